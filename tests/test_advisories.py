@@ -35,7 +35,7 @@ def within(*events: dict[str, str]) -> dict[str, Any]:
         (advisory("other", versions=["1.10"]), False),
     ],
 )
-def test_an_advisory_concerns_the_versions_it_names(record: dict[str, Any], concerned: bool) -> None:
+def test_an_advisory_affects_the_versions_it_names(record: dict[str, Any], concerned: bool) -> None:
     packages = locked("some-package==1.10 \\\n    --hash=sha256:00\nsecond==2 ; python_version < '3.12'\n")
     assert packages == {"some-package": "1.10", "second": "2"}
     assert found(packages, [record]) == (["some-package 1.10: PYSEC-1 bad"] if concerned else [])
@@ -68,7 +68,7 @@ def test_locked_versions_are_checked_against_a_copy(
     [("", "", 1), ("", "allow", 0), ("missing", "allow", 1), ("empty", "allow", 1)],
     ids=["no copy", "no copy is allowed", "a copy that is missing", "a copy without advisories"],
 )
-def test_a_check_without_advisories_says_so_and_fails_unless_allowed(
+def test_a_check_without_advisories_fails_unless_allowed(
     database: str,
     unchecked: str,
     code: int,

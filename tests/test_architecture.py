@@ -49,7 +49,7 @@ def is_impure(module: str) -> bool:
     return module not in FORMATS and any(module == one or module.startswith(f"{one}.") for one in IMPURE)
 
 
-def test_modules_that_call_themselves_pure_import_no_client_clock_or_chance() -> None:
+def test_pure_modules_import_no_client_clock_or_randomness() -> None:
     pure, found = 0, []
     for path in MODULES:
         tree = ast.parse(path.read_text("utf-8"))
@@ -71,7 +71,7 @@ def test_the_page_names_every_package() -> None:
 @pytest.mark.parametrize(
     "folder", sorted(path.parent for path in (ROOT / "app").glob("features/*/feature.py")), ids=str
 )
-def test_every_slice_is_in_the_list_under_the_name_of_its_folder(folder: Path) -> None:
+def test_every_feature_is_listed_under_its_folder_name(folder: Path) -> None:
     assert name_of(folder / "__init__.py") in FOLDERS
     assert folder.name in {one.name for one in features()}
 
@@ -87,12 +87,12 @@ def calls(name: str, *allowed: str) -> list[str]:
     ]
 
 
-def test_commands_print_through_the_one_function_that_escapes() -> None:
+def test_commands_print_only_through_the_escaping_function() -> None:
     """CLI-22. What is printed with rich is escaped where it is; the help of flags is ours from end to end."""
     assert calls("print", "app.cli.terminal", "app.manager.run") == []
     assert calls("sys.stdout.write") == calls("typer.echo") == []
 
 
-def test_every_program_logs_with_the_formatter_that_escapes() -> None:
+def test_every_program_logs_through_the_escaping_formatter() -> None:
     """A log line quotes what others wrote: images, runtimes, objects."""
     assert calls("logging.basicConfig") == []

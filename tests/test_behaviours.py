@@ -10,7 +10,7 @@ RULE, WAITS = Behaviour("SS-1", "A rule.", ""), Behaviour("SS-2", "Another.", "s
 REASON = Behaviour("D-1", "Why.", "", reason=True)
 
 
-def test_what_fits_together_is_right() -> None:
+def test_a_consistent_set_is_accepted() -> None:
     assert mistakes({"a": [RULE, WAITS, REASON]}, {"SS-1": {"t.py::t"}}, {"SS-2": {"x.py"}, "D-1": {"x.py"}}) == []
 
 
@@ -24,7 +24,7 @@ def test_what_fits_together_is_right() -> None:
         ({"a": []}, {}, {"SS-9": {"x.py"}}, "unknown rule SS-9: cited in x.py"),
     ],
 )
-def test_what_does_not_is_told(
+def test_inconsistencies_are_reported(
     pages: dict[str, list[Behaviour]], tests: dict[str, set[str]], citations: dict[str, set[str]], said: str
 ) -> None:
     [found] = mistakes(pages, tests, citations)

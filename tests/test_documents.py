@@ -54,7 +54,7 @@ def broken(text: str, page: Path, root: Path = ROOT) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", pages())
-def test_links_lead_somewhere(name: str) -> None:
+def test_links_resolve(name: str) -> None:
     page = ROOT / name
     assert list(broken(page.read_text("utf-8"), page)) == []
 
@@ -66,7 +66,7 @@ def test_the_index_names_every_page() -> None:
     assert own - index - {"docs/README.md"} == set()
 
 
-def test_what_leads_nowhere_is_found(tmp_path: Path) -> None:
+def test_broken_links_are_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "# Two words\n[a](#two-words) [b](#three) [c](none.md) [d](page.md#two-words) [e](https://x.example)"
@@ -74,21 +74,21 @@ def test_what_leads_nowhere_is_found(tmp_path: Path) -> None:
     assert list(broken(page.read_text(), page, tmp_path)) == ["#three: no such heading", "none.md: not there"]
 
 
-def test_pages_and_texts_are_spelled_right() -> None:
+def test_pages_are_spelled_correctly() -> None:
     files = [*pages(), "app"]
     command = [str(Path(sys.executable).with_name("codespell")), "--toml", "pyproject.toml", *files]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert found.stdout.splitlines() == []
 
 
-def test_what_is_misspelled_is_found(tmp_path: Path) -> None:
+def test_misspellings_are_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("Recieve it.\n", "utf-8")  # codespell:ignore
     command = [str(Path(sys.executable).with_name("codespell")), str(page)]
     assert "Recieve ==> Receive" in subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
-def test_a_newcomer_finds_every_page_within_two_clicks() -> None:
+def test_every_page_is_two_clicks_from_the_index() -> None:
     """From the README, then from the pages it leads to."""
     reached, front = {"README.md"}, {"README.md"}
     for _ in range(2):
@@ -109,7 +109,7 @@ def linked(page: Path) -> set[str]:
     return found
 
 
-def test_every_label_and_annotation_says_what_a_lie_does() -> None:
+def test_every_label_and_annotation_documents_the_effect_of_forgery() -> None:
     """Users write them: docs/security.md, "What tenants can write"."""
     section = (ROOT / "docs/security.md").read_text("utf-8").partition("## What tenants can write")[2]
     section = section.partition("\n## ")[0]

@@ -8,7 +8,7 @@ from tests.behaviours import ROOT
 from tests.of import found_for, importers, modules, name_of, own
 
 
-def test_every_module_has_tests_or_is_tested_through_those_that_import_it() -> None:
+def test_every_module_has_tests_or_tested_importers() -> None:
     within = (path for path in modules([ROOT / "app"]) if path.name != "__init__.py")
     assert [name_of(path) for path in within if not found_for(path)] == []
 
@@ -20,7 +20,7 @@ def test_every_module_has_tests_or_is_tested_through_those_that_import_it() -> N
         ("pods/budget.py", "tests/workloads/test_writer.py"),  # by its import
         (  # by a rule
             "features/cloneset/writes.py",
-            "tests/features/cloneset/test_reconcile.py::test_claims_go_with_the_pod_where_they_are_not_used_again",
+            "tests/features/cloneset/test_reconcile.py::test_claims_are_deleted_with_the_pod_if_not_reused",
         ),
     ],
 )
@@ -28,7 +28,7 @@ def test_a_module_finds_its_tests(module: str, test: str) -> None:
     assert test in list(own(ROOT / "app" / module))
 
 
-def test_a_module_without_tests_of_its_own_has_those_of_its_importers() -> None:
+def test_a_module_without_tests_uses_those_of_its_importers() -> None:
     path = ROOT / "app/sandbox/apiserver/typecheck.py"
     assert not list(own(path))
     assert importers("app")[name_of(path)]

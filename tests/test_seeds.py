@@ -49,7 +49,7 @@ def run(folder: Path, *options: str) -> tuple[str, str]:
     return tried.read_text("utf-8"), found.stdout
 
 
-def test_a_commit_tries_the_same_each_time_and_a_seed_repeats_a_run(tmp_path: Path) -> None:
+def test_a_commit_repeats_its_examples_and_a_seed_repeats_a_run(tmp_path: Path) -> None:
     once, printed = run(tmp_path)
     again, _ = run(tmp_path)
     assert once == again

@@ -25,7 +25,7 @@ def test_every_area_of_the_program_selects_a_test_on_a_real_cluster() -> None:
     assert areas - _about() - SHARED.keys() == set()
 
 
-def test_what_core_names_exists() -> None:
+def test_core_names_existing_tests() -> None:
     text = "\n".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
     for name in selection.CORE:
         assert (ROOT / "tests" / f"{name}.py").exists() or f"def {name}(" in text, name
@@ -60,17 +60,17 @@ def changed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         ("app/workloads/engine.py", "workloads"),
     ],
 )
-def test_an_area_is_the_folder_of_a_kind_or_one_at_the_top(path: str, expected: str) -> None:
+def test_an_area_is_the_folder_of_a_kind_or_a_top_level_folder(path: str, expected: str) -> None:
     assert area(Path(path)) == expected
 
 
-def test_a_change_selects_what_is_about_it_and_a_tenth_of_the_rest(changed: set[str]) -> None:
+def test_a_change_selects_its_area_and_a_tenth_of_the_rest(changed: set[str]) -> None:
     changed.add("cloneset")
     names = [str(number) for number in range(1000)]
     assert all(selection.selected(name, ["cloneset"]) for name in names)
     assert 50 < sum(selection.selected(name, ["daemonset"]) for name in names) < 200
 
 
-def test_a_change_to_many_areas_selects_by_rotation_alone(changed: set[str]) -> None:
+def test_a_wide_change_selects_by_rotation_only(changed: set[str]) -> None:
     changed.update(str(number) for number in range(selection.WIDE))
     assert 50 < sum(selection.selected(str(number), ["1"]) for number in range(1000)) < 200

@@ -38,18 +38,18 @@ async def gives_up() -> int:
 
 
 @pytest.mark.parametrize("decide", [at_once, later])
-async def test_a_decision_comes(decide: Any) -> None:
+async def test_a_decision_is_returned(decide: Any) -> None:
     assert await in_time(decide(), 20) == 7
     assert await in_time(asyncio.create_task(decide()), 20) == 7
 
 
 @pytest.mark.parametrize("decide", [fails, fails_later])
-async def test_a_failure_is_its_own(decide: Any) -> None:
+async def test_a_failure_affects_only_its_own_request(decide: Any) -> None:
     with pytest.raises(ValueError, match="no"):
         await in_time(decide(), 20)
 
 
-async def test_one_that_waits_too_long_is_given_up() -> None:
+async def test_a_decision_that_takes_too_long_is_abandoned() -> None:
     with pytest.raises(TimeoutError):
         await in_time(gives_up(), 0.01)
 

@@ -58,7 +58,7 @@ def test_the_pod_webhook_is_registered_as_declared() -> None:
 
 
 @pytest.mark.behaviour("PW-3", "MGR-94")
-def test_system_namespaces_and_our_own_are_never_sent() -> None:
+def test_system_namespaces_and_our_own_are_excluded() -> None:
     assert as_registered(own_namespace="kruise-elsewhere")["namespaceSelector"] == {
         "matchExpressions": [
             {
@@ -112,7 +112,7 @@ def test_a_configuration_is_written_only_if_it_differs() -> None:
 
 
 @pytest.mark.behaviour("MGR-41")
-def test_a_template_that_openkruise_left_is_neither_used_nor_touched() -> None:
+def test_a_leftover_openkruise_template_is_neither_used_nor_changed() -> None:
     desired = mutating_configuration(WEBHOOKS, SERVICE, "Q0E=")
     annotations = {"template": '[{"name": "mpod.kb.io", "failurePolicy": "Ignore"}]'}
     live = {**desired, "metadata": {"name": "x", "resourceVersion": "7", "annotations": annotations}, "webhooks": []}
@@ -122,7 +122,7 @@ def test_a_template_that_openkruise_left_is_neither_used_nor_touched() -> None:
     assert written["metadata"]["annotations"] == annotations
 
 
-def test_match_conditions_are_left_out_where_there_are_none() -> None:
+def test_absent_match_conditions_are_omitted() -> None:
     plain = Webhook("a.b.c", "/a", True, (Rule((Operation.CREATE,), ("",), ("v1",), ("pods",)),), "test")
     with_condition = Webhook(
         "d.e.f", "/d", True, plain.rules, "test", match_conditions=(MatchCondition("some", "true"),)
@@ -207,7 +207,7 @@ KUBECTL = owner({"f:spec": {"f:conversion": {"f:strategy": {}}}}, "kubectl", "Ap
         ({"f:metadata": {"f:labels": {}}, **converting(**{"f:url": {}})}, {"f:metadata": {"f:labels": {}}}),
     ],
 )
-def test_of_the_conversion_we_own_nothing_that_shipped_definitions_name(
+def test_we_own_no_conversion_field_that_shipped_definitions_set(
     ours: dict[str, Any], left: dict[str, Any] | None
 ) -> None:
     theirs = [
@@ -237,7 +237,7 @@ def test_of_the_conversion_we_own_nothing_that_shipped_definitions_name(
         [owner(converting(**{"f:url": {}}))],
     ],
 )
-def test_where_there_is_nothing_to_give_up_nothing_is_written(fields: list[dict[str, Any]] | None) -> None:
+def test_nothing_is_written_if_there_is_nothing_to_release(fields: list[dict[str, Any]] | None) -> None:
     metadata = {"resourceVersion": "7"} if fields is None else {"resourceVersion": "7", "managedFields": fields}
     assert release_patch({"metadata": metadata}) is None
 
@@ -271,12 +271,12 @@ def test_failure_policy_timeout_and_namespaces_can_be_changed_per_webhook(tmp_pa
     ]
 
 
-def test_the_file_shipped_changes_nothing() -> None:
+def test_the_shipped_file_changes_nothing() -> None:
     shipped = load_policies(Path(__file__).parent.parent.parent / "policies")
     assert shipped == WebhookPolicies()
 
 
-def test_namespaces_can_be_left_out_by_their_labels_for_every_webhook(tmp_path: Path) -> None:
+def test_namespaces_can_be_excluded_by_label_for_every_webhook(tmp_path: Path) -> None:
     policies = policies_from(tmp_path, "excludedNamespaceLabels: {control-plane: ['true'], managedby: [a, b]}")
     webhooks = apply_policies(WEBHOOKS, policies, "kruise-system")
     entries = [
@@ -313,7 +313,7 @@ def test_a_folder_without_the_file_changes_nothing(tmp_path: Path) -> None:
         ("- a", "document: Input should be"),
     ],
 )
-def test_a_wrong_file_is_refused_naming_file_and_field(tmp_path: Path, text: str, message: str) -> None:
+def test_an_invalid_file_is_refused_with_file_and_field(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(PolicyError) as refused:
         policies_from(tmp_path, text)
     assert str(tmp_path / "webhooks.yaml") in str(refused.value)
@@ -328,7 +328,7 @@ def test_an_unreadable_file_is_refused_by_name(tmp_path: Path) -> None:
         load_policies(tmp_path / "absent.yaml")
 
 
-def test_an_override_of_an_unknown_webhook_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+def test_an_override_of_an_unknown_webhook_is_refused_with_the_known_names(tmp_path: Path) -> None:
     policies = policies_from(tmp_path, "webhooks: {mpods.kb.io: {}}")
     with pytest.raises(PolicyError, match=r"webhooks\.mpods\.kb\.io: .*did you mean mpod\.kb\.io\?\); known are "):
         as_registered(policies)
@@ -349,7 +349,7 @@ def test_excluding_namespaces_keeps_the_rest_of_a_selector() -> None:
 # --- RBAC and reference -----------------------------------------------------------------------------------------------
 
 
-def test_rules_are_merged_into_the_fewest() -> None:
+def test_rules_are_merged_into_as_few_as_possible() -> None:
     merged = permissions.merged(
         [
             PolicyRule(("get", "list"), ("",), ("pods",)),
@@ -366,7 +366,7 @@ def test_rules_are_merged_into_the_fewest() -> None:
     ]
 
 
-def test_what_is_for_the_own_namespace_is_granted_there_alone() -> None:
+def test_rules_for_the_own_namespace_are_granted_only_there() -> None:
     made = permissions.manifests(
         [
             PolicyRule(("get",), ("",), ("secrets",), own_namespace=True),

@@ -47,7 +47,7 @@ def test_a_recorded_review_comes_back_in_the_version_asked_for(version: str) -> 
 
 
 @pytest.mark.behaviour("MGR-50")
-def test_a_kind_that_is_not_ours_fails_the_review() -> None:
+def test_an_unknown_kind_fails_the_review() -> None:
     review = recorded("conversion-to-v1alpha1")
     review["request"]["objects"].append({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}})
     response = answer(review)["response"]
@@ -57,7 +57,7 @@ def test_a_kind_that_is_not_ours_fails_the_review() -> None:
 
 
 @pytest.mark.behaviour("MGR-45", "MGR-50")
-def test_one_version_is_not_converted_to_itself() -> None:
+def test_objects_in_the_desired_version_are_not_converted() -> None:
     review = recorded("conversion-to-v1alpha1")
     review["request"]["desiredAPIVersion"] = "apps.kruise.io/v1beta1"
     message = answer(review)["response"]["result"]["message"]
@@ -73,7 +73,7 @@ def test_one_version_is_not_converted_to_itself() -> None:
         ({"objects": [{}]}, "apiVersion and kind: are required and must be strings"),
     ],
 )
-def test_a_wrong_request_fails_under_its_uid(changed: dict, message: str) -> None:
+def test_an_invalid_request_fails_under_its_uid(changed: dict, message: str) -> None:
     review = recorded("conversion-to-v1alpha1")
     review["request"] |= changed
     result = answer(review)["response"]["result"]
@@ -93,13 +93,13 @@ def test_a_wrong_request_fails_under_its_uid(changed: dict, message: str) -> Non
         ),
     ],
 )
-def test_what_is_no_conversion_review_gets_a_400(body: bytes, message: str) -> None:
+def test_an_invalid_conversion_review_gets_a_400(body: bytes, message: str) -> None:
     got = convert_review(body, convert)
     assert (got.status, got.outcome) == (400, "not_a_review")
     assert json.loads(got.payload)["message"].startswith(message)
 
 
-async def test_the_service_converts_and_survives_mistakes_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_service_converts_and_survives_internal_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_obj: Any, _version: str) -> dict[str, Any]:
         raise RuntimeError("oops")
 
@@ -151,7 +151,7 @@ def review_of(*objects: dict[str, Any]) -> dict[str, Any]:
     ],
     ids=lambda bad: json.dumps({key: bad[key] for key in bad if key not in ("apiVersion", "kind")})[:50],
 )
-def test_one_malformed_object_fails_no_list(bad: dict[str, Any]) -> None:
+def test_one_malformed_object_does_not_fail_a_list(bad: dict[str, Any]) -> None:
     response = answer(review_of(cloneset("a"), bad, cloneset("b")))["response"]
     assert response["result"]["status"] == "Success"
     first, second, third = response["convertedObjects"]
@@ -162,7 +162,7 @@ def test_one_malformed_object_fails_no_list(bad: dict[str, Any]) -> None:
         assert second["metadata"]["name"] == "bad"
 
 
-def test_what_could_not_be_converted_is_counted_and_named() -> None:
+def test_failed_conversions_are_counted_with_the_object_name() -> None:
     bad = cloneset("bad", spec=[1])
     got = convert_review(orjson.dumps(review_of(bad, cloneset(), bad)), convert)
     assert (got.outcome, got.unconverted) == ("converted", 2)
@@ -180,7 +180,7 @@ PLACES = {
 @pytest.mark.behaviour("MGR-50")
 @pytest.mark.parametrize("levels", [90, 150, 240, 260, 500, 1_000, 1_030, 10_000, 100_000])
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
-def test_depth_in_one_object_fails_no_list(levels: int, place: tuple[bytes, bytes]) -> None:
+def test_deep_nesting_in_one_object_does_not_fail_a_list(levels: int, place: tuple[bytes, bytes]) -> None:
     deep = orjson.dumps(cloneset("deep")).replace(place[0], place[1].replace(b"HERE", chain(levels)))
     body = orjson.dumps(review_of(cloneset("a"), {"deep": 1}, cloneset("b"))).replace(b'{"deep":1}', deep)
     got = convert_review(body, convert)
@@ -192,7 +192,7 @@ def test_depth_in_one_object_fails_no_list(levels: int, place: tuple[bytes, byte
     assert "paused" not in response["convertedObjects"][1]["spec"]
 
 
-def test_depth_outside_of_the_objects_is_an_answer_too() -> None:
+def test_deep_nesting_outside_objects_is_answered() -> None:
     body = b'{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":' + chain(5_000) + b"}"
     assert convert_review(body, convert).status == 400
     assert convert_review(chain(5_000), convert).status == 400
@@ -232,7 +232,7 @@ async def test_a_conversion_process_that_died_is_replaced() -> None:
 
 
 @pytest.mark.behaviour("MGR-153")
-async def test_a_small_list_passes_the_large_ones_that_wait() -> None:
+async def test_a_small_list_overtakes_large_ones() -> None:
     answered: list[str] = []
     go_on = asyncio.Semaphore(0)
 
@@ -264,7 +264,7 @@ async def test_a_small_list_passes_the_large_ones_that_wait() -> None:
     await worker.close()
 
 
-async def test_the_service_hands_large_reviews_on() -> None:
+async def test_the_service_delegates_large_reviews() -> None:
     sizes: list[int] = []
 
     class Recording(ConversionWorker):
@@ -292,7 +292,7 @@ async def test_the_service_hands_large_reviews_on() -> None:
     ],
     ids=["values", "bytes", "values for the length"],
 )
-def test_what_no_api_server_sends_is_not_made_objects_of(filling: bytes, status: int, message: str) -> None:
+def test_oversized_reviews_are_refused_before_objects_are_built(filling: bytes, status: int, message: str) -> None:
     body = orjson.dumps(recorded("conversion-to-v1alpha1")).replace(b'"spec":{', b'"x":' + filling + b',"spec":{', 1)
     got = convert_review(body, convert)
     assert got.status == status
@@ -303,7 +303,7 @@ def test_what_no_api_server_sends_is_not_made_objects_of(filling: bytes, status:
 @pytest.mark.parametrize(
     "objects", [b"{}", b"0", b"[]", b'{"a":[]}', b'{"a":{}}'], ids=["nothing", "numbers", "lists", "small", "smaller"]
 )
-def test_a_list_of_nothing_is_not_made_values_of(objects: bytes) -> None:
+def test_a_huge_list_of_empty_values_is_refused(objects: bytes) -> None:
     body = orjson.dumps({**recorded("conversion-to-v1alpha1")})
     request = orjson.loads(body)["request"]
     empty = body.replace(orjson.dumps(request["objects"]), b"[%b]" % b",".join([objects] * 500_000))
@@ -312,7 +312,7 @@ def test_a_list_of_nothing_is_not_made_values_of(objects: bytes) -> None:
 
 
 @pytest.mark.behaviour("MGR-50")
-def test_values_in_some_objects_fail_no_list() -> None:
+def test_bare_values_among_objects_do_not_fail_a_list() -> None:
     """Each as dense as admission lets it be stored, and one denser: nobody else's objects are hidden by them."""
     review = recorded("conversion-to-v1alpha1")
     (one, *_) = review["request"]["objects"]
@@ -367,7 +367,7 @@ def _note(change: str) -> str:
         "open",
     ],
 )
-def test_a_note_by_hand_fails_no_list(note: str) -> None:
+def test_a_handwritten_note_does_not_fail_a_list(note: str) -> None:
     """Whoever may write an object may write its annotations; all others are in the same list."""
     review = recorded("conversion-to-v1alpha1")
     (one, *_) = review["request"]["objects"]
@@ -384,7 +384,7 @@ def test_a_note_by_hand_fails_no_list(note: str) -> None:
 
 
 @pytest.mark.behaviour("MGR-50")
-def test_what_becomes_too_deep_in_the_making_fails_no_list() -> None:
+def test_nesting_that_grows_during_conversion_does_not_fail_a_list() -> None:
     def deep(obj: dict[str, Any], version: str) -> dict[str, Any]:
         if obj["metadata"]["name"] == "odd":
             raise RecursionError("maximum recursion depth exceeded")
@@ -400,7 +400,7 @@ def test_what_becomes_too_deep_in_the_making_fails_no_list() -> None:
 
 
 @pytest.mark.behaviour("MGR-50")
-def test_an_object_that_is_no_json_after_one_that_becomes_deep_is_no_review() -> None:
+def test_invalid_json_after_a_deep_object_is_a_bad_request() -> None:
     def deep(_obj: dict[str, Any], _version: str) -> dict[str, Any]:
         raise RecursionError
 
@@ -412,7 +412,7 @@ def test_an_object_that_is_no_json_after_one_that_becomes_deep_is_no_review() ->
 
 
 @pytest.mark.behaviour("MGR-50")
-def test_what_cannot_be_written_fails_no_list() -> None:
+def test_unwritable_objects_do_not_fail_a_list() -> None:
     def odd(obj: dict[str, Any], version: str) -> dict[str, Any]:
         return {**convert(obj, version), **({1.5: "no key of JSON"} if obj["metadata"]["name"] == "odd" else {})}
 
@@ -427,6 +427,6 @@ def test_what_cannot_be_written_fails_no_list() -> None:
     assert {obj["apiVersion"] for obj in converted} == {review["request"]["desiredAPIVersion"]}
 
 
-def test_what_opens_without_end_is_no_review() -> None:
+def test_endless_nesting_is_a_bad_request() -> None:
     got = convert_review(b'{"a":' * 300_000, convert)
     assert (got.status, b"never closed" in got.payload) == (400, True)

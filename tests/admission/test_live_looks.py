@@ -42,7 +42,7 @@ LOOKS = pytest.mark.parametrize(
 
 @LOOKS
 @virtual
-async def test_one_object_that_cannot_be_read_does_not_hide_the_others(look: Look, spec: dict[str, Any]) -> None:
+async def test_an_unreadable_object_does_not_hide_others(look: Look, spec: dict[str, Any]) -> None:
     transport = Connections()
     broken = {"metadata": {"name": "broken", "namespace": "shop"}, "spec": {"targetRef": 3}}
     transport.answers.append(listing(1, broken, {"metadata": {"name": "good", "namespace": "shop"}, "spec": spec}))
@@ -51,7 +51,7 @@ async def test_one_object_that_cannot_be_read_does_not_hide_the_others(look: Loo
 
 @LOOKS
 @virtual
-async def test_no_object_is_hidden_by_the_depth_of_its_managed_fields(look: Look, spec: dict[str, Any]) -> None:
+async def test_deep_managed_fields_hide_no_object(look: Look, spec: dict[str, Any]) -> None:
     transport = Connections()
     fields = [{"manager": "tenant", "fieldsV1": "HERE"}]
     answer = listing(1, {"metadata": {"name": "deep", "namespace": "shop", "managedFields": fields}, "spec": spec})

@@ -13,7 +13,7 @@ from tests.admission.test_registry import EVICTION, POD_CREATE, POD_DELETE, on, 
 
 
 @pytest.mark.behaviour("CS-173")
-def test_what_is_written_and_what_is_deleted_of_a_cloneset_is_judged_by_one_webhook() -> None:
+def test_one_webhook_validates_writes_and_deletions_of_a_cloneset() -> None:
     (found,) = (one for one in WEBHOOKS if one.name == "vcloneset.kb.io")
     (rule,) = found.rules
     assert set(rule.operations) == {Operation.CREATE, Operation.UPDATE, Operation.DELETE}
@@ -22,7 +22,7 @@ def test_what_is_written_and_what_is_deleted_of_a_cloneset_is_judged_by_one_webh
     assert len({one.name for one in WEBHOOKS}) == len(WEBHOOKS)
 
 
-def test_each_of_one_name_answers_for_its_own_rules() -> None:
+def test_handlers_of_one_webhook_keep_their_own_rules() -> None:
     one = dataclasses.replace(webhook("x", POD_CREATE), permissions=(PolicyRule(("get",), ("",), ("pods",)),))
     two = dataclasses.replace(webhook("x", POD_DELETE, EVICTION), match_conditions=(MatchCondition("c", "true"),))
     given = [Handler(one, lambda _: Allowed(("one",))), Handler(two, lambda _: Denied("two"))]
@@ -42,7 +42,7 @@ def test_each_of_one_name_answers_for_its_own_rules() -> None:
 
 
 @pytest.mark.parametrize("changed", [{"path": "/other"}, {"failure_policy": "Ignore"}, {"object_selector": {"a": {}}}])
-def test_what_cannot_be_one_entry_is_a_mistake(changed: dict) -> None:
+def test_handlers_that_cannot_share_an_entry_are_an_error(changed: dict) -> None:
     two = dataclasses.replace(webhook("x", POD_DELETE), **changed)
     with pytest.raises(DuplicateRuleError, match="two declarations of x cannot be merged into one webhook"):
         merged_webhooks([webhook("x", POD_CREATE), two])

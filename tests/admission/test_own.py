@@ -24,7 +24,7 @@ def review(obj: Any, old: Any = None, operation: Operation = Operation.UPDATE, k
 
 
 @pytest.mark.behaviour("MGR-45")
-def test_fields_of_a_wrong_type_in_a_stored_object_count_as_not_set() -> None:
+def test_mistyped_fields_in_a_stored_object_count_as_unset() -> None:
     old = {
         "metadata": {"name": "web"},
         "spec": {"replicas": "three", "scaleStrategy": {"podsToDelete": ["a", 1]}, "template": {"spec": 5}},
@@ -43,7 +43,7 @@ def test_fields_of_a_wrong_type_in_a_stored_object_count_as_not_set() -> None:
 
 
 @pytest.mark.behaviour("MGR-45")
-def test_a_stored_object_is_read_as_deep_as_any_may_be() -> None:
+def test_a_stored_object_is_read_up_to_the_maximum_depth() -> None:
     found = prepared(review({}, {"metadata": {}, "spec": {"template": nested(200)}}), 100)
     assert isinstance(found, Review)
     assert found.old_object is not None
@@ -51,7 +51,7 @@ def test_a_stored_object_is_read_as_deep_as_any_may_be() -> None:
 
 
 @pytest.mark.behaviour("MGR-45")
-def test_nulls_are_dropped_as_an_api_server_drops_them() -> None:
+def test_nulls_are_dropped_like_on_an_api_server() -> None:
     given = {"metadata": {}, "spec": {"replicas": None, "minReadySeconds": "x", "template": {"spec": None}}}
     found = prepared(review(given), 100)
     assert isinstance(found, Review)
@@ -59,7 +59,7 @@ def test_nulls_are_dropped_as_an_api_server_drops_them() -> None:
 
 
 @pytest.mark.behaviour("MGR-45")
-def test_a_stored_object_whose_metadata_is_none_is_a_bad_request() -> None:
+def test_a_stored_object_without_metadata_is_a_bad_request() -> None:
     found = prepared(review({}, {"metadata": {"labels": 5}}), 100)
     assert isinstance(found, Denied)
     assert (found.code, found.message.partition(":")[0]) == (400, "request.oldObject.metadata.labels")
@@ -67,7 +67,7 @@ def test_a_stored_object_whose_metadata_is_none_is_a_bad_request() -> None:
 
 @pytest.mark.behaviour("MGR-45")
 @pytest.mark.parametrize("operation", list(Operation))
-def test_what_is_larger_than_can_be_stored_is_refused_before_it_is_judged(operation: Operation) -> None:
+def test_oversized_objects_are_refused_before_validation(operation: Operation) -> None:
     large = {"spec": {"note": "x" * MAX_STORED_BYTES}}
     found = prepared(review(large, operation=operation), MAX_STORED_BYTES + 100)
     assert isinstance(found, Denied) is (operation in (Operation.CREATE, Operation.UPDATE))
@@ -131,14 +131,14 @@ async def answer(path: str, operation: str, obj: Any, old: Any = None) -> dict[s
     ],
     ids=["type", "rule", "does not apply"],
 )
-async def test_the_form_that_will_be_stored_is_judged(change: dict[str, Any], message: str | None) -> None:
+async def test_the_form_to_be_stored_is_validated(change: dict[str, Any], message: str | None) -> None:
     found = await answer("/validate-apps-kruise-io-cloneset", "CREATE", clone_set(**change))
     assert found["allowed"] is (message is None), found
     assert (message or "") in found.get("status", {}).get("message", "")
 
 
 @pytest.mark.usefixtures("believed")
-async def test_a_note_alone_changes_no_stored_spec_for_its_generation_would_stay() -> None:
+async def test_a_note_alone_does_not_change_a_stored_spec() -> None:
     change = {"path": ["spec", "replicas"], "shown": 1, "value": 2}
     found = await answer("/validate-apps-kruise-io-cloneset", "UPDATE", clone_set(**change), clone_set())
     assert not found["allowed"]
@@ -155,7 +155,7 @@ async def test_deletion_protection_reads_the_labels_that_are_stored() -> None:
 
 
 @pytest.mark.behaviour("MGR-45", "MGR-151")
-async def test_an_object_too_deep_to_convert_is_refused_unless_it_is_leaving() -> None:
+async def test_an_object_too_deep_to_convert_is_refused_unless_it_is_being_deleted() -> None:
     deep = clone_set()
     deep["spec"]["template"] = nested(5000)
     alpha = GroupVersionKind("apps.kruise.io", "v1alpha1", "CloneSet")

@@ -55,7 +55,7 @@ async def settled(outcome: Decision | Awaitable[Decision]) -> Decision:
 
 
 @pytest.mark.behaviour("PW-1", "PW-2", "PW-3", "PW-5")
-def test_the_declaration() -> None:
+def test_declaration() -> None:
     (rule,) = MUTATE_POD.rules
     assert (MUTATE_POD.name, MUTATE_POD.path, MUTATE_POD.mutating) == ("mpod.kb.io", "/mutate-pod", True)
     assert (rule.operations, rule.groups, rule.versions, rule.resources) == (
@@ -80,7 +80,7 @@ def test_the_declaration() -> None:
 
 @pytest.mark.behaviour("PW-4", "SS-110", "PM-151")
 @pytest.mark.parametrize("on", [True, False])
-def test_it_is_served_only_with_the_gate_pod_webhook_on(on: bool) -> None:
+def test_the_webhook_is_served_only_with_its_gate(on: bool) -> None:
     registry = build_registry([pod_handler([])], lambda gate: on if gate == "PodWebhook" else not on)
     assert [webhook.path for webhook in registry.webhooks] == (["/mutate-pod"] if on else [])
     assert ("/mutate-pod" in registry.routes) is on
@@ -88,7 +88,7 @@ def test_it_is_served_only_with_the_gate_pod_webhook_on(on: bool) -> None:
 
 @pytest.mark.behaviour("PW-6", "PW-7")
 @pytest.mark.parametrize("waiting", [(), PLACES, PLACES[2:3]], ids=["at once", "all wait", "one waits"])
-async def test_steps_are_taken_in_the_order_of_the_pipeline(waiting: Sequence[int]) -> None:
+async def test_steps_run_in_pipeline_order(waiting: Sequence[int]) -> None:
     taken: list[int] = []
     steps = [Step(place, taken, waits=place in waiting) for place in reversed(PLACES)]
     assert isinstance(await settled(PodPipeline(steps)(review_of(pod()))), Patched)
@@ -96,7 +96,7 @@ async def test_steps_are_taken_in_the_order_of_the_pipeline(waiting: Sequence[in
 
 
 @pytest.mark.behaviour("PW-6")
-async def test_what_waits_for_nothing_is_decided_at_once() -> None:
+async def test_decisions_without_io_are_synchronous() -> None:
     assert isinstance(PodPipeline([Step(1), Step(2)])(review_of(pod())), Patched)
     waiting = PodPipeline([Step(1), Step(2, waits=True)])(review_of(pod()))
     assert isinstance(waiting, Awaitable)
@@ -104,7 +104,7 @@ async def test_what_waits_for_nothing_is_decided_at_once() -> None:
 
 
 @pytest.mark.behaviour("PW-6")
-def test_the_places_are_openkruises_order() -> None:
+def test_step_order_matches_openkruise() -> None:
     assert [place.name for place in sorted(MutatorOrder)] == [
         "READINESS_GATE",
         "SUBSET",
@@ -129,7 +129,7 @@ def all_steps() -> list[PodMutator]:
 
 
 @pytest.mark.parametrize("step", all_steps(), ids=lambda step: type(step).__name__)
-async def test_a_step_that_a_pod_does_not_concern_says_so_at_once(step: PodMutator) -> None:
+async def test_a_step_skips_pods_it_does_not_apply_to(step: PodMutator) -> None:
     review = review_of(pod())
     assert step(PodDraft(review.object or {}, "shop"), review) is None
 
@@ -143,7 +143,7 @@ async def test_a_step_that_a_pod_does_not_concern_says_so_at_once(step: PodMutat
         ({"refuse": "Pod shop/web-0: not so"}, Denied("Pod shop/web-0: not so", 409)),
     ],
 )
-async def test_a_refusal_ends_it_and_nothing_of_the_patch_remains(end: dict, expected: Denied, waits: bool) -> None:
+async def test_a_refusal_ends_the_pipeline_and_drops_the_patch(end: dict, expected: Denied, waits: bool) -> None:
     taken: list[int] = []
     steps = [Step(1, taken, waits=waits), Step(2, taken, waits=waits, **end), Step(3, taken)]
     assert await settled(PodPipeline(steps)(review_of(pod()))) == expected
@@ -162,12 +162,12 @@ async def test_a_refusal_ends_it_and_nothing_of_the_patch_remains(end: dict, exp
         review_of({"metadata": {"annotations": {MIRROR_POD: "x"}}}, groups=(NODES_GROUP,)),
     ],
 )
-async def test_anything_but_the_creation_of_a_pod_passes(review: Review) -> None:
+async def test_only_pod_creations_are_mutated(review: Review) -> None:
     assert PodPipeline([Step(1)])(review) == Allowed()
 
 
 @pytest.mark.behaviour("PW-6")
-async def test_a_review_without_or_with_a_broken_pod_is_a_bad_request() -> None:
+async def test_a_review_with_a_missing_or_broken_pod_is_a_bad_request() -> None:
     pipeline = PodPipeline([Step(1)])
     assert pipeline(review_of(None)) == Denied("request.object: expected a Pod, got nothing", code=400)
     broken = pipeline(review_of({"spec": {"containers": "main"}}))
@@ -175,17 +175,17 @@ async def test_a_review_without_or_with_a_broken_pod_is_a_bad_request() -> None:
 
 
 @pytest.mark.behaviour("PW-6")
-async def test_nothing_changed_is_allowed_without_a_patch() -> None:
+async def test_an_unchanged_pod_is_allowed_without_a_patch() -> None:
     assert PodPipeline([])(review_of(pod())) == Allowed()
 
 
-def test_two_steps_in_one_place_are_a_mistake() -> None:
+def test_two_steps_at_one_position_are_an_error() -> None:
     with pytest.raises(ValueError, match="two Pod admission steps have the position 30: Step and Step"):
         PodPipeline([Step(MutatorOrder.SIDECARS), Step(1), Step(MutatorOrder.SIDECARS)])
 
 
 @pytest.mark.behaviour("PW-29")
-async def test_one_line_per_changed_pod_says_the_rules(caplog: pytest.LogCaptureFixture) -> None:
+async def test_one_log_line_per_changed_pod_lists_the_rules(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("DEBUG", logger="app.admission.pods"):
         PodPipeline([Step(1), Step(2)])(review_of(pod()))
         PodPipeline([])(review_of(pod()))

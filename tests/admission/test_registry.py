@@ -51,7 +51,7 @@ def test_an_unregistered_operation_or_subresource_passes() -> None:
         {"group": "apps", "version": "v1", "resource": "pods"},
     ],
 )
-def test_a_resource_that_is_not_served_at_the_path_is_refused_by_name(resource: dict) -> None:
+def test_a_resource_not_served_at_the_path_is_refused_by_name(resource: dict) -> None:
     route = build_registry([handler("delete", POD_DELETE)], on).routes["/validate-pod"]
     denied = route.handler_for(review("pod-delete", resource=resource))
     assert isinstance(denied, Denied)
@@ -60,13 +60,13 @@ def test_a_resource_that_is_not_served_at_the_path_is_refused_by_name(resource: 
     assert "/validate-pod, which serves v1 pods" in denied.message
 
 
-def test_two_handlers_for_one_request_are_a_mistake() -> None:
+def test_two_handlers_for_one_request_are_an_error() -> None:
     with pytest.raises(DuplicateRuleError, match="two and one claim CREATE pods at /validate-pod"):
         build_registry([handler("one", POD_CREATE), handler("two", POD_CREATE)], on)
 
 
 @pytest.mark.behaviour("MGR-43", "PW-4")
-def test_what_hangs_on_a_gate_is_served_only_while_it_is_on() -> None:
+def test_gated_handlers_are_served_only_while_the_gate_is_on() -> None:
     handlers = [handler("gated", POD_CREATE, gate="PodWebhook"), handler("always", POD_DELETE)]
     off = build_registry(handlers, lambda _: False)
     assert [found.name for found in off.webhooks] == ["always"]
@@ -77,7 +77,7 @@ def test_what_hangs_on_a_gate_is_served_only_while_it_is_on() -> None:
 
 
 @pytest.mark.behaviour("MGR-122")
-def test_old_versioned_paths_lead_to_the_present_one() -> None:
+def test_old_versioned_paths_lead_to_the_current_one() -> None:
     registry = build_registry([handler("set", POD_CREATE, path="/mutate-apps-kruise-io-sidecarset")], on)
     assert registry.aliases == {
         "/mutate-apps-kruise-io-v1alpha1-sidecarset": "/mutate-apps-kruise-io-sidecarset",
@@ -88,6 +88,6 @@ def test_old_versioned_paths_lead_to_the_present_one() -> None:
     assert old_paths("/validate-apps-kruise-io-v1alpha1-ephemeraljob") == ()
 
 
-def test_recorded_reviews_are_as_an_api_server_matches_them() -> None:
+def test_recorded_reviews_match_like_on_an_api_server() -> None:
     for name, rule in (("pod-create", POD_CREATE), ("pod-delete", POD_DELETE), ("pod-eviction", EVICTION)):
         assert rule.matches(review(name))

@@ -50,7 +50,7 @@ def test_reads_every_field_of_a_recorded_creation() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(file.stem for file in FIXTURES.glob("*.json") if "conversion" not in file.stem))
-def test_reads_whatever_a_real_api_server_sent(name: str) -> None:
+def test_reads_all_reviews_of_a_real_api_server(name: str) -> None:
     review = read_review(review_of(name))
     assert isinstance(review, Review)
     sent = recorded(name)["request"]
@@ -65,7 +65,7 @@ def test_reads_whatever_a_real_api_server_sent(name: str) -> None:
 
 @pytest.mark.behaviour("MGR-45")
 @pytest.mark.parametrize(("given", "read"), [(None, False), (False, False), (True, True)])
-def test_a_dry_run_that_is_null_is_none(given: bool | None, read: bool) -> None:
+def test_a_null_dry_run_means_false(given: bool | None, read: bool) -> None:
     body = recorded("pod-create")
     body["request"]["dryRun"] = given
     review = read_review(orjson.dumps(body))
@@ -74,7 +74,7 @@ def test_a_dry_run_that_is_null_is_none(given: bool | None, read: bool) -> None:
 
 
 @pytest.mark.parametrize("given", [0, 1, "", "true", [], {}])
-def test_a_dry_run_that_is_no_boolean_is_refused(given: object) -> None:
+def test_a_non_boolean_dry_run_is_refused(given: object) -> None:
     body = recorded("pod-create")
     body["request"]["dryRun"] = given
     assert refusal(orjson.dumps(body)).message.startswith("request.dryRun: expected a boolean")
@@ -125,7 +125,7 @@ def test_missing_options_are_tolerated() -> None:
         (b"\xff\xfe{", "not_utf8", "request body: byte 0xff at offset 0 is not UTF-8"),
     ],
 )
-def test_what_is_no_review_is_refused_saying_what_it_is(body: bytes, reason: str, message: str) -> None:
+def test_a_document_that_is_not_a_review_is_refused_with_its_type(body: bytes, reason: str, message: str) -> None:
     found = refusal(body)
     assert (found.reason, found.message, found.uid) == (reason, message, "")
     status, payload = refusal_answer(found)
@@ -136,7 +136,7 @@ def test_what_is_no_review_is_refused_saying_what_it_is(body: bytes, reason: str
 @pytest.mark.parametrize(
     ("body", "line"), [(b"{", 1), (b"apiVersion: v1\nkind: Pod", 1), (b'{"kind":\n"AdmissionReview"\nx}', 3)]
 )
-def test_what_is_not_json_is_refused_saying_where(body: bytes, line: int) -> None:
+def test_invalid_json_is_refused_with_the_position(body: bytes, line: int) -> None:
     found = refusal(body)
     assert found.reason == "not_json"
     assert found.message.startswith("request body is not JSON: ")
@@ -167,7 +167,7 @@ def test_what_is_not_json_is_refused_saying_where(body: bytes, line: int) -> Non
         ({"options": []}, "request.options: expected an object, got a list"),
     ],
 )
-def test_a_field_of_the_wrong_type_is_named_and_answered_under_the_uid(changed: dict, message: str) -> None:
+def test_a_mistyped_field_is_named_and_answered_under_the_uid(changed: dict, message: str) -> None:
     found = refusal(review_of(**changed))
     assert (found.reason, found.message, found.uid) == ("wrong_field", message, UID)
     status, payload = refusal_answer(found)
@@ -194,7 +194,7 @@ def test_v1beta1_is_answered_with_a_clear_400_in_its_own_version() -> None:
     assert "admissionReviewVersions: [v1]" in shown["response"]["status"]["message"]
 
 
-def test_a_string_that_is_not_utf8_is_found_by_its_path() -> None:
+def test_invalid_utf8_is_reported_with_its_path() -> None:
     body = review_of().replace(b'"stable"', b'"st\xffble"')
     found = refusal(body)
     assert found.reason == "not_utf8"
@@ -203,7 +203,7 @@ def test_a_string_that_is_not_utf8_is_found_by_its_path() -> None:
     assert found.message == f"request.object.metadata.labels.track: byte 0xff at offset {offset} is not UTF-8"
 
 
-def test_lone_surrogates_are_refused_and_the_uid_still_answered() -> None:
+def test_lone_surrogates_are_refused_under_the_uid() -> None:
     found = refusal(review_of().replace(b'"stable"', b'"\\ud800"'))
     assert found.uid == UID
     assert found.reason == "not_json"
@@ -217,7 +217,7 @@ def test_a_truncated_body_is_answered_under_its_uid() -> None:
 
 @pytest.mark.parametrize("levels", [300, 1_000, 1_100, 9_000, 100_000])
 @pytest.mark.parametrize("field", ["object", "oldObject"])
-def test_deep_managed_fields_keep_no_object_from_being_judged(levels: int, field: str) -> None:
+def test_deep_managed_fields_do_not_block_validation(levels: int, field: str) -> None:
     body = recorded("sidecarset-create-v1beta1")
     body["request"][field] = {"metadata": {"name": "web", "managedFields": "HERE"}, "spec": {"nodeName": "n"}}
     review = read_review(orjson.dumps(body).replace(b'"HERE"', b'[{"fieldsV1":' + chain(levels) + b"}]"))
@@ -226,7 +226,7 @@ def test_deep_managed_fields_keep_no_object_from_being_judged(levels: int, field
     assert judged == {"metadata": {"name": "web"}, "spec": {"nodeName": "n"}}
 
 
-def test_deep_managed_fields_of_a_pod_are_shown_where_they_can_be_decoded() -> None:
+def test_deep_managed_fields_of_a_pod_are_kept_where_they_can_be_decoded() -> None:
     body = recorded("pod-update")
     body["request"]["object"]["metadata"]["managedFields"] = [{"manager": "kubelet", "fieldsV1": "HERE"}]
     for levels in (900, 9_000):
@@ -236,20 +236,20 @@ def test_deep_managed_fields_of_a_pod_are_shown_where_they_can_be_decoded() -> N
         assert review.object["metadata"]["managedFields"][0]["manager"] == "kubelet"
 
 
-def test_depth_elsewhere_is_refused_under_the_uid() -> None:
+def test_deep_nesting_elsewhere_is_refused_under_the_uid() -> None:
     body = recorded("pod-create")
     body["request"]["object"]["spec"] = "HERE"
     found = refusal(orjson.dumps(body).replace(b'"HERE"', chain(9_000)))
     assert (found.reason, found.uid) == ("not_json", UID)
 
 
-def test_nesting_without_end_is_refused() -> None:
+def test_endless_nesting_is_refused() -> None:
     deep = b'{"kind":"AdmissionReview","request":{"uid":"deep","object":' + b"[" * 100_000
     found = refusal(deep)
     assert (found.reason, found.uid) == ("not_json", "deep")
 
 
-def test_a_body_over_the_limit_is_answered_under_its_uid_where_its_head_shows_one() -> None:
+def test_an_oversized_body_is_answered_under_its_uid_if_the_head_has_one() -> None:
     found = too_large(review_of()[:2000])
     assert (found.code, found.uid, found.message) == (413, UID, "request body is larger than 7 MiB")
     assert refusal_answer(found)[0] == 200
@@ -257,12 +257,12 @@ def test_a_body_over_the_limit_is_answered_under_its_uid_where_its_head_shows_on
 
 
 @pytest.mark.behaviour("MGR-45")
-def test_a_wrong_content_type_is_named() -> None:
+def test_a_wrong_content_type_is_named_in_the_error() -> None:
     assert wrong_content_type("text/plain", b"").message == 'Content-Type: expected application/json, got "text/plain"'
     assert wrong_content_type("", b"").message == "Content-Type: expected application/json, got nothing"
 
 
-def test_messages_quote_little_of_what_was_sent() -> None:
+def test_error_messages_quote_only_a_little_input() -> None:
     found = refusal(orjson.dumps({"kind": "x" * 5000}))
     assert len(found.message) < 200
 
@@ -271,7 +271,7 @@ def test_messages_quote_little_of_what_was_sent() -> None:
 
 
 @pytest.mark.behaviour("MGR-45")
-def test_allowing_answers_carry_code_200_and_the_same_uid() -> None:
+def test_allowed_answers_have_code_200_and_the_request_uid() -> None:
     assert json.loads(answer("u-1", Allowed())) == {
         "kind": "AdmissionReview",
         "apiVersion": "admission.k8s.io/v1",
@@ -280,7 +280,7 @@ def test_allowing_answers_carry_code_200_and_the_same_uid() -> None:
 
 
 @pytest.mark.behaviour("MGR-45")
-def test_a_patch_travels_as_base64_without_the_rules() -> None:
+def test_a_patch_is_encoded_as_base64_without_rule_ids() -> None:
     operations = (
         PatchOperation("add", "/metadata/annotations", {"a": "ü"}, "SS-1"),
         PatchOperation("remove", "/spec/volumes/0", rule="SS-2"),
@@ -298,7 +298,7 @@ def test_a_patch_travels_as_base64_without_the_rules() -> None:
     ]
 
 
-def test_a_refusal_carries_message_code_and_reason() -> None:
+def test_a_refusal_has_message_code_and_reason() -> None:
     response = json.loads(answer("u-3", Denied("no", code=422, reason="Invalid")))["response"]
     assert response == {
         "uid": "u-3",
@@ -308,7 +308,7 @@ def test_a_refusal_carries_message_code_and_reason() -> None:
 
 
 @given(uid=st.text(min_size=1), message=st.text(), code=st.integers(400, 599))
-def test_any_text_in_an_answer_gives_valid_json(uid: str, message: str, code: int) -> None:
+def test_any_text_in_an_answer_is_valid_json(uid: str, message: str, code: int) -> None:
     response = json.loads(answer(uid.encode("utf-8", "replace").decode(), Denied(message, code=code)))["response"]
     assert response["status"]["code"] == code
 
@@ -333,26 +333,26 @@ def assert_answered(body: bytes) -> None:
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_answered(body: bytes) -> None:
+def test_any_bytes_get_an_answer(body: bytes) -> None:
     assert_answered(body)
 
 
 @settings(max_examples=200)
 @given(st.dictionaries(st.sampled_from([*FIELDS, "dryRun", "subResource"]), JSON, max_size=3))
-def test_any_value_in_any_field_is_answered(changed: dict) -> None:
+def test_any_value_in_any_field_gets_an_answer(changed: dict) -> None:
     document = recorded("pod-create")
     document["request"] |= changed
     assert_answered(json.dumps(document).encode())
 
 
 @given(st.integers(0, 2000), st.binary(min_size=1, max_size=6))
-def test_a_review_damaged_anywhere_is_answered(position: int, damage: bytes) -> None:
+def test_a_damaged_review_gets_an_answer(position: int, damage: bytes) -> None:
     body = review_of()
     position %= len(body)
     assert_answered(body[:position] + damage + body[position + len(damage) :])
 
 
-def test_no_path_is_made_for_what_is_not_wrong() -> None:
+def test_paths_are_built_only_for_errors() -> None:
     """A long key before a long list: a path for every item was gigabytes."""
     body = b'{"' + b"k" * 100_000 + b'":[' + b"0," * 50_000 + b'"\xff"]}'
     tracemalloc.start()
@@ -366,7 +366,7 @@ def test_no_path_is_made_for_what_is_not_wrong() -> None:
 
 
 @pytest.mark.parametrize("item", [b"[0],", b"{},", b'{"a":0},', b"[[[[[[[[0]]]]]]]],"])
-def test_a_body_of_more_values_than_any_object_has_is_refused_under_its_uid(item: bytes) -> None:
+def test_a_body_with_too_many_values_is_refused_under_its_uid(item: bytes) -> None:
     head = b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u","object":{"x":['
     refusal = read_review(head + item * (6 * 1024 * 1024 // len(item)) + b"0]}}}")
     assert isinstance(refusal, Refusal)
@@ -374,7 +374,7 @@ def test_a_body_of_more_values_than_any_object_has_is_refused_under_its_uid(item
 
 
 @pytest.mark.parametrize("text", [b",[{" * 600_000, b'\\",' * 600_000, b"\\\\" * 900_000])
-def test_punctuation_in_texts_is_no_value(text: bytes) -> None:
+def test_punctuation_in_strings_is_not_counted(text: bytes) -> None:
     assert not too_many_values(b'["' + text + b'",1,2]')
 
 
@@ -393,7 +393,7 @@ def punctuation(value: object) -> int:
 
 
 @given(value=VALUES, rest=st.sampled_from([b"", b'\\"', b'"', b",[{\\", b'\\\\"']))
-def test_values_are_counted_whatever_texts_hold(value: object, rest: bytes) -> None:
+def test_values_are_counted_regardless_of_string_contents(value: object, rest: bytes) -> None:
     body = b'["' + b"x" * 300_000 + b'",' + orjson.dumps(value) + b"]"
     count = 2 + punctuation(value)
     assert too_many_values(body + rest, count - 1)

@@ -69,7 +69,7 @@ async def post(http: httpx.AsyncClient, path: str, bytes_: int = 10) -> Json:
 
 @pytest.mark.behaviour("MGR-149")
 @pytest.mark.parametrize("later", [False, True], ids=["at once", "as a coroutine"])
-async def test_no_pod_waits_while_something_large_is_judged(later: bool) -> None:
+async def test_large_reviews_do_not_delay_pods(later: bool) -> None:
     """It is judged only once a Pod has been: whoever did that in the loop would never end."""
     asked, judged = threading.Event(), threading.Event()
 
@@ -95,7 +95,7 @@ async def test_no_pod_waits_while_something_large_is_judged(later: bool) -> None
 
 
 @pytest.mark.parametrize("size", [10, LARGE_BYTES])
-async def test_what_is_large_gets_the_same_answers(size: int) -> None:
+async def test_large_reviews_get_the_same_answers(size: int) -> None:
     threads: list[threading.Thread] = []
 
     def fails(_: Review) -> Decision:
@@ -175,7 +175,7 @@ async def test_a_canceled_review_does_not_block_the_next() -> None:
         aside.close()
 
 
-async def test_connections_belong_to_the_loop_that_asked_first() -> None:
+async def test_connections_belong_to_the_first_event_loop() -> None:
     async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for _ in range(2):
             await reader.readuntil(b"\r\n\r\n")

@@ -82,7 +82,7 @@ async def test_a_recorded_review_is_answered_under_its_uid() -> None:
     assert answer["response"] == {"uid": UID, "allowed": True, "status": {"metadata": {}, "code": 200}}
 
 
-async def test_a_handler_may_decide_at_once_or_later() -> None:
+async def test_a_handler_may_be_synchronous_or_asynchronous() -> None:
     async def patch(review: Review) -> Patched:
         await asyncio.sleep(0)
         return Patched((PatchOperation("add", "/metadata/labels/seen", review.name, "T-1"),))
@@ -91,7 +91,7 @@ async def test_a_handler_may_decide_at_once_or_later() -> None:
     assert patch_of(answer) == [{"op": "add", "path": "/metadata/labels/seen", "value": "web-0"}]
 
 
-async def test_a_refusal_is_what_kubectl_prints(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_refusal_is_the_text_kubectl_prints(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     answer = await ask(service(lambda _: Denied("not today", code=403, reason="Forbidden")))
     assert answer["response"]["status"] == {
@@ -111,7 +111,7 @@ async def test_healthz_answers_200_to_any_method(method: str) -> None:
 
 
 @pytest.mark.behaviour("MGR-122")
-async def test_an_old_path_gives_the_same_answer() -> None:
+async def test_an_old_path_returns_the_same_answer() -> None:
     webhook = Webhook(
         name="msidecarset.kb.io",
         path="/mutate-apps-kruise-io-sidecarset",
@@ -126,7 +126,7 @@ async def test_an_old_path_gives_the_same_answer() -> None:
             assert answer.json()["response"]["allowed"] is True
 
 
-async def test_the_framework_knows_all_routes_and_shows_no_pages_of_its_own() -> None:
+async def test_the_framework_serves_only_declared_routes() -> None:
     app = service(allow)
     assert {"/mutate-pod", "/convert", "/healthz"} <= {getattr(route, "path", "") for route in app.routes}
     async with client(app) as http:
@@ -148,13 +148,13 @@ async def test_a_wrong_content_type_is_refused_under_the_uid(content_type: str) 
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "application/json; charset=utf-8", "Application/JSON"])
-async def test_json_is_recognised_however_it_is_spelled(content_type: str) -> None:
+async def test_json_content_types_are_recognized_in_all_spellings(content_type: str) -> None:
     async with client(service(allow)) as http:
         answer = await http.post("/mutate-pod", content=review_of(), headers={"Content-Type": content_type})
     assert answer.json()["response"]["allowed"] is True
 
 
-async def test_a_body_of_ten_mebibytes_is_refused_under_the_uid() -> None:
+async def test_a_body_of_10_mebibytes_is_refused_under_the_uid() -> None:
     metrics = AdmissionMetrics()
     padded = review_of(options={"padding": "x" * (10 * 1024 * 1024)})
     answer = await ask(service(allow, metrics), padded)
@@ -164,7 +164,7 @@ async def test_a_body_of_ten_mebibytes_is_refused_under_the_uid() -> None:
     assert 'kruise_admission_bad_requests_total{reason="too_large",webhook="/mutate-pod"} 1.0' in scrape(metrics)
 
 
-async def test_a_body_that_never_ends_is_not_kept() -> None:
+async def test_an_endless_body_is_not_buffered() -> None:
     kept = 0
 
     async def endless() -> AsyncIterator[bytes]:
@@ -184,7 +184,7 @@ async def test_a_body_that_never_ends_is_not_kept() -> None:
     assert kept <= MAX_BODY_BYTES // (1024 * 1024) + 1
 
 
-async def test_a_client_that_goes_away_is_counted_and_not_answered() -> None:
+async def test_a_disconnected_client_is_counted_and_not_answered() -> None:
     metrics = AdmissionMetrics()
 
     async def receive() -> dict[str, Any]:
@@ -195,7 +195,7 @@ async def test_a_client_that_goes_away_is_counted_and_not_answered() -> None:
     assert 'requests_in_flight{webhook="/mutate-pod"} 0.0' in scrape(metrics)
 
 
-async def test_a_body_may_come_in_pieces() -> None:
+async def test_a_body_may_arrive_in_chunks() -> None:
     whole = review_of()
     pieces = [whole[:10], whole[10:500], whole[500:]]
 
@@ -222,7 +222,7 @@ async def raw(app: AdmissionApp, receive: Callable[[], Any]) -> tuple[int, bytes
     return sent[0]["status"], sent[1]["body"]
 
 
-async def test_only_post_is_for_reviews() -> None:
+async def test_reviews_require_post() -> None:
     async with client(service(allow)) as http:
         answer = await http.get("/mutate-pod")
     assert answer.status_code == 405
@@ -230,7 +230,7 @@ async def test_only_post_is_for_reviews() -> None:
 
 
 @pytest.mark.behaviour("MGR-43", "MGR-101")
-async def test_while_replicas_with_other_gates_run_beside_us_their_reviews_pass() -> None:
+async def test_reviews_of_replicas_with_other_gates_are_allowed() -> None:
     """A roll-out that switches a gate on registers its webhook while the old replicas still answer."""
     rules = (Rule((Operation.CREATE,), ("",), ("v1",), ("pods",)),)
     webhook = Webhook("mpod.kb.io", "/mutate-pod", True, rules, "test", gate="PodWebhook")
@@ -239,7 +239,7 @@ async def test_while_replicas_with_other_gates_run_beside_us_their_reviews_pass(
     assert answer["response"] == {"uid": UID, "allowed": True, "status": {"metadata": {}, "code": 200}}
 
 
-async def test_a_path_of_no_webhook_is_named_under_the_uid() -> None:
+async def test_an_unknown_webhook_path_is_answered_under_the_uid() -> None:
     async with client(service(allow)) as http:
         answer = await http.post("/pods", content=review_of(), headers=JSON)
         assert (await http.get("/nowhere")).status_code == 404
@@ -251,9 +251,7 @@ async def test_a_path_of_no_webhook_is_named_under_the_uid() -> None:
 
 @pytest.mark.behaviour("MGR-141")
 @pytest.mark.parametrize("path", ["/validate-pod", "/validate-apps-kruise-io-v1alpha1-newkind", "/mutate-pods"])
-async def test_what_only_another_version_judges_passes_and_is_counted(
-    path: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_reviews_for_another_version_are_allowed_and_counted(path: str, caplog: pytest.LogCaptureFixture) -> None:
     metrics = AdmissionMetrics()
     app = create_app(build_registry([], lambda _: True), convert, metrics)
     async with client(app) as http:
@@ -267,7 +265,7 @@ async def test_what_only_another_version_judges_passes_and_is_counted(
 
 
 @pytest.mark.behaviour("MGR-141")
-async def test_only_so_many_paths_are_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_log_names_a_limited_number_of_paths(caplog: pytest.LogCaptureFixture) -> None:
     app = create_app(build_registry([], lambda _: True), convert, AdmissionMetrics())
     async with client(app) as http:
         for number in range(100):
@@ -304,7 +302,7 @@ async def test_every_bad_request_is_counted_and_logged(
 
 
 @pytest.mark.behaviour("MGR-45")
-async def test_a_mistake_in_a_handler_is_a_500_that_names_webhook_and_object() -> None:
+async def test_a_handler_bug_is_a_500_with_webhook_and_object() -> None:
     metrics = AdmissionMetrics()
 
     def broken(_review: Review) -> Allowed:
@@ -318,7 +316,7 @@ async def test_a_mistake_in_a_handler_is_a_500_that_names_webhook_and_object() -
 
 
 @pytest.mark.behaviour("MGR-45")
-async def test_an_api_server_that_does_not_answer_the_handler_is_a_500_without_a_panic() -> None:
+async def test_an_unresponsive_api_server_is_a_500_without_a_traceback() -> None:
     metrics = AdmissionMetrics()
 
     async def asking(_review: Review) -> Allowed:
@@ -352,9 +350,7 @@ async def unreachable(_review: Review) -> Allowed:
         (unreachable, 500, "GET /api: connection refused"),
     ],
 )
-async def test_a_decision_that_cannot_be_made_is_answered_by_the_failure_policy(
-    decide: Decide, code: int, why: str
-) -> None:
+async def test_the_failure_policy_answers_if_no_decision_can_be_made(decide: Decide, code: int, why: str) -> None:
     message = f"mpod.kb.io could not check Pod shop/web-0: {why}"
     refused = (await ask(service(decide, timeout_seconds=0)))["response"]
     assert (refused["allowed"], refused["status"]["code"], refused["status"]["message"]) == (False, code, message)
@@ -362,17 +358,17 @@ async def test_a_decision_that_cannot_be_made_is_answered_by_the_failure_policy(
     assert (passed["allowed"], passed["warnings"]) == (True, [message])
 
 
-async def test_a_patch_that_is_no_json_is_our_mistake_and_answered() -> None:
+async def test_an_unencodable_patch_is_an_answered_internal_error() -> None:
     response = (await ask(service(lambda _: Patched((PatchOperation("add", "/x", {1, 2}),)))))["response"]
     assert (response["uid"], response["status"]["code"]) == (UID, 500)
 
 
-async def test_what_is_no_decision_is_our_mistake_and_answered() -> None:
+async def test_an_invalid_decision_is_an_answered_internal_error() -> None:
     response = (await ask(service(lambda _: "yes")))["response"]  # type: ignore[arg-type,return-value]
     assert (response["uid"], response["allowed"], response["status"]["code"]) == (UID, False, 500)
 
 
-async def test_before_the_caches_are_filled_reviews_are_refused() -> None:
+async def test_reviews_are_refused_before_caches_are_synced() -> None:
     app = service(allow)
     app.starting = "its caches are not filled yet"
     response = (await ask(app))["response"]
@@ -382,7 +378,7 @@ async def test_before_the_caches_are_filled_reviews_are_refused() -> None:
     assert (await ask(app))["response"]["allowed"] is True
 
 
-async def test_while_stopping_clients_are_sent_to_a_new_connection() -> None:
+async def test_stopping_closes_client_connections() -> None:
     app = service(allow)
     async with client(app) as http:
         assert "connection" not in (await http.post("/mutate-pod", content=review_of(), headers=JSON)).headers
@@ -391,7 +387,7 @@ async def test_while_stopping_clients_are_sent_to_a_new_connection() -> None:
 
 
 @pytest.mark.behaviour("MGR-25")
-async def test_requests_are_counted_under_the_names_dashboards_expect() -> None:
+async def test_request_metrics_have_the_names_dashboards_expect() -> None:
     metrics = AdmissionMetrics()
     app = service(allow, metrics)
     for _ in range(3):
@@ -405,7 +401,7 @@ async def test_requests_are_counted_under_the_names_dashboards_expect() -> None:
 
 
 @pytest.mark.parametrize("field", ["name", "namespace", "subresource", "username", "kind", "metadata"])
-async def test_what_is_remembered_of_a_review_is_short_whatever_it_says(field: str) -> None:
+async def test_little_is_kept_of_a_review_regardless_of_its_content(field: str) -> None:
     """A hundred made-up names of six megabytes were kept for the debug page and the next summary."""
     app = service(lambda _: Denied("no"))
     document = json.loads(review_of())
@@ -423,7 +419,9 @@ async def test_what_is_remembered_of_a_review_is_short_whatever_it_says(field: s
     assert len(app._last_decision()) < 2_000
 
 
-async def test_many_reviews_make_few_lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_reviews_produce_few_log_lines(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(summary, "SINGLE_LINES", 3)
     caplog.set_level(logging.INFO)
     metrics = AdmissionMetrics()

@@ -62,7 +62,7 @@ def test_every_definition_is_established_and_structural(served: ControlPlane) ->
         assert crd["status"]["storedVersions"] == [kind.hub.name]
 
 
-def test_explain_says_what_a_user_wants_to_know(served: ControlPlane) -> None:
+def test_kubectl_explain_describes_the_fields(served: ControlPlane) -> None:
     def explain() -> str:
         return served.kubectl("explain", "sidecarset.spec.updateStrategy.partition", check=False).stdout
 
@@ -93,7 +93,7 @@ def test_get_shows_matched_updated_ready_and_age(served: ControlPlane) -> None:
     assert row.split()[:4] == ["columns", "3", "2", "0"]
 
 
-def test_missing_fields_get_the_schemas_defaults_and_unknown_ones_are_pruned(served: ControlPlane) -> None:
+def test_missing_fields_are_defaulted_and_unknown_ones_pruned(served: ControlPlane) -> None:
     policy = {"targetContainersMode": "sum", "resourcesExpr": {"limits": {"cpu": "cpu"}}}
     given = set_of(
         "defaults",
@@ -136,7 +136,7 @@ WRONG: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_our_words_for_what_the_schema_forbids_are_the_api_servers(served: ControlPlane, name: str) -> None:
+def test_schema_errors_match_the_api_server(served: ControlPlane, name: str) -> None:
     given = set_of("wrong", **WRONG[name])
     code, answer = served.request("POST", f"{PATH}?dryRun=All", given)
     assert code == 422
@@ -150,13 +150,13 @@ def test_our_words_for_what_the_schema_forbids_are_the_api_servers(served: Contr
 
 
 @pytest.mark.behaviour("SS-21")
-def test_the_recorded_answers_about_templates_are_still_those_of_this_api_server(control_plane: ControlPlane) -> None:
+def test_recorded_template_answers_match_this_api_server(control_plane: ControlPlane) -> None:
     recorded = json.loads(ANSWERS.read_text("utf-8"))
     assert {name: ask(control_plane, case) for name, case in CASES.items()} == recorded
 
 
 @pytest.mark.behaviour("SS-21")
-async def test_a_template_is_judged_by_a_dry_run_that_leaves_nothing_behind(control_plane: ControlPlane) -> None:
+async def test_a_template_dry_run_leaves_nothing_behind(control_plane: ControlPlane) -> None:
     transport = AiohttpTransport(await load_config(str(control_plane.kubeconfig)))
     client = Client(transport, SystemClock())
     try:

@@ -41,7 +41,7 @@ def up(**spec: Any) -> dict[str, Any]:
 
 
 @pytest.mark.behaviour("SS-1")
-def test_a_namespace_becomes_a_selector_and_wins_over_one_beside_it() -> None:
+def test_a_namespace_becomes_a_selector_and_takes_precedence() -> None:
     assert up(namespace="shop")["spec"] == {"namespaceSelector": DERIVED}
     assert up(namespace="shop", namespaceSelector={"matchLabels": {"a": "b"}})["spec"] == {"namespaceSelector": DERIVED}
     assert up(namespaceSelector={"matchLabels": {"a": "b"}})["spec"] == {
@@ -51,7 +51,7 @@ def test_a_namespace_becomes_a_selector_and_wins_over_one_beside_it() -> None:
 
 
 @pytest.mark.behaviour("SS-1")
-def test_a_selector_is_shown_in_v1alpha1_as_it_is() -> None:
+def test_a_selector_appears_unchanged_in_v1alpha1() -> None:
     assert convert(obj(BETA, {"namespaceSelector": DERIVED}), ALPHA)["spec"] == {"namespaceSelector": DERIVED}
 
 
@@ -66,7 +66,7 @@ def test_the_custom_version_is_a_label_in_v1alpha1_and_a_field_in_v1beta1() -> N
 
 @pytest.mark.behaviour("SS-4")
 @pytest.mark.parametrize("now", [None, {"selector": {}}])
-def test_an_object_that_only_came_with_a_field_goes_with_it_unless_it_holds_more_by_now(now: Any) -> None:
+def test_an_object_created_by_a_conversion_disappears_with_its_field(now: Any) -> None:
     stored = obj(BETA, {}, labels={CUSTOM: "v1"})
     del stored["spec"]
     seen = convert(stored, ALPHA)
@@ -85,7 +85,7 @@ def test_everything_else_maps_one_to_one() -> None:
 
 
 @pytest.mark.behaviour("SS-4")
-def test_the_namespace_is_shown_again_and_dropping_it_widens_the_scope() -> None:
+def test_the_namespace_is_restored_and_dropping_it_widens_the_scope() -> None:
     stored = up(namespace="shop")
     seen = convert(stored, ALPHA)
     assert seen["spec"] == {"namespace": "shop"}
@@ -99,7 +99,7 @@ def test_the_namespace_is_shown_again_and_dropping_it_widens_the_scope() -> None
 
 
 @pytest.mark.behaviour("SS-4")
-def test_a_scope_changed_in_v1beta1_is_not_overruled_by_the_namespace_remembered() -> None:
+def test_a_scope_changed_in_v1beta1_overrides_the_noted_namespace() -> None:
     stored = up(namespace="shop", namespaceSelector={"matchLabels": {"a": "b"}})
     stored["spec"]["namespaceSelector"] = {"matchLabels": {"env": "prod"}}
     assert convert(stored, ALPHA)["spec"] == {"namespaceSelector": {"matchLabels": {"env": "prod"}}}
@@ -108,7 +108,7 @@ def test_a_scope_changed_in_v1beta1_is_not_overruled_by_the_namespace_remembered
 
 
 @pytest.mark.behaviour("SS-A")
-def test_a_custom_version_that_cannot_be_a_label_is_left_out_of_v1alpha1_and_not_lost() -> None:
+def test_a_custom_version_that_is_no_valid_label_is_hidden_in_v1alpha1_and_kept() -> None:
     stored = obj(BETA, {"customVersion": "not a label!"})
     seen = convert(stored, ALPHA)
     assert CUSTOM not in seen["metadata"].get("labels", {})
@@ -118,7 +118,7 @@ def test_a_custom_version_that_cannot_be_a_label_is_left_out_of_v1alpha1_and_not
 
 
 @pytest.mark.behaviour("SS-B")
-def test_in_v1beta1_the_label_is_an_ordinary_one_and_the_field_wins_in_v1alpha1() -> None:
+def test_the_custom_version_label_is_ordinary_in_v1beta1_and_hidden_by_the_field_in_v1alpha1() -> None:
     stored = obj(BETA, {"customVersion": "v2"}, labels={CUSTOM: "v1"})
     seen = convert(stored, ALPHA)
     assert seen["metadata"]["labels"] == {CUSTOM: "v2"}
@@ -129,7 +129,7 @@ def test_in_v1beta1_the_label_is_an_ordinary_one_and_the_field_wins_in_v1alpha1(
 
 
 @pytest.mark.behaviour("SS-3")
-def test_a_pull_secret_without_a_name_is_shown_in_each_version_as_openkruise_does() -> None:
+def test_a_pull_secret_without_a_name_is_converted_like_in_openkruise() -> None:
     stored = obj(BETA, {"imagePullSecrets": [{"name": ""}, {"name": "x"}]})
     seen = obj(ALPHA, {"imagePullSecrets": [{}, {"name": "x"}]})
     assert convert(stored, ALPHA) == seen
@@ -161,7 +161,7 @@ METADATA = st.fixed_dictionaries(
 
 @pytest.mark.behaviour("SS-4")
 @given(st.sampled_from([ALPHA, BETA]), SPECS, METADATA)
-def test_there_and_back_gives_the_same_object(version: str, spec: dict[str, Any], metadata: dict[str, Any]) -> None:
+def test_a_round_trip_restores_the_object(version: str, spec: dict[str, Any], metadata: dict[str, Any]) -> None:
     # A field that the version does not have is pruned before it is stored.
     spec.pop("namespace" if version == BETA else "customVersion", None)
     original = obj(version, spec, **metadata)
@@ -178,9 +178,7 @@ def test_there_and_back_gives_the_same_object(version: str, spec: dict[str, Any]
 
 
 @given(SPECS, METADATA, st.sampled_from(["namespace", "namespaceSelector", "customVersion", "selector"]))
-def test_an_edit_in_one_version_arrives_in_the_other(
-    spec: dict[str, Any], metadata: dict[str, Any], field: str
-) -> None:
+def test_an_edit_in_one_version_reaches_the_other(spec: dict[str, Any], metadata: dict[str, Any], field: str) -> None:
     seen = convert(obj(BETA, spec, **metadata), ALPHA)
     if field == "customVersion":
         seen["metadata"].setdefault("labels", {})[CUSTOM] = "v9"
@@ -226,7 +224,7 @@ def schemas_at(schema: Any, path: tuple[str, ...]) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in kinds() if len(kind.versions) > 1], ids=lambda kind: kind.kind)
-def test_every_field_that_a_note_may_restore_is_one_of_the_version_and_none_of_a_pod(kind: KindDefinition) -> None:
+def test_notes_restore_only_fields_of_the_version_and_none_of_a_pod(kind: KindDefinition) -> None:
     for version in kind.versions:
         for field in version.notes:
             assert field.path[0] == "metadata" or schemas_at(version.schema, field.path), field
@@ -252,7 +250,7 @@ def noted(version: str, *changes: dict[str, Any]) -> dict[str, str]:
     ],
     ids=["type", "new field", "item", "label", "parent", "shown", "listed, type", "listed, size"],
 )
-def test_a_note_by_hand_restores_nothing_but_what_the_other_version_cannot_express(change: dict[str, Any]) -> None:
+def test_a_handwritten_note_restores_only_fields_the_other_version_lacks(change: dict[str, Any]) -> None:
     spec = {"containers": [{"name": "a", "image": "i"}]}
     given = {
         "apiVersion": ALPHA,
@@ -266,7 +264,7 @@ def test_a_note_by_hand_restores_nothing_but_what_the_other_version_cannot_expre
 
 
 @pytest.mark.behaviour("MGR-50")
-def test_refusals_of_a_conversion_name_the_object_or_the_version() -> None:
+def test_conversion_errors_name_the_object_or_the_version() -> None:
     with pytest.raises(ConversionError, match=r"^conversion is not allowed between same type \*v1beta1.SidecarSet$"):
         convert(obj(BETA, {}), BETA)
     with pytest.raises(
@@ -330,7 +328,7 @@ def thing(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {"apiVersion": "test.kruise.io/v1beta1", "kind": "Thing", "metadata": {}, "spec": {"parts": parts}}
 
 
-def test_a_field_within_a_list_finds_its_item_again_by_name(thing: dict[str, Any]) -> None:
+def test_a_field_in_a_list_is_restored_by_item_name(thing: dict[str, Any]) -> None:
     old = convert(thing, "test.kruise.io/v1alpha1")
     assert old["spec"]["parts"] == [{"name": "a"}, {"name": "b"}, {"name": "c"}]
     assert convert(old, "test.kruise.io/v1beta1") == thing

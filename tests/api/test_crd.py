@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.behaviour("MGR-51", "MGR-53")
-def test_sidecarset_is_cluster_scoped_stores_v1beta1_and_converts_by_webhook() -> None:
+def test_sidecarset_is_cluster_scoped_with_storage_version_v1beta1() -> None:
     spec = crd.manifest(SIDECAR_SET)["spec"]
     assert spec["scope"] == "Cluster"
     assert spec["names"] == {
@@ -72,7 +72,7 @@ def constraints(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_no_schema_refuses_what_that_of_openkruise_admits() -> None:
+def test_no_schema_refuses_what_openkruise_admits() -> None:
     """Objects are stored already; and whoever writes a part of a status writes it to both. (Fields that only ours have
     may ask what they want.)"""
     theirs = {one["metadata"]["name"]: one for one in openkruise.installed()}
@@ -92,7 +92,7 @@ def test_no_schema_refuses_what_that_of_openkruise_admits() -> None:
 
 
 @pytest.mark.parametrize("version", SIDECAR_SET.versions, ids=lambda version: version.name)
-def test_every_field_is_described_so_that_explain_reads_well(version: Any) -> None:
+def test_every_field_has_a_description(version: Any) -> None:
     undescribed = [
         path
         for path, schema in schemas(version.schema, "")
@@ -110,19 +110,19 @@ def test_only_core_containers_and_volumes_are_open(version: Any) -> None:
     assert ("namespace" in spec["properties"]) is (version.name == "v1alpha1")
 
 
-def test_the_yaml_says_what_the_manifest_says() -> None:
+def test_the_yaml_matches_the_manifest() -> None:
     for kind in kinds():
         text = crd.files((kind,))[f"{kind.group}_{kind.plural}.yaml"]
         assert yaml.safe_load(text) == crd.manifest(kind)
 
 
-def test_kinds_are_found_by_group_and_name_whatever_the_version() -> None:
+def test_kinds_are_found_in_any_version() -> None:
     assert find_kind("apps.kruise.io/v9", "SidecarSet") is SIDECAR_SET
     assert find_kind("apps/v1", "SidecarSet") is None
     assert find_kind("v1", "Pod") is None
 
 
-def test_a_kind_knows_where_it_is_served() -> None:
+def test_a_kind_knows_its_paths() -> None:
     assert SIDECAR_SET.resource().path(name="s") == "/apis/apps.kruise.io/v1beta1/sidecarsets/s"
     assert SIDECAR_SET.resource("v1alpha1").version == "v1alpha1"
     with pytest.raises(ValueError, match="version 'v2' is not served; served versions: v1beta1, v1alpha1"):

@@ -21,7 +21,7 @@ json_values = st.recursive(
 
 @pytest.mark.behaviour("SS-12", "SS-13")
 @pytest.mark.parametrize(("container", "expected"), cases("containers"))
-def test_a_container_is_read_and_printed_as_go_does(container: dict[str, Any], expected: str | None) -> None:
+def test_a_container_round_trips_like_in_go(container: dict[str, Any], expected: str | None) -> None:
     before = json.dumps(container)
     if expected is None:
         with pytest.raises(GoTypeError):
@@ -35,7 +35,7 @@ def test_a_container_is_read_and_printed_as_go_does(container: dict[str, Any], e
 @pytest.mark.parametrize(
     ("container", "expected"), [case for case in cases("containers") if case.values[1] is not None]
 )
-def test_printing_what_was_printed_changes_nothing(container: dict[str, Any], expected: str) -> None:
+def test_printing_is_idempotent(container: dict[str, Any], expected: str) -> None:
     assert dumps_go(container_json(json.loads(expected))) == expected
 
 
@@ -48,14 +48,14 @@ def test_the_field_newer_than_the_recorded_order_comes_last() -> None:
 
 
 @given(json_values)
-def test_the_text_says_the_same_as_the_value(value: Any) -> None:
+def test_text_and_value_agree(value: Any) -> None:
     text = dumps_go(value)
     assert json.loads(text) == value
     assert not set("<>&\u2028\u2029") & set(text)
 
 
 @given(json_values)
-def test_sorting_the_keys_makes_equal_maps_the_same_text(value: Any) -> None:
+def test_equal_maps_have_the_same_sorted_text(value: Any) -> None:
     assert dumps_go(value, sort_keys=True) == dumps_go(json.loads(json.dumps(value, sort_keys=True)), sort_keys=True)
 
 
@@ -67,7 +67,7 @@ def test_text_is_escaped_as_go_escapes_it() -> None:
     assert dumps_go({"<": 1}) == '{"\\u003c":1}'
 
 
-def test_a_lone_surrogate_becomes_the_replacement_character() -> None:
+def test_a_lone_surrogate_is_replaced() -> None:
     assert dumps_go("a\ud800") == '"a\ufffd"'
 
 
@@ -97,12 +97,12 @@ def test_numbers_are_written_as_go_writes_them() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}, b"x", object()])
-def test_what_json_cannot_say_is_refused(value: Any) -> None:
+def test_unencodable_values_are_refused(value: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         dumps_go(value)
 
 
-def test_a_value_nested_without_end_is_refused() -> None:
+def test_endless_nesting_is_refused() -> None:
     value: Any = []
     for _ in range(5000):
         value = [value]
@@ -129,20 +129,20 @@ def test_a_value_nested_without_end_is_refused() -> None:
         ({"securityContext": []}, "spec.containers[0].securityContext: expected object, found array"),
     ],
 )
-def test_a_value_of_the_wrong_type_is_refused_with_its_path(container: dict[str, Any], message: str) -> None:
+def test_a_mistyped_value_is_refused_with_its_path(container: dict[str, Any], message: str) -> None:
     with pytest.raises(GoTypeError) as caught:
         go_value(list_of(CONTAINER), [container], "spec.containers")
     assert str(caught.value).startswith(message)
 
 
-def test_null_stands_for_a_types_zero() -> None:
+def test_null_becomes_the_zero_value() -> None:
     assert go_value(list_of(CONTAINER), None) is None
     assert go_value(list_of(CONTAINER), [None]) == [{"name": "", "resources": {}}]
     assert go_value(struct(), None) == {}
 
 
 @pytest.mark.behaviour("SS-5")
-def test_tidying_leaves_out_what_go_leaves_out_and_keeps_what_go_does_not_know() -> None:
+def test_tidying_omits_what_go_omits_and_keeps_unknown_fields() -> None:
     given = {
         "stdin": False,
         "futureFlag": False,
@@ -164,7 +164,7 @@ def test_tidying_leaves_out_what_go_leaves_out_and_keeps_what_go_does_not_know()
 
 
 @pytest.mark.parametrize("volume", [{"name": 1}, {"name": "v", "hostPath": "/data"}, {"name": "v", "emptyDir": []}])
-def test_tidying_refuses_a_known_field_of_another_type(volume: Any) -> None:
+def test_tidying_refuses_a_mistyped_known_field(volume: Any) -> None:
     with pytest.raises(GoTypeError, match=r"^spec\.volumes\[0\]\."):
         normalized(list_of(VOLUME), [volume], "spec.volumes")
 
@@ -173,7 +173,7 @@ def test_tidying_refuses_a_known_field_of_another_type(volume: Any) -> None:
 @pytest.mark.parametrize(
     ("container", "expected"), [case for case in cases("containers") if case.values[1] is not None]
 )
-def test_tidying_says_what_go_prints(container: dict[str, Any], expected: str) -> None:
+def test_tidying_matches_the_output_of_go(container: dict[str, Any], expected: str) -> None:
     kept = normalized(CONTAINER, container)
     assert dumps_go(container_json(kept)) == expected
     assert normalized(CONTAINER, kept) == kept
@@ -210,5 +210,5 @@ def test_tidying_says_what_go_prints(container: dict[str, Any], expected: str) -
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_a_volume_is_printed_as_go_does(volume: dict[str, Any], printed: str) -> None:
+def test_a_volume_is_printed_like_in_go(volume: dict[str, Any], printed: str) -> None:
     assert dumps_go(go_value(VOLUME, {"name": "v", **volume})) == f'{{"name":"v",{printed[1:]}'

@@ -57,11 +57,11 @@ GO = go_struct(Whole, {})
         ({"part": {"note": ""}, "unknown": 1}, {"filledIn": False, "part": {"neededKey": ""}}),
     ],
 )
-def test_what_is_printed(given: dict[str, Any], printed: dict[str, Any]) -> None:
+def test_go_form(given: dict[str, Any], printed: dict[str, Any]) -> None:
     assert go_value(GO, given) == printed
 
 
-def test_what_does_not_fit_names_the_field() -> None:
+def test_errors_name_the_field() -> None:
     with pytest.raises(GoTypeError, match=r"spec\.parts\[0\]\.note"):
         go_value(GO, {"parts": [{"note": 3}]}, "spec")
 
@@ -73,6 +73,6 @@ class Unknown(ApiModel):
     """A float."""
 
 
-def test_a_type_that_is_not_known_is_an_error_when_it_is_declared() -> None:
+def test_an_unknown_type_is_refused_at_declaration() -> None:
     with pytest.raises(TypeError, match="float"):
         go_struct(Unknown, {})

@@ -54,7 +54,7 @@ V1, V1ALPHA1 = "apps.kruise.io/v1beta1", "apps.kruise.io/v1alpha1"
 
 @pytest.mark.behaviour("IMG-1", "CRR-1", "PPM-1")
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
-def test_the_definition_is_openkruises_but_for_descriptions(kind: KindDefinition) -> None:
+def test_definitions_match_openkruise_except_for_descriptions(kind: KindDefinition) -> None:
     ours = undescribed(crd.manifest(kind)["spec"])
     theirs = copy.deepcopy(recorded("crds-node-operations.json")[kind.crd_name])
     ours.pop("conversion", None)
@@ -69,7 +69,7 @@ def test_the_definition_is_openkruises_but_for_descriptions(kind: KindDefinition
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
-def test_every_field_is_described_so_that_explain_reads_well(kind: KindDefinition) -> None:
+def test_every_field_has_a_description(kind: KindDefinition) -> None:
     def missing(schema: Mapping[str, Any], path: str) -> list[str]:
         found = [] if schema.get("description") or path.endswith((".metadata", "[]")) or not path else [path]
         for name, sub in schema.get("properties", {}).items():
@@ -82,7 +82,7 @@ def test_every_field_is_described_so_that_explain_reads_well(kind: KindDefinitio
     assert [path for version in kind.versions for path in missing(version.schema, "")] == []
 
 
-def test_the_models_read_what_openkruise_left_behind_and_lose_nothing() -> None:
+def test_models_read_openkruise_objects_without_loss() -> None:
     by_kind = {kind.kind: kind for kind in KINDS}
     for item in recorded("13-node-agent.json")["items"]:
         version = by_kind[item["kind"]].version(item["apiVersion"])
@@ -114,13 +114,13 @@ def test_the_models_read_what_openkruise_left_behind_and_lose_nothing() -> None:
         ("a" * 64, None),
     ],
 )
-def test_familiar_names(text: str, shown: tuple[str, str] | None) -> None:
+def test_names_match_openkruise(text: str, shown: tuple[str, str] | None) -> None:
     found = familiar_image(text)
     assert (found and (found.name, found.tag)) == shown
 
 
 @pytest.mark.behaviour("IMG-100")
-def test_a_digest_is_joined_by_an_at_sign() -> None:
+def test_a_digest_is_joined_with_an_at_sign() -> None:
     assert str(familiar_image("ubuntu@sha256:" + "0" * 64)) == "ubuntu@sha256:" + "0" * 64
     assert str(familiar_image("ubuntu:1")) == "ubuntu:1"
 
@@ -129,7 +129,7 @@ def test_a_digest_is_joined_by_an_at_sign() -> None:
 
 
 @pytest.mark.behaviour("IMG-6")
-def test_tags_of_a_node_image_get_times_and_policies_and_are_sorted() -> None:
+def test_tags_of_a_node_image_get_times_and_policies_in_sorted_order() -> None:
     spec = {"images": {"nginx": {"tags": [{"tag": "b", "createdAt": "2025-01-01T00:00:00Z"}, {"tag": "a"}]}}}
     status = {"desired": 2, "imageStatuses": {"nginx": {"tags": [{"tag": "b"}, {"tag": "a"}]}}}
     filled = node_image_with_defaults({"spec": spec, "status": status}, NOW)
@@ -142,7 +142,7 @@ def test_tags_of_a_node_image_get_times_and_policies_and_are_sorted() -> None:
 
 
 @pytest.mark.behaviour("IMG-12")
-def test_a_node_image_names_each_mistake_by_its_field() -> None:
+def test_node_image_errors_name_the_field() -> None:
     tag = {"tag": "1", "createdAt": NOW, "version": -1, "pullPolicy": {"ttlSecondsAfterFinished": 1}}
     spec = {"images": {"": {"tags": []}, "nginx": {"tags": [tag, {**tag, "version": 0}, {"tag": ""}]}}}
     assert {error.field for error in node_image_errors(spec)} == {
@@ -172,7 +172,7 @@ def test_a_node_image_names_each_mistake_by_its_field() -> None:
         ({"parallelism": "9" * 40}, 'spec.parallelism: Invalid value: "' + "9" * 40),
     ],
 )
-def test_jobs_name_the_field(change: dict[str, Any], message: str) -> None:
+def test_job_errors_name_the_field(change: dict[str, Any], message: str) -> None:
     spec = {"image": "nginx", "completionPolicy": {"type": "Always"}, **change}
     said = aggregate(job_errors(spec))
     assert said.startswith(message)
@@ -181,7 +181,7 @@ def test_jobs_name_the_field(change: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.behaviour("IMG-9", "IMG-11")
-def test_what_a_list_job_cannot_do_it_is_warned_of() -> None:
+def test_unsupported_list_job_fields_get_a_warning() -> None:
     spec = {
         "images": [f"image{n}" for n in range(256)],
         "imagePullPolicy": "Sometimes",
@@ -231,7 +231,7 @@ def request(api_version: str, status: dict[str, Any], annotations: dict[str, str
 
 
 @pytest.mark.behaviour("CRR-1")
-def test_snapshot_and_grace_are_annotations_in_v1alpha1_and_status_in_v1beta1() -> None:
+def test_snapshot_and_grace_become_status_fields_in_v1beta1() -> None:
     condition = {
         "type": "PreRecreateGrace",
         "status": "True",
@@ -257,7 +257,7 @@ def test_snapshot_and_grace_are_annotations_in_v1alpha1_and_status_in_v1beta1() 
 
 @pytest.mark.behaviour("CRR-1")
 @pytest.mark.parametrize("text", ["[", "{}", '[{"name":1}]', '[{"ready":true}]', "[" * 100_000, '[{"name":"a","x":1}]'])
-def test_annotations_that_cannot_be_read_are_left_out_and_not_lost(text: str) -> None:
+def test_unreadable_annotations_are_dropped_without_data_loss(text: str) -> None:
     old = request(
         V1ALPHA1,
         {"phase": "Recreating"},
@@ -275,7 +275,7 @@ def test_annotations_that_cannot_be_read_are_left_out_and_not_lost(text: str) ->
         )
     )
 )
-def test_a_snapshot_can_be_read_again(snapshot: list[dict[str, Any]]) -> None:
+def test_a_snapshot_can_be_read_back(snapshot: list[dict[str, Any]]) -> None:
     assert parsed_snapshot(snapshot_text(snapshot)) == snapshot
 
 
@@ -338,7 +338,7 @@ def pod(**status: Any) -> dict[str, Any]:
         ({}, []),
     ],
 )
-def test_requests_that_can_never_work(spec: dict[str, Any], messages: list[str]) -> None:
+def test_impossible_requests_are_refused(spec: dict[str, Any], messages: list[str]) -> None:
     given = {"podName": "p", "containers": [{"name": "main"}], "strategy": {"failurePolicy": "Fail"}, **spec}
     assert list(map(str, validation.spec_errors(given))) == messages
 
@@ -357,13 +357,13 @@ def test_requests_that_can_never_work(spec: dict[str, Any], messages: list[str])
         ("new", pod(), "spec.containers[0].name"),
     ],
 )
-def test_which_containers_can_be_restarted(container: str, of: dict[str, Any], field: str) -> None:
+def test_restartable_containers(container: str, of: dict[str, Any], field: str) -> None:
     errors = validation.pod_errors({"podName": "p", "containers": [{"name": container}]}, of)
     assert [error.field for error in errors] == ([field] if field else [])
 
 
 @pytest.mark.behaviour("CRR-4", "CRR-5")
-def test_what_is_filled_in_from_the_pod() -> None:
+def test_requests_are_completed_from_the_pod() -> None:
     filled = recreate_defaults.with_pod(
         {"metadata": {"labels": {"a": "b"}}, "spec": {"podName": "p", "containers": [{"name": "main"}]}},
         pod(),
@@ -400,7 +400,7 @@ def test_what_is_filled_in_from_the_pod() -> None:
         ),
     ],
 )
-def test_what_of_a_request_stays_as_it_was(change: dict[str, Any], fields: list[str]) -> None:
+def test_immutable_fields_of_a_request(change: dict[str, Any], fields: list[str]) -> None:
     labels, annotations = {names.CRR_POD_UID: "u"}, {names.CRR_UNREADY_ACQUIRED: NOW}
     former = {"metadata": {"labels": labels, "annotations": annotations}, "spec": {"podName": "p"}}
     changed = {**former, **change}
@@ -471,18 +471,18 @@ def marker(**probe: Any) -> dict[str, Any]:
         ({"probes": []}, ["spec.selector", "spec.probes"]),
     ],
 )
-def test_a_marker_names_each_mistake_by_its_field(spec: dict[str, Any], fields: list[str]) -> None:
+def test_marker_errors_name_the_field(spec: dict[str, Any], fields: list[str]) -> None:
     assert [error.field for error in marker_errors(spec)] == fields
 
 
 @pytest.mark.behaviour("PPM-1")
-def test_the_selector_of_a_marker_stays() -> None:
+def test_the_selector_of_a_marker_is_immutable() -> None:
     former = {**marker(), "selector": {"matchLabels": {"a": "c"}}}
     assert [error.field for error in marker_errors(marker(), former)] == ["spec.selector"]
 
 
 @pytest.mark.behaviour("IMG-112")
-def test_what_cannot_be_pulled_by_hand_is_warned_of_when_it_comes() -> None:
+def test_image_lists_that_cannot_be_pulled_get_a_warning_on_creation() -> None:
     policy = {"ttlSecondsAfterFinished": 600}
 
     def spec(**images: list[str]) -> dict[str, Any]:
@@ -517,7 +517,7 @@ def test_what_cannot_be_pulled_by_hand_is_warned_of_when_it_comes() -> None:
         ),
     ],
 )
-def test_no_job_fills_what_all_share(more: dict[str, Any], said: str) -> None:
+def test_one_job_cannot_fill_shared_objects(more: dict[str, Any], said: str) -> None:
     spec = {"completionPolicy": {"type": "Always"}, **more}
     assert aggregate(job_errors({"image": "nginx", **spec})).startswith(said)
     assert aggregate(list_job_errors({"images": ["nginx"], **spec})).startswith(said)

@@ -56,7 +56,7 @@ def properties() -> dict[str, Any]:
     return dict(structural_schema(Widget)["properties"])
 
 
-def test_fields_are_camel_case_and_described_by_the_text_under_them(properties: dict[str, Any]) -> None:
+def test_fields_are_camel_case_and_described_by_their_docstring(properties: dict[str, Any]) -> None:
     assert properties["camelCaseName"] == {"type": "number"}
     assert properties["share"]["description"] == "A number or `25%`."
     assert "camel_case_name" not in properties
@@ -68,13 +68,13 @@ def test_a_class_docstring_describes_the_kind_with_its_paragraphs() -> None:
     assert schema["properties"]["metadata"] == {"type": "object"}
 
 
-def test_int_or_string_names_no_type_of_its_own(properties: dict[str, Any]) -> None:
+def test_int_or_string_has_no_named_type(properties: dict[str, Any]) -> None:
     assert properties["share"]["x-kubernetes-int-or-string"] is True
     assert properties["share"]["anyOf"] == [{"type": "integer"}, {"type": "string"}]
     assert "type" not in properties["share"]
 
 
-def test_enumerations_and_defaults_are_the_api_servers_to_keep(properties: dict[str, Any]) -> None:
+def test_enums_and_defaults_are_left_to_the_api_server(properties: dict[str, Any]) -> None:
     assert properties["policy"] == {"default": "A", "enum": ["A", "B"], "type": "string"}
     assert properties["mode"] == {"enum": ["x", "y"], "type": "string"}
 
@@ -85,13 +85,13 @@ def test_open_objects_keep_unknown_fields(properties: dict[str, Any]) -> None:
     assert properties["labels"] == {"additionalProperties": {"type": "string"}, "type": "object"}
 
 
-def test_a_label_selector_is_spelled_out(properties: dict[str, Any]) -> None:
+def test_a_label_selector_is_expanded(properties: dict[str, Any]) -> None:
     selector = properties["selector"]
     assert selector["properties"]["matchExpressions"]["items"]["required"] == ["key", "operator"]
     assert "x-kubernetes-preserve-unknown-fields" not in selector
 
 
-def test_the_field_describes_an_object_better_than_its_class_and_items_are_described_by_it(
+def test_a_field_description_overrides_its_class(
     properties: dict[str, Any],
 ) -> None:
     assert properties["inner"]["description"] == "This one describes the use, not the class."
@@ -108,7 +108,7 @@ def test_fields_without_a_default_and_fields_always_written_are_required(propert
     }
 
 
-def test_what_no_structural_schema_can_say_is_refused_at_once() -> None:
+def test_types_without_structural_schema_are_refused_at_once() -> None:
     class Broken(KubeObject):
         """Broken."""
 

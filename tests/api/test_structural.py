@@ -42,16 +42,16 @@ def messages(**spec: Any) -> list[str]:
         ({"revisionHistoryLimit": 2**31}, "spec.revisionHistoryLimit: Invalid value: 2147483648: must be a int32"),
     ],
 )  # fmt: skip
-def test_what_the_schema_forbids_is_named_with_its_path(spec: dict[str, Any], message: str) -> None:
+def test_schema_violations_have_a_path(spec: dict[str, Any], message: str) -> None:
     assert messages(**spec) in ([message], [message.replace('"number"', '"integer"')])
 
 
 @pytest.mark.parametrize("spec", [{}, {"selector": None}, {"updateStrategy": {"partition": "20%"}}, {"unknown": 1}])
-def test_what_the_schema_allows_has_no_errors(spec: dict[str, Any]) -> None:
+def test_valid_values_have_no_errors(spec: dict[str, Any]) -> None:
     assert messages(**spec) == []
 
 
-def test_the_refusal_reads_like_the_api_servers() -> None:
+def test_the_refusal_matches_the_api_server() -> None:
     wrong = set_of(injectionStrategy={"revision": {"policy": "Bad"}})
     assert structural.invalid_message(SIDECAR_SET, SIDECAR_SET.hub, wrong) == (
         'SidecarSet.apps.kruise.io "s" is invalid: spec.injectionStrategy.revision.policy: '
@@ -59,7 +59,7 @@ def test_the_refusal_reads_like_the_api_servers() -> None:
     )
 
 
-def test_defaults_are_filled_in_only_where_their_parent_stands() -> None:
+def test_defaults_are_set_only_in_existing_parents() -> None:
     policy = {"targetContainersMode": "sum", "resourcesExpr": {}}
     given = set_of(containers=[{"name": "a", "resourcesPolicy": policy}], injectionStrategy={"revision": {}})
     found = structural.with_defaults(SCHEMA, given)["spec"]
@@ -69,7 +69,7 @@ def test_defaults_are_filled_in_only_where_their_parent_stands() -> None:
     assert structural.with_defaults(SCHEMA, set_of()) == set_of()
 
 
-def test_unknown_fields_are_found_and_pruned_but_core_containers_and_volumes_keep_theirs() -> None:
+def test_unknown_fields_are_pruned_outside_core_containers_and_volumes() -> None:
     given = set_of(
         selectors={},
         containers=[{"name": "a", "imagee": "x", "upgradeStrategy": {"type": "Hot"}}],

@@ -118,7 +118,7 @@ def holds(value: Any, path: str) -> bool:
 
 
 @pytest.mark.behaviour("CS-16")
-def test_each_default_of_each_field_is_the_recorded_one() -> None:
+def test_every_default_of_every_field_matches_the_recording() -> None:
     defaults: dict[str, list[Any]] = defaultdict(list)
     for given, stored in TEMPLATES:
         # Go prints empty structs and times; those are no defaults.
@@ -141,7 +141,7 @@ def test_each_default_of_each_field_is_the_recorded_one() -> None:
 
 
 @pytest.mark.behaviour("CS-16", "AS-14", "UD-5", "BJ-2", "ACJ-2")
-def test_a_recorded_manifest_applied_again_leaves_the_stored_template() -> None:
+def test_reapplying_a_recorded_manifest_keeps_the_stored_template() -> None:
     assert len(TEMPLATES) > 300
     for given, stored in TEMPLATES:
         assert same(completed_template(json_copy(given), stored), stored)
@@ -175,7 +175,7 @@ def stored_by_an_earlier_release(template: Json) -> None:
 @pytest.mark.behaviour("CS-16")
 @pytest.mark.parametrize("host_ports", [False, True])
 @pytest.mark.parametrize("more", [lambda _: None, stored_by_kubernetes, stored_by_an_earlier_release])
-def test_a_manifest_applied_again_leaves_whatever_defaults_are_stored(more: Any, host_ports: bool) -> None:
+def test_reapplying_a_manifest_keeps_any_stored_defaults(more: Any, host_ports: bool) -> None:
     stored = whole()
     more(stored)
     default_pod_template(stored, host_ports=host_ports)
@@ -198,7 +198,7 @@ def test_a_manifest_applied_again_leaves_whatever_defaults_are_stored(more: Any,
         lambda spec: spec.update(dnsPolicy="Default"),
     ],
 )
-def test_any_other_difference_is_a_change(change: Any) -> None:
+def test_other_differences_are_changes(change: Any) -> None:
     stored, given = whole(), whole()
     default_pod_template(stored)
     change(given["spec"])

@@ -38,7 +38,7 @@ def answer(given: dict[str, Any], complete: Any = two) -> Decision:
         (validating_webhook(BROADCAST_JOB, "Words", SECRETS), "v", "validate"),
     ],
 )
-def test_a_webhook_is_called_after_its_kind_and_asked_when_a_spec_changes(webhook: Any, letter: str, verb: str) -> None:
+def test_a_webhook_is_named_after_its_kind_and_called_on_spec_changes(webhook: Any, letter: str, verb: str) -> None:
     (rule,) = webhook.rules
     assert webhook.name == f"{letter}broadcastjob.kb.io"
     assert webhook.path == f"/{verb}-apps-kruise-io-broadcastjob"
@@ -50,7 +50,7 @@ def test_a_webhook_is_called_after_its_kind_and_asked_when_a_spec_changes(webhoo
 
 
 @pytest.mark.parametrize("given", [job(), job({}), job({"newer": 1})])
-def test_defaults_are_written(given: dict[str, Any]) -> None:
+def test_defaults_are_patched_in(given: dict[str, Any]) -> None:
     decision = answer(given)
     assert isinstance(decision, Patched)
     (operation,) = decision.operations
@@ -58,7 +58,7 @@ def test_defaults_are_written(given: dict[str, Any]) -> None:
     assert operation.value in (2, {"parallelism": 2})
 
 
-def test_where_nothing_is_missing_nothing_is_written_not_even_what_is_empty() -> None:
+def test_a_complete_object_is_not_patched() -> None:
     assert answer(job({"parallelism": 2})) == Allowed()
     assert answer(job({"parallelism": 0}), dict) == Allowed()
 
@@ -70,14 +70,14 @@ def test_where_nothing_is_missing_nothing_is_written_not_even_what_is_empty() ->
         (job({}, "v2"), "v2"),
     ],
 )
-def test_what_cannot_be_read_is_a_bad_request(given: dict[str, Any], words: str) -> None:
+def test_an_unreadable_object_is_a_bad_request(given: dict[str, Any], words: str) -> None:
     decision = answer(given)
     assert isinstance(decision, Denied)
     assert decision.code == 400
     assert words in decision.message
 
 
-def test_defaults_may_find_what_cannot_be_read() -> None:
+def test_defaulting_may_reject_unreadable_values() -> None:
     def fails(_: Mapping[str, Any]) -> dict[str, Any]:
         raise GoTypeError("spec.template: expected object, found string")
 

@@ -75,7 +75,7 @@ def create(kubeconfig: Path, kind: str) -> None:
     subprocess.run([sys.executable, "-c", program, str(path)], check=True, cwd=ROOT, env=environment, timeout=60)
 
 
-def test_the_page_follows_a_roll_out(page: Page, kubeconfig: Path, dashboard: str) -> None:
+def test_the_page_follows_a_rollout(page: Page, kubeconfig: Path, dashboard: str) -> None:
     page.goto(dashboard)
     expect(page.get_by_role("status")).to_have_text("live")
     for kind in ("sidecarset", "cloneset", "podunavailablebudget"):
@@ -94,7 +94,7 @@ def test_the_page_follows_a_roll_out(page: Page, kubeconfig: Path, dashboard: st
     page.screenshot(path=PICTURES / "dashboard.png", full_page=True)
 
 
-def test_it_is_read_on_a_small_screen_and_by_keyboard(page: Page, kubeconfig: Path, dashboard: str) -> None:
+def test_the_page_works_on_small_screens_and_with_a_keyboard(page: Page, kubeconfig: Path, dashboard: str) -> None:
     create(kubeconfig, "daemonset")
     page.set_viewport_size({"width": 360, "height": 800})
     page.goto(dashboard)
@@ -109,7 +109,7 @@ def test_it_is_read_on_a_small_screen_and_by_keyboard(page: Page, kubeconfig: Pa
     page.screenshot(path=PICTURES / "dashboard-360.png")
 
 
-def test_what_tenants_call_things_is_text(page: Page, dashboard: str) -> None:
+def test_tenant_controlled_names_are_rendered_as_text(page: Page, dashboard: str) -> None:
     hostile = '<img src=x onerror="document.title=1">'
     shown = {"about": hostile, "tone": "", "message": hostile, "detail": hostile}
     spread = {"name": hostile, "namespace": hostile, "shown": shown}
@@ -158,7 +158,7 @@ _WATCH = """() => {
 _TELL = "([section, data]) => source.dispatchEvent(new MessageEvent(section, {data: JSON.stringify(data)}))"
 
 
-def test_of_ten_thousand_pods_only_the_rows_that_changed_are_drawn_again(page: Page, dashboard: str) -> None:
+def test_only_changed_rows_of_ten_thousand_pods_are_redrawn(page: Page, dashboard: str) -> None:
     told = crowded()
     page.route("**/api/events", lambda route: route.fulfill(content_type="text/event-stream", body=": nothing\n\n"))
     page.goto(dashboard)

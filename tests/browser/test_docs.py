@@ -48,7 +48,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         process.wait(20)
 
 
-def test_a_review_is_sent_from_the_page(page: Page, served: str) -> None:
+def test_the_page_sends_a_review(page: Page, served: str) -> None:
     foreign: list[str] = []
     here = (served, "data:")
     page.on("request", lambda request: None if request.url.startswith(here) else foreign.append(request.url))

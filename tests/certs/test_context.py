@@ -81,7 +81,7 @@ async def test_clients_that_trust_the_authority_connect_by_name_and_by_address(n
 
 
 @pytest.mark.behaviour("MGR-36")
-async def test_a_new_certificate_is_served_without_restart_and_open_connections_go_on() -> None:
+async def test_certificate_rotation_keeps_open_connections() -> None:
     context = ServingContext(FIRST.cert, FIRST.key)
     async with listening(context) as port:
         reader, writer, _ = await connect(port, FIRST.ca_cert)
@@ -95,7 +95,7 @@ async def test_a_new_certificate_is_served_without_restart_and_open_connections_
         assert context.reloads == 1
 
 
-async def test_a_certificate_with_another_kind_of_key_replaces_the_old_one_wholly() -> None:
+async def test_a_certificate_with_another_key_type_replaces_the_old_one() -> None:
     context = ServingContext(FIRST.cert, FIRST.key)
     context.replace(*(pair := elliptic()))
     async with listening(context) as port:

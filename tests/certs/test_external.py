@@ -35,7 +35,7 @@ def source(api: MemoryApi, clock: VirtualClock | None = None) -> ExternalSecret:
 
 @pytest.mark.behaviour("MGR-35")
 @virtual
-async def test_a_secret_in_the_layout_of_cert_manager_is_read_and_never_written() -> None:
+async def test_a_cert_manager_secret_is_read_and_never_written() -> None:
     api = MemoryApi(objects={PATH: secret(contents(ONE))})
     reading = source(api)
     found = await reading.ensure()
@@ -55,7 +55,7 @@ async def test_a_secret_in_the_layout_of_cert_manager_is_read_and_never_written(
     ],
 )
 @virtual
-async def test_what_cannot_be_served_is_named(files: dict[str, bytes], message: str) -> None:
+async def test_unusable_certificates_are_named(files: dict[str, bytes], message: str) -> None:
     with pytest.raises(CertificateError, match=message):
         await source(MemoryApi(objects={PATH: secret(files)})).ensure()
 
@@ -69,7 +69,7 @@ async def test_an_expired_external_certificate_is_reported() -> None:
 
 @virtual
 @pytest.mark.behaviour("MGR-35")
-async def test_a_mounted_folder_is_read_as_a_whole_and_followed_when_it_is_swapped(tmp_path: Path) -> None:
+async def test_a_mounted_folder_is_read_atomically_and_followed(tmp_path: Path) -> None:
     for version, made in (("..1", ONE), ("..2", TWO)):
         (tmp_path / version).mkdir()
         for name, text in contents(made).items():

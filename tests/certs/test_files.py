@@ -16,7 +16,7 @@ HOSTS = ("localhost", "127.0.0.1")
 RENEW = timedelta(days=30)
 
 
-def test_an_empty_folder_gets_a_pair_and_the_authority_but_no_authority_key(tmp_path: Path) -> None:
+def test_an_empty_folder_gets_a_pair_without_the_authority_key(tmp_path: Path) -> None:
     made = ensure_files(tmp_path / "certs", HOSTS, NOW, RENEW)
     assert fault_of(made, HOSTS, NOW, RENEW) == ""
     assert sorted(file.name for file in (tmp_path / "certs").iterdir()) == ["ca-cert.pem", "tls.crt", "tls.key"]
@@ -24,12 +24,12 @@ def test_an_empty_folder_gets_a_pair_and_the_authority_but_no_authority_key(tmp_
     assert made.ca_key == b""
 
 
-def test_what_is_there_is_used_again(tmp_path: Path) -> None:
+def test_existing_certificates_are_reused(tmp_path: Path) -> None:
     made = ensure_files(tmp_path, HOSTS, NOW, RENEW)
     assert ensure_files(tmp_path, HOSTS, NOW + timedelta(days=300), RENEW) == made
 
 
-def test_our_own_is_renewed_before_it_ends_and_when_hosts_change(tmp_path: Path) -> None:
+def test_our_certificates_are_renewed_before_expiry_and_on_host_changes(tmp_path: Path) -> None:
     made = ensure_files(tmp_path, HOSTS, NOW, RENEW)
     renewed = ensure_files(tmp_path, HOSTS, NOW + timedelta(days=3650 - 29), RENEW)
     assert renewed.cert != made.cert
@@ -38,7 +38,7 @@ def test_our_own_is_renewed_before_it_ends_and_when_hosts_change(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("present", "missing"), [("tls.crt", "tls.key"), ("tls.key", "tls.crt")])
-def test_half_a_pair_is_refused_naming_both_files(tmp_path: Path, present: str, missing: str) -> None:
+def test_an_incomplete_pair_is_refused_with_both_files(tmp_path: Path, present: str, missing: str) -> None:
     ensure_files(tmp_path, HOSTS, NOW, RENEW)
     (tmp_path / missing).unlink()
     with pytest.raises(CertificateError) as refused:
@@ -49,7 +49,7 @@ def test_half_a_pair_is_refused_naming_both_files(tmp_path: Path, present: str, 
     )
 
 
-def test_a_key_of_another_certificate_is_refused_and_nothing_overwritten(tmp_path: Path) -> None:
+def test_a_key_of_another_certificate_is_refused_without_overwriting(tmp_path: Path) -> None:
     ensure_files(tmp_path, HOSTS, NOW, RENEW)
     (tmp_path / "tls.key").write_bytes(issue(HOSTS, NOW).key)
     before = (tmp_path / "tls.crt").read_bytes()
@@ -68,19 +68,19 @@ def test_an_unusable_file_is_refused_by_name(tmp_path: Path, content: bytes) -> 
         ensure_files(tmp_path, HOSTS, NOW, RENEW)
 
 
-def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "tls.crt").mkdir()
     with pytest.raises(CertificateError, match=r"tls.crt: cannot be read: Is a directory"):
         ensure_files(tmp_path, HOSTS, NOW, RENEW)
 
 
-def test_a_folder_that_cannot_be_made_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CertificateError, match=r"file/certs: cannot be created|Not a directory"):
         ensure_files(tmp_path / "file" / "certs", HOSTS, NOW, RENEW)
 
 
 @virtual
-async def test_a_folder_is_a_source_to_be_asked_again(tmp_path: Path) -> None:
+async def test_a_folder_returns_the_same_certificate_again(tmp_path: Path) -> None:
     source = FileCertificates(tmp_path, HOSTS, VirtualClock(), RENEW)
     assert await source.ensure() == await source.ensure()

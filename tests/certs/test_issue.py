@@ -48,7 +48,7 @@ def test_an_address_is_an_ip_alternative_name() -> None:
 
 
 @pytest.mark.behaviour("MGR-31")
-def test_authority_and_certificate_are_elliptic_for_ten_years() -> None:
+def test_certificates_use_elliptic_curves_for_ten_years() -> None:
     authority, certificate = parsed(MADE.ca_cert), parsed(MADE.cert)
     assert authority.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value == "webhook-cert-ca"
     assert authority.issuer == authority.subject == certificate.issuer
@@ -66,7 +66,7 @@ def test_authority_and_certificate_are_elliptic_for_ten_years() -> None:
 
 
 @pytest.mark.behaviour("MGR-31", "MGR-34")
-def test_an_authority_with_an_rsa_key_signs_again() -> None:
+def test_an_rsa_authority_can_sign() -> None:
     """As OpenKruise leaves it: whoever trusts it goes on trusting what is served."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "webhook-cert-ca")])
@@ -90,7 +90,7 @@ def test_an_authority_with_an_rsa_key_signs_again() -> None:
 
 
 @pytest.mark.behaviour("MGR-32")
-def test_a_secret_holds_each_part_under_both_names() -> None:
+def test_a_secret_stores_each_part_under_both_names() -> None:
     data = MADE.secret_data()
     assert sorted(data) == ["ca-cert.pem", "ca-key.pem", "cert.pem", "key.pem", "tls.crt", "tls.key"]
     assert data["tls.crt"] == data["cert.pem"]
@@ -112,7 +112,7 @@ def test_a_secret_holds_each_part_under_both_names() -> None:
         ({**MADE.secret_data(), "ca-cert.pem": "%%%"}, "ca-cert.pem: is not base64"),
     ],
 )
-def test_a_secret_with_something_missing_is_named(data: dict | None, message: str) -> None:
+def test_an_incomplete_secret_is_refused_with_the_missing_key(data: dict | None, message: str) -> None:
     with pytest.raises(CertificateError, match=message):
         from_secret_data(data)
 
@@ -166,7 +166,7 @@ def test_defects_of_a_certificate_set_are_reported(
 
 
 @pytest.mark.behaviour("MGR-34")
-def test_a_sound_authority_is_used_again_for_another_year_or_more() -> None:
+def test_a_valid_authority_is_reused_for_at_least_a_year() -> None:
     renewed = issue((HOST, "127.0.0.1"), NOW + timedelta(days=3650 - 366), reuse_ca_of=MADE)
     assert renewed.ca_cert == MADE.ca_cert
     assert renewed.ca_key == MADE.ca_key
@@ -187,20 +187,20 @@ def test_a_sound_authority_is_used_again_for_another_year_or_more() -> None:
     ],
     ids=["other key", "no key", "garbage", "no authority"],
 )
-def test_an_authority_that_is_not_sound_is_replaced(broken: CertificateSet) -> None:
+def test_an_invalid_authority_is_replaced(broken: CertificateSet) -> None:
     renewed = issue((HOST,), NOW, reuse_ca_of=broken)
     assert fault_of(renewed, (HOST,), NOW, RENEW) == ""
     assert renewed.ca_cert != broken.ca_cert
 
 
-def test_expiry_and_pairs_can_be_asked_for() -> None:
+def test_expiry_and_pairs_can_be_queried() -> None:
     assert expiry(MADE.cert) == NOW + timedelta(days=3650)
     assert check_pair(MADE.cert, MADE.key).subject
     with pytest.raises(CertificateError, match="does not belong"):
         check_pair(MADE.cert, OTHER.key)
 
 
-def test_an_encrypted_key_is_refused_with_the_way_out() -> None:
+def test_an_encrypted_key_is_refused_with_a_hint() -> None:
     from cryptography.hazmat.primitives.serialization import (
         BestAvailableEncryption,
         Encoding,

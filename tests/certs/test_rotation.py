@@ -47,7 +47,7 @@ ONE, TWO, THREE = made(1), made(2), made(3)
 
 
 @pytest.mark.behaviour("MGR-34")
-def test_a_ca_that_is_to_be_renewed_itself_signs_no_more() -> None:
+def test_an_authority_due_for_renewal_does_not_sign() -> None:
     stored = Rotation(issue(("svc",), EPOCH))
     # A year and a half before the end: good for another year, but not for the two that are asked for.
     now = EPOCH + timedelta(days=3650 - 550)
@@ -93,7 +93,7 @@ def test_the_next_step(
     assert plan(observed, judge).action is action
 
 
-def test_a_rotation_goes_through_a_secret_unchanged() -> None:
+def test_rotation_survives_a_round_trip_through_the_secret() -> None:
     one, two = issue(("a",), EPOCH), issue(("a",), EPOCH)
     for rotation in (Rotation(one), Rotation(one, two), Rotation(two, None, one.ca_cert)):
         data = rotation.secret_data()
@@ -101,7 +101,7 @@ def test_a_rotation_goes_through_a_secret_unchanged() -> None:
         assert from_secret_data(data) == rotation.current  # as an older version of ours, or OpenKruise, reads it
 
 
-def test_a_ca_that_was_given_up_is_taken_out_of_bundles_and_any_other_is_kept_for_a_step() -> None:
+def test_a_retired_authority_leaves_bundles_and_the_others_stay_for_one_step() -> None:
     observed = Observed(True, Rotation(TWO, None, ca(1)), None, settled=True)
     finished = carried_out(Action.FINISH, observed, lambda _: THREE)
     assert read_rotation(Rotation(issue(("a",), EPOCH), retired=finished.retired).secret_data()).retired
@@ -112,13 +112,13 @@ def test_a_ca_that_was_given_up_is_taken_out_of_bundles_and_any_other_is_kept_fo
     assert carried_out(Action.REMEMBER, seen, lambda _: THREE).bundle == ca(2) + ca(3)
 
 
-def test_a_switch_before_the_last_one_is_finished_keeps_trusting_what_is_still_served() -> None:
+def test_an_early_switch_keeps_trusting_certificates_still_served() -> None:
     stored = Rotation(TWO, THREE, previous_ca=ca(1), retired=("x",))
     switched = carried_out(Action.SWITCH, Observed(True, stored, None, settled=True), lambda _: ONE)
     assert switched == Rotation(THREE, None, previous_ca=joined(ca(2), ca(1)), retired=("x",))
 
 
-def test_a_finish_retires_what_was_given_up_and_nothing_that_is_in_force() -> None:
+def test_finishing_retires_only_replaced_authorities() -> None:
     stored = Rotation(TWO, None, previous_ca=joined(ca(1), ca(2), ca(3)), retired=("x",))
     finished = carried_out(Action.FINISH, Observed(True, stored, None, settled=True), lambda _: ONE)
     alone = [
@@ -132,7 +132,7 @@ def test_a_finish_retires_what_was_given_up_and_nothing_that_is_in_force() -> No
     )
 
 
-def test_only_the_last_authorities_that_were_given_up_are_remembered() -> None:
+def test_only_the_latest_retired_authorities_are_kept() -> None:
     known = tuple(f"old-{number}" for number in range(20))
     stored = Rotation(TWO, None, previous_ca=ca(1), retired=known)
     finished = carried_out(Action.FINISH, Observed(True, stored, None, settled=True), lambda _: ONE)
@@ -140,7 +140,7 @@ def test_only_the_last_authorities_that_were_given_up_are_remembered() -> None:
     assert finished.retired[:19] == known[1:]
 
 
-def test_a_half_written_announcement_counts_as_none() -> None:
+def test_an_incomplete_announcement_is_ignored() -> None:
     one, two = issue(("a",), EPOCH), issue(("a",), EPOCH)
     data = Rotation(one, two).secret_data()
     del data["next-tls.key"]
@@ -148,14 +148,14 @@ def test_a_half_written_announcement_counts_as_none() -> None:
     assert read_rotation(data | {"next-tls.key": "%"}) == Rotation(one)
 
 
-def test_a_clock_that_is_behind_finds_no_fault_in_a_certificate_of_its_future() -> None:
+def test_a_slow_clock_accepts_a_future_certificate() -> None:
     later = issue(("a",), EPOCH + timedelta(days=2))
     judge = judge_for(("a",), EPOCH, timedelta(days=180))
     assert judge(later).fault == ""
     assert plan(Observed(True, Rotation(later), None, False), judge).action is Action.KEEP
 
 
-def test_an_expired_certificate_is_a_fault() -> None:
+def test_an_expired_certificate_is_an_error() -> None:
     judge = judge_for(("a",), EPOCH + timedelta(days=3651), timedelta(days=180))
     assert "expired at" in judge(issue(("a",), EPOCH)).fault
 
@@ -310,6 +310,6 @@ RotationMachine.TestCase.settings = settings(max_examples=150, stateful_step_cou
 test_at_every_moment_what_any_replica_serves_is_trusted = RotationMachine.TestCase
 
 
-def test_a_bundle_holds_each_authority_once() -> None:
+def test_a_bundle_lists_each_authority_once() -> None:
     assert joined(ca(1), ca(2) + ca(1)) == ca(1) + ca(2)
     assert replace(Rotation(ONE, TWO), previous_ca=ca(1)).bundle == ca(1) + ca(2)

@@ -74,7 +74,7 @@ async def test_a_replica_that_reads_the_secret_can_serve_but_not_sign() -> None:
 
 @pytest.mark.behaviour("MGR-147", "MGR-34")
 @virtual
-async def test_a_key_that_openkruise_left_signs_once_more_and_goes() -> None:
+async def test_an_openkruise_signing_key_signs_once_and_is_dropped() -> None:
     old = issue((HOST,), VirtualClock().now())
     short = issue(("elsewhere",), VirtualClock().now(), reuse_ca_of=old)
     api = MemoryApi(objects={PATH: secret(short.secret_data())})
@@ -85,7 +85,7 @@ async def test_a_key_that_openkruise_left_signs_once_more_and_goes() -> None:
 
 @pytest.mark.behaviour("MGR-32")
 @virtual
-async def test_of_two_replicas_the_second_takes_what_the_first_made() -> None:
+async def test_a_second_replica_uses_the_certificate_of_the_first() -> None:
     api = MemoryApi()
     other = issue((HOST,), VirtualClock().now())
 
@@ -127,7 +127,7 @@ async def test_a_broken_secret_is_recreated(content: str) -> None:
 
 @pytest.mark.behaviour("MGR-33")
 @virtual
-async def test_a_certificate_is_renewed_before_it_ends() -> None:
+async def test_a_certificate_is_renewed_before_expiry() -> None:
     api = MemoryApi()
     made = await source(api).ensure()
     ends = VirtualClock().now() + timedelta(days=3650)
@@ -150,7 +150,7 @@ async def test_a_certificate_is_renewed_before_it_ends() -> None:
 
 
 @virtual
-async def test_a_conflict_means_that_another_replica_repaired_it() -> None:
+async def test_a_conflict_means_another_replica_repaired_it() -> None:
     other = issue((HOST,), VirtualClock().now())
     api = MemoryApi(objects={PATH: secret(None)})
 
@@ -175,7 +175,7 @@ async def test_an_endless_conflict_over_the_secret_is_reported_and_ends() -> Non
 
 
 @virtual
-async def test_a_missing_namespace_is_named_with_the_way_out() -> None:
+async def test_a_missing_namespace_is_reported_with_a_hint() -> None:
     api = MemoryApi()
     api.fail = lambda r: json_response(404, status_body(404, "NotFound")) if r.method == "POST" else None
     with pytest.raises(KubeError, match="namespace kruise-system does not exist: kubectl create namespace"):
@@ -184,7 +184,7 @@ async def test_a_missing_namespace_is_named_with_the_way_out() -> None:
 
 @pytest.mark.behaviour("MGR-146")
 @virtual
-async def test_a_reader_follows_a_rotation_and_writes_nothing() -> None:
+async def test_a_reader_follows_a_rotation_without_writing() -> None:
     clock = VirtualClock()
     api = MemoryApi()
     reader = SecretReader(
@@ -210,7 +210,7 @@ async def test_a_reader_follows_a_rotation_and_writes_nothing() -> None:
 @pytest.mark.behaviour("MGR-146")
 @pytest.mark.parametrize("damaged", [None, {}, {"tls.crt": "%"}], ids=["deleted", "emptied", "garbage"])
 @virtual
-async def test_a_reader_serves_on_while_the_secret_is_damaged(damaged: dict[str, str] | None) -> None:
+async def test_a_reader_keeps_serving_while_the_secret_is_broken(damaged: dict[str, str] | None) -> None:
     clock = VirtualClock()
     api = MemoryApi()
     await source(api, clock).ensure()

@@ -47,7 +47,7 @@ def test_no_pod_is_created_without_its_sidecar(made: Site, fault: str) -> None:
 
 
 @pytest.mark.behaviour("MGR-123", "SS-136")
-def test_pods_created_while_the_configuration_was_away_are_told_of_and_counted(made: Site) -> None:
+def test_pods_created_while_the_webhook_was_missing_are_reported_and_counted(made: Site) -> None:
     before = bypassed(made)
     report = brief(made, DELETED)
     assert report.creations.count(Outcome.REFUSED) == 0

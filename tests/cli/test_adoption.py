@@ -88,7 +88,7 @@ CASES = [("statefulset", "asts/web", "sts/web"), ("daemonset", "ads/web", "ds/we
 @virtual
 @pytest.mark.behaviour("CLI-21")
 @pytest.mark.parametrize(("kind", "what", "source"), CASES)
-async def test_ours_takes_its_place_and_its_pods_run_on(
+async def test_the_kruise_workload_replaces_the_native_one_and_pods_keep_running(
     kind: str, what: str, source: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server = Moving(kind)
@@ -107,7 +107,7 @@ async def test_ours_takes_its_place_and_its_pods_run_on(
 @virtual
 @pytest.mark.behaviour("CLI-12", "CLI-21")
 @pytest.mark.parametrize(("kind", "what", "source"), CASES)
-async def test_tried_it_deletes_nothing(kind: str, what: str, source: str, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_dry_run_deletes_nothing(kind: str, what: str, source: str, capsys: pytest.CaptureFixture[str]) -> None:
     server = Moving(kind)
     assert await move(server, what, source, dry_run=True) is True
     assert server.said == ["try"]
@@ -116,7 +116,7 @@ async def test_tried_it_deletes_nothing(kind: str, what: str, source: str, capsy
 
 @virtual
 @pytest.mark.behaviour("CLI-21")
-async def test_nothing_is_deleted_for_an_object_that_is_refused() -> None:
+async def test_nothing_is_deleted_if_the_new_object_is_refused() -> None:
     server = Moving("statefulset", refused="try")
     with pytest.raises(KubeError):
         await move(server, "asts/web", "sts/web")
@@ -192,7 +192,7 @@ async def test_a_missing_source_is_reported() -> None:
 @virtual
 @pytest.mark.behaviour("CLI-21", "CLI-23")
 @pytest.mark.parametrize(("kind", "what", "source"), CASES)
-async def test_interrupted_after_the_deletion_ours_is_made_first(
+async def test_an_interrupt_after_the_deletion_still_creates_the_new_object(
     kind: str, what: str, source: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server = Moving(kind)
@@ -224,9 +224,7 @@ async def test_interrupted_twice_a_lost_object_is_printed_whole(capsys: pytest.C
 @virtual
 @pytest.mark.behaviour("CLI-21", "CLI-23")
 @pytest.mark.parametrize(("finalizers", "said"), [(["orphan"], ["try", "make"]), (["foregroundDeletion"], [])])
-async def test_a_deletion_that_is_under_way_is_gone_on_with_if_pods_stay(
-    finalizers: list[str], said: list[str]
-) -> None:
+async def test_a_deletion_in_progress_is_resumed_if_pods_are_kept(finalizers: list[str], said: list[str]) -> None:
     server = Moving("statefulset")
     server.objects[server.native]["metadata"] |= {"deletionTimestamp": "2024-01-01T00:00:00Z", "finalizers": finalizers}
     server.deleted.append({})

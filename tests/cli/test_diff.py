@@ -22,7 +22,7 @@ def shown(original: Any, *operations: PatchOperation) -> list[str]:
 POD = {"metadata": {"name": "web"}, "spec": {"containers": [{"name": "main", "image": "nginx"}], "volumes": []}}
 
 
-def test_what_is_not_touched_is_shown_as_yaml() -> None:
+def test_untouched_parts_are_shown_as_yaml() -> None:
     assert shown(POD) == [
         " metadata:",
         "   name: web",
@@ -59,7 +59,7 @@ def test_a_change_carries_its_rule_on_its_first_line() -> None:
     ]
 
 
-def test_what_goes_stays_visible_in_its_place() -> None:
+def test_removed_lines_stay_visible_in_place() -> None:
     items = {"list": ["a", "b", "c"], "gone": {"x": 1}}
     assert shown(
         items,
@@ -95,7 +95,7 @@ def test_a_replaced_object_shows_only_what_differs() -> None:
     ]
 
 
-def test_what_comes_and_goes_within_one_patch_was_never_there() -> None:
+def test_values_added_and_removed_in_one_patch_are_omitted() -> None:
     assert shown({}, PatchOperation("add", "/a", 1, "R"), PatchOperation("remove", "/a", rule="R")) == []
     assert shown({"l": [1]}, PatchOperation("add", "/l/0", 0, "R"), PatchOperation("remove", "/l/0", rule="R")) == [
         " l:",
@@ -112,7 +112,7 @@ def test_what_comes_and_goes_within_one_patch_was_never_there() -> None:
         (PatchOperation("add", "no/slash", 1), PatchError),
     ],
 )
-def test_a_patch_that_does_not_fit_is_refused(operation: PatchOperation, error: type[Exception]) -> None:
+def test_an_inapplicable_patch_is_refused(operation: PatchOperation, error: type[Exception]) -> None:
     with pytest.raises(error):
         changes({"list": [1]}, [operation])
 
@@ -128,7 +128,7 @@ JSON = st.recursive(
     before=st.dictionaries(st.text("abc", max_size=2), JSON, max_size=3),
     after=st.dictionaries(st.text("abc", max_size=2), JSON, max_size=3),
 )
-def test_the_lines_that_stay_and_come_are_the_patched_object(before: dict, after: dict) -> None:
+def test_kept_and_added_lines_form_the_patched_object(before: dict, after: dict) -> None:
     operations = diff(before, after, rule="R")
     lines = changes(copy.deepcopy(before), operations)
     patched = apply(operations, before)

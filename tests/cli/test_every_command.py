@@ -118,7 +118,7 @@ def one_sentence(result: Result, *codes: int) -> str:
     return line
 
 
-def test_every_verb_of_a_slice_is_a_command() -> None:
+def test_every_verb_of_a_feature_is_a_command() -> None:
     assert set(kinds.verbs()) <= {one.path[0] for one in COMMANDS}
     assert len(READING) >= 4
     assert {"rollout status", "migrate", "pull", "restart", "debug"} <= {one.name for one in ASKING}
@@ -126,7 +126,7 @@ def test_every_verb_of_a_slice_is_a_command() -> None:
 
 @by_name([one for one in COMMANDS if one.name not in ("manager", "daemon")])  # their flags are in Go's spelling
 @pytest.mark.behaviour("CLI-11")
-def test_help_says_what_it_does(command: Command) -> None:
+def test_help_describes_the_command(command: Command) -> None:
     result = typed(*command.path, "-h")
     assert (result.exit_code, result.stderr) == (0, "")
     assert typed(*command.path, "--help").stdout == result.stdout
@@ -138,7 +138,7 @@ def test_help_says_what_it_does(command: Command) -> None:
 
 
 @pytest.mark.parametrize("path", [(), ("rollout",), ("set",)], ids=["pykruise", "rollout", "set"])
-def test_lists_of_commands_say_each_in_a_whole_sentence(path: tuple[str, ...]) -> None:
+def test_command_lists_have_a_full_sentence_each(path: tuple[str, ...]) -> None:
     said = typed(*path, "-h").stdout
     listed = [line for line in said.partition("Commands:")[2].splitlines() if line.startswith("  ")]
     assert [line for line in listed if line.endswith("...")] == []
@@ -146,20 +146,20 @@ def test_lists_of_commands_say_each_in_a_whole_sentence(path: tuple[str, ...]) -
 
 @by_name(ASKING)
 @pytest.mark.behaviour("CLI-11")
-def test_an_unknown_option_is_one_line_and_exit_code_2(command: Command) -> None:
+def test_an_unknown_option_is_one_line_with_exit_code_2(command: Command) -> None:
     assert "--nonsense" in one_sentence(typed(*command.path, *command.arguments, "--nonsense"), 2)
 
 
 @by_name(ASKING)
 @pytest.mark.behaviour("CLI-11")
-def test_without_a_cluster_it_is_one_line_and_exit_code_2(command: Command) -> None:
+def test_without_a_cluster_commands_print_one_line_with_exit_code_2(command: Command) -> None:
     result = typed(*command.path, *command.arguments, "--kubeconfig", "/there/is/none")
     assert "kubeconfig /there/is/none does not exist; use --kubeconfig FILE" in one_sentence(result, 2)
 
 
 @by_name([one for one in ASKING if one.arguments and one.name != "pull"])  # what it pulls need not be there
 @pytest.mark.behaviour("CLI-11")
-def test_a_name_that_nothing_has_is_one_line_and_exit_code_1(command: Command, empty: str) -> None:
+def test_an_unknown_name_is_one_line_with_exit_code_1(command: Command, empty: str) -> None:
     result = typed(*command.path, *command.arguments, "--kubeconfig", empty)
     assert "not found" in one_sentence(result, 1)
 
@@ -167,7 +167,7 @@ def test_a_name_that_nothing_has_is_one_line_and_exit_code_1(command: Command, e
 @by_name([one for one in ASKING if one.arguments])
 @pytest.mark.parametrize("word", ["bogus/web", "a/b/c/d", "clone/", "/", "web\nweb/x", "é/ü"])
 @pytest.mark.behaviour("CLI-10", "CLI-11")
-def test_words_that_mean_nothing_are_one_line(command: Command, word: str, empty: str) -> None:
+def test_invalid_words_are_one_line(command: Command, word: str, empty: str) -> None:
     result = typed(*command.path, word, *command.arguments[1:], "--kubeconfig", empty)
     one_sentence(result, 1, 2)
 
@@ -203,7 +203,7 @@ OBJECTS: Final = [
 @pytest.mark.parametrize(("kind", "path"), OBJECTS, ids=[kind for kind, _ in OBJECTS])
 @pytest.mark.parametrize("output", ["json", "yaml"])
 @pytest.mark.behaviour("CLI-18")
-def test_what_is_read_of_an_object_is_data(command: Command, kind: str, path: str, output: str, filled: str) -> None:
+def test_object_contents_are_printed_as_data(command: Command, kind: str, path: str, output: str, filled: str) -> None:
     name = STORED[path]["metadata"]["name"]
     beside = ("--no-watch",) if "--watch" in command.options else ()
     result = typed(*command.path, kind, name, *beside, "-o", output, "--kubeconfig", filled)
@@ -226,7 +226,7 @@ def interruptible() -> Iterator[None]:
 @by_name([one for one in ASKING if one.name != "dashboard"])
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.behaviour("CLI-11")
-def test_an_interrupt_ends_it_at_once_with_a_word_on_what_may_be_left_behind(command: Command, tmp_path: Path) -> None:
+def test_an_interrupt_exits_at_once_and_reports_leftovers(command: Command, tmp_path: Path) -> None:
     server = Answers({}, silent=True)
     words = [PROGRAM, *command.path, *command.arguments, "--kubeconfig", server.kubeconfig(tmp_path)]
     running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -244,7 +244,7 @@ def test_an_interrupt_ends_it_at_once_with_a_word_on_what_may_be_left_behind(com
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("output", ["text", "json"])
 @pytest.mark.behaviour("CLI-11")
-def test_an_interrupt_while_it_waits_ends_it_too(output: str, filled: str) -> None:
+def test_an_interrupt_during_a_wait_exits(output: str, filled: str) -> None:
     """A CloneSet whose status never comes is waited for."""
     path = next(path for kind, path in OBJECTS if kind == "cloneset")
     words = [PROGRAM, "rollout", "status", "cloneset", STORED[path]["metadata"]["name"], "-o", output]
@@ -308,7 +308,7 @@ def test_a_short_command_imports_no_kind(words: tuple[str, ...]) -> None:
     assert found.stderr.split() == []
 
 
-def test_a_command_about_one_kind_imports_no_other(empty: str) -> None:
+def test_a_command_for_one_kind_imports_no_other(empty: str) -> None:
     modules = sorted(one["at"].partition(":")[0] for one in kinds.kinds())
     script = (
         f"import sys; sys.argv = ['pykruise', 'rollout', 'status', 'clone/web', '--kubeconfig', {empty!r}]\n"

@@ -31,7 +31,7 @@ Error from server: no
 """
 
 
-def test_files_commands_and_gates_are_found(tmp_path: Path) -> None:
+def test_guide_files_commands_and_gates_are_found(tmp_path: Path) -> None:
     page = tmp_path / "guide.md"
     page.write_text(GUIDE, "utf-8")
     guide = read(page)
@@ -46,16 +46,16 @@ def test_files_commands_and_gates_are_found(tmp_path: Path) -> None:
     assert [step.fails for step in guide.steps if isinstance(step, Typed)] == [False, False, False, True]
 
 
-def test_every_line_of_a_shell_is_typed_somewhere() -> None:
+def test_every_shell_line_is_typed_by_a_test() -> None:
     assert {page.stem: lines for page in GUIDES.glob("*.md") if (lines := untyped(page))} == {}
     assert {page.stem for page in GUIDES.glob("*.md") if on_a_node(page)} == {"node-agent"}, "tests/daemon types them"
 
 
-def test_each_guide_is_typed_or_says_why_not() -> None:
+def test_each_guide_is_typed_or_has_a_reason() -> None:
     assert sorted((*TYPED, *ELSEWHERE)) == sorted(page.stem for page in GUIDES.glob("*.md"))
 
 
-def test_what_is_typed_elsewhere_is_read_there() -> None:
+def test_commands_typed_in_other_tests_are_recognized() -> None:
     for guide, tests in ELSEWHERE.items():
         for test in tests:
             assert f"{guide}.md" in (GUIDES.parents[1] / test).read_text("utf-8")

@@ -112,7 +112,7 @@ def forged(text: str) -> list[str]:
 @by_name(READING)
 @pytest.mark.parametrize(("kind", "path"), OBJECTS, ids=[kind for kind, _ in OBJECTS])
 @pytest.mark.behaviour("CLI-22")
-def test_nothing_that_is_shown_of_an_object_is_obeyed(command: Command, kind: str, path: str, hostile: str) -> None:
+def test_object_contents_cannot_inject_output(command: Command, kind: str, path: str, hostile: str) -> None:
     name = STORED[path]["metadata"]["name"]
     beside = ("--no-watch",) if "--watch" in command.options else ()
     for output in ("text", "json", "yaml"):
@@ -132,7 +132,7 @@ def test_nothing_that_is_shown_of_an_object_is_obeyed(command: Command, kind: st
     ],
     ids=" ".join,
 )
-def test_what_it_asks_for_is_shown_escaped(words: tuple[str, ...], hostile: str) -> None:
+def test_control_characters_are_escaped(words: tuple[str, ...], hostile: str) -> None:
     result = typed(*words, "-n", "default", "--kubeconfig", hostile)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     assert obeyed(result.stdout + result.stderr) == forged(result.stdout + result.stderr) == []
@@ -140,7 +140,7 @@ def test_what_it_asks_for_is_shown_escaped(words: tuple[str, ...], hostile: str)
 
 
 @pytest.mark.behaviour("CLI-22")
-def test_a_reviewed_manifest_is_not_obeyed(tmp_path: Path) -> None:
+def test_a_reviewed_manifest_cannot_inject_output(tmp_path: Path) -> None:
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -157,7 +157,7 @@ def test_a_reviewed_manifest_is_not_obeyed(tmp_path: Path) -> None:
 
 @pytest.mark.behaviour("CLI-22")
 @pytest.mark.parametrize("output", ["json", "yaml"])
-def test_data_stays_what_it_is(output: Any) -> None:
+def test_data_is_printed_unchanged(output: Any) -> None:
     data = {"message": HOSTILE + "\U000e0041é\u200d", "plain": "é"}
     text = written(data, output)
     assert obeyed(text) == []
@@ -165,7 +165,7 @@ def test_data_stays_what_it_is(output: Any) -> None:
 
 
 @pytest.mark.behaviour("CLI-22")
-def test_text_keeps_its_lines_and_what_is_no_command() -> None:
+def test_text_keeps_its_lines_without_control_sequences() -> None:
     assert printable("a\tb\nc é …") == "a\tb\nc é …"
     spaces = "".join(one for one in map(chr, range(0x110000)) if unicodedata.category(one) == "Zs")
     assert printable(spaces) == spaces
@@ -173,7 +173,7 @@ def test_text_keeps_its_lines_and_what_is_no_command() -> None:
 
 
 @pytest.mark.behaviour("CLI-22")
-def test_a_long_cell_does_not_widen_its_column_without_end() -> None:
+def test_a_long_cell_has_a_maximum_width() -> None:
     shown = table([("NAME", "SAID"), ("x" * 1_000_000, "a\nb")])
     assert len(shown.splitlines()) == 2
     assert max(map(len, shown.splitlines())) < LONGEST_CELL + 100

@@ -61,7 +61,7 @@ def call(server: Busy, *arguments: str, **options: Any) -> tuple[Call, list[str]
     [(restart, "pod/web-0", "containerrecreaterequests"), (pull, "nginx:1", "imagepulljobs")],
 )
 @pytest.mark.parametrize("at_creation", [True, False])
-async def test_what_was_made_goes_on_and_is_named(verb: Any, argument: str, plural: str, at_creation: bool) -> None:
+async def test_resources_that_keep_running_are_named(verb: Any, argument: str, plural: str, at_creation: bool) -> None:
     server = Busy(at_creation=at_creation)
     asked, _ = call(server, argument)
     with pytest.raises(CommandError, match=r"^interrupted; ") as ended:
@@ -79,7 +79,7 @@ async def test_what_was_made_goes_on_and_is_named(verb: Any, argument: str, plur
 @virtual
 @pytest.mark.behaviour("CLI-23")
 @pytest.mark.parametrize("at_creation", [True, False])
-async def test_a_debug_container_that_does_not_run_yet_is_taken_back(at_creation: bool) -> None:
+async def test_an_unstarted_debug_container_is_removed(at_creation: bool) -> None:
     server = Busy(at_creation=at_creation)
     asked, _ = call(server, "pod/web-0", image="busybox:1", name="tools")
     with pytest.raises(CommandError, match=r"interrupted; EphemeralJob shop/debug-web-0-.* was deleted") as ended:
@@ -91,7 +91,7 @@ async def test_a_debug_container_that_does_not_run_yet_is_taken_back(at_creation
 
 @virtual
 @pytest.mark.behaviour("CLI-23")
-async def test_a_debug_container_that_runs_stays_and_is_named() -> None:
+async def test_a_running_debug_container_is_kept_and_named() -> None:
     server = Busy()
     server.objects[pod_path()]["status"] = {
         "ephemeralContainerStatuses": [{"name": "tools", "state": {"terminated": {"exitCode": 0}}}]
@@ -127,7 +127,7 @@ class Refusing(ApiServer):
         (504, True, "2/9 x: refused: you may not; back"),
     ],
 )
-async def test_a_takeover_that_stops_in_the_middle_says_how_it_goes_on(code: int, first: bool, said: str) -> None:
+async def test_an_interrupted_takeover_says_how_to_resume(code: int, first: bool, said: str) -> None:
     client = Client(Refusing(code), VirtualClock())
     step = Step("keep", "create", CONFIGMAPS, "x", "shop", {"metadata": {"name": "x"}})
     with pytest.raises(CommandError) as ended:
@@ -146,7 +146,7 @@ def test_times_are_durations_everywhere(text: str, seconds: int) -> None:
 
 @pytest.mark.behaviour("CLI-18")
 @pytest.mark.parametrize("text", ["", "soon", "-5", "-5s", "5 m", "99999999999", "9999999h"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     asked, _ = call(Busy(), "pod/web-0", timeout=text)
     with pytest.raises(WrongCommandError, match=r"--timeout: .* is not a duration; write it like 90s, 5m or 1h30m"):
         asked.seconds("timeout")

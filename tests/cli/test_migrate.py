@@ -56,7 +56,7 @@ async def move(server: Moving, *, replicas: int | None = None, surge: int = 1, *
 @virtual
 @pytest.mark.behaviour("CLI-20")
 @pytest.mark.parametrize(("surge", "most"), [(1, 6), (2, 7), (9, 10)])
-async def test_all_replicas_move_and_there_are_never_fewer(
+async def test_all_replicas_move_and_the_total_never_drops(
     surge: int, most: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server = Moving()
@@ -72,7 +72,7 @@ async def test_all_replicas_move_and_there_are_never_fewer(
 
 @virtual
 @pytest.mark.behaviour("CLI-20")
-async def test_some_move_and_the_others_later() -> None:
+async def test_replicas_can_move_in_several_runs() -> None:
     server = Moving()
     assert await move(server, replicas=2) is True
     assert (server.objects[DEPLOYMENT]["spec"]["replicas"], server.objects[CLONE_SET]["spec"]["replicas"]) == (3, 2)
@@ -83,7 +83,7 @@ async def test_some_move_and_the_others_later() -> None:
 
 @virtual
 @pytest.mark.behaviour("CLI-20")
-async def test_nothing_is_taken_away_before_ours_are_available(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_source_replicas_stay_until_the_new_ones_are_available(capsys: pytest.CaptureFixture[str]) -> None:
     server = Moving(available=False)
     assert await move(server) is False
     assert server.objects[DEPLOYMENT]["spec"]["replicas"] == 5
@@ -115,7 +115,7 @@ async def test_an_impossible_migration_is_refused_with_the_reason(
 
 @virtual
 @pytest.mark.behaviour("CLI-20")
-async def test_a_target_that_runs_something_else_is_not_touched() -> None:
+async def test_a_target_with_other_images_is_not_changed() -> None:
     server = Moving()
     await move(server, replicas=1)
     server.objects[CLONE_SET]["spec"]["template"]["spec"]["containers"][0]["image"] = "b"
@@ -143,7 +143,7 @@ class Interrupted(Moving):
 @pytest.mark.behaviour("CLI-20", "CLI-23")
 @pytest.mark.parametrize("carried_out", [False, True])
 @pytest.mark.parametrize(("surge", "again"), [(1, 1), (2, 2), (3, 1), (1, 9)])
-async def test_interrupted_anywhere_the_same_command_goes_on(
+async def test_an_interrupted_command_can_be_resumed_at_any_point(
     surge: int, again: int, carried_out: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for at in range(1, 60):
@@ -166,7 +166,7 @@ async def test_interrupted_anywhere_the_same_command_goes_on(
 
 @virtual
 @pytest.mark.behaviour("CLI-20", "CLI-23")
-async def test_a_number_is_that_of_both_commands_together(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_replica_count_covers_resumed_commands(capsys: pytest.CaptureFixture[str]) -> None:
     server = Moving(available=False)
     assert await move(server, replicas=3) is False
     server.available = True

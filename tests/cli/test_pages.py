@@ -69,13 +69,13 @@ def test_a_test_types_each_command_of_a_page(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_blocks_with_commands_say_that_they_are_some(page: str) -> None:
+def test_command_blocks_are_labeled(page: str) -> None:
     for block in BLOCK.finditer((ROOT / page).read_text("utf-8")):
         if block[1] not in ("sh", "console"):
             assert [one for one in block[2].splitlines() if one.startswith(PROGRAMS)] == []
 
 
-def test_what_is_not_typed_is_there_and_has_a_reason() -> None:
+def test_untyped_blocks_exist_and_have_a_reason() -> None:
     there = [one for page in PAGES for one in lines(page)]
     assert [one for one in NOT_TYPED if not any(command.startswith(one) for command in there)] == []
 
@@ -88,7 +88,7 @@ def _named(page: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_what_a_page_says_to_type_can_be_typed(page: str) -> None:
+def test_commands_on_a_page_are_valid(page: str) -> None:
     assert [wrong for command in _named(page) if (wrong := problem(command))] == []
 
 
@@ -102,7 +102,7 @@ def test_what_a_page_says_to_type_can_be_typed(page: str) -> None:
         "python -m tests.none",
     ],
 )
-def test_what_cannot_be_typed_is_found(command: str) -> None:
+def test_invalid_commands_are_found(command: str) -> None:
     assert problem(command)
 
 

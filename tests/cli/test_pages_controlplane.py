@@ -97,7 +97,7 @@ def test_a_typed_review_shows_its_answer(cloned: Reader, ports: None) -> None:
     assert "SS-" in said
 
 
-def test_sandboxes_are_started_as_their_page_says(cloned: Reader, ports: None) -> None:
+def test_the_sandbox_page_can_be_typed(cloned: Reader, ports: None) -> None:
     for command, ready in (
         (line("docs/sandbox.md", "make sandbox"), "Ready:"),
         (line("docs/sandbox.md", "pykruise sandbox --nodes 10"), "Ready:"),
@@ -131,7 +131,7 @@ def test_the_dashboard_starts_shows_its_page_and_ends(tmp_path: Path, ports: Non
         assert dashboard.text.strip() == page.printed
 
 
-def test_a_cluster_moves_over_and_its_release_is_ended_by_hand(tmp_path: Path, cloned: Reader) -> None:
+def test_the_takeover_page_can_be_typed(tmp_path: Path, cloned: Reader) -> None:
     """There and back, then with Helm; at last what the page about installing says for bad days."""
     with ControlPlane() as started, running([*NODES, str(started.kubeconfig)], tmp_path / "nodes.log"):
         cloned.administers(started.kubeconfig)

@@ -16,7 +16,7 @@ PATH = "/apis/apps/v1/namespaces/shop/deployments/web"
 
 @virtual
 @pytest.mark.behaviour("DP-8", "DP-10")
-async def test_the_label_is_written_changed_and_taken_away() -> None:
+async def test_the_label_is_set_changed_and_removed() -> None:
     server = ApiServer()
     server.put(PATH, {"metadata": {"name": "web", "namespace": "shop", "labels": {"app": "web"}}})
     client = Client(server, VirtualClock())
@@ -51,6 +51,6 @@ def test_an_unprotected_kind_is_refused_with_the_list_of_protected_ones() -> Non
 
 
 @pytest.mark.behaviour("DP-29")
-def test_cascading_is_refused_where_it_would_protect_nothing() -> None:
+def test_cascading_is_refused_where_it_has_no_effect() -> None:
     with pytest.raises(ProtectError, match="Service web: --cascading protects nothing on this kind; leave it out"):
         wanted_kind(TABLE, "svc", "web", "Cascading")

@@ -63,7 +63,7 @@ def answers(port: str) -> bool:
         return probe.connect_ex(("127.0.0.1", int(port))) == 0
 
 
-def test_the_curl_of_the_page_gives_the_pod_it_shows(tmp_path: Path) -> None:
+def test_the_curl_example_returns_the_pod_of_the_page(tmp_path: Path) -> None:
     (fixture,) = set(re.findall(r"--data-binary @(\S+)", REVIEW))
     (path,) = set(re.findall(r"https://localhost:9443(/mutate-\S+)", REVIEW))
     body = (ROOT / fixture).read_bytes()

@@ -44,7 +44,7 @@ def test_the_diff_is_colored_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> N
     assert "\x1b[32m" in out
 
 
-def test_the_answer_can_be_had_as_json() -> None:
+def test_the_answer_is_available_as_json() -> None:
     code, out, _ = run(POD, "--policies", SAMPLES, "-o", "json")
     response = json.loads(out)["response"]
     assert (code, response["uid"], response["allowed"]) == (0, recorded("pod-create")["request"]["uid"], True)
@@ -53,7 +53,7 @@ def test_the_answer_can_be_had_as_json() -> None:
     assert [one["name"] for one in patched["spec"]["containers"]] == ["log-shipper", "main"]
 
 
-def test_a_manifest_is_taken_as_about_to_be_created(tmp_path: Path) -> None:
+def test_a_manifest_is_reviewed_as_a_creation(tmp_path: Path) -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "web-", "labels": {"app": "web"}}}
     pod["spec"] = {"containers": [{"name": "main", "image": "nginx"}]}
     path = tmp_path / "pod.yaml"
@@ -83,7 +83,7 @@ def test_standard_input_and_several_objects_are_read() -> None:
     ]
 
 
-def test_a_refusal_is_shown_and_is_the_exit_code(tmp_path: Path) -> None:
+def test_a_refusal_is_printed_and_sets_the_exit_code(tmp_path: Path) -> None:
     path = tmp_path / "set.yaml"
     path.write_text("apiVersion: apps.kruise.io/v1beta1\nkind: SidecarSet\nmetadata: {name: s}\nspec: {}\n", "utf-8")
     code, out, _ = run(str(path))
@@ -103,7 +103,7 @@ def test_a_refusal_is_shown_and_is_the_exit_code(tmp_path: Path) -> None:
         ("{apiVersion: admission.k8s.io/v1beta1, kind: AdmissionReview}", "expected admission.k8s.io/v1, got"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_one_line_and_exit_code_2(content: str, message: str, tmp_path: Path) -> None:
+def test_an_unusable_file_is_one_line_with_exit_code_2(content: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "file.yaml"
     path.write_text(content, "utf-8")
     code, out, err = run(str(path), "--policies", SAMPLES)
@@ -126,14 +126,14 @@ def test_bad_policies_are_reported_and_nothing_is_decided(tmp_path: Path) -> Non
     assert "unknown feature gate 'Nope'" in err
 
 
-def test_version_and_help_are_there() -> None:
+def test_version_and_help_exist() -> None:
     assert CliRunner().invoke(app, ["version"]).stdout.startswith("pykruise ")
     text = CliRunner().invoke(app, ["--help"]).stdout
     for command in ("manager", "serve", "review", "version"):
         assert command in text
 
 
-def test_a_refusal_that_quotes_half_a_character_is_shown() -> None:
+def test_a_refusal_with_a_broken_character_is_printed() -> None:
     review = json.loads((FIXTURES / "pod-create.json").read_text("utf-8"))
     order = {"apps.kruise.io/container-launch-priority": '{"\\ud800": 1}'}
     review["request"]["object"]["metadata"]["annotations"] = order
@@ -155,7 +155,7 @@ spec:
 """
 
 
-def test_a_workload_shows_what_its_pods_would_get_and_a_folder_all_of_it(tmp_path: Path) -> None:
+def test_a_workload_shows_its_pods_and_a_folder_all_objects(tmp_path: Path) -> None:
     (tmp_path / "b.yaml").write_text(DEPLOYMENT, "utf-8")
     (tmp_path / "a.yml").write_text("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n", "utf-8")
     (tmp_path / "notes.txt").write_text("not: read", "utf-8")
@@ -168,7 +168,7 @@ def test_a_workload_shows_what_its_pods_would_get_and_a_folder_all_of_it(tmp_pat
 
 
 @pytest.mark.parametrize("files", [("1.yaml", "2.yaml"), ("2.yaml", "1.yaml")])
-def test_policies_do_not_depend_on_the_names_of_files(files: tuple[str, str], tmp_path: Path) -> None:
+def test_policies_do_not_depend_on_file_names(files: tuple[str, str], tmp_path: Path) -> None:
     """A canary needs the set it stands beside, wherever that stands."""
     container = "containers: [{name: c, image: a}]"
     base = f"metadata: {{name: base}}\nspec: {{selector: {{matchLabels: {{app: web}}}}, {container}}}\n"
@@ -201,7 +201,7 @@ status: {matchedPods: 3}
 
 
 @pytest.mark.parametrize(("team", "title"), [("a", "changed"), ("b", "allowed")])
-def test_reviews_are_decided_with_the_sets_and_namespaces_of_a_cluster(team: str, title: str, tmp_path: Path) -> None:
+def test_reviews_use_the_sets_and_namespaces_of_a_cluster(team: str, title: str, tmp_path: Path) -> None:
     listed = {"metadata": {"resourceVersion": "9"}}
     shop = {"metadata": {"name": "shop", "labels": {"team": team}}, "spec": {}}
     server = Answers(
@@ -219,7 +219,7 @@ def test_reviews_are_decided_with_the_sets_and_namespaces_of_a_cluster(team: str
     assert ("agent:7" in out) == (team == "a")
 
 
-def test_a_folder_and_a_cluster_are_not_both_asked(tmp_path: Path) -> None:
+def test_folder_and_cluster_are_mutually_exclusive(tmp_path: Path) -> None:
     code, _, err = run(str(tmp_path), "--policies", SAMPLES, "--cluster")
     assert code == 2
     assert "specify one of --policies and --cluster" in err

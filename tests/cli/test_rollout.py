@@ -100,7 +100,7 @@ def world(*images: str, status: Mapping[str, Any] | None = None, pods: int = 3, 
 @pytest.mark.parametrize(
     "words", [["cloneset", "web"], ["clone/web"], ["CloneSet/web"], ["clonesets.apps.kruise.io", "web"]]
 )
-def test_a_cloneset_is_named_as_for_kubectl(words: list[str]) -> None:
+def test_a_cloneset_is_named_like_in_kubectl(words: list[str]) -> None:
     commands, name = wanted(words)
     assert (commands.kind.kind, name) == ("CloneSet", "web")
 
@@ -155,13 +155,13 @@ DONE = {
     ],
 )
 @pytest.mark.behaviour("CLI-1")
-def test_how_far_a_roll_out_is(status: Json | None, spec: Json, done: bool, text: str) -> None:
+def test_rollout_progress(status: Json | None, spec: Json, done: bool, text: str) -> None:
     found = progress(status, **spec)
     assert (found.done, found.text, found.failed) == (done, text, "")
 
 
 @pytest.mark.behaviour("CLI-1")
-def test_a_deadline_that_was_exceeded_is_a_failure() -> None:
+def test_an_exceeded_deadline_is_a_failure() -> None:
     condition = {
         "type": "Progressing",
         "status": "False",
@@ -173,7 +173,7 @@ def test_a_deadline_that_was_exceeded_is_a_failure() -> None:
 
 @virtual
 @pytest.mark.behaviour("CLI-1")
-async def test_a_pipe_gets_a_line_for_each_change_until_the_roll_out_is_done(
+async def test_a_pipe_gets_a_line_per_change_until_the_rollout_completes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     server, client = world("nginx:1", "nginx:2", status={**DONE, "updatedAvailableReplicas": 0})
@@ -192,7 +192,7 @@ async def test_a_pipe_gets_a_line_for_each_change_until_the_roll_out_is_done(
 
 @virtual
 @pytest.mark.behaviour("CLI-1")
-async def test_patience_has_an_end(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_timeout_is_honored(capsys: pytest.CaptureFixture[str]) -> None:
     _, client = world("nginx:1", status={**DONE, "updatedAvailableReplicas": 0})
     assert await show_status(client, "shop", WHAT, watch=True, give_up=5) is False
     assert "not rolled out within 5 s" in capsys.readouterr().out
@@ -224,7 +224,7 @@ async def test_history_lists_revisions_and_shows_one() -> None:
 
 @virtual
 @pytest.mark.behaviour("CLI-3")
-async def test_undo_takes_an_earlier_template_again() -> None:
+async def test_undo_restores_an_earlier_template() -> None:
     server, client = world("nginx:1", "nginx:2")
     said = await undone(client, "shop", WHAT, 0, dry_run=True)
     assert said.startswith("cloneset.apps.kruise.io/web rolled back to revision 1 (web-")
@@ -240,7 +240,7 @@ async def test_undo_takes_an_earlier_template_again() -> None:
 
 @virtual
 @pytest.mark.behaviour("CLI-4")
-async def test_restart_replaces_pods_whatever_the_policy() -> None:
+async def test_restart_replaces_pods_under_any_policy() -> None:
     server, client = world("nginx:1", updateStrategy=rolling())
     assert await restarted(client, "shop", WHAT) == "cloneset.apps.kruise.io/web restarted"
     assert "kubectl.kubernetes.io/restartedAt" in server.objects[SET]["spec"]["template"]["metadata"]["annotations"]
@@ -276,7 +276,7 @@ async def test_pause_and_resume() -> None:
 
 @virtual
 @pytest.mark.behaviour("CLI-6")
-async def test_plan_tells_what_a_manifest_would_do_and_stores_nothing() -> None:
+async def test_plan_shows_the_effect_of_a_manifest_without_storing_it() -> None:
     server, client = world("nginx:1", updateStrategy=rolling(policy="InPlaceIfPossible", maxUnavailable=2))
     before = json.dumps(server.objects)
     manifest = clone_set(
@@ -296,7 +296,7 @@ async def test_plan_tells_what_a_manifest_would_do_and_stores_nothing() -> None:
 
 @virtual
 @pytest.mark.behaviour("CLI-6")
-async def test_a_template_stays_though_its_roll_out_is_under_way() -> None:
+async def test_an_unchanged_template_is_reported_during_a_rollout() -> None:
     _, client = world("nginx:1", "nginx:2")
     for image, said in (("nginx:2", "the template stays"), ("nginx:3", "the template changes")):
         manifest = clone_set("web", template=template(image), updateStrategy=rolling(policy="InPlaceIfPossible"))
@@ -339,7 +339,7 @@ def test_a_manifest_that_cannot_be_read_is_reported(manifest: Json, options: tup
 
 
 @pytest.mark.behaviour("CLI-7")
-def test_only_pods_are_explained() -> None:
+def test_only_pods_can_be_explained() -> None:
     assert refused("explain", "service", "one").endswith("also pod NAME and node NAME")
     assert (
         refused("explain", "pod/")
@@ -352,7 +352,7 @@ def test_only_pods_are_explained() -> None:
 
 @virtual
 @pytest.mark.behaviour("CLI-7")
-async def test_explain_tells_about_one_pod() -> None:
+async def test_explain_describes_one_pod() -> None:
     server, client = world("nginx:1", "nginx:2")
     text = await explanation(client, "shop", "web-1", parse_gates(""))
     assert text.startswith("Pod shop/web-1 of CloneSet web\nrevision: ")
@@ -369,7 +369,7 @@ async def test_explain_tells_about_one_pod() -> None:
 
 @virtual
 @pytest.mark.behaviour("CLI-13", "CLI-12")
-async def test_roll_outs_of_all_kinds_are_listed() -> None:
+async def test_rollouts_of_all_kinds_are_listed() -> None:
     server, client = world("nginx:1", "nginx:2", status={**DONE, "updatedAvailableReplicas": 1})
     listed = "/apis/apps.kruise.io/v1beta1/clonesets"
     for path in (listed, listed.replace("/clonesets", "/namespaces/shop/clonesets")):
@@ -406,7 +406,7 @@ async def test_a_stuck_rollout_is_reported_with_its_reasons(capsys: pytest.Captu
     assert found.todo == ["correct the image of main in the template, or add an image pull secret"]
 
 
-def test_at_creation_more_pods_are_updated_than_the_partition_asks_for() -> None:
+def test_on_creation_more_pods_than_the_partition_are_updated() -> None:
     found = progress({**DONE, "expectedUpdatedReplicas": 1})
     assert found.text == "3 of 3 Pods updated (the partition asks for 1), 3 available"
     assert found.part == 1.0
@@ -428,7 +428,7 @@ async def test_images_are_set_by_container() -> None:
 
 @virtual
 @pytest.mark.behaviour("CLI-16")
-async def test_pods_named_are_scaled_in_with_the_replicas() -> None:
+async def test_named_pods_are_scaled_in_with_the_replicas() -> None:
     server, client = world("nginx:1", replicas=3)
     said = await scaled_in(client, "shop", WHAT, ["web-0,web-2"])
     assert said == "cloneset.apps.kruise.io/web scaled in to 1 replicas: web-0, web-2 will be deleted"
@@ -443,7 +443,7 @@ async def test_pods_named_are_scaled_in_with_the_replicas() -> None:
 
 @virtual
 @pytest.mark.behaviour("CLI-12")
-async def test_a_client_for_a_dry_run_stores_nothing() -> None:
+async def test_a_client_side_dry_run_stores_nothing() -> None:
     server, _ = world("nginx:1", updateStrategy=rolling())
     trying = Client(server, VirtualClock(), dry_run=True)
     before = json.dumps(server.objects[SET])
@@ -453,7 +453,7 @@ async def test_a_client_for_a_dry_run_stores_nothing() -> None:
 
 
 @pytest.mark.parametrize("one", [one for one in known() if one.pausable and one.paused_in is None])
-def test_what_pauses_a_kind_is_a_field_of_it(one: Commands) -> None:
+def test_pausing_sets_the_field_of_the_kind(one: Commands) -> None:
     (found,) = (version.schema for version in one.kind.versions if version.name == one.kind.resource().version)
     for key in (*one.paused_at, "paused"):
         found = found["properties"][key]
@@ -462,7 +462,7 @@ def test_what_pauses_a_kind_is_a_field_of_it(one: Commands) -> None:
 
 @virtual
 @pytest.mark.behaviour("CLI-17")
-async def test_an_explanation_ends_with_what_to_do() -> None:
+async def test_an_explanation_ends_with_next_steps() -> None:
     _, client = world("nginx:1", status=DONE)
     assert (await explanation(client, "shop", "web-0", parse_gates(""))).splitlines()[-1] == "to do: nothing"
     _, client = world("nginx:1", status=DONE, updateStrategy=rolling(paused=True))
@@ -471,7 +471,7 @@ async def test_an_explanation_ends_with_what_to_do() -> None:
 
 
 @pytest.mark.behaviour("CLI-18")
-def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_terminal_gets_a_progress_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     with _shown("text", {}, watch=True) as show:

@@ -57,7 +57,7 @@ def sandbox(folder: Path, *arguments: str) -> Iterator[Running]:
         running.process.wait(30)
 
 
-def test_it_shows_what_happens_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_it_shows_events_and_leaves_nothing_behind(tmp_path: Path) -> None:
     with sandbox(tmp_path, "--nodes=2") as running:
         running.says("It is meant for evaluation and tests")
         running.says(r"^Ready\.")
@@ -94,13 +94,13 @@ def refused(*arguments: str, code: int = 1) -> str:
     return done.stdout + done.stderr
 
 
-def test_a_gate_that_is_unknown_is_refused_before_anything_runs(tmp_path: Path) -> None:
+def test_an_unknown_gate_is_refused_at_startup(tmp_path: Path) -> None:
     text = refused(f"--kubeconfig={tmp_path / 'kube'}", "--feature-gates=Bogus=true", code=2)
     assert text.startswith("pykruise: --feature-gates: unknown feature gate 'Bogus'")
     assert len(text.splitlines()) == 1
 
 
-def test_scripts_run_one_in_the_background(tmp_path: Path) -> None:
+def test_scripts_can_run_it_in_the_background(tmp_path: Path) -> None:
     file = f"--kubeconfig={tmp_path / 'kube'}"
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -131,7 +131,7 @@ def test_scripts_run_one_in_the_background(tmp_path: Path) -> None:
     assert "no background sandbox wrote" in again.stderr
 
 
-def test_a_start_in_the_background_that_fails_says_why(tmp_path: Path) -> None:
+def test_a_failed_background_start_reports_the_cause(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -140,11 +140,11 @@ def test_a_start_in_the_background_that_fails_says_why(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_only_one_of_detach_wait_and_stop(tmp_path: Path) -> None:
+def test_detach_wait_and_stop_are_mutually_exclusive(tmp_path: Path) -> None:
     assert "name one of them" in refused(f"--kubeconfig={tmp_path / 'kube'}", "--wait", "--stop", code=2)
 
 
-def test_a_port_in_use_is_a_sentence(tmp_path: Path) -> None:
+def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -163,13 +163,13 @@ def test_a_port_in_use_is_a_sentence(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_file_that_cannot_be_used_is_a_sentence(tmp_path: Path, file: str, text: str) -> None:
+def test_an_unusable_file_is_one_sentence(tmp_path: Path, file: str, text: str) -> None:
     (tmp_path / "mine").write_text("apiVersion: v1\nclusters: []\n")
     assert text in refused(f"--kubeconfig={tmp_path / file}")
     assert (tmp_path / "mine").read_text() == "apiVersion: v1\nclusters: []\n"
 
 
-def test_without_the_extra_the_command_says_how_to_get_it(
+def test_without_the_extra_the_command_names_the_package(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As in the image."""

@@ -80,7 +80,7 @@ def containers(answer: httpx.Response) -> list[str]:
     return [one["name"] for one in patched["spec"]["containers"]]
 
 
-def test_a_recorded_review_is_answered_over_tls_and_the_end_is_clean(serving: Callable[..., Serving]) -> None:
+def test_a_recorded_review_is_answered_over_tls_with_a_clean_exit(serving: Callable[..., Serving]) -> None:
     service = serving("--policies", str(SAMPLES))
     with service.client() as http:
         answer = http.post("/mutate-pod", content=review_of(), headers=JSON)
@@ -98,7 +98,7 @@ def test_a_recorded_review_is_answered_over_tls_and_the_end_is_clean(serving: Ca
     assert "Traceback" not in service.text
 
 
-def test_changed_files_take_effect_and_bad_ones_leave_the_last_good_state(
+def test_file_changes_apply_and_invalid_files_keep_the_last_good_state(
     serving: Callable[..., Serving], tmp_path: Path
 ) -> None:
     policies = tmp_path / "policies"
@@ -115,7 +115,7 @@ def test_changed_files_take_effect_and_bad_ones_leave_the_last_good_state(
         assert "patch" not in http.post("/mutate-pod", content=review_of(), headers=JSON).json()["response"]
 
 
-def test_several_workers_answer_on_one_port_and_one_that_dies_comes_back(serving: Callable[..., Serving]) -> None:
+def test_several_workers_share_a_port_and_a_dead_one_is_restarted(serving: Callable[..., Serving]) -> None:
     service = serving("--policies", str(SAMPLES), "--workers", "2")
     victim = int(service.wait_for_log("worker 1 is process").rpartition(" ")[2])
     with service.client() as http:
@@ -138,7 +138,7 @@ def test_several_workers_answer_on_one_port_and_one_that_dies_comes_back(serving
         (["--policies", str(FIXTURES), "--feature-gates", "Nope=true"], "unknown feature gate 'Nope'"),
     ],
 )
-def test_what_keeps_it_from_starting_is_one_line(arguments: list[str], message: str) -> None:
+def test_startup_errors_are_one_line(arguments: list[str], message: str) -> None:
     code, err = started(arguments)
     assert code == 2
     assert message in err
@@ -172,7 +172,7 @@ def started(arguments: list[str]) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def test_running_out_of_descriptors_ends_nothing(serving: Callable[..., Serving], tmp_path: Path) -> None:
+def test_running_out_of_descriptors_is_survived(serving: Callable[..., Serving], tmp_path: Path) -> None:
     policies = tmp_path / "policies"
     policies.mkdir()
     sample = (SAMPLES / "log-shipper.yaml").read_text("utf-8")

@@ -41,7 +41,7 @@ def in_shell(line: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
 @pytest.mark.behaviour("CLI-11")
 @pytest.mark.parametrize("words", ["-h", "--version", "completion bash", "rollout status -h"])
-def test_where_there_is_no_room_it_is_one_line(words: str) -> None:
+def test_a_full_disk_is_one_line(words: str) -> None:
     done = in_shell(f"{PROGRAM} {words} > /dev/full")
     assert (done.returncode, done.stderr) == (1, "pykruise: No space left on device\n")
 
@@ -53,7 +53,7 @@ def test_the_exit_code_is_set_even_if_the_reason_cannot_be_written() -> None:
 
 
 @pytest.mark.behaviour("CLI-11")
-def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+def test_an_unusable_file_is_named(tmp_path: Path) -> None:
     """A process of its own: what is left to write goes nowhere after that."""
     missing = tmp_path / "gone" / "cluster.json"
     program = f"from app.cli.verbs import run; run(lambda: open({str(missing)!r}, 'w'))"
@@ -63,14 +63,14 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.behaviour("CLI-11")
 @pytest.mark.parametrize(("closed", "said"), [(">&-", ""), ("<&-", "pykruise "), (">&- 2>&- <&-", "")])
-def test_streams_that_are_closed_are_no_error(closed: str, said: str) -> None:
+def test_closed_streams_are_not_an_error(closed: str, said: str) -> None:
     done = in_shell(f"{PROGRAM} --version {closed}")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(said)
 
 
 @pytest.mark.behaviour("CLI-11")
-def test_an_encoding_that_lacks_a_character_is_no_error(tmp_path: Path) -> None:
+def test_an_encoding_without_a_character_is_not_an_error(tmp_path: Path) -> None:
     server = Answers({})
     try:
         line = f"LC_ALL=C PYTHONIOENCODING=ascii {PROGRAM} takeover --kubeconfig {server.kubeconfig(tmp_path)}"
@@ -100,7 +100,7 @@ def test_an_encoding_that_lacks_a_character_is_no_error(tmp_path: Path) -> None:
         ("daemon --nonsense", "unrecognized arguments: --nonsense (pykruise daemon --help lists all)"),
     ],
 )
-def test_what_is_not_understood_is_one_sentence_and_exit_code_2(words: str, said: str) -> None:
+def test_usage_errors_are_one_line_with_exit_code_2(words: str, said: str) -> None:
     done = in_shell(f"{PROGRAM} {words}")
     (line,) = done.stderr.splitlines()
     assert done.returncode == 2
@@ -111,7 +111,7 @@ def test_what_is_not_understood_is_one_sentence_and_exit_code_2(words: str, said
 @pytest.mark.parametrize(
     ("columns", "term", "bar"), [("80", "xterm", True), ("40", "xterm", False), ("80", "dumb", False)]
 )
-def test_a_terminal_without_room_for_a_bar_gets_lines(
+def test_a_narrow_terminal_gets_lines(
     columns: str, term: str, bar: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
@@ -224,7 +224,7 @@ async def test_a_timeout_holds_while_the_server_hangs() -> None:
 
 
 @pytest.mark.behaviour("CLI-10")
-def test_what_has_no_roll_out_is_led_to_what_there_is(tmp_path: Path) -> None:
+def test_kinds_without_rollout_point_to_other_commands(tmp_path: Path) -> None:
     path = "/apis/policy.kruise.io/v1beta1/namespaces/default/podunavailablebudgets/x"
     stored: dict[str, Any] = {path: {"metadata": {"name": "x", "namespace": "default"}, "spec": {}}}
     server = Answers(stored)
@@ -247,7 +247,7 @@ def test_what_has_no_roll_out_is_led_to_what_there_is(tmp_path: Path) -> None:
         (["clone/web", "main=A B"], "A B: is no reference of an image; write it like nginx:1.27"),
     ],
 )
-def test_images_that_are_none_are_refused(words: list[str], said: str) -> None:
+def test_invalid_images_are_refused(words: list[str], said: str) -> None:
     with pytest.raises(WrongCommandError) as refused:
         images_of(words)
     assert str(refused.value).startswith(said)

@@ -55,7 +55,7 @@ def typed(*words: str) -> Result:
 
 
 @pytest.mark.parametrize("command", [*WRITING, *OTHERS, "unprotect"])
-def test_what_writes_can_be_tried(command: str) -> None:
+def test_write_commands_have_a_dry_run(command: str) -> None:
     assert "--dry-run" in typed(command, "-h").output
 
 
@@ -74,7 +74,7 @@ def test_what_writes_can_be_tried(command: str) -> None:
     ],
 )
 @pytest.mark.behaviour("CLI-10", "CLI-11")
-def test_a_wrong_kind_is_answered_with_what_to_type(command: str, kind: str, said: str, tmp_path: Path) -> None:
+def test_a_wrong_kind_is_refused_with_a_hint(command: str, kind: str, said: str, tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.write_text(yaml.safe_dump(KUBECONFIG), "utf-8")
     result = typed(command, kind, *COMMANDS[command][1:], "--kubeconfig", str(config))
@@ -95,7 +95,7 @@ KUBECONFIG = {
 
 
 @pytest.mark.behaviour("CLI-11")
-def test_a_cluster_that_does_not_answer_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
+def test_an_unresponsive_cluster_is_one_line_with_exit_code_1(tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.write_text(yaml.safe_dump(KUBECONFIG), "utf-8")
     result = typed("rollout status clone/web", "--kubeconfig", str(config))
@@ -127,7 +127,7 @@ def test_a_cluster_that_does_not_answer_is_one_line_and_exit_code_1(tmp_path: Pa
     ],
 )
 @pytest.mark.behaviour("CLI-11", "CLI-18", "CLI-19")
-def test_what_is_not_understood_is_one_line_and_exit_code_2(words: str, said: str, tmp_path: Path) -> None:
+def test_usage_errors_are_one_line_with_exit_code_2(words: str, said: str, tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.write_text(yaml.safe_dump(KUBECONFIG), "utf-8")
     result = CliRunner(env={"KUBECONFIG": str(config)}).invoke(app, words.split(" "))
@@ -137,7 +137,7 @@ def test_what_is_not_understood_is_one_line_and_exit_code_2(words: str, said: st
     assert said in line
 
 
-def test_a_scale_in_is_refused_where_pods_are_not_its_own(tmp_path: Path) -> None:
+def test_a_scale_in_of_foreign_pods_is_refused(tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.write_text(yaml.safe_dump(KUBECONFIG), "utf-8")
     result = typed("scale-in sidecarset/log --pods a", "--kubeconfig", str(config))
@@ -192,7 +192,7 @@ def test_a_refusal_is_shown_without_the_request(status: Status, said: str) -> No
         ("plan clone w", []),
     ],
 )
-def test_kinds_are_completed_and_names_where_a_cluster_answers(words: str, completed: list[str]) -> None:
+def test_kinds_and_names_of_a_reachable_cluster_are_completed(words: str, completed: list[str]) -> None:
     """Without one it is silent."""
     asked = {"COMP_WORDS": f"pykruise {words}", "COMP_CWORD": str(len(words.split())), "KUBECONFIG": "/there/is/none"}
     command = [str(Path(sys.executable).with_name("pykruise"))]
@@ -202,7 +202,7 @@ def test_kinds_are_completed_and_names_where_a_cluster_answers(words: str, compl
 
 
 @pytest.mark.behaviour("CLI-19")
-def test_kubectl_completes_through_its_own_program() -> None:
+def test_kubectl_completes_through_its_plugin() -> None:
     command = [str(Path(sys.executable).with_name("kubectl_complete-kruise")), "rollout", "re"]
     found = subprocess.run(command, capture_output=True, text=True, check=True)
     assert found.stdout.splitlines() == ["restart", "resume", ":4"]

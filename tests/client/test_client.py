@@ -48,7 +48,7 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(("program", "printed"), PROGRAMS)
-def test_the_programs_of_the_guide_print_what_it_says(kubeconfig: Path, program: str, printed: str) -> None:
+def test_the_programs_of_the_guide_print_the_documented_output(kubeconfig: Path, program: str, printed: str) -> None:
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
@@ -60,7 +60,7 @@ def test_the_guide_has_programs() -> None:
     assert len(PROGRAMS) == 2
 
 
-def test_type_checkers_look_into_the_package() -> None:
+def test_type_checkers_use_the_package() -> None:
     """PEP 561: without the marker in the package as it is built, everything would be Any to them."""
     shipped = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
     for package in ("app", "pykruise"):
@@ -103,7 +103,7 @@ async def test_a_model_can_be_applied_and_read(cluster: AsyncCluster) -> None:
         await cluster.get(CloneSet, "web")
 
 
-async def test_waiting_ends_with_what_was_seen(cluster: AsyncCluster) -> None:
+async def test_waiting_returns_the_last_object(cluster: AsyncCluster) -> None:
     with pytest.raises(pykruise.NotDoneError, match=r"CloneSet web: not within 0.2 s; the object did not exist"):
         await cluster.wait_for(CloneSet, "web", lambda _: True, seconds=0.2)
     await cluster.create(example(definition(CloneSet)))
@@ -111,7 +111,7 @@ async def test_waiting_ends_with_what_was_seen(cluster: AsyncCluster) -> None:
         await cluster.wait_for(CloneSet, "web", pykruise.rolled_out, seconds=0.2)
 
 
-async def test_what_is_no_object_of_ours_is_refused_at_once(cluster: AsyncCluster) -> None:
+async def test_an_unknown_object_is_refused_at_once(cluster: AsyncCluster) -> None:
     with pytest.raises(TypeError, match=r"v1 Pod: is not a kind of pykruise"):
         await cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}})
     with pytest.raises(TypeError, match=r"write it as apps.kruise.io/v1beta1"):

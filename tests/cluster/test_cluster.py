@@ -44,7 +44,7 @@ def test_the_api_server_answers_with_its_token_and_refuses_without(control_plane
 
 
 @pytest.mark.controlplane
-def test_kubectl_is_of_the_servers_version(control_plane: ControlPlane) -> None:
+def test_kubectl_has_the_version_of_the_server(control_plane: ControlPlane) -> None:
     versions = json.loads(control_plane.kubectl("version", "--output=json").stdout)
     assert versions["clientVersion"]["gitVersion"] == versions["serverVersion"]["gitVersion"]
 
@@ -61,7 +61,7 @@ def test_a_service_account_gets_a_kubeconfig_with_its_own_rights(control_plane: 
 
 
 @pytest.mark.controlplane
-def test_identities_flags_and_audit_log_are_as_asked_for() -> None:
+def test_identities_flags_and_audit_log_follow_the_options() -> None:
     jane = Identity("jane", ("developers",))
     rules = {"rules": [{"level": "Metadata", "verbs": ["create"], "resources": [{"group": "", "resources": ["pods"]}]}]}
     with ControlPlane(
@@ -179,7 +179,7 @@ def test_up_and_down_on_the_command_line_leave_nothing_behind() -> None:
 
 @pytest.mark.cluster
 @pytest.mark.usefixtures("no_cluster")
-def test_after_a_crash_the_next_start_cleans_up_first() -> None:
+def test_the_next_start_cleans_up_after_a_crash() -> None:
     code = (
         "import time\n"
         "from tests.cluster.cluster import Cluster\n"

@@ -44,7 +44,7 @@ def test_an_image_is_stored_where_a_node_will_ask_for_it(reference: str, reposit
     assert (Image(reference).repository, Image(reference).tag) == (repository, tag)
 
 
-def test_an_image_to_make_is_named_by_a_tag() -> None:
+def test_an_image_reference_needs_a_tag() -> None:
     with pytest.raises(ClusterError, match="by a tag, not by a digest"):
         _ = Image("nginx@sha256:00").tag
 
@@ -81,7 +81,7 @@ def test_without_go_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPat
         binaries.ensure("etcd")
 
 
-def test_a_build_that_fails_leaves_no_commands(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_build_leaves_no_commands(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go = cache / "bin" / "go"
     go.parent.mkdir()
     go.write_text("#!/bin/sh\nexit 1\n")
@@ -140,7 +140,7 @@ def test_a_version_is_named_in_full(named: str, monkeypatch: pytest.MonkeyPatch)
         binaries.built_dir()
 
 
-def test_a_process_is_known_by_its_start_and_not_by_its_number_alone(tmp_path: Path) -> None:
+def test_a_process_is_identified_by_its_start_time(tmp_path: Path) -> None:
     process = start(["sleep", "600"], tmp_path / "log", dies_with_us=True)
     try:
         assert process.is_alive()
@@ -150,7 +150,7 @@ def test_a_process_is_known_by_its_start_and_not_by_its_number_alone(tmp_path: P
     assert not process.is_alive()
 
 
-def test_waiting_ends_early_with_the_log_when_the_process_has_ended(tmp_path: Path) -> None:
+def test_waiting_ends_early_with_the_log_if_the_process_exits(tmp_path: Path) -> None:
     log = tmp_path / "log"
     process = start(["sh", "-c", "echo no such flag; sleep 0.05; exit 1"], log, dies_with_us=True)
     with pytest.raises(ClusterError, match=r"server ended while waiting until it is ready.*\nno such flag"):
@@ -180,7 +180,7 @@ def test_a_run_whose_owner_was_killed_is_cleaned_up_by_the_next(cache: Path) -> 
 
 
 @pytest.mark.usefixtures("cache")
-def test_there_is_one_run_of_a_name() -> None:
+def test_a_run_name_is_unique() -> None:
     run = Run.create("cluster", detached=False)
     with pytest.raises(ClusterError, match="already running"):
         Run.create("cluster", detached=False)
@@ -188,7 +188,7 @@ def test_there_is_one_run_of_a_name() -> None:
     Run.create("cluster", detached=False).destroy()
 
 
-def test_only_our_chains_and_the_jumps_to_them_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_our_chains_and_their_jumps_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     saved = [
         ("nat", ":PREROUTING ACCEPT [0:0]"),
         ("nat", ":DOCKER - [0:0]"),
@@ -212,7 +212,7 @@ def test_only_our_chains_and_the_jumps_to_them_are_removed(monkeypatch: pytest.M
     assert "".join(network._removal("ip6tables", before)) == ""
 
 
-def test_tokens_and_kubeconfigs_are_for_their_owners_eyes(tmp_path: Path) -> None:
+def test_tokens_and_kubeconfigs_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     robot = Identity.service_account("kruise-system", "manager")
     tokens, kubeconfig, ca_file = tmp_path / "tokens.csv", tmp_path / "kubeconfig", tmp_path / "ca"
     ca_file.write_text("certificate")
@@ -227,7 +227,7 @@ def test_tokens_and_kubeconfigs_are_for_their_owners_eyes(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_large_folder_is_away_at_once_and_gone_in_the_end(cache: Path, killed: bool) -> None:
+def test_a_large_folder_is_moved_at_once_and_deleted_later(cache: Path, killed: bool) -> None:
     runs = cache / "run"
     large = runs / "cluster"
     (large / "node-0").mkdir(parents=True)
@@ -240,7 +240,7 @@ def test_a_large_folder_is_away_at_once_and_gone_in_the_end(cache: Path, killed:
     wait_until(lambda: not list(runs.iterdir()), "nothing is left", deadline=20)
 
 
-def test_modules_are_not_divided_but_scenarios_on_something_shared_are() -> None:
+def test_tests_of_a_module_share_a_group_except_for_shared_scenarios() -> None:
     assert group("tests/kube/test_a.py::test_a[x::y]") == group("tests/kube/test_a.py::test_b")
     assert group("tests/kube/test_a.py::test_a") != group("tests/kube/test_b.py::test_a")
     own = "tests/scenarios/test_a.py::test_a"

@@ -77,5 +77,5 @@ async def _check(world: World, subject: str, case: Case, unused: list[str]) -> N
     assert not differences(expected(subject)[case.id], found)
 
 
-def test_gaps_are_cases() -> None:
+def test_every_gap_has_a_case() -> None:
     assert REASONS.keys() <= {case.id for case in CASES}

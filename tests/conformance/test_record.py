@@ -7,7 +7,7 @@ from tests.conformance.record import differences, recorded
 
 
 @pytest.mark.controlplane
-def test_data_is_what_the_server_says() -> None:
+def test_data_matches_the_server() -> None:
     with ControlPlane(controller_manager=False) as control_plane:
         files = recorded(lambda path, accept: control_plane.request("GET", path, accept=accept)[1])
     assert differences(files) == []

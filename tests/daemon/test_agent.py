@@ -46,7 +46,7 @@ class Watching:
 
 @pytest.mark.behaviour("KD-3", "KD-5")
 @pytest.mark.parametrize("less", [False, True])
-def test_it_watches_what_is_its_nodes_own(less: bool) -> None:
+def test_the_agent_watches_only_objects_of_its_node(less: bool) -> None:
     @virtual
     async def test() -> None:
         async with node() as one:
@@ -69,7 +69,7 @@ def test_it_watches_what_is_its_nodes_own(less: bool) -> None:
 
 @pytest.mark.behaviour("KD-12")
 @on_bare_node
-async def test_a_request_is_for_the_runtime_that_its_container_ids_name(one: Node) -> None:
+async def test_container_ids_select_the_runtime_of_a_request(one: Node) -> None:
     other = SimulatedRuntime(one.clock, name="cri-o")
     agent = Agent(NODE, one.client, [one.runtime, other], Random(1))
     pod = await one.pod({"name": "app"})
@@ -86,7 +86,7 @@ async def test_a_request_is_for_the_runtime_that_its_container_ids_name(one: Nod
 
 @pytest.mark.behaviour("KD-91")
 @virtual
-async def test_a_pod_is_probed_at_the_address_it_has_now() -> None:
+async def test_a_pod_is_probed_at_its_current_address() -> None:
     asked: list[str] = []
 
     class Noting(Network):
@@ -130,7 +130,7 @@ async def test_an_unknown_node_name_is_reported_and_waited_for(one: Node, caplog
 
 
 @on_node
-async def test_many_hostile_objects_do_not_keep_it_from_its_work(one: Node, agent: Agent) -> None:
+async def test_many_hostile_objects_do_not_block_the_agent(one: Node, agent: Agent) -> None:
     pod = await one.pod({"name": "app"}, annotations={"apps.kruise.io/runtime-containers-meta": "{" * 9000})
     for number in range(5):
         body = {
@@ -174,7 +174,7 @@ async def test_many_hostile_objects_do_not_keep_it_from_its_work(one: Node, agen
 
 @pytest.mark.behaviour("KD-4")
 @virtual
-async def test_its_queues_are_counted_as_queues_in_go_are() -> None:
+async def test_queue_metrics_match_those_of_go() -> None:
     registry = CollectorRegistry()
     metrics = Metrics(registry)
     async with node_with_agent(metrics=metrics) as (one, agent):

@@ -77,7 +77,7 @@ def keyring(*keys: str) -> Any:
         (["[bad", "", "x" * 5000, "*" * 300 + ".example"], "registry.example/app", []),
     ],
 )
-def test_which_keys_are_for_an_image(keys: list[str], image: str, found: list[str]) -> None:
+def test_keys_that_match_an_image(keys: list[str], image: str, found: list[str]) -> None:
     assert [auth.username for auth in lookup(keyring(*keys), image)] == found
 
 
@@ -95,7 +95,7 @@ def test_which_keys_are_for_an_image(keys: list[str], image: str, found: list[st
     ],
 )
 @pytest.mark.parametrize("kind", ["kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg"])
-def test_how_credentials_are_written(entry: dict[str, str], auth: tuple[str, str], kind: str) -> None:
+def test_credential_formats(entry: dict[str, str], auth: tuple[str, str], kind: str) -> None:
     found = lookup(read_secret(secret({"registry.example": entry}, kind)), "registry.example/app")
     assert [(one.username, one.password) for one in found] == [auth]
 
@@ -111,7 +111,7 @@ def test_a_secret_without_registries_has_no_credentials(data: bytes) -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"[", b"[" * 100_000, b'{"auths": 7}', b"\xff", b'{"auths": {"a": {"auth": "x"}}}']
 )
-def test_a_secret_that_cannot_be_read_is_named_and_not_shown(data: bytes) -> None:
+def test_an_unreadable_secret_is_named_and_not_printed(data: bytes) -> None:
     bad = Secret(ObjectMeta(name="s", namespace="n"), "kubernetes.io/dockerconfigjson", {".dockerconfigjson": data})
     with pytest.raises(CredentialsError, match=r"^Secret n/s"):
         read_secret(bad)
@@ -126,14 +126,14 @@ def test_a_secret_that_cannot_be_read_is_named_and_not_shown(data: bytes) -> Non
         ({f"r{number}": {} for number in range(257)}, "is ignored: it lists 257 registries, more than 256"),
     ],
 )
-def test_a_secret_that_holds_more_than_any_of_a_registry_is_not_read(auths: Any, why: str) -> None:
+def test_an_oversized_registry_secret_is_not_read(auths: Any, why: str) -> None:
     with pytest.raises(CredentialsError, match=f"^Secret n/s {why}$"):
         read_secret(secret(auths))
     assert read_secret(Secret(ObjectMeta(name="s"), "Opaque", {"x": b"x" * 2 * MAX_SECRET_BYTES})) == []
 
 
 @given(st.text(min_size=3), st.text(min_size=3), st.text())
-def test_credentials_are_taken_out_of_what_others_say(user: str, password: str, around: str) -> None:
+def test_credentials_are_removed_from_error_messages(user: str, password: str, around: str) -> None:
     encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
     text = without_credentials(f"{around}{password}|{encoded}", [Auth(user, password)])
     assert encoded not in text or encoded in around + "***"
@@ -141,7 +141,7 @@ def test_credentials_are_taken_out_of_what_others_say(user: str, password: str, 
 
 
 @pytest.mark.behaviour("KD-107")
-def test_the_node_s_docker_configuration_is_searched_as_the_kubelet_does(
+def test_the_docker_configuration_is_searched_like_the_kubelet_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -160,7 +160,7 @@ def test_the_node_s_docker_configuration_is_searched_as_the_kubelet_does(
 
 
 @pytest.mark.behaviour("KD-107")
-async def test_the_first_docker_configuration_that_can_be_read_is_used(
+async def test_the_first_readable_docker_configuration_is_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def names(user: str) -> dict[str, Any]:
@@ -285,7 +285,7 @@ class Provider:
         ("docker.io", "docker.io/library/nginx", True),
     ],
 )
-def test_which_images_a_plugin_is_asked_for(glob: str, repository: str, matches: bool) -> None:
+def test_images_a_plugin_is_called_for(glob: str, repository: str, matches: bool) -> None:
     pattern = Pattern.of(glob)
     assert (pattern is not None and pattern.matches(repository)) is matches
 
@@ -307,13 +307,13 @@ def test_which_images_a_plugin_is_asked_for(glob: str, repository: str, matches:
         ({"tokenAttributes": 1}, "tokenAttributes"),
     ],
 )
-def test_a_configuration_of_plugins_names_its_mistake(change: dict[str, Any], field: str) -> None:
+def test_errors_in_the_plugin_configuration_are_named(change: dict[str, Any], field: str) -> None:
     provider = {**CONFIG["providers"][0], **change}
     with pytest.raises(PluginConfigError, match=rf"^providers\[0\]\.{field}: "):
         read_config({**CONFIG, "providers": [provider]})
 
 
-def test_a_configuration_of_another_version_is_refused_and_an_unknown_field_named(
+def test_unknown_configuration_versions_and_fields_are_refused(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with pytest.raises(PluginConfigError, match=r"^apiVersion: "):
@@ -326,7 +326,7 @@ def test_a_configuration_of_another_version_is_refused_and_an_unknown_field_name
 
 
 @pytest.mark.behaviour("KD-2")
-def test_a_configuration_file_that_is_missing_is_none_and_a_bad_one_is_refused(tmp_path: Path) -> None:
+def test_a_missing_configuration_is_ignored_and_an_invalid_one_refused(tmp_path: Path) -> None:
     Plugins.load(str(tmp_path / "none.yaml"), str(tmp_path), SystemClock())
     folder = tmp_path / "config"
     folder.mkdir()
@@ -363,7 +363,7 @@ def test_a_configuration_file_that_is_missing_is_none_and_a_bad_one_is_refused(t
         ("sleep 1000 & sleep 1000", "did not answer within"),
     ],
 )
-async def test_a_plugin_that_fails_is_logged_counted_and_skipped(
+async def test_a_failed_plugin_is_logged_counted_and_skipped(
     tmp_path: Path, script: str, why: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "sleep" in script:
@@ -378,7 +378,7 @@ async def test_a_plugin_that_fails_is_logged_counted_and_skipped(
 
 @pytest.mark.behaviour("KD-36")
 @pytest.mark.parametrize("version", ["v1", "v1beta1", "v1alpha1"])
-async def test_a_plugin_is_asked_as_the_kubelet_asks(tmp_path: Path, version: str) -> None:
+async def test_a_plugin_is_called_like_the_kubelet_does(tmp_path: Path, version: str) -> None:
     api = f"credentialprovider.kubelet.k8s.io/{version}"
     env = [{"name": "GREETING", "value": "hello"}]
     provider = Provider(tmp_path, response(version), apiVersion=api, args=["there; exit 1"], env=env)
@@ -409,7 +409,7 @@ async def test_a_plugin_is_asked_as_the_kubelet_asks(tmp_path: Path, version: st
         ({"cacheKeyType": "Global", "cacheDuration": "1" * 100_000}, 6),
     ],
 )
-async def test_how_long_an_answer_is_used(tmp_path: Path, fields: dict[str, Any], runs: int) -> None:
+async def test_cache_duration_of_plugin_responses(tmp_path: Path, fields: dict[str, Any], runs: int) -> None:
     provider = Provider(tmp_path, response(**fields))
     for provider.now in (0.0, 7200.0):
         for image in ("a.example/one", "a.example/two", "b.example/one"):
@@ -417,14 +417,14 @@ async def test_how_long_an_answer_is_used(tmp_path: Path, fields: dict[str, Any]
     assert len(provider.asked) == runs
 
 
-async def test_a_pull_waits_for_its_own_time_only(tmp_path: Path) -> None:
+async def test_a_plugin_delays_only_its_own_pulls(tmp_path: Path) -> None:
     provider = Provider(tmp_path, "sleep 1000")
     assert await provider.users("registry.example/app", 0.1) == []
     assert provider.failures is None
 
 
 @pytest.mark.parametrize(("required", "runs"), [(True, 0), (False, 1)])
-async def test_a_plugin_for_service_accounts_is_not_asked(tmp_path: Path, required: bool, runs: int) -> None:
+async def test_a_service_account_plugin_is_not_called(tmp_path: Path, required: bool, runs: int) -> None:
     attributes = {"serviceAccountTokenAudience": "x", "requireServiceAccount": required, "cacheType": "Token"}
     provider = Provider(tmp_path, response(), tokenAttributes=attributes)
     await provider.users("registry.example/app")
@@ -449,6 +449,6 @@ def test_durations(text: str, seconds: float | None) -> None:
 
 
 @given(st.text(), st.text())
-def test_no_pattern_and_no_image_does_harm(pattern: str, image: str) -> None:
+def test_any_pattern_and_any_image_are_safe(pattern: str, image: str) -> None:
     for found in (Pattern.of(pattern), Pattern.of_registry(pattern)):
         assert found is None or found.matches(image) in (True, False)

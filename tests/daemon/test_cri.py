@@ -38,12 +38,12 @@ async def served(folder: Path, without: frozenset[str] = frozenset()) -> AsyncIt
         await server.stop()
 
 
-def test_the_generated_messages_are_what_the_proto_file_says() -> None:
+def test_the_generated_messages_match_the_proto_file() -> None:
     assert generate(["--check"]) == 0
 
 
 @pytest.mark.behaviour("KD-13", "KD-14", "KD-16")
-async def test_what_is_asked_and_answered_over_the_socket(tmp_path: Path) -> None:
+async def test_requests_and_responses_over_the_socket(tmp_path: Path) -> None:
     async with served(tmp_path) as (simulated, path):
         runtime = await GrpcRuntime.connect(path)
         assert (runtime.name, runtime.version) == ("containerd", "1.0.0")
@@ -71,7 +71,7 @@ async def test_what_is_asked_and_answered_over_the_socket(tmp_path: Path) -> Non
 
 
 @pytest.mark.behaviour("KD-15")
-async def test_a_call_that_takes_too_long_says_so(tmp_path: Path) -> None:
+async def test_a_timeout_is_reported(tmp_path: Path) -> None:
     async with served(tmp_path) as (simulated, path):
         runtime = await GrpcRuntime.connect(path)
         one = simulated.start("u1", "main")
@@ -87,7 +87,7 @@ async def test_a_call_that_takes_too_long_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.behaviour("KD-105")
-async def test_a_command_that_prints_without_end_is_not_read_to_its_end(tmp_path: Path) -> None:
+async def test_endless_command_output_is_cut_off(tmp_path: Path) -> None:
     async with served(tmp_path) as (simulated, path):
         runtime = await GrpcRuntime.connect(path)
         one = simulated.start("u1", "main")
@@ -103,13 +103,13 @@ async def test_a_command_that_prints_without_end_is_not_read_to_its_end(tmp_path
     ("code", "shown"),
     [("NOT_FOUND", "NotFound"), ("FAILED_PRECONDITION", "FailedPrecondition"), ("CANCELLED", "Canceled")],
 )
-def test_errors_read_as_those_of_the_kubelet(code: str, shown: str) -> None:
+def test_errors_match_those_of_the_kubelet(code: str, shown: str) -> None:
     error = grpc.aio.AioRpcError(grpc.StatusCode[code], grpc.aio.Metadata(), grpc.aio.Metadata(), "no such thing")
     assert str(error_of("PullImage", error)) == f"rpc error: code = {shown} desc = no such thing"
 
 
 @pytest.mark.behaviour("KD-16", "KD-34")
-async def test_a_pull_that_is_cancelled_ends_in_the_runtime_too(tmp_path: Path) -> None:
+async def test_canceling_a_pull_cancels_it_in_the_runtime(tmp_path: Path) -> None:
     async with served(tmp_path) as (simulated, path):
         simulated.registry.default_seconds = 3600
         runtime = await GrpcRuntime.connect(path)
@@ -121,7 +121,7 @@ async def test_a_pull_that_is_cancelled_ends_in_the_runtime_too(tmp_path: Path) 
 
 
 @pytest.mark.behaviour("KD-16")
-async def test_a_runtime_that_was_restarted_is_found_again(tmp_path: Path) -> None:
+async def test_the_agent_reconnects_to_a_restarted_runtime(tmp_path: Path) -> None:
     async with served(tmp_path) as (simulated, path):
         runtime = await GrpcRuntime.connect(path)
     with pytest.raises(RuntimeUnavailable):
@@ -141,7 +141,7 @@ async def test_a_runtime_that_was_restarted_is_found_again(tmp_path: Path) -> No
 
 
 @pytest.mark.behaviour("KD-16")
-async def test_a_runtime_that_starts_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_agent_waits_for_a_starting_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """containerd listens before it knows its containers: that is no answer about any of them."""
     async with served(tmp_path) as (simulated, path):
         runtime = await GrpcRuntime.connect(path)
@@ -163,7 +163,7 @@ async def until(condition: object) -> None:
 
 @pytest.mark.behaviour("KD-11")
 @pytest.mark.parametrize("method", ["ImageFsInfo", "ListImages", "Version"])
-async def test_a_runtime_that_does_not_speak_the_interface_is_refused(tmp_path: Path, method: str) -> None:
+async def test_a_runtime_without_the_interface_is_refused(tmp_path: Path, method: str) -> None:
     async with served(tmp_path, frozenset({method})) as (_, path):
         with pytest.raises(CriError, match="does not speak CRI v1"):
             await GrpcRuntime.connect(path)
@@ -195,12 +195,12 @@ async def test_without_a_runtime_the_message_lists_the_sockets_tried() -> None:
         ("", ["/hostvarrun"], []),
     ],
 )  # fmt: skip
-def test_where_sockets_are(file: str, there: list[str], found: list[str]) -> None:
+def test_socket_paths(file: str, there: list[str], found: list[str]) -> None:
     assert [str(path) for path in sockets(file, lambda path: str(path) in there)] == found
 
 
 @pytest.mark.behaviour("KD-10")
-def test_the_candidates_in_their_order() -> None:
+def test_candidates_are_ordered() -> None:
     assert [name.partition(".")[0].partition("/")[0] for name in CANDIDATES] == [
         "containerd", "containerd", "crio", "crio", "cri-dockerd", "cri-dockerd",
     ]  # fmt: skip

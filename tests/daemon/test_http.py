@@ -83,7 +83,7 @@ async def test_requests_share_a_connection() -> None:
         await one.close()
 
 
-async def test_a_kept_connection_that_was_closed_is_replaced_for_reading_and_reported_for_writing() -> None:
+async def test_a_closed_connection_is_reopened_for_reads_and_reported_for_writes() -> None:
     async with server(OK, b"", OK) as (port, asked, connections):
         one = transport(port)
         await one.request(GET)
@@ -113,13 +113,13 @@ async def test_a_kept_connection_that_was_closed_is_replaced_for_reading_and_rep
         b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000 + b"\r\n\r\n",
     ],
 )
-async def test_what_is_no_answer_is_an_error(answer: bytes) -> None:
+async def test_an_invalid_response_is_an_error(answer: bytes) -> None:
     async with server(answer) as (port, _, _connections):
         with pytest.raises(TransportError):
             await transport(port).request(GET)
 
 
-async def test_a_stream_comes_in_pieces() -> None:
+async def test_a_stream_arrives_in_chunks() -> None:
     async with server(CHUNKED) as (port, _, _connections), transport(port).stream(GET) as stream:
         assert [piece async for piece in stream.chunks] == [b"abc", b"de"]
 
@@ -176,7 +176,7 @@ def answer(status: int, body: bytes = b"", **headers: str) -> bytes:
         ([answer(200, b"x" * 50_000)], True, "x" * 1024),
     ],
 )
-async def test_requests_as_probes(answers: list[bytes], succeeded: bool, message: str) -> None:
+async def test_http_probes(answers: list[bytes], succeeded: bool, message: str) -> None:
     async with server(*answers) as (port, asked, _):
         action = HttpGetAction(
             path="/a b?c=d", port=port, http_headers=(HttpHeader("Host", "web"), HttpHeader("X", "1"))
@@ -212,7 +212,7 @@ async def test_relative_redirects_are_followed(location: str, target: bytes) -> 
 
 @pytest.mark.behaviour("KD-64")
 @pytest.mark.parametrize("host", ["a..b", "x" * 70, "\x00", "é" * 80])
-async def test_what_is_no_host_fails_the_probe(host: str) -> None:
+async def test_an_invalid_host_fails_the_probe(host: str) -> None:
     request = await probe_request(HttpGetAction(port=80, host=host), "127.0.0.1", 5)
     connection = await probe_connection(TcpSocketAction(port=80, host=host), "127.0.0.1", 5)
     assert not request.succeeded
@@ -247,7 +247,7 @@ async def test_a_failing_hook_does_not_delay_the_restart(host: str, answers: lis
     ],
     ids=["before", "after"],
 )
-async def test_an_answer_without_end_ends_the_probe(answer: bytes, why: str) -> None:
+async def test_an_endless_response_ends_the_probe(answer: bytes, why: str) -> None:
     async with server(answer) as (port, _, _):
         async with asyncio.timeout(120):
             outcome = await probe_request(HttpGetAction(port=port), "127.0.0.1", 10**9)
@@ -281,7 +281,7 @@ async def test_a_pod_that_reads_nothing_holds_no_connection(monkeypatch: pytest.
 
 
 @pytest.mark.behaviour("KD-64")
-async def test_connections_as_probes() -> None:
+async def test_tcp_probes() -> None:
     async with server(OK) as (port, _, _connections):
         assert (await probe_connection(TcpSocketAction(port=port), "127.0.0.1", 5)).succeeded
         assert (await probe_connection(TcpSocketAction(port=str(port)), "127.0.0.1", 5)).succeeded
@@ -293,7 +293,7 @@ async def test_connections_as_probes() -> None:
 
 
 @pytest.mark.behaviour("KD-64")
-async def test_what_was_expected_to_be_encrypted_and_is_not() -> None:
+async def test_a_tls_probe_of_a_plain_server_fails() -> None:
     async def complain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")

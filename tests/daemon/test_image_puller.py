@@ -55,7 +55,7 @@ async def test_a_tag_is_pulled_and_reported(one: Node, agent: Agent) -> None:
 
 @pytest.mark.behaviour("KD-40")
 @on_node
-async def test_an_idle_node_says_so_once_and_then_nothing_more(one: Node, agent: Agent) -> None:
+async def test_an_idle_node_reports_once(one: Node, agent: Agent) -> None:
     await one.node_image()
 
     async def look() -> bool:
@@ -69,7 +69,7 @@ async def test_an_idle_node_says_so_once_and_then_nothing_more(one: Node, agent:
 
 @pytest.mark.behaviour("KD-33", "IMG-100")
 @virtual
-async def test_an_image_that_is_there_is_pulled_only_if_always_is_asked_for() -> None:
+async def test_a_present_image_is_pulled_only_with_policy_always() -> None:
     digest = "sha256:" + "1" * 64
     async with node() as one:
         one.runtime.add_image("nginx:1")
@@ -101,7 +101,7 @@ async def test_a_digest_is_pulled_by_its_at_sign() -> None:
 
 @pytest.mark.behaviour("KD-34", "KD-41")
 @on_node
-async def test_a_pull_that_fails_is_tried_again_and_then_given_up(one: Node, agent: Agent) -> None:
+async def test_a_failed_pull_is_retried_up_to_the_limit(one: Node, agent: Agent) -> None:
     one.runtime.registry.missing.add("docker.io/library/nginx:gone")
     owner = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "ImagePullJob", "name": "j", "namespace": NAMESPACE}
     policy = {"backoffLimit": 2}
@@ -118,7 +118,7 @@ async def test_a_pull_that_fails_is_tried_again_and_then_given_up(one: Node, age
 
 @pytest.mark.behaviour("KD-34")
 @on_node
-async def test_an_attempt_that_takes_too_long_is_ended_and_a_deadline_ends_them_all(one: Node, agent: Agent) -> None:
+async def test_attempts_and_the_whole_pull_have_timeouts(one: Node, agent: Agent) -> None:
     one.runtime.registry.default_seconds = 1000
     slow = tag("slow", policy={"timeoutSeconds": 10, "backoffLimit": 0})
     late = tag("late", policy={"timeoutSeconds": 10, "backoffLimit": 50, "activeDeadlineSeconds": 30})
@@ -154,7 +154,7 @@ async def test_a_withdrawn_pull_stops_and_a_new_version_starts_over(one: Node, a
 
 @pytest.mark.behaviour("KD-2")
 @on_node(max_pulls=2)
-async def test_no_more_at_once_than_the_flag_allows(one: Node, agent: Agent) -> None:
+async def test_concurrent_pulls_are_limited_by_the_flag(one: Node, agent: Agent) -> None:
     one.runtime.registry.default_seconds = 5
     await one.node_image(nginx={"tags": [tag(str(number)) for number in range(6)]})
     await one.pulled("nginx", **{str(number): "Succeeded" for number in range(6)})
@@ -163,7 +163,7 @@ async def test_no_more_at_once_than_the_flag_allows(one: Node, agent: Agent) -> 
 
 @pytest.mark.behaviour("KD-36", "KD-37")
 @virtual
-async def test_credentials_are_tried_in_turn_and_never_leave_without_them(caplog: pytest.LogCaptureFixture) -> None:
+async def test_credentials_are_tried_in_turn_and_required_once_given(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with node_with_agent() as (one, _):
         one.runtime.registry.users = {"registry.example": ("jane", "s3cret-word")}
@@ -209,7 +209,7 @@ async def test_credentials_of_another_namespace_are_never_used(one: Node, agent:
 
 @pytest.mark.behaviour("KD-37")
 @on_node
-async def test_a_secret_that_cannot_be_read_fails_the_pull_without_a_try(one: Node, agent: Agent) -> None:
+async def test_an_unreadable_secret_fails_the_pull_at_once(one: Node, agent: Agent) -> None:
     data = {".dockerconfigjson": base64.b64encode(b'{"auths": {"registry.example": {"auth": "not base64"}}}').decode()}
     await one.secret("registry", data)
     await one.node_image(nginx={"tags": [tag("1")], "pullSecrets": SECRETS})
@@ -222,7 +222,7 @@ async def test_a_secret_that_cannot_be_read_fails_the_pull_without_a_try(one: No
 
 @pytest.mark.behaviour("KD-38", "KD-94")
 @on_node
-async def test_a_missing_secret_is_skipped_and_a_changed_one_is_read_after_a_refusal(one: Node, agent: Agent) -> None:
+async def test_a_missing_secret_is_skipped_and_a_changed_one_reread_after_a_refusal(one: Node, agent: Agent) -> None:
     await one.node_image(nginx={"tags": [tag("1")], "pullSecrets": SECRETS})
     await one.pulled("nginx", **{"1": "Succeeded"})
     assert [pull[1] for pull in one.runtime.pulls] == [""]
@@ -242,7 +242,7 @@ async def test_a_missing_secret_is_skipped_and_a_changed_one_is_read_after_a_ref
 
 @pytest.mark.behaviour("KD-106")
 @on_node(max_pulls=4, image_share=75)
-async def test_a_registry_that_never_answers_takes_not_all_pulls_of_a_node(one: Node, agent: Agent) -> None:
+async def test_an_unresponsive_registry_does_not_block_all_pulls(one: Node, agent: Agent) -> None:
     owner = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "ImagePullJob", "name": "job", "uid": "u"}
     slow = [tag(str(number), policy={"timeoutSeconds": 10**6}) for number in range(8)]
     for entry in slow:
@@ -257,7 +257,7 @@ async def test_a_registry_that_never_answers_takes_not_all_pulls_of_a_node(one: 
 
 @pytest.mark.behaviour("KD-104")
 @on_node
-async def test_a_namespace_cannot_fill_the_agents_memory_with_pull_secrets(one: Node, agent: Agent) -> None:
+async def test_pull_secrets_of_one_namespace_cannot_exhaust_memory(one: Node, agent: Agent) -> None:
     names = [f"s{number}" for number in range(64)]
     for number, name in enumerate(names):
         registry = {f"other{number}.example": {"username": "u", "password": "p" * 150_000}}
@@ -289,7 +289,7 @@ async def test_an_agent_restarted_during_a_pull_repeats_it_and_keeps_finished_on
 
 @pytest.mark.behaviour("KD-16")
 @on_node
-async def test_a_runtime_that_goes_away_is_waited_for(one: Node, agent: Agent) -> None:
+async def test_the_agent_waits_for_an_unavailable_runtime(one: Node, agent: Agent) -> None:
     one.runtime.away = True
     await one.node_image(nginx={"tags": [tag("1", policy={"backoffLimit": 0})]})
     await one.pulled("nginx", **{"1": "Pulling"})
@@ -300,7 +300,7 @@ async def test_a_runtime_that_goes_away_is_waited_for(one: Node, agent: Agent) -
 
 @pytest.mark.behaviour("KD-31")
 @on_bare_node
-async def test_what_the_manager_has_given_up_is_left_alone(one: Node) -> None:
+async def test_a_tag_the_manager_gave_up_is_ignored(one: Node) -> None:
     one.runtime.registry.default_seconds = 50
     await one.node_image(nginx={"tags": [tag("1")]})
     failed = {"tag": "1", "phase": "Failed", "completionTime": "2030-01-01T00:00:00Z", "message": "no answer"}
@@ -314,7 +314,7 @@ async def test_what_the_manager_has_given_up_is_left_alone(one: Node) -> None:
 
 @pytest.mark.behaviour("KD-36", "KD-107")
 @virtual
-async def test_credentials_of_secrets_are_tried_before_those_of_the_node() -> None:
+async def test_credentials_of_secrets_precede_those_of_the_node() -> None:
     class Known:
         def __init__(self, **users: str) -> None:
             self.found = credentials({key.replace("_", "."): Entry(user, "word") for key, user in users.items()}, "")
@@ -357,7 +357,7 @@ async def test_unused_credentials_leave_the_memory(one: Node) -> None:
 
 @pytest.mark.behaviour("KD-38")
 @on_node
-async def test_pull_secrets_that_can_be_none_are_passed_over(one: Node, agent: Agent) -> None:
+async def test_objects_that_are_not_pull_secrets_are_skipped(one: Node, agent: Agent) -> None:
     """Somebody wrote them into the NodeImage by hand; others pull from the same repository."""
     secrets = [{"name": "x"}, {"namespace": NAMESPACE}, {"namespace": "../..", "name": "x"}, {}]
     await one.node_image(nginx={"tags": [tag("1")], "pullSecrets": secrets})

@@ -95,7 +95,7 @@ async def connected(folder: Path) -> AsyncIterator[tuple[SimulatedRuntime, GrpcR
 
 
 @pytest.mark.behaviour("KD-99")
-async def test_an_answer_about_another_container_is_none(tmp_path: Path) -> None:
+async def test_a_response_about_another_container_is_ignored(tmp_path: Path) -> None:
     async with connected(tmp_path) as (simulated, runtime):
         one, other = simulated.start("u1", "main"), simulated.start("u2", "main")
         truly = simulated.details
@@ -110,7 +110,7 @@ async def test_an_answer_about_another_container_is_none(tmp_path: Path) -> None
 
 
 @pytest.mark.behaviour("KD-99")
-async def test_an_id_of_an_image_is_no_longer_than_ids_are(tmp_path: Path) -> None:
+async def test_an_image_id_is_cut_to_its_maximum_length(tmp_path: Path) -> None:
     async with connected(tmp_path) as (simulated, runtime):
         await simulated.pull("nginx:1", None, {}, {}, 5)
         truly = simulated.images
@@ -124,7 +124,7 @@ async def test_an_id_of_an_image_is_no_longer_than_ids_are(tmp_path: Path) -> No
 
 
 @pytest.mark.behaviour("KD-99")
-def test_what_no_status_may_contain_is_left_out_of_errors() -> None:
+def test_characters_that_a_status_cannot_hold_are_removed_from_errors() -> None:
     nothing = grpc.aio.Metadata()
     error = grpc.aio.AioRpcError(grpc.StatusCode.UNKNOWN, nothing, nothing, "a\x00b")
     assert str(error_of("PullImage", error)) == "rpc error: code = Unknown desc = ab"

@@ -31,12 +31,12 @@ VmFlags: rd mr mw me
 """
 
 
-def test_only_what_can_be_read_from_its_file_again_is_given_back() -> None:
+def test_only_reloadable_pages_are_released() -> None:
     assert list(unmodified_mappings(MAPS)) == [(0x55D000000000, 0x1000)]
     assert list(unmodified_mappings("")) == []
 
 
-def test_a_process_goes_on_with_less() -> None:
+def test_a_process_keeps_running_with_less_memory() -> None:
     script = """
 import re, ssl, json, hashlib
 from app.daemon import main

@@ -59,7 +59,7 @@ async def meta_of(one: Node, name: str = "web-0") -> list[dict[str, Any]]:
 
 @pytest.mark.behaviour("KD-70", "KD-71", "KD-72", "KD-75", "PM-136")
 @on_node
-async def test_containers_are_reported_with_the_hash_the_kubelet_knows_them_by(one: Node, agent: Agent) -> None:
+async def test_containers_are_reported_with_the_hash_of_the_kubelet(one: Node, agent: Agent) -> None:
     pod = await started(one, {"name": "main"}, {"name": "side", "image": "side:1"})
     await one.until(lambda: meta_of(one))
     decoded = decode_pod(json.dumps(await one.client.get(PODS, "web-0", NAMESPACE)).encode())
@@ -123,9 +123,7 @@ async def updating(one: Node, labels: dict[str, str]) -> None:
 
 @pytest.mark.behaviour("KD-73", "KD-74", "PM-139")
 @on_node
-async def test_labels_changed_in_place_restart_the_containers_whose_env_reads_them_and_no_others(
-    one: Node, agent: Agent
-) -> None:
+async def test_changed_labels_restart_only_the_containers_that_read_them(one: Node, agent: Agent) -> None:
     containers = (
         {"name": "main", "env": [from_label("colour")]},
         {"name": "plain", "env": [{"name": "COLOUR", "value": "red"}]},
@@ -193,7 +191,7 @@ async def test_containers_restart_in_the_order_of_their_launch_priorities() -> N
 
 @pytest.mark.behaviour("KD-73")
 @on_node
-async def test_a_container_that_cannot_be_asked_is_asked_again(one: Node, agent: Agent) -> None:
+async def test_a_failed_container_query_is_retried(one: Node, agent: Agent) -> None:
     containers = ({"name": "main", "env": [from_label("colour")]},)
     pod = await started(one, *containers, labels={"colour": "red"})
     seen = one.newest(pod["metadata"]["uid"], "main")
@@ -223,13 +221,13 @@ async def test_a_container_that_cannot_be_asked_is_asked_again(one: Node, agent:
         ({meta_plan.GRACE: "9" * 50}, 2),
     ],
 )
-def test_how_long_a_container_may_take_to_end(annotations: dict[str, str], grace: int) -> None:
+def test_stop_timeout_of_a_container(annotations: dict[str, str], grace: int) -> None:
     assert meta_plan.grace_of(annotations) == grace
 
 
 @pytest.mark.behaviour("KD-14")
 @on_node
-async def test_what_others_wrote_on_pods_and_containers_does_no_harm(one: Node, agent: Agent) -> None:
+async def test_forged_annotations_do_no_harm(one: Node, agent: Agent) -> None:
     bad = {names.RUNTIME_CONTAINERS_META: "[" * 10_000, names.SIDECARSET_HASH: "{}"}
     pod = await one.pod({"name": "main"}, annotations=bad)
     seen = one.newest(pod["metadata"]["uid"], "main")
@@ -259,13 +257,13 @@ async def test_what_others_wrote_on_pods_and_containers_does_no_harm(one: Node, 
         (b"", {}),
     ],
 )
-def test_values_of_several_lines_are_read_as_they_are(output: bytes, found: dict[str, str]) -> None:
+def test_multiline_values_are_preserved(output: bytes, found: dict[str, str]) -> None:
     assert meta_plan.parse_env(output, {"my colour": "red", "P": "a\nb=c\nd", "Q": ""}) == found
 
 
 @pytest.mark.behaviour("KD-73", "KD-74")
 @virtual
-async def test_an_annotation_of_several_lines_is_no_reason_to_restart() -> None:
+async def test_a_multiline_annotation_causes_no_restart() -> None:
     """It was read up to its first line, so that the container was taken for out of date, restarted, and so on."""
     text = "colour: red\nsize=9\n\N{LINE SEPARATOR}end"
     entry = {"name": "SETTINGS", "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['settings']"}}}

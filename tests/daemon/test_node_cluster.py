@@ -268,7 +268,7 @@ def test_an_image_is_pulled_and_then_found(world: World) -> None:
 
 
 @pytest.mark.behaviour("IMG-100")
-def test_an_image_is_pulled_by_its_digest(world: World) -> None:
+def test_an_image_is_pulled_by_digest(world: World) -> None:
     path = f"http://{world.cluster.registry.address}/v2/shop/app/manifests/1"
     accept = "application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json"
     request = urllib.request.Request(path, headers={"Accept": accept}, method="HEAD")
@@ -280,7 +280,7 @@ def test_an_image_is_pulled_by_its_digest(world: World) -> None:
 
 
 @pytest.mark.behaviour("KD-36", "KD-37", "KD-38", "KD-94")
-def test_a_registry_that_wants_credentials(world: World) -> None:
+def test_a_registry_that_requires_credentials(world: World) -> None:
     world.cluster.registry.add("team/app:1")
     image = f"{PRIVATE}/team/app"
     world.pull(image, "1", policy={"backoffLimit": 0})
@@ -310,7 +310,7 @@ def test_a_registry_that_wants_credentials(world: World) -> None:
 
 
 @pytest.mark.behaviour("KD-36", "KD-107", "KD-108")
-def test_a_registry_that_wants_credentials_of_the_node(world: World) -> None:
+def test_a_registry_that_requires_credentials_of_the_node(world: World) -> None:
     world.cluster.registry.add("team/node:1")
     image = f"{PRIVATE}/team/node"
     docker, answer = world.credentials / "config.json", world.credentials / "answer"
@@ -352,7 +352,7 @@ def test_a_registry_that_wants_credentials_of_the_node(world: World) -> None:
 
 @pytest.mark.behaviour("KD-34", "KD-80")
 @pytest.mark.parametrize("registry", [HANGING, GARBAGE, "unknown.invalid:1"])
-def test_registries_that_hang_talk_nonsense_or_are_not_there(world: World, registry: str) -> None:
+def test_unresponsive_invalid_and_missing_registries(world: World, registry: str) -> None:
     image = f"{registry}/team/app"
     world.pull(image, "9", policy={"timeoutSeconds": 3, "backoffLimit": 0})
     entry = world.pulled(image, "9", 30)
@@ -361,7 +361,7 @@ def test_registries_that_hang_talk_nonsense_or_are_not_there(world: World, regis
 
 
 @pytest.mark.behaviour("KD-17", "KD-31")
-def test_an_agent_killed_within_a_pull_finishes_it_when_it_is_back(world: World) -> None:
+def test_an_agent_killed_during_a_pull_completes_it_later(world: World) -> None:
     world.cluster.registry.add("team/slow:1")
     world.registry.open.clear()
     image = f"{SLOW}/team/slow"
@@ -374,7 +374,7 @@ def test_an_agent_killed_within_a_pull_finishes_it_when_it_is_back(world: World)
 
 
 @pytest.mark.behaviour("KD-16", "KD-34")
-def test_containerd_restarted_within_a_pull(world: World) -> None:
+def test_containerd_restarted_during_a_pull(world: World) -> None:
     world.cluster.registry.add("team/slow:2")
     world.registry.open.clear()
     world.registry.asked.clear()
@@ -403,7 +403,7 @@ def test_one_container_of_a_pod_is_restarted_and_the_other_is_not(world: World) 
 
 
 @pytest.mark.behaviour("KD-17", "KD-51", "CRR-37")
-def test_an_agent_killed_within_a_hook_restarts_the_container_once(world: World) -> None:
+def test_an_agent_killed_during_a_hook_restarts_the_container_once(world: World) -> None:
     hook = {"preStop": {"exec": {"command": ["sleep", "3"]}}}
     pod = world.pod("hooked", {"name": "app", "lifecycle": hook})
     world.recreate(pod, "app", name="restart-hooked", forceRecreate=True)
@@ -466,7 +466,7 @@ def test_a_probe_interrupted_by_a_restart_is_repeated(world: World, who: str) ->
 
 
 @pytest.mark.behaviour("KD-2", "KD-4", "KD-10")
-def test_what_the_guide_has_typed_on_a_node(world: World, kubeconfig: Path, tmp_path: Path) -> None:
+def test_commands_of_the_guide_work_on_a_node(world: World, kubeconfig: Path, tmp_path: Path) -> None:
     lines = on_a_node(ROOT / "docs" / "guides" / "node-agent.md")
     (start,) = (line for line in lines if line.startswith("NODE_NAME="))
     tmp_path.joinpath("agent.kubeconfig").symlink_to(kubeconfig)
@@ -578,7 +578,7 @@ def test_labels_changed_in_place_restart_the_container_that_reads_them(world: Wo
     assert world.container("labelled", "side")["containerID"] == side
 
 
-def test_what_the_agent_takes(world: World, record_property: Any) -> None:
+def test_resources_of_the_agent(world: World, record_property: Any) -> None:
     world.agent.kill()
     world.agent.start()
     time.sleep(10)

@@ -33,7 +33,7 @@ PLAIN = Wanted(Probe(), "10.0.0.1")
 
 @pytest.mark.behaviour("KD-61")
 @pytest.mark.parametrize("number", [-5, 0, 1, 7])
-def test_what_is_not_said_is_one(number: int) -> None:
+def test_unset_fields_default_to_one(number: int) -> None:
     want = Wanted(Probe(None, None, None, number, number, number, number, number), "")
     assert {want.period, want.timeout, want.delay} == {float(max(1, number))}
     assert {want.threshold(True), want.threshold(False)} == {max(1, number)}
@@ -52,7 +52,7 @@ def test_what_is_not_said_is_one(number: int) -> None:
         (ProbeProgress("c1"), container(ago=0.5), "", False, False),
     ],
 )
-def test_before_a_probe(
+def test_initial_delay_of_a_probe(
     progress: ProbeProgress, seen: ContainerDetails | None, state: str, probes: bool, changed: bool
 ) -> None:
     step = probe_plan.before(progress, seen, PLAIN, 0.0, WALL)
@@ -60,7 +60,7 @@ def test_before_a_probe(
 
 
 @pytest.mark.behaviour("KD-63", "KD-66")
-def test_a_result_counts_when_it_came_often_enough_in_a_row() -> None:
+def test_a_result_counts_after_consecutive_repetitions() -> None:
     want = Wanted(Probe(success_threshold=2, failure_threshold=3), "")
     progress, said = ProbeProgress("c1", state="Unknown"), []
     for outcome in (True, True, False, False, True, False, False, False):
@@ -80,7 +80,7 @@ def test_the_same_result_is_reported_again_after_ten_minutes() -> None:
 
 @pytest.mark.behaviour("KD-65", "KD-95")
 @given(st.binary(max_size=4000))
-def test_messages_are_short_and_whole_characters(output: bytes) -> None:
+def test_messages_are_cut_at_whole_characters(output: bytes) -> None:
     message = text_of(output)
     assert len(message) <= MAX_MESSAGE
     assert "\x00" not in message
@@ -118,7 +118,9 @@ THEN, NOW = "2030-01-01T00:00:00Z", "2030-01-01T01:00:00Z"
         ),
     ],
 )
-def test_the_status_says_since_when(before: Any, result: Result, after: dict[str, str], news: int) -> None:
+def test_the_status_has_the_time_of_the_transition(
+    before: Any, result: Result, after: dict[str, str], news: int
+) -> None:
     report = probe_plan.report(node_pod_probe(*before), {KEY: result})
     assert report.status is not None
     state = report.status["podProbeStatuses"][0]["probeStates"][0]
@@ -127,7 +129,7 @@ def test_the_status_says_since_when(before: Any, result: Result, after: dict[str
 
 
 @pytest.mark.behaviour("KD-67", "KD-92")
-def test_the_status_loses_what_is_no_longer_asked_and_is_not_written_twice() -> None:
+def test_the_status_drops_removed_probes_and_is_written_once() -> None:
     gone = {"name": "ppm#gone", "state": "Succeeded"}
     report = probe_plan.report(node_pod_probe(gone), {KEY: Result("Succeeded", "", NOW)})
     assert report.status is not None
@@ -138,7 +140,7 @@ def test_the_status_loses_what_is_no_longer_asked_and_is_not_written_twice() -> 
 
 @pytest.mark.behaviour("KD-98")
 @pytest.mark.parametrize(("character", "stored"), [("漢", 3), ("a", 1), ("<", 6), ("\x01", 6), ("\u2028", 6), ('"', 2)])
-def test_many_probes_that_say_much_do_not_fill_the_object(character: str, stored: int) -> None:
+def test_many_verbose_probes_do_not_fill_the_object(character: str, stored: int) -> None:
     probes = [{"name": f"ppm#{number}", "containerName": "main", "probe": {}} for number in range(2_000)]
     pod = {"name": "p", "namespace": "ns", "uid": "u", "IP": "", "probes": probes}
     asked = decode_node_pod_probe(json.dumps({"spec": {"podProbes": [pod]}}).encode())
@@ -156,7 +158,7 @@ def test_many_probes_that_say_much_do_not_fill_the_object(character: str, stored
 
 
 @pytest.mark.behaviour("KD-67")
-def test_a_result_never_gets_to_another_pod_of_the_name() -> None:
+def test_a_result_is_not_assigned_to_another_pod_of_the_name() -> None:
     report = probe_plan.report(node_pod_probe(), {KEY._replace(uid="other"): Result("Failed", "", NOW)})
     assert report.news == ()
     assert report.status == {"podProbeStatuses": None}, "nothing is known of this one, and nothing empty is left"
@@ -208,7 +210,7 @@ async def until_states(one: Node, *wanted: str) -> None:
 
 @pytest.mark.behaviour("KD-60", "KD-64", "KD-68", "KD-90")
 @on_node
-async def test_probes_of_one_container_each_have_their_own_result(one: Node, agent: Agent) -> None:
+async def test_probes_of_one_container_have_separate_results(one: Node, agent: Agent) -> None:
     pod = await one.pod({"name": "main"})
     await one.probes(
         pod_probe(
@@ -250,7 +252,7 @@ async def test_an_impossible_probe_is_reported_once_and_keeps_other_results(one:
 
 @pytest.mark.behaviour("KD-66", "KD-92")
 @on_node
-async def test_a_calm_probe_writes_nothing(one: Node, agent: Agent) -> None:
+async def test_a_stable_probe_writes_nothing(one: Node, agent: Agent) -> None:
     pod = await one.pod({"name": "main"})
     await one.probes(pod_probe(pod, command("true")))
     await until_states(one, "Succeeded:")
@@ -285,7 +287,7 @@ async def test_a_restarted_container_and_a_changed_probe_start_from_unknown(one:
 
 @pytest.mark.behaviour("KD-62")
 @on_node
-async def test_a_slow_probe_is_never_run_twice_at_once(one: Node, agent: Agent) -> None:
+async def test_a_slow_probe_never_overlaps_with_itself(one: Node, agent: Agent) -> None:
     pod = await one.pod({"name": "main"})
     now, most = 0, 0
 
@@ -306,9 +308,7 @@ async def test_a_slow_probe_is_never_run_twice_at_once(one: Node, agent: Agent) 
 
 @pytest.mark.behaviour("KD-105")
 @on_node
-async def test_probes_of_one_namespace_are_made_a_few_at_once_and_keep_no_other_waiting(
-    one: Node, agent: Agent
-) -> None:
+async def test_probes_of_one_namespace_are_limited_and_delay_no_other(one: Node, agent: Agent) -> None:
     await one.client.create(NAMESPACES, {"metadata": {"name": "others"}})
     running_now = 0
 
@@ -334,7 +334,7 @@ async def test_probes_of_one_namespace_are_made_a_few_at_once_and_keep_no_other_
 
 @pytest.mark.behaviour("KD-67")
 @on_node
-async def test_a_pod_that_was_replaced_is_not_probed_under_its_old_uid(one: Node, agent: Agent) -> None:
+async def test_a_replaced_pod_is_not_probed_under_its_old_uid(one: Node, agent: Agent) -> None:
     pod = await one.pod({"name": "main"})
     await one.probes(pod_probe(pod, command("true")))
     await until_states(one, "Succeeded:")
@@ -366,7 +366,7 @@ async def test_no_result_is_reported_while_the_runtime_is_away(one: Node, agent:
 
 @pytest.mark.behaviour("KD-17")
 @on_bare_node
-async def test_an_agent_that_was_ended_begins_at_unknown_and_finds_out_again(one: Node) -> None:
+async def test_a_restarted_agent_starts_from_unknown(one: Node) -> None:
     pod = await one.pod({"name": "main"})
     await one.probes(pod_probe(pod, command("true")))
     async with running(one.agent().run()):

@@ -92,7 +92,7 @@ READY = [{"name": "app", "ready": True, "containerID": NEW}]
         ),
     ],
 )
-def test_how_far_a_container_is(asked: RecreateRequest, container: Found | None, phase: str, killed: bool) -> None:
+def test_progress_of_a_container(asked: RecreateRequest, container: Found | None, phase: str, killed: bool) -> None:
     first = recreate_plan.states(asked, "containerd", {"app": container} if container else {}, NOW)[0]
     assert (first.phase, first.is_killed) == (phase, killed)
 
@@ -112,7 +112,7 @@ def test_how_far_a_container_is(asked: RecreateRequest, container: Found | None,
         (["Succeeded", "Recreating"], {}, None, False, [False, True]),
     ],
 )
-def test_one_walk_through_the_containers(
+def test_one_pass_over_the_containers(
     states: list[str], strategy: dict[str, Any], kill: str | None, ended: bool, killed: list[bool]
 ) -> None:
     asked = request([state(phase, name=name) for name, phase in zip(("app", "side"), states, strict=True)], **strategy)
@@ -123,7 +123,7 @@ def test_one_walk_through_the_containers(
 
 
 @pytest.mark.behaviour("CRR-37")
-def test_a_container_that_the_node_does_not_have_is_waited_for() -> None:
+def test_a_container_missing_on_the_node_is_waited_for() -> None:
     asked = request([state("Pending"), state("Pending", name="side")])
     assert recreate_plan.walk(asked, asked.status.container_recreate_states, {"side": found()}).kill is None
 
@@ -141,7 +141,7 @@ def test_a_container_that_the_node_does_not_have_is_waited_for() -> None:
         ([], None),
     ],
 )
-def test_which_runtime_a_request_is_for(ids: list[str], name: str | None) -> None:
+def test_runtime_of_a_request(ids: list[str], name: str | None) -> None:
     containers = [{"name": f"c{n}", "statusContext": {"containerID": one}} for n, one in enumerate(ids)]
     asked = decode_recreate_request(msgspec.json.encode({"metadata": {}, "spec": {"containers": containers}}))
     if name is None:
@@ -156,7 +156,7 @@ PHASES = st.sampled_from(["Pending", "Recreating", "Succeeded", "Failed"])
 
 @pytest.mark.behaviour("CRR-37")
 @given(st.lists(PHASES, min_size=2, max_size=2), st.booleans(), st.sampled_from(["Fail", "Ignore"]))
-def test_no_walk_kills_what_is_not_pending(states: list[str], ordered: bool, policy: str) -> None:
+def test_a_pass_kills_only_pending_containers(states: list[str], ordered: bool, policy: str) -> None:
     asked = request(
         [state(phase, name=name) for name, phase in zip(("app", "side"), states, strict=True)],
         orderedRecreate=ordered,
@@ -191,9 +191,7 @@ async def until_state(one: Node, name: str = "again", **wanted: str) -> None:
 
 @pytest.mark.behaviour("CRR-30", "CRR-32", "CRR-36", "CRR-38", "CRR-41", "KD-50", "KD-52")
 @on_node
-async def test_two_containers_are_stopped_one_after_the_other_and_wait_for_their_successors(
-    one: Node, agent: Agent
-) -> None:
+async def test_two_containers_are_stopped_in_turn_and_wait_for_their_successors(one: Node, agent: Agent) -> None:
     one.runtime.on_stop = one.restart
     pod = await one.pod({"name": "app"}, {"name": "side"})
     uid = pod["metadata"]["uid"]
@@ -215,7 +213,7 @@ async def test_two_containers_are_stopped_one_after_the_other_and_wait_for_their
 
 @pytest.mark.behaviour("CRR-37")
 @on_node
-async def test_in_order_the_second_is_stopped_only_when_the_first_runs_again(one: Node, agent: Agent) -> None:
+async def test_ordered_restarts_wait_for_the_previous_container(one: Node, agent: Agent) -> None:
     one.runtime.on_stop = one.restart
     pod = await one.pod({"name": "app"}, {"name": "side"})
     await one.request(pod, "app", "side", orderedRecreate=True)
@@ -228,7 +226,7 @@ async def test_in_order_the_second_is_stopped_only_when_the_first_runs_again(one
 
 @pytest.mark.behaviour("CRR-31", "CRR-43")
 @on_node
-async def test_several_requests_for_one_pod_are_carried_out_one_after_the_other(one: Node, agent: Agent) -> None:
+async def test_requests_for_one_pod_are_processed_in_turn(one: Node, agent: Agent) -> None:
     one.runtime.on_stop = one.restart
     pod = await one.pod({"name": "app"}, {"name": "side"})
     await one.request(pod, "app", name="first")
@@ -246,7 +244,7 @@ async def test_several_requests_for_one_pod_are_carried_out_one_after_the_other(
     ("asked", "left"),
     [(None, 0.0), (0, 0.0), (60, 0.0), (61, 1.1), (2**63 - 1, 2.0**63), (-1, 0.0)],
 )
-def test_how_long_the_pod_is_to_be_unready_yet(asked: int | None, left: float) -> None:
+def test_remaining_unready_time_of_the_pod(asked: int | None, left: float) -> None:
     """No number ends the calendar, and with it the agent's work on the Pod."""
     since = msgspec.structs.replace(
         request(unreadyGracePeriodSeconds=asked).status,
@@ -258,7 +256,7 @@ def test_how_long_the_pod_is_to_be_unready_yet(asked: int | None, left: float) -
 
 @pytest.mark.behaviour("CRR-33")
 @on_node
-async def test_the_pod_is_unready_for_a_while_before_its_containers_are_stopped(one: Node, agent: Agent) -> None:
+async def test_the_pod_is_unready_before_its_containers_are_stopped(one: Node, agent: Agent) -> None:
     pod = await one.pod({"name": "app"})
     await one.request(pod, "app", unreadyGracePeriodSeconds=30)
     await until_state(one, phase="Recreating")
@@ -333,7 +331,7 @@ def test_a_container_that_cannot_be_stopped(policy: str, after: dict[str, str]) 
         ({"exec": {"command": ["true"]}}, 0, 2, ""),
     ],
 )
-def test_hooks_take_their_time_from_the_grace_period(hook: dict[str, Any], grace: int, left: int, warning: str) -> None:
+def test_hooks_count_toward_the_grace_period(hook: dict[str, Any], grace: int, left: int, warning: str) -> None:
     @virtual
     async def test() -> None:
         async with node_with_agent() as (one, _):
@@ -373,7 +371,7 @@ async def test_a_hook_in_a_request_is_not_run() -> None:
 
 @pytest.mark.behaviour("CRR-67")
 @on_node
-async def test_hooks_without_end_in_one_namespace_keep_no_other_waiting(one: Node, agent: Agent) -> None:
+async def test_endless_hooks_of_one_namespace_do_not_block_others(one: Node, agent: Agent) -> None:
     await one.client.create(NAMESPACES, {"metadata": {"name": "others"}})
     hooks = {"app": {"preStop": {"sleep": {"seconds": 10**9}}}}
     for number in range(WORKERS + 1):
@@ -390,7 +388,7 @@ async def test_hooks_without_end_in_one_namespace_keep_no_other_waiting(one: Nod
 
 @pytest.mark.behaviour("CRR-42")
 @on_node
-async def test_a_container_that_was_restarted_already_is_not_stopped_unless_forced(one: Node, agent: Agent) -> None:
+async def test_a_restarted_container_is_stopped_again_only_if_forced(one: Node, agent: Agent) -> None:
     one.runtime.on_stop = one.restart
     pod = await one.pod({"name": "app"})
     uid = pod["metadata"]["uid"]
@@ -410,7 +408,7 @@ async def test_a_container_that_was_restarted_already_is_not_stopped_unless_forc
 
 @pytest.mark.behaviour("CRR-50")
 @on_node
-async def test_another_pod_that_took_the_name_is_left_alone(one: Node, agent: Agent) -> None:
+async def test_another_pod_with_the_name_is_ignored(one: Node, agent: Agent) -> None:
     pod = await one.pod({"name": "app"})
     await one.client.delete(PODS, "web-0", NAMESPACE, grace_period_seconds=0)
     one.runtime.known.clear()
@@ -423,7 +421,7 @@ async def test_another_pod_that_took_the_name_is_left_alone(one: Node, agent: Ag
 
 @pytest.mark.behaviour("CRR-50")
 @on_node
-async def test_a_pod_of_another_namespace_is_left_alone_whatever_the_labels_say(one: Node, agent: Agent) -> None:
+async def test_a_pod_of_another_namespace_is_ignored_regardless_of_labels(one: Node, agent: Agent) -> None:
     pod = await one.pod({"name": "app"})
     for container in one.runtime.known.values():
         container.labels["io.kubernetes.pod.namespace"] = "others"
@@ -442,7 +440,7 @@ async def stopped(one: Node) -> bool:
 
 @pytest.mark.behaviour("CRR-34")
 @on_node
-async def test_a_runtime_that_is_not_there_ends_the_request(one: Node, agent: Agent) -> None:
+async def test_a_missing_runtime_fails_the_request(one: Node, agent: Agent) -> None:
     pod = await one.pod({"name": "app"})
     pod["status"]["containerStatuses"][0]["containerID"] = "docker://abc"
     await one.request(pod, "app")
@@ -454,7 +452,7 @@ async def test_a_runtime_that_is_not_there_ends_the_request(one: Node, agent: Ag
 @pytest.mark.behaviour("KD-17", "CRR-37")
 @pytest.mark.parametrize("forced", [False, True])
 @pytest.mark.parametrize("after", range(1, 14, 2))
-def test_an_agent_that_is_ended_at_any_moment_stops_each_container_once(forced: bool, after: int) -> None:
+def test_an_interrupted_agent_stops_each_container_once(forced: bool, after: int) -> None:
     @virtual
     async def test() -> None:
         async with node() as one:
@@ -482,7 +480,7 @@ def test_an_agent_that_is_ended_at_any_moment_stops_each_container_once(forced: 
 
 @pytest.mark.behaviour("CRR-37", "CRR-41")
 @on_bare_node
-async def test_an_agent_whose_cache_is_behind_stops_no_container_a_second_time(one: Node) -> None:
+async def test_an_agent_with_a_stale_cache_stops_no_container_twice(one: Node) -> None:
     one.runtime.on_stop = one.restart
     pod = await one.pod({"name": "app"})
     await one.request(pod, "app", forceRecreate=True)
@@ -505,7 +503,7 @@ async def test_an_agent_whose_cache_is_behind_stops_no_container_a_second_time(o
 
 @pytest.mark.behaviour("KD-16")
 @on_node
-async def test_a_runtime_that_is_away_is_waited_for(one: Node, agent: Agent) -> None:
+async def test_an_unavailable_runtime_is_waited_for(one: Node, agent: Agent) -> None:
     one.runtime.on_stop = one.restart
     pod = await one.pod({"name": "app"})
     one.runtime.away = True
@@ -518,7 +516,7 @@ async def test_a_runtime_that_is_away_is_waited_for(one: Node, agent: Agent) -> 
 
 @pytest.mark.behaviour("CRR-35", "CRR-38")
 @on_node
-async def test_a_container_counts_when_it_has_run_for_as_long_as_it_should(one: Node, agent: Agent) -> None:
+async def test_a_container_counts_after_its_minimum_running_time(one: Node, agent: Agent) -> None:
     one.runtime.on_stop = one.restart
     pod = await one.pod({"name": "app"})
     await one.request(pod, "app", minStartedSeconds=10)
@@ -534,7 +532,7 @@ async def test_a_container_counts_when_it_has_run_for_as_long_as_it_should(one: 
 
 @pytest.mark.behaviour("CRR-63")
 @pytest.mark.parametrize("forced", [False, True])
-def test_what_was_said_of_containers_at_the_end_stays(forced: bool) -> None:
+def test_final_container_states_are_kept(forced: bool) -> None:
     """The request ends while the agent stops a container: what it finds out afterwards comes too late."""
 
     @virtual
@@ -564,7 +562,7 @@ def test_what_was_said_of_containers_at_the_end_stays(forced: bool) -> None:
 
 
 @on_node
-async def test_a_request_that_is_deleted_is_forgotten(one: Node, agent: Agent) -> None:
+async def test_a_deleted_request_is_forgotten(one: Node, agent: Agent) -> None:
     pod = await one.pod({"name": "app"})
     await one.request(pod, "app", unreadyGracePeriodSeconds=1)
     await until_state(one, phase="Recreating")
@@ -577,7 +575,7 @@ async def test_a_request_that_is_deleted_is_forgotten(one: Node, agent: Agent) -
 
 @pytest.mark.behaviour("CRR-63")
 @on_node
-async def test_the_end_that_the_manager_wrote_stays(one: Node, agent: Agent) -> None:
+async def test_a_final_phase_set_by_the_manager_is_kept(one: Node, agent: Agent) -> None:
     pod = await one.pod({"name": "app"})
     await one.request(pod, "app", unreadyGracePeriodSeconds=1)
     await until_state(one, phase="Recreating")

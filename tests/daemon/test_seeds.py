@@ -196,7 +196,7 @@ async def story(seed: int) -> None:
 
 @pytest.mark.behaviour("KD-17", "CRR-37", "CRR-50", "KD-67")
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_whatever_happens_nothing_is_done_twice_and_all_comes_to_its_end(seed: int) -> None:
+def test_no_action_runs_twice_and_all_requests_complete(seed: int) -> None:
     run(story(seed))
 
 

@@ -80,7 +80,7 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=30))
-def test_rows_are_those_of_what_is_there_whatever_happened(steps: list[tuple[str, str, Any]]) -> None:
+def test_rows_match_the_objects_after_any_events(steps: list[tuple[str, str, Any]]) -> None:
     counted, judge = Counted(), Judge()
     lacking = Lacking(judge)
     rows = SectionRows(counted.section, lacking)

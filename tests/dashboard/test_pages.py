@@ -125,7 +125,7 @@ async def test_a_change_is_shown_within_a_second() -> None:
         assert clock.monotonic() - before < 1
 
 
-async def test_pages_answer_this_machine_only() -> None:
+async def test_pages_are_served_on_loopback_only() -> None:
     async with cluster() as found:
         app: Any = create_dashboard(found.board)
 
@@ -155,7 +155,7 @@ def test_objects_of_any_shape_have_a_row(field: str, value: Any) -> None:
         section.row(stored, ())
 
 
-def test_a_section_shows_so_many_and_counts_the_others() -> None:
+def test_a_section_shows_a_limited_number_of_objects_and_counts_the_rest() -> None:
     found = shown(range(SHOWN + 20), lambda number: -number)
     assert (found["total"], found["more"], len(found["items"])) == (SHOWN + 20, 20, SHOWN)
     assert found["items"][0] == SHOWN + 19

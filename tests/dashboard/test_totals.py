@@ -37,7 +37,7 @@ PODS = st.builds(
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.one_of(st.none(), PODS)), max_size=40))
-def test_changes_add_up_to_what_is_there(changes: list[tuple[int, Pod | None]]) -> None:
+def test_totals_match_the_objects_after_changes(changes: list[tuple[int, Pod | None]]) -> None:
     totals, there = PodTotals(), dict[int, Pod]()
     for key, new in changes:
         old = there.pop(key, None)
@@ -70,7 +70,7 @@ def test_states(found: Pod, state: str) -> None:
 WEB = Owner("apps.kruise.io/v1alpha1", "CloneSet", "web", "", "w")
 
 
-def test_the_revision_that_new_pods_get_comes_first() -> None:
+def test_the_revision_of_new_pods_comes_first() -> None:
     totals = PodTotals()
     for one in (pod(), pod(), pod(revision="b"), pod(revision="b", ready=False), pod(phase="Failed")):
         totals.observe(Change(None, one))

@@ -101,7 +101,7 @@ def test_every_value_with_a_default_is_in_the_schema() -> None:
     check(yaml.safe_load((CHART / "values.yaml").read_text("utf-8")), schema, "")
 
 
-def test_braces_of_a_description_are_no_action_of_helms() -> None:
+def test_braces_in_descriptions_are_not_template_actions() -> None:
     policy = {"apiVersion": "v1", "kind": "X", "metadata": {"name": "x"}, "spec": {"text": "{{ .Values }}"}}
     text = chart.templates((), (), (), [policy], (), (), {})[f"{chart.FOLDER}/deletion-protection-policies.yaml"]
     assert '{{ "{{" }} .Values }}' in text
@@ -116,7 +116,7 @@ def defaults() -> list[dict[str, Any]]:
 
 
 @pytest.mark.controlplane
-def test_helm_finds_nothing_to_complain_about() -> None:
+def test_helm_lint_finds_no_errors() -> None:
     done = helm("lint", "--strict", str(CHART))
     assert "[ERROR]" not in done.stdout
     assert "[WARNING]" not in done.stdout
@@ -134,7 +134,7 @@ def test_the_chart_renders_without_a_cluster(defaults: list[dict[str, Any]]) -> 
 
 @pytest.mark.controlplane
 @pytest.mark.behaviour("KD-1", "KD-80", "MGR-92")
-def test_the_agent_runs_on_every_node_with_no_rights_but_its_own(defaults: list[dict[str, Any]]) -> None:
+def test_the_agent_runs_on_every_node_with_minimal_rights(defaults: list[dict[str, Any]]) -> None:
     daemon_set = find(defaults, "DaemonSet", "kruise-daemon")
     pod = daemon_set["spec"]["template"]["spec"]
     assert daemon_set["metadata"]["labels"]["control-plane"] == "daemon"
@@ -230,7 +230,7 @@ def test_the_agent_gets_a_docker_configuration_from_a_file_or_a_secret() -> None
 
 @pytest.mark.controlplane
 @pytest.mark.parametrize("off", ["daemon.enabled=false", "featureGates=KruiseDaemon=false"])
-def test_without_the_agent_nothing_of_it_is_installed(off: str) -> None:
+def test_disabling_the_agent_removes_all_its_objects(off: str) -> None:
     found = [one["kind"] for one in render(off) if "kruise-daemon" in one["metadata"]["name"]]
     # Agents that somebody else runs read copies of pull secrets too.
     assert found == (["Namespace"] if off == "daemon.enabled=false" else [])
@@ -238,7 +238,7 @@ def test_without_the_agent_nothing_of_it_is_installed(off: str) -> None:
 
 @pytest.mark.controlplane
 @pytest.mark.behaviour("MGR-90", "MGR-91", "MGR-93", "MGR-124")
-def test_names_and_shape_are_openkruises(defaults: list[dict[str, Any]]) -> None:
+def test_names_and_layout_match_openkruise(defaults: list[dict[str, Any]]) -> None:
     names = {(one["kind"], one["metadata"]["name"]) for one in defaults}
     assert {
         ("Namespace", "kruise-system"),
@@ -289,7 +289,7 @@ def test_the_manager_has_no_rights_on_its_node(defaults: list[dict[str, Any]]) -
 
 
 @pytest.mark.controlplane
-def test_roles_are_what_the_code_declares_and_nothing_else(defaults: list[dict[str, Any]]) -> None:
+def test_roles_match_the_declarations(defaults: list[dict[str, Any]]) -> None:
     for declared in permissions.manifests(default_rules(), "kruise-system"):
         if declared["kind"] in ("ClusterRole", "Role"):
             found = find(defaults, declared["kind"], declared["metadata"]["name"])
@@ -304,7 +304,7 @@ def test_roles_are_what_the_code_declares_and_nothing_else(defaults: list[dict[s
 
 @pytest.mark.controlplane
 @pytest.mark.parametrize("group", ["AllBeta", "ResourceDistributionGate"])
-def test_what_a_gate_needs_is_granted_where_it_is_on(defaults: list[dict[str, Any]], group: str) -> None:
+def test_rights_of_a_gate_are_granted_only_with_the_gate(defaults: list[dict[str, Any]], group: str) -> None:
     rules = rules_of_gates()["ResourceDistributionGate"]
     name = "kruise-manager-resourcedistributiongate-role"
     assert not [one for one in defaults if one["metadata"]["name"] == name]
@@ -333,7 +333,7 @@ def rules_on_secrets(documents: list[dict[str, Any]]) -> dict[tuple[str, str], l
 
 @pytest.mark.controlplane
 @pytest.mark.behaviour("IMG-113")
-def test_image_jobs_are_on_by_default_and_no_secret_of_users_may_be_read(defaults: list[dict[str, Any]]) -> None:
+def test_image_jobs_are_on_by_default_without_access_to_user_secrets(defaults: list[dict[str, Any]]) -> None:
     assert "--feature-gates=ImagePullJobGate=true" in manager_of(defaults)[1]["args"]
     assert find(defaults, "ClusterRole", "kruise-manager-imagepulljobgate-role")
     found = rules_on_secrets(defaults)
@@ -362,7 +362,7 @@ def test_image_jobs_are_on_by_default_and_no_secret_of_users_may_be_read(default
         ("featureGates=ImagePullJobGate=false,imagePullJob.secretNamespaces={shop}", set()),
     ],
 )
-def test_the_manager_reads_pull_secrets_by_name_and_where_it_is_let(setting: str, where: set[str]) -> None:
+def test_the_manager_reads_pull_secrets_by_name_in_granted_namespaces(setting: str, where: set[str]) -> None:
     of_manager = {
         namespace: rules
         for (account, namespace), rules in rules_on_secrets(render(setting)).items()
@@ -374,7 +374,7 @@ def test_the_manager_reads_pull_secrets_by_name_and_where_it_is_let(setting: str
 
 
 @pytest.mark.controlplane
-def test_what_is_no_namespace_is_refused() -> None:
+def test_an_invalid_namespace_is_refused() -> None:
     assert "at '/imagePullJob/secretNamespaces/0'" in refusal("imagePullJob.secretNamespaces={Shop}")
 
 
@@ -393,7 +393,7 @@ def test_what_is_no_namespace_is_refused() -> None:
         "RepairMissedPods=true,ResourceDistributionGate=true",
     ],
 )
-def test_the_chart_takes_a_gate_for_on_where_the_manager_does(gates: str, tmp_path: Path) -> None:
+def test_chart_and_manager_agree_on_enabled_gates(gates: str, tmp_path: Path) -> None:
     documents = render(values={"featureGates": gates}, tmp_path=tmp_path)
     names = {one["metadata"]["name"] for one in documents if one["kind"] == "ClusterRole"}
     on = {gate for gate in rules_of_gates() if f"kruise-manager-{gate.lower()}-role" in names}
@@ -405,7 +405,7 @@ def test_the_chart_takes_a_gate_for_on_where_the_manager_does(gates: str, tmp_pa
 
 
 @pytest.mark.controlplane
-def test_the_hook_before_an_uninstall_has_a_role_of_its_own(defaults: list[dict[str, Any]]) -> None:
+def test_the_uninstall_hook_has_its_own_role(defaults: list[dict[str, Any]]) -> None:
     hooks = permissions.roles(uninstall.permissions(workloads()), "kruise-system", *["kruise-uninstall"] * 3)
     for declared in hooks:
         found = find(defaults, declared["kind"], declared["metadata"]["name"])
@@ -418,7 +418,7 @@ def test_the_hook_before_an_uninstall_has_a_role_of_its_own(defaults: list[dict[
 
 
 @pytest.mark.controlplane
-def test_definitions_are_those_of_the_code_and_lead_to_this_installation(defaults: list[dict[str, Any]]) -> None:
+def test_definitions_match_the_code_and_use_this_release(defaults: list[dict[str, Any]]) -> None:
     elsewhere = render("installation.namespace=kruise-elsewhere", "externalCerts.annotations.injector=me")
     for name, declared in manifests(kinds()).items():
         assert find(defaults, "CustomResourceDefinition", name)["spec"] == declared["spec"]
@@ -448,7 +448,7 @@ def test_protection_by_the_api_server_is_opt_in(defaults: list[dict[str, Any]]) 
 
 @pytest.mark.controlplane
 @pytest.mark.behaviour("MGR-85")
-def test_values_of_openkruises_chart_are_accepted_and_mean_the_same(tmp_path: Path) -> None:
+def test_values_of_the_openkruise_chart_are_accepted(tmp_path: Path) -> None:
     documents = render(values=OPENKRUISE_VALUES, tmp_path=tmp_path)
     spec, container = manager_of(documents)
     assert container["image"] == "mirror.example/kruise-manager:v9"
@@ -476,7 +476,7 @@ def test_values_of_openkruises_chart_are_accepted_and_mean_the_same(tmp_path: Pa
 
 
 @pytest.mark.controlplane
-def test_flags_are_the_managers(defaults: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_flags_are_those_of_the_manager(defaults: list[dict[str, Any]], tmp_path: Path) -> None:
     from app.manager.flags import parse_flags
 
     for documents in (defaults, render(values=OPENKRUISE_VALUES, tmp_path=tmp_path)):
@@ -501,12 +501,12 @@ def test_flags_are_the_managers(defaults: list[dict[str, Any]], tmp_path: Path) 
         ("installation.namespace=Kruise", "does not match pattern"),
     ],
 )
-def test_what_is_unknown_is_refused_by_name(setting: str, message: str) -> None:
+def test_an_unknown_value_is_refused_by_name(setting: str, message: str) -> None:
     assert message in refusal(setting)
 
 
 @pytest.mark.controlplane
-def test_an_unknown_gate_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_gate_is_refused_with_the_known_names() -> None:
     said = refusal("featureGates=PodWebhok=true")
     assert 'featureGates: unknown feature gate "PodWebhok"; known are ' in said
     assert all(name in said for name in (*GATES, "AllAlpha", "AllBeta"))
@@ -515,7 +515,7 @@ def test_an_unknown_gate_is_refused_with_the_known_ones() -> None:
 
 
 @pytest.mark.controlplane
-def test_overrides_reach_the_manager_as_it_reads_them() -> None:
+def test_overrides_arrive_at_the_manager_unchanged() -> None:
     documents = render(
         "webhookConfiguration.webhooks.mpod\\.kb\\.io.failurePolicy=Ignore",
         "webhookConfiguration.webhooks.mpod\\.kb\\.io.timeoutSeconds=3",
@@ -537,7 +537,7 @@ def test_overrides_reach_the_manager_as_it_reads_them() -> None:
 
 
 @pytest.mark.controlplane
-def test_a_changed_policy_is_a_new_roll_out_and_nothing_else_is() -> None:
+def test_only_a_changed_policy_causes_a_rollout() -> None:
     def annotations(*settings: str) -> dict[str, str]:
         template = find(render(*settings), "Deployment", "kruise-controller-manager")["spec"]["template"]
         found: dict[str, str] = template["metadata"]["annotations"]
@@ -611,7 +611,7 @@ def test_metrics_are_scraped_on_request() -> None:
 
 @pytest.mark.controlplane
 @pytest.mark.behaviour("MGR-93")
-def test_external_certificates_are_mounted_and_leave_no_secret_to_the_chart() -> None:
+def test_external_certificates_are_mounted_without_a_chart_secret() -> None:
     documents = render("featureGates=EnableExternalCerts=true", "externalCerts.secretName=mine")
     assert not [one for one in documents if one["kind"] == "Secret"]
     spec, container = manager_of(documents)
@@ -626,7 +626,7 @@ def test_external_certificates_are_mounted_and_leave_no_secret_to_the_chart() ->
 
 @pytest.mark.behaviour("MGR-146")
 @pytest.mark.controlplane
-def test_controllers_and_reviews_apart_are_two_deployments_and_no_review_reaches_controllers() -> None:
+def test_separate_controllers_and_reviews_are_two_deployments_without_reviews_on_controllers() -> None:
     documents = render("manager.separateControllers=true", "installation.roleListGroups={apps}")
     service = find(documents, "Service", "kruise-webhook-service")["spec"]["selector"]
     labels, arguments = {}, {}

@@ -116,7 +116,7 @@ def by_helm(control_plane: ControlPlane) -> None:
 @pytest.mark.parametrize(
     ("before", "endpoint"), [(openkruises, SERVICE), (ours_by_service, SERVICE), (ours_by_url, URL)]
 )
-def test_definitions_are_installed_over_what_is_there_and_again(
+def test_definitions_can_be_installed_over_existing_ones_repeatedly(
     fresh: ControlPlane, before: Any, install: Any, endpoint: Endpoint
 ) -> None:
     before(fresh)
@@ -147,7 +147,7 @@ def test_an_update_of_our_own_definitions_forces_no_conflict(
 
 
 @pytest.mark.behaviour("MGR-142")
-def test_over_openkruises_fields_have_to_be_taken_from_its_installer(fresh: ControlPlane) -> None:
+def test_upgrading_openkruise_definitions_needs_forced_ownership(fresh: ControlPlane) -> None:
     openkruises(fresh)
     refused = fresh.kubectl("apply", "--server-side", "-f", CRDS, check=False)
     assert 'conflict with "helm"' in refused.stderr

@@ -73,7 +73,7 @@ def series(expression: str) -> set[str]:
 
 
 @pytest.mark.parametrize(("title", "expression"), list(expressions()))
-def test_a_panel_asks_for_what_the_manager_exports(title: str, expression: str) -> None:
+def test_panels_query_exported_metrics(title: str, expression: str) -> None:
     known = exported()
     asked = series(expression)
     assert asked
@@ -93,7 +93,7 @@ def test_legends_use_labels_that_the_expression_keeps() -> None:
             assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= kept, panel["title"]
 
 
-def test_variables_and_panels_are_whole() -> None:
+def test_variables_and_panels_are_complete() -> None:
     variables = {variable["name"]: variable for variable in DASHBOARD["templating"]["list"]}
     for name in ("namespace", "pod"):
         assert series(variables[name]["query"].partition(", ")[0]) <= exported().keys()
@@ -106,7 +106,7 @@ def test_variables_and_panels_are_whole() -> None:
 
 
 @pytest.mark.controlplane
-def test_alerts_ask_for_what_the_manager_exports_and_are_explained() -> None:
+def test_alerts_query_exported_metrics_and_are_documented() -> None:
     documents = render("prometheusRule.enabled=true", "prometheusRule.labels.release=prometheus")
     rule = find(documents, "PrometheusRule", "kruise-controller-manager")
     assert rule["metadata"]["labels"]["release"] == "prometheus"

@@ -134,7 +134,7 @@ def containers_of_new_pod(release: Release, name: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("no_cluster")
-def test_the_image_holds_what_runs_and_runs_without_rights() -> None:
+def test_the_image_contains_what_runs_and_needs_no_rights() -> None:
     made = ourimage.configuration(ourimage.build())
     assert made["User"] == "65534:65534"
     assert (made["Entrypoint"], made["Cmd"]) == (["pykruise"], ["manager"])
@@ -214,7 +214,7 @@ def test_containers_start_in_their_order(release: Release) -> None:  # U-68
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "ReplicaSet"])
-def test_protected_workloads_stay(release: Release, kind: str) -> None:  # U-90
+def test_protected_workloads_are_not_deleted(release: Release, kind: str) -> None:  # U-90
     with protected(release, kind.lower(), workload(kind, "Always", 1)) as web:
         refused(web, "Always")
         web("label", "--overwrite", f"{LABEL}=Cascading")
@@ -224,7 +224,7 @@ def test_protected_workloads_stay(release: Release, kind: str) -> None:  # U-90
 
 
 @pytest.mark.parametrize("kind", ["Namespace", "Service", "Ingress", "CustomResourceDefinition"])
-def test_what_else_is_protected_stays(release: Release, kind: str) -> None:  # U-90
+def test_other_protected_objects_are_not_deleted(release: Release, kind: str) -> None:  # U-90
     manifests = {
         "Namespace": NAMESPACE_MANIFEST.format(label=labelled("Always")),
         "Service": SERVICE.format(name="web", label=labelled("Always")),
@@ -270,7 +270,7 @@ def test_older_versions_are_converted_through_the_service(release: Release) -> N
     ("verb", "resource", "namespace"),
     [("get", "secrets", "kube-system"), ("update", "nodes", ""), ("create", "clusterroles", ""), ("*", "*", "")],
 )
-def test_the_manager_may_not(release: Release, verb: str, resource: str, namespace: str) -> None:
+def test_the_manager_is_denied(release: Release, verb: str, resource: str, namespace: str) -> None:
     assert not release.may(verb, resource, namespace)
 
 
@@ -299,7 +299,7 @@ def test_the_documented_ways_to_look_inside_work(reader: Reader) -> None:
         assert "kruise_" in reader.does(line("docs/operations.md", "curl localhost:8080/metrics"))
 
 
-def test_the_dashboard_of_a_release_is_reached_through_the_api_server(release: Release, reader: Reader) -> None:
+def test_the_dashboard_is_available_through_the_api_server(release: Release, reader: Reader) -> None:
     old = pods(release)
     reader.does(line("docs/guides/dashboard.md", "helm upgrade"), seconds=180)
     eventually(lambda: not pods(release).keys() & old.keys(), "the old replicas have ended")
@@ -319,7 +319,7 @@ def test_an_unknown_gate_is_refused_before_anything_changes(release: Release) ->
 
 
 @pytest.mark.behaviour("MGR-43", "MGR-100", "MGR-40")
-def test_a_gate_switched_off_changes_that_feature_only(release: Release) -> None:
+def test_switching_a_gate_off_affects_only_its_feature(release: Release) -> None:
     before = {configuration: registered(release, configuration) for configuration in CONFIGURATIONS}
     roll_out(release, "featureGates=PodWebhook=false")
     expected = {name: size for name, size in before[CONFIGURATIONS[0]].items() if name != "mpod.kb.io"}
@@ -355,7 +355,7 @@ def test_external_certificates_are_served(release: Release) -> None:
     assert "log-shipper" in containers_of_new_pod(release, "web-6")
 
 
-def test_an_uninstall_leaves_nothing_of_ours_and_pods_can_be_created(release: Release, reader: Reader) -> None:
+def test_an_uninstall_leaves_nothing_behind_and_pods_can_be_created(release: Release, reader: Reader) -> None:
     reader.does(line("docs/installing.md", "helm uninstall kruise --wait"), seconds=200)
     assert left_behind(release) == []
     assert containers_of_new_pod(release, "web-4") == ["web-4"]
@@ -374,9 +374,7 @@ def left_behind(release: Release) -> list[str]:
 
 
 @pytest.mark.behaviour("MGR-100", "MGR-101")
-def test_an_upgrade_from_the_release_before_forgets_and_refuses_no_pod(
-    release: Release, own_cluster: Cluster, before: Path
-) -> None:
+def test_an_upgrade_keeps_state_and_refuses_no_pod(release: Release, own_cluster: Cluster, before: Path) -> None:
     """Its chart and its image; 50 Pods a second are created all the while, and the policy is to fail."""
     chart = str(before / "deploy" / "chart")
     release.helm("install", "kruise", chart, "--set=manager.image.tag=before", "--wait", "--timeout=120s")

@@ -47,7 +47,7 @@ def release(empty: ControlPlane) -> Release:
     return made
 
 
-def test_every_object_is_accepted_and_there(release: Release) -> None:
+def test_every_object_is_accepted_and_stored(release: Release) -> None:
     objects = release.objects()
     assert ("Deployment", "kruise-controller-manager") in objects
     assert ("CustomResourceDefinition", DEFINITION) in objects
@@ -66,9 +66,7 @@ def test_without_a_manager_no_webhook_is_registered(release: Release) -> None:
 
 
 @pytest.mark.behaviour("MGR-85")
-def test_an_upgrade_with_the_same_values_changes_nothing_and_keeps_what_others_wrote(
-    empty: ControlPlane, release: Release
-) -> None:
+def test_an_upgrade_with_the_same_values_keeps_changes_of_others(empty: ControlPlane, release: Release) -> None:
     secret = '{"data": {"tls.crt": "eA=="}}'
     release.kubectl("patch", "secret", "-n", NAMESPACE, "kruise-webhook-certs", "--type=merge", "-p", secret)
     bundle = '{"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": "%s"}}}}}'
@@ -117,11 +115,11 @@ def test_an_upgrade_with_the_same_values_changes_nothing_and_keeps_what_others_w
         ("*", "*.*", NAMESPACE),
     ],
 )
-def test_the_manager_may_not(release: Release, verb: str, resource: str, namespace: str) -> None:
+def test_the_manager_is_denied(release: Release, verb: str, resource: str, namespace: str) -> None:
     assert not release.may(verb, resource, namespace)
 
 
-def test_the_manager_may_what_it_declares(empty: ControlPlane, release: Release) -> None:
+def test_the_manager_has_all_declared_rights(empty: ControlPlane, release: Release) -> None:
     for attributes in _asked((*default_rules(), *rules_of_gates()["ImagePullJobGate"])):
         assert may(empty, SERVICE_ACCOUNT, attributes), attributes
 
@@ -137,9 +135,7 @@ def _asked(rules: Iterable[PolicyRule]) -> Iterator[dict[str, str]]:
 
 @pytest.mark.behaviour("MGR-160")
 @pytest.mark.parametrize("role", ["view", "edit", "admin"])
-def test_view_edit_and_admin_grant_of_our_kinds_what_is_declared(
-    empty: ControlPlane, release: Release, role: str
-) -> None:
+def test_aggregated_roles_grant_the_declared_rights(empty: ControlPlane, release: Release, role: str) -> None:
     """Bound in the whole cluster, which is the most that anybody can have of them."""
     user = f"{role}er"
     release.kubectl("create", "clusterrolebinding", user, f"--clusterrole={role}", f"--user={user}")
@@ -161,7 +157,7 @@ def test_view_edit_and_admin_grant_of_our_kinds_what_is_declared(
 
 
 @pytest.mark.behaviour("KD-96")
-def test_an_agent_writes_to_its_own_node_and_of_pods_one_annotation(empty: ControlPlane, release: Release) -> None:
+def test_an_agent_can_write_only_its_node_and_one_pod_annotation(empty: ControlPlane, release: Release) -> None:
     uids = {}
     for node in ("own", "other"):
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}
@@ -238,7 +234,7 @@ def may(control_plane: ControlPlane, user: str, attributes: Mapping[str, str]) -
     return bool(answer["status"]["allowed"])
 
 
-def test_a_release_does_not_let_its_definitions_go_by_a_value(release: Release) -> None:
+def test_changing_a_value_does_not_remove_definitions(release: Release) -> None:
     refused = release.upgrade("--set=crds.managed=false", check=False)
     assert refused.returncode != 0
     definitions = [kind.crd_name for kind in kinds()]
@@ -327,7 +323,7 @@ def test_processes_that_answer_reviews_have_only_the_rights_they_need(apart: tup
         ("coordination.k8s.io", "leases", NAMESPACE),
     ],
 )
-def test_what_makes_webhooks_trusted_is_written_by_controllers_alone(
+def test_only_controllers_write_the_trust_of_webhooks(
     apart: tuple[ControlPlane, Release], group: str, resource: str, namespace: str
 ) -> None:
     named = {
@@ -359,7 +355,7 @@ def manager_as(account: str, control_plane: ControlPlane, *flags: str) -> list[s
 
 
 @pytest.mark.behaviour("MGR-146")
-def test_controllers_register_what_others_answer(apart: tuple[ControlPlane, Release], tmp_path: Path) -> None:
+def test_controllers_register_webhooks_served_by_others(apart: tuple[ControlPlane, Release], tmp_path: Path) -> None:
     """Each process with the flags and the rights of its Deployment."""
     control_plane, release = apart
     flags = {
@@ -423,9 +419,7 @@ spec: {image: nginx, pullSecrets: [regcred], completionPolicy: {type: Never}}
 
 
 @pytest.mark.behaviour("IMG-113")
-def test_pull_secrets_need_one_value_and_the_event_names_it(
-    apart: tuple[ControlPlane, Release], tmp_path: Path
-) -> None:
+def test_the_pull_secret_event_names_the_required_value(apart: tuple[ControlPlane, Release], tmp_path: Path) -> None:
     control_plane, release = apart
     value = "manager.separateControllers=true"
     (gates,) = {
@@ -473,7 +467,7 @@ spec: {selector: {matchLabels: {app: web}}, template: {ephemeralContainers: []}}
 
 
 @pytest.mark.behaviour("MGR-86")
-def test_an_uninstall_waits_for_no_job_that_only_a_manager_would_let_go(apart: tuple[ControlPlane, Release]) -> None:
+def test_an_uninstall_does_not_wait_for_jobs_with_finalizers(apart: tuple[ControlPlane, Release]) -> None:
     """The last of this release."""
     _, release = apart
     for kind in ("mutating", "validating"):

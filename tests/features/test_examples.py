@@ -60,5 +60,5 @@ def test_an_example_is_accepted_without_a_warning(
         assert (found.message, found.warnings) == ("", ())
 
 
-def test_examples_are_written_as_yaml_is() -> None:
+def test_examples_are_formatted_as_yaml() -> None:
     assert all("\t" not in example_text(kind) and example_text(kind).endswith("\n") for kind in KINDS)

@@ -14,7 +14,7 @@ from app.pods.predicates import BY_CONTROLLER
 POD = orjson.dumps({"metadata": {"name": "web-abcde", "namespace": "shop", "uid": "1"}})
 
 
-def test_slices_that_watch_the_same_share_a_cache_with_all_indexes() -> None:
+def test_features_with_equal_watches_share_a_cache_with_all_indexes() -> None:
     stores = Stores([PODS.indexed(a=lambda _: ["x"]), PODS.indexed(b=lambda _: ["y"])])
     stores(PODS).replace([decode_pod(POD)])
     assert [len(stores(PODS).by_index(name, key)) for name, key in (("a", "x"), ("b", "y"))] == [1, 1]
@@ -28,17 +28,17 @@ def test_slices_that_watch_the_same_share_a_cache_with_all_indexes() -> None:
         (PODS.selected("Pods", "app=web"), "duplicate cache Pods"),
     ],
 )
-def test_slices_that_contradict_each_other_are_a_mistake(second: object, message: str) -> None:
+def test_contradicting_watches_are_an_error(second: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Stores([PODS, second])  # type: ignore[list-item]
 
 
-def test_a_cache_that_nobody_declared_is_named() -> None:
+def test_an_undeclared_cache_is_named() -> None:
     with pytest.raises(KeyError, match="Pods are not watched here"):
         Stores([])(PODS)
 
 
-def test_the_same_objects_in_another_scope_or_by_another_selector_are_another_cache() -> None:
+def test_another_scope_or_selector_is_another_cache() -> None:
     labelled, own = PODS.selected("Pods of ours", "app=web"), replace(PODS.within(Scope.OWN), name="own Pods")
     stores = Stores([PODS, labelled, own])
     assert len({id(stores(one)) for one in (PODS, labelled, own)}) == len(stores.by_name) == 3

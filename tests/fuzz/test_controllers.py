@@ -17,7 +17,7 @@ PARTS = list(parts())
 
 @pytest.mark.behaviour("MGR-45")
 @pytest.mark.parametrize("part", PARTS, ids=[part.name for part in PARTS])
-def test_hostile_objects_in_a_cache_raise_nothing(part: ControllerPart, caplog: pytest.LogCaptureFixture) -> None:
+def test_hostile_objects_in_a_cache_raise_no_error(part: ControllerPart, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL + 1)
     trial = virtualtime.run(tried(part, 1, 15))
     # How long a reconcile took says little while other tests run beside it; `make fuzz` judges that.
@@ -40,9 +40,7 @@ TEMPLATE = ("spec", "template", "metadata")
         ("podunavailablebudget-controller", ("spec", "maxUnavailable"), "x"),
     ],
 )
-def test_a_stored_field_of_a_wrong_type_gets_an_event_that_names_it(
-    controller: str, field: tuple[str, ...], value: Any
-) -> None:
+def test_a_mistyped_stored_field_is_reported_in_an_event(controller: str, field: tuple[str, ...], value: Any) -> None:
     part = next(one for one in PARTS if one.name == controller)
 
     async def shown() -> Trial:

@@ -134,7 +134,7 @@ def _metadata(number: int) -> Mapping[str, object]:
     ],
     ids=["jobs", "markers", "budgets", "budgets of workloads"],
 )
-def test_a_change_of_a_pod_costs_little_whatever_objects_there_are(
+def test_a_pod_change_is_cheap_with_any_objects(
     declared: Feature, watched: Watched[Any], made: Callable[[int], Any], each: float
 ) -> None:
     """They are anybody's, and every change of a Pod of their namespace asks them. ``each``: steps for one of them."""

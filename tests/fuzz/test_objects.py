@@ -28,11 +28,11 @@ def test_the_same_seed_gives_the_same_reviews() -> None:
     assert once != list(islice(objects.reviews(8), 50))
 
 
-def test_every_shape_of_a_large_pod_has_about_the_size_asked_for() -> None:
+def test_every_large_pod_has_about_the_desired_size() -> None:
     sizes = {made.what: len(objects.encode(made.object)) for made in objects.large_pods(50_000)}
     assert {what: size for what, size in sizes.items() if not 25_000 < size < 150_000} == {}
 
 
-def test_what_no_json_library_writes_is_written() -> None:
+def test_unusual_encodings_are_produced() -> None:
     assert objects.encode({"a": objects.Deep(3)}) == b'{"a":{"x":{"x":{"x":1}}}}'
     assert objects.encode([objects.Deep(2, lists=True), objects.Deep(1)]) == b'[[[1]],{"x":1}]'

@@ -19,13 +19,13 @@ async def standalone() -> Standalone:
     return await standalone_service(objects.sidecar_set())
 
 
-async def test_every_webhook_kind_and_decoder_is_asked(standalone: Standalone) -> None:
+async def test_every_webhook_kind_and_decoder_is_fuzzed(standalone: Standalone) -> None:
     assert {asked.path for asked in targets.questions(standalone.registry)} == set(standalone.registry.routes)
     assert {one.kind for one in targets.conversions()} == {kind.kind for kind in kinds()}
     assert "decode_pod" in targets.decoders()
 
 
-async def test_a_number_is_a_case(standalone: Standalone) -> None:
+async def test_a_number_identifies_a_case(standalone: Standalone) -> None:
     cases = Cases(standalone.registry, 3)
     numbers = range(1, 200)
     assert [cases.case(number) for number in numbers] == [cases.case(number) for number in numbers]
@@ -33,7 +33,7 @@ async def test_a_number_is_a_case(standalone: Standalone) -> None:
     assert len(cases.case(LARGE_EVERY).body) > 1_000_000
 
 
-async def test_the_http_port_holds(standalone: Standalone) -> None:
+async def test_the_http_port_survives(standalone: Standalone) -> None:
     judge, cases = Judge(standalone), Cases(standalone.registry, 1)
     heads = [case for case in map(cases.case, range(1, 3000)) if case.pieces]
     assert len(heads) > 200
@@ -63,7 +63,7 @@ class _Planted:
     ("name", "problem"),
     [("fails", "a handler failed"), ("slow", "of processor time"), ("large", "MiB more"), ("well", "")],
 )
-async def test_what_it_looks_for_is_found(standalone: Standalone, name: str, problem: str) -> None:
+async def test_known_bugs_are_found(standalone: Standalone, name: str, problem: str) -> None:
     route = standalone.registry.routes["/mutate-pod"]
     for handler in route.handlers.values():
         object.__setattr__(handler, "decide", _Planted())

@@ -29,7 +29,7 @@ def broken_sets() -> list[Hostile]:
 
 
 @pytest.mark.behaviour("SS-130")
-def test_whatever_is_stored_others_are_injected() -> None:
+def test_any_stored_set_leaves_others_injectable() -> None:
     world = World().apply(sidecarset("right", {"name": "shipper", "image": "x"}))
     wrong: dict[str, str] = {}
     for made in broken_sets():
@@ -53,7 +53,7 @@ def test_whatever_is_stored_others_are_injected() -> None:
 
 
 @pytest.mark.behaviour("SS-130")
-def test_whatever_is_stored_can_be_read_from_a_watch_or_is_told_apart() -> None:
+def test_any_stored_set_can_be_read_or_skipped() -> None:
     store: Store[SidecarSet] = Store()
     index = indexed(store)
     wrong: dict[str, str] = {}
@@ -80,7 +80,7 @@ def test_whatever_is_stored_can_be_read_from_a_watch_or_is_told_apart() -> None:
     assert wrong == {}
 
 
-def test_a_recorded_revision_of_any_shape_is_refused_by_name() -> None:
+def test_a_malformed_recorded_revision_is_refused_by_name() -> None:
     spec = objects.sidecar_set()["spec"]
     recorded = {field: spec[field] for field in ("containers", "initContainers", "volumes", "patchPodMetadata")}
     wrong: dict[str, str] = {}

@@ -48,7 +48,7 @@ def test_policies_follow_the_table() -> None:
             assert rule["operations"] == ["DELETE"]
 
 
-def test_without_a_kind_that_has_replicas_there_is_one_policy() -> None:
+def test_without_a_scalable_kind_there_is_one_policy() -> None:
     row = "kinds: [{kind: Gadget, group: example.com, resource: gadgets, versions: [v1]}]"
     assert len(admission_policies(parse_table(row, "t.yaml"))) == 2
 
@@ -85,7 +85,7 @@ def guarded() -> Iterator[ControlPlane]:
     ],
 )
 @pytest.mark.behaviour("DP-8", "DP-20", "DP-29", "DP-30", "DP-50")
-def test_the_api_server_alone_refuses_the_plain_cases(
+def test_the_api_server_alone_refuses_simple_cases(
     guarded: ControlPlane, manifest: dict[str, Any], value: str | None, spec: dict[str, Any], text: str | None
 ) -> None:
     name = f"t-{uuid.uuid4().hex[:8]}"

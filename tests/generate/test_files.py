@@ -34,7 +34,7 @@ def test_drift_is_found_and_repaired(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.behaviour("MGR-125")
-def test_nothing_is_granted_by_wildcard_and_secrets_only_where_we_live() -> None:
+def test_no_wildcard_rights_and_secrets_only_in_our_namespace() -> None:
     documents = list(yaml.safe_load_all((ROOT / "deploy/rbac.yaml").read_text("utf-8")))
     rules = [rule for document in documents for rule in document.get("rules", ())]
     assert not any("*" in rule[field] for rule in rules for field in ("apiGroups", "resources", "verbs"))

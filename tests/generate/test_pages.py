@@ -24,7 +24,7 @@ GATES = "ResourceDistributionGate=true,ImagePullJobGate=true"
 
 
 @pytest.mark.parametrize("kind", kinds(), ids=lambda kind: kind.kind)
-def test_every_kind_has_an_example_that_is_accepted_as_it_is(kind: KindDefinition) -> None:
+def test_every_kind_has_an_example_that_is_accepted_unchanged(kind: KindDefinition) -> None:
     file = EXAMPLES / f"{kind.singular}.yaml"
     document = yaml.safe_load(file.read_text("utf-8"))
     assert (document["kind"], document["apiVersion"]) == (kind.kind, f"{kind.group}/{kind.hub.name}")
@@ -43,14 +43,14 @@ def test_the_page_names_every_field_of_every_version(kind: KindDefinition) -> No
     assert f"[{kind.kind}](kinds/{kind.singular}.md)" in kinds_page([kind], [])
 
 
-def test_what_is_filled_in_is_what_webhooks_fill_in() -> None:
+def test_documented_defaults_match_the_webhooks() -> None:
     found = asyncio.run(filled_in((EXAMPLES / "cloneset.yaml").read_text("utf-8")))
     assert "spec.revisionHistoryLimit: 10" in found
     assert 'spec.updateStrategy.rollingUpdate.maxUnavailable: "20%"' in found
     assert not [line for line in found if line.startswith("spec.template")]
 
 
-def test_rules_of_a_field_stand_behind_its_meaning() -> None:
+def test_rules_follow_the_description_of_a_field() -> None:
     (clone_set,) = [kind for kind in kinds() if kind.kind == "CloneSet"]
     page = kindpages.page(clone_set, "kind: CloneSet", ["spec.replicas: 1"], "")
     assert "Defaults added to it:\n```\nspec.replicas: 1\n```" in page

@@ -157,7 +157,7 @@ def chunks(size: int, count: int) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("tls", [False, True])
-async def test_requests_are_answered_one_after_the_other_on_one_connection(tls: bool) -> None:
+async def test_pipelined_requests_are_answered_in_order(tls: bool) -> None:
     async with port(tls=tls) as one:
         caller = await one.connect()
         for size in (0, 5, 3 * MIB, 7):
@@ -166,7 +166,7 @@ async def test_requests_are_answered_one_after_the_other_on_one_connection(tls: 
         assert one.connections.held == 0
 
 
-async def test_a_body_may_come_in_chunks_and_bytes() -> None:
+async def test_a_body_may_arrive_in_chunks() -> None:
     async with port() as one:
         caller = await one.connect()
         await caller.send(b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n", *chunks(1000, 20), b"0\r\n\r\n")
@@ -176,7 +176,7 @@ async def test_a_body_may_come_in_chunks_and_bytes() -> None:
         assert await caller.answer() == (200, b"5")
 
 
-async def test_a_client_that_asks_whether_it_may_send_is_answered_at_once() -> None:
+async def test_expect_continue_is_answered_at_once() -> None:
     async with port(body_bytes=1000) as one:
         caller = await one.connect()
         await caller.send(b"POST / HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n")
@@ -216,7 +216,7 @@ HEADS = {
 
 @pytest.mark.parametrize("name", HEADS)
 @pytest.mark.parametrize("tls", [False, True])
-async def test_a_head_over_a_limit_is_refused_while_it_comes(name: str, tls: bool) -> None:
+async def test_oversized_headers_are_refused_while_they_arrive(name: str, tls: bool) -> None:
     parts, status = HEADS[name]
     async with port(tls=tls) as one:
         caller = await one.connect()
@@ -229,7 +229,7 @@ async def test_a_head_over_a_limit_is_refused_while_it_comes(name: str, tls: boo
 
 
 @pytest.mark.parametrize("length", [True, False])
-async def test_a_body_over_the_limit_is_refused_under_its_uid_and_the_rest_is_not_kept(length: bool) -> None:
+async def test_an_oversized_body_is_refused_under_its_uid_and_discarded(length: bool) -> None:
     review = review_of()
     async with port(reviews()) as one:
         caller = await one.connect()
@@ -248,7 +248,7 @@ async def test_a_body_over_the_limit_is_refused_under_its_uid_and_the_rest_is_no
         sending.cancel()
 
 
-async def test_a_hundred_mebibytes_to_convert_are_refused_and_not_kept() -> None:
+async def test_a_conversion_of_100_mebibytes_is_refused_and_discarded() -> None:
     app = reviews()
     async with port(app, bodies=app.body_limits) as one:
         caller = await one.connect()
@@ -289,7 +289,7 @@ async def test_a_fast_sender_takes_turns_with_others(tls: bool, monkeypatch: pyt
 
 
 @pytest.mark.behaviour("MGR-152")
-async def test_a_large_body_is_handed_over_in_the_parts_it_came_in() -> None:
+async def test_a_large_body_is_passed_on_in_its_original_chunks() -> None:
     parts: list[bytes] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -310,7 +310,7 @@ async def test_a_large_body_is_handed_over_in_the_parts_it_came_in() -> None:
             assert max(map(len, parts)) <= MIB
 
 
-async def test_bodies_of_all_connections_share_one_room() -> None:
+async def test_bodies_of_all_connections_share_one_limit() -> None:
     async with port(held_bytes=3 * MIB) as one:
         callers = [await one.connect() for _ in range(8)]
         for caller in callers:  # each says 1 MiB and sends most of it
@@ -338,7 +338,7 @@ async def test_unread_answers_are_given_up(tls: bool) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"P", b"POST / HTTP/1.1\r\nhost: x\r\n", post(b"x" * 100)[:-1]])
-async def test_a_request_that_does_not_become_complete_is_given_up(sent: bytes) -> None:
+async def test_an_incomplete_request_times_out(sent: bytes) -> None:
     async with port(complete_seconds=0.1) as one:
         caller = await one.connect()
         await caller.send(sent)
@@ -348,7 +348,7 @@ async def test_a_request_that_does_not_become_complete_is_given_up(sent: bytes) 
         await one.until(lambda: not one.connections.open)
 
 
-async def test_a_request_that_trickles_is_given_up_too() -> None:
+async def test_a_trickling_request_times_out() -> None:
     async with port(complete_seconds=0.3) as one:
         caller = await one.connect()
         await caller.send(b"GET / HTTP/1.1\r\n")
@@ -363,7 +363,7 @@ async def test_a_request_that_trickles_is_given_up_too() -> None:
         trickling.cancel()
 
 
-async def test_an_idle_connection_is_closed_after_its_time() -> None:
+async def test_an_idle_connection_is_closed() -> None:
     async with port(keep_alive_seconds=0.1) as one:
         caller = await one.connect()
         await caller.send(post(b""))
@@ -372,7 +372,7 @@ async def test_an_idle_connection_is_closed_after_its_time() -> None:
         assert not one.connections.refused
 
 
-async def test_a_client_that_does_not_wait_for_answers_gets_one() -> None:
+async def test_a_pipelining_client_is_answered() -> None:
     async with port() as one:
         caller = await one.connect()
         await caller.send(post(b"", "/slow") * 10_000)
@@ -415,7 +415,7 @@ STRANGE = "127.0.0.2"
 
 
 @pytest.mark.behaviour("MGR-154")
-async def test_strangers_make_room_for_known_callers_and_not_for_one_another() -> None:
+async def test_unknown_callers_yield_to_known_callers_only() -> None:
     release = asyncio.Event()
     begun: list[str] = []
 
@@ -443,7 +443,7 @@ async def test_strangers_make_room_for_known_callers_and_not_for_one_another() -
 
 
 @pytest.mark.behaviour("MGR-154")
-async def test_bytes_of_strangers_are_given_up_before_those_of_a_known_caller() -> None:
+async def test_bodies_of_unknown_callers_are_dropped_before_those_of_known_callers() -> None:
     async with port(callers=KnownCallers(), held_bytes=1000) as one:
         known, stranger = await one.connect(), await one.connect(STRANGE)
         begun = b"POST / HTTP/1.1\r\nContent-Length: 900\r\n\r\n"
@@ -456,7 +456,7 @@ async def test_bytes_of_strangers_are_given_up_before_those_of_a_known_caller() 
 
 
 @pytest.mark.behaviour("MGR-154")
-async def test_a_review_of_a_stranger_books_nothing_where_known_callers_ask() -> None:
+async def test_a_review_of_an_unknown_caller_reserves_nothing_while_known_callers_call() -> None:
     dry: list[bool] = []
 
     def decide(review: Review) -> Decision:
@@ -487,7 +487,7 @@ async def test_an_unknown_caller_whose_turn_does_not_come_is_refused() -> None:
             task.cancel()
 
 
-async def test_handshakes_have_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_handshakes_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "HANDSHAKE_SECONDS", 0.05)
     async with port() as one:
         with socket.create_connection(one.address) as mute:
@@ -515,7 +515,7 @@ def no_descriptors_left() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def test_without_descriptors_the_port_waits_and_goes_on() -> None:
+async def test_without_descriptors_the_server_waits_and_continues() -> None:
     async with port(tls=False) as one:
         waiting = [socket.socket() for _ in range(5)]
         for connection in waiting:
@@ -532,7 +532,7 @@ async def test_without_descriptors_the_port_waits_and_goes_on() -> None:
             connection.close()
 
 
-async def test_no_more_connections_than_descriptors() -> None:
+async def test_connections_never_exceed_descriptors() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
     try:
@@ -543,7 +543,7 @@ async def test_no_more_connections_than_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def test_where_there_are_few_descriptors_fewer_connections_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_few_descriptors_limit_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits.resource, "getrlimit", lambda _: (300, 300))
     monkeypatch.setattr(limits.resource, "setrlimit", lambda *_: pytest.fail("no more may be had"))
     assert limits.within_descriptors(Limits(connections=1_000)).connections == 150
@@ -551,7 +551,7 @@ async def test_where_there_are_few_descriptors_fewer_connections_are_taken(monke
     assert limits.within_descriptors(Limits(connections=1_000)).connections == 1_000 - limits.OTHER_DESCRIPTORS
 
 
-async def test_stopping_answers_what_has_begun() -> None:
+async def test_shutdown_answers_running_requests() -> None:
     async with port() as one:
         caller = await one.connect()
         body = post(b"x" * 100)
@@ -601,7 +601,7 @@ STRANGER = ClientCertificate("kube-apiserver")
     ],
 )
 @pytest.mark.parametrize("renewed", [False, True])
-async def test_only_clients_with_a_certificate_may_post_where_there_is_an_authority(
+async def test_with_a_client_authority_only_certified_clients_may_post(
     tmp_path: Path, certificate: Any, names: frozenset[str] | None, status: int, renewed: bool
 ) -> None:
     authority = CLIENT.ca if names is not None else b""
@@ -619,7 +619,7 @@ async def test_only_clients_with_a_certificate_may_post_where_there_is_an_author
         assert (await caller.answer())[0] == status
 
 
-async def test_a_certificate_of_another_authority_ends_the_handshake(tmp_path: Path) -> None:
+async def test_a_foreign_client_certificate_ends_the_handshake(tmp_path: Path) -> None:
     context = ServingContext(CERTIFICATES.cert, CERTIFICATES.key, CLIENT.ca)
     async with port(tls=context, client_names=frozenset()) as one:
         one.present(tmp_path, STRANGER)

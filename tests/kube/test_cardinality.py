@@ -8,7 +8,7 @@ def test_label_values_beyond_the_first_share_one():
     assert [labels.of("shop", name) for name in ("d", "e", "a")] == [(OTHER, OTHER), (OTHER, OTHER), ("shop", "a")]
 
 
-def test_long_values_are_cut_before_they_are_compared():
+def test_long_values_are_cut_before_comparison():
     labels = BoundedLabels(limit=1)
     first = labels.of("x" * 1_000_000)
     assert first == ("x" * MAX_LENGTH,)

@@ -22,7 +22,7 @@ def client_for(*answers) -> tuple[Client, Connections]:
 
 
 @virtual
-async def test_an_object_comes_as_a_dict_or_as_what_the_decoder_makes():
+async def test_an_object_is_a_dict_or_the_decoder_result():
     client, connections = client_for(json_response(200, obj("web-0", 7)), json_response(200, obj("web-0", 7)))
     assert (await client.get(PODS, "web-0", "shop"))["metadata"]["resourceVersion"] == "7"
     pod = await client.get(PODS, "web-0", "shop", decode=decode_pod)
@@ -42,7 +42,7 @@ async def test_named_clients_send_their_name_on_shared_connections():
 
 
 @virtual
-async def test_writes_carry_their_options():
+async def test_writes_send_their_options():
     client, connections = client_for(*[json_response(201, {})] * 6)
     body = {"metadata": {"name": "web-0"}}
     await client.create(PODS, body, "shop", dry_run=True, field_manager="me", field_validation="Strict")
@@ -77,7 +77,7 @@ async def test_an_answer_read_as_metadata_holds_metadata_only():
 
 
 @virtual
-async def test_deletes_carry_preconditions():
+async def test_deletes_send_preconditions():
     client, connections = client_for(json_response(200, {}))
     await client.delete(
         PODS, "web-0", "shop", grace_period_seconds=0, propagation_policy="Orphan", uid="u", resource_version="5"
@@ -92,7 +92,7 @@ async def test_deletes_carry_preconditions():
 
 
 @virtual
-async def test_a_namespaced_create_without_namespace_is_refused_here():
+async def test_a_namespaced_create_without_namespace_is_refused_locally():
     client, connections = client_for()
     with pytest.raises(ValueError, match=r"^Pod: creating one needs a namespace$"):
         await client.create(PODS, {})
@@ -112,7 +112,7 @@ async def test_lists_are_fetched_in_pages():
 
 
 @virtual
-async def test_a_list_that_expires_between_pages_is_fetched_in_one_piece():
+async def test_a_list_that_expires_between_pages_is_fetched_at_once():
     client, connections = client_for(
         listing(9, obj("a", 1), continue_token="t1"),
         json_response(410, status_body(410, "Expired")),
@@ -125,14 +125,14 @@ async def test_a_list_that_expires_between_pages_is_fetched_in_one_piece():
 
 
 @virtual
-async def test_a_first_page_that_is_gone_is_an_error():
+async def test_an_expired_first_page_is_an_error():
     client, _ = client_for(json_response(410, status_body(410, "Expired")))
     with pytest.raises(Gone):
         await client.list(PODS)
 
 
 @virtual
-async def test_refusals_raise_by_reason_with_their_request():
+async def test_errors_are_raised_by_reason_with_their_request():
     client, _ = client_for(json_response(404, status_body(404, "NotFound", 'pods "x" not found')))
     with pytest.raises(NotFound) as caught:
         await client.get(PODS, "x", "shop")
@@ -140,7 +140,7 @@ async def test_refusals_raise_by_reason_with_their_request():
 
 
 @virtual
-async def test_what_the_server_asks_to_send_later_is_sent_later():
+async def test_retry_after_is_honored():
     busy = json_response(429, status_body(429, "TooManyRequests"), Retry_After="3")
     client, connections = client_for(busy, busy, json_response(201, {"ok": True}))
     assert await client.create(PODS, {}, "shop") == {"ok": True}
@@ -149,7 +149,7 @@ async def test_what_the_server_asks_to_send_later_is_sent_later():
 
 
 @virtual
-async def test_retries_end():
+async def test_retries_are_limited():
     busy = json_response(429, status_body(429, "TooManyRequests"), Retry_After="100")
     client, connections = client_for(*[busy] * 6)
     with pytest.raises(TooManyRequests):
@@ -163,7 +163,7 @@ async def test_retries_end():
     ("method", "code", "header", "sent"),
     [("GET", 503, "1", 2), ("GET", 503, "", 1), ("POST", 503, "1", 1), ("POST", 429, "", 1), ("POST", 429, "1", 2)],
 )
-async def test_only_what_is_safe_to_repeat_is_repeated(method, code, header, sent):
+async def test_only_safe_requests_are_retried(method, code, header, sent):
     headers = {"Retry_After": header} if header else {}
     failure = json_response(code, status_body(code, ""), **headers)
     client, connections = client_for(failure, json_response(200, {}))
@@ -178,7 +178,7 @@ async def test_only_what_is_safe_to_repeat_is_repeated(method, code, header, sen
 
 @virtual
 @pytest.mark.parametrize("body", [b"<html>", b'{"metadata":{"name":1}}', b"\xff"])
-async def test_an_unreadable_answer_is_an_error_with_its_request(body):
+async def test_an_unreadable_response_is_an_error_with_its_request(body):
     client, _ = client_for(Response(200, {}, body))
     with pytest.raises(DecodeError, match=r"^GET /api/v1/namespaces/shop/pods/x: cannot decode the response: "):
         await client.get(PODS, "x", "shop", decode=decode_pod)
@@ -186,7 +186,7 @@ async def test_an_unreadable_answer_is_an_error_with_its_request(body):
 
 @pytest.mark.behaviour("MGR-11")
 @virtual
-async def test_a_rate_limit_spreads_requests_and_each_named_client_has_its_own():
+async def test_a_rate_limit_paces_requests_per_named_client():
     clock = VirtualClock()
     connections = Connections()
     connections.answers.extend([json_response(200, {})] * 25)
@@ -204,7 +204,7 @@ async def test_a_rate_limit_spreads_requests_and_each_named_client_has_its_own()
 
 
 @virtual
-async def test_warnings_of_the_server_are_passed_on_once(caplog):
+async def test_server_warnings_are_logged_once(caplog):
     answer = json_response(200, {}, Warning='299 - "v1alpha1 is deprecated"')
     client, _ = client_for(answer, answer)
     with caplog.at_level(logging.WARNING):
@@ -216,7 +216,7 @@ async def test_warnings_of_the_server_are_passed_on_once(caplog):
 
 
 @virtual
-async def test_a_refused_watch_raises_what_the_server_said():
+async def test_a_refused_watch_raises_the_server_error():
     client, connections = client_for()
     connections.streams.append(json_response(410, status_body(410, "Expired", "too old")))
     with pytest.raises(Gone, match="too old"):
@@ -226,7 +226,7 @@ async def test_a_refused_watch_raises_what_the_server_said():
 
 
 @virtual
-async def test_a_watch_gives_the_bytes_as_they_come():
+async def test_a_watch_returns_the_bytes_as_received():
     client, connections = client_for()
     connections.streams.append(pieces(b"a", b"b\nc"))
     async with client.watch(PODS, "", {}) as stream:
@@ -235,5 +235,5 @@ async def test_a_watch_gives_the_bytes_as_they_come():
 
 
 @pytest.mark.parametrize("value", [2**70, "half \ud800", nested(300)])
-def test_what_others_wrote_is_sent_as_it_came(value: object) -> None:
+def test_raw_bodies_are_sent_unchanged(value: object) -> None:
     assert json.loads(encode({"spec": value})) == {"spec": value}

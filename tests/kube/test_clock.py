@@ -23,14 +23,14 @@ async def test_the_system_clock_is_the_wall_clock_in_utc():
     assert clock.monotonic() >= before
 
 
-async def test_the_system_clock_gives_up_waiting():
+async def test_the_system_clock_times_out():
     clock = SystemClock()
     assert await clock.wait_for(asyncio.sleep(0, "done"), 10) == "done"
     with pytest.raises(TimeoutError):
         await clock.wait_for(asyncio.Event().wait(), 0.001)
 
 
-def test_virtual_hours_pass_at_once_and_in_order():
+def test_virtual_time_passes_at_once_and_in_order():
     clock = VirtualClock()
     order = []
 
@@ -63,7 +63,7 @@ async def test_virtual_timeouts_cancel_what_is_waited_for():
     assert cancelled == [90]
 
 
-def test_virtual_time_says_when_nothing_can_ever_happen():
+def test_virtual_time_detects_a_deadlock():
     async def main() -> None:
         await asyncio.Event().wait()
 

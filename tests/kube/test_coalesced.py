@@ -10,7 +10,7 @@ from tests.kube.fakes import virtual
 
 
 @virtual
-async def test_reads_of_a_key_begin_an_interval_apart_and_the_first_at_once() -> None:
+async def test_reads_of_a_key_are_paced_and_the_first_is_immediate() -> None:
     loop = asyncio.get_running_loop()
     start, begun = loop.time(), []
 

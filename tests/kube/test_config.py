@@ -96,7 +96,7 @@ def plugin(folder: Path, status: str, then: str = "") -> dict[str, Any]:
     }
 
 
-async def test_an_exec_plugin_is_asked_again_before_its_token_expires_and_after_a_refusal(tmp_path):
+async def test_an_exec_plugin_runs_again_before_its_token_expires_and_after_a_refusal(tmp_path):
     soon = (datetime.now(UTC) + timedelta(seconds=30)).strftime("%Y-%m-%dT%H:%M:%SZ")
     expiry = f"{{'expirationTimestamp': '{soon}'}} if n == 1 else {{}}"
     user = plugin(tmp_path, f"{{'token': f't{{n}}', **({expiry})}}")
@@ -107,7 +107,7 @@ async def test_an_exec_plugin_is_asked_again_before_its_token_expires_and_after_
     assert await config.authorization() == "Bearer t3"
 
 
-async def test_a_token_file_is_read_again_as_it_is_rotated(tmp_path, monkeypatch):
+async def test_a_rotated_token_file_is_reread(tmp_path, monkeypatch):
     monkeypatch.setattr("app.kube.config.TOKEN_SECONDS", -1.0)
     token = tmp_path / "token"
     config = await load_kubeconfig(kubeconfig(tmp_path, {"tokenFile": "token"}))
@@ -122,7 +122,7 @@ async def test_a_token_file_is_read_again_as_it_is_rotated(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("user", [{"token": "a"}, {}])
-async def test_what_takes_no_plugin_is_read_without_the_package(tmp_path, user):
+async def test_configurations_without_plugin_need_no_package(tmp_path, user):
     path = kubeconfig(tmp_path, user)
     script = (
         "import asyncio, sys; from app.kube.config import load_config\n"
@@ -133,7 +133,7 @@ async def test_what_takes_no_plugin_is_read_without_the_package(tmp_path, user):
     assert found.stdout == "http://127.0.0.1:2 shop False\n"
 
 
-async def test_an_exec_plugin_may_give_certificates(tmp_path):
+async def test_an_exec_plugin_may_return_certificates(tmp_path):
     pem = Path(self_signed(tmp_path)).read_text()
     certificate = json.dumps({"clientCertificateData": pem, "clientKeyData": pem})
     user = plugin(tmp_path, f"{certificate} if n == 1 else dict({certificate}, clientKeyData='junk')")
@@ -152,7 +152,7 @@ async def test_an_exec_plugin_may_give_certificates(tmp_path):
         ("{}", "print('{'); sys.exit(0)", "failed to decode"),
     ],
 )
-async def test_a_failing_exec_plugin_is_an_error_with_its_words(tmp_path, status, then, message):
+async def test_a_failed_exec_plugin_is_an_error_with_its_output(tmp_path, status, then, message):
     path = kubeconfig(tmp_path, plugin(tmp_path, status, then))
     with pytest.raises(ConfigError, match=rf"^kubeconfig {path}: (?s:.*){message}"):
         await load_kubeconfig(path)
@@ -195,14 +195,14 @@ async def test_a_missing_exec_plugin_is_named(tmp_path):
         ),
     ],
 )
-async def test_a_broken_file_is_named_with_the_way_out(tmp_path, content, message):
+async def test_an_invalid_file_is_reported_with_a_hint(tmp_path, content, message):
     path = tmp_path / "config"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=rf"^kubeconfig {path}.*{message}"):
         await load_kubeconfig(str(path))
 
 
-async def test_a_certificate_that_is_none_is_named(tmp_path):
+async def test_an_invalid_certificate_is_named(tmp_path):
     cluster = {"server": "https://127.0.0.1:1", "certificate-authority-data": base64.b64encode(b"junk").decode()}
     path = kubeconfig(tmp_path, {"token": "a"}, cluster)
     with pytest.raises(
@@ -218,12 +218,12 @@ async def test_a_missing_certificate_file_is_named(tmp_path):
         await load_kubeconfig(path)
 
 
-async def test_a_missing_file_is_named_with_the_way_out(tmp_path):
+async def test_a_missing_file_is_reported_with_a_hint(tmp_path):
     with pytest.raises(ConfigError, match=rf"^kubeconfig {tmp_path}/none does not exist; use --kubeconfig FILE"):
         await load_config(str(tmp_path / "none"), environ={})
 
 
-async def test_the_search_order(tmp_path):
+async def test_search_order(tmp_path):
     home = tmp_path / "home"
     (home / ".kube").mkdir(parents=True)
     environ = {"HOME": str(home)}

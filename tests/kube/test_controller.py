@@ -46,7 +46,7 @@ class Setup:
 
 
 @virtual
-async def test_what_exists_and_what_changes_is_reconciled():
+async def test_existing_and_changed_objects_are_reconciled():
     seen = []
 
     async def reconcile(key: ObjectKey) -> None:
@@ -66,7 +66,7 @@ async def test_what_exists_and_what_changes_is_reconciled():
 
 
 @virtual
-async def test_nothing_is_reconciled_before_the_caches_are_filled():
+async def test_nothing_is_reconciled_before_caches_are_synced():
     async def reconcile(key: ObjectKey) -> None:
         raise AssertionError
 
@@ -78,7 +78,7 @@ async def test_nothing_is_reconciled_before_the_caches_are_filled():
 
 
 @virtual
-async def test_what_is_only_read_is_waited_for_too():
+async def test_read_only_caches_are_waited_for_too():
     seen = []
 
     async def reconcile(key: ObjectKey) -> None:
@@ -95,7 +95,7 @@ async def test_what_is_only_read_is_waited_for_too():
 
 
 @virtual
-async def test_results_say_when_to_look_again():
+async def test_results_schedule_the_next_reconcile():
     times: list[float] = []
     results = [Result(requeue_after=30), Result(requeue=True), Result(requeue=True), Result(), None]
 
@@ -127,7 +127,7 @@ REFUSED = TransportError(REQUEST, "refused")
     ],
     ids=["conflict", "refusal", "mistake"],
 )
-async def test_errors_are_logged_with_their_key_and_tried_again(caplog, error, level, text, panics):
+async def test_errors_are_logged_with_their_key_and_retried(caplog, error, level, text, panics):
     calls = 0
 
     async def reconcile(key: ObjectKey) -> None:
@@ -151,7 +151,7 @@ async def test_errors_are_logged_with_their_key_and_tried_again(caplog, error, l
 
 
 @virtual
-async def test_no_key_ends_a_worker(caplog):
+async def test_no_key_stops_a_worker(caplog):
     """Neither by what it raises, a cancellation of something it awaited included, nor by what it returns."""
     tries: Counter[str] = Counter()
 
@@ -175,7 +175,7 @@ async def test_no_key_ends_a_worker(caplog):
 
 
 @virtual
-async def test_several_keys_are_worked_on_at_once_but_never_one_key_twice():
+async def test_keys_run_concurrently_but_never_twice_at_once():
     busy: Counter[ObjectKey] = Counter()
     most = 0
 
@@ -200,7 +200,7 @@ async def test_several_keys_are_worked_on_at_once_but_never_one_key_twice():
 
 
 @virtual
-async def test_stopping_finishes_what_is_ready():
+async def test_shutdown_finishes_ready_keys():
     seen = []
 
     async def reconcile(key: ObjectKey) -> None:
@@ -219,7 +219,7 @@ async def test_stopping_finishes_what_is_ready():
 
 
 @virtual
-async def test_a_mistake_over_one_change_does_not_stop_the_others(caplog):
+async def test_a_failed_mapper_does_not_stop_others(caplog):
     seen = []
 
     def keys(change: Change[Pod]) -> list[ObjectKey]:
@@ -239,7 +239,7 @@ async def test_a_mistake_over_one_change_does_not_stop_the_others(caplog):
 
 
 @virtual
-async def test_a_watch_may_put_work_off():
+async def test_a_watch_may_delay_keys():
     times = []
 
     async def reconcile(key: ObjectKey) -> None:
@@ -252,7 +252,7 @@ async def test_a_watch_may_put_work_off():
     assert times == [3.0]
 
 
-def test_changes_concern_the_managing_owner_before_and_after():
+def test_changes_concern_the_owner_before_and_after():
     keys = to_controller(REPLICASETS)
     assert list(keys(Change(None, pod("p", owner="a")))) == [A]
     assert list(keys(Change(pod("p", owner="a"), pod("p", owner="b")))) == [A, B]

@@ -75,7 +75,7 @@ def test_the_message_names_the_request_and_what_the_server_said():
         (b'{"kind":"Status","code":"no number"}', '{"kind":"Status","code":"no number"}'),
     ],
 )
-def test_an_answer_that_is_no_status_still_gives_an_error(body, message):
+def test_a_response_without_status_is_still_an_error(body, message):
     error = api_error(REQUEST, 502, body, "soon")
     assert isinstance(error, ServerError)
     assert (error.code, error.message, error.retry_after) == (502, message, None)

@@ -23,7 +23,7 @@ def occurrence(message: str = "m", regarding: ObjectReference = POD, reason: str
     return Occurrence(regarding, "Normal", reason, message)
 
 
-def test_identical_events_raise_the_count_of_the_first():
+def test_identical_events_increase_a_count():
     correlator = EventCorrelator()
     results = [correlator.correlate(occurrence(), NOW + timedelta(seconds=n)) for n in range(3)]
     assert [(r.count, r.first, r.last) for r in results if r] == [
@@ -32,7 +32,7 @@ def test_identical_events_raise_the_count_of_the_first():
     assert len({r.name for r in results if r}) == 1
 
 
-def test_events_that_differ_are_events_of_their_own():
+def test_different_events_are_separate():
     correlator = EventCorrelator()
     other = ObjectReference(api_version="v1", kind="Pod", namespace="shop", name="web-0", uid="u2")
     field = ObjectReference(api_version="v1", kind="Pod", namespace="shop", name="web-0", uid="u1", field_path="x")
@@ -51,7 +51,7 @@ def test_events_that_differ_are_events_of_their_own():
     assert len({r.name for r in results if r}) == 6
 
 
-def test_from_the_tenth_different_message_on_they_share_one_event():
+def test_ten_similar_events_are_aggregated():
     correlator = EventCorrelator()
     results = [correlator.correlate(occurrence(f"message {n}"), NOW) for n in range(13)]
     messages = [r.occurrence.message for r in results if r]
@@ -64,7 +64,7 @@ def test_from_the_tenth_different_message_on_they_share_one_event():
     assert late.occurrence.message == "message 99"
 
 
-def test_an_object_may_cause_25_events_and_then_one_in_five_minutes():
+def test_an_object_may_send_25_events_and_then_one_in_five_minutes():
     correlator = EventCorrelator()
     results = [correlator.correlate(occurrence(), NOW) for _ in range(40)]
     assert [r is not None for r in results] == [True] * 25 + [False] * 15
@@ -76,7 +76,7 @@ def test_an_object_may_cause_25_events_and_then_one_in_five_minutes():
     assert correlator.correlate(occurrence(regarding=another), NOW) is not None
 
 
-def test_names_are_unique_and_fit():
+def test_names_are_unique_and_valid():
     correlator = EventCorrelator()
     long = ObjectReference(api_version="v1", kind="Pod", namespace="shop", name="a" * 236 + "-" * 17, uid="u4")
     names = [r.name for n in range(9) if (r := correlator.correlate(occurrence(str(n), long), NOW))]
@@ -90,7 +90,7 @@ def recorder_on(server: MemoryServer, clock: VirtualClock) -> EventRecorder:
 
 
 @virtual
-async def test_an_event_is_written_as_kubectl_describe_reads_it():
+async def test_an_event_matches_kubectl_describe():
     server, clock = MemoryServer(), VirtualClock()
     recorder = recorder_on(server, clock)
     pod = Pod(metadata=ObjectMeta(name="web-0", namespace="shop", uid="u1", resource_version="7"))
@@ -130,7 +130,7 @@ async def test_an_event_is_written_as_kubectl_describe_reads_it():
 
 
 @virtual
-async def test_an_event_that_has_nothing_to_say_says_nothing():
+async def test_an_empty_event_is_not_sent():
     server, clock = MemoryServer(), VirtualClock()
     recorder = recorder_on(server, clock)
     async with running(recorder.run()):
@@ -143,7 +143,7 @@ async def test_an_event_that_has_nothing_to_say_says_nothing():
 
 
 @virtual
-async def test_events_of_cluster_scoped_objects_go_to_the_default_namespace():
+async def test_events_of_cluster_scoped_objects_use_the_default_namespace():
     server, clock = MemoryServer(), VirtualClock()
     recorder = recorder_on(server, clock)
     async with running(recorder.run()):
@@ -171,7 +171,7 @@ async def test_an_expired_event_is_created_again_with_its_count():
 
 
 @virtual
-async def test_a_server_that_is_away_gets_its_events_later():
+async def test_events_wait_for_an_unavailable_server():
     server, clock = MemoryServer(), VirtualClock()
 
     def fail(request):
@@ -190,7 +190,7 @@ async def test_a_server_that_is_away_gets_its_events_later():
 
 @virtual
 @pytest.mark.parametrize(("code", "reason", "requests"), [(403, "Forbidden", 1), (500, "InternalError", 12)])
-async def test_what_cannot_be_sent_is_dropped_and_said(caplog, code, reason, requests):
+async def test_events_that_cannot_be_sent_are_dropped_and_logged(caplog, code, reason, requests):
     server, clock = MemoryServer(), VirtualClock()
     server.fail = lambda request: json_response(code, status_body(code, reason, "namespace is being terminated"))
     recorder = recorder_on(server, clock)
@@ -208,7 +208,7 @@ async def test_what_cannot_be_sent_is_dropped_and_said(caplog, code, reason, req
 
 
 @virtual
-async def test_recording_never_waits_nor_raises(caplog):
+async def test_recording_never_blocks_or_raises(caplog):
     recorder = recorder_on(MemoryServer(), VirtualClock())
     with caplog.at_level(logging.WARNING):
         for number in range(QUEUE_SIZE + 5):
@@ -220,7 +220,7 @@ async def test_recording_never_waits_nor_raises(caplog):
 
 @pytest.mark.parametrize("field", ["namespace", "name", "uid", "resource_version"])
 @virtual
-async def test_nothing_is_remembered_of_objects_that_no_server_has(field):
+async def test_no_state_is_kept_for_nonexistent_objects(field):
     server = MemoryServer()
     recorder = recorder_on(server, VirtualClock())
     fields = {"namespace": "shop", "name": "web-0", field: "n" * 254}
@@ -231,7 +231,7 @@ async def test_nothing_is_remembered_of_objects_that_no_server_has(field):
 
 
 @virtual
-async def test_long_messages_are_cut_to_what_the_server_takes():
+async def test_long_messages_are_cut():
     server, clock = MemoryServer(), VirtualClock()
     recorder = recorder_on(server, clock)
     async with running(recorder.run()):
@@ -243,7 +243,7 @@ async def test_long_messages_are_cut_to_what_the_server_takes():
 
 
 @virtual
-async def test_what_an_event_quotes_is_obeyed_by_no_terminal():
+async def test_control_characters_in_events_are_escaped():
     server, clock = MemoryServer(), VirtualClock()
     recorder = recorder_on(server, clock)
     async with running(recorder.run()):
@@ -256,7 +256,7 @@ async def test_what_an_event_quotes_is_obeyed_by_no_terminal():
 
 
 @virtual
-async def test_an_event_that_cannot_be_sent_is_no_reason_to_tell_no_more(caplog):
+async def test_a_failed_event_does_not_stop_later_ones(caplog):
     def fail(request):
         if b"cannot be sent" in request.body:
             raise TypeError("no JSON")

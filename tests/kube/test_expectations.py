@@ -20,7 +20,7 @@ def meta(version: str, uid: str = "u") -> ObjectMeta:
 
 @virtual
 @pytest.mark.behaviour("PM-95")
-async def test_scaling_is_expected_by_name_until_all_names_were_seen():
+async def test_scaling_is_expected_by_name_until_all_are_observed():
     scale: ScaleExpectations[str] = ScaleExpectations(VirtualClock())
     assert scale.unsatisfied("w") is None
     scale.expect("w", CREATE, "b")
@@ -42,7 +42,7 @@ async def test_scaling_is_expected_by_name_until_all_names_were_seen():
 
 @virtual
 @pytest.mark.behaviour("PM-98")
-async def test_waiting_is_counted_from_the_first_look_that_found_it():
+async def test_the_timeout_starts_with_the_first_check():
     clock = VirtualClock()
     scale: ScaleExpectations[str] = ScaleExpectations(clock)
     scale.expect("w", CREATE, "a")
@@ -70,7 +70,7 @@ async def test_waiting_is_counted_from_the_first_look_that_found_it():
 
 @virtual
 @pytest.mark.behaviour("PM-97")
-async def test_a_cache_that_is_older_than_our_write_is_not_trusted():
+async def test_a_cache_older_than_our_write_is_not_trusted():
     versions = ResourceVersionExpectations(VirtualClock())
     assert versions.unsatisfied(meta("1")) is None
     versions.expect(meta("100"))

@@ -34,7 +34,7 @@ PATH = Path("spec").child("x")
         (Path("spec").index(0).index(1), "spec[0][1]"),
     ],
 )
-def test_a_path_prints_as_kubernetes_writes_it(path: Path, text: str) -> None:
+def test_a_path_prints_like_in_kubernetes(path: Path, text: str) -> None:
     assert str(path) == text
 
 
@@ -67,12 +67,12 @@ def test_a_path_prints_as_kubernetes_writes_it(path: Path, text: str) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_an_error_prints_as_kubernetes_prints_it(error: FieldError, text: str) -> None:
+def test_an_error_prints_like_in_kubernetes(error: FieldError, text: str) -> None:
     assert str(error) == text
     assert error.as_cause() == {"reason": str(error.type), "message": text.removeprefix("spec.x: "), "field": "spec.x"}
 
 
-def test_one_error_stands_alone_and_several_in_brackets_without_repeats() -> None:
+def test_several_errors_are_in_brackets_without_duplicates() -> None:
     first, second = required(PATH), duplicate(PATH, "v")
     assert aggregate([]) == ""
     assert aggregate([first]) == aggregate([first, first]) == "spec.x: Required value"
@@ -91,7 +91,7 @@ def test_one_error_stands_alone_and_several_in_brackets_without_repeats() -> Non
         ("\ud800", '"\ufffd"'),
     ],
 )
-def test_text_is_quoted_as_go_quotes_it(text: str, quoted: str) -> None:
+def test_text_is_quoted_like_in_go(text: str, quoted: str) -> None:
     assert quote(text) == quoted
 
 
@@ -112,11 +112,11 @@ def test_text_is_quoted_as_go_quotes_it(text: str, quoted: str) -> None:
         (float("-inf"), "-Inf"),
     ],
 )
-def test_floats_print_as_go_prints_them(value: float, text: str) -> None:
+def test_floats_print_like_in_go(value: float, text: str) -> None:
     assert format_float(value) == text
 
 
-def test_string_maps_and_slices_print_as_go_structs() -> None:
+def test_string_maps_and_slices_print_like_go_structs() -> None:
     assert go_string_map(None) == "map[string]string(nil)"
     assert go_string_map({"b": "2", "a": "1"}) == 'map[string]string{"a":"1", "b":"2"}'
     assert go_string_slice(None) == "[]string(nil)"

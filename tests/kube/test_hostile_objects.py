@@ -38,14 +38,14 @@ VALUES = st.recursive(
 
 @pytest.mark.parametrize("name", DECODERS)
 @given(raw=VALUES)
-def test_an_object_is_read_or_refused(name, raw):
+def test_any_object_is_read_or_refused(name, raw):
     with contextlib.suppress(ValueError, msgspec.MsgspecError):
         read(DECODERS[name], raw)
     metadata_of(raw)
 
 
 @given(VALUES | st.binary(max_size=50))
-def test_an_event_is_read_or_refused(raw):
+def test_any_event_is_read_or_refused(raw):
     for line in (raw, b'{"type":"ADDED","object":' + raw + b"}"):
         try:
             event = read_watch_event(line)
@@ -54,6 +54,6 @@ def test_an_event_is_read_or_refused(raw):
         metadata_of(event.object)
 
 
-def test_all_decoders_are_tried():
+def test_all_decoders_are_tested():
     assert len(DECODERS) >= 10
     assert orjson.loads(b'{"a":1}') == read(orjson.loads, b'{"a":1}')

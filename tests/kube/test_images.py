@@ -9,7 +9,7 @@ from app.kube.objects import Container, decode_pod
 from app.pods.container_meta import plain_hash
 
 
-def test_long_texts_are_computed_each_time() -> None:
+def test_long_texts_are_not_cached() -> None:
     asked: list[tuple[str, ...]] = []
 
     @remembered(2)
@@ -25,7 +25,7 @@ def test_long_texts_are_computed_each_time() -> None:
     assert joined.__doc__ == "Its words."
 
 
-def test_images_and_hashes_of_a_megabyte_are_not_kept() -> None:
+def test_huge_images_and_hashes_are_not_cached() -> None:
     for function, texts in (
         (parse_image, ("a" * 1_000_000,)),
         (familiar_image, ("b" * 1_000_000,)),
@@ -36,7 +36,7 @@ def test_images_and_hashes_of_a_megabyte_are_not_kept() -> None:
         assert function.cache_info().currsize == before  # type: ignore[attr-defined]
 
 
-def test_the_env_of_containers_is_kept_once_unless_it_is_long() -> None:
+def test_container_env_is_cached_unless_long() -> None:
     def container(name: str) -> Container:
         env = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['a']"}}}]
         return decode_pod(msgspec.json.encode({"spec": {"containers": [{"name": "m", "env": env}]}})).spec.containers[0]

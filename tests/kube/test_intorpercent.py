@@ -9,7 +9,7 @@ from tests.kube.recorded import cases
 
 
 @pytest.mark.parametrize(("asked", "expected"), cases("percents"))
-def test_counts_and_percentages_scale_as_in_kubernetes(asked: dict[str, Any], expected: int | None) -> None:
+def test_counts_and_percentages_scale_like_in_kubernetes(asked: dict[str, Any], expected: int | None) -> None:
     if expected is None:
         with pytest.raises(IntOrPercentError):
             scaled(asked["value"], asked["total"], asked["roundUp"])
@@ -25,13 +25,13 @@ def test_rounding_up_and_down_differ_by_at_most_one(percent: int, total: int) ->
 
 
 @pytest.mark.parametrize("value", [None, True, "5", "", "1.5%", "%", "٣%", "9" * 30 + "%"])
-def test_anything_else_is_refused(value: Any) -> None:
+def test_other_values_are_refused(value: Any) -> None:
     assert not is_percent(value)
     with pytest.raises(IntOrPercentError):
         scaled(value, 10, True)
 
 
-def test_percentages_are_recognised() -> None:
+def test_percentages_are_recognized() -> None:
     assert is_percent("25%")
     assert not is_percent(25)
     assert percentage("120%") == 120

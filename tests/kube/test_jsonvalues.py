@@ -27,7 +27,7 @@ def depth_of(value: Any) -> int:
 
 
 @given(values, st.integers(1, 5), st.sampled_from([None, 2]))
-def test_what_is_deeper_is_emptied_and_nothing_else_changes(value, limit, indent):
+def test_deeper_values_are_emptied_and_nothing_else_changes(value, limit, indent):
     raw = json.dumps(value, indent=indent, ensure_ascii=False).encode()
     shallow = shallow_json(raw, limit)
     found = json.loads(shallow.data)
@@ -50,14 +50,14 @@ def agrees(found: Any, value: Any) -> bool:
 
 
 @given(st.binary(max_size=60) | st.text(st.sampled_from('{}[]",:a\\1 '), max_size=60).map(str.encode))
-def test_what_is_no_json_is_left_to_the_decoder(raw):
+def test_invalid_json_is_left_to_the_decoder(raw):
     shallow_json(raw, 2)
     split_list(raw)
 
 
 @pytest.mark.parametrize("levels", [90, 300, 1_000, 1_100, 10_000, 100_000])
 @pytest.mark.parametrize("kind", ["objects", "lists", "mixed"])
-def test_managed_fields_of_any_depth_do_not_keep_a_pod_from_being_read(levels, kind):
+def test_deep_managed_fields_do_not_make_a_pod_unreadable(levels, kind):
     pod = read(decode_pod, deep_managed_fields(levels, kind, spec={"nodeName": "n"}))
     assert (pod.metadata.name, pod.metadata.labels, pod.spec.node_name) == ("deep", {"a": "b"}, "n")
 
@@ -71,20 +71,20 @@ def test_depth_outside_managed_fields_is_reported(levels):
         read(orjson.loads, raw)
 
 
-def test_a_key_that_only_ends_like_managed_fields_is_none():
+def test_keys_that_only_end_like_managed_fields_do_not_count():
     raw = b'{"metadata":{"x\\"managedFields":' + chain(2_000) + b"}}"
     assert shallow_json(raw).lossy
     assert not shallow_json(raw.replace(b'x\\"', b"")).lossy
 
 
-def test_what_is_refused_for_another_reason_is_refused_with_that_reason():
+def test_other_errors_keep_their_reason():
     with pytest.raises(msgspec.ValidationError, match="generation"):
         read(decode_pod, b'{"metadata":{"generation":"x"}}')
     with pytest.raises(orjson.JSONDecodeError):
         read(orjson.loads, b"{")
 
 
-def test_a_list_is_split_into_its_items_whatever_their_depth():
+def test_a_list_is_split_regardless_of_depth():
     deep = deep_managed_fields(5_000)
     raw = b'{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"a"}}, ' + deep + b"]}"
     envelope, items = split_list(raw)
@@ -102,7 +102,7 @@ def test_splitting_finds_every_item(items, indent):
 
 
 @given(values, st.integers(1, 5), st.sampled_from([None, 2]))
-def test_what_is_hidden_comes_back_as_it_was(value, limit, indent):
+def test_hidden_values_are_restored(value, limit, indent):
     raw = json.dumps(value, indent=indent, ensure_ascii=False).encode()
     hidden = hide_depth(raw, limit)
     if hidden is None:

@@ -65,7 +65,7 @@ class Candidate:
 
 
 @virtual
-async def test_the_first_candidate_creates_the_lease_and_renews_it():
+async def test_the_first_candidate_creates_and_renews_the_lease():
     server = MemoryServer()
     one = Candidate(server, "host_1")
     start = rfc3339_micro(one.clock.now())
@@ -90,7 +90,7 @@ async def test_the_first_candidate_creates_the_lease_and_renews_it():
 
 
 @virtual
-async def test_what_others_put_on_the_lease_stays():
+async def test_foreign_fields_of_the_lease_are_kept():
     server = MemoryServer()
     server.objects[PATH] = {
         "metadata": {"name": "kruise-manager", "resourceVersion": "0", "labels": {"team": "a"}},
@@ -103,7 +103,7 @@ async def test_what_others_put_on_the_lease_stays():
 
 
 @virtual
-async def test_a_second_candidate_waits_and_takes_over_when_the_lease_is_given_back():
+async def test_a_second_candidate_takes_over_a_released_lease():
     server = MemoryServer()
     one, two = Candidate(server, "host_1"), Candidate(server, "host_2", seed=2)
     async with running(one.run(), two.run()) as (first, _):
@@ -119,7 +119,7 @@ async def test_a_second_candidate_waits_and_takes_over_when_the_lease_is_given_b
 
 
 @virtual
-async def test_a_candidate_that_dies_is_followed_after_the_lease_has_expired():
+async def test_a_dead_candidate_is_replaced_after_the_lease_expires():
     server = MemoryServer()
     one, two = Candidate(server, "host_1", release=False), Candidate(server, "host_2", seed=2)
     async with running(one.run(), two.run()) as (first, _):
@@ -132,7 +132,7 @@ async def test_a_candidate_that_dies_is_followed_after_the_lease_has_expired():
 
 @pytest.mark.parametrize("days", [-3, 3])
 @virtual
-async def test_clocks_that_are_days_apart_neither_rob_a_holder_nor_keep_its_lease_for_ever(days: float):
+async def test_large_clock_skew_neither_steals_nor_extends_a_lease(days: float):
     server = MemoryServer()
     one, two = Candidate(server, "host_1", release=False), Candidate(server, "host_2", seed=2, days_ahead=days)
     async with running(one.run(), two.run()) as (first, _):
@@ -174,7 +174,7 @@ async def test_a_leader_that_cannot_renew_stops_before_another_may_lead():
 
 
 @virtual
-async def test_the_deadline_counts_from_when_a_renewal_was_sent_not_from_its_answer():
+async def test_the_deadline_starts_when_a_renewal_is_sent():
     """The lease runs from when the server wrote it, and that may be as soon as the request left."""
     server = MemoryServer()
     one = Candidate(server, "host_1")
@@ -193,7 +193,7 @@ async def test_the_deadline_counts_from_when_a_renewal_was_sent_not_from_its_ans
 
 
 @virtual
-async def test_the_deadline_of_a_lease_that_was_created_counts_from_when_that_was_sent():
+async def test_the_deadline_of_a_new_lease_starts_when_it_is_sent():
     server = MemoryServer()
     server.delay = 2.0
     one = Candidate(server, "host_1")
@@ -233,7 +233,7 @@ async def test_a_short_outage_is_survived():
 
 @pytest.mark.behaviour("MGR-127")
 @virtual
-async def test_a_lease_changed_by_others_is_renewed_after_another_look():
+async def test_a_changed_lease_is_renewed_after_a_reread():
     server = MemoryServer()
     one = Candidate(server, "host_1")
     async with running(one.run()):
@@ -263,7 +263,7 @@ async def test_a_lease_taken_by_another_ends_leadership():
 
 
 @virtual
-async def test_the_work_ends_before_the_lease_is_given_back():
+async def test_the_work_ends_before_the_lease_is_released():
     server = MemoryServer()
     one = Candidate(server, "host_1")
     holders = []
@@ -285,7 +285,7 @@ async def test_the_work_ends_before_the_lease_is_given_back():
 
 
 @virtual
-async def test_the_works_own_end_and_errors_come_out():
+async def test_results_and_errors_of_the_work_are_returned():
     server = MemoryServer()
 
     async def done() -> None:
@@ -342,7 +342,7 @@ async def test_there_are_never_two_leaders(seed) -> None:
         assert not any(task.done() for task in tasks)
 
 
-def test_times_that_cannot_work_are_refused():
+def test_impossible_times_are_refused():
     assert LeaseTimes() == LeaseTimes(15, 10, 2)
     with pytest.raises(
         ValueError, match=r"needs lease duration > renew deadline > retry period > 0, not 10 s, 10 s and 2 s"
@@ -350,7 +350,7 @@ def test_times_that_cannot_work_are_refused():
         LeaseTimes(10, 10, 2)
 
 
-def test_an_identity_is_the_host_and_something_unique():
+def test_an_identity_is_the_host_and_a_unique_suffix():
     rng = Random(1)
     first, second = identity(rng), identity(rng)
     assert first != second
@@ -358,7 +358,7 @@ def test_an_identity_is_the_host_and_something_unique():
 
 
 @virtual
-async def test_a_lease_is_given_back_although_the_last_renewal_was_cut_off() -> None:
+async def test_a_lease_is_released_despite_a_canceled_renewal() -> None:
     server = MemoryServer()
     candidate = Candidate(server, "one")
     task = asyncio.create_task(candidate.elector.run(candidate.lead))

@@ -37,7 +37,7 @@ def lines() -> Iterator[Callable[[str], io.StringIO]]:
     logging.captureWarnings(capture=False)
 
 
-def test_text_lines_hold_time_level_logger_message_and_fields(lines: Callable[[str], io.StringIO]) -> None:
+def test_text_lines_have_time_level_logger_message_and_fields(lines: Callable[[str], io.StringIO]) -> None:
     stream = lines("text")
     logging.getLogger("app.x").info("did %s", "it", extra={"webhook": "mpod.kb.io", "note": "two words"})
     line = stream.getvalue()
@@ -47,7 +47,7 @@ def test_text_lines_hold_time_level_logger_message_and_fields(lines: Callable[[s
     assert line[23] == "Z"
 
 
-def test_json_lines_hold_the_same_as_fields(lines: Callable[[str], io.StringIO]) -> None:
+def test_json_lines_have_the_same_fields(lines: Callable[[str], io.StringIO]) -> None:
     stream = lines("json")
     logging.getLogger("app.x").warning("did \ud800 %s", "it", extra={"code": 7, "user": "jane"})
     line = json.loads(stream.getvalue())
@@ -66,14 +66,14 @@ def test_an_exception_keeps_its_stack(lines: Callable[[str], io.StringIO], style
     assert "test_logs.py" in stream.getvalue()
 
 
-def test_a_message_stays_on_one_line_whatever_it_quotes(lines: Callable[[str], io.StringIO]) -> None:
+def test_a_message_stays_on_one_line(lines: Callable[[str], io.StringIO]) -> None:
     stream = lines("text")
     logging.getLogger("app.x").error("got %s", "a\nb\x1b[31m")
     assert stream.getvalue().count("\n") == 1
     assert "got a\\nb\\x1b[31m" in stream.getvalue()
 
 
-async def test_information_is_written_soon_and_warnings_at_once(lines: Callable[[str], io.StringIO]) -> None:
+async def test_information_is_buffered_and_warnings_are_flushed(lines: Callable[[str], io.StringIO]) -> None:
     stream = lines("text")
     logging.getLogger("app.x").info("soon")
     assert stream.getvalue() == ""
@@ -91,9 +91,7 @@ def test_a_closed_stream_does_no_harm(lines: Callable[[str], io.StringIO]) -> No
     logging.getLogger("app.x").warning("nobody hears")
 
 
-def test_what_ends_the_process_is_one_line(
-    lines: Callable[[str], io.StringIO], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fatal_error_is_one_line(lines: Callable[[str], io.StringIO], capsys: pytest.CaptureFixture[str]) -> None:
     logs.fatal("port in\nuse")
     assert capsys.readouterr().err == "pykruise: port in\\nuse\n"
     stream = lines("json")
@@ -101,7 +99,7 @@ def test_what_ends_the_process_is_one_line(
     assert json.loads(stream.getvalue())["msg"] == "port in use"
 
 
-def test_from_verbosity_five_on_every_decision_is_shown() -> None:
+def test_verbosity_five_shows_every_decision() -> None:
     assert logs.level_for(0) == logging.INFO
     assert logs.level_for(4) == logging.INFO
     assert logs.level_for(5) == logging.DEBUG
@@ -111,9 +109,7 @@ HOSTILE = "\x1b[2J\n\r\x00\ud800\u202e" + "a" * 2_500_000
 
 
 @pytest.mark.parametrize("style", ["text", "json"])
-def test_a_line_quotes_little_of_any_value_and_nothing_a_terminal_obeys(
-    lines: Callable[[str], io.StringIO], style: str
-) -> None:
+def test_a_line_quotes_little_and_escapes_control_characters(lines: Callable[[str], io.StringIO], style: str) -> None:
     stream = lines(style)
     log = logging.getLogger("app.x")
     log.info("said %s of %s and %d", HOSTILE, ValueError(HOSTILE), 3, extra={"user": HOSTILE})
@@ -136,7 +132,7 @@ def test_short_text_is_quoted_as_it_is(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["a" * 257, "ü" * 129, "\x00" * 100, "\U0001f600" * 65, "\ud800" * 300])
-def test_long_text_is_cut_to_whole_characters(text: str) -> None:
+def test_long_text_is_cut_at_whole_characters(text: str) -> None:
     head, _, rest = quoted(text).partition("…")
     assert len(head.encode()) <= 256
     assert rest == f" ({len(text)} characters)"

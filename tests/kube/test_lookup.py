@@ -11,7 +11,7 @@ from tests.kube.fakes import Connections, json_response, obj, status_body, virtu
 
 
 @virtual
-async def test_what_is_not_there_is_none_and_what_is_refused_is_raised():
+async def test_a_missing_object_is_none_and_a_refusal_is_raised():
     connections = Connections()
     connections.answers += [
         json_response(200, obj("web-0", 7)),

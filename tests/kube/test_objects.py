@@ -15,7 +15,7 @@ from app.kube.objects import (
 from tests.kube.podsample import pod_json
 
 
-def test_a_pod_is_read_with_what_is_used_and_without_the_rest():
+def test_a_pod_has_only_the_fields_in_use():
     pod = decode_pod(pod_json(1234, 99))
     assert pod.metadata.name == "shop-12-7d9c5b8f6d-004d2"
     assert pod.metadata.resource_version == "99"
@@ -34,18 +34,18 @@ def test_a_pod_is_read_with_what_is_used_and_without_the_rest():
     assert not hasattr(pod.metadata, "managed_fields")
 
 
-def test_objects_cannot_be_changed_by_mistake():
+def test_objects_are_immutable():
     pod = decode_pod(b"{}")
     with pytest.raises(AttributeError):
         pod.metadata = None  # type: ignore[misc,assignment]
 
 
-def test_an_object_of_another_shape_is_refused_with_the_field():
+def test_a_malformed_object_is_refused_with_the_field():
     with pytest.raises(msgspec.ValidationError, match=r"Expected `str`, got `int` - at `\$.metadata.name`"):
         decode_pod(b'{"metadata":{"name":1}}')
 
 
-def test_a_revision_keeps_its_data_but_not_the_message_it_came_in():
+def test_a_revision_keeps_its_data_without_the_raw_message():
     data = b'{"spec": {"b":1, "a":[ 2 ]}}'
     message = b'{"metadata":{"name":"r1"},"data":' + data + b',"revision":3,"padding":"' + b"x" * 100_000 + b'"}'
     revision = decode_controller_revision(message)
@@ -57,18 +57,18 @@ def test_a_revision_keeps_its_data_but_not_the_message_it_came_in():
     assert bytes(ControllerRevision().data) == b"null"
 
 
-def test_secrets_come_decoded():
+def test_secrets_are_decoded():
     secret = decode_secret(orjson.dumps({"type": "kubernetes.io/tls", "data": {"tls.crt": "aGVsbG8="}}))
     assert secret.data == {"tls.crt": b"hello"}
 
 
-def test_a_lease_has_times_to_the_microsecond():
+def test_a_lease_has_microsecond_times():
     lease = decode_lease(b'{"spec":{"holderIdentity":"a","renewTime":"2026-01-02T03:04:05.678901Z"}}')
     assert lease.spec.renew_time == datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
     assert Lease().spec.holder_identity is None
 
 
-def test_of_a_containers_env_only_what_is_read_is_kept_and_what_is_alike_is_kept_once():
+def test_container_env_is_reduced_and_shared():
     def env(name, **source):
         return {"name": name, "valueFrom": source}
 

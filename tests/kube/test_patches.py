@@ -23,17 +23,17 @@ def as_text(document: object) -> str:
     ("key", "segment"),
     [("a/b", "a~1b"), ("a~b", "a~0b"), ("~1", "~01"), ("/~", "~1~0"), ("", "")],
 )
-def test_a_pointer_segment_escapes_tilde_and_slash(key: str, segment: str) -> None:
+def test_a_pointer_escapes_tilde_and_slash(key: str, segment: str) -> None:
     assert escape(key) == segment
     assert unescape(segment) == key
 
 
 @given(st.lists(keys, min_size=1))
-def test_a_pointer_names_the_keys_it_was_made_of(names: list[str]) -> None:
+def test_a_pointer_splits_into_its_keys(names: list[str]) -> None:
     assert segments(pointer(*names)) == names
 
 
-def test_a_pointer_may_hold_list_positions() -> None:
+def test_a_pointer_may_contain_list_indexes() -> None:
     assert pointer("spec", "containers", 0, "name") == "/spec/containers/0/name"
 
 
@@ -69,7 +69,7 @@ def test_merge_patch_follows_rfc_7386(target: object, patch: object, merged: obj
     assert as_text([target, patch]) == before
 
 
-def test_a_merge_patch_nested_without_end_is_refused() -> None:
+def test_an_endlessly_nested_merge_patch_is_refused() -> None:
     patch: object = 1
     for _ in range(MAX_DEPTH + 2):
         patch = {"a": patch}
@@ -78,7 +78,7 @@ def test_a_merge_patch_nested_without_end_is_refused() -> None:
 
 
 @given(values, values)
-def test_the_difference_of_two_documents_turns_one_into_the_other(old: object, new: object) -> None:
+def test_the_difference_transforms_one_document_into_the_other(old: object, new: object) -> None:
     assert as_text(apply(diff(old, new), old)) == as_text(new)
 
 
@@ -102,7 +102,7 @@ def test_equal_documents_have_no_difference(document: object) -> None:
         ({"a": {}}, {"a": []}, [("replace", "/a")]),
     ],
 )
-def test_a_difference_is_local(old: object, new: object, paths: list[tuple[str, str]]) -> None:
+def test_a_difference_is_minimal(old: object, new: object, paths: list[tuple[str, str]]) -> None:
     assert [(operation.op, operation.path) for operation in diff(old, new)] == paths
 
 
@@ -110,7 +110,7 @@ def test_a_difference_names_its_rule_and_starts_in_the_right_column() -> None:
     assert diff({}, {"a": 1}, path="/spec", rule="SS-5") == [PatchOperation("add", "/spec/a", 1, "SS-5")]
 
 
-def test_applying_shares_nothing_with_the_patch_and_leaves_the_document_alone() -> None:
+def test_applying_a_patch_shares_and_modifies_nothing() -> None:
     added = {"x": []}
     document = {"a": 1}
     result = apply([PatchOperation("add", "/b", added)], document)
@@ -128,12 +128,12 @@ def test_applying_shares_nothing_with_the_patch_and_leaves_the_document_alone() 
         {"op": "add", "path": "/a"},
     ],
 )
-def test_a_patch_that_does_not_fit_is_refused(operation: dict[str, object]) -> None:
+def test_an_inapplicable_patch_is_refused(operation: dict[str, object]) -> None:
     with pytest.raises(PatchError):
         apply([operation], {"a": {}})
 
 
-def test_documents_nested_without_end_are_refused() -> None:
+def test_endlessly_nested_documents_are_refused() -> None:
     old: list[object] = []
     new: list[object] = []
     for _ in range(3000):

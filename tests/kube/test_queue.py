@@ -19,7 +19,7 @@ def queue(**limits) -> WorkQueue[str]:
 
 
 @virtual
-async def test_a_key_waits_only_once():
+async def test_a_key_is_queued_once():
     keys = queue()
     for key in "abab":
         keys.add(key)
@@ -29,7 +29,7 @@ async def test_a_key_waits_only_once():
 
 
 @virtual
-async def test_a_key_added_while_it_is_worked_on_comes_back_when_done():
+async def test_a_key_added_during_its_processing_is_requeued():
     keys = queue()
     keys.add("a")
     key = await keys.get()
@@ -43,7 +43,7 @@ async def test_a_key_added_while_it_is_worked_on_comes_back_when_done():
 
 
 @virtual
-async def test_delayed_keys_come_in_their_time_and_only_once():
+async def test_delayed_keys_run_on_time_and_once():
     clock = VirtualClock()
     keys: WorkQueue[str] = WorkQueue("test", clock)
     keys.add_after("late", 60)
@@ -62,7 +62,7 @@ async def test_delayed_keys_come_in_their_time_and_only_once():
 
 
 @virtual
-async def test_a_failing_key_waits_twice_as_long_each_time():
+async def test_a_failing_key_backs_off_exponentially():
     keys = queue()
     delays = []
     for _ in range(20):
@@ -90,7 +90,7 @@ async def test_a_retry_waits_no_longer_than_the_key_has_failed():
 
 
 @virtual
-async def test_the_delay_returned_is_the_one_that_is_waited():
+async def test_the_returned_delay_is_the_actual_one():
     clock = VirtualClock()
     keys = WorkQueue[str]("test", clock)
     keys.add_after("early", 2)
@@ -110,7 +110,7 @@ async def test_the_delay_returned_is_the_one_that_is_waited():
 
 
 @virtual
-async def test_failures_of_all_keys_together_are_limited():
+async def test_failures_of_all_keys_are_limited_together():
     keys = queue(qps=10, burst=100)
     delays = [keys.add_rate_limited(str(number)) for number in range(103)]
     assert delays[:100] == [0.005] * 100
@@ -127,7 +127,7 @@ async def test_endless_failures_do_not_overflow():
 
 
 @virtual
-async def test_after_shutdown_what_is_ready_is_worked_off_and_nothing_more():
+async def test_shutdown_finishes_ready_keys_only():
     keys = queue()
     keys.add("a")
     keys.add_after("later", 1)
@@ -144,7 +144,7 @@ async def test_after_shutdown_what_is_ready_is_worked_off_and_nothing_more():
 
 
 @virtual
-async def test_a_cancelled_worker_loses_no_key():
+async def test_a_canceled_worker_loses_no_key():
     keys = queue()
     first, second = asyncio.create_task(keys.get()), asyncio.create_task(keys.get())
     await asyncio.sleep(0)
@@ -154,7 +154,7 @@ async def test_a_cancelled_worker_loses_no_key():
 
 
 @virtual
-async def test_its_life_is_measured():
+async def test_queue_metrics_are_measured():
     class Metrics(Counter):
         def depth(self, name, keys): self["max depth"] = max(self["max depth"], keys)  # fmt: skip
 
@@ -192,7 +192,7 @@ actions = st.lists(
 
 @given(actions, st.integers(1, 4), st.integers(1, 4), st.integers(0, 2**32))
 @virtual
-async def test_no_key_is_worked_on_twice_at_once_and_none_is_lost(steps, workers, share, seed) -> None:
+async def test_no_key_runs_twice_at_once_or_is_lost(steps, workers, share, seed) -> None:
     """Every add is followed by a look that begins after it; two looks at one key never overlap."""
     clock, rng = VirtualClock(), Random(seed)
     keys: WorkQueue[ObjectKey] = WorkQueue("test", clock, share=share)
@@ -272,7 +272,7 @@ async def test_ten_thousand_keys_of_one_namespace_delay_no_other():
 
 
 @virtual
-async def test_failures_of_one_namespace_delay_no_others():
+async def test_failures_of_one_namespace_do_not_delay_others():
     clock = VirtualClock()
     keys: WorkQueue[ObjectKey] = WorkQueue("test", clock, RateLimits(qps=10, burst=100))
     delays = [keys.add_rate_limited(ObjectKey("tenant", str(number))) for number in range(10_000)]
@@ -285,7 +285,7 @@ async def test_failures_of_one_namespace_delay_no_others():
 
 
 @virtual
-async def test_a_namespace_has_its_share_of_the_workers_and_no_more():
+async def test_a_namespace_gets_at_most_its_share_of_workers():
     keys: WorkQueue[ObjectKey] = WorkQueue("test", VirtualClock(), share=2)
     names = [ObjectKey("tenant", str(number)) for number in range(4)]
     for key in names:
@@ -308,7 +308,7 @@ async def test_a_namespace_has_its_share_of_the_workers_and_no_more():
 
 
 @virtual
-async def test_a_key_that_is_wanted_ever_earlier_is_remembered_once():
+async def test_an_earlier_deadline_replaces_a_later_one():
     clock = VirtualClock()
     keys = WorkQueue("test", clock)
     for number in range(10_000):

@@ -18,7 +18,7 @@ async def test_a_bucket_grants_its_burst_and_then_its_rate():
 
 
 @virtual
-async def test_reserved_tokens_are_paid_for_by_waiting():
+async def test_reserved_tokens_are_paid_by_waiting():
     clock = VirtualClock()
     bucket = TokenBucket(clock, qps=10, burst=1)
     assert [round(bucket.reserve(), 3) for _ in range(4)] == [0, 0.1, 0.2, 0.3]
@@ -27,7 +27,7 @@ async def test_reserved_tokens_are_paid_for_by_waiting():
 
 
 @virtual
-async def test_an_impatient_bucket_turns_a_flood_away_and_keeps_no_debt():
+async def test_an_impatient_bucket_rejects_a_flood_without_debt():
     clock = VirtualClock()
     bucket = RejectingBucket(clock, qps=10, burst=5, longest=2)
     waiting, turned_away = [asyncio.create_task(bucket.take()) for _ in range(1000)], 0
@@ -48,14 +48,14 @@ def test_a_bucket_that_never_grants_is_refused(qps, burst):
         TokenBucket(VirtualClock(), qps=qps, burst=burst)
 
 
-def test_backoff_doubles_up_to_its_cap_and_starts_over():
+def test_backoff_doubles_up_to_its_maximum_and_resets():
     backoff = Backoff(Random(1), base=1, cap=5, jitter=0)
     assert [backoff.next() for _ in range(5)] == [1, 2, 4, 5, 5]
     backoff.reset()
     assert backoff.next() == 1
 
 
-def test_backoff_is_jittered_upwards():
+def test_backoff_has_positive_jitter():
     backoff = Backoff(Random(1), base=1, cap=1, jitter=1)
     delays = [backoff.next() for _ in range(100)]
     assert all(1 <= delay <= 2 for delay in delays)

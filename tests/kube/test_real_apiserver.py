@@ -74,7 +74,7 @@ async def cluster(control_plane, request):
         await client.delete(NAMESPACES, namespace)
 
 
-async def test_a_name_does_not_reach_a_subresource(cluster):
+async def test_a_name_cannot_address_a_subresource(cluster):
     pod = {"metadata": {"name": "web"}, "spec": {"containers": [{"name": "main", "image": "x"}]}}
     await cluster.client.create(PODS, pod, cluster.namespace)
     config = await load_config(str(cluster.control_plane.kubeconfig), environ={})
@@ -133,7 +133,7 @@ async def test_server_side_apply_owns_its_fields(cluster):
     assert done.data == {"x": "2"}
 
 
-async def test_a_dry_run_changes_nothing_and_strict_validation_refuses_the_unknown(cluster):
+async def test_a_dry_run_changes_nothing_and_strict_validation_refuses_unknown_fields(cluster):
     client, ns = cluster.client, cluster.namespace
     dry = await client.create(CONFIGMAPS, config_map("dry"), ns, dry_run=True)
     assert dry["metadata"]["uid"]
@@ -157,7 +157,7 @@ async def test_every_invalid_field_is_a_cause(cluster):
     assert {cause.field for cause in caught.value.causes} == {"spec.containers[0].name", "spec.containers[0].image"}
 
 
-async def test_foreign_objects_are_read_with_their_types(cluster):
+async def test_foreign_objects_are_decoded(cluster):
     client, ns = cluster.client, cluster.namespace
     namespace = await client.get(NAMESPACES, ns, decode=decode_namespace)
     assert namespace.metadata.labels == {"kubernetes.io/metadata.name": ns}
@@ -194,7 +194,7 @@ async def until_ready(call) -> None:
                 return
 
 
-async def test_lists_come_in_pages(cluster):
+async def test_lists_are_paged(cluster):
     client, ns = cluster.client, cluster.namespace
     for number in range(7):
         await client.create(CONFIGMAPS, config_map(f"c{number}"), ns)
@@ -337,7 +337,7 @@ def thing(name: str) -> dict:
     return {"apiVersion": THINGS.api_version, "kind": THINGS.kind, **labelled(name)}
 
 
-async def test_a_version_of_long_ago_is_answered_with_a_new_list(cluster, things):
+async def test_an_expired_version_causes_a_relist(cluster, things):
     client, ns = cluster.client, cluster.namespace
     async with client.watch(things, ns, {"resourceVersion": "1"}) as stream:
         assert b'"code":410' in await anext(stream.chunks)
@@ -352,7 +352,7 @@ async def test_a_version_of_long_ago_is_answered_with_a_new_list(cluster, things
         assert it.metrics.lists == [1, 1]
 
 
-async def test_a_broken_connection_is_resumed_from_where_it_was(cluster):
+async def test_a_broken_connection_resumes(cluster):
     client, ns = cluster.client, cluster.namespace
     async with reflecting(cluster) as it:
         it.line.cut()
@@ -363,7 +363,7 @@ async def test_a_broken_connection_is_resumed_from_where_it_was(cluster):
         assert int(it.transport.watches[1]["resourceVersion"]) > 0
 
 
-async def test_events_read_well_in_kubectl(cluster):
+async def test_events_are_readable_in_kubectl(cluster):
     client, ns = cluster.client, cluster.namespace
     made = await client.create(CONFIGMAPS, config_map("a"), ns, decode=decode_config_map)
     recorder = EventRecorder(client, "sidecarset-controller")
@@ -433,7 +433,7 @@ async def test_missing_rights_differ_from_wrong_credentials(cluster, tmp_path):
     await transport.close()
 
 
-async def test_a_server_whose_authority_is_unknown_is_not_trusted(cluster):
+async def test_a_server_with_unknown_authority_is_rejected(cluster):
     import ssl
 
     config = await load_kubeconfig(str(cluster.control_plane.kubeconfig))

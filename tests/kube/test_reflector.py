@@ -119,7 +119,7 @@ async def test_a_streaming_list_fills_the_store_when_its_end_is_marked():
 
 @virtual
 @pytest.mark.parametrize("size", [1, 3, 50, 100_000])
-async def test_pieces_may_be_cut_anywhere(size):
+async def test_chunks_may_be_cut_anywhere(size):
     setup = Setup()
     data = b"".join(event("ADDED", obj(f"pod-{number}", number + 1)) for number in range(20))
     data += bookmark(20, end_of_list=True) + event("DELETED", obj("pod-3", 21)) + event("ADDED", obj("x", 22))
@@ -146,7 +146,7 @@ async def test_a_server_without_streaming_lists_is_listed_in_pages():
 
 
 @virtual
-async def test_a_server_that_ignores_the_wish_for_a_streaming_list_is_found_out():
+async def test_a_server_that_ignores_streaming_lists_is_detected():
     setup = Setup()
     setup.streams(pieces(event("ADDED", obj("a", 1)), then_hang=True))
     setup.connections.answers.append(listing(9, obj("a", 1), obj("b", 2)))
@@ -157,7 +157,7 @@ async def test_a_server_that_ignores_the_wish_for_a_streaming_list_is_found_out(
 
 
 @virtual
-async def test_a_disconnect_resumes_where_it_stopped_without_a_new_list():
+async def test_a_disconnect_resumes_without_a_relist():
     setup = Setup()
 
     async def breaks():
@@ -209,7 +209,7 @@ async def test_an_expired_version_causes_a_relist_that_notices_deletions(refusal
 
 
 @virtual
-async def test_a_server_that_always_says_expired_is_not_hammered():
+async def test_a_server_that_always_expires_is_not_overloaded():
     setup = Setup(streaming_list=False)
     setup.connections.answers.extend([listing(9)] * 100)
     setup.streams(*[pieces(EXPIRED)] * 100)
@@ -219,7 +219,7 @@ async def test_a_server_that_always_says_expired_is_not_hammered():
 
 
 @virtual
-async def test_failures_are_tried_again_ever_later(caplog):
+async def test_failures_are_retried_with_backoff(caplog):
     setup = Setup()
     failure = TransportError(RequestInfo("GET", "/pods"), "connection refused")
     setup.streams(*[failure] * 8, pieces(bookmark(1, end_of_list=True), then_hang=True))
@@ -258,7 +258,7 @@ async def test_a_quiet_watch_that_ends_normally_is_resumed_at_once():
 
 
 @virtual
-async def test_a_connection_that_died_silently_is_replaced():
+async def test_a_dead_connection_is_replaced():
     setup = Setup(idle_seconds=90)
     setup.streams(
         pieces(event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True), then_hang=True),
@@ -296,7 +296,7 @@ async def test_one_unreadable_object_does_not_stop_the_others(caplog):
 
 @virtual
 @pytest.mark.parametrize("junk", [b"<html>\n", b'{"type":"ADDED"}\n', b"\xff\xfe\n", b'{"type":1,"object":{}}\n'])
-async def test_a_stream_that_is_no_watch_is_left_and_resumed(junk):
+async def test_an_invalid_stream_is_abandoned_and_resumed(junk):
     setup = Setup()
     setup.streams(
         pieces(event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True)),
@@ -309,7 +309,7 @@ async def test_a_stream_that_is_no_watch_is_left_and_resumed(junk):
 
 
 @virtual
-async def test_what_is_no_event_is_passed_by_with_a_new_list_where_it_comes_again():
+async def test_an_invalid_event_is_skipped_with_a_relist_on_repetition():
     setup = Setup()
     junk = b'{"type":"ADDED"}' + b"\n"
     setup.streams(
@@ -324,7 +324,7 @@ async def test_what_is_no_event_is_passed_by_with_a_new_list_where_it_comes_agai
 
 
 @virtual
-async def test_what_is_no_event_in_a_streaming_list_is_passed_by_with_pages_where_it_comes_again():
+async def test_an_invalid_event_in_a_streaming_list_falls_back_to_pages_on_repetition():
     setup = Setup()
     junk = b'{"type":"ADDED"}' + b"\n"
     full = pieces(event("ADDED", obj("a", 1)), junk, bookmark(2, end_of_list=True))
@@ -360,7 +360,7 @@ UNREADABLE = {
 @virtual
 @pytest.mark.parametrize("bad", UNREADABLE.values(), ids=UNREADABLE)
 @pytest.mark.parametrize("streaming", [True, False])
-async def test_a_bad_object_in_a_list_or_watch_hides_no_other(bad, streaming):
+async def test_a_malformed_object_hides_no_other(bad, streaming):
     setup = Setup(streaming_list=streaming)
     if streaming:
         before, after = line("ADDED", orjson.dumps(obj("a", 1))), line("ADDED", orjson.dumps(obj("b", 2)))
@@ -380,7 +380,7 @@ async def test_a_bad_object_in_a_list_or_watch_hides_no_other(bad, streaming):
 
 
 @virtual
-async def test_an_object_that_was_set_aside_is_read_when_it_changes():
+async def test_a_skipped_object_is_read_after_a_change():
     bad = {**obj("bad", 2), "spec": "not an object"}
     setup = Setup()
     setup.streams(
@@ -395,7 +395,7 @@ async def test_an_object_that_was_set_aside_is_read_when_it_changes():
 @virtual
 @pytest.mark.parametrize("levels", [1_000, 1_100, 9_999, 100_000])
 @pytest.mark.parametrize("streaming", [True, False])
-async def test_objects_with_deep_managed_fields_are_seen_as_any_other(levels, streaming, caplog):
+async def test_objects_with_deep_managed_fields_are_read(levels, streaming, caplog):
     deep = hostile.deep_managed_fields(levels)
     setup = Setup(streaming_list=streaming)
     if streaming:
@@ -415,7 +415,7 @@ async def test_objects_with_deep_managed_fields_are_seen_as_any_other(levels, st
 
 
 @virtual
-async def test_an_event_of_an_unknown_type_is_counted_and_passed_over():
+async def test_an_unknown_event_type_is_counted_and_skipped():
     setup = Setup()
     setup.streams(
         pieces(line("NOVEL", b"{}"), event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True)),
@@ -428,7 +428,7 @@ async def test_an_event_of_an_unknown_type_is_counted_and_passed_over():
 
 
 @virtual
-async def test_an_index_or_a_handler_that_fails_over_one_object_hides_no_other(caplog):
+async def test_a_failing_index_or_handler_hides_no_other_object(caplog):
     def by_node(pod: Pod) -> list[str]:
         if pod.metadata.name == "bad":
             raise LookupError("mine")
@@ -458,7 +458,7 @@ async def test_an_index_or_a_handler_that_fails_over_one_object_hides_no_other(c
 
 
 @virtual
-async def test_a_mistake_of_ours_does_not_end_a_reflector(caplog):
+async def test_an_internal_error_does_not_end_a_reflector(caplog):
     setup = Setup()
     setup.connections.streams.append(RuntimeError("a mistake"))
     setup.streams(pieces(event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True), then_hang=True))
@@ -468,7 +468,7 @@ async def test_a_mistake_of_ours_does_not_end_a_reflector(caplog):
 
 
 @virtual
-async def test_a_quiet_watch_that_lasted_ends_the_back_off():
+async def test_a_long_watch_resets_the_backoff():
     """Refusals before it must not make who is cut off once more wait for a minute."""
     setup = Setup()
     failure = TransportError(RequestInfo("GET", "/pods"), "connection refused")
@@ -487,7 +487,7 @@ async def test_a_quiet_watch_that_lasted_ends_the_back_off():
 
 
 @virtual
-async def test_a_list_ends_the_back_off_and_an_expired_version_does_not_lengthen_it():
+async def test_a_list_resets_the_backoff_and_an_expired_version_does_not_increase_it():
     setup = Setup()
     failure = TransportError(RequestInfo("GET", "/pods"), "connection refused")
     full = pieces(event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True))
@@ -500,7 +500,7 @@ async def test_a_list_ends_the_back_off_and_an_expired_version_does_not_lengthen
 
 
 @virtual
-async def test_a_watch_comes_again_when_the_server_says():
+async def test_retry_after_of_a_watch_is_honored():
     setup = Setup()
     busy = json_response(429, status_body(429, "TooManyRequests"), **{"Retry-After": "7"})
     setup.streams(busy, pieces(event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True), then_hang=True))
@@ -510,7 +510,7 @@ async def test_a_watch_comes_again_when_the_server_says():
 
 
 @virtual
-async def test_a_streaming_list_that_breaks_off_is_begun_again_and_shows_nothing_half():
+async def test_an_interrupted_streaming_list_restarts_without_partial_results():
     setup = Setup()
     setup.streams(
         pieces(event("ADDED", obj("a", 1))),
@@ -522,7 +522,7 @@ async def test_a_streaming_list_that_breaks_off_is_begun_again_and_shows_nothing
 
 
 @virtual
-async def test_a_list_without_version_is_not_taken_for_one():
+async def test_a_list_without_version_is_rejected():
     setup = Setup(streaming_list=False)
     setup.connections.answers.extend([json_response(200, {"items": []}), listing(3, obj("a", 1))])
     async with running(setup.reflector.run()):
@@ -531,7 +531,7 @@ async def test_a_list_without_version_is_not_taken_for_one():
 
 
 @virtual
-async def test_credentials_that_cannot_be_renewed_are_tried_again():
+async def test_failed_credentials_are_retried():
     setup = Setup()
     setup.streams(
         ConfigError("the exec plugin has no ticket"),
@@ -543,7 +543,7 @@ async def test_credentials_that_cannot_be_renewed_are_tried_again():
 
 
 @virtual
-async def test_any_decoder_will_do():
+async def test_any_decoder_works():
     """Kinds that are no msgspec structs come through the same way."""
 
     class Thing:
@@ -566,7 +566,7 @@ async def test_any_decoder_will_do():
 
 
 @virtual
-async def test_a_resource_that_is_not_installed_is_empty_until_it_is():
+async def test_an_uninstalled_resource_is_empty_until_installed():
     absent = [True]
     setup = Setup(absent=lambda: absent[0])
     setup.streams(json_response(404, status_body(404, "NotFound")))
@@ -580,7 +580,7 @@ async def test_a_resource_that_is_not_installed_is_empty_until_it_is():
 
 
 @virtual
-async def test_a_resource_that_is_not_found_although_it_is_installed_is_no_empty_one():
+async def test_a_missing_installed_resource_is_not_empty():
     setup = Setup()
     setup.streams(json_response(404, status_body(404, "NotFound")))
     setup.streams(pieces(event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True), then_hang=True))

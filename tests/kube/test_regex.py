@@ -19,7 +19,7 @@ from app.kube.regex import MAX_PATTERN_LENGTH, PatternError, compile_re2
         ("a", "\ud800a", True),
     ],
 )
-def test_a_pattern_is_searched_for_anywhere(pattern: str, text: str, found: bool) -> None:
+def test_a_pattern_matches_anywhere(pattern: str, text: str, found: bool) -> None:
     assert compile_re2(pattern).search(text) is found
 
 
@@ -27,30 +27,30 @@ def test_a_pattern_is_searched_for_anywhere(pattern: str, text: str, found: bool
 @pytest.mark.parametrize(
     "pattern", ["(", "a(?=b)", r"(a)\1", "(?<=a)b", "[z-a]", "a{2000}", "((a{100}){100}){100}", "*"]
 )
-def test_what_re2_does_not_know_is_refused(pattern: str) -> None:
+def test_patterns_unknown_to_re2_are_refused(pattern: str) -> None:
     with pytest.raises(PatternError, match="error parsing regexp"):
         compile_re2(pattern)
 
 
 @pytest.mark.behaviour("SS-122")
-def test_a_pattern_has_a_longest_length() -> None:
+def test_pattern_length_is_limited() -> None:
     compile_re2("a" * MAX_PATTERN_LENGTH)
     with pytest.raises(PatternError, match="more than the 1024 allowed"):
         compile_re2("a" * (MAX_PATTERN_LENGTH + 1))
 
 
-def test_text_that_is_no_utf_8_is_refused() -> None:
+def test_invalid_utf8_is_refused() -> None:
     with pytest.raises(PatternError, match="UTF-8"):
         compile_re2("\ud800")
 
 
-def test_complaints_do_not_go_to_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_not_printed_to_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(PatternError):
         compile_re2("(")
     assert capfd.readouterr().err == ""
 
 
 @pytest.mark.behaviour("SS-122")
-def test_a_pattern_that_backtracks_elsewhere_is_linear_here() -> None:
+def test_a_backtracking_pattern_is_linear() -> None:
     # A backtracking engine takes longer than the universe is old: finishing at all is the proof.
     assert not compile_re2("^(a+)+$").search("a" * 5000 + "b")

@@ -30,19 +30,19 @@ def test_paths_are_those_of_the_api(resource, arguments, path):
         (PODS, ("shop", "", "status"), "Pod: subresource 'status' needs the name of an object"),
     ],
 )
-def test_a_path_to_other_objects_than_meant_is_refused(resource, arguments, message):
+def test_a_path_to_other_objects_is_refused(resource, arguments, message):
     with pytest.raises(ValueError, match="^" + message + "$"):
         resource.path(*arguments)
 
 
 @pytest.mark.parametrize("name", [".", "..", "web-0/log", "../../kube-system/pods/x", "web-0%2Flog"])
-def test_nothing_is_found_under_a_name_that_no_object_can_have(name):
+def test_impossible_names_find_nothing(name):
     for arguments in (("shop", name), (name, "web-0"), (name,)):
         with pytest.raises(NotFound, match="no object can have this name"):
             PODS.path(*arguments)
 
 
-def test_api_versions_and_keys_read_as_in_manifests():
+def test_api_versions_and_keys_match_manifests():
     assert PODS.api_version == "v1"
     assert CONTROLLERREVISIONS.api_version == "apps/v1"
     assert str(ObjectKey("shop", "web-0")) == "shop/web-0"

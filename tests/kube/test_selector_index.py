@@ -28,14 +28,14 @@ selectors = st.fixed_dictionaries(
 
 
 @given(selectors, st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES)))
-def test_whatever_matches_is_found(selector: Mapping[str, object], labels: Mapping[str, str]) -> None:
+def test_all_matching_selectors_are_found(selector: Mapping[str, object], labels: Mapping[str, str]) -> None:
     compiled = compile_selector(selector)
     if compiled.matches(labels):
         assert set(selector_keys("shop", compiled)) & set(label_keys("shop", labels))
         assert not set(selector_keys("shop", compiled)) & set(label_keys("other", labels))
 
 
-def test_a_selector_of_many_values_stands_in_one_place() -> None:
+def test_a_selector_with_many_values_is_stored_once() -> None:
     many = {"key": "app", "operator": "In", "values": [f"v{index}" for index in range(MAX_VALUES + 1)]}
     assert selector_keys("shop", compile_selector({"matchExpressions": [many]})) == ("shop/app",)
 
@@ -49,6 +49,6 @@ def test_a_selector_of_many_values_stands_in_one_place() -> None:
     ],
     ids=["equality", "values", "presence"],
 )
-def test_labels_that_a_selector_excludes_do_not_find_it(selector: Mapping[str, object]) -> None:
+def test_labels_excluded_by_a_selector_do_not_find_it(selector: Mapping[str, object]) -> None:
     keys = set(selector_keys("shop", compile_selector(selector)))
     assert not keys & set(label_keys("shop", {"app": "other"}))

@@ -41,7 +41,7 @@ def without_shown_values(text: str) -> str:
 
 
 @pytest.mark.parametrize(("asked", "expected"), cases("selectors"))
-def test_a_selector_is_judged_and_matches_as_in_kubernetes(asked: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_a_selector_matches_like_in_kubernetes(asked: dict[str, Any], expected: dict[str, Any]) -> None:
     selector = asked["selector"]
     assert aggregate(validate_selector(selector, Path("spec").child("selector"))) == expected.get("validation", "")
     if "error" in expected:
@@ -54,7 +54,7 @@ def test_a_selector_is_judged_and_matches_as_in_kubernetes(asked: dict[str, Any]
 
 
 @pytest.mark.parametrize(("asked", "expected"), cases("queries"))
-def test_a_query_is_read_as_in_kubernetes(asked: dict[str, Any], expected: dict[str, Any] | None) -> None:
+def test_a_query_parses_like_in_kubernetes(asked: dict[str, Any], expected: dict[str, Any] | None) -> None:
     if expected is None:
         with pytest.raises(SelectorError):
             parse_query(asked["query"])
@@ -64,18 +64,14 @@ def test_a_query_is_read_as_in_kubernetes(asked: dict[str, Any], expected: dict[
 
 
 @given(selectors, label_maps)
-def test_a_selector_written_as_a_query_and_read_again_matches_the_same(
-    selector: dict[str, Any], labels: dict[str, str]
-) -> None:
+def test_a_selector_round_trips_through_a_query(selector: dict[str, Any], labels: dict[str, str]) -> None:
     query = to_query(selector)
     assert to_query(parse_query(query)) == query
     assert parse_query(query).matches(labels) == compile_selector(selector).matches(labels)
 
 
 @given(selectors, label_maps)
-def test_equalities_are_necessary_and_without_other_requirements_sufficient(
-    selector: dict[str, Any], labels: dict[str, str]
-) -> None:
+def test_equalities_are_necessary_and_sufficient_if_alone(selector: dict[str, Any], labels: dict[str, str]) -> None:
     compiled = compile_selector(selector)
     if compiled.matches(labels):
         assert all(labels.get(key) == value for key, value in compiled.equalities.items())
@@ -84,14 +80,14 @@ def test_equalities_are_necessary_and_without_other_requirements_sufficient(
 
 
 @pytest.mark.parametrize("selector", [None, {}, {"matchLabels": {}}, {"matchLabels": None, "matchExpressions": []}])
-def test_a_selector_without_requirements_is_empty_and_matches_everything(selector: Any) -> None:
+def test_an_empty_selector_matches_everything(selector: Any) -> None:
     assert compile_selector(selector) is EVERYTHING
     assert EVERYTHING.empty
     assert EVERYTHING.matches({})
     assert to_query(selector) == ""
 
 
-def test_a_single_valued_in_is_an_equality() -> None:
+def test_an_in_with_one_value_is_an_equality() -> None:
     selector = {"matchLabels": {"a": "1"}, "matchExpressions": [{"key": "b", "operator": "In", "values": ["2"]}]}
     compiled = compile_selector(selector)
     assert compiled.equalities == {"a": "1", "b": "2"}
@@ -103,14 +99,14 @@ def test_a_single_valued_in_is_an_equality() -> None:
     ("query", "matching"),
     [("a>2", {"3", "10"}), ("a<3", {"-1", "2"}), ("a>0", {"2", "3", "10"}), ("a<10", {"-1", "2", "3"})],
 )
-def test_a_limit_itself_is_neither_more_nor_less(query: str, matching: set[str]) -> None:
+def test_limits_are_inclusive(query: str, matching: set[str]) -> None:
     selector = parse_query(query)
     values = ("-1", "2", "3", "10", "x", "", "9" * 30)
     assert {value for value in values if selector.matches({"a": value})} == matching
     assert not selector.matches({})
 
 
-def test_two_demands_on_one_key_must_both_hold() -> None:
+def test_two_requirements_on_one_key_both_apply() -> None:
     selector = {"matchLabels": {"a": "1"}, "matchExpressions": [{"key": "a", "operator": "In", "values": ["2"]}]}
     assert not any(compile_selector(selector).matches({"a": value}) for value in ("1", "2"))
 
@@ -128,13 +124,13 @@ def test_two_demands_on_one_key_must_both_hold() -> None:
         {"matchExpressions": [{"key": "a", "operator": "In", "values": [None]}]},
     ],
 )
-def test_a_selector_of_wrong_json_types_is_refused_not_crashed_on(selector: Any) -> None:
+def test_a_mistyped_selector_is_refused_without_a_crash(selector: Any) -> None:
     with pytest.raises(SelectorError):
         compile_selector(selector)
     assert validate_selector(selector, Path("spec"))
 
 
-def test_a_query_without_end_is_refused() -> None:
+def test_an_endless_query_is_refused() -> None:
     with pytest.raises(SelectorError, match="longer than"):
         parse_query("a," * 100_000)
 
@@ -170,5 +166,5 @@ def test_a_selector_prints_as_a_go_struct() -> None:
         ),
     ],
 )
-def test_a_selector_is_shown_as_go_prints_it(selector: dict[str, Any], text: str) -> None:
+def test_a_selector_is_shown_like_in_go(selector: dict[str, Any], text: str) -> None:
     assert selector_text(selector) == text

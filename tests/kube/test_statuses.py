@@ -56,41 +56,41 @@ async def _counted(server: Server, count: int) -> KnownStatus | None:
 
 
 @virtual
-async def test_nothing_is_sent_where_nothing_differs() -> None:
+async def test_unchanged_statuses_are_not_sent() -> None:
     server = Server()
     assert await _counted(server, 1) is None
     assert not server.requests
 
 
 @virtual
-async def test_the_version_known_goes_along() -> None:
+async def test_the_known_version_is_sent() -> None:
     server = Server(_found("mine", "4", count=2))
     assert await _counted(server, 2) == KnownStatus({"count": 2}, "4")
     assert server.requests == [("PATCH", "a/status", {"metadata": {"resourceVersion": "3"}, "status": {"count": 2}})]
 
 
 @virtual
-async def test_after_a_conflict_what_is_there_then_counts() -> None:
+async def test_after_a_conflict_the_current_status_counts() -> None:
     server = Server(_refused(409, "Conflict"), _found("mine", "7", count=5, other=6), _found("mine", "8"))
     assert await _counted(server, 2) == KnownStatus({"count": 2, "other": 6}, "8")
     assert server.requests[-1] == ("PATCH", "a/status", {"metadata": {"resourceVersion": "7"}, "status": {"count": 2}})
 
 
 @virtual
-async def test_another_of_the_same_name_is_left_alone() -> None:
+async def test_another_object_of_the_name_is_left_alone() -> None:
     server = Server(_refused(409, "Conflict"), _found("another", "7"))
     assert await _counted(server, 2) is None
     assert [method for method, *_ in server.requests] == ["PATCH", "GET"]
 
 
 @virtual
-async def test_what_is_gone_needs_no_status() -> None:
+async def test_a_deleted_object_needs_no_status() -> None:
     assert await _counted(Server(_refused(404, "NotFound")), 2) is None
     assert await _counted(Server(_refused(409, "Conflict"), _refused(404, "NotFound")), 2) is None
 
 
 @virtual
-async def test_a_conflict_that_stays_is_the_callers() -> None:
+async def test_a_persistent_conflict_is_raised() -> None:
     refused = [_refused(409, "Conflict"), _found("mine", "7", count=5)] * CONFLICT_ATTEMPTS
     server = Server(*refused)
     with pytest.raises(Conflict):
@@ -108,5 +108,5 @@ async def test_a_conflict_that_stays_is_the_callers() -> None:
     ],
     ids=["nothing written", "not shown yet", "shown", "a later one shown"],
 )
-def test_what_was_written_counts_until_the_cache_shows_it(written: KnownStatus | None, newest: KnownStatus) -> None:
+def test_a_written_status_counts_until_cached(written: KnownStatus | None, newest: KnownStatus) -> None:
     assert newest_status(Pod(metadata=OWNER, status=None), written) == newest  # type: ignore[arg-type]

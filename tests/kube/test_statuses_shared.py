@@ -104,7 +104,7 @@ def replica(
 
 @pytest.mark.behaviour("PUB-80", "PUB-85")
 @virtual
-async def test_requests_that_come_together_are_decided_together_and_cost_one_write() -> None:
+async def test_concurrent_requests_share_a_decision_and_a_write() -> None:
     api = Api(delay=0.003)
     first = api.start(left=10)
     statuses = replica(api, lambda _: first)
@@ -131,7 +131,7 @@ async def test_callers_during_a_write_share_the_next_one() -> None:
 
 @pytest.mark.behaviour("PUB-81")
 @virtual
-async def test_what_this_process_wrote_counts_before_the_watch_shows_it() -> None:
+async def test_own_writes_count_before_the_watch_event() -> None:
     api = Api()
     stale = api.start(left=2)
     statuses = replica(api, lambda _: stale)
@@ -146,7 +146,7 @@ async def test_what_this_process_wrote_counts_before_the_watch_shows_it() -> Non
 
 @pytest.mark.behaviour("PUB-82", "PUB-124")
 @virtual
-async def test_after_a_conflict_it_is_decided_again_on_what_is_there_then() -> None:
+async def test_after_a_conflict_the_decision_is_repeated_on_the_current_status() -> None:
     api = Api()
     stale = api.start(left=1)
     one, other = replica(api, lambda _: stale), replica(api, lambda _: stale, seed=1)
@@ -158,7 +158,7 @@ async def test_after_a_conflict_it_is_decided_again_on_what_is_there_then() -> N
 
 
 @virtual
-async def test_letting_pass_without_a_write_is_checked_against_the_api_server() -> None:
+async def test_a_decision_without_a_write_is_verified_on_the_api_server() -> None:
     api = Api()
     api.start(left=0)
     old = msgspec.structs.replace(api.thing, status=ThingStatus(0, {"p0": 1}))
@@ -175,7 +175,7 @@ async def test_letting_pass_without_a_write_is_checked_against_the_api_server() 
 
 @pytest.mark.behaviour("PUB-83")
 @virtual
-async def test_an_object_that_goes_meanwhile_is_decided_as_gone() -> None:
+async def test_an_object_deleted_meanwhile_counts_as_deleted() -> None:
     api = Api()
     stale = api.start(left=1)
     del api.objects[PATH]
@@ -197,7 +197,7 @@ async def test_a_write_whose_answer_is_lost_is_verified_and_not_repeated() -> No
 @pytest.mark.behaviour("PUB-82", "WS-37")
 @pytest.mark.parametrize("code", [500, 503])
 @virtual
-async def test_requests_that_fail_again_and_again_are_sent_again_reads_as_well(code: int) -> None:
+async def test_failed_requests_including_reads_are_retried(code: int) -> None:
     left = iter(range(5))
     failing = json_response(code, status_body(code, "InternalError"))
     api = Api(fail=lambda _: failing if next(left, None) is not None else None)
@@ -248,7 +248,7 @@ async def test_endless_conflicts_are_reported_in_the_end() -> None:
 
 
 @virtual
-async def test_one_decision_that_fails_fails_alone() -> None:
+async def test_one_failed_decision_fails_alone() -> None:
     api = Api()
     first = api.start(left=5)
     statuses = replica(api, lambda _: first)
@@ -290,7 +290,7 @@ async def test_objects_do_not_wait_for_each_other() -> None:
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32), replicas=st.integers(1, 6), allowed=st.integers(0, 12), asking=st.integers(1, 40))
 @virtual
-async def test_never_more_is_given_than_is_left_whatever_the_replicas_and_their_caches(
+async def test_grants_never_exceed_the_limit_with_any_caches(
     seed: int, replicas: int, allowed: int, asking: int
 ) -> None:
     """Stale caches, lost answers, slow answers; each name may ask several replicas."""

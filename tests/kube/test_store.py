@@ -42,13 +42,13 @@ def test_subscribers_get_the_old_and_the_new_object():
     assert [change.object for change in changes] == [first, second, second]
 
 
-def test_a_deletion_tells_the_final_state_where_it_is_known():
+def test_a_deletion_has_the_final_state_if_known():
     store, changes = store_with(pod("a", 1))
     store.remove(ObjectKey("shop", "a"), pod("a", 5))
     assert changes == [Change(pod("a", 5), None)]
 
 
-def test_the_same_version_again_is_no_change():
+def test_an_unchanged_version_is_no_change():
     store, changes = store_with(pod("a", 1))
     store.put(pod("a", 1))
     store.remove(ObjectKey("shop", "unknown"))
@@ -63,7 +63,7 @@ def test_a_recreated_object_is_another_object():
     assert store.by_index("node", "n1") == []
 
 
-def test_a_relist_removes_what_vanished_and_keeps_what_it_could_not_read():
+def test_a_relist_removes_missing_objects_and_keeps_unreadable_ones():
     store, changes = store_with(pod("a"), pod("b"), pod("c"), pod("d"))
     store.replace([pod("a"), pod("b", 2), pod("e")], keep=[ObjectKey("shop", "d"), ObjectKey("shop", "unknown")])
     assert sorted(names(store.list())) == ["a", "b", "d", "e"]
@@ -95,7 +95,7 @@ def test_objects_are_found_by_name_namespace_and_index():
         store.by_index("owner", "x")
 
 
-async def test_a_store_is_ready_once_it_was_filled():
+async def test_a_store_is_ready_after_its_first_list():
     store: Store[Pod] = Store()
     waiting = asyncio.create_task(store.wait_until_ready())
     store.put(pod("a"))

@@ -75,7 +75,7 @@ def test_merges_by_the_types(target: Any, patch: Any, expected: Any) -> None:
     assert strategic_merge(target, patch, kind_field("v1", "Pod")) == expected
 
 
-def test_changes_neither_document() -> None:
+def test_neither_document_is_modified() -> None:
     target, patch = containers(A), containers({"name": "a", "image": "a:2"})
     strategic_merge(target, patch, kind_field("v1", "Pod"))
     assert (target, patch) == (containers(A), containers({"name": "a", "image": "a:2"}))

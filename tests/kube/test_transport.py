@@ -43,7 +43,7 @@ async def transport_to(config: ClusterConfig, **options) -> AsyncIterator[Aiohtt
         await transport.close()
 
 
-async def test_requests_arrive_as_they_were_meant():
+async def test_requests_arrive_unchanged():
     seen = []
 
     async def handler(request: web.Request) -> web.Response:
@@ -85,7 +85,7 @@ async def test_a_body_without_a_content_type_is_sent_without_one():
     assert "Content-Type" not in seen[0]
 
 
-async def test_a_stream_gives_pieces_as_they_arrive_and_closes_its_connection():
+async def test_a_stream_yields_chunks_and_closes_its_connection():
     closed = asyncio.Event()
     go_on = asyncio.Event()
 
@@ -132,7 +132,7 @@ async def test_refused_credentials_are_renewed_once():
     assert asked == ["Bearer old", "Bearer new"]
 
 
-async def test_credentials_that_cannot_be_renewed_are_not_tried_again():
+async def test_failed_renewals_are_not_retried():
     asked = []
 
     async def handler(request: web.Request) -> web.Response:
@@ -157,7 +157,7 @@ async def test_a_refused_connection_is_reported_plainly(unused_tcp_port):
     assert counted == [("<error>", "GET", f"127.0.0.1:{unused_tcp_port}")]
 
 
-async def test_an_answer_that_does_not_come_in_time_is_an_error():
+async def test_a_timeout_is_an_error():
     async def handler(request: web.Request) -> web.Response:
         await asyncio.Event().wait()
         raise AssertionError
@@ -168,7 +168,7 @@ async def test_an_answer_that_does_not_come_in_time_is_an_error():
 
 
 @pytest.mark.parametrize("answer", [b"garbage\r\n\r\n", b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort"])
-async def test_a_broken_answer_is_an_error_with_its_request(answer):
+async def test_an_invalid_response_is_an_error_with_its_request(answer):
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(answer)
@@ -183,7 +183,7 @@ async def test_a_broken_answer_is_an_error_with_its_request(answer):
             await transport.request(get("/x"))
 
 
-async def test_a_stream_that_breaks_off_is_an_error():
+async def test_an_interrupted_stream_is_an_error():
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
@@ -207,7 +207,7 @@ async def test_a_stream_that_breaks_off_is_an_error():
         assert received == [b"abc"]
 
 
-async def test_tls_to_a_server_that_speaks_none_is_an_error():
+async def test_tls_to_a_plain_server_is_an_error():
     async def handler(request: web.Request) -> web.Response:
         return web.Response()
 

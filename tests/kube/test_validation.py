@@ -19,7 +19,7 @@ RULES = {
 
 
 @pytest.mark.parametrize(("text", "expected"), cases("names"))
-def test_names_are_judged_with_the_words_of_kubernetes(text: str, expected: dict[str, list[str]]) -> None:
+def test_name_errors_match_kubernetes(text: str, expected: dict[str, list[str]]) -> None:
     found = {rule: messages for rule, check in RULES.items() if (messages := check(text))}
     assert found == expected
 
@@ -29,7 +29,7 @@ def test_port_numbers_run_from_1_to_65535() -> None:
     assert validation.is_port_number(0) == validation.is_port_number(65536) != []
 
 
-def test_labels_are_reported_in_order_of_their_keys() -> None:
+def test_labels_are_reported_in_key_order() -> None:
     errors = validate_labels({"b b": "x", "a": "y y"}, Path("metadata").child("labels"))
     assert [(error.field, error.value) for error in errors] == [("metadata.labels", "y y"), ("metadata.labels", "b b")]
 

@@ -63,7 +63,7 @@ async def test_the_service_answers_every_example(standalone: Standalone) -> None
             assert response.status is None or response.status.code < 500, (webhook.name, response.status)
 
 
-async def test_the_page_needs_nothing_from_elsewhere(standalone: Standalone) -> None:
+async def test_the_page_loads_nothing_from_other_hosts(standalone: Standalone) -> None:
     async with client(service(standalone)) as http:
         page = await http.get("/docs")
         assert page.status_code == 200

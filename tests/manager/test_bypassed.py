@@ -34,14 +34,12 @@ POLICIES = WebhookPolicies.model_validate(
         ("new", {"team": "shop"}, True),
     ],
 )
-def test_pods_of_namespaces_that_the_operator_took_out_lack_nothing(
-    name: str, labels: dict[str, str], reviewed: bool
-) -> None:
+def test_pods_of_excluded_namespaces_miss_nothing(name: str, labels: dict[str, str], reviewed: bool) -> None:
     selector = reviewed_namespaces(apply_policies(WEBHOOKS, POLICIES, "operators"))
     assert selector is not None
     assert selector.matches({NAMESPACE_NAME: name, **labels}) is reviewed
 
 
-def test_without_the_pod_webhook_no_pod_lacks_anything() -> None:
+def test_without_the_pod_webhook_no_pod_misses_anything() -> None:
     gates = parse_gates("PodWebhook=false")
     assert reviewed_namespaces(served(apply_policies(WEBHOOKS, POLICIES, "operators"), gates.enabled)) is None

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.behaviour("MGR-154")
 
 
 @virtual
-async def test_api_servers_are_known_by_the_addresses_that_they_list_themselves() -> None:
+async def test_api_servers_are_recognized_by_their_own_addresses() -> None:
     transport, callers = Connections(), KnownCallers()
     slice_ = {"metadata": {"name": "kubernetes", "namespace": "default"}, "addressType": "IPv4"}
     slice_ |= {"endpoints": [{"addresses": ["10.0.0.1"]}, {"addresses": ["10.0.0.2", "fd00::1"]}, {}]}
@@ -53,7 +53,7 @@ async def test_api_servers_are_known_by_the_addresses_that_they_list_themselves(
 @pytest.mark.parametrize(
     ("known_ask", "order", "rest"), [(True, "abaa", 0.25), (False, "aaba", 0.0)], ids=["with known callers", "without"]
 )
-async def test_strangers_take_turns_by_address_and_rest_while_known_callers_ask(
+async def test_unknown_callers_take_turns_by_address_and_yield_to_known_callers(
     known_ask: bool, order: str, rest: float
 ) -> None:
     callers = KnownCallers()
@@ -70,7 +70,7 @@ async def test_strangers_take_turns_by_address_and_rest_while_known_callers_ask(
 
 
 @virtual
-async def test_a_stranger_that_has_gone_has_no_turn() -> None:
+async def test_a_disconnected_caller_has_no_turn() -> None:
     callers = KnownCallers()
     callers.asked_at = float("inf")
     turns = Turns(callers)

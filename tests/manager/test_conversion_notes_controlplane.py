@@ -76,7 +76,7 @@ def put(api: ControlPlane, url: str, subresource: str = "", **parts: Json) -> tu
             return status, answer
 
 
-def test_a_note_smuggles_no_field_of_a_workload_past_admission(api: ControlPlane) -> None:
+def test_a_note_cannot_bypass_workload_admission(api: ControlPlane) -> None:
     spec = ["spec", "template", "spec"]
     changes = (
         {"path": ["spec", "replicas"], "shown": 1, "value": "not a number"},
@@ -90,7 +90,7 @@ def test_a_note_smuggles_no_field_of_a_workload_past_admission(api: ControlPlane
     assert (spec_stored["replicas"], pod.get("hostNetwork"), pod["containers"][0]["image"]) == (1, None, "reviewed:1")
 
 
-def test_a_note_adds_no_hook_and_no_node_to_a_restart_of_containers(api: ControlPlane) -> None:
+def test_a_note_adds_no_hook_or_node_to_a_restart_request(api: ControlPlane) -> None:
     node = {"metadata": {"name": "node-1"}}
     pod: Json = {
         "metadata": {"name": "web"},
@@ -131,7 +131,7 @@ def test_a_note_hides_no_label_from_deletion_protection(api: ControlPlane) -> No
     assert PROTECTION in answer["message"]
 
 
-def test_a_note_changes_a_spec_neither_unjudged_nor_without_a_new_generation(api: ControlPlane) -> None:
+def test_a_note_cannot_change_a_spec_without_validation_and_generation(api: ControlPlane) -> None:
     made = clone_set("v1beta1", "numbered")
     made |= {"kind": "StatefulSet", "spec": {**made["spec"], "serviceName": "numbered", "reserveOrdinals": [1]}}
     assert api.request("POST", path("statefulsets", "v1beta1"), made)[0] == 201
@@ -179,7 +179,7 @@ def forged(user: str, pod: str) -> Json:
     return response
 
 
-def test_a_forged_review_tells_nothing_of_a_pod_that_its_user_cannot_read(api: ControlPlane) -> None:
+def test_a_forged_review_reveals_nothing_about_unreadable_pods(api: ControlPlane) -> None:
     containers = [{"name": "main", "image": "nginx:1"}]
     pod = {"metadata": {"name": "secret"}, "spec": {"nodeName": "node-9", "containers": containers}}
     assert api.request("POST", "/api/v1/nodes", {"metadata": {"name": "node-9"}})[0] == 201

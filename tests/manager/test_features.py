@@ -13,7 +13,7 @@ from app.framework.options import Flag, Gate
 from app.manager import features, flags, gates
 
 
-def test_each_kind_is_known_once_to_conversion() -> None:
+def test_each_kind_is_registered_for_conversion_once() -> None:
     kinds = features.kinds()
     assert len(kinds) == len({kind.crd_name for kind in kinds})
     assert all(find_kind(f"{kind.group}/v1", kind.kind) is kind for kind in kinds)

@@ -39,7 +39,7 @@ ROOT = Path(__file__).parent.parent.parent
         (["--log_dir=/a_b"], "log-dir", "/a_b"),
     ],
 )
-def test_flags_are_read_in_every_spelling_of_go(arguments: list[str], name: str, value: object) -> None:
+def test_flags_accept_all_go_spellings(arguments: list[str], name: str, value: object) -> None:
     flags = parse_flags(arguments)
     assert flags.values[name] == value
     assert name in flags.given
@@ -77,7 +77,7 @@ def test_every_flag_of_an_openkruise_deployment_is_accepted() -> None:
 
 
 @pytest.mark.behaviour("MGR-10")
-def test_defaults_are_those_of_openkruise_but_for_the_rate_limit() -> None:
+def test_defaults_match_openkruise_except_for_the_rate_limit() -> None:
     flags = parse_flags([])
     assert flags.text("metrics-addr") == ":8080"
     assert flags.text("health-probe-addr") == ":8000"
@@ -112,7 +112,7 @@ def test_defaults_are_those_of_openkruise_but_for_the_rate_limit() -> None:
         (["--sidecarset-workers=0"], "--sidecarset-workers: expected at least 1, got '0'"),
     ],
 )
-def test_a_wrong_flag_is_refused_with_the_way_out(arguments: list[str], message: str) -> None:
+def test_an_invalid_flag_is_refused_with_a_hint(arguments: list[str], message: str) -> None:
     with pytest.raises(FlagError) as refused:
         parse_flags(arguments)
     assert message in str(refused.value)
@@ -120,7 +120,7 @@ def test_a_wrong_flag_is_refused_with_the_way_out(arguments: list[str], message:
 
 @pytest.mark.behaviour("MGR-1")
 @pytest.mark.parametrize("seconds", ["-1", "2678401"])
-def test_the_ttl_of_node_images_has_bounds(seconds: str) -> None:
+def test_the_ttl_of_node_images_is_limited(seconds: str) -> None:
     with pytest.raises(FlagError, match="expected 0 to 2678400 seconds"):
         parse_flags([f"--default-ttlseconds-for-always-nodeimage={seconds}"])
 
@@ -129,17 +129,17 @@ def test_the_ttl_of_node_images_has_bounds(seconds: str) -> None:
     ("text", "seconds"),
     [("0", 0), ("15s", 15), ("2m", 120), ("1h30m", 5400), ("5ms", 0.005), ("1.5h", 5400), ("-2s", -2), ("+1s", 1)],
 )
-def test_durations_are_read_as_go_writes_them(text: str, seconds: float) -> None:
+def test_durations_parse_like_in_go(text: str, seconds: float) -> None:
     assert parse_duration(text) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", ["", "s", "5", "5 s", "5x", "1s2", "--1s"])
-def test_other_durations_are_refused(text: str) -> None:
+def test_invalid_durations_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected a duration"):
         parse_duration(text)
 
 
-def test_booleans_are_those_of_go() -> None:
+def test_booleans_parse_like_in_go() -> None:
     assert [parse_bool(text) for text in ("1", "t", "T", "TRUE", "true", "True")] == [True] * 6
     assert [parse_bool(text) for text in ("0", "f", "F", "FALSE", "false", "False")] == [False] * 6
     with pytest.raises(ValueError, match="expected true or false"):
@@ -154,7 +154,7 @@ def test_help_and_reference_show_every_flag_and_gate() -> None:
     assert "| PodWebhook | true | Beta |" in gates_page()
 
 
-def test_help_reference_and_chart_say_which_gates_have_no_effect() -> None:
+def test_help_reference_and_chart_agree_on_gates_without_effect() -> None:
     text, page = help_text(), gates_page()
     values = (ROOT / "deploy" / "chart" / "values.yaml").read_text("utf-8")
     idle = sorted(name for name, gate in GATES.items() if not gate.acts)
@@ -185,7 +185,7 @@ def test_help_lists_exactly_the_flags_without_effect() -> None:
         "--expectation-timeout=0s",
     ],
 )
-def test_a_limit_that_would_end_every_retry_is_refused_at_the_start(argument: str) -> None:
+def test_a_limit_that_prevents_every_retry_is_refused_at_startup(argument: str) -> None:
     name, _, value = argument.partition("=")
     with pytest.raises(FlagError, match=rf"^{name}: expected .*, got '{value}'$"):
         parse_flags([argument])

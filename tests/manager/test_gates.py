@@ -31,7 +31,7 @@ NEEDS_DAEMON = [
 ]
 
 
-def test_defaults_are_the_tables() -> None:
+def test_defaults_match_the_table() -> None:
     gates = parse_gates("")
     on = {name for name in GATES if gates.enabled(name)}
     assert on == {
@@ -49,7 +49,7 @@ def test_defaults_are_the_tables() -> None:
 
 
 @pytest.mark.behaviour("MGR-73")
-def test_an_explicit_gate_beats_its_group() -> None:
+def test_an_explicit_gate_overrides_its_group() -> None:
     gates = parse_gates("AllAlpha=true,CloneSetShortHash=false,AllBeta=false,PodIndexLabel=true,PodWebhook=true")
     assert gates.enabled("PreparingUpdateAsUpdate")
     assert not gates.enabled("CloneSetShortHash")
@@ -58,7 +58,7 @@ def test_an_explicit_gate_beats_its_group() -> None:
 
 
 @pytest.mark.behaviour("MGR-73")
-def test_the_spellings_of_the_documentation_are_the_same_gates() -> None:
+def test_documented_spellings_are_the_same_gates() -> None:
     gates = parse_gates("EnhancedLivenessProbeGate=true,ForceDeleteTimeoutExpectationFeatureGate=true")
     assert gates.enabled("EnhancedLivenessProbe")
     assert gates.enabled("ForceDeleteTimeoutExpectationGate")
@@ -66,7 +66,7 @@ def test_the_spellings_of_the_documentation_are_the_same_gates() -> None:
 
 
 @pytest.mark.behaviour("MGR-70")
-def test_without_the_pod_webhook_what_needs_it_is_off_whatever_was_said() -> None:
+def test_without_the_pod_webhook_dependent_gates_are_off() -> None:
     explicit = ",".join(f"{name}=true" for name in NEEDS_POD_WEBHOOK)
     gates = parse_gates(f"{explicit},PodWebhook=false")
     assert not any(gates.enabled(name) for name in NEEDS_POD_WEBHOOK)
@@ -74,7 +74,7 @@ def test_without_the_pod_webhook_what_needs_it_is_off_whatever_was_said() -> Non
 
 
 @pytest.mark.behaviour("MGR-71")
-def test_without_the_daemon_what_needs_it_is_off_whatever_was_said() -> None:
+def test_without_the_daemon_dependent_gates_are_off() -> None:
     explicit = ",".join(f"{name}=true" for name in NEEDS_DAEMON)
     gates = parse_gates(f"{explicit},KruiseDaemon=false")
     assert not any(gates.enabled(name) for name in NEEDS_DAEMON)
@@ -82,7 +82,7 @@ def test_without_the_daemon_what_needs_it_is_off_whatever_was_said() -> None:
 
 @pytest.mark.behaviour("MGR-72")
 @pytest.mark.parametrize("gate", ["PreDownloadImageForInPlaceUpdate", "PreDownloadImageForDaemonSetUpdate"])
-def test_downloading_ahead_needs_image_pull_jobs(gate: str) -> None:
+def test_predownload_needs_image_pull_jobs(gate: str) -> None:
     assert parse_gates(f"{gate}=true,ImagePullJobGate=false").enabled("ImagePullJobGate")
     assert not parse_gates(f"{gate}=true,KruiseDaemon=false").enabled("ImagePullJobGate")
 
@@ -95,7 +95,7 @@ def test_cascading_protection_needs_protection() -> None:
 
 
 @pytest.mark.behaviour("MGR-73")
-def test_no_group_switches_what_openkruise_does_not_have() -> None:
+def test_groups_do_not_affect_our_own_gates() -> None:
     ours = {gate.name for one in features() for gate in one.gates if not isinstance(gate, str)}
     assert {name for name, gate in GATES.items() if gate.stage is Stage.OURS} == ours
     gates = parse_gates("AllAlpha=true,AllBeta=true")
@@ -103,14 +103,14 @@ def test_no_group_switches_what_openkruise_does_not_have() -> None:
     assert parse_gates("AllAlpha=false,CloneSetInPlaceSurge=true").enabled("CloneSetInPlaceSurge")
 
 
-def test_the_legacy_list_of_kinds_turns_the_pod_webhook_off() -> None:
+def test_the_legacy_kind_list_disables_the_pod_webhook() -> None:
     assert not parse_gates("", custom_resource_enable="CloneSet,StatefulSet").enabled("PodWebhook")
     assert parse_gates("", custom_resource_enable="CloneSet, SidecarSet").enabled("PodWebhook")
     assert parse_gates("PodWebhook=true", custom_resource_enable="CloneSet").enabled("PodWebhook")
     assert parse_gates("", custom_resource_enable="").enabled("PodWebhook")
 
 
-def test_an_unknown_gate_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_gate_is_refused_with_the_known_names() -> None:
     with pytest.raises(FeatureGateError) as refused:
         parse_gates("PodWebhok=true")
     assert "unknown feature gate 'PodWebhok' (did you mean PodWebhook?); known are " in str(refused.value)
@@ -119,12 +119,12 @@ def test_an_unknown_gate_is_refused_with_the_known_ones() -> None:
 
 
 @pytest.mark.parametrize("text", ["PodWebhook", "PodWebhook=", "PodWebhook=yes", "AllAlpha=2"])
-def test_a_gate_is_on_or_off(text: str) -> None:
+def test_a_gate_value_is_a_boolean(text: str) -> None:
     with pytest.raises(FeatureGateError, match=r": expected true or false, got '"):
         parse_gates(text)
 
 
-def test_spaces_and_empty_items_do_no_harm() -> None:
+def test_spaces_and_empty_items_are_ignored() -> None:
     assert parse_gates(" CloneSetShortHash = true ,, ").enabled("CloneSetShortHash")
 
 

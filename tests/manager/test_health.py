@@ -14,7 +14,7 @@ async def nothing(key: ObjectKey) -> None:
 
 
 @virtual
-async def test_a_key_that_fails_is_shown_while_it_waits_for_its_next_try() -> None:
+async def test_a_failing_key_is_shown_while_it_backs_off() -> None:
     clock: Clock = VirtualClock()
     controller = Controller("sets", clock, [], nothing, limits=RateLimits(base_delay=8.0))
     key, other = ObjectKey("shop", "web"), ObjectKey("shop", "api")

@@ -207,7 +207,7 @@ def test_a_set_stored_without_admission_stops_no_pod(tmp_path_factory: pytest.Te
 
 
 @pytest.mark.behaviour("MGR-45")
-def test_values_that_no_schema_knows_are_refused_by_their_field(api: ControlPlane, addresses: dict[str, str]) -> None:
+def test_values_no_schema_knows_are_refused_by_field(api: ControlPlane, addresses: dict[str, str]) -> None:
     digits = {"name": "KRUISE_CONTAINER_PRIORITY", "value": "9" * 5_000}
     pod = {
         "metadata": {"name": "digits"},
@@ -235,7 +235,7 @@ def test_values_that_no_schema_knows_are_refused_by_their_field(api: ControlPlan
 
 
 @pytest.mark.behaviour("SS-24")
-def test_an_update_may_be_held_by_zero(api: ControlPlane, addresses: dict[str, str]) -> None:
+def test_a_zero_limit_blocks_an_update(api: ControlPlane, addresses: dict[str, str]) -> None:
     del addresses
     spec = {"selector": {"matchLabels": {"app": "held"}}, "updateStrategy": {"maxUnavailable": 0}}
     spec["containers"] = [{"name": "held", "image": "held:1"}]

@@ -86,7 +86,7 @@ def get(control_plane: ControlPlane, *arguments: str) -> Any:
     "MGR-148",
     "CLI-60",
 )
-def test_from_an_empty_cluster_through_a_restart(empty: ControlPlane, tmp_path: Path) -> None:
+def test_works_from_an_empty_cluster_through_a_restart(empty: ControlPlane, tmp_path: Path) -> None:
     first = Manager(empty, tmp_path)
     with running(first.arguments, first.log) as process:
         # Nothing is there yet: it says what is missing, and waits.

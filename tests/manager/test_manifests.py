@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from app.manager.manifests import ManifestError, manifest_files, parse_manifests, read_manifests
 
 
-def test_a_folder_is_read_without_what_is_hidden_and_a_mounted_config_map_once(tmp_path: Path) -> None:
+def test_a_folder_is_read_without_hidden_files_and_a_mounted_config_map_once(tmp_path: Path) -> None:
     hidden = tmp_path / "..2026_11_23"
     for folder in (hidden, tmp_path / ".venv" / "lib", tmp_path / "below"):
         folder.mkdir(parents=True)
@@ -22,12 +22,12 @@ def test_a_folder_is_read_without_what_is_hidden_and_a_mounted_config_map_once(t
     assert [str(path.relative_to(tmp_path)) for path in manifest_files(tmp_path)] == ["b.yml", "below/a.yaml"]
 
 
-def test_documents_lists_and_json_give_their_objects() -> None:
+def test_documents_lists_and_json_are_objects() -> None:
     text = '---\n# nothing\n---\nkind: A\n---\nkind: List\nitems:\n- kind: B\n- {kind: C}\n---\n{"kind": "D"}\n'
     assert [manifest.kind for manifest in parse_manifests(text, "f")] == ["A", "B", "C", "D"]
 
 
-def test_scalars_are_those_of_json() -> None:
+def test_scalars_parse_like_json() -> None:
     text = """
 kind: X
 octal: 0644
@@ -62,7 +62,7 @@ on: key
     }
 
 
-def test_a_field_knows_its_line() -> None:
+def test_a_field_has_its_line() -> None:
     text = "# a comment\nkind: Pod\nspec:\n  containers:\n  - name: a\n    image: x\n  - name: b\n    env: []\n"
     manifest = parse_manifests(text, "pod.yaml")[0]
     assert manifest.at() == "pod.yaml:2"
@@ -90,13 +90,13 @@ def test_a_field_knows_its_line() -> None:
         ("? [a]\n: b", "f:1: a key must be a string"),
     ],
 )
-def test_a_mistake_is_reported_with_file_and_line(text: str, message: str) -> None:
+def test_an_error_has_file_and_line(text: str, message: str) -> None:
     with pytest.raises(ManifestError) as refused:
         parse_manifests(text, "f")
     assert str(refused.value).startswith(message)
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match=r"absent.yaml: cannot be read: No such file or directory"):
         read_manifests(tmp_path / "absent.yaml")
     (tmp_path / "binary.yaml").write_bytes(b"kind: \xff")
@@ -105,6 +105,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 @given(st.text(max_size=60))
-def test_any_text_gives_objects_or_a_mistake(text: str) -> None:
+def test_any_text_is_objects_or_an_error(text: str) -> None:
     with contextlib.suppress(ManifestError):
         assert all(isinstance(manifest.object, dict) for manifest in parse_manifests(text, "f"))

@@ -126,7 +126,7 @@ def pods(control_plane: ControlPlane) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.behaviour("MGR-140", "MGR-141", "MGR-142")
-def test_no_pod_is_touched_and_none_is_refused(left: ControlPlane, tmp_path: Path) -> None:
+def test_no_pod_is_changed_or_refused(left: ControlPlane, tmp_path: Path) -> None:
     before = pods(left)
     assert len(before) > 20
     refused = left.kubectl("annotate", "pod", "-n", NAMESPACE, min(before), "x=y", "--dry-run=server", check=False)

@@ -49,13 +49,13 @@ def granted(verbs: str, group: str, resources: str, names: str = "") -> Granted:
         ),
     ],
 )
-def test_what_is_declared_is_held_against_what_is_granted(
+def test_required_rights_are_compared_with_granted_ones(
     declared: PolicyRule, granted_to_us: Granted, missing: list[str]
 ) -> None:
     assert missing_rights([declared], [granted_to_us], [granted_to_us]) == missing
 
 
-def test_what_is_needed_everywhere_is_not_granted_by_a_role_of_one_namespace() -> None:
+def test_cluster_wide_rights_are_not_granted_by_a_namespaced_role() -> None:
     assert missing_rights([PODS, SECRET], [], [granted("*", "*", "*")]) == ["list, watch pods"]
 
 
@@ -72,7 +72,7 @@ def rules(*flags: str, **environ: str) -> tuple[PolicyRule, ...]:
     return rules_of(read_settings(parse_flags(flags), environ), WEBHOOKS)
 
 
-def test_a_replica_with_every_default_needs_what_is_generated() -> None:
+def test_a_replica_with_all_defaults_needs_the_generated_rights() -> None:
     both = [
         missing_rights(one, [as_granted(rule) for rule in other], [as_granted(rule) for rule in other])
         for one, other in ((default_rules(), rules()), (rules(), default_rules()))
@@ -96,7 +96,7 @@ def as_granted(rule: PolicyRule) -> Granted:
         (("--namespace=shop",), {}, "persistentvolumeclaims"),
     ],
 )
-def test_what_a_setting_makes_superfluous_is_not_missed(
+def test_rights_made_superfluous_by_a_setting_are_not_missed(
     flags: tuple[str, ...], environ: dict[str, str], unneeded: str
 ) -> None:
     def resources(found: tuple[PolicyRule, ...]) -> set[str]:
@@ -107,7 +107,7 @@ def test_what_a_setting_makes_superfluous_is_not_missed(
 
 
 @pytest.mark.behaviour("MGR-60")
-def test_of_revisions_only_those_of_sidecarsets_are_needed_beside_the_namespace_that_is_watched() -> None:
+def test_revisions_need_rights_for_sidecarsets_and_the_watched_namespace_only() -> None:
     left = [rule for rule in rules("--namespace=shop") if "controllerrevisions" in rule.resources]
     assert left
     assert all(rule.own_namespace for rule in left)
@@ -159,7 +159,7 @@ async def test_a_missing_right_is_reported_once_and_counted_until_granted(caplog
     ],
 )
 @virtual
-async def test_an_api_server_that_does_not_say_is_no_reason_to_complain(
+async def test_an_api_server_without_rules_reviews_is_not_reported(
     answers: list[object], caplog: pytest.LogCaptureFixture
 ) -> None:
     api = Connections()

@@ -40,7 +40,7 @@ WEB = Owner("apps.kruise.io/v1alpha1", "CloneSet", "web", "shop", "web-uid")
 
 
 @pytest.mark.behaviour("MGR-61")
-def test_what_belongs_to_a_workload_or_a_sidecarset_is_found_by_it() -> None:
+def test_indexes_find_objects_of_a_workload_or_sidecarset() -> None:
     caches = Caches("kruise-system")
     raw = orjson.dumps({"metadata": OWNED})
     pods, claims, revisions = map(caches.stores, (PODS, SET_CLAIMS, REVISIONS))
@@ -57,7 +57,7 @@ def test_what_belongs_to_a_workload_or_a_sidecarset_is_found_by_it() -> None:
     assert [found.metadata.name for found in recorded.by_index(RECORDED_SET, "mesh")] == ["web-abcde"]
 
 
-def test_processes_that_answer_reviews_hold_no_pods() -> None:
+def test_review_processes_cache_no_pods() -> None:
     caches, client = Caches("kruise-system", "shop"), Client(MemoryServer(), VirtualClock())
     admission = caches.admission_reflectors(client, Random(1), ReflectorMetrics())
     controllers = caches.controller_reflectors(client, Random(1), ReflectorMetrics())
@@ -67,7 +67,7 @@ def test_processes_that_answer_reviews_hold_no_pods() -> None:
     assert {id(store) for store in caches.for_admission.values()} == {id(one.store) for one in admission}
 
 
-def test_what_only_a_controller_that_is_switched_off_watches_is_not_watched() -> None:
+def test_disabled_controllers_watch_nothing() -> None:
     part = ControllerPart("c", (PODS,), make=lambda _context: pytest.fail("not made"), gates=("A", "B"))
     assert not Caches("own", enabled=lambda gate: gate == "C", declared=[Feature("s", controllers=(part,))]).by_name
     assert Caches("own", enabled=lambda gate: gate == "B", declared=[Feature("s", controllers=(part,))]).by_name

@@ -35,7 +35,7 @@ def control_plane() -> Iterator[ControlPlane]:
 
 
 @pytest.mark.behaviour("MGR-4", "MGR-60", "MGR-128")
-def test_processes_that_die_or_hang_come_back_and_the_others_answer(
+def test_dead_or_hanging_processes_are_restarted_while_others_answer(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     with replica(control_plane, tmp_path, "--process-hang-timeout=2s") as one:
@@ -89,7 +89,7 @@ def test_no_process_outlives_its_supervisor(control_plane: ControlPlane, tmp_pat
 
 
 @pytest.mark.behaviour("MGR-23", "MGR-24", "MGR-124")
-def test_the_lease_moves_when_it_is_given_back_or_its_holder_dies(control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_the_lease_moves_on_release_or_death_of_its_holder(control_plane: ControlPlane, tmp_path: Path) -> None:
     election = [
         "--leader-election-id=moving",
         "--leader-election-lease-duration=8s",
@@ -138,7 +138,7 @@ def test_losing_the_lease_ends_the_reconciler_only(control_plane: ControlPlane, 
 
 @pytest.mark.behaviour("MGR-37", "MGR-123")
 @pytest.mark.parametrize("kind", ["mutating", "validating"])
-def test_a_webhook_configuration_that_is_deleted_or_changed_is_back_at_once(
+def test_a_deleted_or_changed_webhook_configuration_is_restored_at_once(
     control_plane: ControlPlane, tmp_path: Path, kind: str
 ) -> None:
     with replica(control_plane, tmp_path) as one:
@@ -164,7 +164,7 @@ def test_a_webhook_configuration_that_is_deleted_or_changed_is_back_at_once(
 
 
 @pytest.mark.behaviour("MGR-36", "MGR-123")
-def test_a_ca_is_replaced_under_a_stream_of_reviews_and_none_fails(control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_replacing_the_authority_fails_no_review(control_plane: ControlPlane, tmp_path: Path) -> None:
     with replica(control_plane, tmp_path, "--certificate-rotation-step=3s") as one:
         # Managers of tests before this one may have left authorities that are on their way out.
         eventually(lambda: published(control_plane).count(b"BEGIN") == 1, "only one authority is trusted", 30)
@@ -197,9 +197,7 @@ def _refused(one: Replica, ca_bundle: bytes) -> bool:
 
 
 @pytest.mark.behaviour("MGR-33")
-def test_a_secret_full_of_garbage_is_put_right_without_a_new_certificate(
-    control_plane: ControlPlane, tmp_path: Path
-) -> None:
+def test_a_corrupted_secret_is_repaired_with_the_same_certificate(control_plane: ControlPlane, tmp_path: Path) -> None:
     with replica(control_plane, tmp_path) as one:
         secret = ["secret", "kruise-webhook-certs", "-n", SYSTEM_NAMESPACE]
 

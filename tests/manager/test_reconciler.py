@@ -50,7 +50,7 @@ def replica(api: MemoryServer, log: list[str], name: str) -> Reconciling:
 
 @virtual
 @pytest.mark.behaviour("MGR-22", "MGR-124")
-async def test_one_reconciles_and_hands_over_when_its_work_is_done() -> None:
+async def test_one_replica_reconciles_and_hands_over_after_its_work() -> None:
     api, log = MemoryServer(), []
     first, second = replica(api, log, "first"), replica(api, log, "second")
     async with running(first.run(), second.run()) as (first_run, second_run):
@@ -106,7 +106,7 @@ async def test_a_candidate_that_never_led_stops_at_once() -> None:
 
 
 @virtual
-async def test_without_an_election_it_reconciles_until_stopped() -> None:
+async def test_without_election_it_reconciles_until_stopped() -> None:
     log: list[str] = []
     alone = Reconciling(lambda: [Controller(log, "alone")], None)
     async with running(alone.run()) as (run,):
@@ -117,7 +117,7 @@ async def test_without_an_election_it_reconciles_until_stopped() -> None:
 
 
 @virtual
-async def test_a_controller_whose_caches_stay_empty_waits_on_and_stops_no_other(
+async def test_a_controller_without_synced_caches_blocks_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     log: list[str] = []

@@ -110,7 +110,7 @@ def failing(path: str, method: str, code: int, reason: str, times: int = 1000):
 
 @pytest.mark.behaviour("MGR-36", "MGR-42", "MGR-52")
 @virtual
-async def test_everything_gets_the_authority_and_the_way_to_us() -> None:
+async def test_all_registrations_get_the_authority_and_our_address() -> None:
     api, registration, _ = prepared()
     await registered(registration)
     for path in (MUTATING, VALIDATING):
@@ -145,7 +145,7 @@ async def test_a_changed_mutating_configuration_reports_since_when_webhooks_may_
 
 @pytest.mark.parametrize("rejects", [False, True], ids=["drops", "rejects"])
 @virtual
-async def test_an_api_server_without_match_conditions_is_not_asked_for_them_again(
+async def test_an_api_server_without_match_conditions_is_asked_once(
     rejects: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     api, registration, _ = prepared()
@@ -173,7 +173,7 @@ async def test_an_api_server_without_match_conditions_is_not_asked_for_them_agai
 
 @pytest.mark.behaviour("MGR-44")
 @virtual
-async def test_a_second_look_writes_nothing() -> None:
+async def test_a_second_check_writes_nothing() -> None:
     api, registration, _ = prepared()
     await registered(registration)
     api.requests.clear()
@@ -230,7 +230,7 @@ async def test_conversion_works_without_the_right_to_give_up_the_address(code: i
 
 
 @virtual
-async def test_webhooks_are_not_registered_before_reviews_can_be_judged() -> None:
+async def test_webhooks_are_registered_only_when_reviews_can_be_answered() -> None:
     api, registration, _ = prepared()
     await registration.sync()
     assert MUTATING not in api.objects
@@ -241,7 +241,7 @@ async def test_webhooks_are_not_registered_before_reviews_can_be_judged() -> Non
 
 @pytest.mark.behaviour("MGR-36")
 @virtual
-async def test_what_drifts_is_repaired_within_a_minute_and_counted() -> None:
+async def test_drift_is_repaired_within_a_minute_and_counted() -> None:
     api, registration, metrics = prepared()
     registration.allow_registration()
     task = asyncio.create_task(registration.run())
@@ -259,7 +259,7 @@ async def test_what_drifts_is_repaired_within_a_minute_and_counted() -> None:
 
 @pytest.mark.behaviour("MGR-36")
 @virtual
-async def test_a_new_authority_reaches_everything() -> None:
+async def test_a_new_authority_reaches_all_registrations() -> None:
     api, registration, _ = prepared()
     await registered(registration)
     newer = issue(("kruise-webhook-service.kruise-system.svc",), VirtualClock().now())
@@ -299,7 +299,7 @@ async def test_a_missing_definition_is_reported_with_the_command_and_checked_aga
 
 @virtual
 @pytest.mark.behaviour("MGR-52")
-async def test_one_missing_definition_holds_up_nothing() -> None:
+async def test_one_missing_definition_delays_nothing() -> None:
     told: list[Collection[str]] = []
     api, registration, _ = prepared(options={"absent_changed": told.append}, kinds=(SIDECAR_SET, EPHEMERAL_JOB))
     await registered(registration)
@@ -312,7 +312,7 @@ async def test_one_missing_definition_holds_up_nothing() -> None:
 
 
 @virtual
-async def test_the_api_server_may_be_away_for_a_while(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unavailable_api_server_is_retried(caplog: pytest.LogCaptureFixture) -> None:
     api, registration, metrics = prepared()
     away = True
 
@@ -337,7 +337,7 @@ async def test_the_api_server_may_be_away_for_a_while(caplog: pytest.LogCaptureF
     ("path", "method"), [(MUTATING, "PUT"), (DEFINITION, "PATCH")], ids=["configuration", "definition"]
 )
 @virtual
-async def test_a_conflict_means_to_look_again_at_once(path: str, method: str) -> None:
+async def test_a_conflict_causes_an_immediate_retry(path: str, method: str) -> None:
     live = {"metadata": {"name": MUTATING_NAME, "resourceVersion": "1"}, "webhooks": []}
     api, registration, _ = prepared(**{MUTATING: live})
     api.fail = failing(path, method, 409, "Conflict", times=1)
@@ -353,7 +353,7 @@ async def test_a_conflict_means_to_look_again_at_once(path: str, method: str) ->
 
 
 @virtual
-async def test_of_two_replicas_that_create_a_configuration_both_go_on() -> None:
+async def test_two_replicas_can_create_a_configuration_concurrently() -> None:
     api, registration, _ = prepared()
     api.fail = failing(MUTATING.rpartition("/")[0], "POST", 409, "AlreadyExists", times=1)
     registration.allow_registration()
@@ -388,7 +388,7 @@ def names(api: MemoryApi) -> list[str]:
 
 @pytest.mark.behaviour("MGR-101", "MGR-120")
 @virtual
-async def test_entries_of_another_version_stay_in_order_until_the_leader_has_waited_for_a_rollout() -> None:
+async def test_entries_of_another_version_keep_their_order_until_the_leader_saw_a_rollout() -> None:
     leading = False
     api, registration, _ = prepared(options={"leading": lambda: leading})
     await registered(registration)
@@ -416,7 +416,7 @@ async def test_entries_of_another_version_stay_in_order_until_the_leader_has_wai
 
 @pytest.mark.behaviour("MGR-140", "MGR-41")
 @virtual
-async def test_what_openkruise_registered_leads_to_us_at_once_and_goes_if_it_is_not_served(
+async def test_openkruise_entries_point_to_us_at_once_and_unserved_ones_are_removed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     served = {webhook.name for webhook in WEBHOOKS}
@@ -444,7 +444,7 @@ async def test_what_openkruise_registered_leads_to_us_at_once_and_goes_if_it_is_
 
 @pytest.mark.behaviour("MGR-101")
 @virtual
-async def test_what_an_entry_says_is_decided_by_the_leader() -> None:
+async def test_the_leader_decides_the_content_of_an_entry() -> None:
     leading = False
     api, registration, _ = prepared(options={"leading": lambda: leading})
     await registered(registration)
@@ -490,7 +490,7 @@ async def test_one_missing_right_is_reported_and_the_rest_is_done(caplog: pytest
 
 
 @virtual
-async def test_definitions_that_may_not_be_read_are_taken_to_be_there(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unreadable_definitions_are_assumed_to_exist(caplog: pytest.LogCaptureFixture) -> None:
     api, registration, _ = prepared()
     message = 'customresourcedefinitions "sidecarsets.apps.kruise.io" is forbidden: User "x" cannot get'
     api.fail = lambda r: json_response(403, status_body(403, "Forbidden", message)) if r.path == DEFINITION else None
@@ -503,7 +503,7 @@ async def test_definitions_that_may_not_be_read_are_taken_to_be_there(caplog: py
 
 
 @virtual
-async def test_a_configuration_that_may_not_be_written_is_not_registered(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unwritable_configuration_is_not_registered(caplog: pytest.LogCaptureFixture) -> None:
     api, registration, _ = prepared()
     message = 'mutatingwebhookconfigurations.admissionregistration.k8s.io is forbidden: User "x" cannot create'
     path = MUTATING.rpartition("/")[0]
@@ -517,7 +517,7 @@ async def test_a_configuration_that_may_not_be_written_is_not_registered(caplog:
 
 
 @virtual
-async def test_an_api_server_that_has_too_much_to_do_is_asked_again_when_it_says_so() -> None:
+async def test_an_overloaded_api_server_is_retried_as_it_requests() -> None:
     api, registration, _ = prepared()
     asked: list[float] = []
 
@@ -579,7 +579,7 @@ def changed_secret(api: MemoryApi) -> Any:
 @pytest.mark.behaviour("MGR-36")
 @pytest.mark.parametrize(("code", "reason"), [(409, "Conflict"), (500, "InternalError")])
 @virtual
-async def test_a_certificate_is_not_served_before_its_authority_could_be_published(code: int, reason: str) -> None:
+async def test_a_certificate_is_not_served_before_its_authority_is_published(code: int, reason: str) -> None:
     api, registration, _ = prepared()
     await registered(registration)
     newer = changed_secret(api)
@@ -608,7 +608,7 @@ async def test_a_replica_without_the_right_to_publish_serves_the_secret() -> Non
 
 @pytest.mark.behaviour("MGR-36")
 @virtual
-async def test_listeners_that_outlive_the_process_beside_them_get_nothing_untrusted() -> None:
+async def test_surviving_listeners_get_no_untrusted_certificate() -> None:
     shared = SharedValue(Certificate, 2**16)
     api, before, _ = prepared(shared=shared)
     await registered(before)

@@ -46,12 +46,12 @@ def test_an_unknown_flag_is_one_line(refused: Callable[..., str]) -> None:
     )
 
 
-def test_an_unknown_gate_is_one_line_with_the_known_ones(refused: Callable[..., str]) -> None:
+def test_an_unknown_gate_is_one_line_with_the_known_names(refused: Callable[..., str]) -> None:
     line = refused("--feature-gates=Nope=true")
     assert "unknown feature gate 'Nope'; known are AllAlpha, AllBeta, " in line
 
 
-def test_no_cluster_is_one_line_with_the_ways_out(refused: Callable[..., str]) -> None:
+def test_a_missing_cluster_is_one_line_with_hints(refused: Callable[..., str]) -> None:
     line = refused(*NOWHERE)
     assert "no cluster configuration found: use --kubeconfig FILE" in line
 
@@ -86,7 +86,7 @@ def test_a_port_in_use_is_one_line_that_names_the_flag(flag: str, refused: Calla
     assert f"{flag}: 127.0.0.1, port {port} is in use by another program" in line
 
 
-def test_bad_overrides_are_one_line(tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_invalid_overrides_are_one_line(tmp_path: Path, refused: Callable[..., str]) -> None:
     (tmp_path / "webhooks.yaml").write_text("webhooks: {nope.kb.io: {}}")
     line = refused(*NOWHERE, f"--policies={tmp_path}", f"--kubeconfig={kubeconfig(tmp_path, 1)}")
     assert f"{tmp_path}/webhooks.yaml: webhooks.nope.kb.io: no webhook has this name" in line
@@ -108,7 +108,7 @@ def kubeconfig(folder: Path, port: int) -> Path:
 
 
 @pytest.mark.behaviour("MGR-1")
-async def test_without_a_certificate_in_time_it_gives_up_saying_why(tmp_path: Path) -> None:
+async def test_without_a_certificate_it_exits_with_the_reason(tmp_path: Path) -> None:
     closed = bind("127.0.0.1", 0, "--test")
     port = closed.getsockname()[1]
     closed.close()
@@ -121,7 +121,7 @@ async def test_without_a_certificate_in_time_it_gives_up_saying_why(tmp_path: Pa
         await manager.run()
 
 
-async def test_it_stops_in_good_order_while_it_waits_for_the_cluster(tmp_path: Path) -> None:
+async def test_it_stops_cleanly_while_waiting_for_the_cluster(tmp_path: Path) -> None:
     closed = bind("127.0.0.1", 0, "--test")
     port = closed.getsockname()[1]
     closed.close()
@@ -139,7 +139,7 @@ async def test_it_stops_in_good_order_while_it_waits_for_the_cluster(tmp_path: P
         await running
 
 
-def test_sigterm_while_starting_ends_with_exit_code_0(tmp_path: Path) -> None:
+def test_sigterm_during_startup_exits_with_0(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "app.cli.main", "manager", *NOWHERE, f"--kubeconfig={kubeconfig(tmp_path, 1)}"],
         cwd=ROOT,
@@ -161,7 +161,7 @@ def test_help_is_printed_without_a_cluster(capsys: pytest.CaptureFixture[str]) -
     assert "--webhook-host" in capsys.readouterr().out
 
 
-def test_the_command_line_leaves_flags_in_gos_spelling_alone() -> None:
+def test_the_command_line_keeps_go_flags_unchanged() -> None:
     command = [sys.executable, "-m", "app.cli.main", "manager", "-v=4", "--enable-leader-election", "--nope=1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (

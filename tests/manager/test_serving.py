@@ -35,7 +35,7 @@ async def serving(app: object, tls: ServingContext | None = None) -> AsyncIterat
         await task
 
 
-def test_a_port_in_use_is_named_with_flag_and_way_out() -> None:
+def test_a_port_in_use_is_reported_with_flag_and_hint() -> None:
     taken = bind("127.0.0.1", 0, "--webhook-port")
     port = taken.getsockname()[1]
     with pytest.raises(StartError) as refused:
@@ -47,12 +47,12 @@ def test_a_port_in_use_is_named_with_flag_and_way_out() -> None:
 
 
 @pytest.mark.parametrize("host", ["256.1.1.1", "no.such.host.invalid", "192.0.2.1"])
-def test_an_address_that_is_not_ours_is_refused_by_name(host: str) -> None:
+def test_a_foreign_address_is_refused_by_name(host: str) -> None:
     with pytest.raises(StartError, match=f"--test: cannot listen on {host}, port 0: "):
         bind(host, 0, "--test")
 
 
-def test_addresses_are_read_as_go_writes_them() -> None:
+def test_addresses_parse_like_in_go() -> None:
     for address, family in (("127.0.0.1:0", socket.AF_INET), ("[::1]:0", socket.AF_INET6)):
         if family == socket.AF_INET6 and not socket.has_ipv6:
             continue
@@ -78,7 +78,7 @@ def http_client() -> httpx.AsyncClient:
     return httpx.AsyncClient()
 
 
-async def test_a_process_that_is_started_again_does_not_take_its_replica_out_of_service() -> None:
+async def test_a_restarted_process_keeps_its_replica_ready() -> None:
     replica, readiness = a_replica()
     for name in replica.processes:
         replica.states[name].write(State(pid=1, registered=True))
@@ -117,7 +117,7 @@ async def test_a_reconciler_that_never_starts_makes_the_manager_unready() -> Non
 
 
 @pytest.mark.behaviour("MGR-20", "MGR-52")
-async def test_readyz_lists_on_request_what_it_checks_and_the_kinds_that_are_off() -> None:
+async def test_readyz_lists_checks_and_disabled_kinds_on_request() -> None:
     replica, readiness = a_replica()
     for name in replica.processes:
         replica.states[name].write(State(pid=1, registered=True))
@@ -159,7 +159,7 @@ async def test_debug_pages_are_for_loopback_only() -> None:
 
 
 @pytest.mark.behaviour("MGR-20")
-async def test_healthz_is_ok_while_readyz_says_what_is_missing() -> None:
+async def test_healthz_is_ok_while_readyz_reports_missing_parts() -> None:
     replica, readiness = a_replica()
     replica.states["webhook-0"].write(State(pid=1))
     replica.states["webhook-1"].write(State(pid=2, missing={"caches": "not filled yet"}))
@@ -180,7 +180,7 @@ async def test_healthz_is_ok_while_readyz_says_what_is_missing() -> None:
 
 
 @pytest.mark.behaviour("MGR-20", "MGR-121")
-async def test_ready_means_that_our_own_port_answers_under_the_current_authority() -> None:
+async def test_ready_means_our_port_answers_under_the_current_authority() -> None:
     async def app(scope: dict, receive: object, send: object) -> None:
         await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})  # type: ignore[operator]
         await send({"type": "http.response.body", "body": b""})  # type: ignore[operator]
@@ -238,7 +238,7 @@ async def test_a_slow_clock_makes_no_replica_unready(days: int, fault: str) -> N
 
 
 @pytest.mark.behaviour("MGR-121")
-async def test_the_self_check_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_self_check_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.manager.health.SELF_CHECK_SECONDS", 0.05)
 
     over = asyncio.Event()
@@ -301,7 +301,7 @@ async def test_metrics_have_the_names_dashboards_expect() -> None:
         assert line in found
 
 
-async def test_stopping_a_server_finishes_what_is_in_flight() -> None:
+async def test_shutdown_finishes_running_requests() -> None:
     asked, may_answer = asyncio.Event(), asyncio.Event()
 
     async def app(scope: dict, receive: object, send: object) -> None:
@@ -346,7 +346,7 @@ async def test_a_failing_task_stops_the_others_and_is_reported(caplog: pytest.Lo
         tasks.raise_failure()
 
 
-async def test_what_can_finish_is_let_finish_and_the_rest_cancelled() -> None:
+async def test_shutdown_finishes_what_can_finish_and_cancels_the_rest() -> None:
     stop = asyncio.Event()
     tasks = Tasks(stop)
     asked, finished, cancelled = asyncio.Event(), [], []
@@ -372,7 +372,7 @@ async def test_what_can_finish_is_let_finish_and_the_rest_cancelled() -> None:
     tasks.raise_failure()
 
 
-async def test_the_foreground_ends_with_its_work_or_with_the_stop() -> None:
+async def test_the_foreground_ends_with_its_work_or_the_stop() -> None:
     stop = asyncio.Event()
     tasks = Tasks(stop)
     assert await tasks.until_stopped(asyncio.sleep(0)) is True

@@ -16,7 +16,7 @@ def settings(*arguments: str, **environ: str):
     return read_settings(parse_flags(arguments), environ)
 
 
-def test_defaults_are_those_of_openkruise() -> None:
+def test_defaults_match_openkruise() -> None:
     found = settings()
     assert found.own_namespace == "kruise-system"
     assert found.webhook_port == 9876
@@ -28,7 +28,7 @@ def test_defaults_are_those_of_openkruise() -> None:
 
 
 @pytest.mark.behaviour("MGR-23")
-def test_leadership_is_sought_with_openkruises_times_unless_it_is_switched_off() -> None:
+def test_leader_election_uses_openkruise_times_unless_disabled() -> None:
     assert settings().election == LeaseTimes(15, 10, 2)
     assert settings("--enable-leader-election=false").election is None
     given = settings("--leader-election-lease-duration=1m", "--leader-election-renew-deadline=40s")
@@ -37,7 +37,7 @@ def test_leadership_is_sought_with_openkruises_times_unless_it_is_switched_off()
         settings("--leader-election-lease-duration=5s")
 
 
-def test_the_environment_of_a_deployment_is_heeded() -> None:
+def test_the_environment_of_a_deployment_is_read() -> None:
     found = settings(
         POD_NAMESPACE="elsewhere",
         WEBHOOK_PORT="1234",
@@ -52,14 +52,14 @@ def test_the_environment_of_a_deployment_is_heeded() -> None:
     assert not found.gates.enabled("PodWebhook")
 
 
-def test_a_flag_beats_the_variable() -> None:
+def test_a_flag_overrides_the_variable() -> None:
     assert settings("--webhook-port=1", WEBHOOK_PORT="2").webhook_port == 1
     assert settings("--webhook-host=a", WEBHOOK_HOST="b").webhook_host == "a"
     assert settings(WEBHOOK_HOST="b").webhook_host == "b"
 
 
 @pytest.mark.behaviour("MGR-30", "MGR-42")
-def test_outside_the_cluster_host_and_port_make_the_url_and_the_certificate() -> None:
+def test_outside_the_cluster_host_and_port_define_url_and_certificate() -> None:
     found = settings("--webhook-host=10.0.0.1")
     assert found.endpoint(7) == UrlEndpoint("10.0.0.1", 7)
     assert found.certificate_hosts == ("10.0.0.1",)
@@ -71,7 +71,7 @@ def test_a_manager_registered_at_loopback_listens_there_only(host: str, bind: st
     assert settings(f"--webhook-host={host}").bind_host == bind
 
 
-def test_certificates_may_be_kept_in_a_folder() -> None:
+def test_certificates_may_be_stored_in_a_folder() -> None:
     assert settings(WEBHOOK_CERT_WRITER="fs", WEBHOOK_CERT_DIR="/somewhere").certificate_folder == Path("/somewhere")
     assert settings(WEBHOOK_CERT_WRITER="secret").certificate_folder is None
 
@@ -92,7 +92,7 @@ def test_certificates_may_be_kept_in_a_folder() -> None:
     ],
 )
 @pytest.mark.behaviour("MGR-33")
-def test_renewal_time_falls_back_to_half_a_year_and_says_so(
+def test_invalid_renewal_time_falls_back_to_half_a_year_with_a_warning(
     text: str, days: int, warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert renew_before(text) == timedelta(days=days)
@@ -110,7 +110,7 @@ def test_renewal_time_falls_back_to_half_a_year_and_says_so(
         (["--policies=/nowhere"], {}, "--policies: /nowhere does not exist"),
     ],
 )
-def test_wrong_settings_are_refused_by_name(arguments: list[str], environ: dict, message: str) -> None:
+def test_invalid_settings_are_refused_by_name(arguments: list[str], environ: dict, message: str) -> None:
     with pytest.raises(StartError) as refused:
         settings(*arguments, **environ)
     assert message in str(refused.value)

@@ -24,7 +24,7 @@ from app.manager.shared import (
 )
 
 
-def test_a_board_shows_another_process_what_was_written_last() -> None:
+def test_a_shared_page_shows_the_last_write_of_another_process() -> None:
     shared = SharedValue(State, 2**16)
     assert shared.read() is None
     child = os.fork()
@@ -38,7 +38,7 @@ def test_a_board_shows_another_process_what_was_written_last() -> None:
 
 
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=6), st.data())
-def test_a_write_that_was_cut_short_leaves_the_one_before(values: list[bytes], data: st.DataObject) -> None:
+def test_an_interrupted_write_keeps_the_previous_value(values: list[bytes], data: st.DataObject) -> None:
     shared = SharedValue(Certificate, 4096)
     for value in values:
         shared.write(Certificate(value, b"", b""))
@@ -49,7 +49,7 @@ def test_a_write_that_was_cut_short_leaves_the_one_before(values: list[bytes], d
     assert shared.read() == Certificate(values[-1], b"", b"")
 
 
-def test_what_is_too_big_is_refused_and_changes_nothing() -> None:
+def test_an_oversized_value_is_refused_and_changes_nothing() -> None:
     shared = SharedValue(Certificate, 4096)
     shared.write(Certificate(b"good", b"", b""))
     with pytest.raises(ValueError, match="bytes exceed the"):
@@ -57,7 +57,7 @@ def test_what_is_too_big_is_refused_and_changes_nothing() -> None:
     assert shared.read() == Certificate(b"good", b"", b"")
 
 
-def test_a_version_that_is_written_before_its_content_is_not_believed() -> None:
+def test_a_version_written_before_its_content_is_ignored() -> None:
     shared = SharedValue(Certificate, 4096)
     shared.write(Certificate(b"first", b"", b""))
     shared.write(Certificate(b"second", b"", b""))
@@ -78,7 +78,7 @@ def registry(count: float, depth: float, seconds: float) -> CollectorRegistry:
 
 
 @pytest.mark.behaviour("MGR-25")
-def test_what_processes_count_is_added_up() -> None:
+def test_counts_of_processes_are_added() -> None:
     found = {"one": families(registry(3, 2, 0.05)), "two": families(registry(4, 0, 0.5))}
     exposed = text(merged(found)).decode()
     for line in (
@@ -96,7 +96,7 @@ def test_what_processes_count_is_added_up() -> None:
         assert f"\n{line}\n" in exposed
 
 
-async def test_a_process_goes_on_counting_where_the_one_before_it_ended() -> None:
+async def test_a_process_continues_the_counts_of_its_predecessor() -> None:
     replica = Replica(("one", "two"))
     Counts(replica, "one", registry(3, 2, 0.05)).publish({})
     Counts(replica, "two", registry(10, 0, 0.5)).publish({})
@@ -112,7 +112,7 @@ async def test_a_process_goes_on_counting_where_the_one_before_it_ended() -> Non
         assert 'kruise_process_restarts_total{process="one"} 1.0' in exposed
 
 
-async def test_a_scrape_shows_what_every_process_counts_this_moment() -> None:
+async def test_a_scrape_shows_current_counts_of_every_process() -> None:
     replica = Replica(("one", "two"))
     mine, other = registry(1, 0, 0.05), registry(0, 0, 0.05)
     asked, asker = Counts(replica, "two", other), Counts(replica, "one", mine)
@@ -123,7 +123,7 @@ async def test_a_scrape_shows_what_every_process_counts_this_moment() -> None:
     asyncio.get_running_loop().remove_reader(replica._pipes["two"][0])
 
 
-async def test_what_a_process_has_shown_is_not_lost_with_it() -> None:
+async def test_state_published_by_a_process_survives_it() -> None:
     replica = Replica(("one",))
     mine = registry(1, 0, 0.05)
     killed = Counts(replica, "one", mine)
@@ -135,7 +135,7 @@ async def test_what_a_process_has_shown_is_not_lost_with_it() -> None:
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=5))
-def test_a_counter_never_goes_back_however_often_its_process_is_started(lives: list[int]) -> None:
+def test_a_counter_never_decreases_across_restarts(lives: list[int]) -> None:
     shown: list[Family] = []
     total = 0.0
     for count in lives:
@@ -145,6 +145,6 @@ def test_a_counter_never_goes_back_however_often_its_process_is_started(lives: l
         assert shown[0].samples == [("reviews_total", {}, total)]
 
 
-def test_what_a_process_counted_stays_when_its_successor_has_not_counted_it_yet() -> None:
+def test_counts_of_a_process_remain_until_its_successor_counts() -> None:
     before = [Family("denials", "", "counter", [("denials_total", {"name": "a"}, 2.0)])]
     assert continued([], before) == before

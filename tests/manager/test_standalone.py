@@ -77,7 +77,7 @@ def touch(path: Path, text: str) -> None:
 
 
 @virtual
-async def test_the_samples_are_good_and_inject() -> None:
+async def test_the_samples_are_valid_and_inject() -> None:
     found = standalone(SAMPLES)
     assert await found.reload()
     assert found.problems == ()
@@ -94,7 +94,7 @@ def _in_namespace(review: Review, namespace: str) -> dict[str, Any]:
 
 
 @virtual
-async def test_a_namespace_that_is_in_no_file_has_its_name_as_label() -> None:
+async def test_a_namespace_without_file_has_its_name_as_label() -> None:
     found = standalone(None)
     lookups = InjectionLookups(found.stores(NAMESPACES), found.stores(RECORDED_REVISIONS), None, "kruise-system")
     assert lookups.namespace_labels("anywhere") is None
@@ -102,7 +102,7 @@ async def test_a_namespace_that_is_in_no_file_has_its_name_as_label() -> None:
 
 
 @virtual
-async def test_objects_are_defaulted_and_hashed_as_an_api_server_with_us_would(tmp_path: Path) -> None:
+async def test_objects_are_defaulted_and_hashed_like_on_a_cluster(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(SET.format(name="a"), "utf-8")
     found = standalone(tmp_path)
     await found.reload()
@@ -114,7 +114,7 @@ async def test_objects_are_defaulted_and_hashed_as_an_api_server_with_us_would(t
 
 
 @virtual
-async def test_the_older_version_is_converted(tmp_path: Path) -> None:
+async def test_v1alpha1_is_converted(tmp_path: Path) -> None:
     text = SET.format(name="a").replace("v1beta1", "v1alpha1").replace("spec:\n", "spec:\n  namespace: shop\n")
     (tmp_path / "a.yaml").write_text(text, "utf-8")
     found = standalone(tmp_path)
@@ -141,7 +141,7 @@ async def test_the_older_version_is_converted(tmp_path: Path) -> None:
     ids=["no image", "unknown field", "no selector", "wrong type", "version", "no name", "no kind", "no yaml"],
 )
 @virtual
-async def test_a_mistake_in_a_file_is_reported_with_its_line(
+async def test_an_error_in_a_file_has_its_line(
     change: tuple[str, str], line: int, message: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "a.yaml").write_text(SET.format(name="a").replace(*change), "utf-8")
@@ -156,7 +156,7 @@ async def test_a_mistake_in_a_file_is_reported_with_its_line(
 
 
 @virtual
-async def test_a_file_that_went_bad_keeps_its_last_good_state(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_invalid_file_keeps_its_last_good_state(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "a.yaml"
     touch(path, SET.format(name="a"))
     found = standalone(tmp_path)
@@ -172,7 +172,7 @@ async def test_a_file_that_went_bad_keeps_its_last_good_state(tmp_path: Path, ca
 
 
 @virtual
-async def test_files_that_come_and_go_are_noticed_within_a_second(tmp_path: Path) -> None:
+async def test_added_and_removed_files_are_noticed_within_a_second(tmp_path: Path) -> None:
     found = standalone(tmp_path)
     await found.reload()
     async with running(found.watch()):
@@ -186,7 +186,7 @@ async def test_files_that_come_and_go_are_noticed_within_a_second(tmp_path: Path
 
 
 @virtual
-async def test_nothing_is_read_again_that_did_not_change(tmp_path: Path) -> None:
+async def test_unchanged_files_are_not_reread(tmp_path: Path) -> None:
     touch(tmp_path / "a.yaml", SET.format(name="a"))
     found = standalone(tmp_path)
     assert await found.reload()
@@ -194,7 +194,7 @@ async def test_nothing_is_read_again_that_did_not_change(tmp_path: Path) -> None
 
 
 @virtual
-async def test_two_sets_of_one_name_are_a_mistake_that_heals(tmp_path: Path) -> None:
+async def test_duplicate_set_names_are_an_error_that_can_be_fixed(tmp_path: Path) -> None:
     touch(tmp_path / "a.yaml", SET.format(name="same"))
     touch(tmp_path / "b.yaml", SET.format(name="same"))
     found = standalone(tmp_path)
@@ -207,7 +207,7 @@ async def test_two_sets_of_one_name_are_a_mistake_that_heals(tmp_path: Path) -> 
 
 
 @virtual
-async def test_sets_that_do_not_go_together_are_refused_in_the_order_of_the_files(tmp_path: Path) -> None:
+async def test_conflicting_sets_are_refused_in_file_order(tmp_path: Path) -> None:
     touch(tmp_path / "a.yaml", SET.format(name="a"))
     touch(tmp_path / "b.yaml", SET.format(name="b").replace("b-agent", "a-agent"))
     found = standalone(tmp_path)
@@ -218,7 +218,7 @@ async def test_sets_that_do_not_go_together_are_refused_in_the_order_of_the_file
 
 
 @virtual
-async def test_the_whitelist_and_revisions_come_from_files_too(tmp_path: Path) -> None:
+async def test_the_whitelist_and_revisions_are_read_from_files(tmp_path: Path) -> None:
     whitelist = '{"rules": [{"allowedAnnotationKeyExprs": ["^example.com/"]}]}'
     touch(
         tmp_path / "0-config.yaml",
@@ -239,7 +239,7 @@ async def test_the_whitelist_and_revisions_come_from_files_too(tmp_path: Path) -
 
 
 @virtual
-async def test_a_recorded_revision_can_be_named(tmp_path: Path) -> None:
+async def test_a_recorded_revision_can_be_selected(tmp_path: Path) -> None:
     source = standalone(tmp_path)
     touch(tmp_path / "a.yaml", SET.format(name="a"))
     await source.reload()
@@ -282,14 +282,14 @@ async def test_objects_unusable_in_standalone_mode_are_reported(
 
 @pytest.mark.behaviour("PW-4")
 @virtual
-async def test_without_the_pod_webhook_pods_are_not_decided_about() -> None:
+async def test_without_the_pod_webhook_pods_are_not_reviewed() -> None:
     found = standalone(SAMPLES, "PodWebhook=false")
     await found.reload()
     assert (await found.decide(pod_review()))[0] == []
 
 
 @virtual
-async def test_decisions_follow_one_another_on_the_changed_object() -> None:
+async def test_decisions_build_on_the_changed_object() -> None:
     found = standalone(None)
     review = read_review(review_of("sidecarset-create-v1beta1"))
     assert isinstance(review, Review)

@@ -89,7 +89,7 @@ def gone(pid: int) -> bool:
     return False
 
 
-def test_a_killed_process_comes_back_while_the_other_goes_on(tmp_path: Path) -> None:
+def test_a_killed_process_is_restarted_while_the_other_continues(tmp_path: Path) -> None:
     with supervised(tmp_path) as supervisor:
         until(lambda: started(tmp_path), "both run")
         os.kill(pids(tmp_path, "one")[0], signal.SIGKILL)
@@ -102,7 +102,7 @@ def test_a_killed_process_comes_back_while_the_other_goes_on(tmp_path: Path) -> 
     assert "was ended by SIGKILL: restarting in 0.5 s" in output
 
 
-def test_a_process_that_hangs_is_ended_and_started_again(tmp_path: Path) -> None:
+def test_a_hanging_process_is_killed_and_restarted(tmp_path: Path) -> None:
     with supervised(tmp_path) as supervisor:
         until(lambda: started(tmp_path), "both run")
         os.kill(pids(tmp_path, "one")[0], signal.SIGSTOP)
@@ -114,7 +114,7 @@ def test_a_process_that_hangs_is_ended_and_started_again(tmp_path: Path) -> None
     assert "hangs: no heartbeat for" in output
 
 
-def test_a_process_that_hangs_says_where(tmp_path: Path) -> None:
+def test_a_hanging_process_reports_its_stack(tmp_path: Path) -> None:
     hang = "if name == 'one' and len((folder / name).read_text().split()) == 1: time.sleep(60)  # here it hangs"
     with supervised(tmp_path, hang) as supervisor:
         until(lambda: len(pids(tmp_path, "one")) == 2, "it is started again")
@@ -145,7 +145,7 @@ def test_a_process_that_does_not_end_in_time_is_killed_and_reported(tmp_path: Pa
     assert gone(pids(tmp_path, "one")[0])
 
 
-def test_what_cannot_start_ends_everything_at_once(tmp_path: Path) -> None:
+def test_a_failed_start_stops_everything_at_once(tmp_path: Path) -> None:
     body = f"if name == 'one': replica.states[name].write(State(missing={{'x': 'y'}})); os._exit({CANNOT_START})"
     with supervised(tmp_path, body) as supervisor:
         supervisor.communicate(timeout=120)
@@ -153,7 +153,7 @@ def test_what_cannot_start_ends_everything_at_once(tmp_path: Path) -> None:
     assert len(pids(tmp_path, "one")) == 1
 
 
-def test_restarts_of_what_fails_again_and_again_come_later_and_later(tmp_path: Path) -> None:
+def test_repeated_failures_are_restarted_with_backoff(tmp_path: Path) -> None:
     with supervised(tmp_path, "if name == 'one': os._exit(7)") as supervisor:
         until(lambda: len(pids(tmp_path, "one")) == 3, "it was started twice again")
         supervisor.terminate()
@@ -162,7 +162,7 @@ def test_restarts_of_what_fails_again_and_again_come_later_and_later(tmp_path: P
     assert "ended with 7: restarting in 1.0 s" in output
 
 
-def test_since_when_a_process_fails_again_and_again_is_known(tmp_path: Path) -> None:
+def test_the_start_of_repeated_failures_is_known(tmp_path: Path) -> None:
     began = time.time()
     body = "if name == 'one': print('since', replica.lives['one'].read().failing_since, flush=True); os._exit(7)"
     with supervised(tmp_path, body) as supervisor:

@@ -133,7 +133,7 @@ def with_unserved(strategy: str = "None") -> Installed:
         (with_unserved("Webhook"), "read in the stored version only; delete them, or keep them"),
     ],
 )
-def test_what_keeps_it_from_being_done_is_named_and_nothing_is_planned(installed: Installed, blocker: str) -> None:
+def test_blockers_are_named_and_nothing_is_planned(installed: Installed, blocker: str) -> None:
     plan = planned(installed)
     assert blocker in " ".join(plan.blockers)
     assert plan.steps == ()
@@ -159,7 +159,7 @@ def test_settings_without_effect_are_reported() -> None:
 
 
 @pytest.mark.behaviour("MGR-144")
-def test_the_order_leaves_no_moment_without_an_answer() -> None:
+def test_the_order_of_steps_leaves_no_gap_in_service() -> None:
     steps = planned(seen()).steps
     order = [(step.action, step.resource.kind) for step in steps]
     rights, deployment = order.index(("patch", "ClusterRole")), order.index(("patch", "Deployment"))
@@ -182,7 +182,7 @@ def test_the_order_leaves_no_moment_without_an_answer() -> None:
 
 
 @pytest.mark.behaviour("MGR-144")
-def test_definitions_keep_whom_the_api_server_trusts() -> None:
+def test_definitions_keep_their_trusted_authority() -> None:
     for step in planned(seen()).steps:
         if step.action == "apply" and step.name in seen().definitions and "conversion" in step.body["spec"]:
             config = step.body["spec"]["conversion"]["webhook"]["clientConfig"]
@@ -190,7 +190,7 @@ def test_definitions_keep_whom_the_api_server_trusts() -> None:
             assert config["service"]["namespace"] == NAMESPACE
 
 
-def test_a_backup_that_cannot_be_read_is_said() -> None:
+def test_an_unreadable_backup_is_reported() -> None:
     for content in ({}, {"binaryData": None}, {"binaryData": {"before.json.gz": "!"}}):
         with pytest.raises(TakeoverError, match="cannot be read"):
             unpacked(content)
@@ -420,7 +420,7 @@ async def test_agents_go_over_one_by_one_on_the_sandbox(world: Simulated) -> Non
 
 @pytest.mark.behaviour("MGR-143", "MGR-144", "MGR-145")
 @in_simulated(2)
-async def test_there_and_back_on_the_sandbox(world: Simulated) -> None:
+async def test_takes_over_and_back_on_the_sandbox(world: Simulated) -> None:
     await laid(world.client)
     await check_there_and_back(world.client)
 
@@ -518,7 +518,7 @@ async def check_agents(client: Client) -> None:
 
 @pytest.mark.behaviour("MGR-144")
 @in_simulated(0)
-async def test_an_image_that_does_not_come_up_changes_nothing_else_and_can_be_given_back(world: Simulated) -> None:
+async def test_a_broken_image_changes_nothing_else_and_can_be_reverted(world: Simulated) -> None:
     await laid(world.client)
     started = world.client.clock.monotonic()
     with pytest.raises(CommandError, match="0 available after 300 s; the old ones still serve"):
@@ -583,9 +583,7 @@ def is_taken_over(found: Mapping[str, Any]) -> bool:
 @pytest.mark.behaviour("MGR-150", "CLI-23")
 @pytest.mark.parametrize("ends", ["before", "after", "Ctrl-C"])
 @in_simulated(2)
-async def test_a_takeover_that_is_interrupted_after_each_write_in_turn_goes_on_where_it_stands(
-    world: Simulated, ends: str
-) -> None:
+async def test_a_takeover_interrupted_after_any_write_resumes(world: Simulated, ends: str) -> None:
     await laid(world.client)
     ends_of: list[str] = []
     for _ in range(60):
@@ -609,7 +607,7 @@ async def refused(client: Client, **options: Any) -> str:
 
 @pytest.mark.behaviour("MGR-145", "MGR-150")
 @in_simulated(2)
-async def test_from_wherever_it_stands_it_is_given_back_or_taken_over_after_all(world: Simulated) -> None:
+async def test_a_takeover_can_be_reverted_or_completed_from_any_state(world: Simulated) -> None:
     await laid(world.client)
     before = await everything(world.client)
     before["Deployment kruise-controller-manager"]["spec"]["strategy"] = dict(ROLLING)
@@ -649,7 +647,7 @@ async def test_a_resumed_takeover_lists_what_is_left_without_an_image(world: Sim
 
 @pytest.mark.behaviour("MGR-150")
 @in_simulated(0)
-async def test_an_image_that_does_not_come_up_is_corrected_by_the_same_command(world: Simulated) -> None:
+async def test_a_broken_image_is_corrected_by_the_same_command(world: Simulated) -> None:
     await laid(world.client)
     assert "if need be with another --image" in await stopped(world.client, "", 1000, image=f"{IMAGE}-wrong")
     told: list[str] = []
@@ -679,7 +677,7 @@ async def real(control_plane: ControlPlane) -> AsyncIterator[Client]:
 
 @pytest.mark.controlplane
 @pytest.mark.behaviour("MGR-143", "MGR-144", "MGR-145", "MGR-150", "MGR-161", "MGR-162")
-async def test_there_and_back_on_a_real_api_server(tmp_path: Path) -> None:
+async def test_takes_over_and_back_on_a_real_api_server(tmp_path: Path) -> None:
     """The manager; then the agents too; then both, interrupted after each write, there and back."""
     with ControlPlane(controller_manager_args=["--node-monitor-grace-period=10m"]) as started:
         nodes = ["app.sandbox.nodes", "--nodes", "3", "--bind", "--kubeconfig", str(started.kubeconfig)]

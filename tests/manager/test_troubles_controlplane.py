@@ -105,9 +105,7 @@ def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.mark.parametrize("resource", RESOURCES)
-def test_with_one_right_too_few_that_one_is_named_and_the_rest_goes_on(
-    installed: ControlPlane, tmp_path: Path, resource: str
-) -> None:
+def test_one_missing_right_is_named_and_the_rest_works(installed: ControlPlane, tmp_path: Path, resource: str) -> None:
     with (
         without_right(installed, resource),
         replica(installed, tmp_path, *ELECTION, ready=False) as one,
@@ -129,7 +127,7 @@ def test_with_one_right_too_few_that_one_is_named_and_the_rest_goes_on(
     assert "Traceback" not in one.log.read_text()
 
 
-def test_an_api_server_that_hangs_stops_no_review_and_is_gone_back_to(installed: ControlPlane, tmp_path: Path) -> None:
+def test_a_hanging_api_server_blocks_no_review_and_is_retried(installed: ControlPlane, tmp_path: Path) -> None:
     with replica(installed, tmp_path, *ELECTION) as one:
         eventually(one.leads, "it leads")
         bundle, before = published(installed), one.processes()
@@ -150,9 +148,7 @@ def test_an_api_server_that_hangs_stops_no_review_and_is_gone_back_to(installed:
     assert "Traceback" not in one.log.read_text()
 
 
-def test_two_versions_at_once_answer_each_others_reviews_and_leave_each_others_entries_alone(
-    installed: ControlPlane, tmp_path: Path
-) -> None:
+def test_two_versions_answer_each_other_and_keep_each_others_entries(installed: ControlPlane, tmp_path: Path) -> None:
     """What differs between versions is which webhooks they know; here a gate makes that difference."""
     older, newer = "--feature-gates=PodWebhook=false", "--feature-gates=ResourcesDeletionProtection=false"
     with (
@@ -197,9 +193,7 @@ def syncs(one: Any) -> float:
 
 
 @pytest.mark.behaviour("MGR-33")
-def test_an_authority_in_the_secret_that_did_not_sign_the_certificate_is_put_right(
-    installed: ControlPlane, tmp_path: Path
-) -> None:
+def test_an_authority_that_did_not_sign_the_certificate_is_repaired(installed: ControlPlane, tmp_path: Path) -> None:
     with replica(installed, tmp_path) as one:
 
         def data() -> dict[str, str]:

@@ -55,7 +55,7 @@ def pod(name: str) -> dict[str, Any]:
 
 
 @virtual
-async def test_the_manager_has_stopped_before_its_webhooks_go() -> None:
+async def test_the_manager_stops_before_its_webhooks_are_removed() -> None:
     clock = VirtualClock()
     left = [[pod("a"), pod("b")], [pod("b")], []]
 
@@ -72,7 +72,7 @@ async def test_the_manager_has_stopped_before_its_webhooks_go() -> None:
 
 
 @virtual
-async def test_what_is_gone_already_is_no_obstacle() -> None:
+async def test_missing_objects_are_no_obstacle() -> None:
     api = cluster()
     api.objects.clear()
     await prepare_uninstall(Client(api, VirtualClock()), "kruise-system", (CLONE_SET,))
@@ -80,7 +80,7 @@ async def test_what_is_gone_already_is_no_obstacle() -> None:
 
 @virtual
 @pytest.mark.behaviour("MGR-86")
-async def test_workloads_are_named_and_nothing_is_touched() -> None:
+async def test_workloads_are_named_and_nothing_is_changed() -> None:
     api = cluster()
     before = dict(api.objects)
     api.lists[CLONE_SETS] = lambda: [{"metadata": {"name": f"web-{n}", "namespace": "shop"}} for n in range(6)]
@@ -99,7 +99,7 @@ async def test_a_pod_that_does_not_stop_is_named_and_the_webhooks_stay() -> None
 
 
 @pytest.mark.behaviour("MGR-86")
-def test_only_kinds_whose_pods_would_go_forbid_it() -> None:
+def test_only_kinds_with_pods_block_the_uninstall() -> None:
     assert "clonesets" in {kind.plural for kind in workloads()}
     assert SIDECAR_SET not in workloads()
     listing = [rule for rule in permissions((CLONE_SET,)) if rule.resources == ("clonesets",)]
@@ -110,7 +110,7 @@ def test_only_kinds_whose_pods_would_go_forbid_it() -> None:
 
 @virtual
 @pytest.mark.behaviour("MGR-86")
-async def test_jobs_that_only_a_manager_would_let_go_are_let_go_after_it_has_stopped() -> None:
+async def test_finalizers_of_jobs_are_removed_after_the_manager_stopped() -> None:
     api = cluster()
     where = f"/apis/{CLONE_SET.group}/v1beta1/namespaces/shop"
     for name, finalizers in (("warm", [DELETION_PROTECTION, "others"]), ("done", []), ("gone", [DELETION_PROTECTION])):
@@ -133,7 +133,7 @@ async def test_jobs_that_only_a_manager_would_let_go_are_let_go_after_it_has_sto
 
 
 @virtual
-async def test_jobs_that_cannot_be_read_keep_nothing_from_going(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unreadable_jobs_block_nothing(caplog: pytest.LogCaptureFixture) -> None:
     api = cluster()
     api.fail = lambda request: (
         json_response(500, status_body(500, "InternalError")) if "imagepulljobs" in request.path else None

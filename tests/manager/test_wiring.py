@@ -51,7 +51,7 @@ def clients_of(server: MemoryServer, clock: VirtualClock, callers: KnownCallers)
 
 
 @virtual
-async def test_reviews_of_all_kinds_share_one_limit_of_what_they_make_us_ask() -> None:
+async def test_reviews_of_all_kinds_share_one_limit_on_their_lookups() -> None:
     server = MemoryServer({PATH: {"metadata": {"name": "shop", "resourceVersion": "1"}}})
     clock = VirtualClock()
     clients = clients_of(server, clock, KnownCallers())
@@ -66,7 +66,7 @@ async def test_reviews_of_all_kinds_share_one_limit_of_what_they_make_us_ask() -
 @pytest.mark.parametrize(
     "path", ["imagepulljobs/x", "namespaces/shop/imagepulljobs", "namespaces/shop/imagepulljobs/x"]
 )
-async def test_a_reconcile_that_needs_a_kind_that_is_off_waits_for_it(path: str) -> None:
+async def test_a_reconcile_waits_for_a_disabled_kind(path: str) -> None:
     async def reconcile(_: ObjectKey) -> None:
         request = RequestInfo("POST", f"/apis/apps.kruise.io/v1beta1/{path}?dryRun=All")
         raise NotFound(request, Status(code=404, reason="NotFound"))
@@ -87,7 +87,7 @@ async def test_a_reconcile_that_needs_a_kind_that_is_off_waits_for_it(path: str)
         (False, ASKED_BURST + ASKED_PER_SECOND * LONGEST_WAIT_SECONDS),
     ],
 )
-async def test_strangers_cannot_use_up_the_budget_of_known_callers(known_ask: bool, granted: float) -> None:
+async def test_unknown_callers_cannot_exhaust_the_budget_of_known_ones(known_ask: bool, granted: float) -> None:
     server, clock, callers = MemoryServer({PATH: {"metadata": {"name": "shop"}}}), VirtualClock(), KnownCallers()
     callers.asked_at = float("inf") if known_ask else float("-inf")
     client = next(clients_of(server, clock, callers))

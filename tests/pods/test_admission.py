@@ -25,7 +25,7 @@ def container(**fields: Any) -> dict[str, Any]:
         container(env=[{"name": "A", "value": None}], resources={"limits": None, "claims": [{"name": "c"}]}),
     ],
 )
-def test_what_kubernetes_takes_for_empty_is_fine(pod: dict[str, Any]) -> None:
+def test_values_kubernetes_treats_as_empty_are_accepted(pod: dict[str, Any]) -> None:
     check_shape(pod)
 
 

@@ -53,7 +53,7 @@ def test_the_hash_of_claim_templates_counts_names_and_specs_only() -> None:
 
 
 @pytest.mark.behaviour("CS-117", "CS-189")
-def test_free_ids_are_those_of_claims_no_pod_uses() -> None:
+def test_free_ids_have_claims_without_pods() -> None:
     claims = [claim("zzz"), claim("aaa"), claim("used"), claim("going", going=True), claim("held"), claim("")]
     assert free_instance_ids([pod("used")], claims, {"held"}) == ["aaa", "zzz"]
 
@@ -90,7 +90,7 @@ def test_claims_of_a_new_pod() -> None:
 
 
 @pytest.mark.behaviour("CS-118")
-def test_claims_come_before_other_volumes_and_replace_those_of_their_name() -> None:
+def test_claims_precede_other_volumes_and_replace_those_with_their_name() -> None:
     volumes = [{"name": "logs", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}]
     found = with_claim_volumes(volumes, [claim_template("data"), claim_template("logs")], "web-x")
     assert [(volume["name"], "persistentVolumeClaim" in volume) for volume in found] == [
@@ -102,7 +102,7 @@ def test_claims_come_before_other_volumes_and_replace_those_of_their_name() -> N
 
 
 @pytest.mark.behaviour("CS-120")
-def test_claims_that_are_not_used_again_go_with_their_pod_or_at_once() -> None:
+def test_unused_claims_are_deleted_with_their_pod_or_at_once() -> None:
     found = cleanup([claim("on"), claim("off"), claim("lost"), claim("")], [pod("on")], [pod("off")])
     assert [(c.metadata.uid, p.metadata.name) for c, p in found.hand_over] == [("off", "web-off")]
     assert [c.metadata.uid for c in found.delete] == ["lost"]
@@ -111,7 +111,7 @@ def test_claims_that_are_not_used_again_go_with_their_pod_or_at_once() -> None:
 
 
 @pytest.mark.behaviour("CS-118")
-def test_the_selectors_labels_win_over_those_of_the_claim_template() -> None:
+def test_selector_labels_override_those_of_the_claim_template() -> None:
     template = claim_template("data", labels={"app": "mine", "disk": "fast"})
     (claim,) = claims_of_pod([template], "web-x", "default", OWNER, {"app": "web"})
     assert claim["metadata"]["labels"] == {"app": "web", "disk": "fast"}

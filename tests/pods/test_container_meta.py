@@ -64,7 +64,7 @@ def begun(spec: UpdateSpec, old: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.behaviour("PM-48", "PM-51", "PM-17")
-def test_a_new_annotation_is_complete_when_the_agent_says_the_container_has_it() -> None:
+def test_a_changed_annotation_is_complete_when_the_agent_reports_it() -> None:
     old, new = template(CFG, annotations={"cfg": "1"}), template(CFG, annotations={"cfg": "2"})
     raw = begun(possible(old, new), old)
     assert raw["metadata"]["annotations"]["cfg"] == "2"
@@ -76,7 +76,7 @@ def test_a_new_annotation_is_complete_when_the_agent_says_the_container_has_it()
 
 
 @pytest.mark.behaviour("PM-140")
-def test_without_a_node_agent_an_env_is_not_refreshed_in_place() -> None:
+def test_without_a_node_agent_env_is_not_refreshed_in_place() -> None:
     old, new = template(CFG, annotations={"cfg": "1"}), template(CFG, annotations={"cfg": "2"})
     spec, raw = possible(old, new), raw_pod(old)
     assert "no node agent reports" in str(blocked_on_pod(pod(raw), spec))
@@ -92,7 +92,7 @@ def test_without_a_node_agent_an_env_is_not_refreshed_in_place() -> None:
 
 
 @pytest.mark.behaviour("PM-50", "PM-51", "PM-46")
-def test_an_image_is_complete_when_the_agent_says_so_whatever_the_ids_are() -> None:
+def test_an_image_is_complete_when_the_agent_reports_it() -> None:
     old, new = template(CFG), template(container("main", "nginx:2", env=CFG["env"]))
     raw = begun(possible(old, new), old)
     assert refresh(pod(meta(raw, "nginx:1", "")), NOW).action is RefreshAction.INCOMPLETE

@@ -40,7 +40,7 @@ def test_an_unchanged_draft_is_allowed_without_a_patch() -> None:
 
 
 @pytest.mark.parametrize("empty", [{}, {"metadata": None, "spec": None}, {"metadata": {}, "spec": {}}])
-def test_what_is_missing_is_made_on_the_way(empty: Json) -> None:
+def test_missing_parents_are_created(empty: Json) -> None:
     draft = PodDraft(empty)
     draft.set_name("web-0", "r")
     draft.set_annotations({"a/b": "1", "c": "2"}, "r")
@@ -63,7 +63,7 @@ def test_what_is_missing_is_made_on_the_way(empty: Json) -> None:
     assert isinstance(draft.decision(), Patched)
 
 
-def test_operations_are_compact_and_say_the_rule() -> None:
+def test_operations_are_minimal_and_cite_the_rule() -> None:
     draft = PodDraft(
         {
             "metadata": {"name": "a", "annotations": {"old": "x"}},
@@ -89,7 +89,7 @@ def test_operations_are_compact_and_say_the_rule() -> None:
     ]
 
 
-def test_replacing_a_container_by_an_equal_one_records_nothing() -> None:
+def test_replacing_a_container_with_an_equal_one_is_not_an_operation() -> None:
     draft = PodDraft({"spec": {"containers": [{"name": "a"}]}})
     draft.replace_container(0, {"name": "a"}, "r")
     assert draft.operations == ()
@@ -98,7 +98,7 @@ def test_replacing_a_container_by_an_equal_one_records_nothing() -> None:
     assert patched(draft)["spec"]["containers"] == [{"name": "b"}]
 
 
-def test_a_shared_container_is_never_changed() -> None:
+def test_shared_containers_are_not_modified() -> None:
     shared = {"name": "shared", "env": [{"name": "A"}]}
     before = copy.deepcopy(shared)
     draft = PodDraft({"spec": {}})
@@ -112,11 +112,11 @@ def test_a_shared_container_is_never_changed() -> None:
 @pytest.mark.parametrize(
     ("metadata", "asked_for", "expected"), [({"namespace": "a"}, "b", "a"), ({}, "b", "b"), ({}, "", "default")]
 )
-def test_the_namespace_is_the_pods_or_the_requests(metadata: Json, asked_for: str, expected: str) -> None:
+def test_the_namespace_comes_from_the_pod_or_the_request(metadata: Json, asked_for: str, expected: str) -> None:
     assert PodDraft({"metadata": metadata}, asked_for).namespace == expected
 
 
-def test_a_pod_to_be_named_is_shown_by_its_prefix() -> None:
+def test_an_unnamed_pod_is_shown_by_its_prefix() -> None:
     assert PodDraft({"metadata": {"generateName": "web-"}}, "shop").display == "Pod shop/web-*"
     assert PodDraft({"metadata": {"name": "web-0"}}, "shop").display == "Pod shop/web-0"
 
@@ -170,7 +170,7 @@ def change(draft: PodDraft, step: tuple[Any, ...]) -> None:
 
 @pytest.mark.behaviour("PW-30")
 @given(pod=POD, changes=st.lists(CHANGE, max_size=8))
-def test_the_patch_gives_what_the_draft_shows_and_the_original_stays(pod: Json, changes: list[tuple[Any, ...]]) -> None:
+def test_the_patch_matches_the_draft_and_the_original_is_unchanged(pod: Json, changes: list[tuple[Any, ...]]) -> None:
     before = copy.deepcopy(pod)
     draft = PodDraft(pod)
     for step in changes:

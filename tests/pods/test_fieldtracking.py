@@ -25,9 +25,9 @@ def test_without_field_tracking_a_pod_has_no_managed_fields() -> None:
     "entries",
     [[], [entry(USER_AGENT)], [entry("kubectl-create")], [entry(UNTRACKED), entry("another-webhook")], [{}]],
 )
-def test_all_others_keep_theirs(entries: list[dict[str, Any]]) -> None:
+def test_other_pods_keep_them(entries: list[dict[str, Any]]) -> None:
     assert World().create(pod(metadata={"managedFields": entries})).operations == []
 
 
-def test_a_pod_that_has_none_needs_no_patch() -> None:
+def test_a_pod_without_managed_fields_needs_no_patch() -> None:
     assert World().create(pod()).operations == []

@@ -34,7 +34,7 @@ def recorded_revisions() -> list[Any]:
         (b"foobar", 0x31F0B262, 0xBF9CF968),
     ],
 )
-def test_fnv_hashes_are_those_of_the_specification(text: bytes, fnv1: int, fnv1a: int) -> None:
+def test_fnv_hashes_match_the_specification(text: bytes, fnv1: int, fnv1a: int) -> None:
     assert fnv32(text) == fnv1
     assert fnv32a(text) == fnv1a
 
@@ -52,7 +52,7 @@ def test_encoding_maps_each_character_by_its_code(text: str) -> None:
 
 @pytest.mark.behaviour("PM-82", "PM-84", "SS-73", "SS-74")
 @pytest.mark.parametrize(("data", "expected"), recorded_revisions())
-def test_revisions_openkruise_made_hash_the_same_here(data: dict[str, Any], expected: str) -> None:
+def test_openkruise_revisions_have_the_same_hash(data: dict[str, Any], expected: str) -> None:
     assert safe_encode(str(fnv32(dumps_go(data, sort_keys=True).encode() + b"0"))) == expected
 
 

@@ -31,7 +31,7 @@ def names(known: KnownRevisions, *cached: ControllerRevision, owner: str = "o", 
     return [one.name for one in known.of(owner, Owner("v1", "K", "k", "", uid), cached)]
 
 
-def test_a_write_counts_until_the_cache_shows_it_and_concerns_its_owner_alone() -> None:
+def test_a_write_counts_until_cached_and_for_its_owner_only() -> None:
     known = KnownRevisions(Clock())
     known.record_write("o", "uid-a", revision("a"))
     known.record_write("other", "uid-b", revision("b", owner="v"))
@@ -43,7 +43,7 @@ def test_a_write_counts_until_the_cache_shows_it_and_concerns_its_owner_alone() 
     assert names(known, owner="other", uid="v") == ["b"]
 
 
-def test_a_deletion_counts_until_its_event_comes() -> None:
+def test_a_deletion_counts_until_its_event() -> None:
     known = KnownRevisions(Clock())
     known.record_write("o", "uid-a", None)
     assert names(known, revision("a"), revision("c")) == ["c"]
@@ -51,7 +51,7 @@ def test_a_deletion_counts_until_its_event_comes() -> None:
     assert names(known, revision("a")) == ["a"]
 
 
-def test_what_was_written_too_long_ago_is_forgotten_the_last_write_of_a_revision_decides() -> None:
+def test_old_writes_are_forgotten_and_the_last_one_counts() -> None:
     clock = Clock()
     known = KnownRevisions(clock)
     known.record_write("o", "uid-a", revision("a"))

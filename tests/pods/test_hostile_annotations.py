@@ -57,7 +57,7 @@ READERS: dict[str, Callable[[Pod], Any]] = {
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 @pytest.mark.parametrize("reader", READERS)
-def test_an_annotation_of_any_shape_is_read_or_refused_in_our_words(reader: str, text: str) -> None:
+def test_any_annotation_is_read_or_refused_with_a_clear_message(reader: str, text: str) -> None:
     conditions = [{"type": names.SIDECARSET_UPGRADABLE_CONDITION, "status": "True", "message": text}]
     body = {
         "metadata": {"name": "p", "namespace": "n", "uid": "u", "annotations": dict.fromkeys(KEYS, text)},

@@ -56,7 +56,7 @@ def test_when_a_hook_holds_a_pod(hook: Hook | None, given: Pod, hooked: bool, al
 
 
 @pytest.mark.behaviour("PM-70", "PM-3")
-def test_hooks_are_read_from_their_json() -> None:
+def test_hooks_are_parsed_from_json() -> None:
     read = Lifecycle.of({"preDelete": {"finalizersHandler": ["f"], "markPodNotReady": True}, "inPlaceUpdate": {}})
     assert read == Lifecycle(None, EMPTY, Hook({}, ("f",), mark_not_ready=True))
     assert Lifecycle.of(None) is None
@@ -100,7 +100,7 @@ HELD = {"hold": "true"}
     ],
 )
 @pytest.mark.behaviour("PM-74", "PM-75", "PM-76", "PM-77")
-def test_the_next_state(given: Pod, lifecycle: Any, at_revision: bool, complete: bool, then: Any) -> None:
+def test_next_lifecycle_state(given: Pod, lifecycle: Any, at_revision: bool, complete: bool, then: Any) -> None:
     assert next_state(given, lifecycle, at_update_revision=at_revision, update_complete=complete) == then
 
 
@@ -127,7 +127,7 @@ def test_some_workloads_do_not_wait_for_a_node() -> None:
     ],
 )
 @pytest.mark.behaviour("PM-55", "PM-73")
-def test_what_an_update_may_do_to_a_pod(state: str, labels: Any, hook: Hook | None, action: UpdateAction) -> None:
+def test_effects_of_an_update_on_a_pod(state: str, labels: Any, hook: Hook | None, action: UpdateAction) -> None:
     assert update_action(pod(state, labels), hook) is action
 
 
@@ -185,5 +185,5 @@ def test_hooks_that_mark_pods_not_ready(state: Any, lifecycle: Any, before: str,
         (Lifecycle(pre_normal=HOOK), True),
     ],
 )
-def test_when_a_deletion_may_be_called_off(lifecycle: Any, may: bool) -> None:
+def test_when_a_deletion_can_be_canceled(lifecycle: Any, may: bool) -> None:
     assert may_cancel_deletion(lifecycle) is may

@@ -91,7 +91,7 @@ K8S = "node.kubernetes.io/"
             {"weight": 1, "preference": expression("zone", "In", "b")}]}}}, node(), (True, True)),
     ],
 )  # fmt: skip
-def test_what_a_node_is_to_a_daemon(spec: dict[str, Any], found: Node, expected: tuple[bool, bool]) -> None:
+def test_daemon_eligibility_of_a_node(spec: dict[str, Any], found: Node, expected: tuple[bool, bool]) -> None:
     eligibility = placement_of(daemon(**spec)).eligibility(found)
     assert (eligibility.should_run, eligibility.should_continue) == expected
     assert bool(eligibility.reason) is not expected[0]
@@ -143,7 +143,7 @@ NODES = st.fixed_dictionaries(
 
 @pytest.mark.behaviour("DS-16", "DS-18")
 @given(SPECS, NODES)
-def test_the_scheduler_says_the_same(spec: dict[str, Any], found: dict[str, Any]) -> None:
+def test_the_scheduler_agrees(spec: dict[str, Any], found: dict[str, Any]) -> None:
     expected = suits(msgspec.convert(spec, SandboxPodSpec), msgspec.convert(found, SandboxNode))
     eligibility = placement_of(spec).eligibility(msgspec.convert(found, Node))
     assert eligibility.should_run is expected
@@ -158,12 +158,12 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["affinity", "tolerations", "nodeSelector", "nodeName"]), JSON))
-def test_whatever_a_spec_holds_it_can_be_read(spec: dict[str, Any]) -> None:
+def test_any_spec_can_be_read(spec: dict[str, Any]) -> None:
     placement_of(daemon(**spec)).eligibility(node("mine:NoSchedule"))
 
 
 @pytest.mark.behaviour("DS-17")
-def test_a_toleration_takes_the_place_of_one_that_covers_the_same() -> None:
+def test_a_toleration_replaces_the_one_it_covers() -> None:
     mine = {"key": f"{K8S}not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}
     found = daemon_tolerations({"tolerations": [mine, {"key": "x", "operator": "Exists"}]})
     assert [one.get("key") for one in found].count(f"{K8S}not-ready") == 1
@@ -172,7 +172,7 @@ def test_a_toleration_takes_the_place_of_one_that_covers_the_same() -> None:
 
 
 @pytest.mark.behaviour("DS-19")
-def test_a_pod_belongs_to_its_node_or_to_the_one_it_was_made_for() -> None:
+def test_a_pod_belongs_to_its_bound_or_intended_node() -> None:
     def made(**spec: Any) -> Pod:
         return decode_pod(msgspec.json.encode({"metadata": {"name": "p"}, "spec": spec}))
 

@@ -137,11 +137,11 @@ def test_each_obstacle_is_reported_with_the_way_out(given: dict[str, Any], what:
         {"phase": "Succeeded", **container(state={"terminated": {"exitCode": 0}})},
     ],
 )
-def test_what_passes_by_itself_is_no_obstacle(status: dict[str, Any]) -> None:
+def test_temporary_conditions_are_no_obstacles(status: dict[str, Any]) -> None:
     assert found(status=status) == []
 
 
-def test_a_message_of_pages_is_cut() -> None:
+def test_a_long_message_is_cut() -> None:
     (one,) = found(status=container(state={"waiting": {"reason": "RunContainerError", "message": "x" * 10_000}}))
     assert len(one.what) < 400
     assert one.what.endswith(" …")

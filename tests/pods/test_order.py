@@ -98,7 +98,7 @@ def test_both_orders_start_with_the_least_useful_pod(first: Any, last: Any) -> N
         pytest.param({"ready": 0}, {"ready": 9}, {"ranks": {"z": 1.0}}, id="rank before time"),
     ],
 )
-def test_keys_that_only_deletion_knows(first: Any, last: Any, options: Any) -> None:
+def test_sort_keys_used_only_for_deletion(first: Any, last: Any, options: Any) -> None:
     one, two = pod("z", **(BASE | first)), pod("a", **(BASE | last))
     assert names(in_deletion_order([two, one], **options)) == ["z", "a"]
 

@@ -42,7 +42,7 @@ def test_slots(replicas: int, start: int, reserve: list[int | str], slots: list[
     st.integers(0, 20),
     st.lists(st.integers(0, 40) | st.tuples(st.integers(0, 40), st.integers(0, 9)).map(lambda r: f"{r[0]}-{sum(r)}")),
 )
-def test_slots_are_what_counting_up_gives(replicas: int, start: int, reserve: list[int | str]) -> None:
+def test_slots_match_counting(replicas: int, start: int, reserve: list[int | str]) -> None:
     taken = {one for first, last in reserved_intervals(reserve) for one in range(first, last + 1)}
     expected = list(itertools.islice((one for one in itertools.count(start) if one not in taken), replicas))
     slots = Slots.of(replicas, start, reserved_intervals(reserve))
@@ -52,7 +52,7 @@ def test_slots_are_what_counting_up_gives(replicas: int, start: int, reserve: li
         assert slots.rank(ordinal) == (expected.index(ordinal) + 1 if ordinal in expected else 0)
 
 
-def test_a_set_of_all_int32_costs_nothing() -> None:
+def test_a_huge_set_is_cheap() -> None:
     slots = Slots.of(MAX_ORDINAL, 7, reserved_intervals(["10-2147483000"]))
     assert len(slots) == MAX_ORDINAL
     assert list(itertools.islice(slots, 4)) == [7, 8, 9, 2147483001]
@@ -77,7 +77,7 @@ def test_a_set_of_all_int32_costs_nothing() -> None:
         ("web-١", -1),
     ],
 )
-def test_the_ordinal_of_a_name(name: str, ordinal: int) -> None:
+def test_ordinal_of_a_name(name: str, ordinal: int) -> None:
     assert ordinal_of("web", name) == ordinal
 
 
@@ -85,5 +85,5 @@ def test_the_ordinal_of_a_name(name: str, ordinal: int) -> None:
     ("going", "reserved"),
     [([4], []), ([3, 4], []), ([0], [0]), ([1, 4], [1]), ([3], [3]), ([4, 0, 3, 1], [0, 1])],
 )
-def test_slots_that_are_not_the_last_must_be_reserved_to_be_no_more(going: list[int], reserved: list[int]) -> None:
+def test_slots_other_than_the_last_must_be_reserved(going: list[int], reserved: list[int]) -> None:
     assert Slots.of(5, 0, ()).not_last(going) == reserved

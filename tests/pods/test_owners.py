@@ -7,7 +7,7 @@ from app.pods.predicates import adoption_patch, controller_reference, release_pa
 
 
 @pytest.mark.behaviour("PM-107", "PM-109", "PM-112")
-def test_patches_of_owners_touch_one_reference_of_one_object() -> None:
+def test_owner_patches_change_one_reference_of_one_object() -> None:
     metadata = ObjectMeta("x", uid="u1")
     reference = controller_reference("apps.kruise.io/v1beta1", "CloneSet", "web", "me")
     assert adoption_patch(metadata, reference)["metadata"] == {"uid": "u1", "ownerReferences": [reference]}

@@ -59,7 +59,7 @@ READY = (condition("ContainersReady", "True"), condition("Ready", "True"))
     ],
 )
 @pytest.mark.behaviour("PM-60", "PM-184")
-def test_only_a_pod_that_waits_for_its_first_condition_gets_it(given_pod: Pod, wanted: bool) -> None:
+def test_only_a_pod_awaiting_its_first_condition_gets_it(given_pod: Pod, wanted: bool) -> None:
     assert needs_condition(given_pod) is wanted
 
 
@@ -84,7 +84,7 @@ def test_both_first_conditions_come_in_one_write() -> None:
 
 
 @pytest.mark.behaviour("PM-62", "PM-64")
-def test_one_reason_comes_while_another_goes_in_one_write() -> None:
+def test_reasons_are_added_and_removed_in_one_write() -> None:
     held = pod(condition("KruisePodReady", "False", HELD))
     patch = with_keys_changed(held, (PRE_DELETE_HOOK,), (PRE_UPDATE_HOOK,), NOW)
     assert patch is not None
@@ -115,7 +115,7 @@ def conditions_of(patch: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.behaviour("PM-62", "PM-63", "PM-41", "PM-66")
-def test_a_key_lowers_the_condition_and_ready_in_one_write() -> None:
+def test_a_key_sets_the_condition_and_ready_to_false_in_one_write() -> None:
     own, ready = conditions_of(with_key(pod(condition("KruisePodReady", "True"), *READY), PRE_UPDATE_HOOK, NOW))
     assert own == {
         "type": "KruisePodReady",
@@ -151,13 +151,13 @@ def test_a_key_that_changes_nothing_is_not_written(given_pod: Pod) -> None:
 
 
 @pytest.mark.behaviour("PM-62", "PM-65")
-def test_a_key_under_a_true_status_is_written_again() -> None:
+def test_a_key_under_a_true_condition_is_written_again() -> None:
     (own, _) = conditions_of(with_key(pod(condition("KruisePodReady", "True", HELD), *READY), PRE_UPDATE_HOOK, NOW))
     assert (own["status"], own["message"]) == ("False", HELD)
 
 
 @pytest.mark.behaviour("PM-64", "PM-66")
-def test_the_pod_is_ready_again_when_the_last_key_is_gone() -> None:
+def test_a_pod_is_ready_again_without_keys() -> None:
     both = message_of([PRE_UPDATE_HOOK, recreate_request("shop", "restart")])
     held_twice = pod(condition("KruisePodReady", "False", both), *READY)
     (still,) = conditions_of(without_key(held_twice, PRE_UPDATE_HOOK, NOW))
@@ -182,7 +182,7 @@ def test_the_pod_is_ready_again_when_the_last_key_is_gone() -> None:
     ],
 )
 @pytest.mark.behaviour("PM-64")
-def test_a_key_that_is_not_there_is_not_removed(given_pod: Pod) -> None:
+def test_a_missing_key_is_not_removed(given_pod: Pod) -> None:
     assert without_key(given_pod, PRE_UPDATE_HOOK, NOW) is None
 
 
@@ -207,7 +207,7 @@ IS_MISSING = 'corresponding condition of pod readiness gate "{}" does not exist.
     ],
 )
 @pytest.mark.behaviour("PM-41")
-def test_ready_says_which_gates_hold_it_down(conditions: tuple[dict[str, Any], ...], message: str) -> None:
+def test_the_ready_message_names_the_closed_gates(conditions: tuple[dict[str, Any], ...], message: str) -> None:
     ready = ready_after(pod(*conditions, gates=GATES), "KruisePodReady", "False", NOW)
     assert ready is not None
     assert ready["message"] == message
@@ -227,12 +227,12 @@ def test_ready_says_which_gates_hold_it_down(conditions: tuple[dict[str, Any], .
     ],
 )
 @pytest.mark.behaviour("PM-40", "PM-41")
-def test_ready_is_left_to_the_kubelet_otherwise(given_pod: Pod) -> None:
+def test_ready_is_otherwise_left_to_the_kubelet(given_pod: Pod) -> None:
     assert ready_after(given_pod, "KruisePodReady", "False", NOW) is None
 
 
 @pytest.mark.behaviour("PM-41")
-def test_ready_rises_when_the_last_gate_opens_and_the_containers_are_ready() -> None:
+def test_ready_becomes_true_when_gates_and_containers_are_ready() -> None:
     down = pod(condition("ContainersReady", "True"), condition("Ready", "False", "x"))
     ready = ready_after(down, "KruisePodReady", "True", NOW)
     assert ready is not None

@@ -53,7 +53,7 @@ async def conditions(client: Client, pod: Pod) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.behaviour("PM-60", "PM-179")
-async def test_the_first_condition_is_set_on_the_pod_that_was_seen_or_not_at_all(client: Client, pod: Pod) -> None:
+async def test_the_first_condition_is_set_only_on_the_observed_pod(client: Client, pod: Pod) -> None:
     patch = initial_condition(pod, client.clock.now())
     where = (PODS, pod.metadata.name, patch, "default")
     await client.patch(*where, kind=PatchType.STRATEGIC, subresource="status")
@@ -65,7 +65,7 @@ async def test_the_first_condition_is_set_on_the_pod_that_was_seen_or_not_at_all
 
 
 @pytest.mark.behaviour("PM-41", "PM-62", "PM-64", "PM-66", "PM-179")
-async def test_keys_come_and_go_on_whatever_version_they_start_from(client: Client, pod: Pod) -> None:
+async def test_keys_are_added_and_removed_from_any_version(client: Client, pod: Pod) -> None:
     await add_not_ready_key(client, pod, PRE_DELETE_HOOK)
     await add_not_ready_key(client, pod, PRE_UPDATE_HOOK)  # on a Pod that has changed meanwhile
     found = await conditions(client, pod)

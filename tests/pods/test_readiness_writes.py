@@ -74,7 +74,7 @@ async def test_a_new_pod_gets_its_condition_with_one_write() -> None:
 @virtual
 @pytest.mark.behaviour("PM-60")
 @pytest.mark.parametrize(("reported", "seconds"), [(True, 0.0), (False, KUBELET_FIRST)])
-async def test_the_kubelet_reports_a_pod_first_that_it_has_just_been_given(reported: bool, seconds: float) -> None:
+async def test_a_newly_created_pod_is_first_reported_by_the_kubelet(reported: bool, seconds: float) -> None:
     status = {"phase": "Pending", **({"startTime": "2030-01-01T00:00:00Z"} if reported else {})}
     setting = Setting({**POD, "spec": {**POD["spec"], "nodeName": "n1"}, "status": status})
     clock = setting.client.clock
@@ -87,7 +87,7 @@ async def test_the_kubelet_reports_a_pod_first_that_it_has_just_been_given(repor
 @virtual
 @pytest.mark.behaviour("PM-60")
 @pytest.mark.parametrize("overtaken", [False, True])
-async def test_what_a_workload_adds_is_written_to_the_pod_it_saw(overtaken: bool) -> None:
+async def test_a_key_is_added_to_the_observed_pod(overtaken: bool) -> None:
     """A request may be under way for a minute; what others decided meanwhile stays."""
     setting = Setting()
     reconcile = PodReadinessReconciler(
@@ -111,7 +111,7 @@ async def test_events_of_an_older_pod_cause_no_second_write() -> None:
 
 @virtual
 @pytest.mark.behaviour("PM-60", "PM-179")
-async def test_a_condition_set_meanwhile_is_never_overwritten() -> None:
+async def test_a_concurrent_condition_is_not_overwritten() -> None:
     setting = Setting()
     reconcile = PodReadinessReconciler(setting.client, setting.pods)
     await add_not_ready_key(setting.client, setting.live(), PRE_DELETE_HOOK)
@@ -125,7 +125,7 @@ async def test_a_condition_set_meanwhile_is_never_overwritten() -> None:
 
 
 @virtual
-async def test_a_pod_that_is_gone_needs_nothing() -> None:
+async def test_a_deleted_pod_needs_nothing() -> None:
     setting = Setting()
     cached = setting.cached()
     del setting.server.objects[pod_path()]
@@ -137,7 +137,7 @@ async def test_a_pod_that_is_gone_needs_nothing() -> None:
 
 @virtual
 @pytest.mark.behaviour("PM-62", "PM-179")
-async def test_two_writers_on_old_knowledge_both_get_their_key_in() -> None:
+async def test_two_stale_writers_both_add_their_key() -> None:
     setting = Setting()
     old = setting.cached()
     await add_not_ready_key(setting.client, old, PRE_DELETE_HOOK)

@@ -45,7 +45,7 @@ def test_hash_of_known_data(collisions: int | None, digest: str) -> None:
 
 
 @pytest.mark.behaviour("PM-83")
-def test_a_long_workload_name_is_cut_in_the_revisions_name() -> None:
+def test_a_long_workload_name_is_cut_in_the_revision_name() -> None:
     assert revision_name("w" * 253, "abc") == "w" * 223 + "-abc"
 
 
@@ -82,7 +82,7 @@ def test_revisions_of_another_owner_do_not_count() -> None:
         ),
     ],
 )
-def test_what_recording_content_takes(data: bytes, expected: object) -> None:
+def test_recording_of_content(data: bytes, expected: object) -> None:
     assert plan_revision("web", data, HISTORY, 7) == expected
 
 
@@ -98,7 +98,7 @@ def test_what_recording_content_takes(data: bytes, expected: object) -> None:
         ("[]", False),
     ],
 )
-def test_a_template_without_creation_timestamp_is_the_same_as_one_where_it_is_null(metadata: str, same: bool) -> None:
+def test_a_null_creation_timestamp_equals_a_missing_one(metadata: str, same: bool) -> None:
     """Kubernetes 1.34 records it so. The revision keeps its name."""
     ours = template_data({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": []}})
     data = f'{{"spec":{{"template":{{"spec":{{"containers":[]}},"metadata":{metadata},"$patch":"replace"}}}}}}'
@@ -109,30 +109,30 @@ def test_a_template_without_creation_timestamp_is_the_same_as_one_where_it_is_nu
 
 @pytest.mark.behaviour("PM-87")
 @pytest.mark.parametrize("data", ["[]", "null", '"x"', '{"spec":[]}', '{"spec":{"template":"x"}}', "{}"])
-def test_a_revision_without_template_is_read_as_it_is(data: str) -> None:
+def test_a_revision_without_template_is_read_unchanged(data: str) -> None:
     stored = {"metadata": {"name": "web-1"}, "revision": 1, "data": orjson.Fragment(data)}
     assert revision_of(decode_controller_revision(orjson.dumps(stored))).data == data.encode()
 
 
-def test_of_two_revisions_with_the_same_content_the_newer_is_used() -> None:
+def test_of_two_equal_revisions_the_newer_is_used() -> None:
     history = [revision(1, b"same"), revision(2, b"same")]
     assert plan_revision("web", b"same", history, 0) == Unchanged(history[1])
 
 
-def test_a_revision_that_is_being_deleted_is_not_relied_on() -> None:
+def test_a_terminating_revision_is_not_used() -> None:
     history = [revision(1), revision(2, b"wanted", deleting=True)]
     plan = plan_revision("web", b"wanted", history, 0)
     assert isinstance(plan, Create)
     assert plan.number == 3
 
 
-def test_the_newest_standing_revision_rises_above_one_that_is_being_deleted() -> None:
+def test_the_newest_usable_revision_is_renumbered_above_a_terminating_one() -> None:
     history = [revision(1, b"wanted"), revision(2, deleting=True)]
     assert plan_revision("web", b"wanted", history, 0) == Renumber(history[0], 3)
 
 
 @pytest.mark.behaviour("PM-90", "PM-91")
-def test_a_name_taken_by_other_content_counts_a_collision_and_keeps_the_first_hash_as_label() -> None:
+def test_a_name_collision_is_counted_and_keeps_the_first_hash_as_label() -> None:
     first = plan_revision("web", b"new", HISTORY, 0)
     assert isinstance(first, Create)
     second = after_clash("web", first, Revision(first.name, 9, b"other"))
@@ -146,14 +146,14 @@ def test_a_name_taken_by_other_content_counts_a_collision_and_keeps_the_first_ha
 
 @pytest.mark.behaviour("PM-90")
 @pytest.mark.parametrize(("found", "number"), [(2, 5), (5, 5), (8, 8)])
-def test_a_name_taken_by_the_same_content_is_used_and_stays_the_newest(found: int, number: int) -> None:
+def test_an_equal_revision_of_the_name_is_reused_and_stays_newest(found: int, number: int) -> None:
     create = plan_revision("web", b"new", HISTORY, 0)
     assert isinstance(create, Create)
     existing = Revision(create.name, found, b"new")
     assert after_clash("web", create, existing) == Reuse(existing, number)
 
 
-def test_a_name_whose_revision_is_being_deleted_is_not_used() -> None:
+def test_a_name_of_a_terminating_revision_is_not_used() -> None:
     create = plan_revision("web", b"new", HISTORY, 0)
     assert isinstance(create, Create)
     assert isinstance(after_clash("web", create, Revision(create.name, 2, b"new", deleting=True)), Create)
@@ -174,7 +174,7 @@ REVISIONS = st.lists(
 
 @pytest.mark.behaviour("PM-88", "PM-89", "PM-90")
 @given(REVISIONS, st.sampled_from([b"a", b"b", b"e"]))
-def test_after_the_plan_the_content_is_the_newest_and_the_order_of_the_others_is_kept(
+def test_the_plan_makes_the_content_newest_and_keeps_the_order_of_others(
     revisions: list[Revision], data: bytes
 ) -> None:
     ordered = in_order(revisions)
@@ -196,7 +196,7 @@ def test_after_the_plan_the_content_is_the_newest_and_the_order_of_the_others_is
 
 @pytest.mark.behaviour("PM-93")
 @given(REVISIONS, st.sets(st.integers(0, 11)), st.integers(-1, 8))
-def test_truncation_never_takes_what_is_in_use_and_takes_the_oldest(
+def test_truncation_deletes_the_oldest_and_never_revisions_in_use(
     revisions: list[Revision], used: set[int], limit: int
 ) -> None:
     ordered = in_order(revisions)
@@ -207,7 +207,7 @@ def test_truncation_never_takes_what_is_in_use_and_takes_the_oldest(
     assert list(deleted) == unused[: len(unused) - max(0, limit)] if len(unused) > max(0, limit) else not deleted
 
 
-def test_fewer_go_than_asked_for_when_the_rest_is_in_use() -> None:
+def test_truncation_is_limited_by_revisions_in_use() -> None:
     assert oldest_unused(HISTORY, {"web-1", "web-4"}, 3) == (HISTORY[1],)
     assert oldest_unused(HISTORY, (), 0) == ()
     assert oldest_unused(HISTORY, (), -2) == ()
@@ -225,7 +225,7 @@ def test_fewer_go_than_asked_for_when_the_rest_is_in_use() -> None:
         ("", "web-abc", False),
     ],
 )
-def test_full_and_short_names_mean_the_same_revision(one: str, other: str, same: bool) -> None:
+def test_full_and_short_names_are_the_same_revision(one: str, other: str, same: bool) -> None:
     assert is_same_revision(one, other) is same
     assert short_hash("my-web-abc") == "abc"
 

@@ -28,7 +28,7 @@ def client_for(*answers: Any) -> tuple[Client, Connections]:
 
 @pytest.mark.behaviour("SS-21")
 @virtual
-async def test_nothing_is_created_and_a_sound_template_has_no_errors() -> None:
+async def test_a_valid_template_has_no_errors_and_creates_nothing() -> None:
     client, connections = client_for(json_response(201, {}))
     assert await template_errors(client, "kruise-system", TEMPLATE, "spec.template") == []
     (request,) = connections.requests
@@ -51,20 +51,20 @@ async def test_nothing_is_created_and_a_sound_template_has_no_errors() -> None:
     ],
 )  # fmt: skip
 @virtual
-async def test_errors_come_with_the_paths_of_the_users_object(path: str, errors: list[str]) -> None:
+async def test_errors_use_the_paths_of_the_object(path: str, errors: list[str]) -> None:
     invalid = status_body(422, "Invalid", "PodTemplate is invalid", details={"causes": CAUSES})
     client, _ = client_for(json_response(422, invalid))
     assert await template_errors(client, "kruise-system", TEMPLATE, path) == errors
 
 
 @virtual
-async def test_a_template_of_wrong_types_is_named_in_the_api_servers_words() -> None:
+async def test_a_mistyped_template_is_refused_with_the_api_server_message() -> None:
     client, _ = client_for(json_response(400, status_body(400, "BadRequest", "json: cannot unmarshal")))
     assert await template_errors(client, "kruise-system", TEMPLATE, "") == ["spec: json: cannot unmarshal"]
 
 
 @virtual
-async def test_a_refusal_for_another_reason_is_no_judgement_of_the_template() -> None:
+async def test_other_refusals_are_not_template_errors() -> None:
     client, _ = client_for(json_response(403, status_body(403, "Forbidden", "not allowed")))
     with pytest.raises(Forbidden):
         await template_errors(client, "kruise-system", TEMPLATE, "")

@@ -34,7 +34,7 @@ def with_container(**fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.behaviour("DS-53")
-def test_revisions_openkruise_made_have_the_same_hash_here() -> None:
+def test_openkruise_revisions_have_the_same_hash() -> None:
     items = json.loads(RECORDED.read_text())["items"]
     revisions = [one for one in items if one["kind"] == "ControllerRevision"]
     found = {one["metadata"]["name"]: f"ds-{template_hash(orjson.dumps(one['data']))}" for one in revisions}
@@ -58,14 +58,14 @@ def test_hashes_are_those_of_kubernetes(template: Any, hashes: list[str]) -> Non
         {"env": [{"name": "a", "valueFrom": {"fileKeyRef": {"volumeName": "v", "path": "p", "key": "k"}}}]},
     ],
 )
-def test_what_openkruise_does_not_know_makes_another_hash(fields: dict[str, Any]) -> None:
+def test_fields_unknown_to_openkruise_change_the_hash(fields: dict[str, Any]) -> None:
     """OpenKruise drops it; here it reaches the Pods, so the revisions must have names of their own."""
     plain = template_hash(data_of(with_container()))
     assert template_hash(data_of(with_container(**fields))) != plain
     assert template_hash(data_of(with_container(**dict.fromkeys(fields)))) == plain
 
 
-def test_an_older_release_lacks_the_fields_that_came_later() -> None:
+def test_older_releases_lack_newer_fields() -> None:
     older, newer = template_text(with_container()), template_text(with_container(), NEWEST)
     assert "RestartPolicyRules:" not in older
     assert "RestartPolicyRules:([]v1.ContainerRestartRule)<nil>" in newer
@@ -84,13 +84,13 @@ def test_an_older_release_lacks_the_fields_that_came_later() -> None:
         {"spec": {"tolerations": [{"operator": "Exists"}] * 10_000}},
     ],
 )
-def test_what_go_cannot_read_or_is_too_long_has_a_hash_of_its_own(template: Any) -> None:
+def test_unreadable_or_long_templates_have_their_own_hash(template: Any) -> None:
     with pytest.raises(TextError):
         template_text(template)
     assert template_hash(data_of(template), 2) == revision_hash(data_of(template), 2)
 
 
-def test_the_work_on_a_long_template_ends_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hashing_stops_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(printing, "LIMIT", 5_000)
     template_text(with_container())
     with pytest.raises(TextError, match="longer than 5000 characters"):
@@ -99,7 +99,7 @@ def test_the_work_on_a_long_template_ends_at_the_limit(monkeypatch: pytest.Monke
 
 @pytest.mark.behaviour("DS-53")
 @given(ANYTHING)
-def test_whatever_is_recorded_has_a_hash(template: Any) -> None:
+def test_any_recorded_data_has_a_hash(template: Any) -> None:
     assert template_hash(dumped(template))
     assert template_hash(dumped(template)) == template_hash(dumped(template))
 
@@ -114,7 +114,7 @@ def test_data_without_a_template_has_a_hash(data: bytes) -> None:
 
 
 @pytest.mark.behaviour("DS-56")
-def test_after_a_clash_the_count_is_hashed_too() -> None:
+def test_after_a_collision_the_count_is_hashed() -> None:
     data = data_of(with_container())
     first = plan_revision("ds", data, [], 0, template_hash)
     assert isinstance(first, Create)
@@ -127,7 +127,7 @@ def test_after_a_clash_the_count_is_hashed_too() -> None:
 
 @pytest.mark.behaviour("DS-56")
 @pytest.mark.parametrize(("taken", "count"), [(0, 0), (1, 1), (3, 3), (MAX_PASSED_OVER + 5, MAX_PASSED_OVER - 1)])
-def test_names_that_its_own_revisions_have_are_passed_over(taken: int, count: int) -> None:
+def test_names_of_own_revisions_are_skipped(taken: int, count: int) -> None:
     """Whether more than a few are taken, the API server is asked one by one."""
     data = data_of(with_container(args=["a", "b"]))
     known = [Revision(f"ds-{template_hash(data, number)}", number + 1, b"{}") for number in range(taken)]

@@ -24,7 +24,7 @@ OWNER = {"kind": "CloneSet", "uid": "u"}
 
 
 @pytest.mark.behaviour("PM-80", "PM-84")
-def test_a_template_is_recorded_as_go_prints_it() -> None:
+def test_a_template_is_recorded_like_in_go() -> None:
     template = {
         "metadata": {"labels": {"b": "<&>", "a": "é"}},
         "spec": {
@@ -39,7 +39,7 @@ def test_a_template_is_recorded_as_go_prints_it() -> None:
 
 
 @pytest.mark.behaviour("PM-80")
-def test_fields_we_do_not_know_are_recorded_too() -> None:
+def test_unknown_fields_are_recorded() -> None:
     new = {**TEMPLATE["spec"], "fieldOfTomorrow": {"x": 1}}
     data = template_data({"metadata": {}, "spec": new})
     assert json.loads(data)["spec"]["template"]["spec"]["fieldOfTomorrow"] == {"x": 1}
@@ -49,7 +49,7 @@ def test_fields_we_do_not_know_are_recorded_too() -> None:
 
 @pytest.mark.parametrize("data", [b"{", b"null", b'{"spec":[]}', b'{"spec":{"template":{"spec":1}}}'])
 @pytest.mark.behaviour("PM-10")
-def test_a_revision_made_by_hand_records_nothing(data: bytes) -> None:
+def test_a_handmade_revision_records_nothing(data: bytes) -> None:
     assert recorded_template(Revision("r", 1, data)) is None
     assert recorded_template(Revision("r", 1, template_data(TEMPLATE))) is not None
 
@@ -64,7 +64,7 @@ def test_the_revision_object() -> None:
 
 
 @pytest.mark.behaviour("PM-78", "PM-4")
-def test_a_pod_of_a_template() -> None:
+def test_pod_from_a_template() -> None:
     labels = revision_labels("web-abc", "abc", bare_hash=False)
     made = pod_of_template(
         TEMPLATE, "web-x", "shop", OWNER, generate_name="web-", labels=labels, readiness_gates=["theirs", "ours"]

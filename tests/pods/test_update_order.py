@@ -61,7 +61,7 @@ def test_terms_apply_by_the_number_of_matching_candidates() -> None:
 
 
 @pytest.mark.behaviour("PM-130", "PM-7")
-def test_of_several_terms_one_that_no_pod_carries_does_not_count() -> None:
+def test_of_several_terms_those_without_pods_do_not_count() -> None:
     everybody = pods("..MMMM....")
     absent, a = UpdateScatterTerm(key="other", value=""), MATCH[0]
     unlabelled = UpdateScatterTerm(key="m", value="")
@@ -99,7 +99,7 @@ def test_weights_of_matching_terms_add_up_and_ties_keep_their_order() -> None:
 
 
 @pytest.mark.behaviour("PM-128")
-def test_ordered_keys_go_by_their_trailing_numbers() -> None:
+def test_ordered_keys_compare_trailing_numbers() -> None:
     strategy = UpdatePriorityStrategy.model_validate({"orderPriority": [{"orderedKey": "k1"}, {"orderedKey": "k2"}]})
     given_pods = labelled({"k2": "9"}, {"k1": "sts-2"}, {"k1": "sts-10"}, {}, {"k1": "none", "k2": "99"}, {"k2": "10"})
     assert names(by_priority(given_pods, strategy)) == [3, 2, 1, 4, 5, 0]

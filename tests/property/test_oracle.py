@@ -58,7 +58,7 @@ def as_recorded(pod: Json) -> Json:
 
 
 @pytest.mark.parametrize("number", range(len(SAMPLES)))
-def test_the_reference_answers_as_the_recorded_system_did(number: int) -> None:
+def test_the_reference_matches_the_recorded_system(number: int) -> None:
     sample = SAMPLES[number]
     answer = expected(recorded_case(number, sample))
     if sample["result"].get("denied"):
@@ -69,7 +69,7 @@ def test_the_reference_answers_as_the_recorded_system_did(number: int) -> None:
     assert as_recorded(answer.pod) == {**recorded, "annotations": recorded["annotations"] or {}}
 
 
-def test_the_reference_hashes_as_the_vectors_of_the_rule() -> None:
+def test_reference_hashes_match_the_vectors() -> None:
     one = [{"name": "container1", "image": "test-image"}]
     plain = "w26c4x8fz245642fdv499b464248f974xddx4x55z5dw55bc6x66464fxz77dc78"
     assert set_hashes(one, None) == (plain, "8wzddb4dvv9c6x8zdc77z4z75987424f457dfv6724ddw6zbdx467wz5x24fc759")
@@ -97,6 +97,6 @@ def test_the_reference_computes_the_examples(expression: str, variable: str, val
 
 
 @pytest.mark.parametrize("expression", ["cpu*cpu", "1/cpu", "cpu/0", "cpu-2", "CPU"])
-def test_the_reference_refuses_what_has_no_value(expression: str) -> None:
+def test_the_reference_refuses_values_it_cannot_compute(expression: str) -> None:
     with pytest.raises(BadExpression):
         evaluate(expression, "cpu", parse("1"), Branches())

@@ -22,13 +22,13 @@ RULES = [f"SS-{n}" for n in range(35, 72) if n not in (36, 55, 68, 71)]
 
 @pytest.mark.behaviour(*RULES, "SS-77", "PW-6", "PW-10", "PW-11", "PW-12", "PW-13", "PW-14", "PW-15", "PW-30")
 @pytest.mark.parametrize("first", range(1, 301, 50))
-def test_random_cases_are_answered_as_the_reference_answers(first: int) -> None:
+def test_random_cases_match_the_reference(first: int) -> None:
     for seed in range(first, first + 50):
         outcome = checks.judge(generate(seed))
         assert not outcome.problems, outcome.report()
 
 
-def test_a_number_always_gives_the_same_case() -> None:
+def test_a_number_always_generates_the_same_case() -> None:
     assert generate(4711).text() == generate(4711).text()
     assert generate(4711).text() != generate(4712).text()
 
@@ -69,7 +69,7 @@ def other_container(operations: list[Json]) -> None:
     ],
     ids=["another value", "does not apply", "outside of the rules", "nothing done"],
 )
-def test_a_wrong_patch_is_noticed_and_told_with_the_way_to_repeat_it(
+def test_a_wrong_patch_is_reported_with_a_command_to_repeat_it(
     spoil: Callable[[list[Json]], None], problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seed, good = injected()
@@ -84,7 +84,7 @@ def test_a_wrong_patch_is_noticed_and_told_with_the_way_to_repeat_it(
     assert all(part in report for part in ('"pod":', '"sets":', "expected:", "got:"))
 
 
-def test_a_pod_changed_in_place_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_in_place_pod_change_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     seed, good = injected()
 
     def careless(case: Any) -> Answer:
@@ -95,19 +95,19 @@ def test_a_pod_changed_in_place_is_noticed(monkeypatch: pytest.MonkeyPatch) -> N
     assert "the Pod of the request was changed in place" in checks.judge(generate(seed)).problems
 
 
-def test_an_operation_without_a_rule_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operation_without_a_rule_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     seed, good = injected()
     monkeypatch.setattr(checks, "answer", lambda case: replace(good, rules=[""] * len(good.rules)))
     assert any("names no rule" in told for told in checks.judge(generate(seed)).problems)
 
 
-def test_a_refusal_no_rule_asks_for_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_refusal_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     seed, _ = injected()
     monkeypatch.setattr(checks, "answer", lambda case: Answer(refused="no"))
     assert any("no rule refuses it" in told for told in checks.judge(generate(seed)).problems)
 
 
-def test_a_second_pass_that_changes_something_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changing_second_pass_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     seed, _ = injected()
     answer = checks.answer
     asked = []
@@ -124,14 +124,14 @@ def test_a_second_pass_that_changes_something_is_noticed(monkeypatch: pytest.Mon
     assert any(told.startswith("D-21: the second pass") for told in checks.judge(generate(seed)).problems)
 
 
-def test_changes_are_told_by_the_names_of_list_items() -> None:
+def test_changes_are_named_by_list_item() -> None:
     before = {"a": [{"name": "x", "v": 1}, {"name": "y"}], "b": {"k/1": 1}, "c": [1]}
     after = {"a": [{"name": "new"}, {"name": "x", "v": 2}, {"name": "y"}], "b": {"k/1": 1, "k~2": 2}, "c": [1, 2]}
     assert checks.changed(before, after) == {"/a/new", "/a/x/v", "/b/k~02", "/c/1"}
     assert checks.changed({"a": [{"name": "x"}, {"name": "y"}]}, {"a": [{"name": "y"}, {"name": "x"}]}) == {"/a#order"}
 
 
-def test_a_stopped_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "CHUNK", 10)
     path = tmp_path / "run" / "property.json"
     half = run.Progress(first=1, cases=35, digest="code")
@@ -165,7 +165,7 @@ def test_progress_of_another_run_is_not_resumed(first: int, cases: int, digest: 
         run.load(path, first, cases, digest)
 
 
-def test_a_branch_reached_too_rarely_is_told() -> None:
+def test_a_rarely_reached_branch_is_reported() -> None:
     enough = dict.fromkeys((*BRANCHES, "injected"), 5000)
     assert run.shortfalls(enough, 10_000) == []
     assert run.shortfalls({**enough, "SS-42 before": 99}, 10_000) == ["SS-42 before"]

@@ -43,7 +43,7 @@ async def running(one: Simulated, **metadata: Any) -> dict[str, Any]:
 
 
 @in_simulated(20, agents=True)
-async def test_every_node_pulls_what_its_node_image_asks_for(one: Simulated) -> None:
+async def test_every_node_pulls_the_images_of_its_node_image(one: Simulated) -> None:
     await install(one)
     policy = {"timeoutSeconds": 10, "backoffLimit": 0, "ttlSecondsAfterFinished": 600}
     for number in range(20):
@@ -94,7 +94,7 @@ async def test_a_request_restarts_one_container_of_a_pod(one: Simulated) -> None
 
 @pytest.mark.behaviour("KD-70", "KD-74")
 @in_simulated(2, agents=True)
-async def test_labels_changed_in_place_reach_the_env_of_the_container_that_reads_them(one: Simulated) -> None:
+async def test_changed_labels_reach_the_env_of_the_container_that_reads_them(one: Simulated) -> None:
     await install(one)
     await running(one)
 
@@ -117,7 +117,7 @@ async def test_labels_changed_in_place_reach_the_env_of_the_container_that_reads
 
 @pytest.mark.behaviour("KD-64")
 @in_simulated(2, agents=True)
-async def test_probes_are_answered_by_what_the_containers_do(one: Simulated) -> None:
+async def test_containers_answer_probes(one: Simulated) -> None:
     await install(one)
     pod = await running(one)
     actions: list[dict[str, Any]] = [

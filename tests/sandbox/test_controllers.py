@@ -52,7 +52,7 @@ def ready(pod: dict[str, Any]) -> bool:
 
 
 @in_simulated
-async def test_a_replica_set_keeps_its_number(world: Simulated) -> None:
+async def test_a_replica_set_keeps_its_replicas(world: Simulated) -> None:
     await world.create(REPLICASETS, workload(replicas=5))
     await world.status(REPLICASETS, "web", readyReplicas=5, availableReplicas=5, observedGeneration=1)
     pods = await world.pods()
@@ -89,7 +89,7 @@ async def test_available_takes_min_ready_seconds(world: Simulated) -> None:
 
 
 @in_simulated(pace=Pace(start=2))
-async def test_a_deployment_rolls_out_within_its_bounds_and_back(world: Simulated) -> None:
+async def test_a_deployment_respects_its_limits_and_rolls_back(world: Simulated) -> None:
     await world.create(DEPLOYMENTS, workload(replicas=4))
     await world.status(DEPLOYMENTS, "web", readyReplicas=4, updatedReplicas=4)
     seen: list[tuple[int, int]] = []
@@ -156,7 +156,7 @@ async def test_templates_with_the_same_hash_are_distinguished_by_a_count() -> No
 
 
 @in_simulated
-async def test_a_deployment_that_recreates_has_never_both(world: Simulated) -> None:
+async def test_a_recreate_deployment_never_runs_both_revisions(world: Simulated) -> None:
     await world.create(DEPLOYMENTS, workload(replicas=2, strategy={"type": "Recreate"}))
     await world.status(DEPLOYMENTS, "web", readyReplicas=2)
     images: set[frozenset[str]] = set()
@@ -169,7 +169,7 @@ async def test_a_deployment_that_recreates_has_never_both(world: Simulated) -> N
 
 
 @virtual
-async def test_a_stateful_set_works_in_order_with_claims_of_its_own() -> None:
+async def test_a_stateful_set_runs_in_order_with_its_own_claims() -> None:
     claims = [
         {
             "metadata": {"name": "data"},
@@ -208,7 +208,7 @@ async def test_a_stateful_set_works_in_order_with_claims_of_its_own() -> None:
 
 
 @in_simulated
-async def test_a_daemon_runs_on_every_node_that_takes_it(world: Simulated) -> None:
+async def test_a_daemon_set_runs_on_every_eligible_node(world: Simulated) -> None:
     await world.patch(NODES, "node3", {"metadata": {"labels": {"disk": "ssd"}}})
     body = {"selector": {"matchLabels": LABELS}, "template": template()}
     await world.create(DAEMONSETS, {"metadata": {"name": "agent"}, "spec": body})
@@ -312,7 +312,7 @@ async def test_a_budget_holds_back_evictions(world: Simulated) -> None:
 
 
 @in_simulated(2)
-async def test_pods_of_a_node_that_falls_silent_move(world: Simulated) -> None:
+async def test_pods_of_an_unresponsive_node_are_moved(world: Simulated) -> None:
     stays = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
     tolerations = [stays | {"tolerationSeconds": 30}]
     body = workload(replicas=2)
@@ -341,7 +341,7 @@ async def test_pods_of_a_node_that_falls_silent_move(world: Simulated) -> None:
 
 
 @in_simulated
-async def test_a_namespace_begins_with_its_account_and_authority(world: Simulated) -> None:
+async def test_a_namespace_gets_a_service_account_and_root_ca(world: Simulated) -> None:
     await world.create(NAMESPACES, {"metadata": {"name": "shop"}})
 
     async def begun() -> Any:
@@ -381,7 +381,7 @@ async def test_events_report_what_happens_to_a_pod(world: Simulated) -> None:
     )
 
 
-def test_the_same_seed_gives_the_same_history() -> None:
+def test_the_same_seed_has_the_same_history() -> None:
     async def history(seed: int) -> list[tuple[str, ...]]:
         written: list[tuple[str, ...]] = []
         async with simulated(seed=seed) as world:

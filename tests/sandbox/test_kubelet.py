@@ -111,7 +111,7 @@ def only(pod: Any, name: str = "main") -> Any:
     return next(s for s in pod["status"]["containerStatuses"] if s["name"] == name)
 
 
-def test_one_patch_brings_a_bound_pod_to_ready() -> None:
+def test_one_patch_makes_a_bound_pod_ready() -> None:
     todo = planned(body())
     pod = patched(body(), todo.status)
     assert not planned(pod).status
@@ -140,7 +140,7 @@ def test_the_image_id_follows_from_the_image_name() -> None:
     assert only(settled(body({"main": f"nginx@{digest}"})))["imageID"] == f"docker.io/library/nginx@{digest}"
 
 
-def test_what_is_no_image_name_is_not_pulled() -> None:
+def test_an_invalid_image_name_is_not_pulled() -> None:
     [status] = settled(body({"main": "NOT AN IMAGE"}))["status"]["containerStatuses"]
     assert status["state"]["waiting"]["reason"] == "InvalidImageName"
 
@@ -194,7 +194,7 @@ def test_a_container_waits_for_the_config_map_key_its_env_needs() -> None:
     assert states(settled(pod)) == {"first": "running", "second": "running"}
 
 
-def test_an_optional_reference_holds_nothing_back_and_env_from_needs_the_config_map() -> None:
+def test_an_optional_reference_blocks_nothing() -> None:
     optional = barrier("main", "p_0", optional=True)
     assert states(settled(body([optional]))) == {"main": "running"}
     all_keys = {"name": "main", "image": "a", "envFrom": [{"configMapRef": {"name": "web-0-barrier"}}]}
@@ -204,7 +204,7 @@ def test_an_optional_reference_holds_nothing_back_and_env_from_needs_the_config_
     assert needs(decode_pod(json.dumps(pod).encode()), "configmap") == {"web-0-barrier", "other"}
 
 
-def test_an_init_container_that_waits_holds_the_rest_back() -> None:
+def test_a_waiting_init_container_blocks_the_rest() -> None:
     pod = settled(body(inits=[barrier("prep", "p_0"), {"name": "next", "image": "b"}]))
     assert states(pod, "initContainerStatuses") == {"prep": "CreateContainerConfigError", "next": "PodInitializing"}
     assert states(pod) == {"main": "PodInitializing"}
@@ -225,7 +225,7 @@ def with_image(pod: Any, container: str, image: str) -> Any:
     return changed
 
 
-def test_another_image_restarts_that_container_alone() -> None:
+def test_a_changed_image_restarts_only_that_container() -> None:
     before = settled(body({"main": "nginx:1", "log": "busybox:1"}))
     pod = settled(with_image(before, "log", "busybox:2"))
     assert only(pod, "main") == only(before, "main")
@@ -245,7 +245,7 @@ def test_a_short_and_a_full_name_are_the_same_image() -> None:
     assert only(settled(with_image(pod, "main", "docker.io/library/nginx:1")))["restartCount"] == 0
 
 
-def test_a_native_sidecar_restarts_too_and_an_ended_init_container_does_not() -> None:
+def test_a_native_sidecar_restarts_and_a_finished_init_container_does_not() -> None:
     inits = [{"name": "prep", "image": "a:1"}, {"name": "proxy", "image": "a:1", "restartPolicy": "Always"}]
     pod = settled(body(inits=inits))
     pod = settled(with_image(with_image(pod, "prep", "a:2"), "proxy", "a:2"))
@@ -264,7 +264,7 @@ def test_other_changes_of_the_spec_restart_nothing() -> None:
 GATES = {"readinessGates": [{"conditionType": "a/x"}, {"conditionType": "a/y"}]}
 
 
-def test_readiness_gates_hold_ready_back_and_are_named() -> None:
+def test_readiness_gates_keep_a_pod_unready_and_are_named() -> None:
     pod = settled(body(spec=GATES))
     assert conditions(pod)["ContainersReady"] == "True"
     [ready] = [c for c in pod["status"]["conditions"] if c["type"] == "Ready"]
@@ -293,7 +293,7 @@ def test_a_container_can_be_made_unready_on_purpose() -> None:
     assert conditions(settled(pod))["Ready"] == "True"
 
 
-def test_a_transition_time_changes_with_the_status_only() -> None:
+def test_a_transition_time_changes_only_with_the_status() -> None:
     pod = settled(body(spec=GATES))
     later = {"now": NOW + timedelta(hours=1)}
     pod = settled(patched(pod, {"conditions": [{"type": "a/x", "status": "True"}]}), **later)
@@ -327,14 +327,14 @@ def test_starting_takes_its_time_one_container_after_the_other() -> None:
     assert states(again.look().pod) == {"main": "running"}
 
 
-def test_a_kubelet_that_was_restarted_goes_on() -> None:
+def test_a_restarted_kubelet_continues() -> None:
     node = Node(body(), pace=Pace(start=3)).after(1)
     assert states(node.forget().after(3).pod) == {"main": "running"}
     before = only(node.pod)
     assert only(node.forget().after(100).pod) == before
 
 
-def test_a_restart_takes_its_time_and_leaves_the_pod_unready_meanwhile() -> None:
+def test_a_restart_takes_time_and_makes_the_pod_unready() -> None:
     before = settled(body({"main": "a:1", "log": "b:1"}))
     node = Node(with_image(before, "log", "b:2"), pace=Pace(restart=2)).look()
     assert node.again == 2
@@ -365,7 +365,7 @@ def test_a_pod_that_was_never_started_is_removed_too() -> None:
     assert planned(deleted(body(), 30)).remove
 
 
-def test_stopping_takes_its_time_but_never_longer_than_the_grace_period() -> None:
+def test_stopping_takes_time_up_to_the_grace_period() -> None:
     pod = settled(body())
     assert planned(deleted(pod, 30), pace=Pace(stop=5), now=NOW + timedelta(seconds=1)).again_after == 3.5
     assert planned(deleted(pod, 30), pace=Pace(stop=5), now=NOW + timedelta(seconds=5)).remove
@@ -394,7 +394,7 @@ def test_a_pod_that_a_finalizer_holds_is_reported_as_ended_and_released() -> Non
     st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["a:1", "a:2", "b"])), max_size=5),
     st.sampled_from([Pace(), Pace(1, 1, 1)]),
 )
-def test_every_pod_comes_to_rest_with_the_images_of_its_spec(
+def test_every_pod_settles_with_the_images_of_its_spec(
     images: list[str], sidecars: list[bool], changes: list[tuple[int, str]], pace: Pace
 ) -> None:
     inits = [
@@ -429,7 +429,7 @@ def commanded(line: str, **more: Any) -> dict[str, Any]:
     return {"name": "main", "image": "busybox:1", "command": ["sh", "-c", line]} | more
 
 
-def test_a_container_that_ends_is_started_again_with_a_growing_back_off() -> None:
+def test_a_finished_container_restarts_with_backoff() -> None:
     node = Node(body([commanded("sleep 1; exit 3")]))
     assert states(node.after(0.5).pod) == {"main": "running"}
     # The first time at once, the second after 10 s, then 20 s.
@@ -455,7 +455,7 @@ def test_a_container_that_ends_is_started_again_with_a_growing_back_off() -> Non
         pytest.param("OnFailure", "sleep 1; false", "Running", 1, id="OnFailure, badly"),
     ],
 )
-def test_a_pod_that_ends(policy: str, line: str, phase: str, restarts: int) -> None:
+def test_finished_pods(policy: str, line: str, phase: str, restarts: int) -> None:
     pod = Node(body([commanded(line)], spec={"restartPolicy": policy})).after(9).pod
     assert (pod["status"]["phase"], only(pod)["restartCount"]) == (phase, restarts)
     if phase != "Running":
@@ -479,7 +479,7 @@ def test_a_failed_init_container_holds_back_or_fails_the_pod() -> None:
     assert pod["status"]["phase"] == "Failed"
 
 
-def test_an_image_that_cannot_be_pulled_is_tried_again_less_and_less() -> None:
+def test_a_failed_image_pull_is_retried_with_backoff() -> None:
     node = Node(body({"main": "registry.invalid/a:1"})).look()
     assert states(node.pod) == {"main": "ErrImagePull"}
     assert "lookup registry.invalid: no such host" in only(node.pod)["state"]["waiting"]["message"]
@@ -493,7 +493,7 @@ def test_an_image_that_cannot_be_pulled_is_tried_again_less_and_less() -> None:
     assert only(node.pod)["restartCount"] == 0
 
 
-def test_probes_ask_at_their_times() -> None:
+def test_probes_run_on_schedule() -> None:
     probe = {"exec": {"command": ["test", "-e", "/tmp/ready"]}, "periodSeconds": 2, "initialDelaySeconds": 1}
     line = "sleep 4; touch /tmp/ready; sleep 6; rm /tmp/ready; sleep infinity"
     node = Node(body([commanded(line, readinessProbe=probe | {"failureThreshold": 2})]))
@@ -529,7 +529,7 @@ def test_readiness_can_be_scripted_without_a_probe() -> None:
     assert [second + 1 for second, one in enumerate(ready) if one] == [3, 4, 5, 6, 7]
 
 
-def test_a_crash_on_request_happens_once() -> None:
+def test_a_requested_crash_happens_once() -> None:
     node = Node(settled(body({"main": "a", "log": "b"}))).look()
     node.pod["metadata"]["annotations"] = {CRASH: "log"}
     node.after(5)
@@ -551,7 +551,7 @@ def test_hooks_take_their_time() -> None:
     assert "FailedPostStartHook PostStartHook failed" in node.events
 
 
-def test_what_does_not_heed_sigterm_is_killed_at_the_end_of_the_grace_period() -> None:
+def test_a_container_that_ignores_sigterm_is_killed_after_the_grace_period() -> None:
     pod = deleted(settled(body([commanded("while true; do sleep 1; done")])), 10, finalizers=["a/b"])
     assert planned(pod).again_after == 9.5
     node = Node(pod, now=NOW + timedelta(seconds=10)).look()
@@ -569,7 +569,7 @@ def test_a_resize_in_place_restarts_only_where_the_policy_says_so() -> None:
         assert (status["restartCount"], status["allocatedResources"]) == (count, requests)
 
 
-def test_a_secret_is_waited_for_as_well() -> None:
+def test_a_missing_secret_is_waited_for() -> None:
     env = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]
     node = Node(body([{"name": "main", "image": "a", "env": env}])).look()
     assert only(node.pod)["state"]["waiting"]["message"] == 'secret "s" not found'

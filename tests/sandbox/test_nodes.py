@@ -160,7 +160,7 @@ async def test_nodes_are_registered_ready_and_untainted_and_have_leases() -> Non
 
 
 @virtual
-async def test_heartbeats_go_on_though_one_fails(caplog: pytest.LogCaptureFixture) -> None:
+async def test_heartbeats_continue_after_a_failure(caplog: pytest.LogCaptureFixture) -> None:
     cluster = Cluster()
     async with cluster.working(1):
         lease = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node1"
@@ -189,7 +189,7 @@ async def test_a_bound_pod_runs_after_one_request_and_is_gone_after_another() ->
 
 
 @virtual
-async def test_pods_are_bound_evenly_where_there_is_no_scheduler() -> None:
+async def test_pods_are_bound_evenly_without_a_scheduler() -> None:
     cluster = Cluster()
     async with cluster.working(bind=True):
         for number in range(30):
@@ -212,7 +212,7 @@ async def test_pods_are_bound_evenly_where_there_is_no_scheduler() -> None:
 
 
 @virtual
-async def test_a_pod_that_suits_no_node_says_so_until_one_does() -> None:
+async def test_an_unschedulable_pod_has_a_condition_until_a_node_fits() -> None:
     cluster = Cluster()
     async with cluster.working(bind=True):
         cluster.pod("web-0", nodeSelector={"disk": "ssd"})
@@ -234,7 +234,7 @@ async def test_a_pod_that_suits_no_node_says_so_until_one_does() -> None:
 
 
 @virtual
-async def test_a_key_that_appears_in_a_config_map_lets_the_container_start() -> None:
+async def test_a_key_added_to_a_config_map_starts_the_container() -> None:
     env = [{"name": "BARRIER", "valueFrom": {"configMapKeyRef": {"name": "web-0-barrier", "key": "p_1"}}}]
     cluster = Cluster()
     async with cluster.working():
@@ -249,7 +249,7 @@ async def test_a_key_that_appears_in_a_config_map_lets_the_container_start() -> 
 
 
 @virtual
-async def test_containers_start_at_the_pace_asked_for() -> None:
+async def test_containers_start_at_the_configured_rate() -> None:
     cluster = Cluster()
     async with cluster.working(pace=Pace(start=5)):
         cluster.pod("web-0", node="node1")
@@ -260,7 +260,7 @@ async def test_containers_start_at_the_pace_asked_for() -> None:
 
 
 @virtual
-async def test_a_pod_held_by_a_finalizer_is_let_go_once() -> None:
+async def test_a_pod_held_by_a_finalizer_is_released_once() -> None:
     cluster = Cluster()
     async with cluster.working():
         cluster.pod("web-0", node="node1")
@@ -273,7 +273,7 @@ async def test_a_pod_held_by_a_finalizer_is_let_go_once() -> None:
 
 
 @virtual
-async def test_a_new_pod_of_an_old_name_is_not_taken_for_the_old_one() -> None:
+async def test_a_new_pod_of_an_old_name_is_a_different_pod() -> None:
     cluster = Cluster()
     async with cluster.working():
         for _ in range(3):
@@ -281,7 +281,7 @@ async def test_a_new_pod_of_an_old_name_is_not_taken_for_the_old_one() -> None:
             await until(lambda: cluster.phase("web-0") == "Running", 1)
 
 
-def test_no_address_is_given_twice_while_it_is_in_use() -> None:
+def test_no_address_is_used_twice() -> None:
     book = PodAddresses({"node1": 0, "node2": 1})
     given = [book.take("node1") for _ in range(65533)]
     assert len(set(given)) == len(given)
@@ -290,7 +290,7 @@ def test_no_address_is_given_twice_while_it_is_in_use() -> None:
     assert book.take("node1") in (given[5], "10.1.0.1")
 
 
-def test_nodes_stand_in_the_zones_in_turn() -> None:
+def test_nodes_rotate_through_zones() -> None:
     nodes = simulated_nodes(3, prefix="n", zones=["a", "b"])
     assert [(node.name, node.labels["topology.kubernetes.io/zone"]) for node in nodes] == [
         ("n1", "a"),
@@ -312,7 +312,7 @@ def test_the_command_names_a_kubeconfig_it_cannot_read(
     assert main(["--kubeconfig", str(unusable)]) == 1
 
 
-def test_the_command_refuses_a_number_of_nodes_that_makes_no_sense(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_refuses_an_impossible_number_of_nodes(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--nodes", "0"])
     assert "--nodes" in capsys.readouterr().err

@@ -90,11 +90,11 @@ BUSY = [pod(f"{name}-{n}", name) for name, count in {"a": 3, "b": 2, "disliked":
         ),
     ],
 )
-def test_where_a_pod_goes(spec: dict[str, Any], chosen: str) -> None:
+def test_placement_of_pods(spec: dict[str, Any], chosen: str) -> None:
     assert choose_node(pod(**spec), node_infos(NODES, BUSY))[0] == chosen
 
 
-def test_without_nodes_there_is_no_place() -> None:
+def test_without_nodes_pods_are_unschedulable() -> None:
     assert choose_node(pod(), []) == ("", "no nodes available to schedule pods")
 
 
@@ -104,7 +104,7 @@ def why(wanted: Pod, nodes: Any = NODES, others: Any = ()) -> str:
     return reason
 
 
-def test_the_reasons_are_counted_in_the_schedulers_words() -> None:
+def test_reasons_are_counted_like_in_the_scheduler() -> None:
     assert why(pod(nodeSelector={"zone": "9"})) == (
         "0/5 nodes are available: 1 node(s) had untolerated taint {only: batch}, 1 node(s) were unschedulable, "
         "3 node(s) didn't match Pod's node affinity/selector. "
@@ -116,7 +116,7 @@ def test_the_reasons_are_counted_in_the_schedulers_words() -> None:
     )
 
 
-def test_what_runs_takes_its_room() -> None:
+def test_running_pods_use_capacity() -> None:
     [one] = NODES[:1]
     running = [pod("x", "a", requests={"cpu": "3500m"})]
     assert "1 Insufficient cpu" in why(pod(requests={"cpu": "600m"}), [one], running)
@@ -127,7 +127,7 @@ def test_what_runs_takes_its_room() -> None:
     assert "1 node(s) didn't have free ports for the requested pod ports" in why(pod(**port), [one], busy)
 
 
-def test_a_pod_asks_for_its_largest_init_container_and_its_sidecars() -> None:
+def test_a_pod_requests_its_largest_init_container_and_its_sidecars() -> None:
     inits = [
         {"name": "prep", "resources": {"requests": {"cpu": "3"}}},
         {"name": "proxy", "restartPolicy": "Always", "resources": {"requests": {"cpu": "500m"}}},
@@ -146,7 +146,7 @@ def required(kind: str) -> dict[str, Any]:
     return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [APART]}}}
 
 
-def test_pods_that_want_to_be_apart_are() -> None:
+def test_anti_affinity_separates_pods() -> None:
     lonely = pod("web-1", labels=WEB, **required("podAntiAffinity"))
     assert choose_node(lonely, node_infos(ZONES, [pod("x", "a", labels=WEB)]))[0] == "c"
     everywhere = [pod("x", "a", labels=WEB), pod("y", "c", labels=WEB)]
@@ -158,7 +158,7 @@ def test_pods_that_want_to_be_apart_are() -> None:
     assert "2 node(s) didn't satisfy existing pods anti-affinity rules" in refused
 
 
-def test_pods_that_want_to_be_near_are() -> None:
+def test_affinity_groups_pods() -> None:
     near = pod("web-1", **required("podAffinity"))
     assert choose_node(near, node_infos(ZONES, [pod("x", "c", labels=WEB)]))[0] == "c"
     assert "3 node(s) didn't match pod affinity rules" in why(near, ZONES)

@@ -14,7 +14,7 @@ KEYS = ["kubernetes.io/hostname"]
 
 
 @in_managed
-async def test_a_status_that_is_written_in_an_older_version_changes_the_version_of_nothing_else(
+async def test_a_status_write_in_an_older_version_changes_no_other_version(
     there: Simulated,
 ) -> None:
     target = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "StatefulSet", "name": "web"}

@@ -91,7 +91,7 @@ def test_changes_the_image_in_place(world: World) -> None:
     assert status["currentRevision"] == status["updateRevision"]
 
 
-def test_pods_are_not_tracked_and_can_be_applied_to(world: World) -> None:
+def test_untracked_pods_can_be_applied(world: World) -> None:
     """No write of ours, the scheduler's or the kubelet's is noted; a server-side apply by somebody else still works."""
     world.apply(CLONE_SET.replace("replicas: 3", "replicas: 1"))
     eventually(lambda: status_is(world, readyReplicas=1), "the Pod is ready")
@@ -213,7 +213,7 @@ def test_memory_grows_and_shrinks_in_place_right_after_the_start(
 
 
 @pytest.mark.behaviour("CS-103", "CS-111", "CS-62")
-def test_names_the_pod_to_delete(world: World) -> None:
+def test_deletes_the_named_pod(world: World) -> None:
     """U-12."""
     world.apply(CLONE_SET)
     eventually(lambda: status_is(world, readyReplicas=3), "three Pods are ready")

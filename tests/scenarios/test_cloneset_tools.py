@@ -58,7 +58,7 @@ def test_kubectl_explains_the_fields_of_both_versions(world: World) -> None:
 
 
 @pytest.mark.behaviour("CS-146")
-def test_kubectl_wait_for_a_roll_out_under_a_partition(world: World) -> None:
+def test_kubectl_wait_for_a_rollout_with_a_partition(world: World) -> None:
     """U-28."""
     world.apply(CLONE_SET)
     ready(world, 3)
@@ -97,7 +97,7 @@ def test_kubectl_drain_moves_the_pods_to_other_nodes(world: World) -> None:
 
 
 @pytest.mark.behaviour("CS-2")
-def test_an_autoscaler_raises_a_cloneset_to_its_least(world: World) -> None:
+def test_an_autoscaler_raises_a_cloneset_to_its_minimum(world: World) -> None:
     world.apply(CLONE_SET)
     ready(world, 3)
     if world.autoscales:
@@ -152,7 +152,7 @@ def pykruise(world: World, *arguments: str) -> str:
 
 
 @pytest.mark.behaviour("CLI-1", "CLI-2", "CLI-3", "CLI-6", "CLI-7")
-def test_what_is_planned_is_what_happens(world: World) -> None:
+def test_the_plan_matches_the_result(world: World) -> None:
     world.apply(CLONE_SET)
     ready(world, 3)
     wanted = CLONE_SET.replace("nginx:1.25", "nginx:1.26")

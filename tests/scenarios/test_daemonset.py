@@ -107,7 +107,7 @@ def private(world: World) -> Iterator[str]:
 
 @pytest.mark.alone
 @pytest.mark.behaviour("DS-16", "DS-18", "DS-24", "DS-71", "DS-79")
-def test_every_node_that_takes_one_gets_a_pod(world: World, private: str) -> None:
+def test_every_eligible_node_gets_a_pod(world: World, private: str) -> None:
     """U-40."""
     world.apply(DAEMON_SET)
     nodes = eligible(world)
@@ -139,7 +139,7 @@ def test_a_standard_update_replaces_pods_node_by_node(world: World, version: str
 
 
 @pytest.mark.behaviour("DS-5", "DS-27", "DS-46", "DS-47")
-def test_with_surge_the_new_pod_is_there_before_the_old_one_goes(world: World) -> None:
+def test_with_surge_the_new_pod_exists_before_the_old_one_is_deleted(world: World) -> None:
     """U-42, as it is written in v1alpha1."""
     world.apply(daemon_set("v1alpha1", min_ready=1, rollingUpdateType="Surging"))
     all_updated(world)
@@ -194,7 +194,7 @@ def test_an_image_changes_in_place(world: World) -> None:
 
 
 @pytest.mark.behaviour("DS-20", "DS-34")
-def test_pods_and_revisions_go_with_their_daemonset(world: World) -> None:
+def test_pods_and_revisions_are_deleted_with_their_daemonset(world: World) -> None:
     world.apply(DAEMON_SET)
     all_updated(world)
     world.kubectl("delete", KIND, "ds", "-n", world.namespace)

@@ -115,7 +115,9 @@ WORKLOADS = [
     ids=lambda value: value if re.fullmatch("[A-Z][A-Za-z]+", value) else "",
 )
 @pytest.mark.behaviour("DP-8", "DP-9", "DP-10", "DP-11")
-def test_always_protects_until_the_label_is_gone(world: World, kind: str, webhook: str, manifest: str) -> None:  # U-90
+def test_always_protects_until_the_label_is_removed(
+    world: World, kind: str, webhook: str, manifest: str
+) -> None:  # U-90
     world.apply(manifest)
     refusal(delete(world, kind), webhook, "Always")
     refusal(delete(world, kind, "web", "--dry-run=server"), webhook, "Always")
@@ -126,7 +128,7 @@ def test_always_protects_until_the_label_is_gone(world: World, kind: str, webhoo
 
 @pytest.mark.parametrize(("kind", "webhook"), WORKLOADS, ids=[kind for kind, _ in WORKLOADS])
 @pytest.mark.behaviour("DP-20")
-def test_cascading_protects_a_workload_until_it_is_scaled_to_nothing(world: World, kind: str, webhook: str) -> None:
+def test_cascading_protects_a_workload_until_it_has_no_replicas(world: World, kind: str, webhook: str) -> None:
     world.apply(workload(kind, "Cascading", 2))
     refusal(delete(world, kind), webhook, "Cascading and replicas 2>0")
     world.kubectl("scale", kind, "web", "-n", world.namespace, "--replicas=0")
@@ -135,7 +137,7 @@ def test_cascading_protects_a_workload_until_it_is_scaled_to_nothing(world: Worl
 
 
 @pytest.mark.behaviour("DP-22", "DP-23", "DP-25", "DP-8")
-def test_a_namespace_goes_when_its_pods_and_volumes_are_gone(world: World) -> None:  # U-90
+def test_a_namespace_can_be_deleted_without_pods_and_volumes(world: World) -> None:  # U-90
     namespace = f"{world.namespace}-x"
 
     def remove() -> subprocess.CompletedProcess[str]:
@@ -185,7 +187,7 @@ def test_a_definition_is_protected(world: World) -> None:
 
 
 @pytest.mark.behaviour("DP-2", "DP-3")
-def test_of_a_collection_only_what_is_protected_stays(world: World) -> None:
+def test_only_protected_objects_of_a_collection_remain(world: World) -> None:
     for name, label in (("a", ""), ("b", labelled("Always")), ("c", "")):
         world.apply(SERVICE.format(name=name, label=label))
     raw = f"/api/v1/namespaces/{world.namespace}/services"
@@ -229,7 +231,7 @@ def test_an_object_without_the_label_is_deleted_without_a_call(world: World) -> 
 
 
 @pytest.mark.behaviour("DP-54", "DP-29", "DP-6")
-def test_a_label_that_protects_nothing_is_written_with_a_warning(world: World) -> None:
+def test_an_ineffective_label_gets_a_warning(world: World) -> None:
     made = world.apply(SERVICE.format(name="web", label=labelled("Cascading")))
     assert "Warning: label policy.kruise.io/delete-protection=Cascading protects nothing here" in made.stderr
     again = world.kubectl("annotate", "service", "web", "-n", world.namespace, "a=b")
@@ -241,7 +243,7 @@ def test_a_label_that_protects_nothing_is_written_with_a_warning(world: World) -
 
 @pytest.mark.parametrize("world", REAL_SERVER, indirect=True)
 @pytest.mark.behaviour("DP-43", "DP-11")
-def test_a_protected_object_holds_up_the_deletion_of_its_namespace(world: World) -> None:
+def test_a_protected_object_blocks_the_deletion_of_its_namespace(world: World) -> None:
     namespace = f"{world.namespace}-held"
     world.kubectl("create", "namespace", namespace)
     world.kubectl("apply", "-n", namespace, "-f", "-", stdin=SERVICE.format(name="web", label=labelled("Always")))
@@ -296,7 +298,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Own]:
 
 @pytest.mark.controlplane
 @pytest.mark.behaviour("DP-27", "DP-28", "DP-42", "DP-51", "DP-52")
-def test_a_definition_goes_when_its_objects_are_gone_and_we_may_see_that(own: Own) -> None:
+def test_a_definition_can_be_deleted_if_its_objects_are_visibly_gone(own: Own) -> None:
     name = "widgets.shop.example.com"
     own.kubectl("apply", "-f", "-", stdin=DEFINITION.format(group="shop.example.com", label=labelled("Cascading")))
     own.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
@@ -321,7 +323,7 @@ def test_a_definition_goes_when_its_objects_are_gone_and_we_may_see_that(own: Ow
 
 @pytest.mark.controlplane
 @pytest.mark.behaviour("DP-24", "DP-42")
-def test_the_generated_rights_are_enough_for_namespaces(own: Own) -> None:
+def test_the_generated_rights_suffice_for_namespaces(own: Own) -> None:
     own.kubectl("create", "namespace", "rights")
     own.kubectl("label", "namespace", "rights", f"{LABEL}=Cascading")
     own.kubectl("apply", "-n", "rights", "-f", "-", stdin=POD)
@@ -381,7 +383,7 @@ def test_the_command_line_protects_and_unprotects(own: Own) -> None:
 
 @pytest.mark.controlplane
 @pytest.mark.behaviour("DP-30", "DP-31", "MGR-102")
-def test_while_no_manager_runs_only_labelled_objects_stay(tmp_path: Path) -> None:
+def test_without_a_manager_only_labeled_objects_are_protected(tmp_path: Path) -> None:
     with ControlPlane() as control_plane:
         with manager(control_plane, tmp_path):
             control_plane.kubectl("run", "before", "--image=nginx:1.25")

@@ -61,7 +61,7 @@ def events(world: World, name: str, reason: str) -> list[str]:
 
 
 @pytest.mark.behaviour("PW-18", "PPM-50", "PPM-51", "PPM-52")
-def test_a_probe_that_fails_restarts_its_container_alone(world: World) -> None:
+def test_a_failing_probe_restarts_only_its_container(world: World) -> None:
     world.apply(clone_set())
     (pod,) = eventually(lambda: [one for one in pods(world) if is_ready(one)], "the Pod is ready")
     main = next(one for one in pod["spec"]["containers"] if one["name"] == "main")
@@ -91,7 +91,7 @@ def test_a_probe_that_fails_restarts_its_container_alone(world: World) -> None:
 
 @pytest.mark.behaviour("PPM-50", "PPM-51", "PPM-52")
 @pytest.mark.parametrize("world", LEVELS[2:], indirect=True)
-def test_a_probe_by_http_at_a_named_port_restarts_its_container(world: World) -> None:
+def test_a_failing_http_probe_on_a_named_port_restarts_its_container(world: World) -> None:
     """Where containers answer for themselves."""
     serves = "mkdir /tmp/www; touch /tmp/www/alive; httpd -p 8080 -h /tmp/www; sleep 15; rm /tmp/www/alive;"
     world.apply(
@@ -117,7 +117,7 @@ def test_a_probe_by_http_at_a_named_port_restarts_its_container(world: World) ->
 
 
 @pytest.mark.behaviour("PPM-53", "PPM-55")
-def test_pods_that_fail_together_are_restarted_one_after_the_other(world: World) -> None:
+def test_pods_that_fail_together_are_restarted_in_turn(world: World) -> None:
     world.apply(clone_set(replicas=3))
     eventually(lambda: len([one for one in pods(world) if is_ready(one)]) == 3, "three Pods are ready")
     fewest = 3
@@ -135,7 +135,7 @@ def test_pods_that_fail_together_are_restarted_one_after_the_other(world: World)
 
 
 @pytest.mark.behaviour("PW-18")
-def test_pods_that_do_not_ask_for_it_keep_their_probes(world: World) -> None:
+def test_other_pods_keep_their_probes(world: World) -> None:
     world.apply(clone_set(annotations="", threshold=100))
     (pod,) = eventually(lambda: [one for one in pods(world) if is_ready(one)], "the Pod is ready")
     assert any("livenessProbe" in one for one in pod["spec"]["containers"])

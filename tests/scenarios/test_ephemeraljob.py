@@ -26,7 +26,7 @@ spec:
 
 
 @pytest.mark.behaviour("EJ-3", "EJ-7", "EJ-8")
-def test_a_container_comes_into_a_running_pod_and_stays(world: World) -> None:
+def test_a_container_is_added_to_a_running_pod_and_stays(world: World) -> None:
     world.apply(POD)
     eventually(lambda: world.pod_is_ready("web"), "the Pod is ready")
     world.apply(JOB)
@@ -41,7 +41,7 @@ def test_a_container_comes_into_a_running_pod_and_stays(world: World) -> None:
 
 
 @pytest.mark.behaviour("EJ-1")
-def test_a_container_that_no_pod_takes_is_refused(world: World) -> None:
+def test_a_container_that_fits_no_pod_is_refused(world: World) -> None:
     refused = world.create(JOB.replace("imagePullPolicy: IfNotPresent, ", ""))
     assert "ephemeralContainers[0].imagePullPolicy: Required value" in refused.stderr
 

@@ -60,7 +60,7 @@ def completed(world: World, name: str, kind: str = "imagepulljob") -> dict[str, 
 
 
 @pytest.mark.behaviour("IMG-43", "IMG-51", "IMG-55")
-def test_a_job_by_labels_that_never_ends(world: World) -> None:
+def test_an_endless_job_by_labels(world: World) -> None:
     """U-84."""
     node = nodes(world)[0]
     selector = {"matchLabels": {"kubernetes.io/hostname": node}}
@@ -102,7 +102,7 @@ def test_a_job_for_the_nodes_of_some_pods(world: World) -> None:
 
 
 @pytest.mark.behaviour("IMG-52")
-def test_a_paused_job_waits_until_it_may_pull(world: World) -> None:
+def test_a_paused_job_waits_to_be_resumed(world: World) -> None:
     """U-84."""
     there = nodes(world)
     apply(world, "paused", image="busybox:1.36", parallelism=0)
@@ -117,7 +117,7 @@ def test_a_paused_job_waits_until_it_may_pull(world: World) -> None:
 
 
 @pytest.mark.behaviour("IMG-60", "IMG-61", "IMG-64", "IMG-65")
-def test_pull_secrets_reach_the_agents_and_leave_them(world: World) -> None:
+def test_pull_secrets_reach_agents_and_are_removed(world: World) -> None:
     """U-84."""
     nodes(world)
     auth = base64.b64encode(b"jane:secret").decode()

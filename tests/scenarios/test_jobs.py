@@ -82,14 +82,14 @@ def test_a_deadline_stops_the_pods_and_the_job_goes_after_its_time(world: World)
 
 
 @pytest.mark.behaviour("BJ-3", "BJ-15", "U-52")
-def test_a_job_that_never_ends_takes_no_limits(world: World) -> None:
+def test_an_endless_job_accepts_no_limits(world: World) -> None:
     for limit in ("activeDeadlineSeconds", "ttlSecondsAfterFinished", "backoffLimit"):
         refused = world.create(broadcast("endless", f"{{type: Never, {limit}: 5}}"))
         assert f"{limit} can just work with Always CompletionPolicyType" in refused.stderr
 
 
 @pytest.mark.behaviour("BJ-12", "U-53")
-def test_parallelism_is_kept(world: World) -> None:
+def test_parallelism_is_respected(world: World) -> None:
     world.apply(broadcast("narrow", sleep=600, parallelism="1"))
     eventually(lambda: status(world, "narrow").get("active") == 1, "one runs")
     assert len(pods(world, "narrow")) == 1
@@ -125,6 +125,6 @@ def test_a_job_on_a_schedule(world: World, kind: str, made: str, version: str) -
 
 @pytest.mark.behaviour("U-55", "ACJ-3", "BJ-3")
 @pytest.mark.parametrize("kind", ["jobTemplate", "broadcastJobTemplate"])
-def test_pods_that_are_always_restarted_are_refused(world: World, kind: str) -> None:
+def test_pods_with_restart_policy_always_are_refused(world: World, kind: str) -> None:
     refused = world.create(cron("always", kind, "@daily", restart="Always"))
     assert "pod restartPolicy can only be Never or OnFailure" in refused.stderr

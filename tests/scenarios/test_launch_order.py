@@ -71,7 +71,9 @@ ANY_OWNER = [
 @pytest.mark.parametrize("world", TIMED, indirect=True)
 @pytest.mark.parametrize(("manifest", "order"), ANY_OWNER)
 @pytest.mark.behaviour("PM-145", "PM-146", "PM-147", "PM-148", "PM-151")
-def test_containers_start_when_those_before_them_are_ready(world: World, manifest: str, order: list[str]) -> None:
+def test_containers_start_after_those_of_higher_priority_are_ready(
+    world: World, manifest: str, order: list[str]
+) -> None:
     world.apply(manifest)
     eventually(lambda: world.pod_is_ready("ordered"), "all containers are ready", 120)
     times = started(world)
@@ -92,7 +94,7 @@ def test_containers_start_when_those_before_them_are_ready(world: World, manifes
 # The manager is patient before it says whom a Pod waits for: too long for a test that runs every time.
 @pytest.mark.parametrize("world", TIMED[1:], indirect=True)
 @pytest.mark.behaviour("PM-145", "PM-148", "PM-150")
-def test_what_waits_for_a_container_that_never_gets_ready_never_starts(world: World) -> None:
+def test_containers_after_one_that_never_becomes_ready_never_start(world: World) -> None:
     world.apply(pod(container("a", ready=False), container("b"), annotation="Ordered"))
     eventually(lambda: "a" in started(world), "the first container runs")
 
@@ -125,7 +127,7 @@ def test_a_container_that_restarts_later_blocks_no_other(world: World) -> None:
 
 @pytest.mark.parametrize("world", TIMED, indirect=True)
 @pytest.mark.behaviour("PM-147")
-def test_the_next_pod_of_a_name_starts_in_order_too(world: World) -> None:
+def test_a_recreated_pod_starts_in_order_too(world: World) -> None:
     manifest = pod(container("a"), container("b"), annotation="Ordered")
     for _ in range(2):
         world.apply(manifest)

@@ -62,7 +62,7 @@ def test_containers_wait_for_their_key(world: World, manifest: str, keys: dict[s
     ],
 )
 @pytest.mark.behaviour("PW-14", "PW-15", "PM-143")
-def test_what_cannot_be_an_order_is_refused_by_name(world: World, manifest: str, named: str) -> None:
+def test_invalid_orders_are_refused_by_name(world: World, manifest: str, named: str) -> None:
     refused = world.create(manifest)
     assert refused.returncode != 0
     assert "mpod.kb.io" in refused.stderr

@@ -35,7 +35,7 @@ def uids(world: World) -> dict[str, str]:
 @on_all_levels
 @pytest.mark.behaviour("CLI-21")
 @pytest.mark.parametrize("kind", list(NATIVE))
-def test_a_native_workload_moves_with_its_pods(world: World, kind: str) -> None:
+def test_a_native_workload_is_migrated_with_its_pods(world: World, kind: str) -> None:
     spec, ready = NATIVE[kind]
     names = {"statefulset": "StatefulSet", "daemonset": "DaemonSet"}
     template = {
@@ -91,7 +91,7 @@ def images(world: World) -> dict[str, str]:
 
 @on_a_real_controller
 @pytest.mark.behaviour("CLI-21")
-def test_a_statefulset_moves_in_the_middle_of_a_roll_out_and_goes_on_from_there(world: World) -> None:
+def test_a_statefulset_migrated_during_a_rollout_continues_it(world: World) -> None:
     def held(partition: int) -> dict[str, Any]:
         return {"type": "RollingUpdate", "rollingUpdate": {"partition": partition}}
 
@@ -122,7 +122,7 @@ def test_a_statefulset_moves_in_the_middle_of_a_roll_out_and_goes_on_from_there(
 
 @on_all_levels
 @pytest.mark.behaviour("CLI-21")
-def test_a_deployment_moves_to_a_cloneset_part_by_part(world: World) -> None:
+def test_a_deployment_migrates_to_a_cloneset_in_parts(world: World) -> None:
     world.apply(native("Deployment", replicas=3))
     eventually(lambda: world.get("deployments.apps", "web").get("status", {}).get("readyReplicas") == 3, "it is ready")
     for moved, replicas in ((1, "1"), (3, "2")):

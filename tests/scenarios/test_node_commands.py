@@ -41,7 +41,7 @@ def nodes(world: World) -> list[str]:
 
 
 @pytest.mark.behaviour("IMG-43", "IMG-49", "IMG-51")
-def test_pull_shows_how_far_each_node_is(world: World) -> None:
+def test_pull_shows_the_progress_of_each_node(world: World) -> None:
     there = nodes(world)
     eventually(lambda: node_images(world).keys() >= set(there), "each node has a NodeImage", 90)
     one = f"kubernetes.io/hostname={there[0]}"
@@ -73,7 +73,7 @@ def test_pull_shows_how_far_each_node_is(world: World) -> None:
 
 
 @pytest.mark.behaviour("CRR-37", "CRR-38")
-def test_restart_shows_how_far_each_container_is(world: World) -> None:
+def test_restart_shows_the_progress_of_each_container(world: World) -> None:
     world.apply(POD)
     eventually(lambda: world.pod_is_ready("web"), "the Pod is ready", 120)
     before = restarts(world)
@@ -92,7 +92,7 @@ def test_restart_shows_how_far_each_container_is(world: World) -> None:
 
 
 @pytest.mark.behaviour("EJ-7", "EJ-8")
-def test_debug_puts_a_container_into_one_pod(world: World) -> None:
+def test_debug_adds_a_container_to_one_pod(world: World) -> None:
     world.apply(POD)
     world.apply(POD.replace("name: web,", "name: other,"))
     for name in ("web", "other"):
@@ -127,7 +127,7 @@ def test_explain_says_what_a_job_does_next(world: World) -> None:
 
 
 @pytest.mark.behaviour("CLI-17")
-def test_jobs_are_paused_and_go_on(world: World) -> None:
+def test_jobs_are_paused_and_resumed(world: World) -> None:
     for manifest, kind, name in ((BROADCAST, "broadcastjob", "once"), (SCHEDULED, "acj", "yearly")):
         world.apply(manifest)
         assert "paused" in world.pykruise("rollout", "pause", kind, name).stdout

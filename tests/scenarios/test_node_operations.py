@@ -51,7 +51,7 @@ def test_each_node_has_a_node_image_with_its_labels(world: World) -> None:
 
 @pytest.mark.behaviour("IMG-43", "IMG-51", "IMG-52")
 @pytest.mark.parametrize("version", ["v1beta1", "v1alpha1"])
-def test_an_image_is_pulled_on_the_nodes_that_a_job_names(world: World, version: str) -> None:
+def test_an_image_is_pulled_on_the_named_nodes(world: World, version: str) -> None:
     nodes = sorted(one["metadata"]["name"] for one in world.list("node", namespace=""))
     eventually(lambda: node_images(world).keys() >= set(nodes), "each node has a NodeImage", 90)
     job = f"""
@@ -79,7 +79,7 @@ spec:
 
 @pytest.mark.behaviour("CRR-4", "CRR-12", "CRR-20")
 @pytest.mark.parametrize("version", ["v1beta1", "v1alpha1"])
-def test_one_container_is_restarted_and_the_other_stays(world: World, version: str) -> None:
+def test_one_container_restarts_and_the_other_does_not(world: World, version: str) -> None:
     world.apply(POD)
     eventually(lambda: world.pod_is_ready("web"), "the Pod is ready", 120)
     before = restarts(world)
@@ -94,7 +94,7 @@ def test_one_container_is_restarted_and_the_other_stays(world: World, version: s
 
 
 @pytest.mark.behaviour("PPM-13", "PPM-24", "PPM-25", "KD-60")
-def test_marks_and_the_condition_of_pods_follow_a_probe(world: World) -> None:
+def test_pod_labels_and_condition_follow_a_probe(world: World) -> None:
     """U-86."""
     world.apply(POD)
     world.apply("""
@@ -139,7 +139,7 @@ spec:
 
 
 @pytest.mark.behaviour("IMG-6", "IMG-12", "IMG-32", "KD-31", "KD-32")
-def test_a_tag_written_by_hand_is_pulled_and_cleared_after_its_time(world: World) -> None:
+def test_a_manual_tag_is_pulled_and_expires(world: World) -> None:
     """U-83."""
     nodes = sorted(one["metadata"]["name"] for one in world.list("node", namespace=""))
     eventually(lambda: node_images(world).keys() >= set(nodes), "each node has a NodeImage", 90)

@@ -126,7 +126,7 @@ def default_roles(control_plane: ControlPlane) -> ControlPlane:
         pytest.param(("*", "sidecarsets"), id="everything with SidecarSets"),
     ],
 )
-def test_the_manager_may_not(default_roles: ControlPlane, question: tuple[str, ...]) -> None:
+def test_the_manager_is_denied(default_roles: ControlPlane, question: tuple[str, ...]) -> None:
     answer = default_roles.kubectl("auth", "can-i", *question, MANAGER, check=False)
     assert answer.stdout.strip() == "no"
 
@@ -142,7 +142,7 @@ def test_the_manager_may_not(default_roles: ControlPlane, question: tuple[str, .
         pytest.param(("create", "events", "-n", "default"), id="write events"),
     ],
 )
-def test_the_manager_may(default_roles: ControlPlane, question: tuple[str, ...]) -> None:
+def test_the_manager_is_allowed(default_roles: ControlPlane, question: tuple[str, ...]) -> None:
     answer = default_roles.kubectl("auth", "can-i", *question, MANAGER, check=False)
     assert answer.stdout.strip() == "yes"
 
@@ -194,7 +194,7 @@ def judged(event: dict[str, Any]) -> tuple[str, str]:
 
 @pytest.mark.recorded
 @pytest.mark.parametrize("recorded_requests", [levels.SIMULATED_NODES], indirect=True)
-def test_no_right_is_generated_that_no_scenario_needs(
+def test_every_generated_right_is_needed_by_a_scenario(
     recorded_requests: list[dict[str, Any]], request: pytest.FixtureRequest
 ) -> None:
     if request.config.getoption("--sample"):
@@ -214,7 +214,7 @@ def spelled_out(rule: PolicyRule) -> Iterator[tuple[str, str, str]]:
 
 
 @pytest.mark.recorded
-def test_secrets_are_asked_for_in_the_own_namespace_and_by_name(recorded_requests: list[dict[str, Any]]) -> None:
+def test_secrets_are_read_by_name_in_the_own_namespace(recorded_requests: list[dict[str, Any]]) -> None:
     asked_for = [event for event in recorded_requests if event["objectRef"]["resource"] == "secrets"]
     own = {"namespace": SYSTEM_NAMESPACE, "name": "kruise-webhook-certs"}
     # A creation has no name in its path. What else asks for Secrets is behind a gate, and has roles of its own.

@@ -72,7 +72,7 @@ def replaced(world: World, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.behaviour("PPS-13", "PPS-15", "PPS-18", "PPS-23", "PPS-26", "PPS-33", "PPS-34", "PPS-35")
-def test_pods_of_an_annotated_statefulset_come_back_to_their_nodes(world: World) -> None:
+def test_pods_of_an_annotated_statefulset_return_to_their_nodes(world: World) -> None:
     world.apply(STATEFUL_SET)
     names = ["web-0", "web-1", "web-2"]
     eventually(lambda: is_generated(world), "a PersistentPodState is made from the annotations")
@@ -100,7 +100,7 @@ def test_pods_of_an_annotated_statefulset_come_back_to_their_nodes(world: World)
 
 
 @pytest.mark.behaviour("PPS-7", "PPS-12", "PPS-21", "PPS-34")
-def test_a_written_one_brings_pods_of_a_native_statefulset_back(world: World) -> None:
+def test_a_manual_object_returns_pods_of_a_native_statefulset(world: World) -> None:
     world.apply(NATIVE)
     world.apply(WRITTEN)
     eventually(lambda: len(remembered(world, "places")) == 3, "all places are remembered")

@@ -87,7 +87,7 @@ def delete(world: World, name: str, *arguments: str) -> subprocess.CompletedProc
 @pytest.mark.behaviour("PUB-31", "PUB-50", "PUB-51", "PUB-64", "PUB-67", "PUB-94", "PUB-130", "PW-16")
 @pytest.mark.parametrize("kind", list(KINDS))
 @pytest.mark.parametrize("by", ["selector", "target"])
-def test_no_more_pods_are_deleted_than_may_be_missing(world: World, kind: str, by: str) -> None:
+def test_deletions_respect_max_unavailable(world: World, kind: str, by: str) -> None:
     """U-91."""
     whom = BY_SELECTOR if by == "selector" else by_target(kind)
     world.apply(budget(f"{whom}, maxUnavailable: 40%"))
@@ -111,7 +111,7 @@ def test_no_more_pods_are_deleted_than_may_be_missing(world: World, kind: str, b
 
 
 @pytest.mark.behaviour("PUB-50")
-def test_a_scale_in_raises_what_may_be_missing_before_its_deletions_are_judged(world: World) -> None:
+def test_a_scale_in_raises_the_limit_before_its_deletions_are_checked(world: World) -> None:
     world.apply(budget(f"{by_target('Deployment')}, maxUnavailable: 10%"))
     world.apply(workload("Deployment", 10))
     eventually(lambda: numbers(world, 1, 10, 9, 10), "the budget counts ten Pods", 90)
@@ -121,7 +121,7 @@ def test_a_scale_in_raises_what_may_be_missing_before_its_deletions_are_judged(w
 
 
 @pytest.mark.behaviour("PUB-96")
-def test_deleting_the_workload_lets_its_pods_go(world: World) -> None:
+def test_deleting_the_workload_releases_its_pods(world: World) -> None:
     world.apply(budget(f"{by_target('CloneSet')}, minAvailable: 3"))
     world.apply(workload("CloneSet", 3))
     eventually(lambda: numbers(world, 0, 3, 3, 3), "the budget counts three Pods", 90)
@@ -182,7 +182,7 @@ def test_a_drain_waits_for_the_budget_and_finishes(world: World) -> None:
 
 
 @pytest.mark.behaviour("PUB-32", "PUB-64")
-def test_a_budget_that_comes_later_takes_pods_that_are_there(world: World) -> None:
+def test_a_new_budget_covers_existing_pods(world: World) -> None:
     world.apply(workload("Deployment", 2))
     eventually(lambda: len(pods(world)) == 2, "two Pods are ready", 90)
     assert delete(world, pods(world)[0]).returncode == 0
@@ -196,7 +196,7 @@ def test_a_budget_that_comes_later_takes_pods_that_are_there(world: World) -> No
 
 
 @pytest.mark.behaviour("PUB-62", "PUB-66", "PUB-90", "PUB-129", "CS-129")
-def test_an_update_in_place_keeps_to_the_budget(world: World) -> None:
+def test_an_in_place_update_respects_the_budget(world: World) -> None:
     rolling = "{podUpdatePolicy: InPlaceOnly, maxUnavailable: 100%}"
     strategy = f"updateStrategy: {{type: RollingUpdate, rollingUpdate: {rolling}}}"
     world.apply(budget(f"{by_target('CloneSet')}, maxUnavailable: 1"))

@@ -41,7 +41,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 @pytest.mark.behaviour("SS-41", "SS-57", "SS-73", "SS-74", "SS-15")
 @pytest.mark.parametrize("number", range(len(CASES)))
-def test_a_recorded_pod_comes_back_alike(api: ControlPlane, number: int) -> None:
+def test_a_recorded_pod_is_restored_alike(api: ControlPlane, number: int) -> None:
     case = CASES[number]
     names = []
     try:

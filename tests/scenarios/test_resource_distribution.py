@@ -67,7 +67,7 @@ def counts(world: World) -> list[str]:
 
 
 @pytest.mark.behaviour("RD-15", "RD-20", "RD-22", "RD-30", "RD-37", "RD-39", "RD-40")
-def test_a_config_map_is_kept_alike_where_it_belongs(platform: World) -> None:
+def test_a_config_map_is_synced_to_its_targets(platform: World) -> None:
     platform.apply(CONFIG_MAP)
     eventually(lambda: counts(platform) == ["3", "2", "1"], "two of three namespaces have it")
     assert content(platform, "") == content(platform, "-two") == {"level": "info"}
@@ -86,7 +86,7 @@ def test_a_config_map_is_kept_alike_where_it_belongs(platform: World) -> None:
 
 
 @pytest.mark.behaviour("RD-1", "RD-33", "RD-72")
-def test_a_foreign_secret_is_a_reported_conflict(platform: World) -> None:
+def test_a_foreign_secret_is_reported_as_a_conflict(platform: World) -> None:
     platform.apply("{apiVersion: v1, kind: Secret, metadata: {name: shared}, stringData: {key: theirs}}")
     theirs = content(platform, "", "secret")
     platform.apply(SECRET)
@@ -99,7 +99,7 @@ def test_a_foreign_secret_is_a_reported_conflict(platform: World) -> None:
 
 
 @pytest.mark.behaviour("RD-10", "RD-11", "RD-13", "RD-14", "RD-16")
-def test_what_cannot_work_is_refused_with_its_field(platform: World) -> None:
+def test_invalid_specs_are_refused_by_field(platform: World) -> None:
     for wrong, said in (
         (
             CONFIG_MAP.replace("kind: ConfigMap", "kind: Pod"),

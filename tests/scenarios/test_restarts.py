@@ -63,7 +63,7 @@ def moment(text: str) -> datetime:
 
 
 @pytest.mark.behaviour("CRR-4", "CRR-13", "CRR-21", "CRR-33", "CRR-35", "CRR-37", "CRR-38")
-def test_two_containers_in_order_while_their_pod_is_out_of_service(world: World) -> None:
+def test_two_containers_restart_in_order_while_their_pod_is_out_of_service(world: World) -> None:
     """U-80, U-81."""
     world.apply(STATEFUL_SET)
     eventually(lambda: world.pod_is_ready("web-0"), "the Pod is ready", 120)

@@ -45,7 +45,7 @@ def has_columns(world: World, *wanted: str) -> bool:
 
 
 @pytest.mark.behaviour("SS-41", "SS-42", "SS-106", "SS-86")
-def test_a_matching_pod_comes_up_with_its_sidecar_first(world: World) -> None:  # U-60
+def test_a_matching_pod_starts_its_sidecar_first(world: World) -> None:  # U-60
     world.apply(SIDECARSET)
     eventually(lambda: has_columns(world, "0", "0", "0"), "the set has counted nothing", 5)
     world.apply(POD)
@@ -61,7 +61,7 @@ def test_a_matching_pod_comes_up_with_its_sidecar_first(world: World) -> None:  
 
 
 @pytest.mark.behaviour("SS-40", "PW-36")
-def test_a_new_pod_that_says_it_has_ended_or_is_a_mirror_gets_its_sidecar(world: World) -> None:
+def test_a_new_pod_that_claims_to_be_finished_or_a_mirror_gets_its_sidecar(world: World) -> None:
     world.apply(SIDECARSET)
     eventually(lambda: has_columns(world, "0", "0", "0"), "the set has counted nothing", 5)
     world.apply(POD + "status: {phase: Succeeded}\n")
@@ -74,7 +74,7 @@ def test_a_new_pod_that_says_it_has_ended_or_is_a_mirror_gets_its_sidecar(world:
 
 
 @pytest.mark.behaviour("SS-88", "SS-119")
-def test_a_pod_that_is_gone_is_not_counted(world: World) -> None:
+def test_a_deleted_pod_is_not_counted(world: World) -> None:
     world.apply(SIDECARSET)
     world.apply(POD)
     eventually(lambda: world.pod_is_ready("web"), "Pod web is ready")
@@ -84,7 +84,7 @@ def test_a_pod_that_is_gone_is_not_counted(world: World) -> None:
 
 
 @pytest.mark.behaviour("SS-40")
-def test_the_template_of_the_owner_stays_as_it_is(world: World) -> None:  # U-60
+def test_the_template_of_the_owner_is_unchanged(world: World) -> None:  # U-60
     world.apply(SIDECARSET)
     world.apply("""
 apiVersion: apps/v1
@@ -106,7 +106,7 @@ spec:
 
 
 @pytest.mark.behaviour("SS-44", "SS-46", "SS-47", "SS-48", "SS-49", "SS-52", "SS-53", "SS-31")
-def test_everything_a_set_can_bring(world: World) -> None:  # U-62
+def test_all_injected_content(world: World) -> None:  # U-62
     world.kubectl("create", "secret", "generic", "pull", "-n", world.namespace)
     whitelist = '{"rules":[{"allowedAnnotationKeyExprs":["^oom-score$"]}]}'
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kruise-configuration"}}
@@ -171,7 +171,7 @@ def test_an_annotation_outside_the_whitelist_is_refused(world: World) -> None:
 @pytest.mark.behaviour("PW-3")
 @pytest.mark.alone
 @pytest.mark.parametrize("namespace", ["kube-system", "kube-public"])
-def test_system_namespaces_are_never_touched(world: World, namespace: str) -> None:  # U-62
+def test_system_namespaces_are_not_injected(world: World, namespace: str) -> None:  # U-62
     world.apply(SIDECARSET.replace("  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: $ns}}\n", ""))
     name = f"web-{world.namespace}"
     world.kubectl("create", "serviceaccount", "default", "-n", namespace, check=False)
@@ -184,14 +184,14 @@ def test_system_namespaces_are_never_touched(world: World, namespace: str) -> No
 
 
 @pytest.mark.behaviour("PW-3")
-def test_no_label_of_a_namespace_keeps_its_pods_from_injection(world: World) -> None:
+def test_namespace_labels_cannot_prevent_injection(world: World) -> None:
     world.kubectl("label", "namespace", world.namespace, "control-plane=openkruise")
     world.apply(SIDECARSET)
     world.apply(POD)
     assert in_order(world.get("pod", "web")["spec"]["containers"]) == ["sidecar1", "nginx"]
 
 
-def test_a_paused_roll_out_still_injects(world: World) -> None:  # U-64
+def test_a_paused_rollout_still_injects(world: World) -> None:  # U-64
     world.apply(SIDECARSET + "  updateStrategy: {paused: true}\n")
     world.apply(POD)
     assert in_order(world.get("pod", "web")["spec"]["containers"]) == ["sidecar1", "nginx"]
@@ -205,7 +205,7 @@ def test_a_paused_injection_injects_nothing(world: World) -> None:  # U-64
 
 
 @pytest.mark.behaviour("SS-68", "SS-69", "SS-73", "SS-75")
-def test_new_pods_get_the_revision_that_is_named(world: World) -> None:  # U-67
+def test_new_pods_get_the_named_revision(world: World) -> None:  # U-67
     selector = f"kruise.io/sidecarset-name={world.namespace}"
 
     def revisions(count: int) -> list[str] | None:
@@ -236,14 +236,14 @@ def test_new_pods_get_the_revision_that_is_named(world: World) -> None:  # U-67
 
 
 @pytest.mark.behaviour("SS-26")
-def test_a_revision_that_is_not_there_is_refused_with_its_name(world: World) -> None:
+def test_a_missing_revision_is_refused_by_name(world: World) -> None:
     refused = world.create(SIDECARSET + "  injectionStrategy: {revision: {revisionName: nope}}\n")
     assert refused.returncode != 0
     assert 'ControllerRevision.apps "nope" not found' in refused.stderr
 
 
 @pytest.mark.behaviour("SS-1", "SS-2", "SS-3", "SS-4")
-def test_both_versions_are_served_by_conversion(world: World) -> None:
+def test_both_versions_convert(world: World) -> None:
     world.apply("""
 apiVersion: apps.kruise.io/v1alpha1
 kind: SidecarSet
@@ -266,7 +266,7 @@ spec:
 
 
 @pytest.mark.behaviour("SS-18", "SS-17")
-def test_a_set_that_selects_and_brings_nothing_is_refused_field_by_field(world: World) -> None:
+def test_an_empty_set_is_refused_field_by_field(world: World) -> None:
     refused = world.create("""
 apiVersion: apps.kruise.io/v1beta1
 kind: SidecarSet

@@ -111,7 +111,7 @@ def test_the_sidecar_restarts_in_place_and_the_app_container_does_not(world: Wor
 
 @pytest.mark.behaviour("SS-95", "SS-103")
 @pytest.mark.parametrize(("partition", "unavailable", "updated"), [(50, 10, 50), (80, 30, 20)])
-def test_the_partition_stays_and_no_more_than_max_unavailable_go_at_once(
+def test_partition_and_max_unavailable_are_respected(
     world: World, partition: int, unavailable: int, updated: int
 ) -> None:  # U-63
     share = 10 if world.real_containers else 1
@@ -138,7 +138,7 @@ def test_the_partition_stays_and_no_more_than_max_unavailable_go_at_once(
 
 @pytest.mark.behaviour("SS-103")
 @pytest.mark.parametrize("strategy", ["{paused: true}", "{type: NotUpdate}"])
-def test_a_paused_roll_out_and_not_update_leave_old_pods(world: World, strategy: str) -> None:  # U-64
+def test_a_paused_rollout_and_not_update_keep_old_pods(world: World, strategy: str) -> None:  # U-64
     world.apply(with_strategy(SIDECARSET, strategy))
     started(world, "old")
     eventually(lambda: counts(world, 1, 1, 1, 1), "the Pod is counted")
@@ -169,7 +169,7 @@ def test_only_the_selected_pod_is_updated(world: World) -> None:  # U-65
 
 
 @pytest.mark.behaviour("SS-78", "SS-79", "SS-80", "SS-81", "SS-82", "SS-84")
-def test_a_hot_upgrade_goes_from_twin_to_twin(world: World) -> None:  # U-66
+def test_a_hot_upgrade_switches_containers(world: World) -> None:  # U-66
     world.apply(HOT)
     started(world, "web")
     eventually(lambda: counts(world, 1, 1, 1, 1), "the Pod is ready", 120)
@@ -201,7 +201,7 @@ def test_a_hot_upgrade_goes_from_twin_to_twin(world: World) -> None:  # U-66
 
 
 @pytest.mark.behaviour("SS-93", "SS-105")
-def test_a_pod_that_cannot_be_updated_in_place_says_so(world: World) -> None:
+def test_a_pod_that_cannot_be_updated_in_place_is_reported(world: World) -> None:
     world.apply(SIDECARSET)
     started(world, "web")
     eventually(lambda: counts(world, 1, 1, 1, 1), "the Pod is counted")

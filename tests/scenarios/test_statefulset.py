@@ -108,7 +108,7 @@ def test_applies_a_native_manifest_with_another_api_version(world: World) -> Non
 
 @pytest.mark.behaviour("AS-57", "AS-140")
 @WITHOUT_CONTAINERS
-def test_a_broken_template_is_repaired_where_the_set_asks_for_it(world: World) -> None:
+def test_a_broken_template_is_repaired_on_request(world: World) -> None:
     broken = SET.replace("    spec:\n", "    spec:\n      readinessGates: [{conditionType: example.com/never}]\n")
     world.apply(broken.replace("replicas: 3", "replicas: 2"))
     eventually(lambda: status_is(world, replicas=1, readyReplicas=0, updatedReplicas=1), "web-0 is there, not ready")
@@ -182,7 +182,7 @@ def test_pauses(world: World) -> None:
 
 @pytest.mark.behaviour("AS-48", "AS-60", "AS-64")
 @WITHOUT_CONTAINERS
-def test_leaves_holes_in_the_ordinals(world: World) -> None:
+def test_reserves_ordinals(world: World) -> None:
     """U-36."""
     world.apply(PARALLEL.replace("replicas: 3", "replicas: 4\n  reserveOrdinals: [1]"))
     ready(world, "web-0", "web-2", "web-3", "web-4")
@@ -202,7 +202,7 @@ def test_scales_out_ten_percent_at_a_time(world: World) -> None:
 
 @pytest.mark.behaviour("AS-60", "AS-89")
 @WITHOUT_CONTAINERS
-def test_scales_in_in_order_and_replaces_a_marked_pod(world: World) -> None:
+def test_scales_in_order_and_replaces_a_marked_pod(world: World) -> None:
     world.apply(SET)
     ready(world, "web-0", "web-1", "web-2")
     old = pods(world)["web-1"]["metadata"]["uid"]
@@ -259,7 +259,7 @@ def folders(world: World, tmp_path: Path) -> Iterator[list[Path]]:
 
 
 @pytest.mark.behaviour("AS-65", "AS-66", "AS-68", "AS-72")
-def test_pods_come_back_to_their_claims(world: World, folders: list[Path]) -> None:
+def test_pods_are_recreated_with_their_claims(world: World, folders: list[Path]) -> None:
     text = PARALLEL.replace("  template:\n", CLAIMS)
     world.apply(text[: text.index("      containers:")] + "      containers:\n" + WRITES)
     ready(world, "web-0", "web-1", "web-2")

@@ -92,7 +92,7 @@ def test_one_workload_per_subset_follows_replicas_and_template(world: World, tem
 
 
 @pytest.mark.behaviour("UD-20", "UD-33", "UD-41", "UD-68")
-def test_a_subset_that_is_taken_away_goes_and_shares_that_cannot_be_met_change_nothing(world: World) -> None:
+def test_a_removed_subset_is_deleted_and_impossible_shares_change_nothing(world: World) -> None:
     world.apply(UNITED % ("deploymentTemplate", ""))
     eventually(lambda: counts(world, "deployments.apps") == {"one": 1, "two": 3}, "both subsets have their share")
     replace(world, "/spec/topology/subsets", [{"name": "two"}, {"name": "three"}])
@@ -163,7 +163,7 @@ RESERVED = "apps.kruise.io/united-deployment-reserved-pod"
 
 @pytest.mark.behaviour("UD-39", "UD-40", "UD-56", "UD-57", "UD-63", "UD-64")
 @pytest.mark.parametrize("template", ["deploymentTemplate", "cloneSetTemplate"])
-def test_pods_without_a_node_are_kept_and_others_run_until_they_do(world: World, template: str) -> None:
+def test_unschedulable_pods_are_kept_and_replaced_until_they_run(world: World, template: str) -> None:
     kind = KINDS[template][0]
     world.apply(RESERVING % template)
     eventually(lambda: counts(world, kind) == {"one": 2, "two": 4}, "two Pods more run in the place of two")
@@ -186,7 +186,7 @@ def test_pods_without_a_node_are_kept_and_others_run_until_they_do(world: World,
 
 
 @pytest.mark.behaviour("UD-58", "UD-62")
-def test_a_roll_out_passes_by_pods_that_find_no_node(world: World) -> None:
+def test_a_rollout_skips_unschedulable_pods(world: World) -> None:
     world.apply(RESERVING % "deploymentTemplate")
     eventually(lambda: counts(world, "deployments.apps") == {"one": 2, "two": 4}, "two run in the place of two")
     eventually(lambda: status(world).get("readyReplicas") == 4, "four Pods are ready", 120)
@@ -202,7 +202,7 @@ def test_a_roll_out_passes_by_pods_that_find_no_node(world: World) -> None:
 
 
 @pytest.mark.behaviour("UD-50")
-def test_a_stateful_set_gets_past_pods_that_never_became_ready(world: World) -> None:
+def test_a_stateful_set_recovers_from_pods_that_never_became_ready(world: World) -> None:
     broken = UNITED.replace('image: "nginx:1.25"', 'image: "nginx:1.25", readinessProbe: {exec: {command: ["false"]}}')
     world.apply(broken % ("statefulSetTemplate", "serviceName: web"))
     eventually(lambda: len(world.list("pods", "-l", "app=web")) == 2, "the first Pod of each subset waits", 120)
@@ -211,7 +211,7 @@ def test_a_stateful_set_gets_past_pods_that_never_became_ready(world: World) -> 
 
 
 @pytest.mark.behaviour("UD-32")
-def test_what_an_object_left_behind_is_adopted_by_the_next_of_its_name(world: World) -> None:
+def test_objects_of_a_predecessor_are_adopted(world: World) -> None:
     world.apply(UNITED % ("deploymentTemplate", ""))
     eventually(lambda: ready(world, 4), "all Pods are ready", 120)
     kind = "deployments.apps"
@@ -232,7 +232,7 @@ def test_what_an_object_left_behind_is_adopted_by_the_next_of_its_name(world: Wo
 
 
 @pytest.mark.behaviour("UD-69")
-def test_an_autoscaler_raises_it_to_its_least_and_lowers_it_to_its_most(world: World) -> None:
+def test_an_autoscaler_respects_its_minimum_and_maximum(world: World) -> None:
     def autoscaled(*, least: int, most: int, wanted: int) -> None:
         if world.autoscales:
             world.apply(AUTOSCALER % (least, most))
@@ -264,7 +264,7 @@ spec:
 
 
 @pytest.mark.behaviour("UD-19", "UD-23")
-def test_a_protected_one_is_not_deleted_while_it_has_replicas(world: World) -> None:
+def test_a_protected_object_is_not_deleted_while_it_has_replicas(world: World) -> None:
     world.apply(UNITED % ("deploymentTemplate", ""))
     label = "policy.kruise.io/delete-protection"
     world.kubectl("label", "uniteddeployment", "web", "-n", world.namespace, f"{label}=Cascading")

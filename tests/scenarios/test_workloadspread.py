@@ -148,7 +148,7 @@ def asked(**expected: dict[str, Any]) -> set[tuple[str, str]]:
 
 
 @pytest.mark.behaviour("WS-23", "WS-27", "WS-28", "WS-31", "WS-32", "WS-33", "WS-54", "WS-55", "WS-60", "WS-73")
-def test_pods_of_a_cloneset_fill_subsets_from_the_first_and_leave_from_the_last(world: World) -> None:
+def test_a_cloneset_fills_subsets_in_order_and_scales_in_from_the_last(world: World) -> None:
     world.apply(SPREAD)
     world.apply(CLONE_SET)
     eventually(lambda: subsets(world) == {"base": 3, "burst": 2}, "the first three are in base, the others in burst")
@@ -174,7 +174,7 @@ def test_pods_of_a_cloneset_fill_subsets_from_the_first_and_leave_from_the_last(
 
 
 @pytest.mark.behaviour("WS-32", "WS-54", "WS-55", "WS-62", "WS-73", "WS-74")
-def test_pods_that_are_too_many_for_their_subset_leave_first_and_another_order_is_another_price(world: World) -> None:
+def test_excess_pods_are_deleted_first_and_a_new_order_changes_the_costs(world: World) -> None:
     world.apply(SPREAD)
     world.apply(CLONE_SET)
     available(world, CLONE_SETS, 5)
@@ -204,7 +204,7 @@ def test_pods_that_are_too_many_for_their_subset_leave_first_and_another_order_i
 
 
 @pytest.mark.behaviour("WS-40", "WS-41", "WS-57", "WS-46")
-def test_a_roll_out_of_a_deployment_fills_subsets_from_the_front_again(world: World) -> None:
+def test_a_deployment_rollout_fills_subsets_from_the_first_again(world: World) -> None:
     world.apply(FOR_DEPLOYMENT)
     world.apply(DEPLOYMENT)
     eventually(lambda: subsets(world) == {"base": 3, "burst": 2}, "placed through the ReplicaSet")
@@ -229,7 +229,7 @@ def test_a_roll_out_of_a_deployment_fills_subsets_from_the_front_again(world: Wo
 
 
 @pytest.mark.behaviour("WS-51", "WS-53", "WS-59")
-def test_pods_that_were_there_before_are_put_into_the_subset_that_fits(world: World) -> None:
+def test_existing_pods_join_the_subset_that_fits(world: World) -> None:
     world.apply(CLONE_SET)
     eventually(lambda: len([pod for pod in pods(world) if pod["spec"].get("nodeName")]) == 5, "all have nodes")
     before = uids(world)
@@ -244,7 +244,7 @@ def test_pods_that_were_there_before_are_put_into_the_subset_that_fits(world: Wo
 
 
 @pytest.mark.behaviour("WS-26")
-def test_pods_of_a_statefulset_are_placed_by_their_ordinals(world: World) -> None:
+def test_statefulset_pods_are_placed_by_ordinal(world: World) -> None:
     stateful = CLONE_SET.replace("apps.kruise.io/v1beta1", "apps/v1").replace("kind: CloneSet", "kind: StatefulSet")
     world.apply(SPREAD.replace("apps.kruise.io/v1beta1, kind: CloneSet", "apps/v1, kind: StatefulSet"))
     world.apply(stateful.replace("replicas: 5", "replicas: 5\n  podManagementPolicy: Parallel"))
@@ -258,7 +258,7 @@ def test_pods_of_a_statefulset_are_placed_by_their_ordinals(world: World) -> Non
 
 
 @pytest.mark.behaviour("WS-42", "WS-43", "WS-44", "PW-23")
-def test_a_place_is_free_as_soon_as_its_pod_is_evicted_or_deleted(world: World) -> None:
+def test_an_evicted_or_deleted_pod_releases_its_place_at_once(world: World) -> None:
     world.apply(SPREAD)
     world.apply(CLONE_SET)
     eventually(lambda: status(world) == {"base": (3, 0), "burst": (2, -1)}, "the status counts them")
@@ -281,7 +281,7 @@ def test_a_place_is_free_as_soon_as_its_pod_is_evicted_or_deleted(world: World) 
 
 
 @pytest.mark.behaviour("WS-64", "WS-65", "WS-66", "WS-67", "WS-47", "WS-48")
-def test_pods_that_find_no_node_move_on_to_the_next_subset(world: World) -> None:
+def test_unschedulable_pods_move_to_the_next_subset(world: World) -> None:
     adaptive = SPREAD.replace(
         "  subsets:", "  scheduleStrategy: {type: Adaptive, adaptive: {rescheduleCriticalSeconds: 2}}\n  subsets:"
     ).replace("operator: NotIn, values: [none]", "operator: In, values: [none]")

@@ -37,7 +37,7 @@ def test_each_planted_bug_matches_one_place_in_the_code() -> None:
 
 
 @pytest.mark.parametrize("make", [pytest.param(one, id=one().name) for one in CASES])
-def test_shell_survives_each_mishap(make: type[Case]) -> None:
+def test_a_controller_survives_each_fault(make: type[Case]) -> None:
     case = make()
     report: Report = report_of(case)
     assert report.problems == []

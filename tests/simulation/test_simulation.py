@@ -39,7 +39,7 @@ FOCUSES = [(about, focus) for about, subject in SUBJECTS.items() for focus in su
 
 
 @pytest.mark.parametrize("seed", range(1, 5) if NIGHTLY else [1])
-def test_a_seed_keeps_every_invariant(seed: int) -> None:
+def test_every_invariant_holds_for_a_seed(seed: int) -> None:
     outcome = checked(Run(seed))
     assert not outcome.broken, "\n".join((*outcome.last, *outcome.broken, outcome.run.command))
     assert outcome.writes > 50
@@ -52,14 +52,14 @@ def test_a_focus_breaks_nothing(about: str, focus: str) -> None:
 
 
 @pytest.mark.parametrize("about", [about for about in SUBJECTS if about != DEFAULT])
-def test_seeds_about_another_workload_keep_its_promises(about: str) -> None:
+def test_seeds_for_another_workload_keep_its_invariants(about: str) -> None:
     outcomes = [checked(Run(seed, about=about)) for seed in (1, 2)]
     for outcome in outcomes:
         assert not outcome.broken, "\n".join((*outcome.last, *outcome.broken, outcome.run.command))
     assert any(outcome.most_pods for outcome in outcomes)
 
 
-def test_every_mutant_names_a_focus_that_there_is() -> None:
+def test_every_mutant_names_an_existing_focus() -> None:
     assert {fault.options["focus"] for fault in load(FAULTS) if "focus" in fault.options} == {
         focus for _, focus in FOCUSES
     }
@@ -70,7 +70,7 @@ def test_a_mutant_matches_one_place_in_the_code(fault: Fault) -> None:
     assert planted(fault)
 
 
-def test_draws_of_one_name_do_not_depend_on_those_of_others() -> None:
+def test_random_streams_are_independent_by_name() -> None:
     alone, among = Streams("7"), Streams("7")
     drawn = []
     for _ in range(5):
@@ -80,7 +80,7 @@ def test_draws_of_one_name_do_not_depend_on_those_of_others() -> None:
     assert Streams("8")("cloneset").random() not in drawn
 
 
-def test_named_tasks_draw_from_streams_of_their_own() -> None:
+def test_named_tasks_have_their_own_random_streams() -> None:
     async def draws(source: RandomByTask, others: int) -> list[float]:
         async def draw(number: int) -> list[float]:
             return [source.random() for _ in range(number)]
@@ -92,14 +92,14 @@ def test_named_tasks_draw_from_streams_of_their_own() -> None:
     assert asyncio.run(draws(RandomByTask("7"), 0)) == asyncio.run(draws(RandomByTask("7"), 5))
 
 
-def test_a_run_has_the_slices_that_it_is_about_and_no_others() -> None:
+def test_a_run_has_only_the_features_it_needs() -> None:
     before = [*features.FOLDERS]
     with listed(SUBJECTS[DEFAULT].folders):
         assert [one.kind for one in features.kinds()] == ["CloneSet", "SidecarSet"]
     assert before == features.FOLDERS
 
 
-def test_weather_of_one_resource_befalls_no_other() -> None:
+def test_faults_of_one_resource_do_not_affect_others() -> None:
     bad = Weather(slow=1.0, only="pods")
     assert bad.of("pods") is bad
     assert bad.of("leases") is CALM
@@ -117,7 +117,7 @@ def test_weather_of_one_resource_befalls_no_other() -> None:
         ("/version", ""),
     ],
 )
-def test_a_path_speaks_of_a_resource(path: str, resource: str) -> None:
+def test_a_path_names_a_resource(path: str, resource: str) -> None:
     assert resource_of(path) == resource
 
 
@@ -128,13 +128,13 @@ def test_a_seed_has_one_history() -> None:
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-def test_scripts_differ_by_seed_and_repeat() -> None:
+def test_scripts_differ_by_seed_and_are_reproducible() -> None:
     one, same, other = (SUBJECTS[DEFAULT].script(seed, seconds=240.0, actions=40, size=SMALL) for seed in (1, 1, 2))
     assert one == same != other
     assert [action.at for action in one] == sorted(action.at for action in one)
 
 
-def test_a_broken_run_is_made_shorter() -> None:
+def test_a_failing_run_is_shortened() -> None:
     run = Run(3)
     needed = {4, 11}
 
@@ -150,14 +150,14 @@ def test_a_broken_run_is_made_shorter() -> None:
     assert found.run.command.startswith("python -m tests.simulation --seeds 3 --keep 4,11 --without ")
 
 
-def test_a_run_without_its_managers_is_noticed() -> None:
+def test_a_run_without_managers_is_detected() -> None:
     """What the whole rests on: a control plane that nobody registers webhooks at does not count as clean."""
     silent = replace(Run(1), seconds=10.0, actions=2)
     outcome = simulate(silent, replicas=0)
     assert "the webhooks are registered" in outcome.broken[0]
 
 
-def test_containers_that_start_out_of_order_are_noticed() -> None:
+def test_containers_that_start_out_of_order_are_detected() -> None:
     before = pod("a", "web", ordered=True)
     for index, container in enumerate(before["spec"]["containers"]):
         key = {"name": "a-barrier", "key": f"p_{-index}"}
@@ -171,7 +171,7 @@ def test_containers_that_start_out_of_order_are_noticed() -> None:
     assert not list(invariants.started_in_order(first, after))
 
 
-def test_counts_that_are_not_true_are_noticed() -> None:
+def test_wrong_counts_are_detected() -> None:
     one = sidecar_set("s", "web", "shipper:1")
     one["metadata"]["generation"] = 2
     one["status"] = {"matchedPods": 1, "readyPods": 0, "observedGeneration": 2}
@@ -183,7 +183,7 @@ def test_counts_that_are_not_true_are_noticed() -> None:
     ]
 
 
-def test_a_status_that_names_the_revision_of_a_namesake_is_noticed() -> None:
+def test_a_status_with_a_revision_of_a_namesake_is_detected() -> None:
     def with_revision(named: str | None) -> dict[str, Any]:
         one = sidecar_set("s", "web", "shipper:1")
         one["metadata"]["uid"] = "new"
@@ -205,7 +205,7 @@ def _writes(version: str, subresource: str = "", sender: str = USER_AGENT) -> Re
     return Request("PATCH", f"/api/v1/namespaces/shop/pods/a{subresource}", {}, {"User-Agent": sender}, body)
 
 
-def test_a_version_that_its_sender_replaced_is_noticed() -> None:
+def test_a_replaced_version_is_detected() -> None:
     own = OwnVersions()
     answer = Response(200, {}, orjson.dumps({"metadata": {"resourceVersion": "7"}}))
     assert not own.broken_by(0.0, _writes("5"))
@@ -218,13 +218,13 @@ def test_a_version_that_its_sender_replaced_is_noticed() -> None:
     assert not own.broken_by(302.0, _writes("6"))
 
 
-def test_who_got_no_answer_knows_of_no_version() -> None:
+def test_a_lost_response_reveals_no_version() -> None:
     own = OwnVersions()
     own.answered(1.0, _writes("5"), Response(409, {}, b"{}"))
     assert not own.broken_by(2.0, _writes("5"))
 
 
-def test_what_stays_untrue_is_told_once() -> None:
+def test_a_persistent_violation_is_reported_once() -> None:
     lag = invariants.Lag(30.0)
     assert not [*lag.longer(0.0, ["a"]), *lag.longer(30.0, ["a", "b"])]
     assert [*lag.longer(31.0, ["a", "b"])] == ["for 31 s with nothing going wrong: a"]
@@ -234,7 +234,7 @@ def test_what_stays_untrue_is_told_once() -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_mishap_is_the_same_for_a_seed_and_its_acts_come_in_order(seed: int) -> None:
+def test_a_fault_is_reproducible_and_ordered(seed: int) -> None:
     there = There(["set-1"], ["pod-1"], ["clone-1"])
     one = mishaps.mishap(Random(seed), there, 0)
     assert one == mishaps.mishap(Random(seed), there, 0)
@@ -244,7 +244,7 @@ def test_a_mishap_is_the_same_for_a_seed_and_its_acts_come_in_order(seed: int) -
     assert mishaps.mishap(Random(seed), There([], [], []), 0).acts
 
 
-def test_a_mishap_that_hides_something_is_the_same_for_a_seed_and_ends_after_its_acts() -> None:
+def test_a_hiding_fault_is_reproducible_and_ends() -> None:
     there = There([], [], [], in_place=["clone-1"], keeping=["clone-2"], dropping={"clone-3": 2})
     made = [unseen.mishap(Random(seed), there, 0) for seed in range(60)]
     assert made == [unseen.mishap(Random(seed), there, 0) for seed in range(60)]
@@ -261,7 +261,7 @@ def test_a_mishap_that_hides_something_is_the_same_for_a_seed_and_ends_after_its
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_mishap_that_is_aimed_needs_a_cloneset_for_it(seed: int) -> None:
+def test_a_targeted_fault_needs_a_cloneset(seed: int) -> None:
     one = mishaps.aimed(Random(seed), [mishaps.Staffed("clone-1", 3, revives=True)])
     assert one is not None
     moments = [act.at for act in one.acts]

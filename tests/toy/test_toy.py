@@ -69,7 +69,7 @@ def files() -> dict[str, str]:
         ("policies/protected-kinds.yaml", ["kind: Widget", "resource: widgets"]),
     ],
 )
-def test_generated_files_know_it(files: dict[str, str], file: str, words: list[str]) -> None:
+def test_generated_files_include_it(files: dict[str, str], file: str, words: list[str]) -> None:
     for word in words:
         assert word in files[file]
 
@@ -83,7 +83,7 @@ def test_its_verb_is_a_command() -> None:
         assert said in found.stdout + found.stderr
 
 
-def test_the_dashboard_has_a_section_of_it() -> None:
+def test_the_dashboard_has_its_section() -> None:
     program = (
         "import json; from app.dashboard.totals import overview_model; from app.dashboard.pages import page_with\n"
         "kinds = [one for declared in features.features() for one in declared.dashboard()]\n"
@@ -131,7 +131,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-async def test_on_the_sandbox_it_is_served_judged_reconciled_and_counted(
+async def test_on_the_sandbox_it_is_served_validated_reconciled_and_counted(
     tmp_path: Path, listed: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))))

@@ -46,7 +46,7 @@ def is_available(given: Pod, seconds: int, now: datetime = NOW) -> bool:
     ],
 )
 @pytest.mark.behaviour("PM-114")
-def test_ready_for_a_time(given: Pod, seconds: int, available: bool) -> None:
+def test_ready_duration(given: Pod, seconds: int, available: bool) -> None:
     assert is_available(given, seconds) is available
 
 
@@ -56,7 +56,7 @@ def test_only_pods_in_service_are_available(state: str, available: bool) -> None
     assert is_available(pod(state=state), 0) is available
 
 
-def test_the_facts_hold_the_moment_from_which_the_pod_is_available() -> None:
+def test_the_facts_have_the_time_the_pod_becomes_available() -> None:
     after = pod_facts(pod(), Settings(min_ready_seconds=90)).available_after
     assert after == (NOW + timedelta(seconds=30)).timestamp()
     assert not is_available(pod(), 90, NOW + timedelta(seconds=30))

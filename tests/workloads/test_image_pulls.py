@@ -56,7 +56,7 @@ def asked(cluster: SmallCluster) -> list[str]:
 
 @in_cluster(GATES)
 @pytest.mark.behaviour("CS-59", "CS-139", "CS-140", "CS-141", "PM-160", "PM-167", "PM-168", "CS-166")
-async def test_jobs_stand_before_the_first_pod_changes_and_go_with_the_roll_out(cluster: SmallCluster) -> None:
+async def test_jobs_exist_before_the_first_pod_changes_and_end_with_the_rollout(cluster: SmallCluster) -> None:
     await serve_jobs(cluster)
     strategy = rolling(partition=2, inPlaceUpdateStrategy={"imagePreDownloadParallelism": 4})
     await cluster.apply(replicas=4, updateStrategy=strategy)
@@ -85,7 +85,7 @@ async def no_jobs(cluster: SmallCluster) -> bool:
 
 @virtual
 @pytest.mark.behaviour("CS-139")
-async def test_jobs_of_others_stay_and_own_ones_go_only_as_they_were_seen() -> None:
+async def test_foreign_jobs_are_kept_and_own_ones_deleted_as_observed() -> None:
     deleted: list[Any] = []
 
     def note(request: Request) -> None:
@@ -117,7 +117,7 @@ async def is_deleted(deleted: list[Any]) -> bool:
 
 @in_cluster(GATES)
 @pytest.mark.behaviour("CS-140", "PM-164")
-async def test_what_is_not_worth_it_is_remembered_and_costs_no_job(cluster: SmallCluster) -> None:
+async def test_an_unnecessary_predownload_is_recorded_without_a_job(cluster: SmallCluster) -> None:
     await serve_jobs(cluster)
     await cluster.apply(replicas=3, updateStrategy=rolling())
     await cluster.settled(readyReplicas=3)
@@ -145,9 +145,7 @@ async def test_jobs_wait_for_the_first_updated_pods_to_be_ready(cluster: SmallCl
 @in_cluster(GATES)
 @pytest.mark.behaviour("CS-10", "CS-139", "PM-161")
 @pytest.mark.parametrize(("text", "waits"), [("50%", True), ("nonsense", False)])
-async def test_a_percentage_that_only_the_annotation_can_say_is_waited_for(
-    cluster: SmallCluster, text: str, waits: bool
-) -> None:
+async def test_an_annotation_percentage_is_waited_for(cluster: SmallCluster, text: str, waits: bool) -> None:
     """B-16: OpenKruise's 1.9 rounds it up; its newest line loses it."""
     await serve_jobs(cluster)
     annotations = {"apps.kruise.io/image-predownload-min-updated-ready-pods": text}

@@ -50,7 +50,7 @@ def written(given: Sequence[int], writes: Writes, first: int = 1) -> float:
 @pytest.mark.parametrize(
     ("count", "seconds"), [(0, 0), (1, 1), (2, 2), (3, 2), (7, 3), (63, 6), (64, 7), (63 + MOST, 7)]
 )
-def test_one_then_two_then_four(count: int, seconds: int) -> None:
+def test_batches_grow_exponentially(count: int, seconds: int) -> None:
     writes = Writes()
     assert written(range(count), writes) == pytest.approx(seconds)
     assert writes.begun == list(range(count))
@@ -58,7 +58,7 @@ def test_one_then_two_then_four(count: int, seconds: int) -> None:
 
 
 @pytest.mark.behaviour("BJ-12")
-def test_one_that_takes_long_holds_only_its_own_place() -> None:
+def test_a_slow_item_holds_only_its_own_slot() -> None:
     """All others go on, as many at once as may be."""
     writes = Writes(slow=63)
     assert written(range(63 + 5 * MOST), writes) == pytest.approx(16)
@@ -67,7 +67,7 @@ def test_one_that_takes_long_holds_only_its_own_place() -> None:
 
 @pytest.mark.behaviour("BJ-12", "EJ-9")
 @pytest.mark.parametrize("refused", [0, 2, 6, 70])
-def test_after_a_refusal_nothing_more_is_begun(refused: int) -> None:
+def test_nothing_starts_after_a_refusal(refused: int) -> None:
     writes = Writes(refused)
     with pytest.raises(Conflict):
         written(range(63 + 5 * MOST), writes)
@@ -75,6 +75,6 @@ def test_after_a_refusal_nothing_more_is_begun(refused: int) -> None:
     assert len(writes.begun) <= {0: 1, 2: 3, 6: 7}.get(refused, 63 + MOST + 7)
 
 
-def test_all_at_once_where_nothing_can_go_wrong() -> None:
+def test_everything_starts_at_once_if_nothing_can_fail() -> None:
     writes = Writes()
     assert written(range(MOST), writes, first=MOST) == pytest.approx(1)

@@ -62,13 +62,13 @@ def test_facts(pod: Pod, seconds: int, available: bool, update_ready: bool, dele
 
 
 @pytest.mark.behaviour("CS-83")
-def test_marked_for_deletion_by_a_label_with_any_value() -> None:
+def test_any_value_of_the_label_marks_a_pod_for_deletion() -> None:
     labels = {"apps.kruise.io/specified-delete": "false"}
     assert pod_facts(made(labels=labels), Settings()).marked
 
 
 @pytest.mark.behaviour("CS-122", "CS-135", "CS-136", "CS-191")
-def test_a_finished_update_is_one_write() -> None:
+def test_completing_an_update_is_one_write() -> None:
     """The condition, the lifecycle and the record of the update, against the version of the Pod that was looked at."""
     state = '{"revision":"web-abc","updateTimestamp":"2026-01-01T11:59:00Z","state":"Updating"}'
     pod = made(state="Updating", in_place="False", annotations={"apps.kruise.io/inplace-update-state": state})
@@ -97,7 +97,7 @@ def made_with(pod: Pod, labels: dict[str, str]) -> Pod:
 
 
 @pytest.mark.behaviour("CS-135")
-def test_a_pod_whose_update_is_no_longer_wanted_goes_back_by_its_hook() -> None:
+def test_a_pod_that_no_longer_needs_its_update_returns_through_its_hook() -> None:
     lifecycle = Lifecycle(in_place_update=Hook(labels={"hold": "true"}))
     waiting = made(state="PreparingUpdate")
     assert not refresh_pod(waiting, Settings(lifecycle=lifecycle), NOW, returns=False).writes

@@ -39,19 +39,19 @@ ROLLOUT = Rollout("old", "new", {}, True, True, replicas=10, partition=0, max_un
     ],
 )
 @pytest.mark.behaviour("PM-160", "PM-161", "PM-162", "PM-163", "PM-164", "PM-165", "PM-166")
-def test_whether_to_pull_ahead(change: Any, decision: Decision) -> None:
+def test_when_to_predownload(change: Any, decision: Decision) -> None:
     assert decide(replace(ROLLOUT, **change)) is decision
 
 
 @pytest.mark.behaviour("PM-162")
-def test_the_outcome_is_remembered_by_a_label() -> None:
+def test_a_label_records_the_outcome() -> None:
     assert outcome_label(Decision.CREATE) == {CREATED: "true"}
     assert outcome_label(Decision.IGNORE) == {IGNORED: "true"}
     assert outcome_label(Decision.WAIT) == {}
 
 
 @pytest.mark.behaviour("PM-161", "PM-167")
-def test_settings_are_counts_or_where_that_makes_sense_percentages() -> None:
+def test_settings_are_counts_or_percentages() -> None:
     assert [min_updated_ready(value, 10) for value in (None, "", 2, "2", "25%")] == [0, 0, 2, 2, 3]
     assert [parallelism(value) for value in (None, "", 4, "4")] == [1, 1, 4, 4]
     for text in ("many", "1.5"):

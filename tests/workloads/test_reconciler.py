@@ -37,7 +37,7 @@ def claim_like(found: dict[str, Any], instance: str, **metadata: Any) -> Any:
 
 @pytest.mark.behaviour("CS-189", "CS-53")
 @virtual
-async def test_claims_that_go_and_those_of_another_kind_are_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_terminating_and_foreign_claims_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     shell, found = filled()
     forged = [{**found["Pod"][0]["metadata"]["ownerReferences"][0], "kind": "StatefulSet"}]
     here = claim_of(found, "aaaaa")
@@ -50,7 +50,7 @@ async def test_claims_that_go_and_those_of_another_kind_are_not_seen(monkeypatch
 
 @pytest.mark.behaviour("CS-53")
 @virtual
-async def test_pods_of_another_kind_are_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_foreign_pods_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     shell, found = filled()
     forged = copy.deepcopy(found["Pod"][0])
     forged["metadata"] |= {"name": "hooked-forged", "uid": "forged"}
@@ -62,7 +62,7 @@ async def test_pods_of_another_kind_are_not_seen(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.behaviour("CS-49")
-def test_a_claim_that_begins_to_go_concerns_its_workload() -> None:
+def test_a_terminating_claim_concerns_its_workload() -> None:
     shell, found = filled()
     there, going = claim_of(found, "aaaaa"), claim_of(found, "aaaaa", deletionTimestamp="2026-01-01T00:00:00Z")
     assert list(shell.reconciler.mappers.keys_for_claim(Change(there, there))) == []
@@ -106,7 +106,7 @@ async def test_after_scaling_the_current_revision_is_still_needed(
     ids=["as old", "newer", "a namesake"],
 )
 @virtual
-async def test_a_version_is_given_up_only_if_the_api_server_has_none_that_is_newer(
+async def test_an_expected_version_is_dropped_only_if_the_api_server_has_none_newer(
     live: dict[str, str], given_up: bool
 ) -> None:
     shell, found = filled(expectation_timeout=60.0)
@@ -210,7 +210,7 @@ async def test_an_orphaned_pod_wakes_the_sets_that_may_adopt_it(labels: dict[str
     ids=["matching", "not matching", "owner is going", "of another controller"],
 )
 @virtual
-async def test_only_own_pods_that_do_not_match_are_released_and_none_while_the_owner_goes(
+async def test_only_own_unmatched_pods_are_released_and_none_by_a_terminating_owner(
     going: bool, change: dict[str, Any], released: bool
 ) -> None:
     shell, found = filled()

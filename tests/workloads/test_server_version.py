@@ -44,9 +44,7 @@ class Answering:
 @in_cluster(Gates(vertical_scaling=True))
 @pytest.mark.behaviour("PM-37")
 @pytest.mark.parametrize(("version", "by"), [("v1.34.1", "resize"), ("v1.31.9", "pod")])
-async def test_resources_change_by_the_subresource_where_the_server_has_it(
-    cluster: SmallCluster, version: str, by: str
-) -> None:
+async def test_resources_use_the_subresource_if_the_server_has_it(cluster: SmallCluster, version: str, by: str) -> None:
     answering = Answering(cluster, version)
     await cluster.apply(replicas=2, template=with_cpu(OLD), updateStrategy=rolling(maxUnavailable=2))
     await cluster.settled(readyReplicas=2)

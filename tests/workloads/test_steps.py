@@ -38,14 +38,14 @@ def refreshed(state: str, **annotations: str) -> PodRefresh:
 
 
 @pytest.mark.behaviour("PM-47")
-def test_a_step_of_the_lifecycle_insists_on_the_version_that_was_seen() -> None:
+def test_a_lifecycle_step_requires_the_observed_version() -> None:
     found = refreshed("Updated").patch
     assert found is not None
     assert (found["metadata"]["uid"], found["metadata"]["resourceVersion"]) == ("u1", "7")
 
 
 @pytest.mark.parametrize(("annotations", "completes"), [({}, False), ({names.IN_PLACE_UPDATE_STATE: "{}"}, True)])
-def test_only_an_update_in_place_is_completed(annotations: dict[str, str], completes: bool) -> None:
+def test_only_an_in_place_update_is_completed(annotations: dict[str, str], completes: bool) -> None:
     assert refreshed("Updated", **annotations).completes is completes
 
 
@@ -53,7 +53,7 @@ def test_only_an_update_in_place_is_completed(annotations: dict[str, str], compl
 UNDER_WAY = json.dumps({"revision": "r", "lastContainerStatuses": {"main": {"imageID": "old"}}})
 
 
-def test_what_goes_back_before_its_update_came_completes_nothing() -> None:
+def test_a_pod_that_returns_before_its_update_completes_nothing() -> None:
     """A Pod that need not be updated any more, and whose containers have not changed since it was asked for."""
     metadata = ObjectMeta(
         name="web-0",

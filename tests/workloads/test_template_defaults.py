@@ -104,7 +104,7 @@ def test_host_ports_are_defaulted_with_their_gate(kind: KindDefinition) -> None:
 @KINDS
 @pytest.mark.behaviour("CS-16")
 @pytest.mark.parametrize("gates", [(), (HOST_PORTS_GATE,)], ids=["", "host ports"])
-def test_a_manifest_applied_again_leaves_the_template_that_another_installation_stored(
+def test_reapplying_a_manifest_keeps_a_template_of_another_installation(
     kind: KindDefinition, gates: tuple[str, ...]
 ) -> None:
     stored = written(kind, handlers(kind), manifest(kind)).obj

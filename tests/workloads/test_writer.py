@@ -26,7 +26,7 @@ def preconditions(shell: Any, path: str) -> list[Any]:
 
 
 @virtual
-async def test_a_pod_and_a_claim_are_deleted_only_as_long_as_they_are_those_that_were_seen() -> None:
+async def test_a_pod_and_a_claim_are_deleted_only_as_observed() -> None:
     shell, found = filled()
     owner, pod, claim = shell.caches.workloads.list()[0], pod_of(found["Pod"][0]), claim_of(found, "gx7bz")
     writer = shell.reconciler.writer
@@ -39,7 +39,7 @@ async def test_a_pod_and_a_claim_are_deleted_only_as_long_as_they_are_those_that
 
 @pytest.mark.behaviour("PUB-92")
 @virtual
-async def test_a_pod_that_a_budget_holds_is_not_deleted_and_nothing_has_failed() -> None:
+async def test_a_pod_held_by_a_budget_is_kept_without_an_error() -> None:
     shell, found = filled()
     owner, pod = shell.caches.workloads.list()[0], pod_of(found["Pod"][0])
     writer = shell.reconciler.writer
@@ -74,7 +74,7 @@ async def test_after_a_conflict_a_namesake_is_not_written() -> None:
 
 
 @virtual
-async def test_a_write_without_an_answer_says_nothing_of_a_namesake() -> None:
+async def test_a_write_without_response_implies_nothing_about_a_namesake() -> None:
     shell, found = filled()
     pod = pod_of(found["Pod"][0])
     namesake = copy.deepcopy(found["Pod"][0])
@@ -88,7 +88,7 @@ async def test_a_write_without_an_answer_says_nothing_of_a_namesake() -> None:
 
 @pytest.mark.behaviour("CS-132")
 @virtual
-async def test_the_mark_is_for_the_pod_that_was_seen() -> None:
+async def test_the_mark_applies_to_the_observed_pod() -> None:
     shell, found = filled()
     pod = pod_of(found["Pod"][0])
     await shell.reconciler.writer.mark_for_deletion("owner", pod)
@@ -141,7 +141,7 @@ async def test_a_revision_missing_from_the_cache_is_ours_unless_controlled_by_ot
 
 @pytest.mark.behaviour("CS-63")
 @virtual
-async def test_only_own_revisions_are_deleted_and_only_those_that_were_seen() -> None:
+async def test_only_own_observed_revisions_are_deleted() -> None:
     shell, _ = filled()
     history, resolved, uid = history_of(shell)
     ours = revision_of(revision("hooked-ours", owned_by("CloneSet", uid)))

@@ -42,7 +42,7 @@ def test_the_pull_policy_follows_from_the_tag(image: Any, policy: str) -> None:
 
 
 @pytest.mark.behaviour("SS-6")
-def test_a_container_gets_message_path_and_policy_and_nothing_it_has_is_changed() -> None:
+def test_a_container_gets_termination_defaults_and_keeps_its_own_values() -> None:
     assert defaulted() == {
         "name": "c",
         "image": "busybox:1",
@@ -74,7 +74,7 @@ def test_ports_env_and_quantities() -> None:
 
 
 @pytest.mark.behaviour("SS-6")
-def test_liveness_readiness_and_lifecycle_are_completed_but_not_the_startup_probe() -> None:
+def test_all_probes_but_the_startup_probe_are_completed() -> None:
     http = {"httpGet": {"port": 80}}
     container = defaulted(
         livenessProbe=http,
@@ -147,7 +147,7 @@ def test_volumes(given: dict[str, Any], completed: dict[str, Any]) -> None:
         ),
     ],
 )  # fmt: skip
-def test_defaults_that_only_an_api_server_writes(given: dict[str, Any], completed: dict[str, Any]) -> None:
+def test_defaults_that_only_an_api_server_sets(given: dict[str, Any], completed: dict[str, Any]) -> None:
     volume = {"name": "v", **copy.deepcopy(given)}
     default_volume(volume)
     assert volume == {"name": "v", **given}

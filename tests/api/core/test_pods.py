@@ -24,16 +24,16 @@ def complaints(case: dict[str, Any]) -> list[str]:
 
 @pytest.mark.behaviour("SS-21")
 @pytest.mark.parametrize("name", CASES)
-def test_complaints_are_those_of_an_api_server(name: str) -> None:
+def test_errors_match_those_of_an_api_server(name: str) -> None:
     assert complaints(CASES[name]) == RECORDED[name]
 
 
-def test_the_cases_and_the_recorded_answers_belong_together() -> None:
+def test_cases_and_recorded_answers_match() -> None:
     assert CASES.keys() == RECORDED.keys()
     assert sum(not answer for answer in RECORDED.values()) > 15
 
 
-def test_image_with_spaces_is_refused_although_templates_may_have_it() -> None:
+def test_images_with_spaces_are_refused_unlike_in_templates() -> None:
     found = complaints({"containers": [container(image=" i")]})
     assert found == ['spec.containers[0].image: Invalid value: " i": must not have leading or trailing whitespace']
 
@@ -53,7 +53,7 @@ def test_image_with_spaces_is_refused_although_templates_may_have_it() -> None:
         ({"containers": [container()], "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "much"}}]}, None),
     ],
 )  # fmt: skip
-def test_values_of_the_wrong_type_are_named_and_harm_nothing(case: dict[str, Any], message: str | None) -> None:
+def test_mistyped_values_are_reported_without_a_crash(case: dict[str, Any], message: str | None) -> None:
     found = complaints(case)
     assert len(found) == 1
     assert message is None or found == [message]
@@ -64,14 +64,14 @@ def test_either_list_of_containers_may_be_empty() -> None:
     assert complaints({}) == []
 
 
-def test_what_is_given_is_not_changed() -> None:
+def test_input_is_not_modified() -> None:
     case = json.loads(json.dumps(CASES["startup defaulted"]))
     complaints(case)
     assert case == CASES["startup defaulted"]
 
 
 @pytest.mark.behaviour("SS-22")
-def test_a_field_reference_without_plain_fields_takes_labels_and_annotations_only() -> None:
+def test_field_references_without_plain_fields_allow_labels_and_annotations_only() -> None:
     def errors(path: str, version: str = "v1") -> list[str]:
         reference = {"apiVersion": version, "fieldPath": path}
         return [str(error) for error in field_ref_errors(reference, (), Path("fieldRef"))]
@@ -84,7 +84,7 @@ def test_a_field_reference_without_plain_fields_takes_labels_and_annotations_onl
     assert "error converting fieldPath: field label not supported: spec.x" in errors("spec.x")[0]
 
 
-def test_fields_kubernetes_does_not_know_are_found_at_any_depth() -> None:
+def test_unknown_fields_are_found_at_any_depth() -> None:
     given = container(
         imagee="x", env=[{"name": "A", "valu": "x"}], tty=False, ports=[], livenessProbe={"exek": {}, "x": 1}
     )

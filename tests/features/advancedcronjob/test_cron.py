@@ -40,12 +40,12 @@ def following(text: str, zone: str, after: str) -> datetime | None:
         ("0 0 29 2 *", "", "2021-03-01T00:00:00+00:00", "2024-02-29T00:00:00+00:00"),
     ],
 )
-def test_the_next_time(text: str, zone: str, previous: str, expected: str) -> None:
+def test_next_time(text: str, zone: str, previous: str, expected: str) -> None:
     assert following(text, zone, previous) == datetime.fromisoformat(expected)
 
 
 @pytest.mark.behaviour("ACJ-10")
-def test_a_step_is_no_star() -> None:
+def test_a_step_is_not_a_star() -> None:
     odd_days_or_mondays = parse("0 0 */2 * 1")
     assert isinstance(odd_days_or_mondays, Cron)
     begin = datetime(2022, 9, 1, tzinfo=UTC).date()
@@ -81,7 +81,7 @@ def test_a_step_is_no_star() -> None:
         ("*" * 5000, "longer than 4096 characters"),
     ],
 )
-def test_what_is_no_schedule(text: str, words: str) -> None:
+def test_invalid_schedules(text: str, words: str) -> None:
     with pytest.raises(ScheduleError) as error:
         parse(text)
     assert words in str(error.value)
@@ -89,7 +89,7 @@ def test_what_is_no_schedule(text: str, words: str) -> None:
 
 @pytest.mark.behaviour("ACJ-11", "ACJ-26")
 @pytest.mark.parametrize("text", ["0 0 30 2 *", "0 0 31 4,6 *", ", * * * *"])
-def test_what_is_never_due(text: str) -> None:
+def test_impossible_schedules(text: str) -> None:
     assert parse(text).next(datetime(2026, 1, 1, tzinfo=UTC)) is None
 
 

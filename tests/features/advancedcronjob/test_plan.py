@@ -47,7 +47,7 @@ def at(clock: str) -> datetime:
         ("@every 5m", "10:30:00", None, "10:21:00", None, 840),
     ],
 )
-def test_what_was_missed(
+def test_missed_runs(
     text: str, last: str | None, deadline: int | None, now: str, run: str | None, wait: int | None
 ) -> None:
     due = what_is_due(parse(text), at(last or "10:02:00"), at(now), deadline)
@@ -65,7 +65,7 @@ def test_what_was_missed(
         ("*/5 * * * *", "10:02:00", ["10:25:00", "10:30:00"]),
     ],
 )
-def test_a_plan_tells_the_runs_that_come(text: str, last: str, runs: list[str]) -> None:
+def test_a_plan_lists_upcoming_runs(text: str, last: str, runs: list[str]) -> None:
     stored = {
         "metadata": {"name": "acj", "namespace": "default", "uid": "u", "creationTimestamp": "2022-03-03T10:00:00Z"},
         "spec": {"schedule": text, "template": {"jobTemplate": {"spec": {"template": {"spec": {}}}}}},
@@ -77,7 +77,7 @@ def test_a_plan_tells_the_runs_that_come(text: str, last: str, runs: list[str]) 
 
 
 @pytest.mark.behaviour("ACJ-22")
-def test_of_too_many_missed_runs_the_latest_is_made_up_for() -> None:
+def test_of_too_many_missed_runs_the_latest_is_started() -> None:
     due = what_is_due(parse("*/1 * * * *"), at("08:00:00"), at("09:41:00"), None)
     assert (due.run, due.many, due.wait) == (at("09:41:00"), True, 60)
     steady = parse("@every 1m")
@@ -97,7 +97,7 @@ def test_a_late_run_is_reported_by_an_event() -> None:
 
 
 @pytest.mark.behaviour("ACJ-12")
-def test_the_text_names_its_zone_or_the_field_does() -> None:
+def test_the_time_zone_comes_from_the_text_or_the_field() -> None:
     after = datetime.fromisoformat("2022-09-05T09:01:00+00:00")
     in_shanghai = datetime.fromisoformat("2022-09-06T02:00:00+00:00")
     assert schedule_of("0 10 * * ?", "Asia/Shanghai").next(after) == in_shanghai
@@ -112,7 +112,7 @@ def child(name: str, state: State, started: str | None, scheduled: str | None = 
 
 
 @pytest.mark.behaviour("ACJ-14")
-def test_the_oldest_go_first_and_those_that_never_started_before_them() -> None:
+def test_the_oldest_jobs_are_deleted_first() -> None:
     children = [
         child("b", State.SUCCESSFUL, "10:05:00"),
         child("a", State.SUCCESSFUL, "10:10:00"),
@@ -126,7 +126,7 @@ def test_the_oldest_go_first_and_those_that_never_started_before_them() -> None:
 
 
 @pytest.mark.behaviour("ACJ-6", "ACJ-21")
-def test_names_and_the_last_time() -> None:
+def test_job_names_and_the_last_time() -> None:
     assert name_of("acj-test", at("11:00:00")) == "acj-test-1646305200"
     known = [at("10:10:00"), None]
     assert last_scheduled(known, [child("a", State.ACTIVE, None, "10:05:00")]) == at("10:10:00")

@@ -75,7 +75,7 @@ def creations(there: World, kind: str = "Job") -> list[str]:
     ("template", "kind"), [(JOB, JOBS), (BROADCAST, BROADCAST_JOBS), (IMAGES, IMAGE_JOBS)], ids=["job", "bcj", "images"]
 )
 @in_world
-async def test_a_job_of_each_kind_is_made_when_it_is_due(there: World, template: Json, kind: Resource) -> None:
+async def test_a_job_of_each_kind_is_created_on_time(there: World, template: Json, kind: Resource) -> None:
     await cron(there, template)
     await there.settled(1.0)
     # The type is there before anything ran.
@@ -100,7 +100,7 @@ async def test_a_job_of_each_kind_is_made_when_it_is_due(there: World, template:
 
 @pytest.mark.behaviour("ACJ-7", "ACJ-14", "ACJ-23")
 @in_world
-async def test_a_few_of_what_has_ended_are_kept(there: World) -> None:
+async def test_a_few_finished_jobs_are_kept(there: World) -> None:
     await cron(there, schedule="* * * * *", successfulJobsHistoryLimit=1, failedJobsHistoryLimit=1)
     for type_ in ("Complete", "Failed", "Complete", "Failed"):
         count = len(creations(there))
@@ -119,7 +119,7 @@ async def test_a_few_of_what_has_ended_are_kept(there: World) -> None:
 
 @pytest.mark.behaviour("ACJ-16", "ACJ-18", "ACJ-27")
 @in_world
-async def test_forbid_waits_for_the_end_and_keeps_the_time_it_was_due(there: World) -> None:
+async def test_forbid_waits_for_the_running_job_and_keeps_the_schedule_time(there: World) -> None:
     await cron(there, schedule="* * * * *", concurrencyPolicy="Forbid")
     (first,) = await made(there, 1)
     await there.settled(90)
@@ -132,7 +132,7 @@ async def test_forbid_waits_for_the_end_and_keeps_the_time_it_was_due(there: Wor
 
 @pytest.mark.behaviour("ACJ-16")
 @in_world
-async def test_replace_deletes_what_runs(there: World) -> None:
+async def test_replace_deletes_the_running_job(there: World) -> None:
     await cron(there, schedule="* * * * *", concurrencyPolicy="Replace")
     (first,) = await made(there, 1)
 
@@ -145,7 +145,7 @@ async def test_replace_deletes_what_runs(there: World) -> None:
 
 @pytest.mark.behaviour("ACJ-13", "ACJ-15")
 @in_world
-async def test_nothing_starts_while_paused_and_the_latest_is_made_up_for(there: World) -> None:
+async def test_a_paused_schedule_starts_the_latest_missed_run_on_resume(there: World) -> None:
     await cron(there, schedule="* * * * *", paused=True)
     await there.settled(200)
     assert creations(there) == []
@@ -157,7 +157,7 @@ async def test_nothing_starts_while_paused_and_the_latest_is_made_up_for(there: 
 
 @pytest.mark.behaviour("ACJ-21", "ACJ-29")
 @in_world
-async def test_each_minute_runs_once_though_no_job_is_kept(there: World) -> None:
+async def test_each_minute_runs_once_even_without_kept_jobs(there: World) -> None:
     await cron(there, BROADCAST, schedule="* * * * *", successfulJobsHistoryLimit=0)
     begin = there.clock.now()
     seen = 0
@@ -175,7 +175,7 @@ async def test_each_minute_runs_once_though_no_job_is_kept(there: World) -> None
 
 @pytest.mark.behaviour("ACJ-17", "ACJ-26")
 @in_world
-async def test_a_lost_answer_starts_nothing_twice(there: World) -> None:
+async def test_a_lost_response_starts_no_second_job(there: World) -> None:
     lost = []
 
     def lose(request: Any) -> bool:
@@ -231,7 +231,7 @@ async def test_an_unreadable_schedule_is_reported_once_and_not_retried(there: Wo
 
 @pytest.mark.behaviour("ACJ-13")
 @in_world
-async def test_a_taken_over_object_is_not_written_but_for_its_status(there: World) -> None:
+async def test_takeover_writes_only_the_status(there: World) -> None:
     await cron(there, paused=True)
     await there.settled(10)
     before = await there.get(CRONS, "acj")
@@ -265,7 +265,7 @@ async def blind(policy: str, told: Callable[[Client, Connection, Reconcile], Awa
 
 
 @pytest.mark.behaviour("ACJ-16", "ACJ-18")
-def test_a_job_that_came_and_went_unseen_holds_nothing_up() -> None:
+def test_an_unseen_finished_job_blocks_nothing() -> None:
     async def told(client: Client, _: Connection, reconcile: Reconcile) -> None:
         for number in range(3):
             await client.clock.sleep(60.0)
@@ -299,7 +299,7 @@ def test_a_job_whose_creation_got_no_answer_does_not_run_beside_the_next(policy:
 
 @pytest.mark.behaviour("ACJ-16")
 @in_world
-async def test_a_job_that_is_there_unseen_holds_the_next_up(there: World) -> None:
+async def test_an_unseen_running_job_delays_the_next(there: World) -> None:
     await cron(there, BROADCAST, schedule="* * * * *", concurrencyPolicy="Forbid")
     assert len(await made(there, 1, BROADCAST_JOBS)) == 1
     await there.settled(200.0)
@@ -327,7 +327,7 @@ async def test_a_late_run_is_reported_and_not_made_up_for(there: World) -> None:
 
 @pytest.mark.behaviour("ACJ-22", "ACJ-27")
 @in_world
-async def test_of_very_many_missed_runs_the_latest_is_started_with_a_warning(there: World) -> None:
+async def test_after_many_missed_runs_the_latest_is_started_with_a_warning(there: World) -> None:
     await cron(there, schedule="* * * * *", paused=True)
     await there.settled(102 * 60)
     await there.change(CRONS, "acj", {"spec": {"paused": False}})

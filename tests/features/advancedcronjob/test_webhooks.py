@@ -51,7 +51,7 @@ def write(obj: Json, old: Json | None = None) -> Written:
         {"imageListPullJobTemplate": True},
     ],
 )
-def test_a_template_whose_fields_have_other_types_is_refused_by_its_field(template: Json) -> None:
+def test_mistyped_template_fields_are_refused_by_name(template: Json) -> None:
     errors = list(spec_errors(cron(template=template)["spec"], None, [], datetime(2026, 11, 22, tzinfo=UTC)))
     assert [str(one).partition(":")[0].rpartition(".")[2] for one in errors] in (
         ["completionPolicy"],
@@ -88,7 +88,7 @@ def test_a_template_whose_fields_have_other_types_is_refused_by_its_field(templa
         (cron(ALPHA, template=images()), "spec must have one template"),
     ],
 )
-def test_what_is_refused(obj: Json, words: str) -> None:
+def test_invalid_specs_are_refused(obj: Json, words: str) -> None:
     refused = write(obj)
     assert refused.obj is None
     assert words in refused.message
@@ -96,7 +96,7 @@ def test_what_is_refused(obj: Json, words: str) -> None:
 
 
 @pytest.mark.behaviour("ACJ-1", "ACJ-2", "ACJ-5", "ACJ-25")
-def test_images_to_pull_survive_v1alpha1_and_may_change() -> None:
+def test_image_pull_lists_survive_v1alpha1_and_can_change() -> None:
     created = write(cron(template=images()))
     stored = created.stored()
     assert stored["spec"]["concurrencyPolicy"] == "Replace"
@@ -113,19 +113,19 @@ def test_images_to_pull_survive_v1alpha1_and_may_change() -> None:
 
 
 @pytest.mark.behaviour("ACJ-24")
-def test_a_list_of_images_takes_longer_names() -> None:
+def test_image_list_names_may_be_longer() -> None:
     assert write(cron(name="a" * 63, template=images())).obj is not None
     assert write(cron(name="a" * 64, template=images())).obj is None
 
 
 @pytest.mark.behaviour("ACJ-24", "ACJ-26")
-def test_what_was_admitted_once_stays_editable() -> None:
+def test_a_previously_admitted_object_stays_editable() -> None:
     stored = cron(name="a" * 60, schedule="0 0 30 2 *")
     assert write(cron(name="a" * 60, schedule="0 0 30 2 *", paused=True), stored).obj is not None
 
 
 @pytest.mark.behaviour("ACJ-15")
-def test_a_deadline_of_a_few_seconds_is_warned_of() -> None:
+def test_a_very_short_deadline_gets_a_warning() -> None:
     (warning,) = write(cron(startingDeadlineSeconds=0)).warnings
     assert "too short" in warning
     assert write(cron(startingDeadlineSeconds=10)).warnings == ()

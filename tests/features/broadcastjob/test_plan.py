@@ -58,7 +58,7 @@ def step(
         (10, None, 2, 8),
     ],
 )
-def test_how_many_are_created(nodes: int, parallelism: int | str | None, running: int, created: int) -> None:
+def test_number_of_pods_to_create(nodes: int, parallelism: int | str | None, running: int, created: int) -> None:
     spec = {} if parallelism is None else {"parallelism": parallelism}
     found = step(job(**spec), nodes, *map(pod, names(running)))
     assert found.next is Next.GO_ON
@@ -67,7 +67,7 @@ def test_how_many_are_created(nodes: int, parallelism: int | str | None, running
 
 
 @pytest.mark.behaviour("BJ-12", "BJ-25")
-def test_more_than_parallelism_stay_and_text_that_says_no_number_creates_none() -> None:
+def test_excess_pods_stay_and_an_invalid_parallelism_creates_none() -> None:
     crowded = step(job(parallelism=1), 3, pod("n01"), pod("n02"))
     assert (crowded.crowded, crowded.create, crowded.delete) == (True, [], [])
     unreadable = step(job(parallelism="x"), 3)
@@ -115,13 +115,13 @@ def test_more_than_parallelism_stay_and_text_that_says_no_number_creates_none() 
         ),
     ],
 )
-def test_what_comes_next(spec: dict[str, Any], pods: list[Pod], age: int, expected: Next, reason: str) -> None:
+def test_next_action(spec: dict[str, Any], pods: list[Pod], age: int, expected: Next, reason: str) -> None:
     found = step(job(**spec), 2, *pods, age=age)
     assert (found.next, found.reason) == (expected, reason)
 
 
 @pytest.mark.behaviour("BJ-15")
-def test_without_a_node_it_goes_on_and_a_failed_one_that_never_ends_serves_no_more() -> None:
+def test_a_pod_without_node_and_a_failed_pod_that_never_ends() -> None:
     assert step(job(), 0).next is Next.GO_ON
     failed = step(job("failed", completionPolicy={"type": "Never"}), 2, pod("n01", "Failed"))
     assert (failed.next, failed.create) == (Next.COUNT, ())
@@ -135,7 +135,7 @@ def test_only_a_new_failure_pauses_again() -> None:
 
 
 @pytest.mark.behaviour("BJ-7", "BJ-23")
-def test_of_nodes_that_fit_no_more_only_what_runs_goes() -> None:
+def test_on_unfit_nodes_only_running_pods_are_deleted() -> None:
     running, done, going = pod("n01"), pod("n02", "Succeeded"), pod("n03", deleting=True)
     found = step(job(), 4, running, done, going, unfit=("n01", "n02", "n03"))
     assert found.delete == [running]
@@ -144,7 +144,7 @@ def test_of_nodes_that_fit_no_more_only_what_runs_goes() -> None:
 
 
 @pytest.mark.behaviour("BJ-7")
-def test_two_on_one_node_are_named() -> None:
+def test_two_pods_on_one_node_are_reported() -> None:
     assert set(step(job(), 2, pod("n01"), pod("n01")).duplicates) == {"n01"}
 
 
@@ -185,14 +185,14 @@ CORDON = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}
         ({}, node(cpu="many"), True),
     ],
 )
-def test_which_node_takes_a_pod(spec: dict[str, Any], the_node: Node, fits: bool) -> None:
+def test_nodes_that_take_a_pod(spec: dict[str, Any], the_node: Node, fits: bool) -> None:
     assert fit_of({"spec": spec}).fits(the_node) is fits
     assert not fit_of({"spec": spec}).fits(Node(ObjectMeta(name="n01")))
 
 
 @pytest.mark.behaviour("BJ-1", "BJ-13")
 @pytest.mark.parametrize("by_scheduler", [True, False])
-def test_the_pod_of_a_node(by_scheduler: bool) -> None:
+def test_pod_of_a_node(by_scheduler: bool) -> None:
     body = new_pod(job(), "n01", by_scheduler=by_scheduler)
     labels = {"broadcastjob-name": "bj", "broadcastjob-controller-uid": "u"}
     assert body["metadata"]["labels"] == labels

@@ -58,7 +58,7 @@ async def counts(there: World, **wanted: Any) -> None:
 
 @pytest.mark.behaviour("BJ-1", "BJ-13", "BJ-16", "BJ-18", "BJ-19")
 @in_world
-async def test_every_node_is_served_once_and_the_job_goes_after_its_time(there: World) -> None:
+async def test_every_node_is_served_once_and_the_job_expires(there: World) -> None:
     await nodes(there, 3)
     await node(there, "cordoned", unschedulable=True)
     await job(there, completionPolicy={"ttlSecondsAfterFinished": 30})
@@ -93,7 +93,7 @@ async def test_an_unreadable_parallelism_is_reported(there: World) -> None:
 
 @pytest.mark.behaviour("BJ-12")
 @in_world
-async def test_never_more_than_parallelism_at_once(there: World) -> None:
+async def test_parallelism_is_never_exceeded(there: World) -> None:
     await nodes(there, 10)
     await job(there, parallelism=3)
     for done in range(10):
@@ -107,7 +107,7 @@ async def test_never_more_than_parallelism_at_once(there: World) -> None:
 
 @pytest.mark.behaviour("BJ-13", "BJ-24")
 @in_world
-async def test_lost_answers_and_refusals_serve_no_node_twice(there: World) -> None:
+async def test_lost_responses_and_refusals_serve_no_node_twice(there: World) -> None:
     await nodes(there, 8)
     seen: list[str] = []
 
@@ -156,7 +156,7 @@ async def test_the_first_failure_stops_the_rest(there: World) -> None:
 
 @pytest.mark.behaviour("BJ-20", "BJ-26")
 @in_world
-async def test_a_deadline_stops_what_runs(there: World) -> None:
+async def test_a_deadline_stops_running_pods(there: World) -> None:
     await nodes(there, 2)
     await job(there, completionPolicy={"activeDeadlineSeconds": 10})
     await counts(there, active=2)
@@ -172,7 +172,7 @@ async def test_a_deadline_stops_what_runs(there: World) -> None:
 
 @pytest.mark.behaviour("BJ-15")
 @in_world
-async def test_never_serves_nodes_that_come_later(there: World) -> None:
+async def test_policy_never_ignores_new_nodes(there: World) -> None:
     await nodes(there, 1)
     await job(there, completionPolicy={"type": "Never"})
     await counts(there, active=1)
@@ -185,7 +185,7 @@ async def test_never_serves_nodes_that_come_later(there: World) -> None:
 
 @pytest.mark.behaviour("BJ-22")
 @in_world
-async def test_a_failure_pauses_until_the_user_goes_on(there: World) -> None:
+async def test_a_failure_pauses_until_the_user_resumes(there: World) -> None:
     await nodes(there, 3)
     await job(there, parallelism=1, failurePolicy={"type": "Pause"})
     await counts(there, active=1)
@@ -206,7 +206,7 @@ async def test_a_failure_pauses_until_the_user_goes_on(there: World) -> None:
 
 @pytest.mark.behaviour("BJ-22")
 @in_world
-async def test_a_failed_pod_that_is_deleted_for_another_try_pauses_again_when_that_fails_too(there: World) -> None:
+async def test_a_retried_pod_that_fails_again_pauses_again(there: World) -> None:
     await nodes(there, 1)
     await job(there, failurePolicy={"type": "Pause"})
     for _ in range(3):
@@ -221,7 +221,7 @@ async def test_a_failed_pod_that_is_deleted_for_another_try_pauses_again_when_th
 
 @pytest.mark.behaviour("BJ-7", "BJ-23")
 @in_world
-async def test_a_cordon_deletes_what_runs_and_keeps_what_has_ended(there: World) -> None:
+async def test_cordoning_deletes_running_pods_and_keeps_finished_ones(there: World) -> None:
     await nodes(there, 3)
     await job(there, completionPolicy={"type": "Never"})
     await counts(there, active=3)
@@ -243,7 +243,7 @@ async def test_a_cordon_deletes_what_runs_and_keeps_what_has_ended(there: World)
 
 @pytest.mark.behaviour("BJ-4", "BJ-7")
 @in_world
-async def test_what_runs_is_judged_by_its_own_spec_after_the_template_changed(there: World) -> None:
+async def test_a_running_pod_is_evaluated_by_its_own_spec(there: World) -> None:
     await nodes(there, 3)
     await job(there)
     await counts(there, active=3)
@@ -263,7 +263,7 @@ async def test_what_runs_is_judged_by_its_own_spec_after_the_template_changed(th
 
 @pytest.mark.behaviour("BJ-17")
 @in_world
-async def test_nothing_is_created_for_a_job_that_goes(there: World) -> None:
+async def test_a_deleted_job_creates_nothing(there: World) -> None:
     await nodes(there, 1)
     pod = {"containers": [{"name": "main", "image": "busybox"}], "restartPolicy": "Never"}
     await there.create(JOBS, "bj", {"template": {"spec": pod}, "paused": True}, finalizers=["example.com/wait"])

@@ -42,7 +42,7 @@ def write(obj: Json, old: Json | None = None) -> Written:
         ),
     ],
 )
-def test_what_is_refused(obj: Json, words: str) -> None:
+def test_invalid_specs_are_refused(obj: Json, words: str) -> None:
     refused = write(obj)
     assert refused.obj is None
     assert words in refused.message
@@ -67,12 +67,12 @@ def test_what_is_refused(obj: Json, words: str) -> None:
         (job(completionPolicy={"backoffLimit": 3}), "completionPolicy.backoffLimit: has no effect with restartPolicy"),
     ],
 )
-def test_what_is_warned_of(obj: Json, words: str) -> None:
+def test_ineffective_specs_get_a_warning(obj: Json, words: str) -> None:
     (warning,) = write(obj).warnings
     assert words in warning
 
 
 @pytest.mark.behaviour("BJ-25")
 @pytest.mark.parametrize("parallelism", [0, 3, "10%", "200%"])
-def test_what_says_how_many_is_not_warned_of(parallelism: int | str) -> None:
+def test_valid_counts_get_no_warning(parallelism: int | str) -> None:
     assert write(job(parallelism=parallelism)).warnings == ()

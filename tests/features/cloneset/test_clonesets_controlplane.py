@@ -84,7 +84,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 @pytest.mark.behaviour("CS-4", "CS-20", "CS-21", "CS-22", "CS-24", "CS-173")
 @pytest.mark.parametrize("case", CASES, ids=names_of(CASES))
-def test_a_recorded_cloneset_is_judged_and_stored_alike_on_an_api_server(
+def test_a_recorded_cloneset_is_validated_and_stored_alike_on_an_api_server(
     api: ControlPlane, case: dict[str, Any]
 ) -> None:
     manifest = case["manifest"]
@@ -108,7 +108,7 @@ def test_a_recorded_cloneset_is_judged_and_stored_alike_on_an_api_server(
 
 
 @pytest.mark.behaviour("CS-16")
-def test_a_template_is_defaulted_as_the_api_server_would(api: ControlPlane) -> None:
+def test_a_template_is_defaulted_like_on_the_api_server(api: ControlPlane) -> None:
     ours = json_copy(TEMPLATE)
     default_pod_template(ours)
     for volume in ours["spec"]["volumes"]:

@@ -47,7 +47,7 @@ class Everywhere:
 @in_cluster(agents=Everywhere())
 @pytest.mark.behaviour("PM-140")
 @pytest.mark.parametrize("reports", [True, False])
-async def test_an_agent_that_has_not_reported_yet_is_waited_for(cluster: SmallCluster, reports: bool) -> None:
+async def test_an_agent_that_has_not_reported_is_waited_for(cluster: SmallCluster, reports: bool) -> None:
     await cluster.apply(replicas=1, template=versioned("1"), updateStrategy=rolling("InPlaceIfPossible"))
     await cluster.settled(readyReplicas=1)
     (before,) = await cluster.pods()

@@ -30,7 +30,7 @@ def identity(pod: dict[str, Any]) -> tuple[str, str, str, str]:
 
 @virtual
 @pytest.mark.behaviour("PM-39", "PM-42", "PM-174", "PM-189", "CS-131")
-async def test_out_of_service_for_the_grace_period_then_the_image_then_back(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_pod_leaves_service_for_the_grace_period_and_returns(caplog: pytest.LogCaptureFixture) -> None:
     """U-24, U-95."""
     caplog.set_level("INFO")
     async with small_cluster(pace=Pace(restart=2.0)) as cluster:
@@ -75,7 +75,7 @@ async def test_out_of_service_for_the_grace_period_then_the_image_then_back(capl
 
 @in_cluster(pace=Pace(restart=1.0))
 @pytest.mark.behaviour("PM-54", "PM-56", "CS-76")
-async def test_a_rollback_in_place_heals_pods_whose_new_image_crashes(cluster: SmallCluster) -> None:
+async def test_an_in_place_rollback_heals_crashing_pods(cluster: SmallCluster) -> None:
     """U-96."""
     await cluster.apply(replicas=3, updateStrategy=rolling(maxUnavailable=2), minReadySeconds=5)
     first = await cluster.settled(availableReplicas=3)

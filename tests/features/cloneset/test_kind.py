@@ -33,7 +33,7 @@ def down(*, metadata: Json | None = None, **spec: Any) -> Json:
 
 
 @pytest.mark.behaviour("CS-12")
-def test_the_two_forms_of_one_cloneset() -> None:
+def test_the_two_versions_of_one_cloneset() -> None:
     stored = up(
         metadata={"annotations": {f"{PULL}parallelism": "4"}},
         scaleStrategy={"disablePVCReuse": True},
@@ -79,7 +79,7 @@ def test_update_types_in_v1alpha1(nested: Json, flat: Json) -> None:
 
 
 @pytest.mark.behaviour("CS-9")
-def test_the_exclusion_of_pods_that_prepare_deletion_is_a_label_in_v1alpha1() -> None:
+def test_excluding_pods_that_prepare_deletion_is_a_label_in_v1alpha1() -> None:
     assert up(metadata={"labels": {EXCLUDE: "true"}})["spec"]["scaleStrategy"]["excludePreparingDelete"] is True
     assert "excludePreparingDelete" not in up(metadata={"labels": {EXCLUDE: "yes"}})["spec"]["scaleStrategy"]
     shown = down(scaleStrategy={"enablePVCReuse": False, "excludePreparingDelete": True})
@@ -93,7 +93,7 @@ def test_the_exclusion_of_pods_that_prepare_deletion_is_a_label_in_v1alpha1() ->
 
 
 @pytest.mark.behaviour("CS-10", "CS-11")
-def test_tuning_of_pulls_ahead_is_annotations_in_v1alpha1() -> None:
+def test_predownload_settings_are_annotations_in_v1alpha1() -> None:
     annotations = {f"{PULL}parallelism": "4", f"{PULL}timeout-seconds": "60", f"{PULL}min-updated-ready-pods": "30%"}
     rolling = up(metadata={"annotations": annotations})["spec"]["updateStrategy"]["rollingUpdate"]
     # B-16: a percentage, which the field cannot hold, stays where it is read from.
@@ -109,7 +109,7 @@ def test_tuning_of_pulls_ahead_is_annotations_in_v1alpha1() -> None:
 
 
 @pytest.mark.behaviour("CS-11", "CS-14")
-def test_an_empty_block_is_not_shown_in_v1alpha1() -> None:
+def test_an_empty_block_is_hidden_in_v1alpha1() -> None:
     strategy = {
         "type": "RollingUpdate",
         "rollingUpdate": {"podUpdatePolicy": "InPlaceOnly", "inPlaceUpdateStrategy": {}},
@@ -130,7 +130,7 @@ def test_an_empty_block_is_not_shown_in_v1alpha1() -> None:
         ({"enablePVCReuse": True, "maxUnavailable": 1}, {"maxUnavailable": 1}),
     ],
 )
-def test_reuse_of_claims_is_the_other_way_round_in_v1alpha1(scale: Json, shown: Json) -> None:
+def test_claim_reuse_is_inverted_in_v1alpha1(scale: Json, shown: Json) -> None:
     assert down(scaleStrategy=scale)["spec"]["scaleStrategy"] == shown
 
 
@@ -144,7 +144,7 @@ def test_reuse_of_claims_is_the_other_way_round_in_v1alpha1(scale: Json, shown: 
         ({"gracePeriodSeconds": 5}, {"gracePeriodSeconds": 5}),
     ],
 )
-def test_a_block_that_says_nothing_is_not_shown_in_v1alpha1(in_place: Json, shown: Json | None) -> None:
+def test_a_block_without_values_is_hidden_in_v1alpha1(in_place: Json, shown: Json | None) -> None:
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"inPlaceUpdateStrategy": in_place}}
     assert down(updateStrategy=strategy)["spec"]["updateStrategy"].get("inPlaceUpdateStrategy") == shown
 
@@ -244,7 +244,7 @@ def without_empty_maps(given: Json) -> Json:
 @pytest.mark.behaviour("CS-5", "MGR-50")
 @settings(max_examples=400, deadline=None)
 @given(ALPHAS)
-def test_a_v1alpha1_object_comes_back_as_it_was(given: Json) -> None:
+def test_a_v1alpha1_object_survives_a_round_trip(given: Json) -> None:
     before = copy.deepcopy(given)
     back = convert(convert(given, BETA), ALPHA)
     assert given == before
@@ -254,7 +254,7 @@ def test_a_v1alpha1_object_comes_back_as_it_was(given: Json) -> None:
 @pytest.mark.behaviour("CS-5", "MGR-50")
 @settings(max_examples=400, deadline=None)
 @given(BETAS)
-def test_a_v1beta1_object_comes_back_as_it_was(given: Json) -> None:
+def test_a_v1beta1_object_survives_a_round_trip(given: Json) -> None:
     before = copy.deepcopy(given)
     back = convert(convert(given, ALPHA), BETA)
     assert given == before
@@ -264,7 +264,7 @@ def test_a_v1beta1_object_comes_back_as_it_was(given: Json) -> None:
 @pytest.mark.behaviour("MGR-50")
 @settings(max_examples=200, deadline=None)
 @given(BETAS, st.integers(10, 99))
-def test_an_edit_in_v1alpha1_is_there_in_v1beta1_and_changes_nothing_else(given: Json, replicas: int) -> None:
+def test_an_edit_in_v1alpha1_changes_only_its_field_in_v1beta1(given: Json, replicas: int) -> None:
     shown = convert(given, ALPHA)
     shown["spec"]["replicas"] = replicas
     after = convert(shown, BETA)

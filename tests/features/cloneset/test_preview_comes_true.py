@@ -146,7 +146,7 @@ def _in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @virtual
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_the_controller_does_what_the_preview_says(seed: int) -> None:
+async def test_the_controller_follows_the_preview(seed: int) -> None:
     case = case_of(seed)
     async with small_cluster(case.gates, seed=seed) as cluster:
         await cluster.apply(**case.before)

@@ -32,7 +32,7 @@ from tests.kube.fakes import json_response, status_body, virtual
 
 @in_cluster
 @pytest.mark.behaviour("CS-100", "CS-101", "CS-142", "CS-156", "CS-172", "CS-144", "CS-72")
-async def test_scales_out_with_few_writes(cluster: SmallCluster) -> None:
+async def test_scale_out_needs_few_writes(cluster: SmallCluster) -> None:
     await cluster.apply(updateStrategy=rolling())
     status = await cluster.settled(readyReplicas=3, availableReplicas=3)
     assert status["currentRevision"] == status["updateRevision"]
@@ -50,7 +50,7 @@ async def test_scales_out_with_few_writes(cluster: SmallCluster) -> None:
 
 @in_cluster
 @pytest.mark.behaviour("CS-194", "CS-148", "CS-66")
-async def test_nothing_to_do_means_no_request(cluster: SmallCluster) -> None:
+async def test_a_settled_set_sends_no_request(cluster: SmallCluster) -> None:
     await cluster.apply()
     await cluster.settled(availableReplicas=3)
     await cluster.clock.sleep(5)
@@ -72,7 +72,7 @@ async def test_scales_in(cluster: SmallCluster) -> None:
 
 @in_cluster(pace=Pace(restart=2.0))
 @pytest.mark.behaviour("CS-124", "CS-130", "CS-131", "CS-162", "CS-76", "CS-145", "CS-188")
-async def test_updates_in_place_never_more_than_max_unavailable(cluster: SmallCluster) -> None:
+async def test_in_place_updates_respect_max_unavailable(cluster: SmallCluster) -> None:
     await cluster.apply(replicas=6, updateStrategy=rolling(maxUnavailable=2))
     await cluster.settled(availableReplicas=6)
     before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in await cluster.pods()}
@@ -97,7 +97,7 @@ async def test_updates_in_place_never_more_than_max_unavailable(cluster: SmallCl
 
 @in_cluster
 @pytest.mark.behaviour("PM-47")
-async def test_a_pod_is_marked_updated_only_in_the_version_that_was_seen(cluster: SmallCluster) -> None:
+async def test_the_updated_mark_applies_only_to_the_observed_version(cluster: SmallCluster) -> None:
     await cluster.apply(replicas=1, updateStrategy=rolling())
     await cluster.settled(availableReplicas=1)
     seen: list[str] = []
@@ -148,7 +148,9 @@ async def test_replaces_pods_that_cannot_be_updated_in_place(cluster: SmallClust
 
 @in_cluster
 @pytest.mark.behaviour("CS-132", "CS-150")
-async def test_in_place_only_fails_in_openkruises_words_and_names_the_field_in_an_event(cluster: SmallCluster) -> None:
+async def test_in_place_only_fails_with_the_openkruise_message_and_an_event_with_the_field(
+    cluster: SmallCluster,
+) -> None:
     await cluster.apply(replicas=1, updateStrategy=rolling("InPlaceOnly"))
     await cluster.settled(availableReplicas=1)
     await cluster.patch({"spec": {"template": template(hostname="other")}})
@@ -170,7 +172,7 @@ async def test_in_place_only_fails_in_openkruises_words_and_names_the_field_in_a
 
 @in_cluster(Gates(partition_rollback=True))
 @pytest.mark.behaviour("CS-84", "CS-146", "CS-76", "CS-95")
-async def test_partition_and_going_back(cluster: SmallCluster) -> None:
+async def test_partition_and_rollback(cluster: SmallCluster) -> None:
     """U-17, U-18."""
     await cluster.apply(replicas=4, updateStrategy=rolling(partition=2))
     await cluster.settled(availableReplicas=4)
@@ -203,7 +205,7 @@ async def test_surge(cluster: SmallCluster) -> None:
 
 @in_cluster(Gates(in_place_surge=True))
 @pytest.mark.behaviour("CS-90", "CS-176")
-async def test_with_the_gate_a_surge_stands_in_and_all_pods_stay(cluster: SmallCluster) -> None:
+async def test_with_the_gate_surge_covers_and_all_pods_stay(cluster: SmallCluster) -> None:
     await cluster.apply(replicas=4, updateStrategy=rolling(maxSurge=2, maxUnavailable=0))
     await cluster.settled(availableReplicas=4)
     before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
@@ -310,7 +312,7 @@ async def test_claims_are_reused_when_a_user_deletes_the_pod(cluster: SmallClust
 
 @in_cluster
 @pytest.mark.behaviour("CS-120", "CS-119")
-async def test_claims_go_with_the_pod_where_they_are_not_used_again(cluster: SmallCluster) -> None:
+async def test_claims_are_deleted_with_the_pod_if_not_reused(cluster: SmallCluster) -> None:
     await cluster.apply(replicas=2, volumeClaimTemplates=CLAIMS)
     await cluster.settled(replicas=2)
     gone = (await cluster.pods())[0]["metadata"]["name"]
@@ -326,7 +328,7 @@ async def test_claims_go_with_the_pod_where_they_are_not_used_again(cluster: Sma
 
 @in_cluster
 @pytest.mark.behaviour("CS-55", "CS-68", "CS-67", "CS-192")
-async def test_a_pod_that_stops_matching_is_released_and_replaced(cluster: SmallCluster) -> None:
+async def test_an_unmatched_pod_is_released_and_replaced(cluster: SmallCluster) -> None:
     await cluster.apply()
     await cluster.settled(availableReplicas=3)
     name = (await cluster.pods())[0]["metadata"]["name"]
@@ -422,7 +424,7 @@ async def test_refused_pods_are_reported_and_retried_with_growing_delays(
 
 @virtual
 @pytest.mark.behaviour("PM-38")
-async def test_resources_are_set_before_the_image_changes() -> None:
+async def test_resources_are_set_before_the_image() -> None:
     def sized(image: str, memory: str) -> dict[str, Any]:
         resources = {"requests": {"memory": memory}, "limits": {"memory": memory}}
         return {**template(), "spec": {"containers": [{"name": "main", "image": image, "resources": resources}]}}
@@ -447,7 +449,7 @@ async def test_resources_are_set_before_the_image_changes() -> None:
 @in_cluster
 @pytest.mark.behaviour("CS-101")
 @pytest.mark.parametrize("path", ["/pods", "/controllerrevisions"])
-async def test_in_a_terminating_namespace_nothing_is_warned_of(
+async def test_a_terminating_namespace_causes_no_warnings(
     cluster: SmallCluster, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     cause = {"reason": "NamespaceTerminating", "field": "metadata.namespace"}
@@ -467,7 +469,7 @@ async def test_in_a_terminating_namespace_nothing_is_warned_of(
 
 @in_cluster
 @pytest.mark.behaviour("CS-177")
-async def test_a_lost_answer_makes_no_second_pod(cluster: SmallCluster) -> None:
+async def test_a_lost_response_creates_no_second_pod(cluster: SmallCluster) -> None:
     lost: list[str] = []
     inner = cluster.sent._inner
 
@@ -494,7 +496,7 @@ async def test_a_lost_answer_makes_no_second_pod(cluster: SmallCluster) -> None:
 
 @in_cluster
 @pytest.mark.behaviour("CS-99", "CS-161", "CS-169", "CS-64")
-async def test_scale_out_is_throttled_until_pods_are_available(cluster: SmallCluster) -> None:
+async def test_scale_out_waits_for_available_pods(cluster: SmallCluster) -> None:
     """U-11."""
     await cluster.apply(minReadySeconds=60, scaleStrategy={"maxUnavailable": 1})
     began = cluster.clock.monotonic()
@@ -507,7 +509,7 @@ async def test_scale_out_is_throttled_until_pods_are_available(cluster: SmallClu
 
 @in_cluster
 @pytest.mark.behaviour("CS-168")
-async def test_identical_events_are_one_with_a_growing_count(cluster: SmallCluster) -> None:
+async def test_identical_events_are_aggregated(cluster: SmallCluster) -> None:
     await cluster.apply(minReadySeconds=60, scaleStrategy={"maxUnavailable": 1})
     await cluster.settled(availableReplicas=3, seconds=600)
     limited = [one for one in (await cluster.user.list(EVENTS, NAMESPACE)).items if one["reason"] == "ScaleUpLimited"]
@@ -517,7 +519,7 @@ async def test_identical_events_are_one_with_a_growing_count(cluster: SmallClust
 
 @virtual
 @pytest.mark.behaviour("CS-174")
-async def test_the_controller_does_nothing_that_its_role_does_not_allow() -> None:
+async def test_the_controller_needs_only_its_role() -> None:
     async with small_cluster() as cluster:
         await cluster.apply(updateStrategy=rolling())
         await cluster.settled(availableReplicas=3)
@@ -579,7 +581,7 @@ async def test_pods_to_delete(cluster: SmallCluster) -> None:
 
 @in_cluster
 @pytest.mark.behaviour("CS-63")
-async def test_history_is_kept_to_its_limit_by_the_very_pass_that_ends_a_roll_out(cluster: SmallCluster) -> None:
+async def test_history_is_trimmed_in_the_reconcile_that_ends_a_rollout(cluster: SmallCluster) -> None:
     await cluster.apply(replicas=0, revisionHistoryLimit=1)
     await cluster.settled(replicas=0)
     for image in ("nginx:2", "nginx:3", "nginx:4"):
@@ -591,7 +593,7 @@ async def test_history_is_kept_to_its_limit_by_the_very_pass_that_ends_a_roll_ou
 
 @in_cluster
 @pytest.mark.behaviour("CS-63", "CS-72")
-async def test_history_is_kept_to_its_limit_and_a_rollback_is_no_new_revision(cluster: SmallCluster) -> None:
+async def test_history_has_a_limit_and_a_rollback_adds_no_revision(cluster: SmallCluster) -> None:
     await cluster.apply(replicas=1, revisionHistoryLimit=1, updateStrategy=rolling())
     await cluster.settled(availableReplicas=1)
     for image in ("nginx:2", "nginx:3", "nginx:4", "nginx:3"):
@@ -607,7 +609,7 @@ async def test_history_is_kept_to_its_limit_and_a_rollback_is_no_new_revision(cl
 
 @in_cluster
 @pytest.mark.behaviour("CS-72", "CS-190")
-async def test_revisions_made_by_hand_and_garbage_on_pods_crash_nothing(cluster: SmallCluster) -> None:
+async def test_handmade_revisions_and_broken_annotations_crash_nothing(cluster: SmallCluster) -> None:
     await cluster.apply(updateStrategy=rolling())
     await cluster.settled(availableReplicas=3)
     await cluster.user.create(
@@ -639,7 +641,7 @@ async def test_revisions_made_by_hand_and_garbage_on_pods_crash_nothing(cluster:
 
 @in_cluster
 @pytest.mark.behaviour("CS-153", "CS-154")
-async def test_a_roll_out_that_takes_too_long_says_so(cluster: SmallCluster) -> None:
+async def test_a_slow_rollout_is_reported(cluster: SmallCluster) -> None:
     await cluster.apply(progressDeadlineSeconds=30, updateStrategy=rolling())
 
     async def reason() -> str:
@@ -664,7 +666,7 @@ async def test_a_roll_out_that_takes_too_long_says_so(cluster: SmallCluster) -> 
 
 @in_cluster
 @pytest.mark.behaviour("CS-180", "CS-179")
-async def test_a_pod_that_has_failed_is_replaced_and_left_lying(cluster: SmallCluster) -> None:
+async def test_a_failed_pod_is_replaced_and_kept(cluster: SmallCluster) -> None:
     await cluster.apply()
     await cluster.settled(availableReplicas=3)
     name = (await cluster.pods())[0]["metadata"]["name"]
@@ -680,7 +682,7 @@ async def test_a_pod_that_has_failed_is_replaced_and_left_lying(cluster: SmallCl
 
 @in_cluster
 @pytest.mark.behaviour("CS-74", "CS-77", "CS-121")
-async def test_changed_claim_templates_are_for_pods_to_come(cluster: SmallCluster) -> None:
+async def test_changed_claim_templates_apply_to_new_pods(cluster: SmallCluster) -> None:
     await cluster.apply(replicas=1, volumeClaimTemplates=CLAIMS)
     await cluster.settled(replicas=1)
     more = [*CLAIMS, {**CLAIMS[0], "metadata": {"name": "logs"}}]
@@ -693,7 +695,7 @@ async def test_changed_claim_templates_are_for_pods_to_come(cluster: SmallCluste
 
 @in_cluster
 @pytest.mark.behaviour("PM-45", "PM-74", "CS-135")
-async def test_a_pod_that_no_node_takes_shows_its_first_conditions_and_serves_once_one_does(
+async def test_an_unscheduled_pod_gets_initial_conditions_and_serves_later(
     cluster: SmallCluster,
 ) -> None:
     await cluster.apply(replicas=1, template=template(nodeSelector={"disk": "ssd"}))

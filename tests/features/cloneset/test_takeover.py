@@ -20,7 +20,7 @@ def recorded(moment: str) -> list[dict]:
 
 @pytest.mark.parametrize("moment", [name for name in MOMENTS if "v1beta1" in name and "hooks" not in name])
 @pytest.mark.behaviour("CS-56", "CS-69", "CS-70", "CS-72", "CS-75", "CS-53", "CS-58", "CS-61")
-def test_nothing_is_written_but_status(moment: str) -> None:
+def test_takeover_writes_only_the_status(moment: str) -> None:
     @virtual
     async def take_over() -> None:
         shell = Shell()
@@ -38,7 +38,7 @@ def test_nothing_is_written_but_status(moment: str) -> None:
 
 @virtual
 @pytest.mark.behaviour("CS-194", "CS-66", "CS-148")
-async def test_a_pass_over_a_thousand_pods_that_has_nothing_to_do_takes_no_request() -> None:
+async def test_an_idle_reconcile_of_a_thousand_pods_sends_no_request() -> None:
     moment = recorded("02-in-place-partition-v1beta1.json")
     owner = next(o for o in moment if o["kind"] == "CloneSet" and o["metadata"]["name"] == "web")
     update = owner["status"]["updateRevision"].rpartition("-")[2]

@@ -81,7 +81,7 @@ async def test_a_pod_event_wakes_its_owner_and_possible_adopters() -> None:
 
 @pytest.mark.behaviour("CS-9", "CS-91")
 @virtual
-async def test_a_label_that_the_older_version_has_for_a_field_counts_though_the_generation_stays() -> None:
+async def test_a_label_that_is_a_field_in_v1beta1_counts_despite_the_same_generation() -> None:
     """The API server counts generations in the version that was written, where the spec is still the same."""
     shell, found = filled(gates=Gates())
     owner = copy.deepcopy(found["CloneSet"][0])
@@ -104,7 +104,7 @@ async def test_a_label_that_the_older_version_has_for_a_field_counts_though_the_
 
 @pytest.mark.behaviour("CS-52", "CS-65", "CS-171", "CS-175", "CS-176")
 @virtual
-async def test_an_expectation_holds_the_pass_back_until_it_times_out() -> None:
+async def test_an_expectation_delays_the_reconcile_until_it_times_out() -> None:
     leaked: list[str] = []
 
     class Metrics:
@@ -129,7 +129,7 @@ async def test_an_expectation_holds_the_pass_back_until_it_times_out() -> None:
 
 @pytest.mark.behaviour("CS-57", "CS-178")
 @virtual
-async def test_a_pod_that_the_cache_shows_too_old_holds_the_pass_back() -> None:
+async def test_a_stale_pod_in_the_cache_delays_the_reconcile() -> None:
     shell, found = filled()
     writer, uid = shell.reconciler.writer, found["CloneSet"][0]["metadata"]["uid"]
     newer = pod_of(found["Pod"][0], resourceVersion="999999")
@@ -203,7 +203,7 @@ async def test_our_own_status_write_causes_no_reconcile_unless_the_cache_missed_
 
 @pytest.mark.behaviour("CS-60", "CS-66", "CS-136", "CS-134")
 @virtual
-async def test_scaling_and_updating_never_happen_in_one_pass() -> None:
+async def test_scaling_and_updating_never_share_a_reconcile() -> None:
     shell, found = filled()
     owner = copy.deepcopy(found["CloneSet"][0])
     owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
@@ -238,7 +238,7 @@ async def test_the_short_hash_gate() -> None:
 
 @pytest.mark.behaviour("CS-49")
 @virtual
-async def test_a_claim_concerns_its_cloneset_when_it_comes_goes_or_is_given_away() -> None:
+async def test_a_claim_event_concerns_its_cloneset() -> None:
     shell = Shell()
     claim = next(one for one in recorded("01-created-v1beta1.json") if one["kind"] == "PersistentVolumeClaim")
     shell.show(claim)
@@ -303,7 +303,7 @@ async def test_a_refused_write_to_a_pod_is_reported_by_an_event(
 
 
 @pytest.mark.behaviour("PM-10")
-def test_a_revision_that_the_cache_shows_late_still_lets_pods_be_updated_in_place() -> None:
+def test_a_late_revision_does_not_block_in_place_updates() -> None:
     found = objects()
     resolved = resolve_spec(CloneSet.model_validate(found["CloneSet"][0]), Gates())
     next_one = copy.deepcopy(found["ControllerRevision"][-1])
@@ -339,7 +339,7 @@ async def test_a_pod_scheduled_meanwhile_is_left_to_the_readiness_controller() -
 
 @pytest.mark.behaviour("CS-57", "CS-66")
 @virtual
-async def test_after_a_write_without_an_answer_nothing_is_decided_on_what_was_seen_before() -> None:
+async def test_a_write_without_response_invalidates_earlier_observations() -> None:
     """It may have been carried out: here it was."""
     shell, found = filled()
     owner, pods = copy.deepcopy(found["CloneSet"][0]), found["Pod"]
@@ -365,7 +365,7 @@ async def test_after_a_write_without_an_answer_nothing_is_decided_on_what_was_se
 @pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize(("live", "goes_on"), [("Normal", True), ("PreparingDelete", False)])
 @virtual
-async def test_after_a_conflict_a_pod_is_moved_on_only_from_the_state_it_was_chosen_in(
+async def test_after_a_conflict_a_pod_advances_only_from_its_chosen_state(
     live: str, goes_on: bool, in_place: bool
 ) -> None:
     """A pass whose request was long under way may come after another leader has told the Pod to go."""
@@ -410,7 +410,7 @@ async def test_an_update_that_lost_a_race_is_not_reported_as_begun(live: str, to
 
 @pytest.mark.behaviour("CS-122")
 @virtual
-async def test_a_pod_that_was_just_moved_on_is_not_updated_in_the_same_pass() -> None:
+async def test_an_advanced_pod_is_not_updated_in_the_same_reconcile() -> None:
     """It is not what it was when it was chosen."""
     shell, found = filled()
     owner = copy.deepcopy(found["CloneSet"][0])
@@ -529,7 +529,7 @@ def claim_of(found: dict[str, Any], instance: str, **more: Any) -> Any:
 @pytest.mark.behaviour("CS-105", "CS-106")
 @pytest.mark.parametrize(("code", "reason", "goes"), [(409, "Conflict", False), (404, "NotFound", True)])
 @virtual
-async def test_claims_stay_with_another_pod_that_has_the_name_by_now(code: int, reason: str, goes: bool) -> None:
+async def test_claims_stay_with_a_new_pod_of_the_name(code: int, reason: str, goes: bool) -> None:
     shell, found = filled()
     owner = shell.caches.workloads.list()[0]
     shell.server.answer["/api/v1/namespaces/moving/pods/" + found["Pod"][0]["metadata"]["name"]] = (code, reason)
@@ -539,7 +539,7 @@ async def test_claims_stay_with_another_pod_that_has_the_name_by_now(code: int, 
 @pytest.mark.behaviour("CS-106")
 @pytest.mark.parametrize("replicas_then", [0, 2])
 @virtual
-async def test_claims_go_after_their_pod_even_if_that_fails_at_first(replicas_then: int) -> None:
+async def test_claims_are_deleted_after_their_pod_despite_an_error(replicas_then: int) -> None:
     shell, found = filled()
     owner, pods = copy.deepcopy(found["CloneSet"][0]), [pod_of(one) for one in found["Pod"]]
     owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
@@ -590,7 +590,7 @@ async def test_a_reconcile_that_deleted_a_pod_updates_none_even_if_claims_stay()
 @pytest.mark.behaviour("CS-120")
 @pytest.mark.parametrize("there", [True, False])
 @virtual
-async def test_a_claim_is_left_over_only_if_its_pod_is_really_not_there(there: bool) -> None:
+async def test_a_claim_is_orphaned_only_if_its_pod_is_really_gone(there: bool) -> None:
     """The watch of Pods may be behind that of claims."""
     shell, found = filled()
     owner = shell.caches.workloads.list()[0]
@@ -604,7 +604,7 @@ async def test_a_claim_is_left_over_only_if_its_pod_is_really_not_there(there: b
 
 @pytest.mark.behaviour("CS-119")
 @pytest.mark.parametrize("kept", [True, False])
-def test_the_id_of_a_creation_that_failed_comes_after_those_whose_claims_are_there(kept: bool) -> None:
+def test_ids_of_failed_creations_come_after_those_with_claims(kept: bool) -> None:
     """It is used again for the claims that may have been made for it, not before the Pod that is waited for."""
     shell, found = filled()
     owner = CloneSet.model_validate(found["CloneSet"][0])
@@ -618,7 +618,7 @@ def test_the_id_of_a_creation_that_failed_comes_after_those_whose_claims_are_the
 
 @pytest.mark.behaviour("CS-119")
 @pytest.mark.parametrize(("reuse", "used", "waits"), [(True, 1, 1), (False, 2, 0)])
-def test_only_for_as_many_as_no_free_claim_is_there_for_is_waited(reuse: bool, used: int, waits: int) -> None:
+def test_only_creations_without_free_claims_wait(reuse: bool, used: int, waits: int) -> None:
     shell, found = filled()
     spec = copy.deepcopy(found["CloneSet"][0])
     spec["spec"].setdefault("scaleStrategy", {})["enablePVCReuse"] = reuse
@@ -633,7 +633,7 @@ def test_only_for_as_many_as_no_free_claim_is_there_for_is_waited(reuse: bool, u
 
 @pytest.mark.behaviour("CS-73", "CS-100")
 @virtual
-async def test_where_nothing_can_be_made_of_the_current_revision_the_update_revision_is_taken() -> None:
+async def test_an_unusable_current_revision_is_replaced_by_the_update_revision() -> None:
     shell, found = filled()
     snapshot = snapshot_of(CloneSet.model_validate(found["CloneSet"][0]), PodsAndClaims([], [], []))
     by_hand = Revision("hooked-byhand", 1, b"{}")
@@ -650,9 +650,7 @@ async def test_where_nothing_can_be_made_of_the_current_revision_the_update_revi
     ids=["there", "another", "going", "gone"],
 )
 @virtual
-async def test_pods_that_others_took_are_replaced_only_if_the_set_is_there(
-    live: dict[str, Any] | None, created: int
-) -> None:
+async def test_adopted_pods_are_replaced_only_if_the_set_exists(live: dict[str, Any] | None, created: int) -> None:
     """The garbage collector takes each Pod of a CloneSet that is gone; the cache may be the last to know that."""
     shell, found = filled()
     await shell.reconcile("hooked", "moving")

@@ -34,7 +34,7 @@ def template(**pod: Any) -> Json:
 
 
 @pytest.mark.behaviour("CS-13", "CS-14")
-def test_defaults_of_the_older_version() -> None:
+def test_v1alpha1_defaults() -> None:
     spec = write(clone_set(version=ALPHA, replicas=None)).obj["spec"]  # type: ignore[index]
     assert (spec["replicas"], spec["revisionHistoryLimit"]) == (1, 10)
     assert spec["updateStrategy"] == {"type": "ReCreate", "partition": 0, "maxUnavailable": "20%", "maxSurge": 0}
@@ -44,7 +44,7 @@ def test_defaults_of_the_older_version() -> None:
 
 
 @pytest.mark.behaviour("CS-15")
-def test_defaults_of_the_newer_version() -> None:
+def test_v1beta1_defaults() -> None:
     spec = write(clone_set()).stored()["spec"]
     assert spec["updateStrategy"] == {
         "type": "RollingUpdate",
@@ -56,7 +56,7 @@ def test_defaults_of_the_newer_version() -> None:
 
 
 @pytest.mark.behaviour("CS-16", "CS-17")
-def test_templates_are_defaulted_when_they_come_and_when_they_change() -> None:
+def test_templates_are_defaulted_on_creation_and_change() -> None:
     claim = {"metadata": {"name": "data"}, "spec": {"resources": {"requests": {"storage": "1.0001m"}}}}
     created = write(clone_set(volumeClaimTemplates=[claim])).stored()
     pod = created["spec"]["template"]["spec"]
@@ -76,7 +76,7 @@ def test_templates_are_defaulted_when_they_come_and_when_they_change() -> None:
 
 
 @pytest.mark.behaviour("CS-16")
-def test_a_gate_keeps_templates_without_defaults() -> None:
+def test_a_gate_disables_template_defaults() -> None:
     plain = write(clone_set(), lookups=Lookups(gates={"TemplateNoDefaults"})).stored()
     assert "restartPolicy" not in plain["spec"]["template"]["spec"]
 
@@ -90,7 +90,7 @@ def test_defaulting_twice_changes_nothing(version: str) -> None:
 
 
 @pytest.mark.behaviour("CS-8")
-def test_a_v1alpha1_manifest_that_does_not_speak_of_scaling_leaves_the_reuse_of_claims() -> None:
+def test_a_v1alpha1_manifest_without_scale_strategy_keeps_claim_reuse() -> None:
     stored = write(clone_set(version=ALPHA, scaleStrategy={"disablePVCReuse": True})).obj
     assert stored is not None
     manifest = clone_set(version=ALPHA, replicas=5)
@@ -100,7 +100,7 @@ def test_a_v1alpha1_manifest_that_does_not_speak_of_scaling_leaves_the_reuse_of_
 
 
 @pytest.mark.behaviour("CS-19", "CS-173")
-def test_what_is_no_cloneset_is_refused_as_a_bad_request() -> None:
+def test_an_invalid_cloneset_is_a_bad_request() -> None:
     for bad in ({"apiVersion": "apps.kruise.io/v9", "kind": "CloneSet"}, {"apiVersion": BETA, "kind": "Deployment"}):
         decision = mutate(Lookups(), review({**bad, "metadata": {}}))
         assert isinstance(decision, Denied)
@@ -147,7 +147,7 @@ def test_what_is_no_cloneset_is_refused_as_a_bad_request() -> None:
 )
 @BOTH
 @pytest.mark.behaviour("CS-21", "CS-22", "CS-23", "CS-24", "CS-25", "CS-26", "CS-27")
-def test_what_both_versions_refuse_alike(version: str, spec: Json, message: str) -> None:
+def test_both_versions_refuse_invalid_specs(version: str, spec: Json, message: str) -> None:
     assert refused(version, **spec) == message
 
 
@@ -199,7 +199,7 @@ def test_what_both_versions_refuse_alike(version: str, spec: Json, message: str)
 )
 @BOTH
 @pytest.mark.behaviour("CS-31", "CS-32", "CS-34", "CS-35", "CS-36")
-def test_fields_of_a_roll_out(version: str, fields: Json, message: str) -> None:
+def test_rollout_fields(version: str, fields: Json, message: str) -> None:
     assert refused(version, updateStrategy=rolling(version, **fields)) == message.format(at=AT[version])
 
 
@@ -225,7 +225,7 @@ def test_types_and_policies() -> None:
 
 
 @pytest.mark.behaviour("CS-29")
-def test_on_delete_can_be_written_in_the_older_version_too() -> None:
+def test_on_delete_is_allowed_in_v1alpha1() -> None:
     assert write(clone_set(version=ALPHA, updateStrategy={"type": "OnDelete"})).stored()["spec"]["updateStrategy"] == {
         "type": "OnDelete"
     }
@@ -252,9 +252,7 @@ def test_on_delete_can_be_written_in_the_older_version_too() -> None:
     ],
 )
 @pytest.mark.behaviour("CS-37")
-def test_the_progress_deadline_is_longer_than_it_takes_to_become_available(
-    deadline: int, ready: int, message: str
-) -> None:
+def test_the_progress_deadline_exceeds_min_ready_seconds(deadline: int, ready: int, message: str) -> None:
     spec = {"progressDeadlineSeconds": deadline, "minReadySeconds": ready}
     assert refused(ALPHA, **spec) == message
     newer = write(clone_set(**spec))
@@ -263,7 +261,7 @@ def test_the_progress_deadline_is_longer_than_it_takes_to_become_available(
 
 
 @pytest.mark.behaviour("CS-38")
-def test_tuning_of_pulls_ahead() -> None:
+def test_predownload_settings() -> None:
     def said(**in_place: Any) -> str:
         return refused(BETA, updateStrategy=rolling(inPlaceUpdateStrategy=in_place))
 
@@ -278,7 +276,7 @@ def test_tuning_of_pulls_ahead() -> None:
 
 
 @pytest.mark.behaviour("CS-24")
-def test_claims_can_be_mounted_and_the_cluster_judges_the_template() -> None:
+def test_claims_can_be_mounted_and_the_cluster_validates_the_template() -> None:
     claim = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
     mounting = template()
     mounting["spec"]["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
@@ -314,7 +312,7 @@ def owned_pod(name: str, uid: str = UID, *, deleting: bool = False) -> Pod:
     ],
 )
 @pytest.mark.behaviour("CS-28")
-def test_a_pod_that_is_newly_named_must_be_one_of_ours(name: str, problem: str) -> None:
+def test_a_newly_named_pod_must_belong_to_the_set(name: str, problem: str) -> None:
     pods = [owned_pod("mine"), owned_pod("going", deleting=True), owned_pod("other", uid="someone")]
     wanted = f'spec.scaleStrategy.podsToDelete: Invalid value: "{name}": {problem}' if problem else ""
     for version in (ALPHA, BETA):
@@ -332,7 +330,7 @@ def test_a_pod_that_is_newly_named_must_be_one_of_ours(name: str, problem: str) 
 
 
 @pytest.mark.behaviour("CS-62")
-def test_names_may_leave_the_list_though_something_else_is_wrong_by_now() -> None:
+def test_names_can_be_removed_despite_other_errors() -> None:
     stored = write(clone_set(scaleStrategy={"enablePVCReuse": False, "podsToDelete": ["a", "b"]})).stored()
     stored["spec"]["template"]["spec"]["activeDeadlineSeconds"] = 5
     cleaned = {**stored, "spec": {**stored["spec"], "scaleStrategy": {"enablePVCReuse": False}}}
@@ -343,7 +341,7 @@ def test_names_may_leave_the_list_though_something_else_is_wrong_by_now() -> Non
 @BOTH
 @pytest.mark.behaviour("CS-27")
 @pytest.mark.parametrize("listed", [["a", "a"], ["b", "a", "b"]])
-def test_a_known_name_may_not_be_listed_twice_even_if_nothing_else_is_written(version: str, listed: list[str]) -> None:
+def test_a_known_name_cannot_be_listed_twice(version: str, listed: list[str]) -> None:
     defaulted = write(clone_set(version=version)).obj
     assert defaulted is not None
 
@@ -360,7 +358,7 @@ def test_a_known_name_may_not_be_listed_twice_even_if_nothing_else_is_written(ve
 
 @BOTH
 @pytest.mark.behaviour("CS-39")
-def test_the_selector_stays_and_all_else_may_change(version: str) -> None:
+def test_only_the_selector_is_immutable(version: str) -> None:
     before = write(clone_set(version=version)).obj
     assert before is not None
     labels = {"app": "web", "tier": "front"}
@@ -377,7 +375,7 @@ def test_the_selector_stays_and_all_else_may_change(version: str) -> None:
 
 @BOTH
 @pytest.mark.behaviour("CS-40")
-def test_what_is_updated_in_place_only_gets_new_images_only(version: str) -> None:
+def test_in_place_only_allows_image_changes(version: str) -> None:
     strategy = rolling(version, policy="InPlaceOnly")
     before = write(clone_set(version=version, updateStrategy=strategy)).obj
     assert before is not None
@@ -394,12 +392,12 @@ def test_what_is_updated_in_place_only_gets_new_images_only(version: str) -> Non
 
 
 @pytest.mark.behaviour("CS-42")
-def test_what_is_being_deleted_is_not_judged() -> None:
+def test_a_deleted_object_is_not_validated() -> None:
     bad = clone_set(template=template(activeDeadlineSeconds=5), metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
     assert write(bad, bad).message == ""
 
 
-def test_what_says_it_is_being_deleted_is_judged() -> None:
+def test_an_object_that_claims_to_be_deleted_is_validated() -> None:
     bad = clone_set(template=template(activeDeadlineSeconds=5), metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
     assert write(bad).message
 
@@ -454,7 +452,7 @@ def test_a_field_without_effect_is_warned_of(fields: Json, said: str) -> None:
 
 
 @pytest.mark.behaviour("CS-41")
-def test_a_claim_template_that_no_claim_is_made_from_is_refused() -> None:
+def test_an_empty_claim_template_is_refused() -> None:
     bare = [{"metadata": {"name": "data"}}]
     assert refused(BETA, volumeClaimTemplates=bare) == (
         "spec.volumeClaimTemplates[0].spec: Required value: a claim needs accessModes and resources.requests.storage"
@@ -470,7 +468,7 @@ def test_a_misplaced_policy_is_refused_with_its_right_place() -> None:
 
 
 @pytest.mark.behaviour("CS-41")
-def test_a_limit_that_would_stop_all_scaling_is_refused() -> None:
+def test_a_limit_that_blocks_all_scaling_is_refused() -> None:
     assert refused(BETA, scaleStrategy={"maxUnavailable": "x"}) == (
         'spec.scaleStrategy.maxUnavailable: Invalid value: "x": failed GetScaledValueFromIntOrPercent for '
         "maxUnavailable: invalid type: string is not a percentage"
@@ -486,12 +484,12 @@ def test_a_name_too_long_for_the_hash_is_warned_of() -> None:
 
 
 @pytest.mark.behaviour("CS-20")
-def test_names_that_no_api_server_would_store() -> None:
+def test_names_that_no_api_server_stores() -> None:
     assert refusal(clone_set("Web_1")).startswith('metadata.name: Invalid value: "Web_1": a lowercase RFC 1123')
 
 
 @pytest.mark.behaviour("CS-43", "CS-173")
-def test_the_declarations() -> None:
+def test_declarations() -> None:
     mutating, validating = WEBHOOKS
     assert (mutating.name, mutating.path) == ("mcloneset.kb.io", "/mutate-apps-kruise-io-cloneset")
     assert (validating.name, validating.path) == ("vcloneset.kb.io", "/validate-apps-kruise-io-cloneset")

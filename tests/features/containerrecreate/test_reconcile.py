@@ -138,7 +138,7 @@ def condition(pod: Json, type_: str = "KruisePodReady") -> Json:
 
 @pytest.mark.behaviour("CRR-4", "CRR-5", "CRR-12", "CRR-18", "CRR-20")
 @in_world
-async def test_two_containers_are_restarted_and_others_stay(there: Manager) -> None:
+async def test_two_containers_restart_and_the_others_do_not(there: Manager) -> None:
     pod = await there.node.pod({"name": "app"}, {"name": "side"}, {"name": "other"})
     request = await there.request("app", "side")
     labels = request["metadata"]["labels"]
@@ -179,7 +179,7 @@ class Telling:
 
 @pytest.mark.behaviour("CRR-69")
 @pytest.mark.parametrize("stranger", [False, True], ids=["a user who may not read the Pod", "a stranger"])
-async def test_a_review_reveals_no_pod_that_its_caller_cannot_read(stranger: bool) -> None:
+async def test_a_review_reveals_no_unreadable_pod(stranger: bool) -> None:
     spec = {"podName": "web-0", "containers": [{"name": "app"}]}
     metadata = {"name": "again", "namespace": NAMESPACE}
     body = {"apiVersion": BETA, "kind": "ContainerRecreateRequest", "metadata": metadata, "spec": spec}
@@ -194,7 +194,7 @@ async def test_a_review_reveals_no_pod_that_its_caller_cannot_read(stranger: boo
 
 @pytest.mark.behaviour("CRR-10", "CRR-21", "CRR-22", "CRR-51", "CRR-33")
 @in_world
-async def test_the_pod_is_out_of_service_for_the_grace_period_and_comes_back(there: Manager) -> None:
+async def test_the_pod_leaves_service_for_the_grace_period_and_returns(there: Manager) -> None:
     await pod_with_gate(there)
     before = there.node.clock.monotonic()
     await there.request("app", strategy={"unreadyGracePeriodSeconds": 3})
@@ -225,7 +225,7 @@ async def test_the_pod_is_out_of_service_for_the_grace_period_and_comes_back(the
 
 @pytest.mark.behaviour("CRR-10", "CRR-11")
 @in_world
-async def test_a_request_that_is_deleted_lets_go_of_its_pod(there: Manager) -> None:
+async def test_a_deleted_request_releases_its_pod(there: Manager) -> None:
     await pod_with_gate(there)
     await there.request("app", strategy={"unreadyGracePeriodSeconds": 1000})
 
@@ -246,7 +246,7 @@ async def test_a_request_that_is_deleted_lets_go_of_its_pod(there: Manager) -> N
 
 @pytest.mark.behaviour("CRR-15", "CRR-17", "CRR-19", "CRR-13")
 @in_world(agent=False)
-async def test_without_an_answer_of_the_node_a_request_ends_after_a_minute_and_goes_after_its_ttl(
+async def test_without_a_node_response_a_request_ends_after_a_minute_and_expires(
     there: Manager,
 ) -> None:
     await there.node.pod({"name": "app"})
@@ -265,7 +265,7 @@ async def test_without_an_answer_of_the_node_a_request_ends_after_a_minute_and_g
 
 @pytest.mark.behaviour("CRR-16")
 @in_world(kubelet=False)
-async def test_past_its_deadline_a_request_ends_and_the_states_of_its_containers_stay(there: Manager) -> None:
+async def test_a_request_past_its_deadline_keeps_container_states(there: Manager) -> None:
     await there.node.pod({"name": "app"}, {"name": "side"})
     await there.request("app", "side", activeDeadlineSeconds=20, strategy={"orderedRecreate": True})
     status = await there.completed()
@@ -288,7 +288,7 @@ async def test_a_request_ends_with_its_pod(there: Manager, again: bool) -> None:
 
 @pytest.mark.behaviour("CRR-60")
 @in_world(agent=False, kubelet=False)
-async def test_a_request_ends_where_the_pod_has_ended(there: Manager) -> None:
+async def test_a_request_ends_if_the_pod_has_ended(there: Manager) -> None:
     await there.node.pod({"name": "app"})
     await there.request("app")
     await there.node.client.patch(PODS, "web-0", {"status": {"phase": "Succeeded"}}, NAMESPACE, subresource="status")
@@ -297,7 +297,7 @@ async def test_a_request_ends_where_the_pod_has_ended(there: Manager) -> None:
 
 @pytest.mark.behaviour("CRR-3", "CRR-60")
 @in_world
-async def test_a_request_for_a_pod_whose_sidecars_are_ended_goes_on(there: Manager) -> None:
+async def test_a_request_continues_for_pods_whose_sidecars_are_being_ended(there: Manager) -> None:
     await there.node.pod({"name": "app"})
     ended = [{"type": "SidecarTerminated", "status": "True"}]
     await there.node.client.patch(
@@ -311,7 +311,7 @@ async def test_a_request_for_a_pod_whose_sidecars_are_ended_goes_on(there: Manag
 
 @pytest.mark.behaviour("CRR-2", "CRR-3")
 @in_world(agent=False, kubelet=False)
-async def test_what_the_webhook_refuses(there: Manager) -> None:
+async def test_requests_the_webhook_refuses(there: Manager) -> None:
     await there.node.pod({"name": "app"})
 
     def body(pod: str = "web-0", *containers: str, **spec: Any) -> Json:
@@ -379,7 +379,7 @@ def pod(container: str, started: str | None) -> Pod:
         pytest.param(pod("containerd://2", None), [], id="not running"),
     ],
 )
-def test_what_the_snapshot_holds(seen: Pod, wanted: list[str]) -> None:
+def test_contents_of_the_snapshot(seen: Pod, wanted: list[str]) -> None:
     now = parsed_rfc3339("2026-01-01T00:00:10Z")
     assert now is not None
     step = plan.step(request(), seen, now)
@@ -409,7 +409,7 @@ def ended_pod(state: Json, *conditions: str) -> Pod:
         pytest.param(ended_pod({"terminated": {}}, "SidecarTerminated"), True, id="its sidecars have ended"),
     ],
 )
-def test_a_request_goes_on_for_sidecars_of_a_pod_that_was_given_its_last_phase(seen: Pod, ends: bool) -> None:
+def test_a_request_for_sidecars_continues_after_the_pod_got_its_final_phase(seen: Pod, ends: bool) -> None:
     now = parsed_rfc3339("2026-01-01T00:00:10Z")
     assert now is not None
     status = plan.step(request(), seen, now).status or {}

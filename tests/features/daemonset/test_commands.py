@@ -36,7 +36,7 @@ def changed(found: Json, image: str = "nginx:2", **spec: object) -> Json:
 
 
 @in_cluster
-async def test_a_plan_is_played_to_its_end(cluster: SmallCluster) -> None:
+async def test_a_plan_runs_to_its_end(cluster: SmallCluster) -> None:
     await cluster.apply(updateStrategy=rolling("InPlaceIfPossible", maxUnavailable=2))
     await cluster.all_updated()
     names = {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in await cluster.pods()}
@@ -57,7 +57,7 @@ async def test_a_plan_is_played_to_its_end(cluster: SmallCluster) -> None:
 
 
 @in_cluster
-async def test_a_plan_says_why_pods_go_or_stay(cluster: SmallCluster) -> None:
+async def test_a_plan_explains_kept_and_deleted_pods(cluster: SmallCluster) -> None:
     in_place = rolling("InPlaceIfPossible", maxUnavailable=1)
     await cluster.apply(updateStrategy=in_place)
     await cluster.all_updated()
@@ -98,7 +98,7 @@ async def test_a_plan_says_why_pods_go_or_stay(cluster: SmallCluster) -> None:
 
 @in_cluster
 @pytest.mark.parametrize("taken", [False, True], ids=["at once", "after a clash"])
-async def test_a_plan_names_the_revision_that_comes(cluster: SmallCluster, taken: bool) -> None:
+async def test_a_plan_names_the_new_revision(cluster: SmallCluster, taken: bool) -> None:
     await cluster.apply(updateStrategy=rolling(maxUnavailable="100%"))
     await cluster.all_updated()
 
@@ -117,7 +117,7 @@ async def test_a_plan_names_the_revision_that_comes(cluster: SmallCluster, taken
 
 
 @virtual
-async def test_a_template_with_the_hash_of_the_present_one_is_another() -> None:
+async def test_a_template_with_the_current_hash_is_a_different_one() -> None:
     """As Kubernetes prints a template, its hash does not tell where an argument ends."""
 
     def with_args(*args: str) -> dict[str, Any]:

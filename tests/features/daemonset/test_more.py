@@ -53,7 +53,7 @@ class Stingy:
 @virtual
 @pytest.mark.behaviour("DS-85")
 @pytest.mark.parametrize("kind", ["Standard", "InPlaceIfPossible"])
-async def test_a_budget_is_asked_before_a_pod_is_touched(kind: str) -> None:
+async def test_budgets_are_checked_before_a_pod_is_changed(kind: str) -> None:
     budget = Stingy()
     async with small_cluster(replace(GATES, budget=True), budget=budget) as cluster:
         await cluster.apply(updateStrategy=rolling(kind, maxUnavailable="100%"))
@@ -69,7 +69,7 @@ async def test_a_budget_is_asked_before_a_pod_is_touched(kind: str) -> None:
 
 @in_cluster(nodes=6)
 @pytest.mark.behaviour("DS-50", "DS-33")
-async def test_a_burst_bounds_updates_in_place(cluster: SmallCluster) -> None:
+async def test_burst_limits_in_place_updates(cluster: SmallCluster) -> None:
     await cluster.apply(
         updateStrategy=rolling("InPlaceIfPossible", maxUnavailable="100%"), burstReplicas=2, minReadySeconds=1
     )
@@ -82,7 +82,7 @@ async def test_a_burst_bounds_updates_in_place(cluster: SmallCluster) -> None:
 
 @in_cluster
 @pytest.mark.behaviour("DS-21", "DS-76")
-async def test_a_daemonset_that_is_being_deleted_does_nothing(cluster: SmallCluster) -> None:
+async def test_a_deleted_daemonset_does_nothing(cluster: SmallCluster) -> None:
     await cluster.apply()
     await cluster.all_updated()
     finalizers = {"metadata": {"finalizers": ["example.com/hold"]}}
@@ -96,7 +96,7 @@ async def test_a_daemonset_that_is_being_deleted_does_nothing(cluster: SmallClus
 
 @in_cluster(nodes=8)
 @pytest.mark.behaviour("DS-32", "DS-69")
-async def test_creations_stop_at_the_first_refusal_and_are_tried_again(cluster: SmallCluster) -> None:
+async def test_creations_stop_at_the_first_refusal_and_are_retried(cluster: SmallCluster) -> None:
     refused: list[str] = []
 
     def intercept(request: Request) -> Response | None:
@@ -136,7 +136,7 @@ async def test_no_event_is_recorded_in_a_terminating_namespace(cluster: SmallClu
 
 @in_cluster(nodes=1)
 @pytest.mark.behaviour("DS-29", "DS-25")
-async def test_a_failed_pod_is_replaced_the_next_ones_after_a_growing_wait(cluster: SmallCluster) -> None:
+async def test_failed_pods_are_replaced_with_backoff(cluster: SmallCluster) -> None:
     await cluster.apply()
     await cluster.all_updated(1)
     gaps = []
@@ -182,7 +182,7 @@ async def test_a_refused_deletion_is_reported_and_retried(cluster: SmallCluster)
 
 @in_cluster(nodes=1)
 @pytest.mark.behaviour("DS-25", "DS-82")
-async def test_a_pod_that_succeeded_is_replaced_as_by_a_native_daemonset(cluster: SmallCluster) -> None:
+async def test_a_succeeded_pod_is_replaced_like_a_native_one(cluster: SmallCluster) -> None:
     await cluster.apply()
     await cluster.all_updated(1)
     (pod,) = await cluster.pods()
@@ -200,7 +200,7 @@ async def test_a_pod_that_succeeded_is_replaced_as_by_a_native_daemonset(cluster
 
 @in_cluster
 @pytest.mark.behaviour("DS-56")
-async def test_a_name_taken_by_other_content_is_tried_again(cluster: SmallCluster) -> None:
+async def test_a_revision_name_collision_is_retried(cluster: SmallCluster) -> None:
     await cluster.apply(updateStrategy=rolling(maxUnavailable="100%"))
     await cluster.all_updated()
     await cluster.image("nginx:2")
@@ -221,7 +221,7 @@ async def test_a_name_taken_by_other_content_is_tried_again(cluster: SmallCluste
 
 @in_cluster
 @pytest.mark.behaviour("DS-68", "DS-67")
-async def test_a_ready_pod_becomes_available_in_time_and_then_nothing_is_written(cluster: SmallCluster) -> None:
+async def test_a_ready_pod_becomes_available_without_further_writes(cluster: SmallCluster) -> None:
     await cluster.apply(minReadySeconds=60)
     await cluster.settled(numberReady=3, numberAvailable=0)
     began = cluster.clock.monotonic()
@@ -244,7 +244,7 @@ async def test_a_ready_pod_becomes_available_in_time_and_then_nothing_is_written
     ],
     ids=["Standard", "in place", "surge"],
 )
-async def test_an_update_asks_for_nothing_but_what_changes_each_pod(strategy: Json, expected: dict[str, int]) -> None:
+async def test_an_update_sends_only_the_needed_requests(strategy: Json, expected: dict[str, int]) -> None:
     """No reads, no event for each, no second write where one would do; a Pod's own is counted by its name."""
     nodes = 30
     async with small_cluster(nodes=nodes) as cluster:
@@ -270,7 +270,7 @@ async def test_an_update_asks_for_nothing_but_what_changes_each_pod(strategy: Js
 
 @in_cluster
 @pytest.mark.behaviour("DS-70", "DS-24")
-async def test_a_lost_answer_makes_no_second_pod(cluster: SmallCluster) -> None:
+async def test_a_lost_response_creates_no_second_pod(cluster: SmallCluster) -> None:
     lost: list[str] = []
     inner = cluster.sent._inner
 
@@ -289,7 +289,7 @@ async def test_a_lost_answer_makes_no_second_pod(cluster: SmallCluster) -> None:
 
 
 @pytest.mark.behaviour("DS-72")
-def test_what_the_controller_is_started_with() -> None:
+def test_controller_arguments() -> None:
     (part,) = FEATURE.controllers
     assert (part.workers, part.workers_flag) == (3, "daemonset-workers")
     assert "assign-pods-by-scheduler" in FEATURE.flags
@@ -297,7 +297,7 @@ def test_what_the_controller_is_started_with() -> None:
 
 @in_cluster(replace(GATES, by_scheduler=False))
 @pytest.mark.behaviour("DS-72", "DS-35")
-async def test_without_the_scheduler_pods_are_made_for_their_node(cluster: SmallCluster) -> None:
+async def test_without_the_scheduler_pods_are_bound_to_their_node(cluster: SmallCluster) -> None:
     await cluster.apply()
     await cluster.all_updated()
     for pod in await cluster.pods():
@@ -307,7 +307,7 @@ async def test_without_the_scheduler_pods_are_made_for_their_node(cluster: Small
 
 @in_cluster
 @pytest.mark.behaviour("DS-39", "DS-28")
-async def test_a_pod_that_waits_for_a_node_that_is_gone_goes(cluster: SmallCluster) -> None:
+async def test_a_pod_waiting_for_a_removed_node_is_deleted(cluster: SmallCluster) -> None:
     await cluster.apply(template=template(schedulerName="nobody"))
     await cluster.settled(currentNumberScheduled=3, numberReady=0)
     await cluster.user.delete(NODES, "node2", "")
@@ -332,7 +332,7 @@ PULLS = replace(GATES, pre_download_images=True)
 
 @in_cluster(PULLS)
 @pytest.mark.behaviour("DS-62", "DS-64", "DS-65")
-async def test_images_are_pulled_ahead_while_an_update_is_under_way(cluster: SmallCluster) -> None:
+async def test_images_are_predownloaded_during_an_update(cluster: SmallCluster) -> None:
     await _serve_jobs(cluster)
     annotations = {
         "apps.kruise.io/image-predownload-parallelism": "5",
@@ -367,7 +367,7 @@ async def test_images_are_pulled_ahead_while_an_update_is_under_way(cluster: Sma
 
 @in_cluster(PULLS)
 @pytest.mark.behaviour("DS-65")
-async def test_images_wait_for_the_first_updated_pods_where_the_annotation_says_so(cluster: SmallCluster) -> None:
+async def test_predownload_waits_for_the_first_updated_pods_if_annotated(cluster: SmallCluster) -> None:
     await _serve_jobs(cluster)
     annotations = {"apps.kruise.io/image-predownload-min-updated-ready-pods": "50%"}
     await cluster.apply(annotations=annotations, updateStrategy=rolling(maxUnavailable=1, partition=2))
@@ -398,7 +398,7 @@ async def test_an_image_that_cannot_be_pulled_ahead_is_reported_as_a_warning(clu
 
 @in_cluster(PULLS)
 @pytest.mark.behaviour("DS-63")
-async def test_nothing_is_pulled_ahead_where_all_nodes_are_updated_at_once(cluster: SmallCluster) -> None:
+async def test_nothing_is_predownloaded_if_all_nodes_update_at_once(cluster: SmallCluster) -> None:
     await _serve_jobs(cluster)
     await cluster.apply(updateStrategy=rolling(maxUnavailable="100%"))
     await cluster.all_updated()

@@ -43,7 +43,7 @@ async def test_every_node_gets_a_pod(cluster: SmallCluster) -> None:
 
 @in_cluster
 @pytest.mark.behaviour("DS-45", "DS-22", "DS-69", "DS-78", "DS-58")
-async def test_a_standard_update_goes_node_by_node(cluster: SmallCluster) -> None:
+async def test_a_standard_update_proceeds_node_by_node(cluster: SmallCluster) -> None:
     await cluster.apply(minReadySeconds=2)
     await cluster.all_updated()
     before = {pod["metadata"]["name"] for pod in await cluster.pods()}
@@ -68,7 +68,7 @@ async def test_a_standard_update_goes_node_by_node(cluster: SmallCluster) -> Non
 
 @in_cluster
 @pytest.mark.behaviour("DS-27", "DS-46", "DS-47")
-async def test_with_surge_the_new_pod_is_available_before_the_old_one_goes(cluster: SmallCluster) -> None:
+async def test_with_surge_the_new_pod_is_available_before_the_old_one_is_deleted(cluster: SmallCluster) -> None:
     await cluster.apply(minReadySeconds=2, updateStrategy=rolling(maxSurge=1, maxUnavailable=0))
     await cluster.all_updated()
     await cluster.image("nginx:2")
@@ -134,7 +134,7 @@ async def test_labels_change_in_place_without_a_restart(cluster: SmallCluster) -
 
 @in_cluster
 @pytest.mark.behaviour("DS-49")
-async def test_pods_made_under_standard_are_replaced_by_the_first_update(cluster: SmallCluster) -> None:
+async def test_pods_created_under_standard_are_replaced_by_the_first_update(cluster: SmallCluster) -> None:
     await cluster.apply()
     await cluster.all_updated()
     before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
@@ -150,7 +150,7 @@ async def test_pods_made_under_standard_are_replaced_by_the_first_update(cluster
 
 @in_cluster
 @pytest.mark.behaviour("DS-18", "DS-28", "DS-71", "DS-66")
-async def test_nodes_come_and_go_by_labels_and_taints(cluster: SmallCluster) -> None:
+async def test_labels_and_taints_add_and_remove_nodes(cluster: SmallCluster) -> None:
     await cluster.node("node3", {"metadata": {"labels": {"gpu": "no"}}})
     await cluster.apply(template=template(nodeSelector={"kubernetes.io/os": "linux"}))
     await cluster.all_updated()
@@ -169,7 +169,7 @@ async def test_nodes_come_and_go_by_labels_and_taints(cluster: SmallCluster) -> 
 
 @virtual
 @pytest.mark.behaviour("DS-23", "DS-31", "DS-76")
-async def test_on_delete_and_paused_update_nothing_but_what_is_deleted_comes_back_new() -> None:
+async def test_on_delete_and_pause_replace_only_deleted_pods() -> None:
     for strategy in ({"type": "OnDelete"}, rolling(paused=True, maxUnavailable=1)):
         async with small_cluster() as cluster:
             await cluster.apply(updateStrategy=strategy)
@@ -206,7 +206,7 @@ async def test_partition_and_selector_hold_nodes_back(cluster: SmallCluster) -> 
 
 @in_cluster
 @pytest.mark.behaviour("DS-20", "DS-75", "DS-69")
-async def test_orphans_are_adopted_and_strangers_released(cluster: SmallCluster) -> None:
+async def test_orphans_are_adopted_and_unmatched_pods_released(cluster: SmallCluster) -> None:
     await cluster.apply()
     await cluster.all_updated()
     pods = await cluster.pods()
@@ -230,7 +230,7 @@ async def test_orphans_are_adopted_and_strangers_released(cluster: SmallCluster)
 
 @in_cluster
 @pytest.mark.behaviour("DS-59", "DS-60", "DS-61")
-async def test_the_pre_delete_hook_holds_a_pod(cluster: SmallCluster) -> None:
+async def test_the_pre_delete_hook_delays_deletion(cluster: SmallCluster) -> None:
     held = template()
     held["metadata"]["labels"]["hold"] = "yes"
     hook = {"preDelete": {"labelsHandler": {"hold": "yes"}, "markPodNotReady": True}}
@@ -259,7 +259,7 @@ async def test_the_pre_delete_hook_holds_a_pod(cluster: SmallCluster) -> None:
 
 @in_cluster
 @pytest.mark.behaviour("DS-54", "DS-57")
-async def test_a_template_that_comes_back_takes_its_old_revision(cluster: SmallCluster) -> None:
+async def test_a_restored_template_reuses_its_old_revision(cluster: SmallCluster) -> None:
     await cluster.apply(updateStrategy=rolling(maxUnavailable=1, partition=2), revisionHistoryLimit=1)
     first = (await cluster.all_updated())["updateRevision"]
     await cluster.image("nginx:2")
@@ -280,7 +280,7 @@ async def test_a_template_that_comes_back_takes_its_old_revision(cluster: SmallC
 
 @in_cluster
 @pytest.mark.behaviour("DS-69")
-async def test_a_selector_that_selects_all_does_nothing(cluster: SmallCluster) -> None:
+async def test_a_selector_that_matches_everything_does_nothing(cluster: SmallCluster) -> None:
     await cluster.apply(selector={})
 
     async def told() -> list[str]:

@@ -34,7 +34,7 @@ def left(folder: Path) -> Iterator[ControlPlane]:
 
 @pytest.mark.behaviour("DS-48", "DS-54", "DS-19", "DS-28", "DS-75", "ACJ-14", "ACJ-16", "BJ-16", "EJ-4", "EJ-3")
 @pytest.mark.behaviour("IMG-32", "IMG-46", "IMG-71", "CRR-13")
-def test_taken_over_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
+def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
     with left(tmp_path) as api:
 
         def get(kind: str, name: str) -> Json:

@@ -39,7 +39,7 @@ def recorded() -> list[dict[str, Any]]:
 
 
 @pytest.mark.behaviour("DS-53", "DS-54", "DS-19", "DS-37", "DS-66", "DS-67", "DS-75")
-def test_nothing_is_written_but_status() -> None:
+def test_takeover_writes_only_the_status() -> None:
     @virtual
     async def take_over() -> None:
         clock, server = VirtualClock(), Noting()
@@ -103,7 +103,7 @@ def _bare(found: Json) -> Json:
 
 @in_cluster(before=lay)
 @pytest.mark.behaviour("DS-48", "DS-54", "DS-20")
-async def test_what_was_taken_over_is_changed_and_deleted_by_ours(cluster: SmallCluster) -> None:
+async def test_adopted_objects_can_be_changed_and_deleted(cluster: SmallCluster) -> None:
     await cluster.settled(updatedNumberScheduled=2, numberAvailable=3)
     await cluster.clock.sleep(30)
     writes = [line for line in cluster.sent.requests if not line.startswith("GET")]
@@ -121,7 +121,7 @@ async def test_what_was_taken_over_is_changed_and_deleted_by_ours(cluster: Small
 
 @virtual
 @pytest.mark.behaviour("DS-53", "DS-54", "DS-56")
-async def test_new_revisions_are_named_as_openkruise_names_them() -> None:
+async def test_new_revisions_are_named_like_in_openkruise() -> None:
     (ours,) = [one for one in recorded() if one["kind"] == "DaemonSet"]
     async with small_cluster() as cluster:
         body = _bare(ours)
@@ -141,7 +141,7 @@ async def test_new_revisions_are_named_as_openkruise_names_them() -> None:
 
 @virtual
 @pytest.mark.behaviour("DS-53", "DS-54")
-async def test_a_revision_named_by_another_hash_stays_and_nothing_is_rolled_out() -> None:
+async def test_a_revision_with_another_hash_is_kept_without_a_rollout() -> None:
     """Those that earlier versions of ours made are; whoever brought another hash must not replace a Pod for it."""
 
     async def earlier(cluster: SmallCluster) -> None:
@@ -163,7 +163,7 @@ async def test_a_revision_named_by_another_hash_stays_and_nothing_is_rolled_out(
 
 @virtual
 @pytest.mark.behaviour("DS-53", "DS-56")
-async def test_a_name_that_others_have_is_passed_over() -> None:
+async def test_taken_names_are_skipped() -> None:
     async def taken(cluster: SmallCluster) -> None:
         body = {"metadata": {"name": "ds-578fd4b58b"}, "revision": 1, "data": {"spec": {}}}
         await cluster.user.create(CONTROLLERREVISIONS, body, NAMESPACE)

@@ -27,7 +27,7 @@ UNREADABLE = {"matchExpressions": [{"key": "a", "operator": "In"}]}
         (rolling(partition="x"), "a valid percent string"),
     ],
 )  # fmt: skip
-def test_an_update_strategy_that_cannot_work_is_refused(spec: Json, message: str) -> None:
+def test_an_invalid_update_strategy_is_refused(spec: Json, message: str) -> None:
     for version in (ALPHA, BETA):
         refused = write(daemon_set(version, updateStrategy=spec))
         assert refused.code == 422
@@ -71,7 +71,7 @@ def test_a_deadline_of_the_pod_is_refused() -> None:
         ({"updateStrategy": rolling(selector=UNREADABLE)}, "no Pod is updated"),
     ],
 )  # fmt: skip
-def test_what_openkruise_admits_and_was_not_meant_so_is_warned_of(spec: Json, warning: str) -> None:
+def test_likely_mistakes_that_openkruise_admits_get_a_warning(spec: Json, warning: str) -> None:
     found = write(daemon_set(**spec))
     assert found.obj is not None, found.message
     assert any(warning in one for one in found.warnings)
@@ -127,7 +127,7 @@ def test_progressive_creation_is_a_field_in_one_version_and_an_annotation_in_the
 
 @pytest.mark.behaviour("DS-1")
 @pytest.mark.parametrize("value", ["True", "1", "false", ""])
-def test_any_other_value_of_the_annotation_means_nothing(value: str) -> None:
+def test_other_annotation_values_have_no_effect(value: str) -> None:
     old = daemon_set(ALPHA, annotations={PROGRESSIVE: value})
     new = convert(old, BETA)
     assert "scaleStrategy" not in new["spec"]
@@ -143,7 +143,7 @@ def test_the_hash_in_the_status_has_a_name_in_each_version() -> None:
 
 
 @pytest.mark.behaviour("DS-79")
-def test_the_columns_are_openkruise_s_and_wide_ones_have_their_former_names() -> None:
+def test_columns_match_openkruise() -> None:
     for version in DAEMON_SET.versions:
         narrow = [one.name for one in version.columns if not one.priority]
         wide = [one.name for one in version.columns if one.priority]

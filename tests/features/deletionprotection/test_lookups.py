@@ -30,7 +30,7 @@ def asked(*answers: Response) -> tuple[LiveLookups, Connections]:
 
 @virtual
 @pytest.mark.behaviour("DP-22")
-async def test_pods_that_are_going_do_not_count_and_finished_ones_are_not_even_sent() -> None:
+async def test_terminating_pods_do_not_count_and_finished_pods_are_not_fetched() -> None:
     lookups, transport = asked(listing(1, item("a"), item("b", GOING), item("c")))
     assert await lookups.active_pods("shop") == Count(2)
     (request,) = transport.requests
@@ -41,7 +41,7 @@ async def test_pods_that_are_going_do_not_count_and_finished_ones_are_not_even_s
 
 @virtual
 @pytest.mark.behaviour("DP-57")
-async def test_the_uid_of_an_object_is_read_live_and_empty_where_there_is_none() -> None:
+async def test_the_uid_of_an_object_is_read_live_or_empty() -> None:
     lookups, transport = asked(
         json_response(200, item("shop", {"uid": "u-1"})),
         json_response(404, status_body(404, "NotFound", 'namespaces "gone" not found')),
@@ -69,7 +69,7 @@ async def test_claims_count_while_they_are_bound() -> None:
 
 @virtual
 @pytest.mark.behaviour("DP-27", "DP-51")
-async def test_the_list_of_custom_resources_ends_at_the_page_with_the_first_live_one() -> None:
+async def test_listing_custom_resources_stops_at_the_first_live_object() -> None:
     lookups, transport = asked(
         listing(1, item("a", GOING), item("b", GOING), continue_token="second"),
         listing(1, item("c", GOING), item("d"), item("e"), continue_token="third"),
@@ -82,14 +82,14 @@ async def test_the_list_of_custom_resources_ends_at_the_page_with_the_first_live
 
 @virtual
 @pytest.mark.behaviour("DP-27")
-async def test_no_custom_resource_is_live_when_all_are_going() -> None:
+async def test_no_custom_resource_is_live_if_all_are_terminating() -> None:
     lookups, _ = asked(listing(1, item("a", GOING), continue_token="second"), listing(1))
     assert await lookups.custom_resources(WIDGETS) == Count(0)
 
 
 @virtual
 @pytest.mark.behaviour("DP-28")
-async def test_a_refused_list_is_an_error_not_an_empty_list() -> None:
+async def test_a_refused_list_is_an_error() -> None:
     lookups, _ = asked(json_response(403, status_body(403, "Forbidden", "widgets.example.com is forbidden")))
     with pytest.raises(Forbidden):
         await lookups.custom_resources(WIDGETS)
@@ -97,7 +97,7 @@ async def test_a_refused_list_is_an_error_not_an_empty_list() -> None:
 
 @virtual
 @pytest.mark.behaviour("DP-24")
-async def test_an_api_server_that_hangs_is_given_up_before_the_review_times_out() -> None:
+async def test_an_unresponsive_api_server_is_abandoned_before_the_review_times_out() -> None:
     async def never(_request: Request) -> Response:
         await asyncio.sleep(3600)
         raise AssertionError("not cancelled")

@@ -38,7 +38,7 @@ def test_always_is_refused_for_every_kind(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("value", [None, "", "always", "ALWAYS", "cascading", "true", "Never"])
 @pytest.mark.behaviour("DP-6")
-def test_any_other_value_protects_nothing(kind: str, value: str | None) -> None:
+def test_other_values_protect_nothing(kind: str, value: str | None) -> None:
     cluster = Cluster(pods=Count(3), claims=Count(3), crs=Count(3))
     assert cluster.decide(deletion(kind, protected(kind, value, spec={"replicas": 3}))) == Allowed()
     assert cluster.refusals == []
@@ -56,7 +56,7 @@ def test_any_other_value_protects_nothing(kind: str, value: str | None) -> None:
     ],
 )
 @pytest.mark.behaviour("DP-1", "DP-2", "DP-10")
-def test_only_the_deletion_of_an_object_is_judged(kind: str, changed: dict[str, Any]) -> None:
+def test_only_deletions_are_validated(kind: str, changed: dict[str, Any]) -> None:
     assert judge(KINDS[kind], deletion(kind, **{"old": protected(kind), **_as_old(changed)}), Gates()) == Allowed()
     assert Cluster().decide(deletion(kind, **{"old": protected(kind), **_as_old(changed)})) == Allowed()
 
@@ -66,7 +66,7 @@ def _as_old(changed: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.behaviour("DP-2")
-def test_an_item_of_a_collection_is_judged_and_named_by_its_own_metadata() -> None:
+def test_an_item_of_a_collection_is_identified_by_its_metadata() -> None:
     cluster = Cluster()
     review = deletion("Deployment", protected("Deployment", metadata={"name": "web-7"}), name="")
     assert refusal(cluster.decide(review)) == FORBIDDEN + "Always"
@@ -99,7 +99,7 @@ def test_labels_count_as_soon_as_the_gate_is_on(kind: str) -> None:
     ],
 )
 @pytest.mark.behaviour("DP-7")
-def test_an_old_object_that_cannot_be_read_is_a_bad_request_naming_the_field(old: Any, field: str) -> None:
+def test_an_unreadable_old_object_is_a_bad_request_with_the_field(old: Any, field: str) -> None:
     cluster = Cluster()
     decision = cluster.decide(deletion("Deployment", old))
     assert isinstance(decision, Denied)
@@ -110,7 +110,7 @@ def test_an_old_object_that_cannot_be_read_is_a_bad_request_naming_the_field(old
 
 @pytest.mark.parametrize("kind", [kind for kind, row in KINDS.items() if row not in OF_SLICES])
 @pytest.mark.behaviour("DP-7")
-def test_an_unknown_version_or_kind_at_a_built_in_path_passes(kind: str) -> None:
+def test_an_unknown_version_or_kind_of_a_built_in_path_is_allowed(kind: str) -> None:
     row = KINDS[kind]
     unknown_version = GroupVersionResource(row.group, "v9", row.resource)
     assert Cluster().decide(deletion(kind, protected(kind), resource=unknown_version)) == Allowed()
@@ -149,7 +149,7 @@ def test_protection_does_not_depend_on_the_user_or_the_way_of_deletion(changed: 
     ],
 )
 @pytest.mark.behaviour("DP-20", "DP-21")
-def test_cascading_on_workloads_looks_at_the_replicas_asked_for(
+def test_cascading_on_workloads_checks_desired_replicas(
     kind: str, spec: dict[str, Any], status: dict[str, Any], text: str | None
 ) -> None:
     decision = Cluster().decide(deletion(kind, protected(kind, "Cascading", spec=spec, status=status)))
@@ -171,7 +171,7 @@ def test_cascading_on_workloads_looks_at_the_replicas_asked_for(
     ],
 )
 @pytest.mark.behaviour("DP-53")
-def test_with_its_gate_pods_that_are_still_there_count_beside_the_replicas_asked_for(
+def test_with_its_gate_existing_pods_count_too(
     kind: str, spec: dict[str, Any], status: dict[str, Any], text: str | None
 ) -> None:
     old = protected(kind, "Cascading", spec=spec, status=status)
@@ -195,7 +195,7 @@ PODS, CLAIMS = ("pods", "shop"), ("claims", "shop")
     ],
 )
 @pytest.mark.behaviour("DP-22", "DP-23", "DP-25")
-def test_a_namespace_is_held_by_pods_first_then_by_bound_claims_and_by_nothing_else(
+def test_pods_and_then_bound_claims_protect_a_namespace(
     pods: Count, claims: Count, text: str | None, asked: list[Any]
 ) -> None:
     cluster = Cluster(pods=pods, claims=claims)
@@ -229,7 +229,9 @@ def test_unknown_callers_do_not_learn_how_much_a_namespace_holds(cluster: Cluste
 @pytest.mark.parametrize("pods", [Count(0), Count(2)], ids=["empty", "with Pods"])
 @pytest.mark.parametrize("live", ["", "u-2"], ids=["no such namespace", "another uid"])
 @pytest.mark.parametrize("uid", ["u-1", "", None], ids=["guessed", "empty", "absent"])
-def test_a_review_of_what_is_not_there_gets_one_answer_and_no_look(uid: str | None, live: str, pods: Count) -> None:
+def test_a_review_of_a_missing_object_always_gets_the_same_answer_without_lookups(
+    uid: str | None, live: str, pods: Count
+) -> None:
     cluster = Cluster(pods=pods, live_uid=live)
     old = protected("Namespace", "Cascading", metadata={} if uid is None else {"uid": uid})
     decision = cluster.decide(deletion("Namespace", old), STRANGERS)
@@ -240,7 +242,7 @@ def test_a_review_of_what_is_not_there_gets_one_answer_and_no_look(uid: str | No
 
 
 @pytest.mark.behaviour("DP-57")
-def test_the_uid_of_one_definition_tells_nothing_of_another() -> None:
+def test_the_uid_of_one_definition_reveals_nothing_about_another() -> None:
     """What is listed is what the definition of that name and uid defines."""
     old = protected("CustomResourceDefinition", "Cascading", spec=WIDGETS, metadata={"name": "mine", "uid": "u-1"})
     cluster = Cluster(crs=Count(3), live_uid="u-1")
@@ -250,7 +252,7 @@ def test_the_uid_of_one_definition_tells_nothing_of_another() -> None:
 
 
 @pytest.mark.behaviour("DP-24", "DP-57")
-def test_a_namespace_that_cannot_be_read_is_kept() -> None:
+def test_an_unreadable_namespace_is_protected() -> None:
     cluster = Cluster(live_uid=TimeoutError("no answer"))
     decision = cluster.decide(deletion("Namespace", KNOWN), STRANGERS)
     assert refusal(decision) == "forbidden by ResourcesProtectionDeletion for get namespaces error: no answer"
@@ -275,12 +277,12 @@ BROKEN = TransportError(RequestInfo("GET", "/api/v1/pods"), "connection refused"
     ],
 )
 @pytest.mark.behaviour("DP-24")
-def test_what_cannot_be_listed_counts_as_there(cluster: Cluster, what: str) -> None:
+def test_unlistable_objects_count_as_existing(cluster: Cluster, what: str) -> None:
     assert refusal(cluster.decide(NAMESPACE)) == f"forbidden by ResourcesProtectionDeletion for {what}"
     assert len(cluster.refusals) == 1
 
 
-def test_a_namespace_without_a_name_never_means_all_namespaces() -> None:
+def test_an_empty_namespace_name_never_means_all_namespaces() -> None:
     cluster = Cluster()
     decision = cluster.decide(deletion("Namespace", {"metadata": {"labels": {LABEL: "Cascading"}}}))
     assert isinstance(decision, Denied)
@@ -293,7 +295,7 @@ def crd(**spec: Any) -> dict[str, Any]:
 
 
 @pytest.mark.behaviour("DP-26")
-def test_a_cascading_definition_cannot_go_at_all_while_its_gate_is_off() -> None:
+def test_a_cascading_definition_is_protected_while_its_gate_is_off() -> None:
     cluster = Cluster()
     decision = cluster.decide(deletion("CustomResourceDefinition", crd()), Gates())
     gate = "DeletionProtectionForCRDCascadingGate"
@@ -312,9 +314,7 @@ def test_a_cascading_definition_cannot_go_at_all_while_its_gate_is_off() -> None
     ],
 )
 @pytest.mark.behaviour("DP-27", "DP-52")
-def test_a_definition_is_held_by_objects_listed_by_resource_in_the_stored_version(
-    definition: dict[str, Any], resource: Resource
-) -> None:
+def test_objects_in_the_stored_version_protect_a_definition(definition: dict[str, Any], resource: Resource) -> None:
     cluster = Cluster(crs=Count(4))
     decision = cluster.decide(deletion("CustomResourceDefinition", definition))
     assert refusal(decision) == f"{FORBIDDEN}Cascading and active CRs 4>0"
@@ -351,9 +351,7 @@ MISSING = Forbidden(
     ],
 )
 @pytest.mark.behaviour("DP-28", "DP-42", "DP-52")
-def test_a_definition_stays_when_its_objects_cannot_be_listed(
-    names: dict[str, str], error: Exception, text: str
-) -> None:
+def test_a_definition_with_unlistable_objects_is_protected(names: dict[str, str], error: Exception, text: str) -> None:
     cluster = Cluster(crs=error)
     assert refusal(cluster.decide(deletion("CustomResourceDefinition", crd(names=names)))) == text
     assert cluster.refusals == [("CustomResourceDefinition", "", "shop", "jane")]
@@ -361,7 +359,7 @@ def test_a_definition_stays_when_its_objects_cannot_be_listed(
 
 @pytest.mark.parametrize("spec", [{}, {"group": "a.b"}, {**WIDGETS, "versions": []}, {**WIDGETS, "versions": [1]}])
 @pytest.mark.behaviour("DP-7")
-def test_a_definition_that_cannot_be_read_is_a_bad_request(spec: dict[str, Any]) -> None:
+def test_an_unreadable_definition_is_a_bad_request(spec: dict[str, Any]) -> None:
     old = protected("CustomResourceDefinition", "Cascading", spec=spec)
     decision = Cluster().decide(deletion("CustomResourceDefinition", old))
     assert isinstance(decision, Denied)
@@ -371,20 +369,20 @@ def test_a_definition_that_cannot_be_read_is_a_bad_request(spec: dict[str, Any])
 
 @pytest.mark.parametrize("kind", ["Service", "Ingress"])
 @pytest.mark.behaviour("DP-29")
-def test_cascading_protects_no_service_and_no_ingress(kind: str) -> None:
+def test_cascading_does_not_protect_services_and_ingresses(kind: str) -> None:
     assert Cluster().decide(deletion(kind, protected(kind, "Cascading"))) == Allowed()
 
 
 @pytest.mark.parametrize(
     "review", [NAMESPACE, deletion("CustomResourceDefinition", crd())], ids=lambda review: review.kind.kind
 )
-def test_without_a_cluster_the_answer_says_what_is_not_known(review: Any) -> None:
+def test_without_a_cluster_the_answer_names_what_is_unknown(review: Any) -> None:
     unknown = NotKnownError("whether …")
     cluster = Cluster(pods=unknown, crs=unknown)
     assert cluster.decide(review) == Allowed(("unknown without a cluster: whether …",))
 
 
-async def test_standalone_lookups_know_nothing() -> None:
+async def test_standalone_lookups_have_no_data() -> None:
     nobody = WithoutCluster()
     with pytest.raises(NotKnownError, match="Namespace shop has active Pods"):
         await nobody.active_pods("shop")
@@ -424,7 +422,7 @@ json = st.recursive(
 
 @given(st.sampled_from(sorted(KINDS)), st.dictionaries(st.sampled_from(["metadata", "spec", "status"]), json))
 @pytest.mark.behaviour("DP-7")
-def test_whatever_the_old_object_holds_there_is_an_answer(kind: str, old: dict[str, Any]) -> None:
+def test_any_old_object_gets_an_answer(kind: str, old: dict[str, Any]) -> None:
     decision = judge(KINDS[kind], deletion(kind, old), Gates(crd_cascading=True))
     if isinstance(decision, Denied):
         assert decision.code in (400, 403)

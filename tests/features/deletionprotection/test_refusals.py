@@ -22,7 +22,7 @@ def exposed(counters: RefusalCounters) -> list[str]:
 
 
 @pytest.mark.behaviour("DP-40", "DP-55")
-def test_refusals_are_counted_under_the_names_dashboards_know() -> None:
+def test_refusal_metrics_have_the_names_dashboards_expect() -> None:
     counters = RefusalCounters()
     assert exposed(counters) == []  # no series before the first refusal
     counters.count("Namespace", "", "shop", "jane")
@@ -42,7 +42,7 @@ def test_refusals_are_counted_under_the_names_dashboards_know() -> None:
 
 
 @pytest.mark.behaviour("DP-40")
-def test_refusals_go_on_being_counted_when_their_process_is_started_again() -> None:
+def test_refusal_counters_survive_a_restart() -> None:
     registries = []
     for _ in range(2):
         counters = RefusalCounters()
@@ -68,7 +68,7 @@ def test_each_refusal_is_a_line_in_the_protection_log(tmp_path: Path) -> None:
     assert len(lines) == 2
 
 
-def test_of_made_up_names_a_line_quotes_little(tmp_path: Path) -> None:
+def test_a_log_line_quotes_little_of_forged_names(tmp_path: Path) -> None:
     """Ten refusals of one who calls himself by six megabytes pushed all older lines out of the file."""
     record = RefusalRecord(RefusalCounters(), ProtectionLog(tmp_path))
     record("Service", "w" * 1_000_000, "s" * 1_000_000, "\x1b" * 1_000_000)
@@ -77,7 +77,7 @@ def test_of_made_up_names_a_line_quotes_little(tmp_path: Path) -> None:
     assert json.loads(line)["Name"].startswith("ssss")
 
 
-def test_metrics_are_shown_while_another_thread_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_can_be_read_during_counting(monkeypatch: pytest.MonkeyPatch) -> None:
     counters = RefusalCounters()
     counters.count("Service", "web", "a", "jane")
 
@@ -91,9 +91,7 @@ def test_metrics_are_shown_while_another_thread_counts(monkeypatch: pytest.Monke
 
 
 @pytest.mark.behaviour("DP-41", "MGR-126")
-def test_where_the_log_cannot_be_written_lines_go_to_standard_output(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unwritable_log_falls_back_to_standard_output(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     output = io.StringIO()
     log = ProtectionLog(tmp_path / "not-there", output)
     with caplog.at_level(logging.WARNING):
@@ -107,7 +105,7 @@ def test_where_the_log_cannot_be_written_lines_go_to_standard_output(
 
 
 @pytest.mark.behaviour("MGR-126")
-def test_a_log_that_can_be_written_again_is_used_again(tmp_path: Path) -> None:
+def test_a_log_that_becomes_writable_is_used_again(tmp_path: Path) -> None:
     output = io.StringIO()
     folder = tmp_path / "log"
     log = ProtectionLog(folder, output)
@@ -120,7 +118,7 @@ def test_a_log_that_can_be_written_again_is_used_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.behaviour("DP-41")
-def test_a_protection_log_that_is_full_is_put_aside_once(tmp_path: Path) -> None:
+def test_a_full_protection_log_is_rotated_once(tmp_path: Path) -> None:
     logs = [ProtectionLog(tmp_path, max_bytes=200) for _ in range(2)]  # two processes of a replica
     for number in range(8):
         logs[number % 2].write("DeletionProtection", "Namespace", "", f"ns-{number}", "jane")
@@ -129,7 +127,7 @@ def test_a_protection_log_that_is_full_is_put_aside_once(tmp_path: Path) -> None
     assert [json.loads(text)["Name"] for text in (*before, *now)] == [f"ns-{number}" for number in range(3, 8)]
 
 
-def test_a_log_that_another_process_put_aside_is_left_alone(tmp_path: Path) -> None:
+def test_a_log_rotated_by_another_process_is_left_alone(tmp_path: Path) -> None:
     log = ProtectionLog(tmp_path, max_bytes=1)
     log.write("DeletionProtection", "Namespace", "", "first", "jane")
     with (tmp_path / "protection.log.1").open("ab") as late:  # opened before it was put aside
@@ -138,7 +136,7 @@ def test_a_log_that_another_process_put_aside_is_left_alone(tmp_path: Path) -> N
     assert log.path.read_text("utf-8") == "new\n"
 
 
-def test_made_up_objects_and_users_do_not_make_metrics_grow() -> None:
+def test_forged_objects_and_users_add_no_metrics() -> None:
     counters = RefusalCounters()
     for number in range(3_000):
         counters.count("Namespace", "", f"made-up-{number}", f"user-{number}" * 1_000)

@@ -33,13 +33,13 @@ async def test_always_is_refused() -> None:
     assert decision.message == FORBIDDEN + "Always"
 
 
-async def test_what_only_a_cluster_knows_passes_with_a_warning() -> None:
+async def test_checks_that_need_a_cluster_pass_with_a_warning() -> None:
     decision = await decide(deletion("Namespace", protected("Namespace", "Cascading")))
     text = "unknown without a cluster: whether Namespace shop has active Pods or Bound volume claims"
     assert decision == Allowed((text,))
 
 
-async def test_the_table_in_the_folder_is_used_and_is_no_object(tmp_path: Path) -> None:
+async def test_the_table_file_is_used_and_is_not_an_object(tmp_path: Path) -> None:
     only_services = SHIPPED.read_text().partition("kinds:")[0] + (
         'kinds: [{kind: Service, group: "", resource: services, versions: [v1]}]'
     )
@@ -49,7 +49,7 @@ async def test_the_table_in_the_folder_is_used_and_is_no_object(tmp_path: Path) 
     assert (await standalone.decide(deletion("Namespace", protected("Namespace"))))[0] == []
 
 
-def test_a_table_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
+def test_an_invalid_table_prevents_startup(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_text("kinds: 3")
     with pytest.raises(TableError, match=FILE_NAME):
         Standalone(tmp_path, GATES, SystemClock(), Random(1))

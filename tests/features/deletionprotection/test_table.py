@@ -50,7 +50,7 @@ def test_only_labeled_objects_are_reviewed_and_stay_protected_while_no_manager_r
 
 
 @pytest.mark.behaviour("DP-5")
-def test_the_paths_of_service_and_ingress_are_served_with_the_gate_only() -> None:
+def test_service_and_ingress_paths_need_the_gate() -> None:
     deletions = [webhook for webhook in webhooks(TABLE) if webhook.failure_policy == "Fail"]
     gated = [webhook.name for webhook in deletions if webhook.gate]
     assert gated == ["vservice.kb.io", "vingress.kb.io"]
@@ -58,7 +58,7 @@ def test_the_paths_of_service_and_ingress_are_served_with_the_gate_only() -> Non
 
 
 @pytest.mark.behaviour("DP-42")
-def test_rights_are_those_to_see_the_object_and_list_pods_and_claims_and_no_wildcard() -> None:
+def test_rights_are_limited_to_reading_objects_and_listing_pods_and_claims() -> None:
     rules = [rule for webhook in webhooks(TABLE) for rule in webhook.permissions]
     assert [(rule.verbs, rule.groups, rule.resources) for rule in rules] == [
         (("list",), ("",), ("persistentvolumeclaims", "pods")),
@@ -82,7 +82,7 @@ def clone_set(operation: Operation = Operation.DELETE, version: str = "v1beta1",
 
 
 @pytest.mark.behaviour("DP-20")
-def test_a_row_is_enough_for_a_further_kind() -> None:
+def test_a_row_adds_a_kind() -> None:
     table = parse_table(CLONE_SET, "x.yaml")
     cluster = Cluster()
     assert refusal(cluster.decide(clone_set(), table=table)) == f"{FORBIDDEN}Cascading and replicas 2>0"
@@ -93,19 +93,19 @@ def test_a_row_is_enough_for_a_further_kind() -> None:
 
 
 @pytest.mark.behaviour("DP-7")
-def test_an_unknown_version_of_a_kind_of_ours_is_a_bad_request() -> None:
+def test_an_unknown_version_of_our_kind_is_a_bad_request() -> None:
     decision = Cluster().decide(clone_set(version="v9"), table=parse_table(CLONE_SET, "x.yaml"))
     assert isinstance(decision, Denied)
     assert decision.code == 400
 
 
-def test_an_operators_folder_may_have_a_table_of_its_own(tmp_path: Path) -> None:
+def test_an_operator_folder_may_have_its_own_table(tmp_path: Path) -> None:
     assert load_table(tmp_path) == load_table() == TABLE
     (tmp_path / FILE_NAME).write_text(CLONE_SET)
     assert [kind.kind for kind in load_table(tmp_path)] == ["CloneSet"]
 
 
-def test_the_shipped_table_is_found_beside_the_package() -> None:
+def test_the_shipped_table_is_found_next_to_the_package() -> None:
     assert SHIPPED.is_file()
 
 
@@ -133,14 +133,14 @@ ROW = "kind: Gadget, group: example.com, resource: gadgets, versions: [v1]"
         ),
     ],
 )
-def test_a_table_that_cannot_be_used_says_file_row_and_field(text: str, said: str) -> None:
+def test_an_invalid_table_is_reported_with_file_row_and_field(text: str, said: str) -> None:
     with pytest.raises(TableError) as error:
         parse_table(text, "t.yaml")
     assert said in str(error.value)
     assert str(error.value).startswith("t.yaml: ")
 
 
-def test_a_table_that_cannot_be_read_says_its_file(tmp_path: Path) -> None:
+def test_an_unreadable_table_is_reported_with_its_file(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"kinds: \xff")
     with pytest.raises(TableError, match="is not UTF-8 at byte 7"):
         load_table(tmp_path)
@@ -163,12 +163,12 @@ def test_a_table_that_cannot_be_read_says_its_file(tmp_path: Path) -> None:
         ("statefulset.apps", "StatefulSet"),
     ],
 )
-def test_kinds_are_found_by_what_people_type(name: str, kind: str) -> None:
+def test_kinds_are_found_by_all_their_names(name: str, kind: str) -> None:
     found = find_kind(TABLE, name)
     assert found is not None
     assert found.kind == kind
 
 
 @pytest.mark.parametrize("name", ["", "pod", "statefulset.example.com", "deployment."])
-def test_other_names_are_no_kind(name: str) -> None:
+def test_unknown_names_have_no_kind(name: str) -> None:
     assert find_kind(TABLE, name) is None

@@ -35,23 +35,23 @@ def decide(review: Review) -> Any:
     ],
 )
 @pytest.mark.behaviour("DP-54", "DP-6")
-def test_a_label_without_effect_is_written_with_a_warning(kind: str, value: str, warning: str) -> None:
+def test_an_ineffective_label_gets_a_warning(kind: str, value: str, warning: str) -> None:
     assert decide(written(kind, value)) == Allowed((f"label {LABEL}={warning}",))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("value", [None, "Always"])
 @pytest.mark.behaviour("DP-54")
-def test_a_label_that_protects_is_no_reason_to_warn(kind: str, value: str | None) -> None:
+def test_an_effective_label_gets_no_warning(kind: str, value: str | None) -> None:
     assert decide(written(kind, value)) == Allowed()
 
 
 @pytest.mark.parametrize("kind", ["Namespace", "CustomResourceDefinition", "Deployment", "ReplicaSet", "StatefulSet"])
 @pytest.mark.behaviour("DP-54")
-def test_cascading_is_known_where_it_has_a_meaning(kind: str) -> None:
+def test_cascading_is_valid_only_for_some_kinds(kind: str) -> None:
     assert decide(written(kind, "Cascading")) == Allowed()
 
 
 @pytest.mark.parametrize("obj", [None, {}, {"metadata": 1}, {"metadata": {"labels": 1}}, {"metadata": {"labels": {}}}])
-def test_whatever_is_written_it_passes(obj: Any) -> None:
+def test_label_writes_are_always_allowed(obj: Any) -> None:
     assert decide(deletion("Deployment", None, operation=Operation.CREATE, object=obj)) == Allowed()

@@ -64,7 +64,7 @@ async def status(there: World, **wanted: Any) -> Json:
 
 @pytest.mark.behaviour("EJ-3", "EJ-4", "EJ-6", "EJ-7", "EJ-8", "EJ-9", "EJ-10", "EJ-11", "EJ-14", "EJ-15")
 @in_world
-async def test_one_pod_after_the_other_and_the_job_goes_after_its_time(there: World) -> None:
+async def test_pods_are_processed_in_turn_and_the_job_expires(there: World) -> None:
     await pods(there, 3)
     await job(there, replicas=5, ttlSecondsAfterFinished=30)
     for number in range(3):
@@ -88,7 +88,7 @@ async def test_one_pod_after_the_other_and_the_job_goes_after_its_time(there: Wo
 
 @pytest.mark.behaviour("EJ-5", "EJ-12", "EJ-16")
 @in_world
-async def test_a_deadline_ends_it_and_nothing_more_is_put_in(there: World) -> None:
+async def test_a_deadline_ends_the_job_without_further_injections(there: World) -> None:
     await pods(there, 2)
     await job(there, activeDeadlineSeconds=10)
     await there.settled(3.0)
@@ -103,7 +103,7 @@ async def test_a_deadline_ends_it_and_nothing_more_is_put_in(there: World) -> No
 
 @pytest.mark.behaviour("EJ-12", "EJ-5")
 @in_world
-async def test_no_deadline_ends_a_paused_job(there: World) -> None:
+async def test_a_paused_job_has_no_deadline(there: World) -> None:
     await pods(there, 1)
     await job(there, activeDeadlineSeconds=10, paused=True)
     await there.settled(30.0)
@@ -119,7 +119,7 @@ async def test_no_deadline_ends_a_paused_job(there: World) -> None:
 
 @pytest.mark.behaviour("EJ-11", "EJ-14")
 @in_world
-async def test_mixed_ends_are_a_failure(there: World) -> None:
+async def test_mixed_results_are_a_failure(there: World) -> None:
     await pods(there, 2)
     await job(there, parallelism=2)
     await there.settled(3.0)
@@ -192,7 +192,7 @@ async def test_an_api_server_without_ephemeral_containers_is_named_as_the_reason
 
 @pytest.mark.behaviour("EJ-3", "EJ-17")
 @in_world
-async def test_deletion_takes_nothing_out_and_pods_that_end_keep_their_place(there: World) -> None:
+async def test_deleting_the_job_removes_no_containers_and_finished_pods_keep_their_slot(there: World) -> None:
     await pods(there, 3)
     await job(there, replicas=1)
     await there.settled(3.0)
@@ -208,7 +208,7 @@ async def test_deletion_takes_nothing_out_and_pods_that_end_keep_their_place(the
 
 @pytest.mark.behaviour("EJ-8")
 @in_world
-async def test_a_conflict_is_tried_again(there: World) -> None:
+async def test_a_conflict_is_retried(there: World) -> None:
     await pods(there, 1)
     refused: list[str] = []
 
@@ -227,7 +227,7 @@ async def test_a_conflict_is_tried_again(there: World) -> None:
 
 @pytest.mark.behaviour("EJ-17")
 @in_world
-async def test_a_pod_that_matches_no_more_keeps_its_place(there: World) -> None:
+async def test_an_unmatched_pod_keeps_its_slot(there: World) -> None:
     await pods(there, 2)
     await job(there, replicas=1)
     await there.settled(3.0)
@@ -242,7 +242,7 @@ async def test_a_pod_that_matches_no_more_keeps_its_place(there: World) -> None:
 
 @pytest.mark.behaviour("EJ-3", "EJ-13")
 @in_world
-async def test_a_job_of_the_same_name_does_not_wait_for_what_its_namesake_wrote(there: World) -> None:
+async def test_a_job_does_not_wait_for_writes_of_its_predecessor(there: World) -> None:
     await pods(there, 1)
     there.manager.lose = lambda request: request.path.endswith("/ephemeralcontainers")
     await job(there)
@@ -296,7 +296,7 @@ async def begins(there: World, replicas: int, **spec: Any) -> None:
 @pytest.mark.behaviour("EJ-17")
 @pytest.mark.parametrize(("end", "phase", "counts"), [(None, "Failed", (0, 1)), (DONE, "Succeeded", (1, 0))])
 @in_world
-async def test_a_pod_that_vanishes_keeps_its_place(
+async def test_a_vanished_pod_keeps_its_slot(
     there: World, end: Json | None, phase: str, counts: tuple[int, int]
 ) -> None:
     """``replicas`` is how many Pods are touched at all, whatever becomes of them."""
@@ -326,7 +326,7 @@ async def test_a_pod_that_vanishes_before_its_turn_is_replaced_by_another(there:
 
 @pytest.mark.behaviour("EJ-17")
 @in_world
-async def test_a_pod_that_vanishes_while_it_is_begun_with_is_not_begun_with_again_under_its_name(there: World) -> None:
+async def test_a_recreated_pod_does_not_get_the_container_of_its_predecessor(there: World) -> None:
     """Its write gets no answer, and when it is there again it is another."""
     await pods(there, 1)
     there.manager.refuse = lambda request: request.path.endswith("/ephemeralcontainers")
@@ -355,7 +355,7 @@ async def test_an_unreadable_record_is_ignored(there: World, text: str) -> None:
 
 @pytest.mark.behaviour("EJ-17")
 @in_world
-async def test_a_record_of_pods_that_never_were_ends_a_job_as_failed_and_asks_for_each_once(there: World) -> None:
+async def test_a_record_of_unknown_pods_fails_the_job_after_one_lookup_each(there: World) -> None:
     """Somebody wrote it by hand; what is not there cannot be worked on."""
     await pods(there, 1)
     record = orjson.dumps({f"u{number}": {"pod": f"gone-{number}"} for number in range(50)}).decode()
@@ -377,7 +377,7 @@ async def test_a_record_of_pods_that_never_were_ends_a_job_as_failed_and_asks_fo
 @pytest.mark.behaviour("EJ-17")
 @pytest.mark.parametrize("seen", [True, False], ids=["while it was paused", "at once"])
 @in_world
-async def test_pods_that_were_begun_with_before_we_came_keep_their_place_too(there: World, seen: bool) -> None:
+async def test_pods_with_containers_from_before_takeover_keep_their_slot(there: World, seen: bool) -> None:
     """OpenKruise writes no record: its marks in the Pods are all there is. Nothing is written for what is there."""
     await pods(there, 3)
     there.manager.refuse = lambda _: True
@@ -408,9 +408,7 @@ async def test_pods_that_were_begun_with_before_we_came_keep_their_place_too(the
 
 @pytest.mark.behaviour("EJ-13")
 @pytest.mark.parametrize("replicas", [None, 120])
-def test_a_burst_of_pods_that_report_costs_few_reconciles_and_looks_at_each_report_once(
-    replicas: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_burst_of_pod_reports_costs_few_reconciles(replicas: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """120 Pods report twice, 10 ms apart: 2.4 s."""
     looked_at: list[str] = []
 
@@ -440,7 +438,7 @@ def test_a_burst_of_pods_that_report_costs_few_reconciles_and_looks_at_each_repo
 
 @pytest.mark.behaviour("EJ-4")
 @in_world
-async def test_a_job_that_has_ended_remembers_no_pods(there: World) -> None:
+async def test_a_finished_job_drops_its_pod_state(there: World) -> None:
     await pods(there, 2)
     await job(there, parallelism=2)
     await status(there, match=2)
@@ -462,7 +460,7 @@ async def test_a_job_that_has_ended_remembers_no_pods(there: World) -> None:
 
 @pytest.mark.behaviour("EJ-4", "EJ-6")
 @in_world
-async def test_a_job_that_runs_remembers_only_its_own_pods(there: World) -> None:
+async def test_a_running_job_keeps_state_of_its_own_pods_only(there: World) -> None:
     """A namespace may have very many others, and very many jobs."""
     await pods(there, 2)
     other = {"containers": [{"name": "main", "image": "nginx"}]}
@@ -478,7 +476,7 @@ async def test_a_job_that_runs_remembers_only_its_own_pods(there: World) -> None
 
 @pytest.mark.behaviour("EJ-13")
 @in_world
-async def test_a_pod_that_goes_while_it_is_written_to_holds_nothing_up(there: World) -> None:
+async def test_a_pod_deleted_during_a_write_blocks_nothing(there: World) -> None:
     """It matches no more by then: what was expected of it finds the job all the same."""
     await pods(there, 2)
     there.manager.lose = lambda request: request.path.endswith("/p0/ephemeralcontainers")

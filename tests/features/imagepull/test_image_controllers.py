@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 @pytest.mark.behaviour("IMG-3", "IMG-30", "IMG-31")
 @in_world
-async def test_a_node_gets_its_node_image_thirty_seconds_after_it_is_ready_and_loses_it_when_it_goes(
+async def test_a_ready_node_gets_a_node_image_after_thirty_seconds_and_loses_it_when_deleted(
     there: World,
 ) -> None:
     began = there.client.clock.monotonic()
@@ -47,7 +47,7 @@ async def test_a_node_gets_its_node_image_thirty_seconds_after_it_is_ready_and_l
 
 @pytest.mark.behaviour("IMG-32", "IMG-107")
 @in_world
-async def test_labels_follow_the_node_and_a_virtual_node_has_none(there: World) -> None:
+async def test_labels_follow_the_node_and_virtual_nodes_are_excluded(there: World) -> None:
     await there.nodes("n1", zone="a")
     await there.client.patch(NODE_IMAGES, "n1", {"metadata": {"labels": {"mine": "x"}}})
     await there.client.patch(NODES, "n1", {"metadata": {"labels": {"zone": None, "tier": "b"}}})
@@ -64,7 +64,7 @@ async def test_labels_follow_the_node_and_a_virtual_node_has_none(there: World) 
 
 @pytest.mark.behaviour("IMG-32", "IMG-107")
 @in_world
-async def test_labels_are_no_new_spec(there: World) -> None:
+async def test_label_changes_do_not_change_the_generation(there: World) -> None:
     """Else every label of a node cost two reviews, and its agent a look at nothing."""
     await there.nodes("n1", zone="a")
     before: Any = await there.get(NODE_IMAGES, "n1")
@@ -81,7 +81,7 @@ async def test_labels_are_no_new_spec(there: World) -> None:
 
 @pytest.mark.behaviour("IMG-32", "IMG-36")
 @in_world
-async def test_a_tag_of_a_hand_written_list_goes_some_time_after_its_pull(there: World) -> None:
+async def test_a_manual_tag_expires_after_its_pull(there: World) -> None:
     await there.nodes("n1")
     tag = {"tag": "22.04", "createdAt": "2030-01-01T00:00:00Z", "version": 0}
     tag["pullPolicy"] = {"ttlSecondsAfterFinished": 100}
@@ -99,7 +99,7 @@ async def test_a_tag_of_a_hand_written_list_goes_some_time_after_its_pull(there:
 
 @pytest.mark.behaviour("IMG-33", "IMG-34", "IMG-35")
 @in_world(agents=False)
-async def test_a_node_that_does_not_answer_has_failed_after_ten_minutes(there: World) -> None:
+async def test_an_unresponsive_node_fails_after_ten_minutes(there: World) -> None:
     await there.nodes("n1")
     await there.job()
     await there.until(lambda: there.tag("n1"))
@@ -125,7 +125,7 @@ async def test_a_node_that_does_not_answer_has_failed_after_ten_minutes(there: W
 
 @pytest.mark.behaviour("IMG-45", "IMG-48", "IMG-49", "IMG-51", "IMG-52", "IMG-53", "IMG-90")
 @in_world
-async def test_the_worked_fan_out(there: World) -> None:
+async def test_fan_out_example(there: World) -> None:
     await there.nodes("n1", "n2", "n3")
     ends: dict[str, str] = {}
     there.pull = lambda node, image: ends.get(node)
@@ -166,7 +166,7 @@ async def test_the_worked_fan_out(there: World) -> None:
 
 @pytest.mark.behaviour("IMG-109", "IMG-40")
 @in_world
-async def test_a_job_waits_for_the_node_images_of_a_cluster_that_has_just_been_made(there: World) -> None:
+async def test_a_job_waits_for_node_images_in_a_new_cluster(there: World) -> None:
     for name, zone in (("n1", "a"), ("n2", "a"), ("n3", "b")):
         await there.node(name, zone=zone)
     await there.node("n4", ready=False, zone="a")
@@ -186,7 +186,7 @@ async def test_a_job_waits_for_the_node_images_of_a_cluster_that_has_just_been_m
 
 @pytest.mark.behaviour("IMG-109")
 @in_world
-async def test_a_job_does_not_wait_for_a_node_that_is_gone(there: World) -> None:
+async def test_a_job_does_not_wait_for_a_deleted_node(there: World) -> None:
     await there.nodes("n1")
     await there.node("n2")
     await there.job(parallelism=2)
@@ -197,7 +197,7 @@ async def test_a_job_does_not_wait_for_a_node_that_is_gone(there: World) -> None
 
 @pytest.mark.behaviour("IMG-40", "IMG-51", "IMG-55", "IMG-93")
 @in_world
-async def test_a_job_that_never_ends_serves_nodes_that_come_later_and_pulls_again_each_day(there: World) -> None:
+async def test_an_endless_job_serves_new_nodes_and_repeats_daily(there: World) -> None:
     await there.nodes("n1")
     await there.job(completionPolicy={"type": "Never"})
     await there.counts(succeeded=1, desired=1, message="job is running, progress 100.0%")
@@ -242,7 +242,7 @@ async def test_nodes_are_chosen_by_names_by_labels_and_by_pods(there: World) -> 
 
 @pytest.mark.behaviour("IMG-51", "IMG-103")
 @in_world
-async def test_a_job_without_nodes_ends_and_says_why(there: World) -> None:
+async def test_a_job_without_nodes_completes_with_a_reason(there: World) -> None:
     await there.job(selector={"names": ["none"]})
     status = await there.counts(desired=0)
     assert status["completionTime"]
@@ -253,7 +253,7 @@ async def test_a_job_without_nodes_ends_and_says_why(there: World) -> None:
 
 @pytest.mark.behaviour("IMG-50", "IMG-108", "IMG-57")
 @in_world
-async def test_a_deadline_ends_the_job_with_each_unfinished_node_named_once(there: World) -> None:
+async def test_a_deadline_ends_the_job_and_counts_each_unfinished_node_once(there: World) -> None:
     await there.nodes("n1", "n2", "n3")
     there.pull = lambda node, image: "Succeeded" if node == "n1" else None
     policy = {"activeDeadlineSeconds": 600}
@@ -267,7 +267,7 @@ async def test_a_deadline_ends_the_job_with_each_unfinished_node_named_once(ther
 @pytest.mark.behaviour("IMG-47")
 @pytest.mark.parametrize("ttl", [0, 30])
 @in_world
-async def test_a_job_goes_as_long_after_its_end_as_it_says(there: World, ttl: int) -> None:
+async def test_a_finished_job_expires_after_its_ttl(there: World, ttl: int) -> None:
     await there.nodes("n1")
     await there.job(completionPolicy={"ttlSecondsAfterFinished": ttl})
     if ttl:
@@ -295,7 +295,7 @@ async def test_parallelism_zero_pauses_a_job_until_it_is_raised(there: World) ->
 
 @pytest.mark.behaviour("IMG-40", "IMG-51", "IMG-52")
 @in_world
-async def test_a_node_that_joins_is_served_until_the_job_has_ended(there: World) -> None:
+async def test_a_new_node_is_served_until_the_job_completes(there: World) -> None:
     await there.nodes("n1", "n2", "n3")
     ends = {"n1": "Succeeded", "n2": "Failed"}
     there.pull = lambda node, image: ends.get(node)
@@ -314,7 +314,7 @@ async def test_a_node_that_joins_is_served_until_the_job_has_ended(there: World)
 
 @pytest.mark.behaviour("IMG-56", "IMG-92")
 @in_world
-async def test_two_jobs_share_a_tag_and_both_wait_for_the_second_round(there: World) -> None:
+async def test_two_jobs_share_a_tag_and_wait_for_the_second_round(there: World) -> None:
     await there.nodes("n1", "n2")
     there.pull = lambda node, image: None if node == "n2" else "Succeeded"
     await there.job("first", parallelism=2)
@@ -345,7 +345,7 @@ async def test_a_job_whose_image_changes_gives_up_the_former_tag(there: World) -
 
 @pytest.mark.behaviour("IMG-30", "IMG-46")
 @in_world
-async def test_what_a_deleted_job_asked_for_goes(there: World) -> None:
+async def test_a_deleted_job_removes_its_tags(there: World) -> None:
     await there.nodes("n1")
     there.pull = lambda node, image: None
     await there.job()
@@ -363,7 +363,7 @@ async def test_what_a_deleted_job_asked_for_goes(there: World) -> None:
 
 @pytest.mark.behaviour("IMG-42", "IMG-46", "IMG-60", "IMG-61", "IMG-63", "IMG-64", "IMG-65")
 @in_world
-async def test_pull_secrets_are_copied_for_agents_shared_and_released(there: World) -> None:
+async def test_pull_secrets_are_copied_shared_and_released(there: World) -> None:
     await there.nodes("n1")
     there.pull = lambda node, image: None
     await there.secret("regcred")
@@ -402,7 +402,7 @@ async def test_pull_secrets_are_copied_for_agents_shared_and_released(there: Wor
 
 @pytest.mark.behaviour("IMG-62", "IMG-63")
 @in_world
-async def test_copies_of_openkruise_are_used_and_released(there: World) -> None:
+async def test_openkruise_copies_are_used_and_released(there: World) -> None:
     await there.nodes("n1")
     await there.secret("regcred")
     for name, jobs in (("regcred-1", "default/warm,default/warm"), ("regcred-2", "default/other")):
@@ -425,7 +425,7 @@ async def test_copies_of_openkruise_are_used_and_released(there: World) -> None:
 
 @pytest.mark.behaviour("IMG-101")
 @in_world
-async def test_a_secret_that_comes_late_gives_failed_nodes_another_round(there: World) -> None:
+async def test_a_late_secret_gives_failed_nodes_another_round(there: World) -> None:
     await there.nodes("n1", "n2")
     there.pull = lambda node, image: "Failed" if node == "n1" else None
     await there.job(parallelism=2, pullSecrets=["late"])
@@ -457,7 +457,7 @@ async def test_a_changed_policy_takes_effect_while_the_job_runs(there: World) ->
 
 @pytest.mark.behaviour("IMG-113")
 @in_world
-async def test_a_job_whose_secrets_may_not_be_read_pulls_without_and_says_what_is_missing(there: World) -> None:
+async def test_a_job_without_access_to_its_secrets_pulls_and_reports_them(there: World) -> None:
     await there.nodes("n1")
     await there.secret("regcred")
     there.forbidden.add("default")
@@ -479,7 +479,7 @@ async def test_a_job_whose_secrets_may_not_be_read_pulls_without_and_says_what_i
 
 @pytest.mark.behaviour("IMG-32", "IMG-113")
 @in_world
-async def test_a_secret_of_a_hand_written_list_that_may_not_be_read_stays(there: World) -> None:
+async def test_an_unreadable_secret_of_a_manual_list_is_kept(there: World) -> None:
     await there.nodes("n1")
     there.forbidden.add("default")
     tag = {"tag": "22.04", "createdAt": "2030-01-01T00:00:00Z", "pullPolicy": {"ttlSecondsAfterFinished": 100}}
@@ -496,7 +496,7 @@ async def test_a_secret_of_a_hand_written_list_that_may_not_be_read_stays(there:
 
 @pytest.mark.behaviour("IMG-64")
 @in_world
-async def test_no_name_of_a_secret_asks_for_others(there: World) -> None:
+async def test_secret_names_cannot_select_other_secrets(there: World) -> None:
     await there.nodes("n1")
     await there.secret("regcred", namespace=AGENTS)
     there.pull = lambda node, image: None
@@ -510,7 +510,7 @@ async def test_no_name_of_a_secret_asks_for_others(there: World) -> None:
 
 @pytest.mark.behaviour("IMG-64")
 @in_world
-async def test_a_source_is_read_again_now_and_then_and_less_often_as_the_job_grows_old(there: World) -> None:
+async def test_a_source_is_polled_less_often_as_the_job_ages(there: World) -> None:
     await there.nodes("n1")
     there.pull = lambda node, image: None
     await there.secret("regcred")
@@ -530,7 +530,7 @@ async def test_a_source_is_read_again_now_and_then_and_less_often_as_the_job_gro
 
 @pytest.mark.behaviour("IMG-102")
 @in_world
-async def test_without_the_namespace_of_agents_a_job_says_so_and_can_be_deleted(there: World) -> None:
+async def test_without_the_agent_namespace_a_job_reports_it_and_can_be_deleted(there: World) -> None:
     await there.nodes("n1")
     await there.client.delete(NAMESPACES, "kruise-daemon-config")
     await there.settled()
@@ -549,7 +549,7 @@ async def test_without_the_namespace_of_agents_a_job_says_so_and_can_be_deleted(
 
 @pytest.mark.behaviour("IMG-80")
 @in_world
-async def test_a_job_that_a_workload_makes_pulls_where_its_old_pods_run(there: World) -> None:
+async def test_a_workload_job_pulls_where_its_old_pods_run(there: World) -> None:
     await there.nodes("n1", "n2", "n3")
     for number in (1, 2):
         await there.pod(f"web-{number}", f"n{number}", app="web", **{"controller-revision-hash": "old"})

@@ -71,7 +71,7 @@ def job(uid: str = "u1", **spec: Any) -> ImagePullJob:
         ),
     ],
 )
-def test_how_long_a_tag_is_remembered(spec: Json, share: float, wanted: Json) -> None:
+def test_lifetime_of_a_tag(spec: Json, share: float, wanted: Json) -> None:
     found = Request(FamiliarImage("nginx", "1"), job(**spec)).pull_policy(Spread(300, share))
     assert found == wanted
 
@@ -83,7 +83,7 @@ def asked(node_image: Json, uid: str = "u1", secrets: list[dict[str, str]] | Non
 
 
 @pytest.mark.behaviour("IMG-53", "IMG-93")
-def test_a_tag_comes_into_a_node_image() -> None:
+def test_adding_a_tag_to_a_node_image() -> None:
     node_image = {"status": {"imageStatuses": {"nginx": {"tags": [{"tag": "1", "phase": "Succeeded", "version": 4}]}}}}
     found = asked(node_image, sandboxConfig={"labels": {"a": "b"}})["spec"]["images"]["nginx"]
     (tag,) = found["tags"]
@@ -102,7 +102,7 @@ def test_a_tag_comes_into_a_node_image() -> None:
 
 
 @pytest.mark.behaviour("IMG-101")
-def test_a_secret_that_comes_late_is_added_and_begins_a_round_only_where_one_failed() -> None:
+def test_a_late_secret_starts_a_new_round_only_after_a_failure() -> None:
     secret = [{"namespace": "kruise-daemon-config", "name": "s", "mode": "batch"}]
     for phase, version in (("Pulling", 0), ("Succeeded", 0), ("Failed", 1)):
         node_image = asked({})
@@ -128,7 +128,7 @@ def test_a_secret_that_comes_late_is_added_and_begins_a_round_only_where_one_fai
         ("Pulling", ("after",), {"imagePullPolicy": "Always"}, False),
     ],
 )
-def test_a_changed_policy_reaches_nodes_that_have_not_succeeded(
+def test_a_changed_policy_reaches_unfinished_nodes(
     phase: str, others: tuple[str, ...], change: Json, taken: bool
 ) -> None:
     given: Json = {}
@@ -168,7 +168,7 @@ PHASES = (None, "", "Waiting", "Pulling", "Succeeded", "Failed")
 
 @pytest.mark.behaviour("IMG-49", "IMG-50", "IMG-51", "IMG-52")
 @given(st.lists(st.sampled_from(PHASES), max_size=12), st.integers(0, 14), st.booleans(), st.integers(0, 200))
-def test_no_more_nodes_than_allowed_and_every_node_is_counted_once(
+def test_parallelism_is_respected_and_every_node_counts_once(
     phases: list[str | None], parallelism: int, never: bool, age: int
 ) -> None:
     nodes = [node_image(f"n{number:02}", phase) for number, phase in enumerate(phases)]
@@ -200,7 +200,7 @@ def test_no_more_nodes_than_allowed_and_every_node_is_counted_once(
         ({"selector": {"matchLabels": {"zone": "x"}}}, ["b"]),
     ],
 )
-def test_which_nodes_a_job_concerns(spec: Json, wanted: list[str]) -> None:
+def test_nodes_of_a_job(spec: Json, wanted: list[str]) -> None:
     nodes = [node_image("c", None), node_image("b", None, labels={"zone": "x"}), node_image("a", None)]
     assert NodeRule.of(job(**spec).spec).nodes(nodes, ()) == wanted
 
@@ -235,7 +235,7 @@ def test_parallelism(value: Any, wanted: int) -> None:
         pytest.param("True", 10, 0, {"type": "virtual-kubelet"}, None, id="virtual"),
     ],
 )
-def test_how_long_a_job_waits_for_a_node_image(
+def test_waiting_time_for_a_node_image(
     ready: str, ready_for: int, began_before: int, labels: dict[str, str], wanted: float | None
 ) -> None:
     condition = NodeCondition("Ready", ready, last_transition_time=NOW - timedelta(seconds=ready_for))
@@ -244,7 +244,7 @@ def test_how_long_a_job_waits_for_a_node_image(
 
 
 @pytest.mark.behaviour("IMG-109", "IMG-50")
-def test_a_node_that_is_waited_for_is_not_asked_and_fails_at_the_deadline() -> None:
+def test_a_missing_node_image_gets_no_tag_and_fails_at_the_deadline() -> None:
     waiting = plan.Progress(succeeded=("n1",), awaited={"n2": 7.0})
     step = plan.step(job(), waiting, NOW, STAMP)
     assert (step.status["desired"], step.next_nodes, step.wait, step.ended) == (2, (), 7.0, False)
@@ -255,7 +255,7 @@ def test_a_node_that_is_waited_for_is_not_asked_and_fails_at_the_deadline() -> N
 # ---- memory
 
 
-def test_nodes_that_a_job_reached_keep_what_they_were_asked_once() -> None:
+def test_nodes_keep_a_tag_that_the_job_added_once() -> None:
     def found(node: str, **entry: Any) -> NodeImage:
         tags = [{"tag": "1", "version": 1, "createdAt": STAMP, "ownerReferences": [{"uid": "u1"}]}]
         images = {"nginx": {"tags": tags, **entry}}
@@ -268,6 +268,6 @@ def test_nodes_that_a_job_reached_keep_what_they_were_asked_once() -> None:
 
 
 @pytest.mark.behaviour("IMG-64")
-def test_sources_of_young_jobs_are_read_again_more_often() -> None:
+def test_sources_of_new_jobs_are_polled_more_often() -> None:
     ages = (-5.0, 0.0, 100.0, 600.0, 3_000.0, 86_400.0)
     assert [recheck_seconds(age) for age in ages] == [10.0, 10.0, 10.0, 60.0, 300.0, 300.0]

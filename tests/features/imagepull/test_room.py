@@ -59,7 +59,7 @@ def names(prefix: str, count: int = 300) -> list[str]:
 
 
 @pytest.mark.behaviour("IMG-111")
-def test_a_namespace_gets_three_quarters_of_what_others_leave() -> None:
+def test_a_namespace_gets_three_quarters_of_the_remaining_room() -> None:
     node_image: Json = {"metadata": {"name": "n1"}}
     assert filled(node_image, "a", names("a")) == SHARE
     # Three quarters of 64, of 16, of 4, of 1.
@@ -73,7 +73,7 @@ def test_a_namespace_gets_three_quarters_of_what_others_leave() -> None:
 
 
 @pytest.mark.behaviour("IMG-111")
-def test_what_others_have_cannot_be_joined_beyond_the_share() -> None:
+def test_tags_of_others_cannot_be_joined_beyond_the_share() -> None:
     node_image: Json = {"metadata": {"name": "n1"}}
     filled(node_image, "a", names("a"))
     filled(node_image, "b", names("b"))
@@ -129,7 +129,7 @@ def test_a_namespace_above_its_share_keeps_it_and_gets_no_more() -> None:
         max_size=200,
     )
 )
-def test_whatever_three_namespaces_ask_for_a_fourth_has_room(wanted: list[tuple[str, int, int, int]]) -> None:
+def test_three_greedy_namespaces_leave_room_for_a_fourth(wanted: list[tuple[str, int, int, int]]) -> None:
     node_image: Json = {"metadata": {"name": "n1"}}
     for namespace, repository, tag, config in wanted:
         spec = {"sandboxConfig": {"labels": {"x": "y" * config}}} if config else {}
@@ -139,7 +139,7 @@ def test_whatever_three_namespaces_ask_for_a_fourth_has_room(wanted: list[tuple[
     assert asked(node_image, "newcomer", "its-own")
 
 
-def test_of_many_that_wait_a_few_are_woken_and_all_are_tried_again() -> None:
+def test_few_waiting_jobs_wake_at_a_time_and_all_get_a_turn() -> None:
     waiting = WaitingJobs(Random(1))
     old, new = (
         decode_node_image(
@@ -196,7 +196,7 @@ def test_by_default_one_namespace_may_fill_a_node_image() -> None:
 
 @pytest.mark.behaviour("IMG-111")
 @in_world(flags=(f"--image-share-per-namespace={SHARE_PERCENT}",))
-async def test_a_greedy_namespace_waits_and_others_do_not(there: World) -> None:
+async def test_a_greedy_namespace_waits_and_others_proceed(there: World) -> None:
     for name in ("greedy", "others"):
         await there.client.create(NAMESPACES, {"metadata": {"name": name}})
     await there.nodes("n1")
@@ -253,7 +253,7 @@ async def test_a_greedy_namespace_waits_and_others_do_not(there: World) -> None:
 
 @pytest.mark.behaviour("IMG-111", "IMG-52")
 @in_world
-async def test_a_node_without_room_keeps_no_other_waiting(there: World) -> None:
+async def test_a_full_node_does_not_block_others(there: World) -> None:
     await there.nodes("n1", "n2", "n3")
     owner = {"apiVersion": BETA, "kind": "Workload", "namespace": "default", "name": "x", "uid": "u"}
     policy = {"ttlSecondsAfterFinished": 1000}
@@ -271,7 +271,7 @@ async def test_a_node_without_room_keeps_no_other_waiting(there: World) -> None:
 
 @pytest.mark.behaviour("IMG-111", "IMG-50")
 @in_world
-async def test_a_job_that_waits_for_room_ends_at_its_deadline(there: World) -> None:
+async def test_a_job_waiting_for_room_ends_at_its_deadline(there: World) -> None:
     await there.nodes("n1")
     tag = {"tag": "1", "createdAt": "2030-01-01T00:00:00Z", "version": 0}
     tag["pullPolicy"] = {"ttlSecondsAfterFinished": 100_000}

@@ -18,7 +18,7 @@ HEAD = {"apiVersion": BETA, "kind": "ImagePullJob"}
 
 @pytest.mark.behaviour("IMG-64")
 @in_world
-async def test_jobs_that_share_a_secret_share_the_reading_and_tell_of_no_conflict(there: World) -> None:
+async def test_jobs_that_share_a_secret_share_its_reads_without_conflicts(there: World) -> None:
     await there.nodes("n1")
     there.pull = lambda node, image: None
     await there.secret("regcred")
@@ -145,7 +145,7 @@ def test_copies_of_jobs_deleted_while_no_manager_ran_are_deleted_at_its_start() 
 
 
 @virtual
-async def test_of_sources_that_a_job_no_longer_names_nothing_is_remembered() -> None:
+async def test_unreferenced_sources_are_forgotten() -> None:
     async with world() as there:
         secrets = PullSecrets(there.client, Store(WATCHED_COPIES.indexes), AGENTS)
         job = ObjectKey("default", "warm")
@@ -158,7 +158,7 @@ async def test_of_sources_that_a_job_no_longer_names_nothing_is_remembered() -> 
 
 @pytest.mark.behaviour("IMG-64")
 @in_world
-async def test_a_job_names_the_namespace_of_the_agents_where_it_is_missing(there: World) -> None:
+async def test_a_job_reports_a_missing_agent_namespace(there: World) -> None:
     await there.nodes("n1")
     there.pull = lambda node, image: None
     await there.client.delete(NAMESPACES, AGENTS)

@@ -54,7 +54,7 @@ async def leave_behind(client: Client) -> None:
     )
 
 
-def test_nothing_is_written_when_we_take_over_and_then_changes_are_carried_out() -> None:
+def test_takeover_writes_nothing_and_later_changes_apply() -> None:
     async def scenario(there: World) -> None:
         await there.settled(60)
         assert [one for one in there.writes if one[1] != "Event"] == []

@@ -39,13 +39,13 @@ def pods(*named: tuple[str, str], **labels: str) -> list[Pod]:
 
 
 @pytest.mark.behaviour("IMG-105")
-def test_nodes_follow_their_pods() -> None:
+def test_nodes_are_ordered_by_their_pods() -> None:
     ordered = pods(("a", "n3"), ("b", "n1"), ("c", "n3"))
     assert by_pods(["n1", "n2", "n3", "n0"], ordered) == ("n3", "n1", "n0", "n2")
 
 
 @pytest.mark.behaviour("IMG-105", "PM-169")
-def test_a_job_of_a_workload_goes_by_its_order() -> None:
+def test_a_workload_job_uses_the_order_of_the_workload() -> None:
     def order(owner: OwnerReference, found: Sequence[Pod]) -> Sequence[Pod] | None:
         return sorted(found, key=lambda pod: pod.metadata.name, reverse=True) if owner.name == "web" else None
 

@@ -38,7 +38,7 @@ def words(message: str) -> str:
 
 @pytest.mark.behaviour("IMG-4", "IMG-5", "IMG-6", "IMG-7", "IMG-8", "IMG-9", "IMG-10", "IMG-11", "IMG-12")
 @pytest.mark.parametrize("name", KINDS)
-def test_recorded_objects_are_answered_alike(name: str) -> None:
+def test_recorded_objects_get_the_recorded_answers(name: str) -> None:
     kind = KINDS[name]
     for case in cases(name):
         manifest = case["manifest"]
@@ -79,7 +79,7 @@ def job(version: str = BETA, **spec: Any) -> Json:
 
 @pytest.mark.behaviour("IMG-4")
 @pytest.mark.parametrize(("version", "finalizers"), [(ALPHA, ["apps.kruise.io/deletion-protection"]), (BETA, None)])
-def test_defaults_and_the_finalizer_of_the_older_version(version: str, finalizers: list[str] | None) -> None:
+def test_v1alpha1_defaults_and_finalizer(version: str, finalizers: list[str] | None) -> None:
     made = written(IMAGE_PULL_JOB, of(IMAGE_PULL_JOB), job(version))
     assert made.obj is not None
     assert made.obj["spec"] == {
@@ -105,7 +105,7 @@ def test_defaults_and_the_finalizer_of_the_older_version(version: str, finalizer
         ("nodeimage", "KruiseDaemon=false", "KruiseDaemon"),
     ],
 )
-def test_a_gate_that_is_off_is_named(name: str, gates: str, missing: str) -> None:
+def test_a_disabled_gate_is_named(name: str, gates: str, missing: str) -> None:
     kind = KINDS[name]
     accepted = next(case["manifest"] for case in cases(name) if case["ok"])
     made = written(kind, of(kind, gates), accepted)
@@ -120,7 +120,7 @@ def test_a_gate_that_is_off_is_named(name: str, gates: str, missing: str) -> Non
 
 
 @pytest.mark.behaviour("IMG-2")
-def test_with_the_gate_off_what_leaves_may_go_on() -> None:
+def test_deletions_proceed_with_the_gate_off() -> None:
     stored = {**job(), "spec": {"image": "", "completionPolicy": {}}}
     stored["metadata"]["finalizers"] = ["apps.kruise.io/deletion-protection"]
     freed = {**stored, "metadata": {"name": "warm", "namespace": "default"}}
@@ -128,7 +128,7 @@ def test_with_the_gate_off_what_leaves_may_go_on() -> None:
 
 
 @pytest.mark.behaviour("IMG-46")
-def test_recorded_objects_of_openkruise_pass_unchanged() -> None:
+def test_recorded_openkruise_objects_are_accepted_unchanged() -> None:
     path = Path(__file__).parents[2] / "data" / "openkruise" / "13-node-agent.json"
     by_kind = {kind.kind: kind for kind in KINDS.values()}
     for item in json.loads(path.read_text("utf-8"))["items"]:

@@ -267,7 +267,7 @@ def _leave_what_has_ended(place: Place) -> None:
 
 @pytest.mark.behaviour("BJ-4", "BJ-7", "BJ-12", "ACJ-5", "ACJ-14", "ACJ-16", "ACJ-18", "ACJ-27")
 @pytest.mark.behaviour("EJ-3", "EJ-6", "EJ-9", "EJ-17")
-def test_taken_over_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
+def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
     with left(tmp_path) as api:
         ended, midway = Place(api, ENDED), Place(api, UNDER_WAY)
         done = set(ended.all("Job"))

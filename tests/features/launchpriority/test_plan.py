@@ -19,13 +19,13 @@ def pod(*args: Any, **kwargs: Any) -> Pod:
 
 
 @pytest.mark.behaviour("PM-146")
-def test_priorities_are_read_from_the_env_that_admission_appended() -> None:
+def test_priorities_are_read_from_the_injected_env() -> None:
     assert launch_priorities(pod(EXAMPLE)) == {"a": 3, "b": 5, "c": 0, "e": -1, "f": 3}
     assert not_ready(pod(EXAMPLE, ready=["b", "d", "c"])) == {"a": 3, "e": -1, "f": 3}
 
 
 @pytest.mark.behaviour("PM-142", "PM-146")
-def test_pods_that_openkruise_gave_priorities_beyond_ours_go_on_starting() -> None:
+def test_pods_with_openkruise_priorities_keep_starting() -> None:
     assert launch_priorities(pod({"a": 99999999999, "b": -99999999999})) == {"a": 99999999999, "b": -99999999999}
 
 
@@ -43,14 +43,14 @@ def test_pods_that_openkruise_gave_priorities_beyond_ours_go_on_starting() -> No
     ],
 )
 @pytest.mark.behaviour("PM-142", "PM-146")
-def test_an_env_of_the_users_own_is_no_barrier(env: dict[str, Any]) -> None:
+def test_an_env_of_the_user_is_not_a_barrier(env: dict[str, Any]) -> None:
     raw = ordered({"a": 1, "b": 0})
     raw["spec"]["containers"].append({"name": "x", "env": [env]})
     assert launch_priorities(decode_pod(orjson.dumps(raw))) == {"a": 1, "b": 0}
 
 
 @pytest.mark.behaviour("PM-142")
-def test_beside_the_users_own_env_of_the_name_ours_counts() -> None:
+def test_our_env_counts_next_to_a_user_env_with_the_name() -> None:
     raw = ordered({"a": 1, "b": 0})
     raw["spec"]["containers"][0]["env"].insert(0, {"name": BARRIER, "value": "mine"})
     assert launch_priorities(decode_pod(orjson.dumps(raw))) == {"a": 1, "b": 0}
@@ -90,7 +90,9 @@ def test_only_pods_with_waiting_containers_are_reconciled(given_pod: Pod, held: 
     ],
 )
 @pytest.mark.behaviour("PM-147", "PM-148", "PM-149")
-def test_keys_come_from_the_highest_priority_down(ready: list[str], added: set[int], step: tuple[Any, bool]) -> None:
+def test_keys_are_added_from_the_highest_priority_down(
+    ready: list[str], added: set[int], step: tuple[Any, bool]
+) -> None:
     found = plan(pod(EXAMPLE, ready), added)
     assert (found.add, found.completed) == step
 
@@ -113,7 +115,7 @@ def test_one_priority_needs_one_step() -> None:
 
 
 @pytest.mark.behaviour("PM-147")
-def test_the_config_map_goes_with_its_pod_and_is_not_managed_by_it() -> None:
+def test_the_config_map_is_owned_and_not_controlled_by_its_pod() -> None:
     assert config_map(pod(EXAMPLE, metadata={"uid": "u1"}), 5) == {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -154,5 +156,5 @@ def test_the_config_map_of_the_former_pod_is_recognized(found: ConfigMap, left_b
     assert is_left_behind(found, pod(EXAMPLE, metadata={"uid": "u1", "namespace": "shop"})) is left_behind
 
 
-def test_keys_of_others_in_the_config_map_are_ignored() -> None:
+def test_foreign_keys_in_the_config_map_are_ignored() -> None:
     assert added_in(found_map(**{"p_5": "true", "p_-1": "true", "p_x": "true", "colour": "green"})) == {5, -1}

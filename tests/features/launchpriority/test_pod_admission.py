@@ -89,9 +89,7 @@ def test_priorities(given: list[Json], annotation: str | None, expected: list[in
         (None, '{"a":99999999999}', f"annotation {ANNOTATION}: container a: 99999999999 is outside"),
     ],
 )
-def test_what_is_refused_names_the_pod_the_place_and_the_value(
-    value: str | None, annotation: str | None, message: str
-) -> None:
+def test_a_refusal_names_pod_container_and_value(value: str | None, annotation: str | None, message: str) -> None:
     annotations = {} if annotation is None else {ANNOTATION: annotation}
     answer = World().create(pod(containers=containers(a=value, b=None), annotations=annotations))
     assert answer.denied is not None
@@ -100,7 +98,7 @@ def test_what_is_refused_names_the_pod_the_place_and_the_value(
 
 
 @pytest.mark.behaviour("PW-12")
-def test_of_a_priority_given_twice_the_last_counts_as_for_the_kubelet() -> None:
+def test_the_last_of_duplicate_priorities_counts_like_in_the_kubelet() -> None:
     given = containers(a="1", b="2")
     given[0]["env"].append({"name": PRIORITY, "value": "2"})
     assert requested_priorities(given, None) is None
@@ -112,7 +110,7 @@ def test_of_a_priority_given_twice_the_last_counts_as_for_the_kubelet() -> None:
 
 
 @pytest.mark.behaviour("PW-14", "PM-143")
-def test_a_priority_from_elsewhere_is_refused() -> None:
+def test_a_priority_from_a_reference_is_refused() -> None:
     given = containers(a="1", b="2")
     given[1]["env"] = [{"name": PRIORITY, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
     answer = World().create(pod(containers=given))
@@ -121,7 +119,7 @@ def test_a_priority_from_elsewhere_is_refused() -> None:
 
 
 @pytest.mark.behaviour("PW-13", "PM-142", "PM-143")
-def test_every_container_waits_for_its_key_and_what_the_user_wrote_stays() -> None:
+def test_every_container_waits_for_its_key_and_user_env_stays() -> None:
     given = containers(a="2", b=None)
     mine = {"name": "KRUISE_CONTAINER_BARRIER", "value": "mine"}
     given[0]["env"].append(mine)
@@ -141,7 +139,7 @@ def test_every_container_waits_for_its_key_and_what_the_user_wrote_stays() -> No
 
 
 @pytest.mark.behaviour("PW-13", "PM-144")
-def test_a_pod_with_generate_name_gets_its_name_here() -> None:
+def test_a_pod_with_generate_name_gets_its_name() -> None:
     prefix = "x" * 70
     given = pod(metadata={"name": None, "generateName": prefix}, containers=containers(a="1", b=None))
     answer = World().create(given)
@@ -155,13 +153,13 @@ def test_a_pod_with_generate_name_gets_its_name_here() -> None:
     assert generated_name("short-", "abcde") == "short-abcde"
 
 
-def test_a_pod_without_any_name_is_left_to_the_api_server() -> None:
+def test_a_pod_without_name_is_left_to_the_api_server() -> None:
     given = pod(metadata={"name": None}, containers=containers(a="1", b=None))
     assert World().create(given).operations == []
 
 
 @pytest.mark.behaviour("PM-141", "PM-151")
-def test_pods_of_any_owner_take_part_and_one_container_never_does() -> None:
+def test_pods_of_any_owner_are_ordered_unless_they_have_one_container() -> None:
     owners = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "x", "uid": "u", "controller": True}]
     answer = World().create(pod(metadata={"ownerReferences": owners}, containers=containers(a="1", b=None)))
     assert keys(answer.pod) == ["p_1", "p_0"]

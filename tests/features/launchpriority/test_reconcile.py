@@ -71,7 +71,7 @@ class Setting:
 
 @virtual
 @pytest.mark.behaviour("PM-145", "PM-147", "PM-148")
-async def test_each_step_is_a_key_and_a_word_on_the_pod_that_wakes_the_kubelet() -> None:
+async def test_each_step_adds_a_key_and_a_pod_annotation_that_wakes_the_kubelet() -> None:
     setting = Setting()
     await setting.reconcile(KEY)
     assert setting.data == {"p_5": "true"}
@@ -113,7 +113,7 @@ async def test_pods_with_a_launch_order_are_reconciled_whoever_creates_them() ->
 
 @virtual
 @pytest.mark.behaviour("PM-147")
-async def test_after_a_restart_it_goes_on_where_it_was() -> None:
+async def test_a_restarted_controller_continues() -> None:
     setting = Setting()
     await setting.reconcile(KEY)
     setting.report("a")
@@ -124,7 +124,7 @@ async def test_after_a_restart_it_goes_on_where_it_was() -> None:
 
 @virtual
 @pytest.mark.behaviour("PM-147")
-async def test_a_pod_that_was_only_not_marked_completed_is_marked() -> None:
+async def test_a_completed_pod_without_annotation_is_annotated() -> None:
     setting = Setting({"a": 1, "b": 0})
     data = {"p_1": "true", "p_0": "true"}
     setting.server.put(config_map_path(), {"metadata": {"name": "web-0-barrier"}, "data": data})
@@ -136,7 +136,7 @@ async def test_a_pod_that_was_only_not_marked_completed_is_marked() -> None:
 
 @virtual
 @pytest.mark.behaviour("PM-147")
-async def test_the_config_map_of_the_pod_before_is_replaced() -> None:
+async def test_a_config_map_of_the_previous_pod_is_replaced() -> None:
     setting = Setting()
     owners = [{"apiVersion": "v1", "kind": "Pod", "name": "web-0", "uid": "u0"}]
     old = {"metadata": {"name": "web-0-barrier", "ownerReferences": owners}}
@@ -157,7 +157,7 @@ async def test_an_existing_config_map_gets_the_key() -> None:
 
 @virtual
 @pytest.mark.behaviour("PM-149")
-async def test_a_container_that_fails_later_takes_no_key_away_but_is_waited_for() -> None:
+async def test_a_container_that_fails_later_removes_no_key_and_is_waited_for() -> None:
     setting = Setting()
     await setting.reconcile(KEY)
     setting.report("a")
@@ -194,7 +194,7 @@ async def test_long_waiting_is_reported_on_the_pod_with_growing_pauses() -> None
 
 @virtual
 @pytest.mark.behaviour("PM-146")
-async def test_a_config_map_that_was_deleted_comes_back() -> None:
+async def test_a_deleted_config_map_is_recreated() -> None:
     setting = Setting()
     result = await setting.reconcile(KEY)
     del setting.server.objects[config_map_path()]
@@ -205,7 +205,7 @@ async def test_a_config_map_that_was_deleted_comes_back() -> None:
 
 
 @virtual
-async def test_a_pod_that_is_gone_needs_nothing() -> None:
+async def test_a_deleted_pod_needs_nothing() -> None:
     setting = Setting({"a": 1, "b": 1})
     assert await setting.reconcile(ObjectKey("shop", "other")) is None
     del setting.server.objects[pod_path()]
@@ -240,9 +240,7 @@ class Kubelet:
 )
 @pytest.mark.behaviour("PM-145", "PM-148")
 @virtual
-async def test_whatever_fails_and_restarts_all_containers_start_in_their_order(
-    order: dict[str, int | None], seed: int
-) -> None:
+async def test_containers_start_in_order_despite_failures_and_restarts(order: dict[str, int | None], seed: int) -> None:
     rng = random.Random(seed)
     setting = Setting(order)
 
@@ -269,7 +267,7 @@ async def test_whatever_fails_and_restarts_all_containers_start_in_their_order(
     assert orjson.loads(orjson.dumps(setting.data)) == {f"p_{p}": "true" for p in order.values() if p is not None}
 
 
-def test_nothing_is_asked_of_pods_without_an_order() -> None:
+def test_pods_without_order_cause_no_requests() -> None:
     async def main() -> Any:
         setting = Setting({"a": None, "b": None})
         await setting.reconcile(KEY)

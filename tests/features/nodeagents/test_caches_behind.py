@@ -137,7 +137,7 @@ async def marker(client: Client) -> None:
 @pytest.mark.behaviour("PPM-23", "PPM-24", "PPM-26")
 @pytest.mark.parametrize("answered", [True, False])
 @virtual
-async def test_a_result_that_comes_back_is_marked_though_the_cache_shows_it_still(answered: bool) -> None:
+async def test_a_returning_result_is_marked_despite_a_stale_cache(answered: bool) -> None:
     async with cluster() as (api, client):
         there = Behind(api, client.clock, "nodepodprobe-controller")
         uid = (await pod(client))["metadata"]["uid"]
@@ -183,7 +183,7 @@ async def test_a_result_that_comes_back_is_marked_though_the_cache_shows_it_stil
 
 @pytest.mark.behaviour("PPM-15")
 @virtual
-async def test_a_marker_is_written_as_it_was_left() -> None:
+async def test_a_marker_is_not_rewritten() -> None:
     async with cluster() as (api, client):
         there = Behind(api, client.clock, "podprobemarker-controller")
         await marker(client)
@@ -218,7 +218,7 @@ async def test_the_end_of_a_job_is_written_once() -> None:
 
 @pytest.mark.behaviour("IMG-90")
 @virtual
-async def test_jobs_change_a_node_image_one_after_the_other() -> None:
+async def test_jobs_change_a_node_image_in_turn() -> None:
     async with cluster() as (api, client):
         transport = Counted(api.transport("manager"))
         await create(client, NODE_IMAGES, {"metadata": {"name": "n1"}, "spec": {}})
@@ -235,7 +235,7 @@ async def test_jobs_change_a_node_image_one_after_the_other() -> None:
 @pytest.mark.behaviour("CRR-21", "CRR-22")
 @pytest.mark.parametrize("at_once", [False, True])
 @virtual
-async def test_requests_take_a_pod_out_of_service_one_after_the_other(at_once: bool) -> None:
+async def test_requests_take_a_pod_out_of_service_in_turn(at_once: bool) -> None:
     async with cluster() as (api, client):
         there = Behind(api, client.clock, "containerrecreaterequest-controller")
         uid = (await pod(client))["metadata"]["uid"]

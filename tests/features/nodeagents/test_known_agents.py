@@ -30,7 +30,7 @@ PULLED = {"imageStatuses": {"nginx": {"tags": [{"tag": "1"}]}}}
     ],
     ids=["nothing", "a Pod is reported", "the agent", "a Pod labeled like the agent", "an image was pulled"],
 )
-def test_an_agent_is_known_from_pods_and_the_node_image(
+def test_an_agent_is_detected_by_pods_and_the_node_image(
     pod: dict[str, Any], status: dict[str, Any], known: bool
 ) -> None:
     pods, images = Store(indexes={BY_AGENT_NODE: agent_nodes}), Store()

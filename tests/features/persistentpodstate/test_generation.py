@@ -36,7 +36,7 @@ MADE: Json = {"required": [ZONE], "preferred": [(100, [HOST])]}
 
 
 @pytest.mark.behaviour("PPS-15", "PPS-41")
-def test_annotations_make_an_object_of_the_workload() -> None:
+def test_annotations_create_an_object_for_the_workload() -> None:
     one = workload(switch="true", required=f" {ZONE},, {HOST} ,{ZONE}", preferred=HOST, remembered="a, b")
     made = generation(one, None)
     assert made.step is Step.CREATE
@@ -77,12 +77,12 @@ def test_annotations_make_an_object_of_the_workload() -> None:
     ],
     ids=["no switch", "no such value", "no topology", "empty topology", "leaving"],
 )
-def test_nothing_is_made(one: Workload) -> None:
+def test_nothing_is_generated(one: Workload) -> None:
     assert generation(one, None).step is Step.NOTHING
 
 
 @pytest.mark.behaviour("PPS-16")
-def test_other_annotations_change_the_object_but_not_what_they_do_not_say() -> None:
+def test_changed_annotations_update_only_their_fields() -> None:
     assert generation(ON, generated(**MADE)).step is Step.NOTHING
     kept = generated(**MADE, persistentPodStateRetentionPolicy="WhenDeleted")
     assert generation(ON, kept).step is Step.NOTHING
@@ -98,13 +98,13 @@ def test_other_annotations_change_the_object_but_not_what_they_do_not_say() -> N
 
 
 @pytest.mark.behaviour("PPS-17")
-def test_without_a_topology_the_object_stays() -> None:
+def test_without_a_topology_the_object_is_kept() -> None:
     assert generation(workload(switch="true"), generated(**MADE)).step is Step.NOTHING
 
 
 @pytest.mark.behaviour("PPS-18")
 @pytest.mark.parametrize("off", [workload(switch="false", required=ZONE), workload(required=ZONE), workload()])
-def test_switched_off_the_generated_object_goes(off: Workload) -> None:
+def test_disabling_annotations_deletes_the_generated_object(off: Workload) -> None:
     assert generation(off, generated(**MADE)).step is Step.DELETE
 
 
@@ -119,12 +119,12 @@ def test_switched_off_the_generated_object_goes(off: Workload) -> None:
     ],
     ids=["nobody's", "made by a controller of somebody's", "no annotations say so", "another workload's"],
 )
-def test_what_a_user_made_stays(present: PersistentPodState) -> None:
+def test_an_object_of_the_user_is_kept(present: PersistentPodState) -> None:
     assert generation(workload(switch="false"), present).step is Step.NOTHING
 
 
 @pytest.mark.behaviour("PPS-45")
-def test_a_name_that_is_taken_is_left_alone() -> None:
+def test_a_taken_name_is_left_alone() -> None:
     assert generation(ON, read(state(**MADE))).step is Step.TAKEN
     other = state(**MADE)
     other["metadata"]["ownerReferences"] = [{**TARGET, "apiVersion": "apps/v1", "uid": "other", "controller": True}]
@@ -132,7 +132,7 @@ def test_a_name_that_is_taken_is_left_alone() -> None:
 
 
 @pytest.mark.behaviour("PPS-19")
-def test_what_belonged_to_a_former_workload_of_the_name_is_waited_for() -> None:
+def test_objects_of_a_previous_workload_are_waited_for() -> None:
     assert generation(ON, generated(uid="former", **MADE)).step is Step.WAIT
     made = generated(**MADE)
     leaving = made.metadata.model_copy(update={"deletion_timestamp": "2026-01-01T00:00:00Z"})

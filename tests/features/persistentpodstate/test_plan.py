@@ -69,7 +69,7 @@ def after(
 
 
 @pytest.mark.behaviour("PPS-23")
-def test_where_a_ready_pod_runs_is_remembered() -> None:
+def test_the_node_of_a_ready_pod_is_recorded() -> None:
     assert after({}, pod("web-1", "node-a")) == {"web-1": at("node-a")}
 
 
@@ -83,7 +83,7 @@ def test_where_a_ready_pod_runs_is_remembered() -> None:
     ],
     ids=["not ready", "without a node", "finished"],
 )
-def test_a_pod_that_does_not_run_changes_nothing(one: Pod) -> None:
+def test_a_pod_that_is_not_running_changes_nothing(one: Pod) -> None:
     assert after({"web-1": at("node-a")}, one) == {"web-1": at("node-a")}
 
 
@@ -93,14 +93,14 @@ def test_the_last_ready_place_wins() -> None:
 
 
 @pytest.mark.behaviour("PPS-24")
-def test_other_keys_in_the_spec_refresh_what_is_remembered() -> None:
+def test_changed_keys_in_the_spec_update_the_record() -> None:
     assert after({"web-1": at("node-a")}, pod("web-1", "node-a"), spec={"required": [HOST]}) == {
         "web-1": {"nodeName": "node-a", "nodeTopologyLabels": {HOST: "node-a"}}
     }
 
 
 @pytest.mark.behaviour("PPS-23")
-def test_labels_and_annotations_that_are_not_there_are_left_out() -> None:
+def test_missing_labels_and_annotations_are_omitted() -> None:
     spec = {**BOTH, "persistentPodAnnotations": [{"key": "ip"}, {"key": "mac"}]}
     assert after({}, pod("web-0", "bare", ip="10.0.0.1", other="x"), spec=spec) == {
         "web-0": {"nodeName": "bare", "annotations": {"ip": "10.0.0.1"}}
@@ -108,7 +108,7 @@ def test_labels_and_annotations_that_are_not_there_are_left_out() -> None:
 
 
 @pytest.mark.behaviour("PPS-26")
-def test_a_pod_that_is_scaled_in_is_forgotten() -> None:
+def test_a_scaled_in_pod_is_forgotten() -> None:
     known = {f"web-{n}": at("node-a") for n in range(3)}
     pods = [pod("web-0", "node-a"), pod("web-1", "node-a"), pod("web-2", "node-a", leaving=True)]
     assert set(after(known, *pods, of=workload(2))) == {"web-0", "web-1"}
@@ -116,7 +116,7 @@ def test_a_pod_that_is_scaled_in_is_forgotten() -> None:
 
 
 @pytest.mark.behaviour("PPS-26")
-def test_a_pod_that_is_there_keeps_its_place_whatever_its_ordinal() -> None:
+def test_an_existing_pod_keeps_its_record_regardless_of_ordinal() -> None:
     assert set(after({"web-2": at("node-a")}, pod("web-2", "node-a", ready=False), of=workload(2))) == {"web-2"}
 
 
@@ -127,12 +127,12 @@ def test_a_reserved_ordinal_is_forgotten_and_a_name_without_ordinal_is_not() -> 
 
 
 @pytest.mark.behaviour("PPS-11")
-def test_nothing_is_remembered_of_names_that_do_not_come_back() -> None:
+def test_names_that_are_not_reused_are_not_recorded() -> None:
     assert after({}, pod("web-x7k2p", "node-a")) == {}
 
 
 @pytest.mark.behaviour("PPS-27")
-def test_with_when_deleted_only_the_workload_s_end_forgets() -> None:
+def test_with_when_deleted_only_deleting_the_workload_clears_the_record() -> None:
     known = {f"web-{n}": at("node-a") for n in range(3)}
     assert after(known, of=workload(1), policy="WhenDeleted") == known
     assert after(known, of=workload(0), policy="WhenDeleted") == known
@@ -140,7 +140,7 @@ def test_with_when_deleted_only_the_workload_s_end_forgets() -> None:
 
 
 @pytest.mark.behaviour("PPS-21", "PPS-22")
-def test_without_a_workload_or_without_replicas_nothing_is_remembered() -> None:
+def test_without_a_workload_or_replicas_nothing_is_recorded() -> None:
     known = {"web-0": at("node-a")}
     assert after(known, pod("web-0", "node-a"), deleted=True) == {}
     assert after(known, pod("web-0", "node-a"), of=workload(leaving=True)) == {}
@@ -148,7 +148,7 @@ def test_without_a_workload_or_without_replicas_nothing_is_remembered() -> None:
 
 
 @pytest.mark.behaviour("PPS-28")
-def test_ordinals_from_a_start_on_are_remembered() -> None:
+def test_ordinals_count_from_the_start() -> None:
     known = {"web-4": at("node-a"), "web-5": at("node-a"), "web-0": at("node-a")}
     assert set(after(known, of=workload(2, start=4))) == {"web-4", "web-5"}
     native = NativeWorkload(spec=WorkloadSpec(replicas=2, ordinals=WorkloadOrdinals(4)))
@@ -161,19 +161,19 @@ def test_ordinals_from_a_start_on_are_remembered() -> None:
 
 @pytest.mark.behaviour("PPS-11")
 @pytest.mark.parametrize("spec", [{}, {"replicas": None}, {"replicas": "3"}, {"replicas": True}, None, [1]])
-def test_a_listed_workload_without_a_number_wants_no_pods(spec: Any) -> None:
+def test_a_listed_workload_without_replicas_wants_no_pods(spec: Any) -> None:
     found = plan.listed({"metadata": {"name": "g", "namespace": "ns"}, "spec": spec}, "game.kruise.io/v1", "Game")
     assert len(found.slots) == 0
 
 
 @pytest.mark.behaviour("PPS-42")
-def test_a_node_that_is_not_known_is_waited_for() -> None:
+def test_an_unknown_node_is_waited_for() -> None:
     found = recording(read(state(**BOTH)).spec, {}, workload(), [pod("web-0", "new")], [], NODES.get)
     assert (found.states, set(found.unknown_nodes)) == ({}, {"new"})
 
 
 @pytest.mark.behaviour("PPS-46")
-def test_a_pod_that_was_ready_and_went_is_remembered() -> None:
+def test_a_pod_that_was_ready_before_deletion_is_recorded() -> None:
     went = pod("web-1", "node-b")
     assert after({"web-1": at("node-a")}, gone=(went,)) == {"web-1": at("node-b")}
     assert after({}, pod("web-1", "node-b", leaving=True)) == {"web-1": at("node-b")}
@@ -184,7 +184,7 @@ def test_a_pod_that_was_ready_and_went_is_remembered() -> None:
 
 
 @pytest.mark.behaviour("PPS-43")
-def test_places_that_no_node_offers_are_lost() -> None:
+def test_places_on_no_node_are_lost() -> None:
     spec = read(state(**BOTH)).spec
     states = {"web-0": at("node-a"), "web-1": at("node-b"), "web-2": {"nodeName": "node-x"}}
     left = {name: labels for name, labels in NODES.items() if name != "node-b"}
@@ -199,7 +199,7 @@ def test_places_that_no_node_offers_are_lost() -> None:
 
 
 @pytest.mark.behaviour("PPS-29")
-def test_the_status_is_small_where_nothing_is_remembered() -> None:
+def test_an_empty_record_keeps_the_status_small() -> None:
     found = recording(read(state(**BOTH)).spec, {}, workload(), [], [], NODES.get)
     assert status_of(found, 7) == {"observedGeneration": 7}
 
@@ -216,7 +216,7 @@ PODS = st.builds(
 
 @pytest.mark.behaviour("PPS-26", "PPS-27", "PPS-29")
 @given(st.lists(PODS, max_size=6, unique_by=lambda one: one.metadata.name), st.integers(0, 4), st.booleans())
-def test_recording_twice_changes_nothing_more(pods: list[Pod], replicas: int, keep: bool) -> None:
+def test_recording_is_idempotent(pods: list[Pod], replicas: int, keep: bool) -> None:
     policy = "WhenDeleted" if keep else "WhenScaled"
     once = after({"web-1": at("node-b")}, *pods, of=workload(replicas), policy=policy)
     assert after(once, *pods, of=workload(replicas), policy=policy) == once

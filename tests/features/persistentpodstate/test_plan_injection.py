@@ -75,7 +75,7 @@ def preferred(made: Json) -> list[Any]:
 
 
 @pytest.mark.behaviour("PPS-31", "PPS-33", "PPS-34", "PPS-35", "PW-17")
-async def test_the_pod_goes_back_to_where_it_ran() -> None:
+async def test_the_pod_returns_to_its_node() -> None:
     spec = {
         "nodeSelector": {"disk": "ssd"},
         "affinity": {
@@ -96,14 +96,14 @@ async def test_the_pod_goes_back_to_where_it_ran() -> None:
 
 
 @pytest.mark.behaviour("PPS-33")
-async def test_what_is_required_counts_more_than_the_template() -> None:
+async def test_required_affinity_overrides_the_template() -> None:
     made = await created(pod(spec={"nodeSelector": {ZONE: "z2"}}), state(required=[ZONE, "rack"], status=HERE))
     assert made["spec"]["nodeSelector"] == {ZONE: "z1"}
     assert "affinity" not in made["spec"]
 
 
 @pytest.mark.behaviour("PPS-34")
-async def test_a_preference_that_says_nothing_is_left_out() -> None:
+async def test_an_empty_preference_is_omitted() -> None:
     made = await created(pod(), state(preferred=[(3, ["rack"]), (7, [ZONE, "rack", HOST])], status=HERE))
     assert preferred(made) == [term(7, zone="z1", host="n7")]
     made = await created(pod(), state(preferred=[(3, ["rack"])], status=HERE))
@@ -111,7 +111,7 @@ async def test_a_preference_that_says_nothing_is_left_out() -> None:
 
 
 @pytest.mark.behaviour("PPS-34")
-async def test_a_weight_that_no_pod_may_have_is_put_right() -> None:
+async def test_an_invalid_weight_is_corrected() -> None:
     """OpenKruise stores it; the API server would refuse each Pod."""
     made = await created(pod(), state(preferred=[(0, [ZONE]), (101, [HOST])], status=HERE))
     assert preferred(made) == [term(1, zone="z1"), term(100, host="n7")]
@@ -141,26 +141,26 @@ async def test_a_weight_that_no_pod_may_have_is_put_right() -> None:
         "on a node already",
     ],
 )
-async def test_other_pods_stay_as_they_are(made: Json, of: Json) -> None:
+async def test_other_pods_are_unchanged(made: Json, of: Json) -> None:
     assert await created(made, of) == made
 
 
 @pytest.mark.behaviour("PPS-32")
-async def test_the_version_of_the_target_says_nothing() -> None:
+async def test_the_version_of_the_target_is_ignored() -> None:
     alpha = {**TARGET, "apiVersion": "apps.kruise.io/v1alpha1"}
     made = await created(pod(), state(required=[ZONE], target=alpha, status=HERE))
     assert made["spec"]["nodeSelector"] == {ZONE: "z1"}
 
 
 @pytest.mark.behaviour("PPS-32")
-async def test_one_that_is_being_deleted_does_nothing() -> None:
+async def test_a_deleted_object_has_no_effect() -> None:
     leaving = state(required=[ZONE], status=HERE)
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert await created(pod(), leaving) == pod()
 
 
 @pytest.mark.behaviour("PPS-9", "PPS-10", "PPS-32")
-async def test_pods_of_listed_kinds_go_back_too() -> None:
+async def test_pods_of_listed_kinds_return_too() -> None:
     game = state(required=[ZONE], target=GAME, status=HERE)
     made = await created(pod(owner=GAME), game, listed=GAMES)
     assert made["spec"]["nodeSelector"] == {ZONE: "z1"}
@@ -168,7 +168,7 @@ async def test_pods_of_listed_kinds_go_back_too() -> None:
 
 
 @pytest.mark.behaviour("PPS-37")
-async def test_a_list_that_cannot_be_read_stops_no_pod() -> None:
+async def test_an_unreadable_list_blocks_no_pod() -> None:
     assert await created(pod(owner=GAME), state(required=[ZONE], target=GAME, status=HERE), listed="{") == pod(
         owner=GAME
     )
@@ -177,7 +177,7 @@ async def test_a_list_that_cannot_be_read_stops_no_pod() -> None:
 
 
 @pytest.mark.behaviour("PPS-36")
-async def test_annotations_come_back_where_the_object_asks_for_it() -> None:
+async def test_annotations_are_restored_on_request() -> None:
     status = {"web-1": {"nodeName": "n7", "annotations": {"ip": "10.0.0.1", "mac": "1", "old": "x"}}}
     body = state(required=[ZONE], persistentPodAnnotations=[{"key": "ip"}, {"key": "mac"}], status=status)
     assert await created(pod(mac="2"), body) == pod(mac="2")
@@ -187,7 +187,7 @@ async def test_annotations_come_back_where_the_object_asks_for_it() -> None:
 
 
 @pytest.mark.behaviour("PPS-32", "PPS-33", "PPS-34", "PPS-43")
-def test_where_the_next_pod_goes_is_explained() -> None:
+def test_the_next_placement_is_explained() -> None:
     status = {**HERE, "web-10": {"nodeName": "n8", "nodeTopologyLabels": {ZONE: "z8"}}, "web-2": {"nodeName": "n9"}}
     one = read(state(required=[ZONE], preferred=[(1, [HOST, ZONE])], status=status))
     running = Pod(metadata=ObjectMeta(name="web-0"))

@@ -17,7 +17,7 @@ from tests.openkruise import FOLDER
 
 @pytest.mark.behaviour("PPS-20", "PPS-23", "PPS-24", "PPS-29")
 @in_world
-async def test_the_last_ready_place_of_each_pod_is_remembered(world: World) -> None:
+async def test_the_last_ready_node_of_each_pod_is_recorded(world: World) -> None:
     await world.workload()
     await world.pod("web-0", "node-a")
     await world.remember(required=[ZONE], preferred=[(100, [HOST])])
@@ -48,7 +48,7 @@ async def test_the_last_ready_place_of_each_pod_is_remembered(world: World) -> N
 @pytest.mark.behaviour("PPS-12", "PPS-26", "PPS-27")
 @pytest.mark.parametrize("policy", ["WhenScaled", "WhenDeleted"])
 @in_world
-async def test_what_is_scaled_in_is_forgotten_or_kept(world: World, policy: str) -> None:
+async def test_scaled_in_pods_are_forgotten_or_kept(world: World, policy: str) -> None:
     await world.workload(STATEFULSETS)
     target = {**TARGET, "apiVersion": "apps/v1"}
     await world.remember(required=[ZONE], target=target, persistentPodStateRetentionPolicy=policy)
@@ -68,7 +68,7 @@ async def test_what_is_scaled_in_is_forgotten_or_kept(world: World, policy: str)
 @pytest.mark.behaviour("PPS-20", "PPS-21", "PPS-30")
 @pytest.mark.parametrize("native", [True, False], ids=["native", "Advanced"])
 @in_world
-async def test_without_the_workload_nothing_is_remembered(world: World, native: bool) -> None:
+async def test_without_the_workload_nothing_is_recorded(world: World, native: bool) -> None:
     resource = STATEFULSETS if native else ADVANCED
     await world.workload(resource)
     target = {**TARGET, "apiVersion": resource.api_version}
@@ -81,7 +81,7 @@ async def test_without_the_workload_nothing_is_remembered(world: World, native: 
 
 @pytest.mark.behaviour("PPS-46")
 @in_world
-async def test_a_pod_that_is_ready_for_a_moment_only_is_remembered(world: World) -> None:
+async def test_a_briefly_ready_pod_is_recorded(world: World) -> None:
     await world.workload()
     await world.remember(required=[ZONE])
     await world.settled()
@@ -92,7 +92,7 @@ async def test_a_pod_that_is_ready_for_a_moment_only_is_remembered(world: World)
 
 @pytest.mark.behaviour("PPS-25", "PPS-42")
 @in_world
-async def test_a_node_that_is_not_there_yet_is_waited_for_and_its_labels_are_followed(world: World) -> None:
+async def test_an_unknown_node_is_waited_for_and_its_labels_are_followed(world: World) -> None:
     await world.workload()
     await world.remember(required=[ZONE])
     await world.pod("web-0", "node-c")
@@ -135,7 +135,7 @@ def test_a_lost_place_is_reported_and_forgotten_only_with_the_gate(gate: str) ->
 @pytest.mark.behaviour("PPS-13", "PPS-14", "PPS-15", "PPS-16", "PPS-17", "PPS-18")
 @pytest.mark.parametrize("native", [True, False], ids=["native", "Advanced"])
 @in_world
-async def test_annotations_make_change_and_delete_an_object(world: World, native: bool) -> None:
+async def test_annotations_create_update_and_delete_an_object(world: World, native: bool) -> None:
     resource = STATEFULSETS if native else ADVANCED
     await world.workload(resource, switch="true", required=ZONE)
     await world.becomes(world.generated, ([ZONE], []))
@@ -172,7 +172,7 @@ async def test_a_deleted_generated_object_is_created_again(world: World) -> None
 
 @pytest.mark.behaviour("PPS-18", "PPS-45")
 @in_world
-async def test_what_a_user_wrote_is_left_alone(world: World) -> None:
+async def test_an_object_of_the_user_is_left_alone(world: World) -> None:
     await world.remember(required=["rack"])
     await world.workload(switch="true", required=ZONE)
     await world.becomes(world.told, [("PersistentPodStateNotGenerated", "StatefulSet")])
@@ -210,7 +210,7 @@ async def test_a_refused_object_is_reported_and_retried(world: World) -> None:
 
 @pytest.mark.behaviour("PPS-9", "PPS-10", "PPS-11", "PPS-44")
 @in_world
-async def test_workloads_of_listed_kinds_are_followed(world: World) -> None:
+async def test_workloads_of_listed_kinds_are_watched(world: World) -> None:
     await world.games()
     await world.workload(GAMES, replicas=2, switch="true", required=ZONE)
     await world.pod("web-0", "node-a")
@@ -271,7 +271,7 @@ def recorded(kind: str) -> list[Json]:
 
 @pytest.mark.behaviour("PPS-15", "PPS-18", "PPS-23", "PPS-29")
 @in_world
-async def test_what_openkruise_remembered_is_taken_over_without_a_write(world: World) -> None:
+async def test_the_openkruise_record_is_adopted_without_a_write(world: World) -> None:
     (workload,), (state,) = recorded("StatefulSet"), recorded("PersistentPodState")
     for name in ("node1", "node2", "node3"):
         await world.node(name, "z")

@@ -37,7 +37,7 @@ def test_a_target_is_a_stateful_set_or_of_a_listed_kind() -> None:
 
 
 @pytest.mark.behaviour("PPS-3", "PPS-4")
-def test_an_empty_target_has_both_mistakes() -> None:
+def test_an_empty_target_has_both_errors() -> None:
     empty = {"apiVersion": "", "kind": "", "name": ""}
     refused = answer(state(required=[ZONE], target=empty))
     assert "empty targetRef is not valid" in refused.message
@@ -45,21 +45,21 @@ def test_an_empty_target_has_both_mistakes() -> None:
 
 
 @pytest.mark.behaviour("PPS-5")
-def test_some_topology_is_required() -> None:
+def test_a_topology_is_required() -> None:
     for body in (state(), state(preferred=[])):
         refused = answer(body)
         assert "requiredPersistentTopology or preferredPersistentTopology is required" in refused.message
 
 
 @pytest.mark.behaviour("PPS-6")
-def test_the_target_stays() -> None:
+def test_the_target_is_immutable() -> None:
     old = state(required=[ZONE])
     refused = answer(state(required=[ZONE], target={**TARGET, "name": "other"}), old)
     assert refused.message == "spec.targetRef: Forbidden: targetRef is immutable"
 
 
 @pytest.mark.behaviour("PPS-7")
-def test_a_workload_has_one() -> None:
+def test_a_workload_has_one_object() -> None:
     other = state("first", required=[ZONE], target={**TARGET, "apiVersion": "apps.kruise.io/v1alpha1"})
     refused = answer(state(required=[ZONE]), others=(other,))
     assert "pps.spec.targetRef is in conflict with other PersistentPodState first: " in refused.message
@@ -89,7 +89,7 @@ def test_an_unreadable_list_refuses_only_objects_that_need_it(text: str) -> None
         (state(preferred=[(1, [""])]), "spec.preferredPersistentTopology[0].preference.keys[0]"),
     ],
 )
-def test_what_no_pod_and_no_node_may_have_is_refused(body: Json, path: str) -> None:
+def test_impossible_values_for_pods_and_nodes_are_refused(body: Json, path: str) -> None:
     refused = answer(body)
     assert refused.obj is None
     assert refused.message.lstrip("[").startswith(f"{path}: Invalid value")
@@ -98,7 +98,7 @@ def test_what_no_pod_and_no_node_may_have_is_refused(body: Json, path: str) -> N
 
 
 @pytest.mark.behaviour("PPS-40")
-def test_mistakes_are_named_as_the_version_names_fields() -> None:
+def test_errors_use_the_field_names_of_the_version() -> None:
     body = state()
     body = {
         **body,
@@ -109,7 +109,7 @@ def test_mistakes_are_named_as_the_version_names_fields() -> None:
 
 
 @pytest.mark.behaviour("PPS-40")
-def test_what_has_no_effect_is_warned_of() -> None:
+def test_settings_without_effect_get_a_warning() -> None:
     body = state(required=[], preferred=[(1, [])], persistentPodAnnotations=[{"key": ""}, {"key": "Example.com/IP"}])
     made = answer(body)
     assert made.obj
@@ -121,12 +121,12 @@ def test_what_has_no_effect_is_warned_of() -> None:
 
 
 @pytest.mark.behaviour("PPS-6")
-def test_one_that_is_leaving_is_not_judged() -> None:
+def test_a_deleted_object_is_not_validated() -> None:
     old = state(required=[ZONE])
     old["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert answer(state(), old).obj
 
 
-def test_mistakes_without_number_are_reported_in_part() -> None:
+def test_too_many_errors_are_reported_in_part() -> None:
     refused = answer(state(required=["a b"] * 5_000))
     assert refused.message.count("Invalid value") <= 20

@@ -165,7 +165,7 @@ async def test_nodes_probe_exactly_the_pods_of_each_marker(there: World) -> None
 
 @pytest.mark.behaviour("PPM-14", "PPM-43")
 @in_world
-async def test_ports_by_name_and_requests_without_scheme_are_completed_for_the_node(there: World) -> None:
+async def test_named_ports_and_schemes_are_resolved_for_the_node(there: World) -> None:
     await there.node("n1")
     await there.pod("p1", "n1", app="x")
     web = {"httpGet": {"path": "/", "port": "web"}}
@@ -228,7 +228,7 @@ async def test_labels_annotations_and_the_condition_follow_the_result(there: Wor
 
 @pytest.mark.behaviour("PPM-25")
 @in_world
-async def test_a_policy_for_one_result_takes_its_marks_away_on_the_other(there: World) -> None:
+async def test_a_policy_for_one_result_removes_its_marks_on_the_other(there: World) -> None:
     await there.node("n1")
     pod = await there.pod("p1", "n1", app="x")
     await there.marker("a", probe(markerPolicy=MARKS[:1]))
@@ -243,7 +243,7 @@ async def test_a_policy_for_one_result_takes_its_marks_away_on_the_other(there: 
 
 @pytest.mark.behaviour("PPM-22", "PPM-23")
 @in_world
-async def test_a_result_never_marks_another_pod_and_a_node_only_its_own(there: World) -> None:
+async def test_results_mark_only_their_own_pods_and_nodes(there: World) -> None:
     await there.node("n1")
     await there.node("n2")
     pod = await there.pod("p1", "n1", app="x")
@@ -281,7 +281,7 @@ def marker_of(name: str, *probes: Json) -> PodProbeMarker:
 
 
 @pytest.mark.behaviour("PPM-24")
-def test_the_first_result_of_a_condition_stands() -> None:
+def test_the_first_result_of_a_condition_counts() -> None:
     markers = {name: marker_of(name, probe(podConditionType="Same")) for name in ("a", "b")}
     states = [ProbeState("b#ok", "Failed"), ProbeState("a#ok", "Succeeded"), ProbeState("c#ok", "Succeeded")]
     marks = marks_of(states, frozenset({"a#ok", "b#ok", "c#ok"}), markers.get)
@@ -289,7 +289,7 @@ def test_the_first_result_of_a_condition_stands() -> None:
 
 
 @pytest.mark.behaviour("PPM-40")
-def test_a_marker_whose_name_ends_like_another_loses_nothing() -> None:
+def test_markers_with_similar_names_do_not_interfere() -> None:
     def entry(*names: str, namespace: str = "default") -> Json:
         return {"name": "p", "namespace": namespace, "uid": "u", "IP": "", "probes": [{"name": one} for one in names]}
 
@@ -299,7 +299,7 @@ def test_a_marker_whose_name_ends_like_another_loses_nothing() -> None:
 
 
 @pytest.mark.behaviour("PPM-46")
-def test_one_namespace_cannot_fill_the_object_that_all_share() -> None:
+def test_one_namespace_cannot_fill_a_shared_object() -> None:
     def entry(uid: str, namespace: str, size: int) -> Json:
         probes = [{"name": "big#p", "containerName": "main", "probe": {"exec": {"command": ["x" * size]}}}]
         return {"name": f"pod-{uid}", "namespace": namespace, "uid": uid, "IP": "", "probes": probes}
@@ -368,7 +368,7 @@ async def test_a_missing_container_or_port_is_reported_once(there: World) -> Non
 
 @pytest.mark.behaviour("PPM-44")
 @pytest.mark.parametrize("condition", ["Ready", "DisruptionTarget", "PodResizePending", "SidecarsMissing"])
-def test_a_condition_of_others_is_never_written(condition: str) -> None:
+def test_foreign_conditions_are_not_written(condition: str) -> None:
     stored = marker_of("a", probe(podConditionType=condition))
     assert [str(error) for error in spec_errors(stored.spec.to_dict())] != []
     marks = marks_of([ProbeState("a#ok", "Failed")], frozenset({"a#ok"}), {"a": stored}.get)
@@ -379,7 +379,7 @@ def test_a_condition_of_others_is_never_written(condition: str) -> None:
 
 
 @pytest.mark.behaviour("PPM-30", "PW-19")
-def test_new_pods_carry_the_probes_for_a_provider() -> None:
+def test_new_pods_carry_probes_for_a_provider() -> None:
     probes = [probe(podConditionType="C", markerPolicy=MARKS), probe("marks", markerPolicy=MARKS)]
     store: Store[PodProbeMarker] = Store(indexes={"namespace": lambda one: [one.metadata.namespace]})
     store.put(marker_of("b", *probes))
@@ -404,7 +404,7 @@ def test_new_pods_carry_the_probes_for_a_provider() -> None:
 
 
 @pytest.mark.behaviour("PPM-30")
-def test_a_provider_reads_what_go_would_have_written() -> None:
+def test_the_provider_annotation_matches_go() -> None:
     request = {"scheme": "HTTP", "path": "/a?b&c", "port": 80, "httpHeaders": [{"name": "X", "value": "<1>"}]}
     marker = marker_of("m", {**probe(podConditionType="C"), "probe": {"periodSeconds": 2, "httpGet": request}})
     found = serverless_annotations([marker], frozenset({"main"}))["kruise.io/podprobe"]
@@ -417,7 +417,7 @@ def test_a_provider_reads_what_go_would_have_written() -> None:
 
 
 @pytest.mark.behaviour("PPM-30")
-def test_a_probe_that_no_provider_could_read_keeps_no_pod_from_coming() -> None:
+def test_an_unsupported_provider_probe_blocks_no_pod() -> None:
     large = {**probe("large", podConditionType="C"), "probe": {**EXEC, "timeoutSeconds": 2**31}}
     marker = marker_of("m", large, probe("ok", podConditionType="C"))
     found = serverless_annotations([marker], frozenset({"main"}))
@@ -441,7 +441,7 @@ def words(message: str) -> str:
 
 
 @pytest.mark.behaviour("PPM-1", "PPM-2", "PPM-3", "PPM-4", "PPM-43")
-def test_recorded_markers_are_answered_alike() -> None:
+def test_recorded_markers_get_the_recorded_answers() -> None:
     found = handlers(parse_gates("").enabled)
     for case in cases("podprobemarker"):
         made = written(POD_PROBE_MARKER, found, case["manifest"])
@@ -467,7 +467,7 @@ def test_recorded_markers_are_answered_alike() -> None:
     ("gates", "missing"),
     [("PodProbeMarkerGate=false", "PodProbeMarkerGate"), ("KruiseDaemon=false", "PodProbeMarkerGate"), ("", "")],
 )
-def test_a_gate_that_is_off_is_named(gates: str, missing: str) -> None:
+def test_a_disabled_gate_is_named(gates: str, missing: str) -> None:
     accepted = next(case["manifest"] for case in cases("podprobemarker") if case["ok"])
     made = written(POD_PROBE_MARKER, handlers(parse_gates(gates).enabled), accepted)
     if not missing:

@@ -9,7 +9,7 @@ from tests.selection import NIGHTLY
 
 @pytest.mark.behaviour("PPM-51", "PPM-52", "PPM-53")
 @pytest.mark.parametrize("seed", [13, 25, 35, 171] if NIGHTLY else [13])
-def test_nothing_that_lives_is_restarted_and_no_limit_is_broken(seed: int) -> None:
+def test_live_containers_are_not_restarted_and_limits_hold(seed: int) -> None:
     judge = virtualtime.run(run(seed))
     assert judge.breaches == []
     assert judge.restarts > 10

@@ -35,7 +35,7 @@ def obj(version: str, annotations: Json | None = None, **spec: Any) -> Json:
 
 
 @pytest.mark.behaviour("PUB-1", "PUB-120")
-def test_the_annotations_of_the_older_version_become_fields_and_leave() -> None:
+def test_v1alpha1_annotations_become_fields() -> None:
     stored = convert(obj(ALPHA, {OPERATIONS: " DELETE, EVICT,,", TOTAL: "7", "mine": "x"}), BETA)
     assert stored["spec"]["protectOperations"] == ["DELETE", "EVICT"]
     assert stored["spec"]["protectTotalReplicas"] == 7
@@ -45,7 +45,7 @@ def test_the_annotations_of_the_older_version_become_fields_and_leave() -> None:
 
 
 @pytest.mark.behaviour("PUB-2")
-def test_the_fields_become_annotations_in_the_older_version() -> None:
+def test_fields_become_v1alpha1_annotations() -> None:
     shown = convert(obj(BETA, protectOperations=["UPDATE", "RESIZE"], protectTotalReplicas=3), ALPHA)
     assert shown["spec"] == {"selector": {"matchLabels": {"a": "b"}}, "maxUnavailable": 1}
     assert shown["metadata"]["annotations"] == {OPERATIONS: "UPDATE,RESIZE", TOTAL: "3"}
@@ -53,7 +53,7 @@ def test_the_fields_become_annotations_in_the_older_version() -> None:
 
 
 @pytest.mark.behaviour("PUB-120")
-def test_what_the_older_version_cannot_say_survives_a_client_that_writes_it_back() -> None:
+def test_fields_that_v1alpha1_lacks_survive_an_update_through_it() -> None:
     stored = obj(BETA, ignoredPodSelector=IGNORED, protectOperations=["DELETE"])
     shown = convert(stored, ALPHA)
     assert "ignoredPodSelector" not in shown["spec"]
@@ -77,7 +77,7 @@ def test_what_the_older_version_cannot_say_survives_a_client_that_writes_it_back
         {TOTAL: "-1"},
     ],
 )
-def test_an_annotation_that_says_nothing_usable_fails_no_conversion_and_stays(annotations: Json) -> None:
+def test_an_unusable_annotation_survives_conversion(annotations: Json) -> None:
     stored = convert(obj(ALPHA, dict(annotations)), BETA)
     assert stored["metadata"]["annotations"] == annotations
     assert stored["spec"] == obj(ALPHA)["spec"]
@@ -96,7 +96,7 @@ def test_an_annotation_that_says_nothing_usable_fails_no_conversion_and_stays(an
         (None, "UPDATE,FLY", (ProtectedOperation.UPDATE,)),
     ],
 )
-def test_a_stored_budget_without_the_field_goes_by_the_annotation(
+def test_a_stored_budget_without_the_field_uses_the_annotation(
     field: list[str] | None, annotation: str | None, expected: tuple[ProtectedOperation, ...]
 ) -> None:
     annotations = {} if annotation is None else {OPERATIONS: annotation}
@@ -104,7 +104,7 @@ def test_a_stored_budget_without_the_field_goes_by_the_annotation(
 
 
 @pytest.mark.behaviour("PUB-3")
-def test_the_number_of_pods_too_goes_by_the_annotation_where_the_field_is_missing() -> None:
+def test_the_pod_count_too_uses_the_annotation_without_a_field() -> None:
     assert protected_total(4, {TOTAL: "9"}) == 4
     assert protected_total(None, {TOTAL: " 9 "}) == 9
     assert protected_total(None, {TOTAL: "0"}) is None
@@ -112,7 +112,7 @@ def test_the_number_of_pods_too_goes_by_the_annotation_where_the_field_is_missin
     assert protected_total(None, {}) is None
 
 
-def test_the_older_version_always_shows_the_observed_generation() -> None:
+def test_v1alpha1_always_shows_the_observed_generation() -> None:
     stored = {**obj(BETA), "status": {"unavailableAllowed": 1}}
     assert convert(stored, ALPHA)["status"]["observedGeneration"] == 0
     assert "observedGeneration" not in convert(convert(stored, ALPHA), BETA)["status"]
@@ -143,9 +143,7 @@ _statuses = st.none() | st.fixed_dictionaries(
 
 @pytest.mark.behaviour("PUB-120")
 @given(annotations=_annotations, spec=_specs, status=_statuses)
-def test_nothing_is_lost_from_the_newer_version_through_the_older_and_back(
-    annotations: Json | None, spec: Json, status: Json | None
-) -> None:
+def test_v1beta1_objects_round_trip_through_v1alpha1(annotations: Json | None, spec: Json, status: Json | None) -> None:
     stored = obj(BETA, annotations, **spec)
     if status is not None:
         stored["status"] = status
@@ -154,9 +152,7 @@ def test_nothing_is_lost_from_the_newer_version_through_the_older_and_back(
 
 @pytest.mark.behaviour("PUB-120")
 @given(annotations=_annotations, status=_statuses)
-def test_nothing_is_lost_from_the_older_version_through_the_newer_and_back(
-    annotations: Json | None, status: Json | None
-) -> None:
+def test_v1alpha1_objects_round_trip_through_v1beta1(annotations: Json | None, status: Json | None) -> None:
     given_ = obj(ALPHA, annotations)
     if status is not None:
         given_["status"] = status

@@ -37,7 +37,7 @@ from tests.kube.fakes import json_response, status_body, until, virtual
 
 @pytest.mark.behaviour("PUB-60", "PUB-61", "PW-22", "PW-25")
 @in_cluster
-async def test_what_is_no_business_of_a_budget_passes_without_a_request(cluster: SmallCluster) -> None:
+async def test_unprotected_requests_pass_without_a_request(cluster: SmallCluster) -> None:
     replica = cluster.replicas[0]
     pod = await cluster.pod("alone")
     before = len(replica.sent.requests)
@@ -51,7 +51,7 @@ async def test_what_is_no_business_of_a_budget_passes_without_a_request(cluster:
 
 @pytest.mark.behaviour("PUB-30", "PUB-60", "PUB-85")
 @in_cluster
-async def test_where_there_is_no_budget_evictions_of_a_second_cost_one_look_for_any(cluster: SmallCluster) -> None:
+async def test_evictions_share_one_lookup_per_second_without_budgets(cluster: SmallCluster) -> None:
     replica = cluster.replicas[0]
     await cluster.pod("alone")
     before = len(replica.sent.requests)
@@ -66,7 +66,7 @@ async def test_where_there_is_no_budget_evictions_of_a_second_cost_one_look_for_
 
 @pytest.mark.behaviour("PUB-30", "PUB-85")
 @in_cluster
-async def test_a_replica_that_never_hears_of_the_very_first_budget_lets_no_eviction_pass(cluster: SmallCluster) -> None:
+async def test_a_replica_without_news_of_the_first_budget_blocks_evictions(cluster: SmallCluster) -> None:
     deaf = Replica(cluster.api, cluster.clock, 9)  # nothing of what it watches reaches it
     await cluster.made(2)
     assert is_allowed(await deaf.evict("web-0"))
@@ -81,7 +81,7 @@ async def test_a_replica_that_never_hears_of_the_very_first_budget_lets_no_evict
 
 @pytest.mark.behaviour("PUB-30", "MGR-60")
 @pytest.mark.parametrize(("namespace", "asked"), [(NAMESPACE, 1), ("elsewhere", 0)])
-def test_a_manager_of_one_namespace_looks_there_where_a_role_may_be_all_it_has(namespace: str, asked: int) -> None:
+def test_a_manager_of_one_namespace_reads_only_that_namespace(namespace: str, asked: int) -> None:
     """It may list no budgets of all namespaces and read no Pods of others: who drains a node would be refused."""
 
     async def fetch(where: str, name: str) -> Json | None:
@@ -141,7 +141,7 @@ async def test_an_eviction_is_retried_later_while_budgets_are_unknown(
         {"metadata": {"name": "x", "labels": {"a": 1}, "annotations": {"pub.kruise.io/related-pub": "shop"}}},
     ],
 )
-def test_a_pod_that_cannot_be_read_is_a_bad_request(broken: Json) -> None:
+def test_an_unreadable_pod_is_a_bad_request(broken: Json) -> None:
     @virtual
     async def test() -> None:
         async with small_cluster() as cluster:
@@ -172,7 +172,7 @@ async def test_an_eviction_of_an_unreadable_pod_is_refused_and_of_a_missing_pod_
 
 @pytest.mark.behaviour("PUB-62", "PUB-67", "PUB-69", "PUB-127", "PUB-130", "PW-24")
 @in_cluster
-async def test_a_refusal_says_what_it_was_and_is_noted(cluster: SmallCluster) -> None:
+async def test_a_refusal_names_its_operation_and_is_recorded(cluster: SmallCluster) -> None:
     await cluster.budget(maxUnavailable=0)
     (pod,) = await cluster.made(1)
     await cluster.numbers(0, 1, 1, 1)
@@ -198,7 +198,7 @@ async def test_a_refusal_says_what_it_was_and_is_noted(cluster: SmallCluster) ->
 
 @pytest.mark.behaviour("PUB-63", "PUB-66", "PUB-123")
 @in_cluster
-async def test_a_resize_through_its_subresource_is_judged_and_waited_for_like_an_update(cluster: SmallCluster) -> None:
+async def test_a_resize_subresource_is_treated_like_an_update(cluster: SmallCluster) -> None:
     await cluster.budget(maxUnavailable=1)
     resources = {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}
     await cluster.made(2)
@@ -216,7 +216,7 @@ async def test_a_resize_through_its_subresource_is_judged_and_waited_for_like_an
 
 @pytest.mark.behaviour("PUB-126")
 @in_cluster
-async def test_taking_the_annotation_away_frees_no_pod_from_its_budget(cluster: SmallCluster) -> None:
+async def test_removing_the_annotation_keeps_a_pod_protected(cluster: SmallCluster) -> None:
     await cluster.budget(maxUnavailable=0)
     await cluster.made(1)
     await cluster.numbers(0, 1, 1, 1)
@@ -231,7 +231,7 @@ async def test_taking_the_annotation_away_frees_no_pod_from_its_budget(cluster: 
 
 @pytest.mark.behaviour("PUB-68", "PW-27")
 @pytest.mark.parametrize("how", ["request", "options", "eviction"])
-def test_a_dry_run_is_judged_and_takes_nothing(how: str) -> None:
+def test_a_dry_run_is_checked_without_a_grant(how: str) -> None:
     @virtual
     async def test() -> None:
         async with small_cluster() as cluster:
@@ -256,7 +256,7 @@ def test_a_dry_run_is_judged_and_takes_nothing(how: str) -> None:
 
 @pytest.mark.behaviour("PUB-64", "PUB-124")
 @in_cluster(2)
-async def test_what_one_replica_granted_another_does_not_charge_again(cluster: SmallCluster) -> None:
+async def test_a_grant_of_one_replica_is_not_charged_by_another(cluster: SmallCluster) -> None:
     await cluster.budget()
     await cluster.made(3)
     await cluster.numbers(1, 3, 2, 3)
@@ -268,7 +268,7 @@ async def test_what_one_replica_granted_another_does_not_charge_again(cluster: S
 
 @pytest.mark.behaviour("PUB-30", "PUB-85")
 @in_cluster
-async def test_a_replica_that_has_not_heard_of_a_budget_judges_by_it_all_the_same(cluster: SmallCluster) -> None:
+async def test_a_replica_with_a_stale_cache_still_applies_a_new_budget(cluster: SmallCluster) -> None:
     await cluster.budget()
     await cluster.made(2)
     await cluster.numbers(1, 2, 1, 2)
@@ -284,7 +284,7 @@ async def test_a_replica_that_has_not_heard_of_a_budget_judges_by_it_all_the_sam
 
 @pytest.mark.behaviour("PUB-121")
 @in_cluster(controller=False)
-async def test_a_budget_that_is_not_computed_yet_is_waited_for_and_then_refuses(cluster: SmallCluster) -> None:
+async def test_a_budget_without_status_is_awaited_and_then_refuses(cluster: SmallCluster) -> None:
     await cluster.budget()
     replica = cluster.replicas[0]
     pod = await cluster.pod("web-0", annotations={"pub.kruise.io/related-pub": "shop"})
@@ -309,7 +309,7 @@ async def test_a_budget_that_is_not_computed_yet_is_waited_for_and_then_refuses(
 
 @pytest.mark.behaviour("PUB-122")
 @in_cluster
-async def test_a_pod_whose_budget_is_gone_is_judged_by_another_that_matches(cluster: SmallCluster) -> None:
+async def test_a_pod_of_a_deleted_budget_falls_under_another_match(cluster: SmallCluster) -> None:
     await cluster.budget(maxUnavailable=0)
     owner = await cluster.replicaset(replicas=1)
     pod = await cluster.pod("web-0", owner, annotations={"pub.kruise.io/related-pub": "former"})
@@ -326,7 +326,7 @@ async def test_a_pod_whose_budget_is_gone_is_judged_by_another_that_matches(clus
 
 @pytest.mark.behaviour("PUB-82", "PUB-83")
 @in_cluster
-async def test_a_charge_that_cannot_be_written_refuses(cluster: SmallCluster) -> None:
+async def test_a_failed_charge_refuses_the_deletion(cluster: SmallCluster) -> None:
     await cluster.budget()
     await cluster.made(2)
     await cluster.numbers(1, 2, 1, 2)
@@ -344,7 +344,7 @@ async def test_a_charge_that_cannot_be_written_refuses(cluster: SmallCluster) ->
 
 @pytest.mark.behaviour("PUB-129", "PW-20")
 @in_cluster(removals=False, updates=False)
-async def test_with_a_gate_off_nothing_is_judged(cluster: SmallCluster) -> None:
+async def test_with_the_gate_off_nothing_is_checked(cluster: SmallCluster) -> None:
     await cluster.budget(maxUnavailable=0)
     await cluster.made(1)
     await cluster.numbers(0, 1, 1, 1)
@@ -357,7 +357,7 @@ async def test_with_a_gate_off_nothing_is_judged(cluster: SmallCluster) -> None:
 @pytest.mark.behaviour("PUB-80", "PUB-85")
 @pytest.mark.parametrize("how", ["calm", "adverse", "clocks"])
 @pytest.mark.parametrize("seed", range(12))
-def test_through_any_replicas_no_more_go_than_may_be_missing_until_others_come(seed: int, how: str) -> None:
+def test_replicas_together_respect_the_limit(seed: int, how: str) -> None:
     """Deleted Pods stay for a moment, and are replaced. Adverse: requests and answers get lost, watches lag, replicas
     are cut off, and leaders do not stay. Clocks: theirs differ by seconds."""
     adverse = how == "adverse"

@@ -88,7 +88,7 @@ def of_thing(**spec: Any) -> Json:
 
 @pytest.mark.behaviour("PUB-32", "PUB-51")
 @in_cluster
-async def test_pods_without_a_budget_come_under_the_one_that_matches(cluster: SmallCluster) -> None:
+async def test_pods_without_a_budget_get_the_one_that_matches(cluster: SmallCluster) -> None:
     owner = await cluster.replicaset(replicas=3)
     await cluster.pod("old", owner)
     await cluster.pod("taken", owner, annotations={"kruise.io/related-pub": "other"})
@@ -108,7 +108,7 @@ async def test_pods_without_a_budget_come_under_the_one_that_matches(cluster: Sm
 
 @pytest.mark.behaviour("PUB-122")
 @in_cluster
-async def test_pods_whose_budget_is_gone_come_under_another(cluster: SmallCluster) -> None:
+async def test_pods_of_a_deleted_budget_get_another(cluster: SmallCluster) -> None:
     await cluster.budget("former")
     await cluster.made(1)
     await cluster.numbers(1, 1, 0, 1, name="former")
@@ -125,7 +125,7 @@ async def test_pods_whose_budget_is_gone_come_under_another(cluster: SmallCluste
 
 @pytest.mark.behaviour("PUB-58")
 @in_cluster
-async def test_where_nothing_changes_nothing_is_written(cluster: SmallCluster) -> None:
+async def test_an_unchanged_budget_is_not_written(cluster: SmallCluster) -> None:
     await cluster.budget()
     await cluster.made(3)
     await cluster.numbers(1, 3, 2, 3)
@@ -138,7 +138,7 @@ async def test_where_nothing_changes_nothing_is_written(cluster: SmallCluster) -
 
 @pytest.mark.behaviour("PUB-52")
 @in_cluster
-async def test_a_budget_without_pods_says_so_once(cluster: SmallCluster) -> None:
+async def test_a_budget_without_pods_is_reported_once(cluster: SmallCluster) -> None:
     await cluster.budget()
     await cluster.numbers(0, 0, 0, 0)
     await cluster.clock.sleep(30)
@@ -147,7 +147,7 @@ async def test_a_budget_without_pods_says_so_once(cluster: SmallCluster) -> None
 
 @pytest.mark.behaviour("PUB-33")
 @in_cluster
-async def test_with_a_selector_the_workloads_of_the_pods_are_summed_up_and_a_deployment_counts_once(
+async def test_a_selector_sums_up_workloads_and_counts_a_deployment_once(
     cluster: SmallCluster,
 ) -> None:
     spec = {
@@ -182,7 +182,7 @@ async def test_with_a_selector_the_workloads_of_the_pods_are_summed_up_and_a_dep
 
 @pytest.mark.behaviour("PUB-35", "PUB-50")
 @in_cluster
-async def test_a_target_that_wants_no_pods_or_is_not_there_has_none(cluster: SmallCluster) -> None:
+async def test_a_missing_or_empty_target_has_no_pods(cluster: SmallCluster) -> None:
     target = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web"}
     await cluster.budget(selector=None, targetRef=target, maxUnavailable=None, minAvailable=2)
     await cluster.numbers(0, 0, 0, 0)
@@ -223,7 +223,7 @@ def lagging(resource: Resource, lags: list[bool]) -> Callable[[SmallCluster], Aw
 
 @pytest.mark.behaviour("PUB-33", "PUB-35")
 @pytest.mark.parametrize("by_target", [False, True])
-def test_a_workload_that_the_cache_does_not_show_yet_wants_its_pods(by_target: bool) -> None:
+def test_a_workload_missing_in_the_cache_wants_its_pods(by_target: bool) -> None:
     """The watch of ReplicaSets lags, that of Pods does not: else all Pods could go in that moment."""
     lags: list[bool] = []
 
@@ -307,7 +307,7 @@ async def test_pods_of_deleted_workloads_may_always_be_deleted(cluster: SmallClu
 
 @pytest.mark.behaviour("PUB-33")
 @virtual
-async def test_a_workload_that_is_gone_is_asked_for_once() -> None:
+async def test_a_deleted_workload_is_read_once() -> None:
     """Who makes Pods may write any owners into them."""
     clock = VirtualClock()
     api = ApiServer(clock=clock, rng=Random(7))
@@ -331,7 +331,7 @@ async def test_a_workload_that_is_gone_is_asked_for_once() -> None:
 
 @pytest.mark.behaviour("PUB-34")
 @pytest.mark.parametrize("owned", [True, False])
-def test_a_kind_that_is_not_watched_is_asked_for_its_scale(owned: bool) -> None:
+def test_an_unwatched_kind_is_read_through_its_scale(owned: bool) -> None:
     @virtual
     async def test() -> None:
         async with small_cluster(kinds=(definition(),)) as cluster:
@@ -364,7 +364,7 @@ async def test_a_kind_without_scale_counts_its_pods_and_protects_none(
 
 @pytest.mark.behaviour("PUB-34")
 @in_cluster(kinds=(definition(scale=False),))
-async def test_a_kind_that_is_listed_among_statefulsets_says_how_many_it_wants_where_they_do(
+async def test_a_kind_listed_among_statefulsets_reports_its_replicas(
     cluster: SmallCluster,
 ) -> None:
     owner = await thing(cluster, 3)
@@ -391,7 +391,7 @@ async def test_a_kind_that_is_listed_among_statefulsets_says_how_many_it_wants_w
 
 @pytest.mark.behaviour("PUB-34", "PUB-50", "PUB-96")
 @in_cluster
-async def test_an_advanced_statefulset_is_watched_so_that_its_scale_in_waits_for_nothing(cluster: SmallCluster) -> None:
+async def test_an_advanced_statefulset_is_watched_so_that_scale_in_is_not_delayed(cluster: SmallCluster) -> None:
     template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "m", "image": "i"}]}}
     spec = {"replicas": 5, "selector": {"matchLabels": {"app": "web"}}, "template": template}
     body = {"apiVersion": STATEFUL_SETS.api_version, "kind": "StatefulSet", "metadata": {"name": "web"}}
@@ -462,7 +462,7 @@ async def test_an_unusable_stored_value_is_reported(cluster: SmallCluster) -> No
 
 @pytest.mark.behaviour("PUB-54", "PUB-55", "PUB-56")
 @in_cluster
-async def test_what_was_granted_is_given_back_when_it_is_done_or_late(cluster: SmallCluster) -> None:
+async def test_grants_are_released_when_done_or_expired(cluster: SmallCluster) -> None:
     await cluster.budget(maxUnavailable=3)
     await cluster.made(4)
     await cluster.numbers(3, 4, 1, 4)
@@ -520,7 +520,7 @@ async def test_a_pod_that_is_back_unobserved_is_not_waited_for(cluster: SmallClu
 
 @pytest.mark.behaviour("PUB-55")
 @in_cluster
-async def test_a_pod_of_the_same_name_is_another(cluster: SmallCluster) -> None:
+async def test_a_pod_with_the_same_name_is_a_different_pod(cluster: SmallCluster) -> None:
     await cluster.budget(maxUnavailable=1)
     owner = await cluster.replicaset(replicas=2)
     await cluster.made(2, owner)
@@ -536,7 +536,7 @@ async def test_a_pod_of_the_same_name_is_another(cluster: SmallCluster) -> None:
 
 @pytest.mark.behaviour("PUB-59")
 @in_cluster
-async def test_a_budget_that_is_deleted_holds_nothing_from_then_on(cluster: SmallCluster) -> None:
+async def test_a_deleted_budget_protects_nothing(cluster: SmallCluster) -> None:
     await cluster.budget(maxUnavailable=0)
     await cluster.made(1)
     await cluster.numbers(0, 1, 1, 1)
@@ -552,7 +552,7 @@ async def test_a_budget_that_is_deleted_holds_nothing_from_then_on(cluster: Smal
 
 @pytest.mark.behaviour("PUB-82")
 @in_cluster(2)
-async def test_a_status_that_others_write_meanwhile_is_computed_again(cluster: SmallCluster) -> None:
+async def test_a_concurrent_status_write_triggers_a_recount(cluster: SmallCluster) -> None:
     await cluster.budget(maxUnavailable=2)
     await cluster.made(4)
     await cluster.numbers(2, 4, 2, 4)
@@ -568,7 +568,7 @@ async def test_a_status_that_others_write_meanwhile_is_computed_again(cluster: S
 
 @pytest.mark.behaviour("PUB-54")
 @in_cluster
-async def test_a_grant_is_seen_done_by_a_pod_that_was_on_its_way_out_when_the_entry_was_seen_first(
+async def test_a_grant_completes_for_a_pod_that_was_already_terminating(
     cluster: SmallCluster,
 ) -> None:
     await cluster.budget()
@@ -602,9 +602,7 @@ HOSTILE_STATUSES = [
 @pytest.mark.behaviour("PUB-54", "PUB-58", "PUB-67")
 @pytest.mark.parametrize("held", HOSTILE_STATUSES)
 @in_cluster
-async def test_garbage_in_a_status_is_gone_soon_and_grants_nothing_after_that(
-    cluster: SmallCluster, held: Json
-) -> None:
+async def test_an_invalid_status_is_replaced_and_grants_nothing(cluster: SmallCluster, held: Json) -> None:
     """Whoever may write a status may write anything."""
     await cluster.budget()
     pods = await cluster.made(3)

@@ -19,7 +19,7 @@ def made_up(name: str) -> Pod:
 
 
 @pytest.mark.behaviour("PUB-69")
-def test_made_up_pods_and_users_make_neither_metrics_nor_log_grow(tmp_path: Path) -> None:
+def test_forged_pods_and_users_add_no_metrics_or_logs(tmp_path: Path) -> None:
     counters = RefusalCounters()
     record = RefusalRecord(counters, ProtectionLog(tmp_path), None)
     for number in range(3_000):

@@ -59,7 +59,7 @@ async def lay(cluster: SmallCluster) -> None:
 
 @pytest.mark.behaviour("PUB-32", "PUB-58", "MGR-142")
 @virtual
-async def test_taking_over_writes_nothing_at_all() -> None:
+async def test_takeover_writes_nothing() -> None:
     before: dict[str, Json] = {}
 
     async def prepare(cluster: SmallCluster) -> None:

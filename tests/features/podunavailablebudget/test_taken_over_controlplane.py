@@ -47,7 +47,7 @@ def lay_down(api: ControlPlane, items: Iterable[Json]) -> None:
 
 
 @pytest.mark.behaviour("PUB-32", "PUB-50", "PUB-58", "PUB-59", "PUB-67", "PUB-127", "MGR-142")
-def test_taken_over_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
+def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
     with ControlPlane(controller_manager_args=CONTROLLERS) as api:
         install(api)
         lay_down(api, recorded())

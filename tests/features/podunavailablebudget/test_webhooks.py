@@ -23,7 +23,7 @@ def target(name: str = "shop", api_version: str = "apps/v1", **more: Any) -> Jso
 
 
 @pytest.mark.behaviour("PUB-10")
-def test_with_both_gates_off_no_budget_is_taken_and_the_gates_are_named() -> None:
+def test_with_both_gates_off_budgets_are_refused_naming_the_gates() -> None:
     written = write(budget(), lookups=Lookups(enabled=False))
     assert written.code == 400
     assert "PodUnavailableBudgetDeleteGate or PodUnavailableBudgetUpdateGate" in written.message
@@ -38,7 +38,7 @@ def test_with_both_gates_off_no_budget_is_taken_and_the_gates_are_named() -> Non
         ({"kind": "Deployment", "name": "shop"}, "empty targetRef is not valid"),
     ],
 )
-def test_a_target_must_be_named_whole(reference: Json, message: str) -> None:
+def test_a_target_must_be_complete(reference: Json, message: str) -> None:
     found = refusal(budget(selector=None, targetRef=reference))
     assert found.startswith("spec.targetRef: Invalid value: v1beta1.TargetReference{")
     assert message in found
@@ -59,7 +59,7 @@ def test_a_number_or_a_percentage_is_accepted(value: int | str) -> None:
 
 @pytest.mark.behaviour("PUB-15")
 @pytest.mark.parametrize("value", [-1, "5", "", "101%", "9" * 5000 + "%", "-1%", "+1%", "1.5%", "1%%", "٣%", "5% "])
-def test_anything_else_is_refused_with_its_field(value: int | str) -> None:
+def test_other_values_are_refused_by_field(value: int | str) -> None:
     assert refusal(budget(maxUnavailable=value)).startswith("spec.maxUnavailable: Invalid value: ")
     assert refusal(budget(maxUnavailable=None, minAvailable=value)).startswith("spec.minAvailable: Invalid value: ")
 
@@ -71,7 +71,7 @@ def test_a_selector_of_ignored_pods_must_be_valid_and_not_empty(selector: Json) 
 
 
 @pytest.mark.behaviour("PUB-16")
-def test_an_operation_that_there_is_not_is_refused_by_the_schema() -> None:
+def test_an_unknown_operation_is_refused_by_the_schema() -> None:
     found = refusal(budget(protectOperations=["DELETE", "FLY"]))
     assert 'spec.protectOperations[1]: Unsupported value: "FLY"' in found
 
@@ -94,19 +94,19 @@ def test_an_operation_that_there_is_not_is_refused_by_the_schema() -> None:
     ],
 )
 @pytest.mark.parametrize("version", [ALPHA, BETA])
-def test_an_annotation_that_says_nothing_usable_is_refused(version: str, annotations: Json, message: str) -> None:
+def test_an_unusable_annotation_is_refused(version: str, annotations: Json, message: str) -> None:
     assert refusal(budget(version=version, annotations=annotations)) == message
 
 
 @pytest.mark.behaviour("PUB-17")
-def test_annotation_and_field_must_say_the_same_number() -> None:
+def test_annotation_and_field_must_agree() -> None:
     assert not refusal(budget(annotations={TOTAL: "5"}, protectTotalReplicas=5))
     found = refusal(budget(annotations={TOTAL: "5"}, protectTotalReplicas=6))
     assert "must be equal to spec.protectTotalReplicas, which is 6" in found
 
 
 @pytest.mark.behaviour("PUB-17", "PUB-120")
-def test_what_was_created_in_the_older_version_can_be_changed_in_the_newer() -> None:
+def test_objects_created_in_v1alpha1_can_change_in_v1beta1() -> None:
     created = write(budget(version=ALPHA, annotations={TOTAL: "5", OPERATIONS: "DELETE"})).obj
     assert created is not None
     stored = as_stored(created)
@@ -124,14 +124,14 @@ def test_numbers_and_operations_may_change_and_the_target_may_not() -> None:
 
 
 @pytest.mark.behaviour("PUB-18")
-def test_a_budget_on_its_way_out_is_left_alone() -> None:
+def test_a_deleted_budget_is_left_alone() -> None:
     gone = budget(maxUnavailable="x")
     gone["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert not refusal(gone, gone)
 
 
 @pytest.mark.behaviour("PUB-19")
-def test_two_budgets_for_one_workload_are_refused_whatever_the_version() -> None:
+def test_two_budgets_for_one_workload_are_refused_in_any_version() -> None:
     other = target(api_version="apps/v1beta1", name="shop")
     other["metadata"]["name"] = "other"
     found = refusal(target(), lookups=Lookups([other]))
@@ -143,7 +143,7 @@ def test_two_budgets_for_one_workload_are_refused_whatever_the_version() -> None
 
 
 @pytest.mark.behaviour("PUB-19", "PUB-20")
-def test_two_selectors_that_say_the_same_are_refused_naming_the_other() -> None:
+def test_equivalent_selectors_are_refused_naming_the_other_budget() -> None:
     found = refusal(budget(), lookups=Lookups([budget("other")]))
     assert found.startswith("spec.selector: Invalid value: v1.LabelSelector{")
     assert "pub.spec.selector is in conflict with other PodUnavailableBudget other: " in found
@@ -175,7 +175,7 @@ def expression(key: str, operator: str, *values: str) -> Json:
         (expression("a", "DoesNotExist"), expression("a", "DoesNotExist"), True),
     ],
 )
-def test_when_two_selectors_are_held_to_overlap(first: Json, second: Json, expected: bool) -> None:
+def test_overlapping_selectors(first: Json, second: Json, expected: bool) -> None:
     assert loosely_overlap(first, second) is expected
     assert loosely_overlap(second, first) is expected
 
@@ -199,13 +199,13 @@ _labels = st.dictionaries(st.sampled_from("ab"), st.sampled_from("xyz"))
 
 @pytest.mark.behaviour("PUB-128")
 @given(_selectors, _selectors, _labels)
-def test_selectors_that_match_one_set_of_labels_may_meet(first: Json, second: Json, labels: Json) -> None:
+def test_selectors_that_match_one_label_set_overlap(first: Json, second: Json, labels: Json) -> None:
     if compile_selector(first).matches(labels) and compile_selector(second).matches(labels):
         assert may_meet(PodScope(selector=first), PodScope(selector=second))
 
 
 @pytest.mark.behaviour("PUB-128")
-def test_budgets_that_can_match_one_pod_are_warned_of() -> None:
+def test_budgets_that_can_match_the_same_pod_get_a_warning() -> None:
     wider = budget("wider", selector={"matchLabels": {"app": "web", "tier": "front"}})
     written = write(budget(), lookups=Lookups([wider]))
     assert written.warnings == ("Pods can match this PodUnavailableBudget and wider: the oldest budget applies",)
@@ -214,7 +214,7 @@ def test_budgets_that_can_match_one_pod_are_warned_of() -> None:
 
 
 @pytest.mark.behaviour("PUB-128")
-def test_a_target_whose_pods_a_selector_matches_is_warned_of() -> None:
+def test_a_target_whose_pods_match_a_selector_gets_a_warning() -> None:
     labels = {"shop": {"app": "web"}, "db": {"app": "db"}}
     shop, db = target("shop"), target("db")
     shop["metadata"]["name"], db["metadata"]["name"] = "by-target", "db"
@@ -228,7 +228,7 @@ def test_a_target_whose_pods_a_selector_matches_is_warned_of() -> None:
 
 
 @pytest.mark.behaviour("PUB-128")
-def test_many_budgets_are_not_all_named() -> None:
+def test_long_lists_of_budgets_are_shortened() -> None:
     others = [budget(f"b{i}", selector={"matchLabels": {"app": "web", f"k{i}": "v"}}) for i in range(9)]
     assert (
         write(budget(), lookups=Lookups(others))

@@ -165,7 +165,7 @@ def complaints(seed: int) -> list[str]:
 
 @pytest.mark.behaviour("RD-33", "RD-38", "RD-39", "RD-41", "RD-55", "RD-71", "RD-72")
 @pytest.mark.parametrize("seed", range(1, 1 + SEEDS))
-def test_all_comes_to_rest_as_the_spec_says(seed: int) -> None:
+def test_everything_settles_as_specified(seed: int) -> None:
     assert complaints(seed) == []
 
 

@@ -54,7 +54,7 @@ def template(**members: Any) -> Template:
     return Template.of("rd", "uid-1", manifest)
 
 
-def test_the_hash_is_the_recorded_one() -> None:
+def test_the_hash_matches_the_recording() -> None:
     digest = template(data={"a": "1"}, metadata={"name": "shared-settings"}).digest
     assert digest == "554f2d37ea5a4a0036acf209af21453748d3f56bd79bf6956553032b7b77bc85"
 
@@ -68,12 +68,12 @@ def test_the_hash_is_the_recorded_one() -> None:
         {"apiVersion": 1, "kind": [], "metadata": "x"},
     ],
 )
-def test_what_cannot_be_distributed(manifest: Json) -> None:
+def test_invalid_resources(manifest: Json) -> None:
     with pytest.raises(TemplateError):
         Template.of("rd", "uid-1", manifest)
 
 
-def test_a_copy_carries_nothing_that_an_api_server_sets() -> None:
+def test_copies_omit_server_side_fields() -> None:
     metadata = {"name": "settings", "namespace": "x", "uid": "1", "resourceVersion": "5", "ownerReferences": [{}]}
     copy = template(metadata=metadata).copy("a")
     assert set(copy["metadata"]) == {"name", "namespace", "annotations", "ownerReferences"}
@@ -93,7 +93,7 @@ _labels = st.dictionaries(st.sampled_from("xyz"), st.sampled_from("12"), max_siz
 
 
 @given(_contents, _labels, _contents, _labels, _labels)
-def test_the_patch_makes_any_copy_what_it_should_be(
+def test_the_patch_turns_any_copy_into_the_desired_one(
     content: Json, labels: Json, before: Json, ours: Json, theirs: Json
 ) -> None:
     wanted = template(metadata={"name": "settings", "labels": labels}, **content)
@@ -113,7 +113,7 @@ def test_the_patch_makes_any_copy_what_it_should_be(
 
 
 @pytest.mark.behaviour("RD-53", "RD-75")
-def test_conditions_keep_their_time_until_their_status_changes() -> None:
+def test_conditions_keep_their_time_while_their_status_is_unchanged() -> None:
     present = {
         "conditions": [
             {"type": type_, "status": "False", "lastTransitionTime": "2020-01-01T00:00:00Z", "reason": "Succeeded"}
@@ -132,11 +132,11 @@ def test_conditions_keep_their_time_until_their_status_changes() -> None:
 
 
 @pytest.mark.behaviour("RD-50")
-def test_a_failed_clean_up_counts_no_target() -> None:
+def test_a_failed_cleanup_does_not_count_as_a_target() -> None:
     found = status_of(["a"], [Failure("gone", "DeleteResourceFailed", "no")], {}, 1, NOW)
     assert (found["succeeded"], found.get("failed", 0)) == (1, 0)
 
 
-def test_conditions_of_any_shape_are_survived() -> None:
+def test_conditions_of_any_shape_are_tolerated() -> None:
     for conditions in (None, "x", [1, {}, {"type": 5}], {}):
         assert len(status_of([], [], {"conditions": conditions}, 1, NOW)["conditions"]) == 6

@@ -99,7 +99,7 @@ async def test_changes_of_data_and_targets_reach_the_copies(there: World) -> Non
 
 @pytest.mark.behaviour("RD-39", "RD-54")
 @in_world
-async def test_drift_is_undone_with_one_write(there: World) -> None:
+async def test_drift_is_repaired_with_one_write(there: World) -> None:
     for index in range(20):
         await there.namespace_of(f"n{index}")
     await there.distribute(settings(a="1"), allNamespaces=True, excludedNamespaces=named("default"))
@@ -118,7 +118,7 @@ async def test_drift_is_undone_with_one_write(there: World) -> None:
 
 @pytest.mark.behaviour("RD-33", "RD-34", "RD-52", "RD-55", "RD-72", "RD-76")
 @in_world
-async def test_a_foreign_object_is_reported_and_never_touched(there: World) -> None:
+async def test_a_foreign_object_is_reported_and_not_changed(there: World) -> None:
     await there.namespace_of("a")
     await there.namespace_of("b")
     foreign = await there.client.create(CONFIGMAPS, settings(theirs="yes"), "a")
@@ -143,7 +143,7 @@ async def test_a_foreign_object_is_reported_and_never_touched(there: World) -> N
 
 @pytest.mark.behaviour("RD-22", "RD-30", "RD-52")
 @in_world
-async def test_namespaces_that_come_go_and_change_their_labels(there: World) -> None:
+async def test_namespaces_are_created_deleted_and_relabeled(there: World) -> None:
     await there.distribute(
         settings(a="1"), includedNamespaces=named("later"), namespaceSelector={"matchLabels": {"team": "x"}}
     )
@@ -163,7 +163,7 @@ async def test_namespaces_that_come_go_and_change_their_labels(there: World) -> 
 
 @pytest.mark.behaviour("RD-70")
 @in_world
-async def test_a_secret_with_texts_is_written_once(there: World) -> None:
+async def test_a_secret_with_string_data_is_written_once(there: World) -> None:
     await there.namespace_of("a")
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "settings"}, "stringData": {"k": "v"}}
     await there.distribute(secret, includedNamespaces=named("a"))
@@ -176,7 +176,7 @@ async def test_a_secret_with_texts_is_written_once(there: World) -> None:
 
 @pytest.mark.behaviour("RD-71", "RD-37")
 @in_world
-async def test_labels_of_the_template_follow_it_and_others_stay(there: World) -> None:
+async def test_template_labels_are_synced_and_others_are_kept(there: World) -> None:
     await there.namespace_of("a")
     resource = settings(a="1")
     resource["metadata"]["labels"] = {"tier": "gold", "old": "yes"}
@@ -195,7 +195,7 @@ async def test_labels_of_the_template_follow_it_and_others_stay(there: World) ->
 
 @pytest.mark.behaviour("RD-40", "RD-73")
 @in_world
-async def test_copies_go_with_the_distribution(there: World) -> None:
+async def test_copies_are_deleted_with_the_distribution(there: World) -> None:
     await there.namespace_of("a")
     await there.distribute(settings(a="1"), includedNamespaces=named("a"))
     await has(there, "a", {"a": "1"})
@@ -208,7 +208,7 @@ async def test_copies_go_with_the_distribution(there: World) -> None:
 
 @pytest.mark.behaviour("RD-31")
 @in_world
-async def test_a_resource_that_cannot_be_read_is_left_alone_and_others_are_served(there: World) -> None:
+async def test_an_unreadable_resource_is_skipped_and_others_are_synced(there: World) -> None:
     await there.namespace_of("a")
     for number, resource in enumerate(({"kind": "Pod"}, {"apiVersion": 5}, {**settings(), "metadata": {}})):
         await there.distribute(resource, f"wrong-{number}", allNamespaces=True)
@@ -220,7 +220,7 @@ async def test_a_resource_that_cannot_be_read_is_left_alone_and_others_are_serve
 
 @pytest.mark.behaviour("RD-74")
 @in_world
-async def test_what_an_api_server_sets_is_not_copied(there: World) -> None:
+async def test_server_side_fields_are_not_copied(there: World) -> None:
     await there.namespace_of("a")
     resource = settings(a="1")
     owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "1"}
@@ -264,7 +264,7 @@ async def test_an_object_deleted_before_it_is_read_is_recreated(there: World, fo
 
 @pytest.mark.behaviour("RD-32", "RD-55")
 @in_world
-async def test_a_namespace_that_takes_nothing_stops_no_other_and_is_tried_again(there: World) -> None:
+async def test_a_terminating_namespace_blocks_no_other_and_is_retried(there: World) -> None:
     for index in range(8):
         await there.namespace_of(f"n{index}")
     there.manager.refuse = lambda request: (request.method, "/n0/configmaps" in request.path) == ("POST", True)
@@ -279,7 +279,7 @@ async def test_a_namespace_that_takes_nothing_stops_no_other_and_is_tried_again(
 
 
 @in_world
-async def test_copies_are_explained_and_never_shown(there: World) -> None:
+async def test_copies_are_explained_without_their_content(there: World) -> None:
     for name in ("a", "b", "c", "d"):
         await there.namespace_of(name, team="x")
     foreign = {"metadata": {"name": "settings"}, "data": {"secret": "theirs"}}

@@ -35,7 +35,7 @@ def lookups_for(*answers: Any) -> tuple[ClusterLookups, Connections]:
 
 @pytest.mark.behaviour("SS-26")
 @virtual
-async def test_revisions_are_read_in_the_managers_namespace() -> None:
+async def test_revisions_are_read_in_the_manager_namespace() -> None:
     listed = {"metadata": {}, "items": [REVISION]}
     lookups, connections = lookups_for(json_response(200, REVISION), NOT_FOUND, json_response(200, listed))
     found = await lookups.revision("s-1")
@@ -50,7 +50,7 @@ async def test_revisions_are_read_in_the_managers_namespace() -> None:
 
 @pytest.mark.behaviour("SS-31")
 @virtual
-async def test_the_whitelist_is_read_at_each_use() -> None:
+async def test_the_whitelist_is_read_on_each_use() -> None:
     key = "SidecarSet_PatchPodMetadata_WhiteList"
     lookups, connections = lookups_for(
         NOT_FOUND, json_response(200, {"data": {key: "{}"}}), json_response(200, {"data": {"other": "x"}})
@@ -63,7 +63,7 @@ async def test_the_whitelist_is_read_at_each_use() -> None:
 
 @pytest.mark.behaviour("SS-29")
 @virtual
-async def test_a_base_the_cache_does_not_know_yet_is_read_live() -> None:
+async def test_a_base_missing_in_the_cache_is_read_live() -> None:
     base = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "SidecarSet", "metadata": {"name": "b"}, "spec": {}}
     lookups, connections = lookups_for(json_response(200, base), NOT_FOUND)
     found = await lookups.sidecarset("b")
@@ -75,7 +75,7 @@ async def test_a_base_the_cache_does_not_know_yet_is_read_live() -> None:
 
 @pytest.mark.behaviour("SS-39", "MGR-154")
 @virtual
-async def test_claims_cost_one_list_for_all_pods_and_only_a_set_that_is_newer_is_read() -> None:
+async def test_claims_of_all_pods_share_a_list_and_only_newer_sets_are_read() -> None:
     connections, index = Connections(), SidecarSetIndex()
     client = Client(connections, VirtualClock())
     sets = [sidecarset(name, metadata={"uid": f"uid-{name}", "generation": 2}) for name in ("a", "b", "c")]
@@ -98,7 +98,7 @@ async def test_claims_cost_one_list_for_all_pods_and_only_a_set_that_is_newer_is
 
 @pytest.mark.behaviour("SS-39")
 @virtual
-async def test_an_api_server_that_does_not_answer_holds_up_no_pod_for_long() -> None:
+async def test_an_unresponsive_api_server_delays_pods_only_briefly() -> None:
     connections, loop = Connections(), asyncio.get_running_loop()
     connections.answers.append(lambda _: asyncio.Event().wait())  # type: ignore[arg-type,return-value]
     client = Client(connections, VirtualClock())
@@ -110,7 +110,7 @@ async def test_an_api_server_that_does_not_answer_holds_up_no_pod_for_long() -> 
 
 
 @virtual
-async def test_templates_are_checked_in_the_managers_namespace() -> None:
+async def test_templates_are_validated_in_the_manager_namespace() -> None:
     lookups, connections = lookups_for(json_response(201, {}))
     assert await lookups.template_errors({"spec": {}}) == []
     assert connections.requests[0].target.startswith("/api/v1/namespaces/kruise-system/podtemplates")

@@ -41,11 +41,11 @@ def sets_lacking(one: Pod, created: datetime = AWAY - timedelta(hours=1)) -> tup
     return found[0].sets if found else ()
 
 
-def test_a_pod_without_the_containers_of_its_set_is_found() -> None:
+def test_a_pod_without_containers_of_its_set_is_found() -> None:
     assert sets_lacking(pod()) == ("logs",)
 
 
-def test_only_the_sets_that_it_lacks_are_named() -> None:
+def test_only_missing_sets_are_named() -> None:
     labels = {"app": "web", "tier": "front"}
     assert sets_lacking(pod(labels=labels)) == ("logs", "metrics")
     annotations = {"kruise.io/sidecarset-injected-list": "logs"}
@@ -68,11 +68,11 @@ def test_pods_that_lack_no_sidecar_are_not_reported(one: Pod) -> None:
     assert sets_lacking(one) == ()
 
 
-def test_a_set_that_is_younger_than_the_pod_is_not_missed() -> None:
+def test_a_set_younger_than_the_pod_is_not_missing() -> None:
     assert sets_lacking(pod(), created=AWAY + timedelta(minutes=1)) == ()
 
 
-def test_the_event_says_which_sets_and_the_way_out() -> None:
+def test_the_event_names_the_sets_and_a_remedy() -> None:
     (found,) = bypassed_pods([pod()], AWAY, index(), {"logs": AWAY}, NAMESPACES, REVIEWED)
     assert "SidecarSet logs" in found.message
     assert "delete the Pod" in found.message

@@ -66,7 +66,7 @@ async def test_status_pause_resume_history_and_undo(world: World, capsys: pytest
 
 @pytest.mark.behaviour("SS-133")
 @in_world
-async def test_plan_tells_each_pod_its_step_and_its_change(world: World) -> None:
+async def test_plan_lists_step_and_change_of_each_pod(world: World) -> None:
     await with_pods(world, "a", "b", "c")
     live = await world.user.get(SETS, "s")
     manifest = {"apiVersion": SETS.api_version, "kind": "SidecarSet", "metadata": {"name": "s"}}
@@ -117,7 +117,7 @@ async def test_explain_shows_what_each_pod_waits_for_and_which_were_missed(world
 
 @pytest.mark.behaviour("SS-132")
 @in_world
-async def test_restart_goes_to_the_owners_of_the_pods(world: World) -> None:
+async def test_restart_is_delegated_to_the_owners_of_the_pods(world: World) -> None:
     await with_pods(world, "a", "b")
     template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "main", "image": "n"}]}}
     spec = {"selector": {"matchLabels": {"app": "x"}}, "template": template}
@@ -195,5 +195,5 @@ def test_progress(status: tuple[int, ...] | None, strategy: dict, text: str, don
         ),
     ],
 )
-def test_which_field_keeps_a_pod_from_being_updated(before: dict, now: dict, field: str) -> None:
+def test_fields_that_prevent_an_update(before: dict, now: dict, field: str) -> None:
     assert obstacle(before, now) == field

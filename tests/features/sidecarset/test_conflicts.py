@@ -55,12 +55,12 @@ def brings(name: str, *containers: str, init: tuple[str, ...] = (), hot: tuple[s
                                                       'exist in t'),
     ],
 )  # fmt: skip
-def test_containers_of_one_name(mine: Any, theirs: Any, message: str) -> None:
+def test_containers_with_one_name(mine: Any, theirs: Any, message: str) -> None:
     assert refusal(mine, theirs) == message
 
 
 @pytest.mark.behaviour("SS-30")
-def test_volumes_of_one_name_must_be_the_same() -> None:
+def test_volumes_with_one_name_must_be_equal() -> None:
     def with_volume(name: str, **source: Any) -> Any:
         return brings(name, name, volumes=[{"name": "v", **source}])
 
@@ -106,13 +106,13 @@ def test_annotations_that_one_side_overwrites(mine: str, theirs: str, clash: boo
          {"namespaceSelector": {"matchLabels": {"env": "b"}}}, False),
     ],
 )  # fmt: skip
-def test_only_sets_that_can_meet_on_a_pod_clash(mine: Any, theirs: Any, meet: bool) -> None:
+def test_only_sets_that_share_a_pod_conflict(mine: Any, theirs: Any, meet: bool) -> None:
     assert bool(refusal(brings("s", "a", **mine), brings("t", "a", **theirs))) is meet
     assert bool(refusal(brings("t", "a", **theirs), brings("s", "a", **mine))) is meet
 
 
 @pytest.mark.behaviour("SS-30", "SS-1")
-def test_a_v1alpha1_set_is_compared_by_the_namespace_it_says() -> None:
+def test_a_v1alpha1_set_is_compared_by_its_namespace() -> None:
     mine = {**brings("s", "a", namespace="shop"), "apiVersion": ALPHA}
     for namespace, clash in (("bar", False), ("shop", True)):
         scope = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
@@ -120,7 +120,7 @@ def test_a_v1alpha1_set_is_compared_by_the_namespace_it_says() -> None:
 
 
 @pytest.mark.behaviour("SS-30")
-def test_a_set_does_not_clash_with_itself_nor_with_one_being_deleted() -> None:
+def test_a_set_does_not_conflict_with_itself_or_a_deleted_one() -> None:
     stored = brings("s", "a")
     assert refusal(stored, stored, old=stored) == ""
     leaving = {**brings("t", "a"), "metadata": {"name": "t", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
@@ -162,7 +162,7 @@ def test_canaries(mine: Any, sets: list[Any], message: str) -> None:
 
 
 @pytest.mark.behaviour("SS-29")
-def test_the_base_stays_may_be_given_up_and_is_not_asked_for_again() -> None:
+def test_the_base_is_immutable_may_be_removed_and_is_not_read_again() -> None:
     stored, bases = canary("c", "b", "a"), [brings("b", "a"), brings("d", "a")]
     message = f'{BASE}: Invalid value: "d": field is immutable; the base is b'
     assert refusal(canary("c", "d", "a"), *bases, old=stored) == message
@@ -172,7 +172,7 @@ def test_the_base_stays_may_be_given_up_and_is_not_asked_for_again() -> None:
 
 
 @pytest.mark.behaviour("SS-29")
-def test_a_base_created_a_moment_ago_is_found_though_the_cache_does_not_show_it() -> None:
+def test_a_new_base_is_found_despite_a_stale_cache() -> None:
     lookups = Lookups()
     lookups.live_sets["b"] = read(brings("b", "a"))
     assert write(canary("c", "b", "a"), lookups=lookups).obj is not None
@@ -180,25 +180,25 @@ def test_a_base_created_a_moment_ago_is_found_though_the_cache_does_not_show_it(
 
 
 @pytest.mark.behaviour("SS-33", "SS-118")
-def test_a_canary_and_its_base_never_clash_whichever_is_written() -> None:
+def test_a_canary_and_its_base_never_conflict() -> None:
     base, beside = brings("b", "a"), canary("c", "b", "a")
     assert refusal(beside, base) == ""
     assert refusal(base, beside, old=base) == ""
     assert "already exist in d" in refusal(base, beside, brings("d", "a"), old=base)
 
 
-def test_conflicts_are_named_in_the_order_of_the_other_sets() -> None:
+def test_conflicts_are_ordered_by_set() -> None:
     found = refusal(brings("s", "a", "b"), brings("z", "a"), brings("m", "b"))
     assert found.index("already exist in m") < found.index("already exist in z")
 
 
-def test_what_others_are_is_read_once_and_may_be_anything_readable() -> None:
+def test_other_sets_are_read_once_and_may_be_malformed() -> None:
     odd = SidecarSet.model_validate({"metadata": {"name": "odd"}, "spec": {}})
     assert write(brings("s", "a"), lookups=Lookups([odd])).obj is not None
 
 
 @pytest.mark.behaviour("SS-30", "SS-39")
-def test_a_set_admitted_a_moment_ago_counts_though_the_cache_does_not_show_it() -> None:
+def test_a_new_set_counts_despite_a_stale_cache() -> None:
     lookups = Lookups()
     index = SidecarSetIndex()
     _, validating = handlers(lookups, RecentSets(index, SystemClock()))

@@ -170,7 +170,7 @@ async def at_work(control_plane: ControlPlane, *, nodes: bool = True) -> AsyncIt
 
 @pytest.mark.behaviour("SS-73", "SS-74")
 @pytest.mark.parametrize("file", ["01-created-v1beta1.json", "03-sidecar-updated-hooks-waiting-v1beta1.json"])
-async def test_a_recorded_set_leaves_the_recorded_revision(served: ControlPlane, file: str) -> None:
+async def test_a_recorded_set_creates_the_recorded_revision(served: ControlPlane, file: str) -> None:
     items = json.loads((DATA / file).read_text("utf-8"))["items"]
     recorded = next(item for item in items if item["kind"] == "SidecarSet")
     name = recorded["status"]["latestRevision"]
@@ -197,7 +197,7 @@ async def latest(world: World, name: str) -> str:
 
 
 @pytest.mark.behaviour("SS-86", "SS-88", "SS-106", "SS-119")
-async def test_kubectl_shows_true_counts_whatever_happens_to_the_pods(served: ControlPlane) -> None:
+async def test_kubectl_shows_correct_counts(served: ControlPlane) -> None:
     async with at_work(served) as world:
         for_all = await world.apply("counted", updateStrategy={"type": "NotUpdate"})
         here = await world.apply("here", namespaceSelector={"matchLabels": {"env": world.namespace}})
@@ -236,7 +236,7 @@ async def generation(world: World, name: str) -> int:
 
 
 @pytest.mark.behaviour("SS-75", "SS-76", "SS-120")
-async def test_a_roll_back_is_renumbered_and_old_revisions_go_but_for_those_in_use(served: ControlPlane) -> None:
+async def test_a_rollback_is_renumbered_and_unused_revisions_are_deleted(served: ControlPlane) -> None:
     async with at_work(served) as world:
 
         async def change(image: str, version: str = "") -> str:

@@ -31,7 +31,7 @@ def test_strategies_and_limits(version: str) -> None:
 
 
 @pytest.mark.behaviour("SS-5")
-def test_what_is_given_stays_zero_included() -> None:
+def test_given_values_are_kept_including_zero() -> None:
     spec = {
         "updateStrategy": {"type": "NotUpdate", "maxUnavailable": 0, "partition": "20%"},
         "injectionStrategy": {"revision": {"policy": "Partial"}, "paused": True},
@@ -49,7 +49,7 @@ def test_policies_of_revision_and_metadata() -> None:
 
 
 @pytest.mark.behaviour("SS-5", "SS-44")
-def test_sidecars_stand_before_the_pods_containers_and_init_sidecars_after() -> None:
+def test_default_positions_of_sidecars() -> None:
     found = defaulted(
         {"containers": [{"name": "a", "image": "i:1"}], "initContainers": [{"name": "b", "image": "i:1"}]}
     )
@@ -67,7 +67,7 @@ def test_sidecars_stand_before_the_pods_containers_and_init_sidecars_after() -> 
 
 
 @pytest.mark.behaviour("SS-6", "SS-9")
-def test_the_source_of_transferred_env() -> None:
+def test_source_of_transferred_env() -> None:
     sources = [
         {"sourceContainerNameFrom": {"fieldRef": {"fieldPath": "metadata.labels['a']"}}, "envName": "A"},
         {"sourceContainerNameFrom": {}, "envName": "A"},
@@ -81,13 +81,13 @@ def test_the_source_of_transferred_env() -> None:
 
 @pytest.mark.behaviour("SS-23", "SS-12")
 @pytest.mark.parametrize("policy", [{}, {"targetContainersNameRegex": ""}])
-def test_an_empty_target_pattern_matches_all_names_before_hashes_are_made(policy: dict[str, str]) -> None:
+def test_an_empty_target_pattern_is_defaulted_before_hashing(policy: dict[str, str]) -> None:
     found = defaulted({"containers": [{"name": "a", "resourcesPolicy": policy}]})
     assert found["containers"][0]["resourcesPolicy"] == {"targetContainersNameRegex": ".*"}
 
 
 @pytest.mark.behaviour("SS-7")
-def test_volumes_are_completed() -> None:
+def test_volumes_are_defaulted() -> None:
     assert defaulted({"volumes": [{"name": "v"}]})["volumes"] == [{"name": "v", "emptyDir": {}}]
 
 
@@ -132,7 +132,7 @@ def contains(whole: Any, part: Any) -> bool:
 
 @pytest.mark.behaviour("SS-5", "SS-6", "SS-7")
 @given(SPECS | JSON)
-def test_filling_in_twice_changes_nothing_and_nothing_given_is_lost_whatever_its_type(spec: Any) -> None:
+def test_defaulting_is_idempotent_and_keeps_given_values_of_any_type(spec: Any) -> None:
     once = with_defaults({"metadata": {}, "spec": spec})
     assert with_defaults(once) == once
     assert contains(once["spec"], spec)

@@ -47,7 +47,7 @@ def owner(**spec: Any) -> SidecarSet:
 
 @pytest.mark.behaviour("SS-73", "SS-74")
 @pytest.mark.parametrize(("file", "item"), recorded_sets())
-def test_a_recorded_set_gives_the_revision_that_openkruise_left(file: str, item: dict[str, Any]) -> None:
+def test_a_recorded_set_creates_the_openkruise_revision(file: str, item: dict[str, Any]) -> None:
     stored = SidecarSet.model_validate(item)
     data = snapshot(stored.spec)
     digest = revision_hash(data, 0)
@@ -78,14 +78,14 @@ def injecting_cases() -> list[Any]:
 
 @pytest.mark.behaviour("SS-73", "SS-74")
 @pytest.mark.parametrize(("manifest", "revision"), injecting_cases())
-def test_every_recorded_injection_names_the_revision_we_would_make(manifest: dict[str, Any], revision: str) -> None:
+def test_every_recorded_injection_names_our_revision(manifest: dict[str, Any], revision: str) -> None:
     stored = SidecarSet.model_validate(with_defaults(manifest))
     assert revision_name(stored.name, revision_hash(snapshot(stored.spec), 0)) == revision
 
 
 @pytest.mark.behaviour("SS-74")
 @pytest.mark.parametrize(("image", "digest"), [("busybox", "5487f5fb47"), ("busybox:1.35.0", "57c7f5cb48")])
-def test_the_articles_set_gives_the_known_revision_names(image: str, digest: str) -> None:
+def test_the_published_set_has_the_published_revision_names(image: str, digest: str) -> None:
     container = {
         "name": "sidecar1",
         "image": image,
@@ -104,7 +104,7 @@ def test_the_articles_set_gives_the_known_revision_names(image: str, digest: str
 
 
 @pytest.mark.behaviour("SS-73")
-def test_only_what_is_injected_is_recorded() -> None:
+def test_only_injected_content_is_recorded() -> None:
     content = {"containers": [{"name": "log", "image": "busybox"}]}
     data = snapshot(owner(**content).spec)
     other = owner(
@@ -117,7 +117,7 @@ def test_only_what_is_injected_is_recorded() -> None:
     )
 
 
-def test_content_that_go_could_not_read_is_recorded_as_it_came() -> None:
+def test_content_that_go_cannot_read_is_recorded_unchanged() -> None:
     assert b'"ports":"none"' in snapshot(owner(containers=[{"name": "log", "ports": "none"}]).spec)
 
 
@@ -132,7 +132,7 @@ def test_labels_of_a_revision_are_those_of_the_set_with_hash_name_and_custom_ver
     assert revision_labels(owner(), "abc") == {names.CONTROLLER_HASH: "abc", names.SIDECARSET_NAME: "logs"}
 
 
-def test_stored_data_is_compared_by_what_it_says_not_how_it_is_written() -> None:
+def test_stored_data_is_compared_semantically() -> None:
     spec = owner(containers=[{"name": "log", "command": ["a<b"]}]).spec
     respelled = json.dumps(json.loads(snapshot(spec)), indent=1)
     stored = ControllerRevision(data=msgspec.Raw(respelled.encode()))
@@ -203,14 +203,14 @@ REFERENCE = {
         ),
     ],
 )
-def test_what_is_written_to_the_revision_in_use(
+def test_updates_of_the_current_revision(
     revision: Revision, number: int, spec: dict[str, Any], patch: dict[str, Any] | None
 ) -> None:
     assert revision_patch(owner(**spec), revision, number) == patch
 
 
 @pytest.mark.behaviour("SS-75")
-def test_a_custom_version_that_is_taken_away_stays_on_the_revision() -> None:
+def test_a_removed_custom_version_stays_on_the_revision() -> None:
     labels = {names.SIDECARSET_NAME: "logs", names.SIDECARSET_CUSTOM_VERSION: "v1"}
     assert revision_patch(owner(), Revision("logs-a", 3, b"", controller=OWN["controller"], labels=labels), 3) is None
 
@@ -248,12 +248,12 @@ def history(count: int, **tagged: int) -> list[Revision]:
         pytest.param({"revisionHistoryLimit": 1}, [f"logs-{n}" for n in range(1, 13)], [], id="all are in use"),
     ],
 )
-def test_which_revisions_go(spec: dict[str, Any], in_pods: list[str], deleted: list[int]) -> None:
+def test_deleted_revisions(spec: dict[str, Any], in_pods: list[str], deleted: list[int]) -> None:
     gone = surplus_revisions(owner(**spec), "logs-12", history(12, v=2), in_pods)
     assert [revision.number for revision in gone] == deleted
 
 
-def test_only_the_newest_revision_of_a_custom_version_is_kept_for_it() -> None:
+def test_only_the_newest_revision_of_a_custom_version_keeps_it() -> None:
     revisions = history(4)
     tagged = [Revision(f"logs-v{n}", n, b"", labels={names.SIDECARSET_CUSTOM_VERSION: "v"}) for n in (5, 6)]
     spec = {"injectionStrategy": {"revision": {"customVersion": "v"}}}
@@ -268,7 +268,7 @@ def test_only_the_newest_revision_of_a_custom_version_is_kept_for_it() -> None:
     st.integers(0, 14),
     st.sampled_from(["", "v1", "v2"]),
 )
-def test_truncation_never_takes_what_is_in_use(
+def test_truncation_keeps_revisions_in_use(
     found: list[tuple[int, bool, str]], limit: int, pods: set[int], latest: int, version: str
 ) -> None:
     ordered = in_order(
@@ -290,7 +290,7 @@ def test_truncation_never_takes_what_is_in_use(
 
 
 @pytest.mark.behaviour("SS-73", "SS-74")
-def test_the_revision_is_of_what_go_prints_however_it_was_written() -> None:
+def test_the_revision_is_independent_of_the_notation() -> None:
     # Written past admission, or before it stored only what Go prints.
     containers = [{"name": "log", "image": "busybox:1"}]
     plain = owner(
@@ -311,7 +311,7 @@ def test_the_revision_is_of_what_go_prints_however_it_was_written() -> None:
 
 
 @pytest.mark.behaviour("SS-73")
-def test_what_conversion_notes_for_itself_does_not_go_into_revisions() -> None:
+def test_conversion_notes_are_not_recorded() -> None:
     converted = SidecarSet.model_validate(
         {"metadata": {"name": "logs", "uid": "me", "annotations": {"note": "kept", names.CONVERSION_DATA: "{}"}}}
     )

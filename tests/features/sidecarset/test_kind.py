@@ -102,12 +102,12 @@ def sidecarsets(value: Any) -> Iterator[dict[str, Any]]:
         ),
     ],
 )
-def test_hashes_are_those_of_the_vectors(containers: Any, init_containers: Any, expected: str) -> None:
+def test_hashes_match_the_vectors(containers: Any, init_containers: Any, expected: str) -> None:
     assert sidecarset_hashes(containers, init_containers).hash == expected
 
 
 @pytest.mark.behaviour("SS-10", "SS-14")
-def test_the_hash_without_image_does_not_see_images() -> None:
+def test_the_hash_without_image_ignores_images() -> None:
     plain = "8wzddb4dvv9c6x8zdc77z4z75987424f457dfv6724ddw6zbdx467wz5x24fc759"
     assert sidecarset_hashes([CONTAINER], None).without_image == plain
     articles = "49b4cbbdzf8v7b2z6wwcdzd4252cd7b8zv9cbf66wxxxzw444bbbfw82b54f8246"
@@ -120,7 +120,7 @@ def test_the_hash_without_image_does_not_see_images() -> None:
 
 @pytest.mark.behaviour("SS-3", "SS-8", "SS-12", "SS-13", "SS-14")
 @pytest.mark.parametrize("path", sorted(DATA.glob("*.json")), ids=lambda path: path.stem)
-def test_every_set_openkruise_stored_hashes_the_same_here(path: Path) -> None:
+def test_openkruise_sets_have_the_same_hashes(path: Path) -> None:
     for one in sidecarsets(json.loads(path.read_text())):
         annotations, spec = one["metadata"]["annotations"], one["spec"]
         hashes = sidecarset_hashes(spec.get("containers"), spec.get("initContainers"))
@@ -140,15 +140,13 @@ def injected() -> Iterator[Any]:
 
 @pytest.mark.behaviour("SS-6", "SS-10", "SS-12", "SS-13")
 @pytest.mark.parametrize(("manifest", "expected"), list(injected()))
-def test_a_defaulted_set_hashes_as_openkruise_recorded_on_pods(
-    manifest: dict[str, Any], expected: tuple[str, str]
-) -> None:
+def test_a_defaulted_set_has_the_hash_recorded_on_pods(manifest: dict[str, Any], expected: tuple[str, str]) -> None:
     spec = with_defaults(manifest)["spec"]
     assert sidecarset_hashes(spec.get("containers"), spec.get("initContainers")) == expected
 
 
 @pytest.mark.behaviour("SS-14")
-def test_the_recorded_answers_hold_sets_to_compare() -> None:
+def test_the_recorded_answers_contain_sets() -> None:
     recorded = [one for path in DATA.glob("*.json") for one in sidecarsets(json.loads(path.read_text()))]
     assert len(recorded) > 100
     assert len({one["metadata"]["annotations"][HASH] for one in recorded}) >= 5
@@ -178,7 +176,7 @@ def test_an_empty_target_pattern_hashes_like_its_default(pattern: dict[str, Any]
         {"resourcesPolicy": None},
     ],
 )
-def test_empty_and_unknown_fields_change_no_hash(extra: dict[str, Any]) -> None:
+def test_empty_and_unknown_fields_do_not_affect_hashes(extra: dict[str, Any]) -> None:
     assert sidecarset_hashes([{**CONTAINER, **extra}], None) == sidecarset_hashes([CONTAINER], None)
 
 
@@ -197,14 +195,14 @@ def test_empty_and_unknown_fields_change_no_hash(extra: dict[str, Any]) -> None:
         {"lifecycle": {"stopSignal": "SIGUSR1"}},
     ],
 )
-def test_every_field_that_says_something_changes_both_hashes(extra: dict[str, Any]) -> None:
+def test_every_field_affects_both_hashes(extra: dict[str, Any]) -> None:
     plain, changed = sidecarset_hashes([CONTAINER], None), sidecarset_hashes([{**CONTAINER, **extra}], None)
     assert plain.hash != changed.hash
     assert plain.without_image != changed.without_image
 
 
 @pytest.mark.behaviour("SS-12")
-def test_openkruises_own_fields_are_hashed_in_the_order_of_its_types() -> None:
+def test_openkruise_fields_are_hashed_in_declaration_order() -> None:
     given = {
         "resourcesPolicy": {
             "resourcesExpr": {"requests": {"memory": "d", "cpu": "c"}, "limits": {"memory": "b", "cpu": "a"}},
@@ -238,7 +236,7 @@ def test_openkruises_own_fields_are_hashed_in_the_order_of_its_types() -> None:
 
 
 @pytest.mark.behaviour("SS-12")
-def test_equal_quantities_and_reordered_maps_hash_alike() -> None:
+def test_equal_quantities_and_maps_have_equal_hashes() -> None:
     first = {**CONTAINER, "resources": {"limits": {"memory": "1024Mi", "cpu": "0.5"}}}
     second = {"resources": {"limits": {"cpu": "500m", "memory": "1024Mi"}}, **CONTAINER}
     assert sidecarset_hashes([first], None) == sidecarset_hashes([second], None)
@@ -246,14 +244,14 @@ def test_equal_quantities_and_reordered_maps_hash_alike() -> None:
 
 @pytest.mark.behaviour("SS-10")
 @given(st.sampled_from(["name", "image", "args", "env", "volumeMounts"]), st.booleans())
-def test_hashing_changes_nothing_it_was_given(field: str, init: bool) -> None:
+def test_hashing_does_not_modify_its_input(field: str, init: bool) -> None:
     container = {**CONTAINER, field: {"args": ["a"], "env": [{"name": "A"}]}.get(field, CONTAINER.get(field))}
     before = copy.deepcopy(container)
     sidecarset_hashes([container], [{**container, "restartPolicy": "Always"}] if init else None)
     assert container == before
 
 
-def test_a_field_of_the_wrong_type_is_refused_with_its_path() -> None:
+def test_a_mistyped_field_is_refused_with_its_path() -> None:
     with pytest.raises(GoTypeError, match=r"spec\.initContainers\[0\]\.image: expected string"):
         sidecarset_hashes([CONTAINER], [{**CONTAINER, "image": 1}])
     with pytest.raises(GoTypeError, match=r"spec\.containers\[0\]\.upgradeStrategy: expected object"):
@@ -264,7 +262,7 @@ def test_a_field_of_the_wrong_type_is_refused_with_its_path() -> None:
 @pytest.mark.parametrize(
     ("image", "name"), [("busybox", "test-sidecarset-5487f5fb47"), ("busybox:1.35.0", "test-sidecarset-57c7f5cb48")]
 )
-def test_the_revision_of_the_articles_set_has_its_derived_name(image: str, name: str) -> None:
+def test_the_published_set_has_its_derived_revision_name(image: str, name: str) -> None:
     container = {**article(image), "resources": {}}
     volumes = [{"name": "log-volume", "emptyDir": {}}]
     spec = {"$patch": "replace", "containers": [container], "imagePullSecrets": None, "initContainers": None}

@@ -82,6 +82,6 @@ def test_another_restart_policy_of_an_init_container_is_warned_of() -> None:
 
 
 @pytest.mark.behaviour("SS-21")
-def test_a_restart_policy_that_no_pod_may_have_is_refused() -> None:
+def test_an_invalid_restart_policy_is_refused() -> None:
     written = write(sidecar_set(initContainers=[{"name": "i", "image": "i", "restartPolicy": "Sometimes"}]))
     assert 'spec.initContainers[0].restartPolicy: Unsupported value: "Sometimes": supported' in written.message

@@ -12,7 +12,7 @@ from tests.kube.fakes import MemoryServer, running, virtual
 
 @pytest.mark.behaviour("SS-120")
 @virtual
-async def test_a_refusal_shows_as_a_warning_on_the_set_and_repetitions_are_counted() -> None:
+async def test_a_refusal_is_a_warning_event_with_a_count() -> None:
     server = MemoryServer()
     recorder = EventRecorder(Client(server, VirtualClock()), "sidecarset-controller")
     known = SidecarSet.model_validate({"metadata": {"name": "logs", "uid": "u", "resourceVersion": "7"}})

@@ -19,7 +19,7 @@ def counts(world: World, *wanted: int, name: str = "s") -> Any:
 
 @pytest.mark.behaviour("SS-73", "SS-106")
 @virtual
-async def test_a_new_set_gets_a_revision_and_zeroes() -> None:
+async def test_a_new_set_gets_a_revision_and_zero_counts() -> None:
     world = World()
     async with world.controlled():
         world.apply()
@@ -40,7 +40,7 @@ async def test_a_new_set_gets_a_revision_and_zeroes() -> None:
 
 @pytest.mark.behaviour("SS-86", "SS-88", "SS-104", "SS-119")
 @pytest.mark.parametrize("type_", ["RollingUpdate", "NotUpdate"])
-def test_the_status_follows_every_change_of_a_pod(type_: str) -> None:
+def test_the_status_follows_every_pod_change(type_: str) -> None:
     @virtual
     async def follow() -> None:
         world = World()
@@ -72,7 +72,7 @@ def test_the_status_follows_every_change_of_a_pod(type_: str) -> None:
 
 @pytest.mark.behaviour("SS-106")
 @virtual
-async def test_pods_with_the_former_content_are_not_counted_as_updated() -> None:
+async def test_outdated_pods_are_not_counted_as_updated() -> None:
     world = World()
     async with world.controlled():
         world.apply(updateStrategy={"paused": True})
@@ -88,7 +88,7 @@ async def test_pods_with_the_former_content_are_not_counted_as_updated() -> None
 
 @pytest.mark.behaviour("SS-88", "SS-35")
 @virtual
-async def test_labels_of_namespaces_decide_as_they_change() -> None:
+async def test_namespace_labels_decide_immediately() -> None:
     world = World()
     async with world.controlled():
         world.apply(namespaceSelector={"matchLabels": {"env": "prod"}})
@@ -114,7 +114,7 @@ async def test_labels_of_namespaces_decide_as_they_change() -> None:
 
 @pytest.mark.behaviour("SS-89")
 @virtual
-async def test_nothing_is_written_when_nothing_changes() -> None:
+async def test_an_unchanged_set_is_not_written() -> None:
     world = World()
     async with world.controlled():
         world.apply()
@@ -132,7 +132,7 @@ async def test_nothing_is_written_when_nothing_changes() -> None:
 
 @pytest.mark.behaviour("SS-88", "SS-89")
 @virtual
-async def test_a_burst_of_pods_costs_few_writes_and_ends_with_true_counts() -> None:
+async def test_a_burst_of_pods_costs_few_writes_with_correct_counts() -> None:
     world = World(latency=0.02)
     async with world.controlled():
         world.apply()
@@ -147,7 +147,7 @@ async def test_a_burst_of_pods_costs_few_writes_and_ends_with_true_counts() -> N
 
 @pytest.mark.behaviour("SS-88")
 @virtual
-async def test_a_missed_event_is_made_good_by_the_slow_recount() -> None:
+async def test_a_missed_event_is_repaired_by_the_periodic_recount() -> None:
     world = World()
     async with world.controlled():
         world.apply()
@@ -174,7 +174,7 @@ async def test_a_status_changed_by_others_is_restored() -> None:
 
 @pytest.mark.behaviour("SS-89")
 @virtual
-async def test_a_conflict_is_retried_on_the_status_as_it_then_is() -> None:
+async def test_a_conflict_is_retried_on_the_current_status() -> None:
     conflicts = 2
 
     def fail(request: Request) -> Response | None:
@@ -216,7 +216,7 @@ def _pod(world: World) -> Any:
 
 @pytest.mark.behaviour("SS-75")
 @virtual
-async def test_going_back_uses_the_older_revision_with_the_next_number() -> None:
+async def test_a_rollback_reuses_the_old_revision_with_a_new_number() -> None:
     world = World()
     async with world.controlled():
         world.apply()
@@ -245,7 +245,7 @@ async def test_a_changed_custom_version_is_written_to_the_latest_revision() -> N
 
 @pytest.mark.behaviour("SS-76", "SS-120")
 @virtual
-async def test_old_revisions_go_but_none_that_a_pod_names() -> None:
+async def test_old_revisions_are_deleted_unless_a_pod_names_them() -> None:
     world = World()
     async with world.controlled():
         for version in range(1, 5):
@@ -264,7 +264,7 @@ async def test_old_revisions_go_but_none_that_a_pod_names() -> None:
 
 @pytest.mark.behaviour("SS-74")
 @virtual
-async def test_a_clash_of_names_raises_the_collision_count() -> None:
+async def test_a_name_collision_raises_the_collision_count() -> None:
     world = World()
     async with world.controlled():
         world.apply("probe")
@@ -286,7 +286,7 @@ async def test_a_clash_of_names_raises_the_collision_count() -> None:
 
 @pytest.mark.behaviour("SS-121")
 @virtual
-async def test_a_revision_left_by_a_deleted_set_of_this_name_becomes_ours() -> None:
+async def test_a_revision_of_a_deleted_set_with_this_name_is_adopted() -> None:
     world = World()
     async with world.controlled():
         world.apply()
@@ -301,7 +301,7 @@ async def test_a_revision_left_by_a_deleted_set_of_this_name_becomes_ours() -> N
 
 
 @virtual
-async def test_a_revision_deleted_by_hand_is_recorded_again() -> None:
+async def test_a_deleted_revision_is_recorded_again() -> None:
     world = World()
     async with world.controlled():
         world.apply()
@@ -312,7 +312,7 @@ async def test_a_revision_deleted_by_hand_is_recorded_again() -> None:
 
 
 @virtual
-async def test_a_cache_that_is_behind_makes_no_revision_twice() -> None:
+async def test_a_stale_cache_creates_no_duplicate_revision() -> None:
     world = World()
     async with world.controlled():
         world.apply()
@@ -361,7 +361,7 @@ async def test_deleting_a_set_writes_nothing_and_a_new_one_starts_from_zero() ->
 
 
 @virtual
-async def test_a_set_that_is_being_deleted_is_left_alone() -> None:
+async def test_a_terminating_set_is_left_alone() -> None:
     world = World()
     async with world.controlled():
         created = world.apply("dying")
@@ -376,7 +376,7 @@ async def test_a_set_that_is_being_deleted_is_left_alone() -> None:
 
 
 @virtual
-async def test_counts_are_written_though_revisions_may_not_be(caplog: pytest.LogCaptureFixture) -> None:
+async def test_counts_are_written_if_revisions_are_forbidden(caplog: pytest.LogCaptureFixture) -> None:
     def fail(request: Request) -> Response | None:
         if request.method == "POST":
             return json_response(403, status_body(403, "Forbidden", "controllerrevisions.apps is forbidden"))
@@ -396,7 +396,7 @@ async def test_counts_are_written_though_revisions_may_not_be(caplog: pytest.Log
 
 
 @virtual
-async def test_a_selector_written_past_admission_matches_nothing_and_is_named(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unvalidated_selector_matches_nothing_and_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     async with world.controlled():
         world.pod("a")
@@ -406,7 +406,7 @@ async def test_a_selector_written_past_admission_matches_nothing_and_is_named(ca
 
 
 @virtual
-async def test_status_patches_carry_only_what_differs() -> None:
+async def test_status_patches_contain_only_differences() -> None:
     world = World()
     async with world.controlled():
         world.apply()

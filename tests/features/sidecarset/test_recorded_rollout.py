@@ -47,7 +47,7 @@ def pods(world: World) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.behaviour("SS-15", "SS-73", "SS-89", "SS-99")
-def test_nothing_is_written_but_status(moment: str) -> None:
+def test_takeover_writes_only_the_status(moment: str) -> None:
     @virtual
     async def take_over() -> None:
         world = taken_over(moment)
@@ -64,7 +64,7 @@ def test_nothing_is_written_but_status(moment: str) -> None:
 
 @pytest.mark.behaviour("SS-98", "SS-99", "SS-95")
 @virtual
-async def test_the_roll_out_goes_on_from_there() -> None:
+async def test_the_rollout_continues() -> None:
     world = taken_over(MOMENTS[-1])
     before = pods(world)
     path = f"{SETS}/logs"

@@ -25,7 +25,7 @@ def shown(written: Written) -> str:
     "SS-23", "SS-24", "SS-25", "SS-26", "SS-27", "SS-28",
 )  # fmt: skip
 @pytest.mark.parametrize("case", SETS, ids=[case["manifest"]["metadata"]["name"] for case in SETS])
-def test_a_recorded_set_is_judged_and_stored_alike(case: dict[str, Any]) -> None:
+def test_a_recorded_set_is_validated_and_stored_alike(case: dict[str, Any]) -> None:
     manifest = case["manifest"]
     name, version = manifest["metadata"]["name"], manifest["apiVersion"]
     created = write(manifest)
@@ -49,7 +49,7 @@ def test_a_recorded_set_is_judged_and_stored_alike(case: dict[str, Any]) -> None
 
 @pytest.mark.behaviour("SS-15")
 @pytest.mark.parametrize("version", ["v1alpha1", "v1beta1"])
-def test_taking_over_a_set_that_openkruise_stored_changes_nothing_in_it(version: str) -> None:
+def test_taking_over_an_openkruise_set_changes_nothing(version: str) -> None:
     stored = [case[version] for case in SETS if case["ok"]]
     assert len(stored) > 30
     for obj in stored:
@@ -58,7 +58,7 @@ def test_taking_over_a_set_that_openkruise_stored_changes_nothing_in_it(version:
 
 @pytest.mark.behaviour("SS-21", "SS-23", "SS-24", "SS-30")
 @pytest.mark.parametrize("number", range(len(INJECTIONS)))
-def test_sets_of_the_recorded_injections_are_accepted_or_refused_alike(number: int) -> None:
+def test_sets_of_recorded_injections_are_validated_alike(number: int) -> None:
     case = INJECTIONS[number]
     sets: list[Any] = []
     outcomes = []

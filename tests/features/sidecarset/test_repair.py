@@ -87,12 +87,12 @@ def test_one_pod_at_a_time_is_evicted_within_the_limits(
         ("apps", "DaemonSet", {"status": {"desiredNumberScheduled": 7}}, Limits(7, 1)),
     ],
 )
-def test_what_a_workload_allows(group: str, kind: str, workload: Json, limits: Limits) -> None:
+def test_replacements_a_workload_allows(group: str, kind: str, workload: Json, limits: Limits) -> None:
     assert limits_of(group, kind, workload) == limits
 
 
 @pytest.mark.parametrize("value", ["half", True, [1]])
-def test_limits_that_cannot_be_read_are_said(value: object) -> None:
+def test_unreadable_limits_are_reported(value: object) -> None:
     with pytest.raises(IntOrPercentError):
         limits_of("apps", "StatefulSet", {"spec": {"replicas": value}})
 
@@ -198,7 +198,7 @@ async def shop(
 
 
 @virtual
-async def test_they_are_replaced_one_by_one() -> None:
+async def test_pods_are_replaced_in_turn() -> None:
     async with shop(3) as found:
 
         async def repaired() -> bool:
@@ -213,7 +213,7 @@ async def test_they_are_replaced_one_by_one() -> None:
 
 
 @virtual
-async def test_a_budget_holds_them_until_it_allows() -> None:
+async def test_a_budget_delays_replacements() -> None:
     async with shop(2, budget=0) as found:
         await found.client.clock.sleep(60)
         assert sorted(await found.pods()) == ["web-1", "web-2"]
@@ -233,7 +233,7 @@ async def test_no_pod_is_evicted_while_injection_is_paused() -> None:
 
 
 @virtual
-async def test_the_pods_of_a_workload_of_another_kind_are_left_with_a_word() -> None:
+async def test_pods_of_other_kinds_are_reported_and_kept() -> None:
     async with shop(1, owner=("example.com/v1", "Gizmo")) as found:
         await found.client.clock.sleep(30)
         assert sorted(await found.pods()) == ["web-1"]

@@ -39,7 +39,7 @@ def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
         (labels(a="b"), expression("c", "DoesNotExist"), True),
     ],
 )
-def test_selectors_overlap_unless_one_key_tells_them_apart(
+def test_selectors_overlap_unless_one_key_separates_them(
     first: dict[str, Any], second: dict[str, Any], expected: bool
 ) -> None:
     assert overlap(first, second) is expected
@@ -47,7 +47,7 @@ def test_selectors_overlap_unless_one_key_tells_them_apart(
 
 
 @pytest.mark.behaviour("SS-32")
-def test_a_missing_namespace_selector_overlaps_with_any() -> None:
+def test_a_missing_namespace_selector_overlaps_all() -> None:
     assert scopes_overlap(None, labels(a="b"))
     assert scopes_overlap(labels(a="b"), None)
     assert scopes_overlap(None, None)
@@ -56,7 +56,7 @@ def test_a_missing_namespace_selector_overlaps_with_any() -> None:
 
 @pytest.mark.behaviour("SS-32")
 @given(selectors, selectors, label_maps)
-def test_selectors_said_to_be_apart_share_no_object_save_for_the_exists_quirk(
+def test_disjoint_selectors_share_no_object_except_for_the_exists_quirk(
     first: dict[str, Any], second: dict[str, Any], object_labels: dict[str, str]
 ) -> None:
     both = [*first["matchExpressions"], *second["matchExpressions"]]

@@ -31,7 +31,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 @pytest.mark.behaviour("SS-1", "SS-2", "SS-3", "SS-21", "SS-108", "MGR-50")
 @pytest.mark.parametrize("case", SETS, ids=[case["manifest"]["metadata"]["name"] for case in SETS])
-def test_a_recorded_set_is_judged_and_stored_alike_on_an_api_server(api: ControlPlane, case: dict[str, Any]) -> None:
+def test_a_recorded_set_is_validated_and_stored_alike_on_an_api_server(api: ControlPlane, case: dict[str, Any]) -> None:
     manifest = case["manifest"]
     name, version = manifest["metadata"]["name"], manifest["apiVersion"].rpartition("/")[2]
 
@@ -71,7 +71,7 @@ def stored(api: ControlPlane, name: str, version: str = "v1beta1") -> dict[str, 
 
 @pytest.mark.behaviour("SS-1", "SS-2", "SS-4")
 @pytest.mark.parametrize("flags", [(), ("--server-side",)], ids=["client-side", "server-side"])
-def test_applying_an_older_manifest_without_its_namespace_widens_the_scope(
+def test_applying_a_v1alpha1_manifest_without_namespace_widens_the_scope(
     api: ControlPlane, flags: tuple[str, ...]
 ) -> None:
     alpha = "apps.kruise.io/v1alpha1"

@@ -70,7 +70,7 @@ def hot_pod(first: str = "m:1", second: str = "e:1", working: str | None = '{"me
 
 @pytest.mark.behaviour("SS-56")
 @pytest.mark.parametrize(("text", "found"), [("", ()), ("a", ("a",)), ("a,b", ("a", "b")), (" a , ,b,", ("a", "b"))])
-def test_the_sets_a_pod_was_injected_by(text: str, found: tuple[str, ...]) -> None:
+def test_sets_a_pod_was_injected_by(text: str, found: tuple[str, ...]) -> None:
     assert injected_sets({names.SIDECARSET_INJECTED_LIST: text}) == found
     assert injected_sets({}) == ()
 
@@ -88,7 +88,7 @@ def test_the_sets_a_pod_was_injected_by(text: str, found: tuple[str, ...]) -> No
         ("", ("", "")),
     ],
 )
-def test_what_a_pod_records_of_a_set(text: str, found: tuple[str, str]) -> None:
+def test_records_of_a_set_on_a_pod(text: str, found: tuple[str, str]) -> None:
     assert recorded({names.SIDECARSET_HASH: text}, "s") == found
 
 
@@ -131,7 +131,7 @@ def test_what_a_pod_records_of_a_set(text: str, found: tuple[str, str]) -> None:
         pytest.param(HOT, pod({"mesh-1": "m:1", "main": "nginx"}), SHOP, False, id="one twin only"),
     ],
 )
-def test_which_pods_are_matched(stored: SidecarSet, seen: Pod, namespace: dict[str, str] | None, matched: bool) -> None:
+def test_matched_pods(stored: SidecarSet, seen: Pod, namespace: dict[str, str] | None, matched: bool) -> None:
     assert is_matched(set_view(stored), seen, namespace) is matched
 
 
@@ -149,9 +149,7 @@ def test_which_pods_are_matched(stored: SidecarSet, seen: Pod, namespace: dict[s
         ("e:1", "m:2", "oops", True),
     ],
 )
-def test_the_twin_that_does_not_work_has_to_run_the_empty_image(
-    first: str, second: str, working: str, idle: bool
-) -> None:
+def test_the_idle_container_must_run_the_empty_image(first: str, second: str, working: str, idle: bool) -> None:
     seen = hot_pod(first, second, working)
     assert twins_are_idle(set_view(HOT), seen) is idle
     if "{" in working:
@@ -219,7 +217,7 @@ FULL = {"shipper": "docker.io/library/a:1"}
         ),
     ],
 )
-def test_whether_the_sidecars_run_what_the_spec_says(
+def test_whether_the_sidecars_run_the_images_in_the_spec(
     containers: dict[str, str], seen: dict[str, Any], consistent: bool
 ) -> None:
     assert is_consistent(set_view(sidecar_set()), pod(containers, **seen)) is consistent
@@ -247,12 +245,12 @@ def test_a_pod_without_all_its_container_statuses_is_not_consistent() -> None:
         ),
     ],
 )
-def test_what_a_matched_pod_counts_as(seen: Pod, updated: bool, ready: bool) -> None:
+def test_counters_of_a_matched_pod(seen: Pod, updated: bool, ready: bool) -> None:
     facts = pod_facts(set_view(sidecar_set()), seen, SHOP)
     assert (facts.matched, facts.updated, facts.ready) == (True, updated, ready)
 
 
-def test_the_hash_of_a_set_written_past_admission_is_computed() -> None:
+def test_the_hash_of_an_unvalidated_set_is_computed() -> None:
     stored = SidecarSet.model_validate({"metadata": {"name": "s"}, "spec": {"containers": [{"name": "c"}]}})
     assert len(set_view(stored).hash) == 64
     broken = SidecarSet.model_validate({"metadata": {"name": "s"}, "spec": {"containers": [{"name": "c", "env": 1}]}})
@@ -261,7 +259,7 @@ def test_the_hash_of_a_set_written_past_admission_is_computed() -> None:
 
 @pytest.mark.behaviour("SS-104", "SS-106")
 @pytest.mark.parametrize("file", sorted(path.name for path in DATA.glob("0*v1beta1.json")))
-def test_recorded_pods_give_the_recorded_status(file: str) -> None:
+def test_recorded_pods_produce_the_recorded_status(file: str) -> None:
     items = json.loads((DATA / file).read_text("utf-8"))["items"]
     stored = next(SidecarSet.model_validate(item) for item in items if item["kind"] == "SidecarSet")
     pod_counts = PodCounts()
@@ -282,7 +280,7 @@ FACTS = st.builds(PodFacts, st.booleans(), st.booleans(), st.booleans(), st.samp
 
 @pytest.mark.behaviour("SS-106")
 @given(st.lists(st.tuples(st.integers(0, 8), st.none() | FACTS), max_size=60))
-def test_the_sums_equal_a_naive_recount_after_any_events(events: list[tuple[int, PodFacts | None]]) -> None:
+def test_sums_equal_a_full_recount_after_any_events(events: list[tuple[int, PodFacts | None]]) -> None:
     pod_counts, known = PodCounts(), dict[int, PodFacts]()
     for number, facts in events:
         key = ObjectKey("shop", f"web-{number}")
@@ -304,7 +302,7 @@ def test_the_sums_equal_a_naive_recount_after_any_events(events: list[tuple[int,
 
 
 @pytest.mark.behaviour("SS-106")
-def test_a_new_set_shows_zeroes() -> None:
+def test_a_new_set_has_zero_counts() -> None:
     assert status_patch({}, Counts(), 1, "s-1", 0) == {
         "observedGeneration": 1,
         "matchedPods": 0,
@@ -316,7 +314,7 @@ def test_a_new_set_shows_zeroes() -> None:
 
 
 @pytest.mark.behaviour("SS-89")
-def test_only_what_differs_is_written() -> None:
+def test_only_differences_are_written() -> None:
     present = {
         "observedGeneration": 3,
         "matchedPods": 4,
@@ -338,7 +336,7 @@ def test_only_what_differs_is_written() -> None:
 
 
 @pytest.mark.behaviour("SS-106")
-def test_what_go_leaves_out_when_empty_is_taken_away_and_never_written() -> None:
+def test_empty_fields_that_go_omits_are_removed() -> None:
     present = status_patch({}, Counts(1, 1, 1, 1), 1, "", 0)
     assert "latestRevision" not in present
     taken_away = {"updatedPods": 0, "updatedReadyPods": None}

@@ -69,7 +69,7 @@ def test_the_whitelist(text: str | None, labels: dict[str, str], keys: list[str]
         ('{"rules": [{"selector": {"matchExpressions": [{"key": "a", "operator": "Bad"}]}}]}', "rules[0]: "),
     ],
 )
-def test_a_whitelist_that_cannot_be_read_refuses_and_says_where(text: str, message: str) -> None:
+def test_an_unreadable_whitelist_refuses_with_the_position(text: str, message: str) -> None:
     found = refusal(text, {}, ["a"], defaults_allowed=True)
     assert found.startswith(f"{WHERE}: ")
     assert message in found
@@ -82,7 +82,7 @@ def patching(version: str, **metadata: Any) -> dict[str, Any]:
 
 @pytest.mark.behaviour("SS-31", "SS-27")
 @pytest.mark.parametrize("version", ["apps.kruise.io/v1alpha1", "apps.kruise.io/v1beta1"])
-def test_a_set_is_held_against_the_whitelist_with_its_labels(version: str) -> None:
+def test_a_set_is_checked_against_the_whitelist_with_its_labels(version: str) -> None:
     lookups = Lookups(whitelist=LIST, defaults_allowed=False)
     assert write(patching(version, labels={"team": "mesh"}), lookups=lookups).obj is not None
     assert write(patching(version), lookups=lookups).message == (

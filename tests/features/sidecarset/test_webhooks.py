@@ -47,7 +47,7 @@ def with_init(update_type: str = "NotUpdate", **fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.behaviour("SS-108")
-def test_both_webhooks_are_asked_about_creates_and_updates_of_both_versions() -> None:
+def test_both_webhooks_receive_creates_and_updates_of_both_versions() -> None:
     assert [(w.name, w.path, w.mutating) for w in WEBHOOKS] == [
         ("msidecarset.kb.io", "/mutate-apps-kruise-io-sidecarset", True),
         ("vsidecarset.kb.io", "/validate-apps-kruise-io-sidecarset", False),
@@ -68,7 +68,7 @@ def test_both_webhooks_are_asked_about_creates_and_updates_of_both_versions() ->
 
 
 @pytest.mark.behaviour("SS-8", "SS-14")
-def test_the_hashes_of_the_articles_set_are_those_printed_there() -> None:
+def test_hashes_of_the_published_set_match() -> None:
     container = {
         "name": "sidecar1",
         "image": "busybox",
@@ -105,7 +105,7 @@ def test_hashes_are_the_same_in_both_versions() -> None:
 
 @pytest.mark.behaviour("SS-5", "SS-8")
 @pytest.mark.parametrize("version", [ALPHA, BETA])
-def test_the_patch_is_small_says_its_rules_and_a_second_write_has_none(version: str) -> None:
+def test_the_patch_is_small_cites_rules_and_is_idempotent(version: str) -> None:
     given = sidecar_set(version=version, updateStrategy={"partition": 1})
     decision = mutate(review(given))
     assert isinstance(decision, Patched)
@@ -118,7 +118,7 @@ def test_the_patch_is_small_says_its_rules_and_a_second_write_has_none(version: 
 
 @pytest.mark.behaviour("SS-5", "SS-6", "SS-7")
 @pytest.mark.parametrize("version", [ALPHA, BETA])
-def test_a_set_is_stored_without_what_is_empty_as_openkruise_stores_it(version: str) -> None:
+def test_a_set_is_stored_without_empty_values_like_in_openkruise(version: str) -> None:
     resource = {"name": "CPU", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}
     mounts = [{"name": "v", "mountPath": "/v", "readOnly": False}]
     env = [{"name": "A", "value": ""}, resource]
@@ -151,23 +151,23 @@ def test_a_set_is_stored_without_what_is_empty_as_openkruise_stores_it(version: 
 
 
 @pytest.mark.behaviour("SS-21")
-def test_a_volume_of_another_shape_is_refused_by_its_own_field() -> None:
+def test_a_malformed_volume_is_refused_by_its_field() -> None:
     written = write(sidecar_set(volumes=[{"name": "conf", "hostPath": "/data/nginx/conf"}]))
     assert (written.code, written.message) == (400, "spec.volumes[0].hostPath: expected object, found string")
 
 
-def test_a_field_that_volumes_do_not_have_is_warned_of() -> None:
+def test_an_unknown_volume_field_gets_a_warning() -> None:
     written = write(sidecar_set(volumes=[{"name": "v", "emptyDir": {"sizelimit": "1Gi"}}]))
     assert written.warnings == ('unknown field "spec.volumes[0].emptyDir.sizelimit"',)
 
 
-def test_fields_of_the_future_survive() -> None:
+def test_unknown_fields_are_preserved() -> None:
     given = with_container(fieldOfTheFuture={"deep": [1]}, volumeMounts=None)
     assert accepted(given)["spec"]["containers"][0]["fieldOfTheFuture"] == {"deep": [1]}
 
 
 @pytest.mark.behaviour("SS-9")
-def test_an_empty_source_of_env_is_no_crash() -> None:
+def test_an_empty_env_source_does_not_crash() -> None:
     assert accepted(with_container(transferEnv=[{"sourceContainerNameFrom": {}, "envName": "A"}]))
 
 
@@ -188,7 +188,7 @@ def test_an_empty_source_of_env_is_no_crash() -> None:
         ({"apiVersion": BETA, "kind": "SidecarSet", "metadata": []}, None),
     ],
 )  # fmt: skip
-def test_what_is_no_sidecarset_is_answered_with_400(obj: dict[str, Any], message: str | None) -> None:
+def test_an_invalid_sidecarset_is_a_bad_request(obj: dict[str, Any], message: str | None) -> None:
     asked = msgspec.structs.replace(review(sidecar_set()), object=obj)
     for handler in handlers(Lookups()):
         decision = decided(handler, asked)
@@ -209,12 +209,12 @@ def test_what_is_no_sidecarset_is_answered_with_400(obj: dict[str, Any], message
                                  'type object: "null"'),
     ],
 )  # fmt: skip
-def test_values_of_the_wrong_type_are_named(spec: dict[str, Any], message: str) -> None:
+def test_mistyped_values_are_named(spec: dict[str, Any], message: str) -> None:
     decision = mutate(review(sidecar_set(**spec)))
     assert decision == Denied(message, code=400)
 
 
-def test_what_only_the_schema_forbids_is_left_to_the_api_server_and_said_where_there_is_none() -> None:
+def test_schema_rules_are_left_to_the_api_server_and_checked_without_one() -> None:
     given = sidecar_set(injectionStrategy={"revision": {"customVersion": "v", "policy": "Bad"}})
     assert not isinstance(mutate(review(given)), Denied)
     _, validating = handlers(Lookups())
@@ -252,7 +252,7 @@ def test_metadata(metadata: dict[str, Any], message: str | None) -> None:
 
 
 @pytest.mark.behaviour("SS-16")
-def test_the_longest_name_passes() -> None:
+def test_the_longest_name_is_accepted() -> None:
     assert accepted(sidecar_set("a" * 63))
 
 
@@ -274,12 +274,12 @@ def test_the_longest_name_passes() -> None:
          "Values:[]string{{\"x\"}}}}}}}}]"),
     ],
 )  # fmt: skip
-def test_selectors_demand_something_and_are_valid(field: str, selector: dict[str, Any], message: str) -> None:
+def test_selectors_are_valid_and_not_empty(field: str, selector: dict[str, Any], message: str) -> None:
     assert refusal(sidecar_set(**{field: selector})) == message.format(f"spec.{field}")
 
 
 @pytest.mark.behaviour("SS-17")
-def test_a_missing_selector_is_refused_and_a_missing_namespace_selector_is_not() -> None:
+def test_a_selector_is_required_and_a_namespace_selector_is_not() -> None:
     assert refusal(sidecar_set(selector=None)) == "spec.selector: Required value: no selector defined for SidecarSet"
     assert accepted(sidecar_set(namespaceSelector=None))
 
@@ -292,12 +292,12 @@ def test_a_set_without_containers_is_refused(spec: dict[str, Any]) -> None:
 
 
 @pytest.mark.behaviour("SS-18")
-def test_init_containers_alone_are_enough() -> None:
+def test_init_containers_alone_are_accepted() -> None:
     assert accepted(sidecar_set(containers=None, initContainers=[CONTAINER]))
 
 
 @pytest.mark.behaviour("SS-19")
-def test_native_sidecars_are_for_sets_that_are_never_updated() -> None:
+def test_native_sidecars_need_sets_that_never_update() -> None:
     message = "spec.updateStrategy: Required value: The initContainer in-place upgrade is not currently supported."
     message += " Set updateStrategy.type: NotUpdate; new Pods get native sidecars then"
     assert refusal(with_init("RollingUpdate", restartPolicy="Always")) == message
@@ -317,7 +317,7 @@ def test_native_sidecars_are_for_sets_that_are_never_updated() -> None:
          'Unsupported value: "Bad": supported values: "enabled", "disabled"'),
     ],
 )  # fmt: skip
-def test_policy_words_of_containers(fields: dict[str, Any], message: str) -> None:
+def test_container_policies(fields: dict[str, Any], message: str) -> None:
     assert refusal(with_container(**fields)) == message
 
 
@@ -340,7 +340,7 @@ def test_policy_words_of_containers(fields: dict[str, Any], message: str) -> Non
          'Unsupported value: "metadata.name"'),
     ],
 )  # fmt: skip
-def test_policy_words_of_init_containers(fields: dict[str, Any], message: str) -> None:
+def test_init_container_policies(fields: dict[str, Any], message: str) -> None:
     assert refusal(with_init(**fields)) == message
 
 
@@ -359,18 +359,18 @@ def test_policy_words_of_init_containers(fields: dict[str, Any], message: str) -
          "PersistentVolumeClaim or Ephemeral for block mode"),
     ],
 )  # fmt: skip
-def test_containers_and_volumes_make_a_valid_pod(spec: dict[str, Any], message: str) -> None:
+def test_containers_and_volumes_must_form_a_valid_pod(spec: dict[str, Any], message: str) -> None:
     assert refusal(sidecar_set(**spec)) == message
 
 
 @pytest.mark.behaviour("SS-21", "SS-6")
-def test_a_startup_probe_without_numbers_is_fine_and_stays_as_it_is() -> None:
+def test_a_startup_probe_without_numbers_is_unchanged() -> None:
     probe = {"httpGet": {"port": 80}}
     assert accepted(with_container(startupProbe=probe))["spec"]["containers"][0]["startupProbe"] == probe
 
 
 @pytest.mark.behaviour("SS-21")
-def test_where_there_is_an_api_server_it_is_asked_and_its_words_are_used() -> None:
+def test_with_an_api_server_its_validation_is_used() -> None:
     lookups = Lookups(template=["spec.containers: Required value", "spec.initContainers[0].image: Required value"])
     given = sidecar_set(containers=None, initContainers=[CONTAINER], volumes=[{"name": "v"}])
     # Pods bring containers: that the set has none is no mistake.
@@ -397,7 +397,7 @@ def test_where_there_is_an_api_server_it_is_asked_and_its_words_are_used() -> No
         ("metadata.labels['a b']", 'Invalid value: "a b": name part must consist of'),
     ],
 )  # fmt: skip
-def test_env_comes_from_a_container_named_by_a_label_or_annotation(path: str, message: str | None) -> None:
+def test_env_sources_are_labels_or_annotations(path: str, message: str | None) -> None:
     given = with_container(transferEnv=[{"sourceContainerNameFrom": {"fieldRef": {"fieldPath": path}}, "envName": "A"}])
     if message is None:
         assert accepted(given)
@@ -424,12 +424,12 @@ def policy(**fields: Any) -> dict[str, Any]:
          'spec[0].resourcesPolicy.resourcesExpr.requests.memory: Invalid value: "memory-100Mi": invalid expression'),
     ],
 )  # fmt: skip
-def test_a_resources_policy_stands_alone_and_can_be_computed(fields: dict[str, Any], message: str) -> None:
+def test_a_resources_policy_excludes_resources_and_must_be_computable(fields: dict[str, Any], message: str) -> None:
     assert refusal(with_container(**fields)).startswith(message)
 
 
 @pytest.mark.behaviour("SS-23")
-def test_a_resources_policy_of_an_init_container_needs_one_that_keeps_running() -> None:
+def test_a_resources_policy_of_an_init_container_needs_a_native_sidecar() -> None:
     assert refusal(with_init(**policy())) == (
         "spec.initContainers[0].resourcesPolicy: Forbidden: may only be set for init containers with restartPolicy "
         "Always"
@@ -461,7 +461,7 @@ PERCENT = (
          f'intstr.IntOrString{{Type:1, IntVal:0, StrVal:"-5%"}}: {PERCENT}'),
     ],
 )  # fmt: skip
-def test_a_rolling_update_has_sound_numbers(strategy: dict[str, Any], message: str | None) -> None:
+def test_rolling_update_limits(strategy: dict[str, Any], message: str | None) -> None:
     found = refusal(sidecar_set(updateStrategy=strategy))
     assert message is None or found == message
     # Of a set that is never updated they mean nothing.
@@ -477,7 +477,7 @@ def test_a_rolling_update_has_sound_numbers(strategy: dict[str, Any], message: s
         {"partition": 3, "maxUnavailable": 0},
     ],
 )
-def test_unusual_numbers_that_make_sense_pass(strategy: dict[str, Any]) -> None:
+def test_unusual_but_valid_numbers_are_accepted(strategy: dict[str, Any]) -> None:
     assert accepted(sidecar_set(updateStrategy=strategy))
 
 
@@ -505,12 +505,12 @@ WEIGHT = {"weight": 10, "matchSelector": {"matchLabels": {"a": "b"}}}
          "scatterStrategy: Required value: duplicated key=a value=b"),
     ],
 )  # fmt: skip
-def test_the_order_of_an_update(strategy: dict[str, Any], message: str) -> None:
+def test_update_order(strategy: dict[str, Any], message: str) -> None:
     assert refusal(sidecar_set(updateStrategy=strategy)).startswith(f"spec.updateStrategy.{message}")
 
 
 @pytest.mark.behaviour("SS-25", "PM-6")
-def test_weight_zero_and_scatter_terms_of_one_key_pass() -> None:
+def test_weight_zero_and_scatter_terms_of_one_key_are_accepted() -> None:
     weights = {"weightPriority": [{**WEIGHT, "weight": 0}]}
     terms = [{"key": "a", "value": "b"}, {"key": "a", "value": ""}]
     assert accepted(sidecar_set(updateStrategy={"priorityStrategy": weights, "scatterStrategy": terms}))
@@ -534,7 +534,7 @@ def test_metadata_patches() -> None:
 
 @pytest.mark.behaviour("SS-26")
 @pytest.mark.parametrize("wanted", [{"revisionName": "s-1"}, {"customVersion": "v1"}])
-def test_a_revision_to_inject_must_be_there(wanted: dict[str, str]) -> None:
+def test_the_injection_revision_must_exist(wanted: dict[str, str]) -> None:
     given = sidecar_set(injectionStrategy={"revision": wanted})
     name = wanted.get("revisionName", "s")
     assert refusal(given) == (
@@ -546,7 +546,7 @@ def test_a_revision_to_inject_must_be_there(wanted: dict[str, str]) -> None:
 
 @pytest.mark.behaviour("SS-26")
 @pytest.mark.parametrize("wanted", [{}, {"revisionName": "", "customVersion": ""}])
-def test_a_revision_without_a_name_is_refused(wanted: dict[str, str]) -> None:
+def test_a_revision_without_name_is_refused(wanted: dict[str, str]) -> None:
     assert refusal(sidecar_set(injectionStrategy={"revision": wanted})) == (
         "revision: Invalid value: v1beta1.SidecarSetInjectRevision{CustomVersion:(*string)(nil), "
         'RevisionName:(*string)(nil), Policy:"Always"}: revisionName and customVersion cannot be empty simultaneously'
@@ -610,19 +610,19 @@ HOT = {"upgradeStrategy": {"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": 
          'supported values: "Retain", "Overwrite", "MergePatchJson"'),
     ],
 )  # fmt: skip
-def test_what_can_only_end_badly_is_refused(spec: dict[str, Any], message: str) -> None:
+def test_certain_failures_are_refused(spec: dict[str, Any], message: str) -> None:
     assert refusal(sidecar_set(**spec)) == message
 
 
 @pytest.mark.behaviour("SS-A")
-def test_a_custom_version_must_be_fit_for_a_label() -> None:
+def test_a_custom_version_must_be_a_valid_label() -> None:
     for bad in ("not a label!", "a" * 64):
         assert refusal(sidecar_set(customVersion=bad)).startswith(f'spec.customVersion: Invalid value: "{bad}"')
     assert accepted(sidecar_set(customVersion="v1.2_3"))
 
 
 @pytest.mark.behaviour("SS-34")
-def test_a_set_that_openkruise_admitted_with_such_a_mistake_stays_editable() -> None:
+def test_a_set_admitted_by_openkruise_stays_editable() -> None:
     stored = sidecar_set(updateStrategy={"type": "Sometimes"}, customVersion="not a label!")
     edited = json.loads(json.dumps(stored))
     edited["spec"]["updateStrategy"]["paused"] = True
@@ -645,7 +645,7 @@ def test_containers_may_be_changed_and_removed_but_not_added() -> None:
 
 
 @pytest.mark.behaviour("SS-28")
-def test_the_way_a_container_is_upgraded_stays() -> None:
+def test_the_upgrade_type_of_a_container_is_immutable() -> None:
     stored = accepted(sidecar_set())
     message = (
         'spec.containers.upgradeStrategy.upgradeType: Invalid value: "sidecar": container sidecar upgradeType is '
@@ -656,25 +656,25 @@ def test_the_way_a_container_is_upgraded_stays() -> None:
     assert refusal(with_container(**HOT), never_defaulted) == message
 
 
-def test_a_set_being_deleted_is_not_judged_any_more() -> None:
+def test_a_terminating_set_is_not_validated() -> None:
     stored = sidecar_set(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x/y"]}, selector={})
     assert accepted({**stored, "metadata": {**stored["metadata"], "finalizers": []}}, stored)
 
 
-def test_a_set_that_says_it_is_being_deleted_is_judged() -> None:
+def test_a_set_that_claims_to_be_terminating_is_validated() -> None:
     claimed = sidecar_set(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}, selector={})
     assert "spec.selector" in refusal(claimed)
     assert "spec.selector" in refusal(claimed, sidecar_set())
 
 
-def test_a_stored_object_that_cannot_be_read_does_not_stand_in_the_way() -> None:
+def test_an_unreadable_stored_object_does_not_block_updates() -> None:
     assert accepted(sidecar_set(), {**sidecar_set(), "spec": {"containers": "none"}})
 
 
 # --- What is admitted with a word of warning
 
 
-def test_fields_that_would_be_lost_are_warned_about() -> None:
+def test_fields_that_would_be_lost_get_a_warning() -> None:
     written = write(with_container(volumeMount=[{"name": "v"}], env=[{"name": "A", "val": "x"}]))
     assert written.warnings == (
         'unknown field "spec.containers[0].volumeMount"',
@@ -693,9 +693,7 @@ def test_fields_that_would_be_lost_are_warned_about() -> None:
         ({"maxUnavailable": 1}, False),
     ],
 )
-def test_an_update_that_is_held_by_max_unavailable_is_admitted_with_a_warning(
-    strategy: dict[str, Any], warned: bool
-) -> None:
+def test_an_update_blocked_by_max_unavailable_gets_a_warning(strategy: dict[str, Any], warned: bool) -> None:
     warnings = write(sidecar_set(updateStrategy=strategy)).warnings
     zero = strategy["maxUnavailable"]
     said = "with partition 0: no ready Pod is updated until it is raised"
@@ -703,14 +701,14 @@ def test_an_update_that_is_held_by_max_unavailable_is_admitted_with_a_warning(
 
 
 @pytest.mark.behaviour("SS-1")
-def test_a_namespace_selector_that_a_namespace_overrules_is_warned_about() -> None:
+def test_a_namespace_selector_next_to_a_namespace_gets_a_warning() -> None:
     spec = {"namespace": "shop", "namespaceSelector": {"matchLabels": {"a": "b"}}}
     assert write(sidecar_set(version=ALPHA, **spec)).warnings == (
         "spec.namespaceSelector is ignored, because spec.namespace is set",
     )
 
 
-def test_all_mistakes_are_reported_together_each_once() -> None:
+def test_all_errors_are_reported_once_each() -> None:
     wrong = sidecar_set(selector={}, containers=[{"name": "a"}, {"name": "b"}], updateStrategy={"partition": -1})
     assert refusal(wrong).count(", spec.") == 3
 

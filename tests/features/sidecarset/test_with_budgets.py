@@ -45,7 +45,7 @@ async def pods_with_a_budget(there: Simulated, max_unavailable: int) -> list[Jso
 
 @pytest.mark.behaviour("EX-19")
 @in_managed(GATE)
-async def test_a_pod_of_a_cloneset_gets_gate_budget_and_sidecar(there: Simulated) -> None:
+async def test_a_cloneset_pod_gets_gate_budget_and_sidecar(there: Simulated) -> None:
     for pod in await pods_with_a_budget(there, 1):
         gates = [one["conditionType"] for one in pod["spec"]["readinessGates"]]
         assert names.KRUISE_POD_READY in gates
@@ -56,7 +56,7 @@ async def test_a_pod_of_a_cloneset_gets_gate_budget_and_sidecar(there: Simulated
 
 @pytest.mark.behaviour("PW-26")
 @in_managed(GATE)
-async def test_an_update_by_the_sidecarset_controller_is_judged_like_any_other(there: Simulated) -> None:
+async def test_an_update_by_the_sidecarset_controller_is_checked_like_any_other(there: Simulated) -> None:
     before = await pods_with_a_budget(there, 0)
     await there.patch(SETS, "s", {"spec": {"containers": sidecars("busybox:1.37")}})
     await there.client.clock.sleep(30)

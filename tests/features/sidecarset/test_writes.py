@@ -31,7 +31,7 @@ from tests.kube.fakes import json_response, status_body, virtual
 
 @pytest.mark.behaviour("SS-98", "SS-99", "SS-89", "SS-106", "SS-107")
 @in_world(pace=Pace(start=0.1, restart=3.0))
-async def test_a_new_image_restarts_the_sidecar_and_nothing_else(world: World) -> None:
+async def test_a_new_image_restarts_only_the_sidecar(world: World) -> None:
     await world.apply()
     await world.settles(0, 0, 0, 0)
     await world.pods_of("a")
@@ -61,7 +61,7 @@ async def test_a_new_image_restarts_the_sidecar_and_nothing_else(world: World) -
 
 @pytest.mark.behaviour("SS-95", "SS-90")
 @in_world(pace=Pace(start=0.1, restart=2.0))
-async def test_never_more_than_max_unavailable_and_each_as_soon_as_there_is_room(world: World) -> None:
+async def test_max_unavailable_holds_and_updates_use_free_room_at_once(world: World) -> None:
     await world.apply(updateStrategy={"maxUnavailable": "30%"})
     await world.settles(0, 0, 0, 0)
     await world.pods_of(*(f"p{number:02}" for number in range(10)))
@@ -82,7 +82,7 @@ async def test_never_more_than_max_unavailable_and_each_as_soon_as_there_is_room
 
 @pytest.mark.behaviour("SS-95", "SS-103")
 @in_world(pace=Pace(start=0.1, restart=0.5))
-async def test_partition_and_selector_hold_pods_and_pausing_stops(world: World) -> None:
+async def test_partition_selector_and_pause_hold_pods(world: World) -> None:
     strategy: dict[str, Any] = {"maxUnavailable": 2, "partition": "50%"}
     await world.apply(updateStrategy=strategy)
     await world.settles(0, 0, 0, 0)
@@ -112,7 +112,7 @@ async def test_partition_and_selector_hold_pods_and_pausing_stops(world: World) 
 
 @pytest.mark.behaviour("SS-103", "SS-88", "SS-40")
 @virtual
-async def test_not_update_and_paused_touch_no_running_pod_but_new_ones_get_the_new_image() -> None:  # U-64
+async def test_not_update_and_paused_keep_running_pods_and_update_new_ones() -> None:  # U-64
     for strategy in ({"type": "NotUpdate"}, {"paused": True}):
         async with rolling_world() as world:
             await world.apply(updateStrategy=strategy)
@@ -135,7 +135,7 @@ async def conditions(world: World) -> list[tuple[str, str, str]]:
 
 @pytest.mark.behaviour("SS-105")
 @in_world
-async def test_a_pod_updated_in_place_says_that_it_is_upgradable(world: World) -> None:
+async def test_a_pod_updated_in_place_is_marked_upgradable(world: World) -> None:
     await world.apply()
     await world.settles(0, 0, 0, 0)
     await world.pods_of("a", "b")
@@ -236,7 +236,7 @@ async def hot_world(world: World) -> None:
 
 @pytest.mark.behaviour("SS-80", "SS-81", "SS-82", "SS-84", "SS-107")
 @in_world(pace=Pace(start=0.1, restart=2.0))
-async def test_hot_upgrades_go_from_twin_to_twin_and_back(world: World) -> None:
+async def test_hot_upgrades_alternate_between_containers(world: World) -> None:
     await hot_world(world)
     assert versions(await world.pod("a")) == ["1", "0", "0", "1"]
     first = (await world.apply(containers=[hot("m:2")]))["metadata"]["resourceVersion"]
@@ -264,7 +264,7 @@ async def test_hot_upgrades_go_from_twin_to_twin_and_back(world: World) -> None:
 
 @pytest.mark.behaviour("SS-83")
 @in_world(pace=Pace(start=0.1, restart=2.0))
-async def test_a_pause_in_the_midst_of_a_hot_upgrade_lets_it_end(world: World) -> None:
+async def test_a_pause_during_a_hot_upgrade_lets_it_finish(world: World) -> None:
     await hot_world(world)
     await world.apply(containers=[hot("m:2")])
     await world.settles(1, 1, 0, 0)
@@ -275,7 +275,7 @@ async def test_a_pause_in_the_midst_of_a_hot_upgrade_lets_it_end(world: World) -
 
 @pytest.mark.behaviour("SS-85")
 @in_world(pace=Pace(start=0.1, restart=0.5))
-async def test_going_back_from_a_hot_upgrade_that_fails_ends_it(world: World) -> None:
+async def test_rolling_back_a_failed_hot_upgrade_ends_it(world: World) -> None:
     await hot_world(world)
     await world.apply(containers=[hot("registry.invalid/m:2")])
 
@@ -307,7 +307,7 @@ class Budget:
 
 @pytest.mark.behaviour("SS-102", "PM-171")
 @virtual
-async def test_a_budget_holds_its_pod_and_no_other() -> None:
+async def test_a_budget_holds_only_its_pod() -> None:
     budget = Budget()
     made: DisruptionBudget = budget
     async with rolling_world(budget=made) as world:
@@ -328,7 +328,7 @@ async def test_a_budget_holds_its_pod_and_no_other() -> None:
 
 @pytest.mark.behaviour("SS-102")
 @in_world
-async def test_one_pod_that_is_refused_does_not_stop_the_others(world: World) -> None:
+async def test_a_refused_pod_does_not_block_others(world: World) -> None:
     await world.apply()
     await world.settles(0, 0, 0, 0)
     await world.pods_of("a", "b", "c")
@@ -358,7 +358,7 @@ async def test_one_pod_that_is_refused_does_not_stop_the_others(world: World) ->
 
 @pytest.mark.behaviour("SS-90")
 @in_world(pace=Pace(start=0.1, restart=3.0))
-async def test_a_write_without_an_answer_counts_as_if_it_had_been_carried_out(world: World) -> None:
+async def test_a_write_without_response_counts_as_done(world: World) -> None:
     await world.apply()
     await world.settles(0, 0, 0, 0)
     await world.pods_of("a", "b")
@@ -383,7 +383,7 @@ async def test_a_write_without_an_answer_counts_as_if_it_had_been_carried_out(wo
 
 @pytest.mark.behaviour("SS-102", "SS-90")
 @in_world
-async def test_a_pod_that_goes_away_meanwhile_stops_nothing(world: World) -> None:
+async def test_a_deleted_pod_blocks_nothing(world: World) -> None:
     await world.apply()
     await world.settles(0, 0, 0, 0)
     await world.pods_of("a", "b")
@@ -405,7 +405,7 @@ async def test_a_pod_that_goes_away_meanwhile_stops_nothing(world: World) -> Non
 
 @pytest.mark.behaviour("SS-101", "SS-99", "SS-71")
 @in_world
-async def test_a_pod_that_runs_the_image_already_is_only_recorded(world: World) -> None:
+async def test_a_pod_with_the_image_is_only_recorded(world: World) -> None:
     await world.apply(updateStrategy={"type": "NotUpdate"})
     await world.settles(0, 0, 0, 0)
     await world.pods_of("a")
@@ -430,7 +430,7 @@ async def test_a_pod_that_runs_the_image_already_is_only_recorded(world: World) 
 
 @pytest.mark.behaviour("SS-100")
 @in_world
-async def test_the_record_of_an_update_is_that_of_the_last_one(world: World) -> None:
+async def test_the_update_record_is_that_of_the_last_update(world: World) -> None:
     await world.apply()
     await world.settles(0, 0, 0, 0)
     await world.pods_of("a")
@@ -448,7 +448,7 @@ async def test_the_record_of_an_update_is_that_of_the_last_one(world: World) -> 
 
 @pytest.mark.behaviour("SS-55")
 @in_world
-async def test_an_update_applies_the_metadata_patches_again(world: World) -> None:
+async def test_an_update_reapplies_metadata_patches(world: World) -> None:
     await world.apply()
     await world.settles(0, 0, 0, 0)
     await world.pods_of("a")

@@ -100,7 +100,7 @@ def container(*entries: tuple[str, str]) -> Any:
         ),
     ],
 )
-def test_env_says_which_containers_are_sidecars(entries: Any, kind: Kind, image: str) -> None:
+def test_env_marks_sidecar_containers(entries: Any, kind: Kind, image: str) -> None:
     found = sidecar(container(*entries))
     assert (found.kind, found.image) == (kind, image)
 
@@ -132,7 +132,7 @@ DUE = [
 
 @pytest.mark.behaviour("SS-112", "SS-113")
 @pytest.mark.parametrize(("containers", "more", "due"), DUE)
-def test_sidecars_are_stopped_when_the_main_containers_have_ended(
+def test_sidecars_are_stopped_after_the_main_containers_end(
     containers: list[tuple[Json, int | None]], more: Json, due: Step
 ) -> None:
     body = pod_json(containers, **dict(more))
@@ -157,12 +157,12 @@ def test_sidecars_are_stopped_when_the_main_containers_have_ended(
         ),
     ],
 )
-def test_on_a_virtual_node_the_image_ends_them(containers: list[tuple[Json, int | None]], due: Step) -> None:
+def test_on_a_virtual_node_a_changed_image_ends_sidecars(containers: list[tuple[Json, int | None]], due: Step) -> None:
     assert plan(job_pod(pod_json(containers)), virtual=True) == due
 
 
 @pytest.mark.behaviour("SS-114")
-def test_on_an_ordinary_node_the_image_alone_does_nothing() -> None:
+def test_on_an_ordinary_node_a_changed_image_has_no_effect() -> None:
     assert plan(job_pod(pod_json([({}, 0), (BY_IMAGE, None)])), virtual=False) == Step(unreachable=("c1",))
 
 
@@ -197,14 +197,14 @@ OURS = {"phase": "Succeeded", "conditions": [{"type": "SidecarTerminated", "stat
         ),
     ],
 )
-def test_sidecars_whose_exit_code_does_not_count_come_last(
+def test_sidecars_with_ignored_exit_codes_are_stopped_last(
     containers: list[tuple[Json, int | None]], more: Json, due: Step
 ) -> None:
     assert plan(job_pod(pod_json(containers, **dict(more))), virtual=False) == due
 
 
 @pytest.mark.behaviour("SS-113")
-def test_the_request_names_the_containers_and_goes_with_the_pod() -> None:
+def test_the_request_names_containers_and_is_deleted_with_the_pod() -> None:
     found = job_pod(pod_json([({}, 0), (TRUE, None)]))
     request = recreate_request(found, plan(found, virtual=False))
     assert request["metadata"] == {
@@ -229,7 +229,7 @@ CODES = st.sampled_from([None, 0, 1])
     st.sampled_from(["Never", "OnFailure", "Always"]),
     st.booleans(),
 )
-def test_no_main_container_is_ever_stopped(
+def test_main_containers_are_never_stopped(
     containers: list[tuple[Json, int | None]], policy: str, virtual: bool
 ) -> None:
     body = pod_json(containers, policy=policy)

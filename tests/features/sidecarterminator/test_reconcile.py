@@ -70,7 +70,7 @@ async def requests(there: Simulated) -> dict[str, Json]:
 
 @pytest.mark.behaviour("SS-111", "SS-112", "SS-113")
 @in_managed(GATE)
-async def test_a_job_completes_although_its_sidecar_would_run_for_ever(there: Simulated) -> None:
+async def test_a_job_completes_despite_an_endless_sidecar(there: Simulated) -> None:
     await there.create(JOBS, job(container("main", "sleep 5"), container("side", CLEAN, TRUE)))
     found = await ended(there)
     assert found["status"]["phase"] == "Succeeded"
@@ -107,7 +107,7 @@ def test_other_containers_are_left_alone(env: Json, flags: list[str]) -> None:
 
 @pytest.mark.behaviour("SS-112")
 @in_managed(GATE)
-async def test_a_main_container_that_is_started_again_is_waited_for(there: Simulated) -> None:
+async def test_a_restarted_main_container_is_waited_for(there: Simulated) -> None:
     await there.create(
         JOBS, job(container("main", "sleep 5; exit 1"), container("side", CLEAN, TRUE), policy="OnFailure")
     )
@@ -166,7 +166,7 @@ async def test_both_kinds_of_sidecars_end_in_two_steps_with_a_request_each(
 
 @pytest.mark.behaviour("SS-114")
 @in_managed(GATE, number=1)
-async def test_on_a_virtual_node_the_sidecar_gets_the_image_that_ends(there: Simulated) -> None:
+async def test_on_a_virtual_node_the_sidecar_gets_the_exiting_image(there: Simulated) -> None:
     (node,) = (await there.client.list(NODES)).items
     await there.patch(NODES, node["metadata"]["name"], {"metadata": {"labels": {"type": "virtual-kubelet"}}})
     env = {names.ENV_TERMINATE_SIDECAR_WITH_IMAGE: "exit-quickly:1"}
@@ -193,7 +193,7 @@ async def _has_pods(there: Simulated) -> bool:
 
 @pytest.mark.behaviour("SS-113")
 @in_managed(GATE)
-async def test_a_node_that_did_not_answer_is_asked_again(there: Simulated) -> None:
+async def test_an_unresponsive_node_is_asked_again(there: Simulated) -> None:
     agents = there.cluster.agents
     assert agents is not None
     held = [(agent.requests, agent.requests.put) for agent in agents.by_node.values()]
@@ -212,7 +212,7 @@ async def test_a_node_that_did_not_answer_is_asked_again(there: Simulated) -> No
 
 @pytest.mark.behaviour("SS-116")
 @in_managed(GATE)
-async def test_a_pod_with_its_last_phase_leaves_the_set_of_its_sidecar(there: Simulated) -> None:
+async def test_a_pod_with_its_final_phase_leaves_its_sidecarset(there: Simulated) -> None:
     sets = SIDECAR_SET.resource()
     side = container("side", UNCLEAN, IGNORED)
     await there.create(

@@ -99,7 +99,7 @@ async def test_a_pod_is_created_after_its_claims() -> None:
 
 @pytest.mark.behaviour("AS-34", "AS-67", "AS-121", "AS-146")
 @virtual
-async def test_a_claim_that_is_going_is_waited_for_and_its_end_wakes_the_set() -> None:
+async def test_a_terminating_claim_is_awaited_and_its_deletion_wakes_the_set() -> None:
     going = a_claim(0, deletionTimestamp="2026-01-01T00:00:00Z")
     shell = shown(a_set(replicas=1, volumeClaimTemplates=[claim()]), going)
     await shell.reconcile()
@@ -123,7 +123,7 @@ async def test_a_claim_that_is_going_is_waited_for_and_its_end_wakes_the_set() -
 
 @pytest.mark.behaviour("AS-67")
 @virtual
-async def test_a_claim_that_is_going_unseen_fails_the_creation() -> None:
+async def test_an_unseen_terminating_claim_fails_the_creation() -> None:
     shell = shown(a_set(replicas=1, volumeClaimTemplates=[claim()]))
     path = "/api/v1/namespaces/shop/persistentvolumeclaims"
     shell.server.stored[f"{path}/data-web-0"] = a_claim(0, deletionTimestamp="2026-01-01T00:00:00Z")
@@ -142,7 +142,7 @@ async def test_a_claim_that_is_going_unseen_fails_the_creation() -> None:
 
 @pytest.mark.behaviour("AS-71")
 @virtual
-async def test_a_claim_of_a_former_pod_is_waited_for() -> None:
+async def test_a_claim_of_a_former_pod_is_awaited() -> None:
     former = {"apiVersion": "v1", "kind": "Pod", "name": "web-0", "uid": "former"}
     shell = shown(a_set(replicas=2, volumeClaimTemplates=[claim()]), a_claim(0, ownerReferences=[former]), a_claim(1))
     await shell.reconcile()
@@ -186,7 +186,7 @@ async def test_claims_are_owned_as_the_retention_policy_says(
 
 @pytest.mark.behaviour("AS-68")
 @virtual
-async def test_without_the_gate_claims_are_left_alone() -> None:
+async def test_without_the_gate_claims_are_unchanged() -> None:
     policy = {"whenScaled": "Delete", "whenDeleted": "Delete"}
     found = a_set(replicas=1, volumeClaimTemplates=[claim()], persistentVolumeClaimRetentionPolicy=policy)
     shell = shown(found, a_pod(0), a_pod(1), a_claim(0), a_claim(1), gates=Gates(auto_delete_claims=False))
@@ -196,7 +196,7 @@ async def test_without_the_gate_claims_are_left_alone() -> None:
 
 @pytest.mark.behaviour("AS-40", "AS-73", "AS-74")
 @virtual
-async def test_what_is_put_right_on_pods_that_are_there() -> None:
+async def test_repairs_of_existing_pods() -> None:
     """Claims of a Pod that waits for them, labels that are wrong; never the volumes of a Pod."""
     two = [claim(), claim(name="logs")]
     wrong = a_pod(1, labels={"statefulset.kubernetes.io/pod-name": "other"})
@@ -212,7 +212,7 @@ async def test_what_is_put_right_on_pods_that_are_there() -> None:
 
 @pytest.mark.behaviour("AS-53")
 @virtual
-async def test_a_set_that_is_going_only_reports() -> None:
+async def test_a_terminating_set_only_reports() -> None:
     found = a_set(replicas=3)
     found["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     shell = shown(found, a_pod(0), a_pod(7))
@@ -222,7 +222,7 @@ async def test_a_set_that_is_going_only_reports() -> None:
 
 @pytest.mark.behaviour("AS-38", "AS-134")
 @virtual
-async def test_orphans_are_adopted_and_strangers_released() -> None:
+async def test_orphans_are_adopted_and_unmatched_pods_released() -> None:
     shell = shown(
         a_set(replicas=1),
         a_pod(0, ownerReferences=[]),
@@ -246,7 +246,7 @@ async def test_orphans_are_adopted_and_strangers_released() -> None:
 @pytest.mark.behaviour("AS-38")
 @pytest.mark.parametrize("there", [True, False])
 @virtual
-async def test_orphaned_revisions_are_adopted_too(there: bool) -> None:
+async def test_orphaned_revisions_are_adopted(there: bool) -> None:
     """Or they would outlive the set: the garbage collector takes only what it owns."""
 
     def orphan(number: int) -> Json:
@@ -296,7 +296,7 @@ async def test_a_refused_creation_is_reported_three_times_and_blocks_no_other() 
 
 @pytest.mark.behaviour("AS-85", "AS-107")
 @virtual
-async def test_what_scaling_changed_is_seen_before_anything_is_updated() -> None:
+async def test_scaling_is_observed_before_an_update() -> None:
     old = {"controller-revision-hash": "web-old"}
     shell = shown(a_set(replicas=3), a_pod(0, labels=old), a_pod(1, labels=old))
     await shell.reconcile()
@@ -306,7 +306,7 @@ async def test_what_scaling_changed_is_seen_before_anything_is_updated() -> None
 
 @pytest.mark.behaviour("AS-51", "AS-117")
 @virtual
-async def test_a_pod_that_is_going_counts_as_there_but_is_not_updated() -> None:
+async def test_a_terminating_pod_counts_and_is_not_updated() -> None:
     moment = datetime(2026, 1, 1, tzinfo=UTC).isoformat()
     shell = shown(a_set(replicas=2), a_pod(0), a_pod(1, deletionTimestamp=moment))
     revision = {"controller-revision-hash": await settled(shell)}
@@ -337,7 +337,7 @@ async def grown(*claims: Json, classes: Json | None = None) -> Shell:
 
 @pytest.mark.behaviour("AS-103", "AS-104", "AS-105")
 @virtual
-async def test_claims_grow_one_pod_after_the_other() -> None:
+async def test_claims_expand_in_turn() -> None:
     shell = await grown(a_claim(0), a_claim(1))
     assert not shell.bodies("PATCH", "/persistentvolumeclaims/data-web-0")
     (body,) = shell.bodies("PATCH", "/persistentvolumeclaims/data-web-1")
@@ -379,7 +379,7 @@ async def test_a_large_enough_claim_stays_and_one_that_grows_at_the_mount_is_rem
 @pytest.mark.behaviour("AS-125", "AS-145")
 @pytest.mark.parametrize(("replicas", "annotation", "parallelism"), [(4, None, 2), (4, "3", 3), (3, None, None)])
 @virtual
-async def test_images_are_pulled_ahead(replicas: int, annotation: str | None, parallelism: int | None) -> None:
+async def test_images_are_predownloaded(replicas: int, annotation: str | None, parallelism: int | None) -> None:
     before = a_set(replicas=replicas, updateStrategy=rolling(podUpdatePolicy="InPlaceIfPossible"))
     first = shown(before)
     await first.reconcile()
@@ -402,7 +402,7 @@ async def test_images_are_pulled_ahead(replicas: int, annotation: str | None, pa
 
 @pytest.mark.behaviour("AS-47")
 @virtual
-async def test_old_revisions_go() -> None:
+async def test_old_revisions_are_deleted() -> None:
     def a_revision(number: int) -> Json:
         return {
             "kind": "ControllerRevision",
@@ -423,7 +423,7 @@ async def test_old_revisions_go() -> None:
 @pytest.mark.behaviour("AS-34")
 @pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
 @virtual
-async def test_what_ordered_ready_waits_for_is_not_put_off(policy: str) -> None:
+async def test_repairs_are_not_delayed(policy: str) -> None:
     """A burst of changes is seen together, but no Pod comes while OrderedReady waits for this one."""
     shell = shown(a_set(podManagementPolicy=policy), a_pod(0, ready=False))
     await shell.reconcile()

@@ -39,7 +39,7 @@ def judged_alike(written: Written, ok: bool, message: str) -> None:
     "AS-20", "AS-21", "AS-22", "AS-23", "AS-24", "AS-25", "AS-26", "AS-27", "AS-28",
 )  # fmt: skip
 @pytest.mark.parametrize("case", CASES, ids=names_of(CASES))
-def test_a_recorded_statefulset_is_judged_and_stored_alike(case: dict[str, Any]) -> None:
+def test_a_recorded_statefulset_is_validated_and_stored_alike(case: dict[str, Any]) -> None:
     manifest = case["manifest"]
     created = write(manifest)
     judged_alike(created, case["ok"], case["message"])
@@ -58,7 +58,7 @@ def test_a_recorded_statefulset_is_judged_and_stored_alike(case: dict[str, Any])
 
 @pytest.mark.behaviour("AS-10", "AS-12")
 @pytest.mark.parametrize("version", ["v1alpha1", "v1beta1"])
-def test_taking_over_a_statefulset_that_openkruise_stored_changes_nothing_in_it(version: str) -> None:
+def test_taking_over_an_openkruise_statefulset_changes_nothing(version: str) -> None:
     stored = [case[version] for case in CASES if case["ok"]]
     assert len(stored) > 30
     for obj in stored:

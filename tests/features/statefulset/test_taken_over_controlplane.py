@@ -70,7 +70,7 @@ def lay_down(api: ControlPlane) -> None:
 
 
 @pytest.mark.behaviour("AS-42", "AS-63", "AS-70", "AS-109")
-def test_taken_over_then_changed_and_scaled(tmp_path: Path) -> None:
+def test_taken_over_and_then_changed_and_scaled(tmp_path: Path) -> None:
     # No node of the recorded Pods exists, so the garbage collector of Pods would remove them after a minute.
     with ControlPlane(controller_manager_args=["--controllers=*,-podgc"]) as api:
         install(api)

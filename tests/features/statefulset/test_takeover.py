@@ -32,7 +32,7 @@ def filled(change: dict[str, Any] | None = None) -> Shell:
 
 @pytest.mark.behaviour("AS-42", "AS-72", "AS-108", "AS-116", "AS-117", "AS-120")
 @virtual
-async def test_taking_over_writes_nothing_at_all() -> None:
+async def test_takeover_writes_nothing() -> None:
     shell = filled()
     for _ in range(3):
         await shell.reconcile("st", "moving")
@@ -40,7 +40,7 @@ async def test_taking_over_writes_nothing_at_all() -> None:
 
 
 @pytest.mark.behaviour("AS-42")
-def test_the_recorded_revision_is_ours_to_the_byte() -> None:
+def test_the_recorded_revision_equals_ours() -> None:
     objects = recorded()
     (found,) = (one for one in objects if one["kind"] == "StatefulSet")
     resolved = resolve_spec(StatefulSet.model_validate(found), Gates())
@@ -51,7 +51,7 @@ def test_the_recorded_revision_is_ours_to_the_byte() -> None:
 
 @pytest.mark.behaviour("AS-63", "AS-70", "AS-89")
 @virtual
-async def test_it_is_changed_by_ours() -> None:
+async def test_it_can_be_changed() -> None:
     """Reserving ordinal 3, with claims that go when they are scaled in: 5 is made, and the claim of 3 goes with it."""
     shell = filled({"reserveOrdinals": [1, 3]})
     await shell.reconcile("st", "moving")
@@ -67,7 +67,7 @@ async def test_it_is_changed_by_ours() -> None:
 
 @pytest.mark.behaviour("AS-109")
 @virtual
-async def test_lowering_the_partition_goes_on_where_openkruise_stopped() -> None:
+async def test_lowering_the_partition_continues_the_rollout_of_openkruise() -> None:
     rolling = {"maxUnavailable": 2, "minReadySeconds": 0, "partition": 0, "podUpdatePolicy": "InPlaceIfPossible"}
     shell = filled({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling}})
     await shell.reconcile("st", "moving")

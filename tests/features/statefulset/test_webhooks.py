@@ -44,13 +44,13 @@ RESIZING = {"type": "OnPodRollingUpdate"}
         (stateful_set(updateStrategy=rolling(maxUnavailable="0%")), "should not be less than 1"),
     ],
 )
-def test_what_is_refused(obj: dict[str, Any], message: str) -> None:
+def test_invalid_specs_are_refused(obj: dict[str, Any], message: str) -> None:
     found = refusal(obj)
     assert (message in found) if message else not found
 
 
 @pytest.mark.behaviour("AS-4", "AS-137")
-def test_an_edit_through_v1alpha1_keeps_what_that_version_does_not_show() -> None:
+def test_an_edit_through_v1alpha1_keeps_hidden_fields() -> None:
     hooks = {"preDelete": {"labelsHandler": {"hold": "yes"}}}
     stored = write(stateful_set(reserveOrdinals=[1, "3-5"], lifecycle=hooks, ordinals={"start": 2})).stored()
     seen = convert(stored, ALPHA)
@@ -70,7 +70,7 @@ def test_an_edit_through_v1alpha1_keeps_what_that_version_does_not_show() -> Non
         ("command", ["sleep"], "found add /containers/0/command"),
     ],
 )
-def test_in_place_only_takes_new_images_alone(field: str, value: Any, refused: str) -> None:
+def test_in_place_only_allows_image_changes(field: str, value: Any, refused: str) -> None:
     strategy = rolling(podUpdatePolicy="InPlaceOnly")
     old = write(stateful_set(updateStrategy=strategy)).stored()
     new = write(stateful_set(updateStrategy=strategy)).stored()
@@ -90,7 +90,7 @@ def test_in_place_only_takes_new_images_alone(field: str, value: Any, refused: s
         (True, {"requests": {"cpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}, "found remove"),
     ],
 )
-def test_in_place_only_takes_new_resources_where_pods_can_get_them(gate: bool, resources: Json, refused: str) -> None:
+def test_in_place_only_allows_resources_where_pods_can_change_them(gate: bool, resources: Json, refused: str) -> None:
     def of(resources: Json, image: str) -> Json:
         made = stateful_set(updateStrategy=rolling(podUpdatePolicy="InPlaceOnly"))
         made["spec"]["template"]["spec"]["containers"][0] |= {"image": image, "resources": resources}
@@ -126,7 +126,7 @@ def test_in_place_only_keeps_the_qos_class() -> None:
         (claim(name="other"), {}, "cannot be added, removed or renamed"),
     ],
 )
-def test_claim_templates_are_judged_by_the_strategy_to_come(
+def test_claim_templates_are_validated_by_the_new_strategy(
     template: dict[str, Any], classes: dict[str, bool | None], refused: str
 ) -> None:
     old = write(stateful_set(volumeClaimTemplates=[claim()])).stored()
@@ -138,7 +138,7 @@ def test_claim_templates_are_judged_by_the_strategy_to_come(
 
 
 @pytest.mark.behaviour("AS-31")
-def test_the_newest_default_class_counts_and_silence_is_no() -> None:
+def test_the_newest_default_class_counts_and_expansion_defaults_to_no() -> None:
     default = {"storageclass.kubernetes.io/is-default-class": "true"}
     made = [
         StorageClass(ObjectMeta(name="a", annotations=default)),
@@ -158,7 +158,7 @@ def test_reserving_an_ordinal_whose_claims_are_deleted_is_warned_of() -> None:
     assert not write(new.stored(), new.stored()).warnings
 
 
-def test_what_means_nothing_is_warned_of() -> None:
+def test_settings_without_effect_get_a_warning() -> None:
     strategy = rolling(inPlaceUpdateStrategy={"gracePeriodSeconds": -1})
     obj = stateful_set(
         updateStrategy=strategy,
@@ -185,7 +185,7 @@ def test_what_means_nothing_is_warned_of() -> None:
         ),
     ],
 )
-def test_a_repair_that_has_no_effect_is_warned_of(value: str, spec: Json, said: str) -> None:
+def test_a_repair_without_effect_gets_a_warning(value: str, spec: Json, said: str) -> None:
     metadata = {"annotations": {"pykruise.io/repair-ordered-ready": value}}
     written = write(stateful_set(metadata=metadata, **spec))
     warned = written.warnings

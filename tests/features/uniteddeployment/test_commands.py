@@ -47,7 +47,7 @@ async def change_image(there: World, image: str) -> None:
 
 @pytest.mark.parametrize("taken", [False, True], ids=["at once", "after a clash"])
 @in_world
-async def test_a_plan_names_the_revision_that_comes(there: World, taken: bool) -> None:
+async def test_a_plan_names_the_new_revision(there: World, taken: bool) -> None:
     await there.unite({"name": "a", "replicas": 1}, {"name": "b"})
     await there.has(a=1, b=3)
 
@@ -72,7 +72,7 @@ async def test_a_plan_names_the_revision_that_comes(there: World, taken: bool) -
 
 
 @in_world
-async def test_a_plan_says_what_is_written_next(there: World) -> None:
+async def test_a_plan_shows_the_next_writes(there: World) -> None:
     await there.unite({"name": "a", "replicas": 1}, {"name": "b"})
     await there.has(a=1, b=3)
     await there.pods("a", 1)
@@ -123,7 +123,7 @@ async def test_subsets_and_pods_are_explained(there: World) -> None:
 
 @pytest.mark.behaviour("UD-29")
 @in_world
-async def test_a_subset_that_cannot_be_made_is_explained(there: World) -> None:
+async def test_a_subset_that_cannot_be_created_is_explained(there: World) -> None:
     nameless = {"spec": {"containers": [{"image": "nginx:1.26"}]}}
     await there.unite({"name": "a", "patch": nameless}, {"name": "b"})
     await there.has(b=2)
@@ -137,7 +137,7 @@ async def test_a_subset_that_cannot_be_made_is_explained(there: World) -> None:
 
 @pytest.mark.behaviour("UD-43")
 @in_world
-async def test_revisions_are_listed_and_an_earlier_one_comes_back(there: World) -> None:
+async def test_revisions_are_listed_and_can_be_restored(there: World) -> None:
     await there.unite({"name": "a"})
     await there.has(a=4)
     await there.pods("a", 3)
@@ -194,11 +194,11 @@ def in_place() -> Json:
         ("advancedStatefulSetTemplate", ("updateStrategy", "rollingUpdate", "paused")),
     ],
 )
-def test_where_paused_stands(kind: str, where: tuple[str, ...]) -> None:
+def test_path_of_paused(kind: str, where: tuple[str, ...]) -> None:
     assert (*paused_at(united(kind)), "paused") == ("spec", "template", kind, "spec", *where)
 
 
-def test_native_stateful_sets_cannot_be_paused() -> None:
+def test_native_statefulsets_cannot_be_paused() -> None:
     with pytest.raises(CommandError, match="hold subsets by"):
         paused_at(united("statefulSetTemplate"))
 
@@ -239,13 +239,13 @@ KEPT = {"subsetStatuses": [{"name": "a", "replicas": 4, "partition": 1}], "ready
         ),
     ],
 )
-def test_how_far_a_roll_out_is(obj: Json, done: bool, said: str) -> None:
+def test_rollout_progress(obj: Json, done: bool, said: str) -> None:
     found = progress_of(obj)
     assert found.done is done
     assert said in found.text
 
 
-def test_a_subset_that_does_not_move_fails_the_roll_out() -> None:
+def test_a_stuck_subset_fails_the_rollout() -> None:
     stuck = {"type": "Progressing", "status": "False", "message": "a: too late"}
     found = progress_of(united("deploymentTemplate", {**FINISHED, "conditions": [stuck]}))
     assert (found.done, found.failed) == (False, "a: too late")

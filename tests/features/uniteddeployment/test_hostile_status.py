@@ -15,14 +15,14 @@ def united(version: str, status: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", [1.5, True, None, ["a"], {"a": 1}])
-def test_subsets_without_a_name_that_is_text_are_in_no_map(name: Any) -> None:
+def test_unnamed_subsets_are_ignored(name: Any) -> None:
     status = {"subsetStatuses": [{"name": name, "replicas": 1}, {"name": "a", "replicas": 2, "partition": 1}]}
     found = convert(united(BETA, status), ALPHA)["status"]
     assert found["subsetReplicas"] == {"a": 2}
     assert found["updateStatus"]["currentPartitions"] == {"a": 1}
 
 
-def test_the_cost_of_a_conversion_is_linear_in_its_subsets() -> None:
+def test_conversion_is_linear_in_subsets() -> None:
     def steps(subsets: int) -> int:
         obj = united(ALPHA, {"subsetReplicas": {f"s{number}": number for number in range(subsets)}})
         with counted() as count:
@@ -32,7 +32,7 @@ def test_the_cost_of_a_conversion_is_linear_in_its_subsets() -> None:
     assert steps(800) < 5 * steps(200)
 
 
-def test_the_cost_of_taking_back_what_one_version_cannot_say_is_linear() -> None:
+def test_restoring_a_note_is_linear() -> None:
     def steps(subsets: int) -> int:
         entries = [{"name": f"s{number}", "replicas": 1, "conditions": [1]} for number in range(subsets)]
         noted = convert(united(BETA, {"subsetStatuses": entries}), ALPHA)

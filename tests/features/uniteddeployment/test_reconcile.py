@@ -21,7 +21,7 @@ def adaptive(*subsets: dict[str, Any], **strategy: Any) -> dict[str, Any]:
 
 @pytest.mark.behaviour("UD-66", "UD-67")
 @in_world
-async def test_a_status_is_written_where_it_differs_and_names_no_subset_that_is_gone(there: World) -> None:
+async def test_the_status_is_written_on_a_difference_without_deleted_subsets(there: World) -> None:
     await there.unite({"name": "a"}, {"name": "b"})
     await there.has(a=2, b=2)
     await there.pods("a", 2)
@@ -39,7 +39,7 @@ async def test_a_status_is_written_where_it_differs_and_names_no_subset_that_is_
 
 @pytest.mark.behaviour("UD-33", "UD-49")
 @in_world
-async def test_a_creation_whose_answer_is_lost_is_not_made_twice(there: World) -> None:
+async def test_a_lost_response_creates_no_duplicate(there: World) -> None:
     lost = iter([True])
     there.manager.lose = lambda request: request.method == "POST" and "/clonesets" in request.path and next(lost, False)
     await there.unite({"name": "a"}, {"name": "b"})
@@ -52,7 +52,7 @@ async def test_a_creation_whose_answer_is_lost_is_not_made_twice(there: World) -
 
 @pytest.mark.behaviour("UD-41", "UD-63")
 @in_world
-async def test_shares_that_cannot_be_met_change_nothing_of_what_the_status_says_of_a_subset(there: World) -> None:
+async def test_impossible_shares_keep_the_subset_status(there: World) -> None:
     held = {"manualUpdate": {"partitions": {"b": 2}}}
     await there.unite({"name": "a", "replicas": 1}, {"name": "b"}, updateStrategy=held)
     await there.has(a=1, b=3)
@@ -118,7 +118,7 @@ async def test_a_workload_is_adopted_and_released_by_its_labels(there: World) ->
 @pytest.mark.behaviour("UD-32")
 @pytest.mark.parametrize("seen", [True, False])
 @in_world
-async def test_a_workload_that_loses_the_label_of_its_subset_is_released_and_replaced(there: World, seen: bool) -> None:
+async def test_a_workload_without_subset_label_is_released_and_replaced(there: World, seen: bool) -> None:
     united = await there.unite({"name": "a"}, {"name": "b"})
     await there.has(a=2, b=2)
     if seen:
@@ -199,7 +199,7 @@ async def test_reserved_pods_get_substitutes_until_they_run(there: World) -> Non
 
 @pytest.mark.behaviour("UD-56")
 @in_world
-async def test_where_a_label_cannot_be_written_nothing_is_changed(there: World) -> None:
+async def test_a_failed_label_write_changes_nothing(there: World) -> None:
     await there.unite(**adaptive({"name": "a", "maxReplicas": 2}, {"name": "b"}))
     await there.has(a=2, b=2)
     await there.pods("b", 2)
@@ -215,7 +215,7 @@ async def test_where_a_label_cannot_be_written_nothing_is_changed(there: World) 
 
 @pytest.mark.behaviour("UD-70")
 @in_world
-async def test_what_a_workload_reports_as_failed_is_repeated(there: World) -> None:
+async def test_failures_of_a_workload_are_reported(there: World) -> None:
     await there.unite({"name": "a"}, {"name": "b"})
     await there.has(a=2, b=2)
     name = (await there.workloads())["a"]["metadata"]["name"]
@@ -237,7 +237,7 @@ async def test_what_a_workload_reports_as_failed_is_repeated(there: World) -> No
 
 
 @in_world
-async def test_an_object_that_goes_is_left_to_garbage_collection(there: World) -> None:
+async def test_a_terminating_object_is_left_to_garbage_collection(there: World) -> None:
     await there.unite({"name": "a"})
     await there.has(a=4)
     await there.client.patch(UNITED, "web", {"metadata": {"finalizers": ["example.com/wait"]}}, NAMESPACE)
@@ -254,7 +254,7 @@ async def test_an_object_that_goes_is_left_to_garbage_collection(there: World) -
     [("/controllerrevisions", "POST", "FailedRevisionProvision"), ("/clonesets/", "DELETE", "FailedUpdateSubset")],
 )
 @in_world
-async def test_events_tell_what_is_refused(there: World, path: str, method: str, reason: str) -> None:
+async def test_refusals_are_events(there: World, path: str, method: str, reason: str) -> None:
     there.manager.refuse = lambda request: request.method == method and path in request.path
     await there.unite({"name": "a"}, {"name": "b"})
     if method == "DELETE":
@@ -271,7 +271,7 @@ async def test_events_tell_what_is_refused(there: World, path: str, method: str,
 
 @pytest.mark.behaviour("UD-51", "UD-52")
 @in_world
-async def test_a_patch_and_the_replicas_of_a_subset_are_one_write_without_a_revision(there: World) -> None:
+async def test_patch_and_replicas_of_a_subset_are_one_write_without_a_revision(there: World) -> None:
     await there.unite({"name": "a"}, {"name": "b"})
     await there.has(a=2, b=2)
     revision = (await there.until(there.status))["updatedRevision"]

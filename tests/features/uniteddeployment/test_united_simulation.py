@@ -37,7 +37,7 @@ def complaints(seed: int) -> list[str]:
 
 @pytest.mark.behaviour("UD-32", "UD-33", "UD-49")
 @pytest.mark.parametrize("seed", [*range(1, 1 + SEEDS), *FOUND])
-def test_all_comes_to_rest_as_the_spec_says(seed: int) -> None:
+def test_everything_settles_as_specified(seed: int) -> None:
     assert complaints(seed) == []
 
 

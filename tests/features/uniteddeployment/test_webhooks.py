@@ -61,12 +61,12 @@ def write(obj: Json, old: Json | None = None) -> Written:
         (united(template={"deploymentTemplate": {"spec": {"template": {}}}}), "spec.containers: Required value"),
     ],
 )
-def test_what_cannot_work_is_refused_with_its_field(obj: Json, said: str) -> None:
+def test_impossible_specs_are_refused_by_field(obj: Json, said: str) -> None:
     assert said in write(obj).shown
 
 
 @pytest.mark.behaviour("UD-21")
-def test_the_older_version_is_judged_as_the_newer() -> None:
+def test_v1alpha1_is_validated_like_v1beta1() -> None:
     obj = united({"name": "a", "replicas": 9}, version=ALPHA)
     assert "should not be greater than UnitedDeployment replicas 4" in write(obj).message
     stored = write(united(kind="statefulSetTemplate", version=ALPHA)).obj
@@ -86,14 +86,14 @@ def test_the_older_version_is_judged_as_the_newer() -> None:
         ("advancedStatefulSetTemplate", {"updateStrategy": {"rollingUpdate": {"partition": 1}}}, "partition"),
     ],
 )
-def test_a_template_does_not_say_what_is_the_subsets(kind: str, more: Json, field: str) -> None:
+def test_a_template_cannot_set_fields_of_the_subset(kind: str, more: Json, field: str) -> None:
     obj = united(kind=kind)
     obj["spec"]["template"][kind]["spec"] |= more
     assert f"{field} in template will not be used" in write(obj).message
 
 
 @pytest.mark.behaviour("UD-17", "UD-18")
-def test_what_no_subset_could_follow_may_not_change() -> None:
+def test_fields_no_subset_could_follow_are_immutable() -> None:
     stored = write(united(kind="statefulSetTemplate")).obj
     assert stored is not None
     changed = json_copy(stored)
@@ -109,7 +109,7 @@ def test_what_no_subset_could_follow_may_not_change() -> None:
 
 @pytest.mark.behaviour("UD-22")
 @pytest.mark.parametrize("version", [ALPHA, BETA])
-def test_defaults_come_in_the_version_of_the_request_and_once(version: str) -> None:
+def test_defaults_use_the_requested_version_once(version: str) -> None:
     obj = united(version=version)
     del obj["spec"]["replicas"]
     once = write(obj).obj
@@ -118,13 +118,13 @@ def test_defaults_come_in_the_version_of_the_request_and_once(version: str) -> N
     assert write(json_copy(once)).obj == once
 
 
-def test_a_partition_of_deployments_is_warned_of() -> None:
+def test_a_partition_of_deployments_gets_a_warning() -> None:
     found = write(united(updateStrategy={"manualUpdate": {"partitions": {"a": 1}}}))
     assert "a Deployment has no partition" in found.warnings[0]
 
 
 @pytest.mark.behaviour("UD-3")
-def test_a_status_reads_in_both_versions() -> None:
+def test_the_status_round_trips() -> None:
     beta = united()
     entries = [{"name": "a", "replicas": 2, "partition": 1, "readyReplicas": 1}, {"name": "b", "replicas": 2}]
     beta["status"] = {"replicas": 4, "updatedReplicas": 1, "currentRevision": "web-1", "updatedRevision": "web-2"}
@@ -137,7 +137,7 @@ def test_a_status_reads_in_both_versions() -> None:
 
 
 @pytest.mark.behaviour("UD-3")
-def test_a_flat_strategy_of_clonesets_is_nested_where_it_is_stored() -> None:
+def test_a_flat_cloneset_strategy_is_nested_on_storage() -> None:
     alpha = united(kind="cloneSetTemplate", version=ALPHA)
     spec = alpha["spec"]["template"]["cloneSetTemplate"]["spec"]
     spec["updateStrategy"] = {"type": "InPlaceIfPossible", "maxUnavailable": 2}
@@ -177,7 +177,7 @@ def test_names_too_long_for_pods_are_refused_on_creation(kind: str, length: int,
 
 
 @pytest.mark.behaviour("UD-72")
-def test_patches_that_cannot_be_merged_are_refused_when_they_or_the_template_come() -> None:
+def test_inapplicable_patches_are_refused_when_they_or_the_template_change() -> None:
     nameless = {"spec": {"containers": [{"image": "nginx:1.26"}]}}
     obj = write(united({"name": "a", "patch": {"metadata": {"labels": {"tier": "gold"}}}}, {"name": "b"})).stored()
     obj["spec"]["topology"]["subsets"][1]["patch"] = nameless
@@ -197,7 +197,7 @@ def test_patches_that_cannot_be_merged_are_refused_when_they_or_the_template_com
 
 
 @pytest.mark.behaviour("UD-71")
-def test_where_pods_carry_a_hash_alone_names_of_clone_sets_may_be_longer() -> None:
+def test_cloneset_names_may_be_longer_if_pods_carry_only_a_hash() -> None:
     obj = united(kind="cloneSetTemplate")
     for length, refused in ((52, False), (53, True)):
         obj["metadata"]["name"] = "w" * length
@@ -212,12 +212,12 @@ def test_where_pods_carry_a_hash_alone_names_of_clone_sets_may_be_longer() -> No
         (united(topology={"subsets": []}), "without a subset no Pods are created"),
     ],
 )
-def test_what_has_no_effect_is_warned_of(obj: Json, said: str) -> None:
+def test_settings_without_effect_get_a_warning(obj: Json, said: str) -> None:
     assert any(said in one for one in write(obj).warnings)
 
 
 @pytest.mark.behaviour("UD-8")
-def test_a_partition_in_a_clone_set_template_is_warned_of() -> None:
+def test_a_partition_in_a_cloneset_template_gets_a_warning() -> None:
     obj = united(kind="cloneSetTemplate")
     spec = obj["spec"]["template"]["cloneSetTemplate"]["spec"]
     spec["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
@@ -226,7 +226,7 @@ def test_a_partition_in_a_clone_set_template_is_warned_of() -> None:
 
 @pytest.mark.behaviour("UD-3")
 @pytest.mark.parametrize("version", ["v1alpha1", "v1beta1"])
-def test_the_schema_of_a_subset_template_is_openkruises(version: str) -> None:
+def test_the_schema_of_a_subset_template_matches_openkruise(version: str) -> None:
     def definition() -> dict[str, Any]:
         return next(one for one in openkruise.installed() if one["metadata"]["name"] == UNITED_DEPLOYMENT.crd_name)
 
@@ -255,13 +255,13 @@ def test_the_schema_of_a_subset_template_is_openkruises(version: str) -> None:
         ("statefulSetTemplate", {"servceName": "x"}, "spec.servceName"),
     ],
 )
-def test_a_misspelled_field_of_a_native_workload_is_warned_of(kind: str, change: dict[str, Any], field: str) -> None:
+def test_a_misspelled_field_of_a_native_workload_gets_a_warning(kind: str, change: dict[str, Any], field: str) -> None:
     obj = united(kind=kind)
     obj["spec"]["template"][kind]["spec"] |= change
     assert f"spec.template.{kind}.{field}: unknown field, it has no effect" in write(obj).warnings
 
 
-def test_a_misspelled_field_of_a_pod_template_is_warned_of() -> None:
+def test_a_misspelled_field_of_a_pod_template_gets_a_warning() -> None:
     obj = united(kind="cloneSetTemplate")
     obj["spec"]["template"]["cloneSetTemplate"]["spec"]["template"]["spec"]["contaners"] = [{"name": "x"}]
     (warning,) = write(obj).warnings

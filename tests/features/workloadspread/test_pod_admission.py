@@ -131,7 +131,7 @@ A_THEN_B: dict[str, int | str | None] = {"a": 3, "b": None}
 
 
 @pytest.mark.behaviour("WS-28", "WS-33")
-async def test_a_pod_without_a_name_gets_a_uid_for_its_place() -> None:
+async def test_a_pod_without_name_gets_a_uid_for_its_place() -> None:
     """Example 20."""
     here = Here(spread(A_THEN_B))
     named, generated = record(await here.create(new_pod())), record(await here.create(new_pod(generated=True)))
@@ -157,7 +157,7 @@ async def test_a_new_pod_carries_its_deletion_cost() -> None:
 
 
 @pytest.mark.behaviour("WS-25")
-async def test_a_single_subset_costs_nothing() -> None:
+async def test_a_single_subset_sets_no_cost() -> None:
     """Example 21."""
     here = Here(spread({"a": None}))
     assert record(await here.create(new_pod())) == {"name": "ws", "subset": "a"}
@@ -165,7 +165,7 @@ async def test_a_single_subset_costs_nothing() -> None:
 
 
 @pytest.mark.behaviour("WS-21")
-async def test_a_dry_run_changes_nothing_and_the_step_comes_before_sidecars() -> None:
+async def test_a_dry_run_changes_nothing_and_the_step_precedes_sidecars() -> None:
     here = Here(spread(A_THEN_B))
     pod = new_pod()
     assert await here.create(pod, dry_run=True) == pod
@@ -174,7 +174,7 @@ async def test_a_dry_run_changes_nothing_and_the_step_comes_before_sidecars() ->
 
 
 @pytest.mark.behaviour("WS-34")
-def test_sidecars_come_after_the_patch() -> None:
+def test_sidecars_are_injected_after_the_patch() -> None:
     assert WorkloadSpreadStep.order < MutatorOrder.SIDECARS
 
 
@@ -191,7 +191,7 @@ def test_sidecars_come_after_the_patch() -> None:
         ({"controller": True}, False),
     ],
 )
-async def test_a_pod_belongs_to_the_spread_of_its_controller(owner_: Json, placed: bool) -> None:
+async def test_a_pod_belongs_to_the_workloadspread_of_its_controller(owner_: Json, placed: bool) -> None:
     here = Here(spread(A_THEN_B))
     assert (record(await here.create(new_pod(owner_))) is not None) is placed
     assert here.targets.asked == [], "nothing is asked for what can be seen"
@@ -202,7 +202,7 @@ ABOVE = {"shop-abc": OwnerReference("apps/v1", "Deployment", "shop", "d", True),
 
 
 @pytest.mark.behaviour("WS-23", "WS-40")
-async def test_a_pod_of_a_deployment_is_found_through_its_replicaset_and_counted_by_hash() -> None:
+async def test_a_deployment_pod_is_found_through_its_replicaset_and_counted_by_hash() -> None:
     here = Here(spread(A_THEN_B, kind="Deployment"), targets=Targets(ABOVE))
     found = await here.create(new_pod(REPLICA_SET, **{names.POD_TEMPLATE_HASH: "abc"}))
     assert record(found) == {"name": "ws", "subset": "a"}
@@ -211,7 +211,7 @@ async def test_a_pod_of_a_deployment_is_found_through_its_replicaset_and_counted
 
 
 @pytest.mark.behaviour("WS-24")
-async def test_an_owner_that_cannot_be_found_makes_the_creation_fail() -> None:
+async def test_a_missing_owner_fails_the_creation() -> None:
     here = Here(spread(A_THEN_B, kind="Deployment"), targets=Targets({}))
     with pytest.raises(PodRefusedError, match=r"an owner of the Pod was not found: ns/shop-abc not found") as refused:
         await here.create(new_pod(REPLICA_SET))
@@ -219,7 +219,7 @@ async def test_an_owner_that_cannot_be_found_makes_the_creation_fail() -> None:
 
 
 @pytest.mark.behaviour("WS-16", "WS-17", "WS-23")
-async def test_a_listed_kind_is_found_through_the_kinds_in_between() -> None:
+async def test_a_listed_kind_is_found_through_intermediate_owners() -> None:
     given = spread(A_THEN_B)
     target = given.spec.target_ref.model_copy(update={"api_version": "example.com/v1", "kind": "Fleet"})
     fleet = given.model_copy(update={"spec": given.spec.model_copy(update={"target_ref": target})})
@@ -234,7 +234,7 @@ async def test_a_listed_kind_is_found_through_the_kinds_in_between() -> None:
     ("selector", "placed"),
     [({"matchLabels": {"tier": "web"}}, True), ({"matchLabels": {"tier": "db"}}, False), ({}, True), (None, True)],
 )
-async def test_the_filter_chooses_and_without_selector_it_chooses_all(selector: Json | None, placed: bool) -> None:
+async def test_the_filter_selects_and_without_selector_selects_all(selector: Json | None, placed: bool) -> None:
     obj = spread(A_THEN_B).to_dict()
     obj["spec"]["targetFilter"] = {"replicasPathList": ["spec.replicas"]} | (
         {} if selector is None else {"selector": selector}
@@ -244,7 +244,7 @@ async def test_the_filter_chooses_and_without_selector_it_chooses_all(selector: 
 
 
 @pytest.mark.behaviour("WS-77")
-async def test_percentages_are_of_what_is_wanted_now() -> None:
+async def test_percentages_use_current_replicas() -> None:
     here = Here(spread({"a": "50%", "b": "50%"}), targets=Targets(wanted=2))
     first = record(await here.create(new_pod(generated=True)))
     here.targets.number = 10
@@ -279,7 +279,7 @@ def injecting(patch: Any = None, **subset: Any) -> WorkloadSpread:
 
 
 @pytest.mark.behaviour("WS-31")
-async def test_the_subset_is_added_to_what_the_pod_says() -> None:
+async def test_the_subset_is_merged_into_the_pod() -> None:
     given = injecting(
         requiredNodeSelector={"matchExpressions": [ZONE]},
         preferredNodeSelector=[{"weight": 7, "preference": {"matchExpressions": [ZONE]}}],
@@ -302,7 +302,7 @@ async def test_the_subset_is_added_to_what_the_pod_says() -> None:
 
 
 @pytest.mark.behaviour("WS-32")
-async def test_a_patch_is_merged_by_the_keys_of_a_pod() -> None:
+async def test_a_patch_uses_the_merge_keys_of_pods() -> None:
     patch = {
         "metadata": {"labels": {"tier": "burst"}, "annotations": {"a": "b"}},
         "spec": {
@@ -331,7 +331,7 @@ async def test_a_patch_is_merged_by_the_keys_of_a_pod() -> None:
 @pytest.mark.parametrize(
     "patch", ["text", {"spec": "bad"}, {"spec": {"containers": [{"image": "x"}]}}, {"metadata": {"labels": {"a": 1}}}]
 )
-async def test_a_patch_that_does_not_fit_refuses_the_pod_and_says_why(patch: Any) -> None:
+async def test_an_inapplicable_patch_refuses_the_pod_with_a_reason(patch: Any) -> None:
     with pytest.raises(PodRefusedError, match=r"WorkloadSpread ns/ws, subset a: its patch does not fit: ") as refused:
         await Here(injecting(patch)).create(new_pod())
     assert refused.value.code == 500
@@ -344,7 +344,7 @@ def test_no_pod_is_counted_twice_since_the_webhook_is_called_once() -> None:
 
 
 @pytest.mark.behaviour("WS-37")
-async def test_what_cannot_be_written_refuses_the_creation() -> None:
+async def test_a_failed_write_refuses_the_creation() -> None:
     here = Here(spread(A_THEN_B))
 
     async def decide(*_: Any) -> Any:
@@ -377,7 +377,7 @@ async def ask(here: Here, review: Review, stored: Json | None = None) -> Any:
 
 
 @pytest.mark.behaviour("WS-42", "WS-43", "WS-44", "PW-23")
-async def test_a_pod_that_goes_gives_its_place_back_and_nothing_is_refused() -> None:
+async def test_a_deletion_releases_its_place_and_is_never_refused() -> None:
     here = Here(counted())
     assert await ask(here, request(Operation.DELETE, None, old=going())) == Allowed()
     assert here.missing() == {"a": 1, "b": -1}
@@ -423,14 +423,14 @@ async def test_a_pod_that_goes_gives_its_place_back_and_nothing_is_refused() -> 
         "resize",
     ],
 )
-async def test_what_changes_nothing(review: Review) -> None:
+async def test_pods_that_are_not_changed(review: Review) -> None:
     here = Here(counted())
     assert await ask(here, review, going()) == Allowed()
     assert here.missing() == {"a": 0, "b": -1}
 
 
 @pytest.mark.behaviour("WS-44")
-async def test_what_cannot_be_written_down_is_an_error() -> None:
+async def test_unencodable_values_are_an_error() -> None:
     here = Here(counted())
 
     async def decide(*_: Any) -> Any:
@@ -441,7 +441,7 @@ async def test_what_cannot_be_written_down_is_an_error() -> None:
 
 
 @pytest.mark.behaviour("WS-42")
-def test_the_api_server_asks_about_pods_with_the_annotation_only() -> None:
+def test_the_webhook_is_called_only_for_annotated_pods() -> None:
     deletion, eviction = webhooks((GUARDED,))
     assert names.MATCHED_WORKLOAD_SPREAD in deletion.match_conditions[0].expression
     assert (deletion.name, eviction.name) == ("vpod.kb.io", "vpodeviction.kb.io")
@@ -460,7 +460,7 @@ def test_the_api_server_asks_about_pods_with_the_annotation_only() -> None:
         ("x" * 5000, None),
     ],
 )
-def test_a_record_is_read_whatever_is_written_there(text: str, found: tuple[str, str, str] | None) -> None:
+def test_any_record_can_be_read(text: str, found: tuple[str, str, str] | None) -> None:
     read = record_of({names.MATCHED_WORKLOAD_SPREAD: text})
     assert (read and (read.spread, read.subset, read.uid)) == found
 
@@ -477,12 +477,12 @@ def test_a_record_is_read_whatever_is_written_there(text: str, found: tuple[str,
         ("ReplicaSet", {names.POD_TEMPLATE_HASH: "abc"}, "", "versionIgnored"),
     ],
 )
-def test_versions_of_pods(kind: str, labels: dict[str, str], flag: str, version: str) -> None:
+def test_pod_versions(kind: str, labels: dict[str, str], flag: str, version: str) -> None:
     assert version_of(kind, labels, versioned_kinds(flag)) == version
 
 
 @pytest.mark.behaviour("WS-18")
-def test_how_many_pods_a_target_wants() -> None:
+def test_replicas_of_a_target() -> None:
     target = {"spec": {"replicas": 7, "parallelism": 3, "groups": [{"size": 2}, {"size": 3}], "text": "5", "on": True}}
     assert replicas_of(target, ("apps", "Deployment"), ["spec.groups.0.size", "spec.groups.1.size"], "spec.x") == 5
     assert replicas_of(target, ("e.com", "Fleet"), [], "spec.replicas") == 7
@@ -496,7 +496,7 @@ def test_how_many_pods_a_target_wants() -> None:
             at_path(target, path)
 
 
-async def test_reads_that_arrive_together_are_one_and_none_is_older_than_the_question() -> None:
+async def test_concurrent_reads_are_merged_and_never_stale() -> None:
     from app.kube.concurrency import Coalesced
 
     value, started = 0, asyncio.Event()

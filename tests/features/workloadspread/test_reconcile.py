@@ -20,7 +20,7 @@ A, B = {"name": "a", "maxReplicas": 2}, {"name": "b"}
 
 @pytest.mark.behaviour("WS-45", "WS-19", "WS-50", "WS-56", "WS-74", "WS-73")
 @in_world
-async def test_pods_of_the_target_are_counted_and_priced(there: World) -> None:
+async def test_target_pods_are_counted_and_priced(there: World) -> None:
     await there.workload(4)
     await there.spread(A, B)
     for name, subset in (("a1", "a"), ("a2", "a"), ("b1", "b"), ("gone", "removed")):
@@ -41,7 +41,7 @@ async def test_pods_of_the_target_are_counted_and_priced(there: World) -> None:
 
 @pytest.mark.behaviour("WS-19")
 @in_world
-async def test_pods_that_are_there_count_though_none_is_wanted_any_more(there: World) -> None:
+async def test_existing_pods_count_even_if_none_are_wanted(there: World) -> None:
     await there.workload(0)
     await there.spread(A, B)
     await there.pod("a1", "a")
@@ -50,7 +50,7 @@ async def test_pods_that_are_there_count_though_none_is_wanted_any_more(there: W
 
 @pytest.mark.behaviour("WS-63", "WS-59")
 @in_world
-async def test_what_is_settled_costs_no_write(there: World) -> None:
+async def test_a_settled_object_is_not_written(there: World) -> None:
     await there.workload(1)
     await there.spread(A, B)
     await there.pod("a1", "a")
@@ -90,7 +90,7 @@ async def test_a_pod_that_never_comes_is_reported_and_frees_its_place(there: Wor
 @pytest.mark.behaviour("WS-61")
 @pytest.mark.parametrize("key", ["late", "2b0d9d4e-0000-4000-8000-000000000000"], ids=["by name", "by uid"])
 @in_world
-async def test_a_place_is_kept_for_a_pod_that_only_the_cache_does_not_show(there: World, key: str) -> None:
+async def test_a_place_is_kept_for_a_pod_missing_in_the_cache(there: World, key: str) -> None:
     """However long its watch stands still; else one more would come into the subset than it takes."""
     await there.workload(2)
     await there.spread(A, B)
@@ -131,7 +131,7 @@ async def test_a_foreign_pod_keeps_no_place(there: World) -> None:
 
 @pytest.mark.behaviour("WS-51", "WS-53")
 @in_world
-async def test_a_pod_of_another_is_put_into_a_subset(there: World) -> None:
+async def test_an_adopted_pod_joins_a_subset(there: World) -> None:
     await there.workload(1)
     await there.pod("before")
     await there.pod("elsewhere", node="gone")
@@ -143,7 +143,7 @@ async def test_a_pod_of_another_is_put_into_a_subset(there: World) -> None:
 
 @pytest.mark.behaviour("WS-52")
 @in_world
-async def test_a_place_that_admission_gave_away_is_not_taken_by_a_pod_that_was_there(there: World) -> None:
+async def test_a_place_reserved_by_admission_is_not_given_to_an_existing_pod(there: World) -> None:
     await there.workload(3)
     await there.spread({**A, "maxReplicas": 1}, B)
     await there.becomes(there.status, {"a": (0, 1), "b": (0, -1)})
@@ -155,7 +155,7 @@ async def test_a_place_that_admission_gave_away_is_not_taken_by_a_pod_that_was_t
 
 @pytest.mark.behaviour("WS-52", "WS-53")
 @in_world
-async def test_pods_that_come_into_a_subset_have_taken_their_places_before(there: World) -> None:
+async def test_joining_pods_take_their_places_first(there: World) -> None:
     await there.workload(3)
     await there.pod("before")
     # The Pod cannot be written, so that what was written before it can be seen.
@@ -176,7 +176,7 @@ async def test_pods_that_come_into_a_subset_have_taken_their_places_before(there
 
 @pytest.mark.behaviour("WS-59")
 @in_world
-async def test_a_cost_that_meets_a_conflict_is_written_all_the_same(there: World) -> None:
+async def test_a_deletion_cost_is_written_despite_a_conflict(there: World) -> None:
     await there.workload(1)
     once = iter([True])
 
@@ -211,7 +211,7 @@ async def test_a_deletion_cost_that_cannot_be_written_is_reported_and_retried(th
 
 @pytest.mark.behaviour("WS-49", "WS-19")
 @in_world
-async def test_without_target_or_spread_pods_stay_as_they_are(there: World) -> None:
+async def test_without_target_or_workloadspread_pods_are_unchanged(there: World) -> None:
     await there.workload(1)
     await there.spread(A, B)
     await there.pod("a1", "a")
@@ -227,7 +227,7 @@ async def test_without_target_or_spread_pods_stay_as_they_are(there: World) -> N
 
 @pytest.mark.behaviour("WS-27")
 @in_world
-async def test_the_command_line_explains_what_the_next_pod_gets(there: World) -> None:
+async def test_the_command_explains_the_next_pod(there: World) -> None:
     await there.workload(3)
     await there.spread(A, B)
     await there.pod("a1", "a")

@@ -44,7 +44,7 @@ async def replica(there: World, seed: int, ahead: float = 0.0) -> tuple[Placer, 
 
 @pytest.mark.behaviour("WS-28", "WS-35", "WS-36", "WS-37", "WS-38")
 @in_world
-async def test_places_taken_through_two_replicas_with_stale_caches_add_up(there: World) -> None:
+async def test_two_replicas_with_stale_caches_do_not_exceed_places(there: World) -> None:
     await there.workload(100)
     await there.spread({"name": "a", "maxReplicas": 30}, {"name": "b", "maxReplicas": 30}, {"name": "c"})
     replicas = [await replica(there, seed) for seed in (1, 2)]
@@ -66,7 +66,7 @@ async def test_places_taken_through_two_replicas_with_stale_caches_add_up(there:
 @pytest.mark.behaviour("WS-61", "WS-62", "WS-28", "WS-43")
 @pytest.mark.parametrize("apart", [5.0, 14.0, 25.0])
 @in_world
-async def test_clocks_that_differ_by_seconds_give_no_place_twice_and_keep_none(there: World, apart: float) -> None:
+async def test_clock_skew_neither_duplicates_nor_blocks_places(there: World, apart: float) -> None:
     """Those of two replicas, and that of the controller between them."""
     await there.workload(12)
     await there.spread({"name": "a", "maxReplicas": 4}, {"name": "b"})
@@ -136,7 +136,7 @@ HOSTILE_ENTRIES = [
 @pytest.mark.behaviour("WS-33", "WS-60", "WS-61", "WS-62")
 @pytest.mark.parametrize("held", HOSTILE_ENTRIES)
 @in_world
-async def test_garbage_in_a_status_and_in_annotations_takes_no_place(there: World, held: Json) -> None:
+async def test_invalid_statuses_and_annotations_take_no_place(there: World, held: Json) -> None:
     """Somebody may write both. Admission and the controller go on, and soon the status says what is so."""
     await there.workload(6)
     await there.spread({"name": "a", "maxReplicas": 2}, {"name": "b"})
@@ -168,7 +168,7 @@ RECORD = "apps.kruise.io/matched-workloadspread"
 
 @pytest.mark.behaviour("WS-33", "WS-50", "WS-60")
 @in_world
-async def test_what_openkruise_left_is_taken_over_as_it_is(there: World) -> None:
+async def test_openkruise_state_is_adopted_unchanged(there: World) -> None:
     items: list[Json] = json.loads((DATA / "12-placement-protection.json").read_text("utf-8"))["items"]
     (left,) = [one for one in items if one["kind"] == "WorkloadSpread"]
     client = there.client

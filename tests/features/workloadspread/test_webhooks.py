@@ -85,7 +85,7 @@ A, B = {"name": "a", "maxReplicas": 3}, {"name": "b"}
         ([2**31, None], "CloneSet", "spec.subsets[0].maxReplicas"),
     ],
 )
-def test_numbers_of_subsets_make_sense_together(numbers: list[Any], target: str, refused: str) -> None:
+def test_subset_limits_are_consistent(numbers: list[Any], target: str, refused: str) -> None:
     subsets = [
         {"name": f"s{n}"} | ({} if number is None else {"maxReplicas": number}) for n, number in enumerate(numbers)
     ]
@@ -133,13 +133,13 @@ def test_the_strategy_leaves_time_for_all_subsets(subsets: int, strategy: Json, 
 
 
 @pytest.mark.behaviour("WS-13")
-def test_adaptive_needs_a_last_subset_without_a_number() -> None:
+def test_adaptive_needs_an_unlimited_last_subset() -> None:
     found = create(spread(A, {"name": "b", "maxReplicas": 1}, strategy={"type": "Adaptive", "adaptive": {}}))
     assert found.message.startswith("spec.scheduleStrategy.adaptive: ")
 
 
 @pytest.mark.behaviour("WS-10")
-def test_terms_and_tolerations_are_judged_as_in_a_pod_and_named_as_in_the_version() -> None:
+def test_terms_and_tolerations_are_validated_like_in_a_pod() -> None:
     term = {"matchExpressions": [{"key": "zone", "operator": "In"}]}
     for version, required, preferred in (
         (BETA, "requiredNodeSelector", "preferredNodeSelector"),
@@ -164,7 +164,7 @@ def test_terms_and_tolerations_are_judged_as_in_a_pod_and_named_as_in_the_versio
 
 
 @pytest.mark.behaviour("WS-14")
-def test_a_workload_has_one_spread_and_keeps_it() -> None:
+def test_a_workload_has_one_immutable_workloadspread() -> None:
     other = spread(A, B, name="other", target={**CLONE_SET, "apiVersion": "apps.kruise.io/v1beta1"})
     found = create(spread(A, B), Lookups(others=[other])).message
     assert "ws.spec.targetRef is in conflict with other WorkloadSpread other: " in found
@@ -190,7 +190,7 @@ TEMPLATE = {"metadata": {"labels": {"app": "shop"}}, "spec": {"containers": [{"n
         ("no object", "expected an object"),
     ],
 )
-def test_a_patch_must_fit_the_workload_that_exists(patch: Any, refused: str) -> None:
+def test_a_patch_must_apply_to_the_existing_workload(patch: Any, refused: str) -> None:
     obj = spread({"name": "a", "patch": patch})
     found = create(obj, Lookups(TEMPLATE))
     assert (found.obj is None) is bool(refused)
@@ -209,7 +209,7 @@ def test_claims_of_the_workload_are_volumes_of_its_pods() -> None:
 
 
 @pytest.mark.behaviour("WS-11")
-def test_fields_that_a_pod_does_not_have_are_pointed_out() -> None:
+def test_unknown_pod_fields_get_a_warning() -> None:
     patch = {"spec": {"containers": [{"name": "main", "resources": {"limit": {"cpu": "1"}}}]}, "tolertions": []}
     found = create(spread({"name": "a", "maxReplicas": 1, "patch": patch}, B))
     assert found.obj
@@ -218,7 +218,7 @@ def test_fields_that_a_pod_does_not_have_are_pointed_out() -> None:
 
 
 @pytest.mark.behaviour("WS-5")
-def test_the_gate_stops_writes_of_specs_only() -> None:
+def test_the_gate_blocks_only_spec_writes() -> None:
     obj = spread(A, B)
     refused = create(obj, enabled=False)
     assert refused.message.startswith("feature-gate WorkloadSpread is not enabled; ")
@@ -229,7 +229,7 @@ def test_the_gate_stops_writes_of_specs_only() -> None:
 
 
 @pytest.mark.behaviour("WS-7", "WS-15")
-def test_further_kinds_are_listed_by_the_operator() -> None:
+def test_operators_list_further_kinds() -> None:
     target = {"apiVersion": "example.com/v1", "kind": "Fleet", "name": "f"}
     lookups = StandaloneLookups(Store(), Store(), "kruise-system")
     assert "GroupKind is not permitted" in create(spread(A, B, target=target), lookups).message
@@ -245,7 +245,7 @@ def configuration(text: str) -> ConfigMap:
 
 
 @pytest.mark.behaviour("WS-15", "WS-16")
-def test_a_list_is_read_whatever_the_case_of_its_keys_and_the_last_good_one_stays() -> None:
+def test_a_list_is_case_insensitive_and_keeps_its_last_good_state() -> None:
     config_maps: Store[ConfigMap] = Store()
     custom = CustomWorkloads(config_maps, "kruise-system")
     assert custom().owners == KNOWN_OWNERS
@@ -279,13 +279,13 @@ def test_a_list_is_read_whatever_the_case_of_its_keys_and_the_last_good_one_stay
         '{"workloads": [' + ",".join(['{"Kind": "A"}'] * 101) + "]}",
     ],
 )
-def test_a_list_that_cannot_be_read_says_where(text: str) -> None:
+def test_an_unreadable_list_is_reported_with_the_position(text: str) -> None:
     with pytest.raises(WhitelistError, match=r"ConfigMap kruise-configuration, key WorkloadSpread_Watch_Custom"):
         parse_whitelist(text)
 
 
 @pytest.mark.behaviour("WS-4")
-def test_versions_lose_nothing_and_conditions_get_a_reason() -> None:
+def test_conversion_is_lossless_and_conditions_get_a_reason() -> None:
     condition = {"type": "Schedulable", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z", "reason": ""}
     subset = {"name": "a", "replicas": 1, "missingReplicas": -1, "conditions": [condition], "creatingPods": {}}
     alpha = spread({"name": "a", "requiredNodeSelectorTerm": {}}, version=ALPHA)

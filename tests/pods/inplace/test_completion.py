@@ -26,7 +26,7 @@ OTHER = "sha256:" + "cd" * 32
         ("Not An Image", "Not An Image", False),
     ],
 )
-def test_two_references_mean_the_same_image(one: str, other: str, same: bool) -> None:
+def test_references_to_the_same_image(one: str, other: str, same: bool) -> None:
     assert same_image(one, other) is same
     assert same_image(other, one) is same
 

@@ -38,7 +38,7 @@ READER = container("main", env=[env_from("annotations", "cfg")])
     ],
 )
 @pytest.mark.behaviour("PM-11", "PM-12", "PM-20", "PM-21")
-def test_images_change_in_place(old: Any, new: Any, images: dict[str, str]) -> None:
+def test_images_can_change_in_place(old: Any, new: Any, images: dict[str, str]) -> None:
     assert possible(old, new) == UpdateSpec("web-new", images)
 
 
@@ -117,7 +117,7 @@ def test_images_change_in_place(old: Any, new: Any, images: dict[str, str]) -> N
     ],
 )
 @pytest.mark.behaviour("PM-12", "PM-13")
-def test_what_cannot_change_in_place_is_named(old: Any, new: Any, path: str) -> None:
+def test_immutable_fields_are_named(old: Any, new: Any, path: str) -> None:
     blocked = way(old, new)
     assert isinstance(blocked, Blocked)
     assert blocked.path == path
@@ -138,7 +138,7 @@ def test_resources_change_in_place_with_the_gate_and_the_same_qos_class() -> Non
 
 
 @pytest.mark.behaviour("PM-13")
-def test_a_limit_without_a_request_changes_the_request_that_it_implies() -> None:
+def test_a_limit_without_a_request_changes_the_implied_request() -> None:
     found = possible(sized(None, {"cpu": "1", "memory": "1Gi"}), sized(None, {"cpu": "2", "memory": "1Gi"}))
     assert found.container_resources["main"].requests == {"cpu": "2"}
 
@@ -162,7 +162,7 @@ def test_image_and_resources_change_together() -> None:
         b'{"spec":{"template":{"spec":{"containers":{"a":1}}}}}',
     ],
 )
-def test_revisions_that_are_gone_or_garbage_are_no_way(data: bytes) -> None:
+def test_missing_and_invalid_revisions_cannot_be_updated_in_place(data: bytes) -> None:
     new = revision("web-new", template())
     for old in (None, Revision("web-old", 1, data)):
         assert isinstance(update_spec(old, new, ALL_GATES), Blocked)
@@ -170,7 +170,7 @@ def test_revisions_that_are_gone_or_garbage_are_no_way(data: bytes) -> None:
 
 
 @pytest.mark.behaviour("PM-15")
-def test_claim_templates_count_only_where_both_revisions_know_them() -> None:
+def test_claim_templates_count_only_if_both_revisions_have_them() -> None:
     key = "kruise.io/cloneset-volumeclaimtemplate-hash"
     one, two, none = (revision("r", template(), {key: text} if text else {}) for text in ("1", "2", ""))
     compare = InPlaceOptions(compare_claim_templates=True)
@@ -180,7 +180,7 @@ def test_claim_templates_count_only_where_both_revisions_know_them() -> None:
 
 
 @pytest.mark.behaviour("PM-16", "PM-19")
-def test_metadata_travels_as_a_patch_of_what_changed() -> None:
+def test_metadata_is_a_patch_of_the_changes() -> None:
     old = template(labels={"a": "1", "gone": "x", "same": "s"}, annotations={"last": "1"})
     new = template(labels={"a": "2", "same": "s", "new": "n"})
     found = possible(old, new)
@@ -198,7 +198,7 @@ def test_metadata_travels_as_a_patch_of_what_changed() -> None:
 
 
 @pytest.mark.behaviour("PM-16")
-def test_finalizers_of_the_template_come_and_go_and_others_stay() -> None:
+def test_template_finalizers_are_synced_and_others_kept() -> None:
     patch = possible(template(finalizers=["a", "b"]), template(finalizers=["b", "c"])).metadata_patch
     assert patch["$deleteFromPrimitiveList/finalizers"] == ["a"]
     assert patch["finalizers"] == ["c"]
@@ -215,7 +215,7 @@ def test_finalizers_of_the_template_come_and_go_and_others_stay() -> None:
         pytest.param({"cfg": "1"}, None, "", id="the last one removed"),
     ],
 )
-def test_a_container_that_reads_an_annotation_is_refreshed_by_it(old: Any, new: Any, value: str) -> None:
+def test_a_container_that_reads_an_annotation_is_refreshed(old: Any, new: Any, value: str) -> None:
     found = possible(template(READER, annotations=old), template(READER, annotations=new))
     assert found.update_env_from_metadata
     assert found.container_ref_metadata["main"].annotations == {"cfg": value}
@@ -223,7 +223,7 @@ def test_a_container_that_reads_an_annotation_is_refreshed_by_it(old: Any, new: 
 
 
 @pytest.mark.behaviour("PM-17")
-def test_what_is_no_reference() -> None:
+def test_invalid_references() -> None:
     containers = [
         container("version", env=[env_from("annotations", "cfg", "SIDECARSET_VERSION")]),
         container("alt", env=[env_from("annotations", "cfg", "SIDECARSET_VERSION_ALT")]),
@@ -258,7 +258,7 @@ _json = st.recursive(
 
 
 @given(_json, _json)
-def test_whatever_revisions_hold_there_is_an_answer(old: Any, new: Any) -> None:
+def test_any_revision_content_gets_an_answer(old: Any, new: Any) -> None:
     def some(inner: Any) -> Revision:
         return Revision("r", 1, json.dumps({"spec": {"template": {"spec": inner, "metadata": inner}}}).encode())
 
@@ -266,7 +266,7 @@ def test_whatever_revisions_hold_there_is_an_answer(old: Any, new: Any) -> None:
 
 
 @pytest.mark.behaviour("PM-14")
-def test_a_request_of_its_own_is_not_overwritten_by_the_limit() -> None:
+def test_an_explicit_request_is_not_overwritten_by_the_limit() -> None:
     old = sized(requests={"cpu": "1"}, limits={"cpu": "2"})
     found = possible(old, sized(requests={"cpu": "1"}, limits={"cpu": "3"}))
     assert found.container_resources["main"].requests == {}
@@ -276,7 +276,7 @@ def test_a_request_of_its_own_is_not_overwritten_by_the_limit() -> None:
 
 @pytest.mark.behaviour("PM-14")
 @pytest.mark.parametrize("last", [True, False])
-def test_only_cpu_and_memory_of_all_containers_make_a_pod_guaranteed(last: bool) -> None:
+def test_a_pod_is_guaranteed_by_cpu_and_memory_of_all_containers(last: bool) -> None:
     whole = {"cpu": "1", "memory": "1Gi"}
     burstable = container("sized", resources={"requests": {"cpu": "1"}, "limits": {"cpu": "1"}})
     before = container("other", resources={"requests": whole, "limits": whole})

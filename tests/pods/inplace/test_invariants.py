@@ -96,7 +96,7 @@ _step = st.one_of(_change, _restart, st.tuples(st.just("refresh")), st.tuples(st
 
 @settings(max_examples=100, deadline=None)
 @given(_template, st.lists(_step, max_size=14))
-def test_a_pod_ends_at_its_last_template_and_takes_no_traffic_on_the_way(first: Any, steps: list[Any]) -> None:
+def test_a_pod_reaches_its_last_template_without_traffic_during_updates(first: Any, steps: list[Any]) -> None:
     node = Node(first)
     for step in steps:
         match step:

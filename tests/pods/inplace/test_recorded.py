@@ -52,7 +52,7 @@ def test_revisions_are_recorded_to_the_byte(moment: Path) -> None:
 
 @pytest.mark.parametrize("moment", MOMENTS, ids=lambda path: path.stem)
 @pytest.mark.behaviour("PM-45", "PM-48", "PM-50")
-def test_its_pods_are_taken_over_without_a_write(moment: Path) -> None:
+def test_pods_are_taken_over_without_a_write(moment: Path) -> None:
     now = datetime.fromisoformat("2026-11-21T04:00:00+00:00")
     for item in items(moment, "Pod"):
         pod = decode_pod(orjson.dumps(item))
@@ -66,7 +66,7 @@ def test_its_pods_are_taken_over_without_a_write(moment: Path) -> None:
 
 
 @pytest.mark.behaviour("PM-24", "PM-34", "PM-20")
-def test_the_state_annotation_comes_out_alike() -> None:
+def test_the_state_annotation_matches() -> None:
     before = {item["metadata"]["name"]: item for item in items(DATA / "01-created-v1beta1.json", "Pod")}
     moment = DATA / "02-in-place-partition-v1beta1.json"
     recorded = revisions(moment)

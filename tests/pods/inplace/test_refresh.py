@@ -36,7 +36,7 @@ def begun(raw: dict[str, Any], spec: UpdateSpec) -> dict[str, Any]:
 
 
 @pytest.mark.behaviour("PM-42", "PM-39", "PM-54")
-def test_the_timeline_of_a_grace_period() -> None:
+def test_timeline_of_a_grace_period() -> None:
     raw = begun(raw_pod(OLD), possible(OLD, NEW, grace=10))
     step = refresh(pod(raw), later(3.5))
     assert (step.action, step.delay, step.stops) == (RefreshAction.WAIT, 7, False)
@@ -65,7 +65,7 @@ def test_the_timeline_of_a_grace_period() -> None:
 
 @pytest.mark.behaviour("PM-42")
 @pytest.mark.parametrize(("now", "wanted", "delay"), [(4, 5, 1), (6, 5, 0), (4, 20, 6), (4, None, 6)])
-def test_a_shorter_grace_period_counts_for_pods_that_wait_already(now: int, wanted: int | None, delay: int) -> None:
+def test_a_shorter_grace_period_applies_to_waiting_pods(now: int, wanted: int | None, delay: int) -> None:
     raw = begun(raw_pod(OLD), possible(OLD, NEW, grace=10))
     step = refresh(pod(raw), later(now), grace_seconds=wanted)
     assert step.delay == delay
@@ -73,7 +73,7 @@ def test_a_shorter_grace_period_counts_for_pods_that_wait_already(now: int, want
 
 
 @pytest.mark.behaviour("PM-42", "PM-183")
-def test_a_grace_annotation_of_another_revision_is_dropped_alone() -> None:
+def test_only_a_grace_annotation_of_another_revision_is_dropped() -> None:
     raw = begun(raw_pod(OLD), possible(OLD, NEW, grace=10))
     raw["metadata"]["labels"]["controller-revision-hash"] = "web-other"
     step = refresh(pod(raw), later(20))
@@ -96,7 +96,7 @@ def test_a_grace_annotation_of_another_revision_is_dropped_alone() -> None:
         ({GRACE: '{"revision":"web-old"}'}, StateError),
     ],
 )
-def test_annotations_that_cannot_be_followed_are_reported_with_the_pod(annotations: Any, error: Any) -> None:
+def test_unusable_annotations_are_reported_with_the_pod(annotations: Any, error: Any) -> None:
     with pytest.raises(error, match="Pod shop/web-0"):
         refresh(pod(raw_pod(OLD, annotations=annotations)), NOW)
 
@@ -113,7 +113,7 @@ def test_a_pod_that_was_never_updated_becomes_ready_once() -> None:
 
 
 @pytest.mark.behaviour("PM-43", "PM-44", "PM-36", "PM-29")
-def test_batches_wait_for_containers_of_higher_priority_to_be_ready() -> None:
+def test_batches_wait_for_ready_containers_of_higher_priority() -> None:
     old = template(container("main"), container("side"))
     new = template(container("main", "nginx:2"), container("side", "nginx:2"))
     raw = begun(raw_pod(old, priorities={"side": 5, "main": 0}), possible(old, new))
@@ -134,7 +134,7 @@ def test_batches_wait_for_containers_of_higher_priority_to_be_ready() -> None:
 
 
 @pytest.mark.behaviour("PM-44", "PM-37", "PM-49", "PM-180")
-def test_resources_of_a_later_batch_are_applied_too_and_a_lost_resize_is_made_up_for() -> None:
+def test_resources_of_later_batches_are_applied_and_lost_resizes_repeated() -> None:
     def sized(name: str, cpu: str) -> dict[str, Any]:
         return container(name, resources={"requests": {"cpu": cpu}})
 
@@ -176,7 +176,7 @@ def test_the_image_of_a_native_sidecar_changes_in_place(reported: bool) -> None:
 
 
 @pytest.mark.behaviour("PM-180")
-def test_after_the_update_a_pod_may_be_resized_by_others() -> None:
+def test_after_the_update_others_may_resize_the_pod() -> None:
     old, new = (template(container("main", resources={"requests": {"cpu": cpu}})) for cpu in "12")
     raw = begun(raw_pod(old), possible(old, new))
     raw = restarted(patched(raw, refresh(pod(raw), NOW).resize), "main")
@@ -225,12 +225,12 @@ TAG = "docker.io/library/nginx:2"
     ],
 )
 @pytest.mark.behaviour("PM-52", "PM-54")
-def test_when_an_image_counts_as_changed(raw: dict[str, Any], complete: bool) -> None:
+def test_when_an_image_has_changed(raw: dict[str, Any], complete: bool) -> None:
     assert is_update_complete(pod(raw)) is complete
 
 
 @pytest.mark.behaviour("PM-52")
-def test_a_restart_before_the_kubelet_knew_the_new_spec_proves_nothing() -> None:
+def test_a_restart_before_the_kubelet_saw_the_spec_proves_nothing() -> None:
     raw = updated({}, containerID="containerd://new")
     raw["status"]["observedGeneration"] = 1
     assert not is_update_complete(pod(raw))
@@ -247,7 +247,7 @@ DIGEST = "sha256:" + "ab" * 32
         (f"nginx@{DIGEST}", f"nginx@{DIGEST}", "nginx", "nginx:latest"),
     ],
 )
-def test_an_image_is_not_there_because_its_tag_is(old: str, shown: str, new: str, arrived: str) -> None:
+def test_a_tag_does_not_prove_the_image(old: str, shown: str, new: str, arrived: str) -> None:
     before, after = template(container("main", old)), template(container("main", new))
     raw = raw_pod(before, generation=2)
     raw["status"]["containerStatuses"] = [status("main", shown)]
@@ -259,14 +259,14 @@ def test_an_image_is_not_there_because_its_tag_is(old: str, shown: str, new: str
 
 
 @pytest.mark.behaviour("PM-53")
-def test_a_container_without_status_has_not_changed() -> None:
+def test_a_container_without_status_is_unchanged() -> None:
     raw = updated({}, imageID="id-2", image=TAG)
     raw["status"]["containerStatuses"] = []
     assert refresh(pod(raw), NOW).reason == "container main has no status"
 
 
 @pytest.mark.behaviour("PM-56", "PM-19")
-def test_back_to_the_old_image_before_the_new_one_was_pulled_is_complete_at_once() -> None:
+def test_a_rollback_before_the_pull_completes_at_once() -> None:
     raw = begun(raw_pod(OLD), possible(OLD, NEW))
     raw["metadata"]["labels"]["controller-revision-hash"] = "web-new"
     raw = begun(raw, possible(NEW, OLD))
@@ -274,7 +274,7 @@ def test_back_to_the_old_image_before_the_new_one_was_pulled_is_complete_at_once
 
 
 @pytest.mark.behaviour("PM-54")
-def test_the_last_word_of_the_state_is_updated_and_old_records_stay_as_they_are() -> None:
+def test_the_final_state_is_updated_and_old_records_are_kept() -> None:
     raw = restarted(begun(raw_pod(OLD), possible(OLD, NEW)), "main")
     written = finished_annotations(pod(raw))
     assert '"state":"Updated"' in str(written[STATE])

@@ -41,7 +41,7 @@ def conditions(raw: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.behaviour("PM-22", "PM-41")
-def test_the_pod_goes_out_of_service_first() -> None:
+def test_the_pod_leaves_service_first() -> None:
     raw = raw_pod(OLD)
     after = conditions(patched(raw, unready_patch(pod(raw), possible(OLD, NEW), NOW)))
     assert after["InPlaceUpdateReady"] == {
@@ -55,7 +55,7 @@ def test_the_pod_goes_out_of_service_first() -> None:
 
 
 @pytest.mark.behaviour("PM-22", "PM-23", "PM-27")
-def test_no_write_where_the_pod_is_out_of_service_or_has_no_gate() -> None:
+def test_no_readiness_write_without_gate_or_in_service_state() -> None:
     raw = raw_pod(OLD)
     spec = possible(OLD, NEW)
     once = patched(raw, unready_patch(pod(raw), spec, NOW))
@@ -87,7 +87,7 @@ def test_one_write_marks_the_pod_and_changes_the_image() -> None:
 
 
 @pytest.mark.behaviour("PM-25", "PM-39")
-def test_with_a_grace_period_the_label_changes_and_the_image_does_not() -> None:
+def test_with_a_grace_period_only_the_label_changes() -> None:
     spec = possible(OLD, template(container("main", "nginx:2"), annotations={"a": "b"}), grace=10)
     raw = raw_pod(OLD)
     begin = start(pod(raw), spec, NOW, labels=MARK)
@@ -106,7 +106,7 @@ def test_with_a_grace_period_the_label_changes_and_the_image_does_not() -> None:
 
 
 @pytest.mark.behaviour("PM-23", "PM-36")
-def test_a_change_of_metadata_alone_costs_neither_service_nor_grace() -> None:
+def test_a_metadata_change_keeps_service() -> None:
     new = template(annotations={"a": "b"})
     spec = possible(OLD, new, grace=10)
     raw = raw_pod(OLD)
@@ -131,16 +131,14 @@ def resized(policy: dict[str, str] | None, **more: Any) -> dict[str, Any]:
         pytest.param({"memory": "RestartContainer", "cpu": "NotRequired"}, False, id="memory would restart"),
     ],
 )
-def test_a_change_of_resources_takes_the_pod_out_only_if_the_container_restarts(
-    policy: dict[str, str], unready: bool
-) -> None:
+def test_a_resource_change_leaves_service_only_for_a_restart(policy: dict[str, str], unready: bool) -> None:
     old = template(resized(policy, resources={"requests": {"cpu": "1", "memory": "1Gi"}}))
     new = template(resized(policy, resources={"requests": {"cpu": "2", "memory": "1Gi"}}))
     assert (unready_patch(pod(raw_pod(old)), possible(old, new), NOW) is not None) is unready
 
 
 @pytest.mark.behaviour("PM-37", "PM-38", "PM-181")
-def test_resources_go_to_the_subresource_after_the_pod_or_into_its_patch_on_older_servers() -> None:
+def test_resources_use_the_subresource_or_the_patch_on_older_servers() -> None:
     old = template(container("main", resources={"requests": {"cpu": "1", "memory": "1Gi"}}))
     new = template(container("main", resources={"requests": {"cpu": "2", "memory": "1024Mi"}}))
     raw = raw_pod(old)
@@ -158,7 +156,7 @@ def test_resources_go_to_the_subresource_after_the_pod_or_into_its_patch_on_olde
     ("version", "has"),
     [("v1.34.1", True), ("v1.32.0-rc.1", True), ("1.32", True), ("v1.31.9", False), ("v2.0", True), ("?", False)],
 )
-def test_which_server_versions_have_the_subresource(version: str, has: bool) -> None:
+def test_server_versions_with_the_subresource(version: str, has: bool) -> None:
     assert has_resize_subresource(version) is has
 
 
@@ -212,7 +210,7 @@ def test_pods_update_in_batches_of_their_priority(
 
 
 @pytest.mark.behaviour("PM-34")
-def test_what_ran_before_is_recorded_unless_nothing_can_run() -> None:
+def test_previous_images_are_recorded_unless_nothing_runs() -> None:
     spec = possible(OLD, NEW)
     fresh = raw_pod(OLD)
     fresh["status"]["containerStatuses"] = []
@@ -227,7 +225,7 @@ TWO = template(container("main"), container("side"))
 
 
 @pytest.mark.behaviour("PM-56")
-def test_a_new_start_keeps_what_an_unfinished_batch_still_waits_for() -> None:
+def test_a_new_update_keeps_pending_parts_of_an_unfinished_batch() -> None:
     raw = begun(raw_pod(TWO), possible(TWO, template(container("main", "nginx:2"), container("side"))))
     target = template(container("main", "nginx:2"), container("side", "nginx:3"))
     spec = possible(template(container("main", "nginx:2"), container("side")), target)
@@ -242,7 +240,7 @@ def test_a_new_start_keeps_what_an_unfinished_batch_still_waits_for() -> None:
 
 
 @pytest.mark.behaviour("PM-56", "PM-57", "PM-57a")
-def test_a_new_start_takes_along_what_the_grace_period_held_back() -> None:
+def test_a_new_update_includes_changes_delayed_by_the_grace_period() -> None:
     middle = template(container("main", "nginx:2"), container("side"), annotations={"a": "1", "b": "1"})
     raw = begun(raw_pod(TWO), possible(TWO, middle, grace=10))
     target = template(container("main", "nginx:2"), container("side", "nginx:3"), annotations={"b": "2"})
@@ -253,7 +251,7 @@ def test_a_new_start_takes_along_what_the_grace_period_held_back() -> None:
 
 
 @pytest.mark.behaviour("PM-57a")
-def test_a_rollback_within_the_grace_period_changes_nothing_and_waits_for_nothing() -> None:
+def test_a_rollback_within_the_grace_period_changes_nothing() -> None:
     raw = begun(raw_pod(OLD), possible(OLD, NEW, grace=10))
     begin = start(pod(raw), possible(NEW, OLD, grace=10), later(5), labels=MARK)
     after = patched(raw, begin.patch)
@@ -262,7 +260,7 @@ def test_a_rollback_within_the_grace_period_changes_nothing_and_waits_for_nothin
 
 
 @pytest.mark.behaviour("PM-46")
-def test_garbage_of_an_earlier_update_does_not_hinder_a_new_one() -> None:
+def test_invalid_state_of_an_earlier_update_is_ignored() -> None:
     raw = raw_pod(OLD, annotations={STATE: "{", GRACE: "[]", names.RUNTIME_CONTAINERS_META: "nothing"})
     after = patched(raw, start(pod(raw), possible(OLD, NEW), NOW, labels=MARK).patch)
     assert json.loads(after["metadata"]["annotations"][STATE])["revision"] == "web-new"

@@ -23,7 +23,7 @@ LABELLED = {"metadata": {"labels": {"app": "web", "a/b": "1"}}}
         ("object.metadata.labels.exists(key, key.startsWith('a'))", True),
     ],
 )
-def test_evaluates_what_webhooks_ask(expression: str, expected: Any) -> None:
+def test_evaluates_webhook_expressions(expression: str, expected: Any) -> None:
     variables = {"object": LABELLED, "oldObject": {"metadata": {}}, "request": {"operation": "CREATE"}}
     assert compiled(expression).evaluate(variables) is expected
 
@@ -33,7 +33,7 @@ def test_names_the_missing_key() -> None:
         compiled("object.none.x").evaluate({"object": {}})
 
 
-def test_refuses_what_is_no_expression() -> None:
+def test_refuses_invalid_expressions() -> None:
     with pytest.raises(CelError, match="compilation failed"):
         compiled("1 +")
 
@@ -52,5 +52,5 @@ def test_refuses_what_is_no_expression() -> None:
         ("object.?metadata.?labels.?app.orValue('') == 'web'", {"object": {}}),
     ],
 )
-def test_an_expression_is_given_what_it_looks_at(expression: str, parts: dict[str, Any]) -> None:
+def test_variables_are_passed_to_an_expression(expression: str, parts: dict[str, Any]) -> None:
     assert compiled(expression).parts == parts

@@ -96,7 +96,7 @@ def test_protobuf_is_read() -> None:
 
 
 @pytest.mark.parametrize("body", [b"{}", b"k8s\x00\x0a\xff", wrapped("v1", "Nothing", b""), DEPLOYMENT[:-5]])
-def test_what_is_no_protobuf_is_refused(body: bytes) -> None:
+def test_invalid_protobuf_is_refused(body: bytes) -> None:
     with pytest.raises((ProtobufError, struct.error)):
         decode_object(body)
 

@@ -56,7 +56,7 @@ async def test_more_than_ten_updaters_become_ancient(client: Client, api: ApiSer
 
 
 @in_api_server
-async def test_scaling_is_noted_of_the_replicas(client: Client, api: ApiServer) -> None:
+async def test_scaling_is_recorded_for_replicas(client: Client, api: ApiServer) -> None:
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
     await client.create(DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": spec}, "default", field_manager="maker")
@@ -73,7 +73,7 @@ async def test_scaling_is_noted_of_the_replicas(client: Client, api: ApiServer) 
 # ---- what else is like on a real server
 
 
-def test_a_rule_names_fields_that_there_are() -> None:
+def test_a_rule_refers_to_existing_fields() -> None:
     spec = {
         "type": "object",
         "properties": {"low": {"type": "integer"}, "free": {"type": "object", "additionalProperties": {}}},
@@ -84,7 +84,7 @@ def test_a_rule_names_fields_that_there_are() -> None:
     )
 
 
-def test_an_autoscaler_loses_nothing_in_its_old_version() -> None:
+def test_an_autoscaler_round_trips_through_v1() -> None:
     metrics = [
         {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}},
         {"type": "Resource", "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"}}},
@@ -102,7 +102,7 @@ def test_an_autoscaler_loses_nothing_in_its_old_version() -> None:
     assert full(old)["metadata"] == {"name": "a"}
 
 
-def test_a_name_that_is_taken_is_not_accepted() -> None:
+def test_a_taken_name_is_rejected() -> None:
     wanted = {"plural": "ones", "singular": "one", "kind": "One", "listKind": "OneList", "shortNames": ["o"]}
     assert accepted_names(wanted, {}, [])[0] == wanted
     names, reason, message = accepted_names(wanted, {}, [{"plural": "others", "kind": "One", "shortNames": ["x"]}])

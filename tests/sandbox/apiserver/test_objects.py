@@ -24,7 +24,7 @@ def config(name: str = "settings", **metadata: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, **metadata}, "data": {"a": "1"}}
 
 
-def test_same_seed_same_history() -> None:
+def test_the_same_seed_has_the_same_history() -> None:
     async def scenario(client: Client, api: ApiServer) -> Any:
         made = [await client.create(PODS, {**pod(), "metadata": {"generateName": "w-"}}, "default") for _ in range(3)]
         return [(one["metadata"]["name"], one["metadata"]["uid"]) for one in made]
@@ -33,7 +33,7 @@ def test_same_seed_same_history() -> None:
 
 
 @in_api_server
-async def test_lists_are_cut_into_consistent_pages(client: Client, api: ApiServer) -> None:
+async def test_lists_are_paged_consistently(client: Client, api: ApiServer) -> None:
     for number in range(5):
         await client.create(CONFIGMAPS, config(f"c{number}"), "default")
     first = await client.list_page(CONFIGMAPS, "default", limit=2)
@@ -48,7 +48,7 @@ async def test_lists_are_cut_into_consistent_pages(client: Client, api: ApiServe
 
 
 @in_api_server
-async def test_events_are_seen_in_both_groups(client: Client, api: ApiServer) -> None:
+async def test_events_appear_in_both_groups(client: Client, api: ApiServer) -> None:
     event = {"metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "namespace": "default"}, "message": "hi"}
     await client.create(EVENTS, event, "default")
     newer = Resource("events.k8s.io", "v1", "events", "Event")

@@ -46,7 +46,7 @@ def config(name: str, **labels: str) -> dict[str, Any]:
 
 
 @in_api_server
-async def test_a_forgotten_version_ends_in_an_error_event(client: Client, api: ApiServer) -> None:
+async def test_an_expired_version_ends_in_an_error_event(client: Client, api: ApiServer) -> None:
     first = await client.create(CONFIGMAPS, config("a"), "default")
     await client.create(CONFIGMAPS, config("b"), "default")
     api.compact()
@@ -59,7 +59,7 @@ async def test_a_forgotten_version_ends_in_an_error_event(client: Client, api: A
 
 
 @in_api_server
-async def test_a_streaming_list_says_where_it_ends(client: Client, api: ApiServer) -> None:
+async def test_a_streaming_list_marks_its_end(client: Client, api: ApiServer) -> None:
     await client.create(CONFIGMAPS, config("a"), "default")
     query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
     watching = Watching(client, query)
@@ -72,7 +72,7 @@ async def test_a_streaming_list_says_where_it_ends(client: Client, api: ApiServe
 
 
 @in_api_server
-async def test_ends_after_its_time(client: Client, api: ApiServer) -> None:
+async def test_ends_after_its_timeout(client: Client, api: ApiServer) -> None:
     watching = Watching(client, {"timeoutSeconds": "30"})
     await asyncio.sleep(29)
     assert not watching.ended

@@ -12,7 +12,7 @@ from app.sandbox.apiserver.hooks import CallFailed
 from app.sandbox.apiserver.server import ApiServer
 
 
-async def test_connections_to_webhooks_are_closed_with_the_server() -> None:
+async def test_webhook_connections_close_with_the_server() -> None:
     api = ApiServer(clock=SystemClock(), rng=Random(1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -26,7 +26,7 @@ async def test_connections_to_webhooks_are_closed_with_the_server() -> None:
     assert not [str(one.message) for one in seen]
 
 
-async def test_a_long_answer_that_comes_in_pieces_is_read_to_its_end() -> None:
+async def test_a_long_chunked_response_is_read_completely() -> None:
     answer = b'{"response":{"uid":"u","allowed":true,"patch":"' + b"x" * 3_000_000 + b'"}}'
 
     async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -74,7 +74,7 @@ def test_a_new_pod(bare_hash: bool, revision: str) -> None:
 
 @pytest.mark.behaviour("PM-4", "PM-176")
 @pytest.mark.parametrize("ready_gate", [True, False])
-def test_a_new_pod_waits_for_what_admission_would_have_it_wait_for(ready_gate: bool) -> None:
+def test_a_new_pod_waits_like_after_admission(ready_gate: bool) -> None:
     pod = maker(ready_gate=ready_gate).pod("abcde", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
     gates = [gate["conditionType"] for gate in pod["spec"]["readinessGates"]]
     assert gates == ["mine", "InPlaceUpdateReady", *(["KruisePodReady"] if ready_gate else [])]

@@ -152,7 +152,7 @@ def test_worked_example(asked, pods, base, create, delete, delete_ready_limit, s
     )
 
 
-def test_few_pods_on_delete_may_still_lose_a_marked_one() -> None:
+def test_small_on_delete_sets_may_delete_a_marked_pod() -> None:
     """W53 of OpenKruise never deletes it."""
     settings, _ = _settings("R3 OnDelete")
     found = limits(settings)
@@ -193,18 +193,18 @@ def test_partition(value: int | str | None, replicas: int, count: int) -> None:
     assert partition_count(value, replicas) == count
 
 
-def test_a_partition_that_cannot_be_read_holds_all_pods_back() -> None:
+def test_an_unreadable_partition_holds_all_pods_back() -> None:
     assert partition_count("half", 5) == 5
 
 
 @pytest.mark.behaviour("CS-95")
-def test_no_pod_is_moved_while_pods_of_both_revisions_are_missing() -> None:
+def test_no_pod_is_moved_while_both_revisions_lack_pods() -> None:
     settings = Settings(replicas=5, rolling_update=RollingUpdate(partition=4, max_unavailable=4))
     found = diff(PodCounts(old=2), limits(settings), same_revision=False, rollback=True)
     assert (found.create, found.create_old, found.update) == (3, 2, 0)
 
 
 @pytest.mark.behaviour("CS-93")
-def test_of_the_old_pods_to_delete_those_that_are_marked_do_not_count_again() -> None:
+def test_marked_old_pods_count_once_among_deletions() -> None:
     numbers = limits(Settings(replicas=2, rolling_update=RollingUpdate(partition=1)))
     assert diff(PodCounts(old=4, marked_old=1), numbers, same_revision=False).delete_old == 2

@@ -148,7 +148,7 @@ def checked(rollout: RolloutState, before: list[PodFacts], after: list[PodFacts]
 
 @given(st.lists(any_pod(), max_size=9), any_settings(), st.booleans())
 @settings(max_examples=800)
-def test_one_pass_from_any_state(pods: list[PodFacts], wanted: Settings, can_in_place: bool) -> None:
+def test_one_reconcile_from_any_state(pods: list[PodFacts], wanted: Settings, can_in_place: bool) -> None:
     rollout = rollout_state(pods, wanted, OLD, NEW, 0.0)
     checked(rollout, pods, acted(rollout, pods, can_in_place))
 
@@ -164,7 +164,7 @@ def moved(facts: PodFacts, back: frozenset[PodFacts]) -> PodFacts:
 
 @given(st.lists(any_pod(), max_size=9), any_settings(), st.booleans())
 @settings(max_examples=300)
-def test_a_roll_out_ends_once_its_pods_can_become_ready(
+def test_a_rollout_completes_once_its_pods_become_ready(
     pods: list[PodFacts], wanted: Settings, can_in_place: bool
 ) -> None:
     wanted = replace(

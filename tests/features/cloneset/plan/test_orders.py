@@ -49,7 +49,7 @@ def test_the_least_useful_pod_is_deleted_first() -> None:
 
 
 @pytest.mark.behaviour("CS-114")
-def test_crowded_zones_first_where_the_template_spreads() -> None:
+def test_crowded_zones_come_first_with_topology_spread() -> None:
     template = {"spec": {"topologySpreadConstraints": [{"topologyKey": "zone"}]}}
     zones = {"a": {"zone": "1"}, "b": {"zone": "1"}, "c": {"zone": "2"}}
     pods = [made("lonely", node="c"), made("one", node="a"), made("two", node="b")]

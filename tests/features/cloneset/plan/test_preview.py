@@ -59,7 +59,7 @@ def turns(found: Preview) -> list[tuple[int, str, str]]:
 
 
 @pytest.mark.behaviour("CS-124", "CS-130")
-def test_an_image_change_goes_in_place_as_many_at_once_as_may_be_unavailable() -> None:
+def test_an_in_place_update_respects_max_unavailable() -> None:
     found = told(resolved(replicas=5, strategy=rolling(policy="InPlaceIfPossible", maxUnavailable=2)), old_pods(5))
     assert turns(found) == [(1 + n // 2, "update in place", f"web-{n}") for n in range(5)]
     assert {one.reason for one in found.steps} == {"image of main becomes nginx:2"}
@@ -68,14 +68,14 @@ def test_an_image_change_goes_in_place_as_many_at_once_as_may_be_unavailable() -
 
 
 @pytest.mark.behaviour("CS-132")
-def test_a_field_that_cannot_change_in_place_is_named_and_the_pods_are_replaced() -> None:
+def test_an_immutable_field_is_named_and_pods_are_recreated() -> None:
     found = told(resolved(env=True, replicas=3), old_pods(3))
     assert [(one.step, one.action) for one in found.steps] == [(n, Action.RECREATE) for n in (1, 2, 3)]
     assert found.steps[0].reason == "add /spec/containers/0/env: cannot be changed in a running Pod"
 
 
 @pytest.mark.behaviour("CS-84")
-def test_the_partition_is_where_it_ends() -> None:
+def test_the_preview_ends_at_the_partition() -> None:
     found = told(resolved(replicas=4, strategy=rolling(policy="InPlaceIfPossible", partition=2)), old_pods(4))
     assert len(found.steps) == 2
     assert found.rest == ("web-2", "web-3")
@@ -97,7 +97,7 @@ def test_the_preview_says_what_holds_a_rollout_back(strategy: dict[str, Any], en
 
 
 @pytest.mark.behaviour("CS-132")
-def test_in_place_only_ends_at_the_first_pod_that_cannot_be() -> None:
+def test_in_place_only_ends_at_the_first_blocked_pod() -> None:
     found = told(resolved(env=True, replicas=3, strategy=rolling(policy="InPlaceOnly")), old_pods(3))
     assert found.steps == ()
     assert found.ends.startswith("find Pod web-0 update strategy is InPlaceOnly but can not update in-place: add /spec")
@@ -135,7 +135,7 @@ def test_pods_without_an_agent_to_refresh_their_env_are_previewed_as_replaced() 
 
 
 @pytest.mark.behaviour("CS-90")
-def test_surge_comes_first_and_is_given_back() -> None:
+def test_surge_pods_come_first_and_are_removed() -> None:
     found = told(resolved(replicas=4, strategy=rolling(maxSurge=2, maxUnavailable=0)), old_pods(4))
     actions = [one.action for one in found.steps]
     assert actions[:2] == [Action.CREATE, Action.CREATE]
@@ -144,7 +144,7 @@ def test_surge_comes_first_and_is_given_back() -> None:
 
 
 @pytest.mark.behaviour("CS-90")
-def test_with_the_gate_a_surge_stands_in_while_all_pods_go_in_place_and_stay() -> None:
+def test_with_the_gate_surge_pods_cover_an_in_place_update() -> None:
     wanted = resolved(replicas=3, strategy=rolling(policy="InPlaceIfPossible", maxSurge=1, maxUnavailable=0))
     wanted = replace(wanted, settings=replace(wanted.settings, gates=Gates(in_place_surge=True)))
     found = told(wanted, old_pods(3))
@@ -173,7 +173,7 @@ def test_the_preview_names_the_hook_that_it_waits_for() -> None:
 
 
 @pytest.mark.behaviour("CS-100", "CS-104")
-def test_scaling_comes_before_updating() -> None:
+def test_scaling_precedes_updating() -> None:
     found = told(resolved(replicas=2), old_pods(4))
     assert [one.action for one in found.steps][:2] == [Action.DELETE, Action.DELETE]
     more = told(resolved(replicas=3), old_pods(2))

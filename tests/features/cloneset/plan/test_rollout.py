@@ -45,7 +45,7 @@ def test_expected_updated_replicas() -> None:
 
 
 @pytest.mark.behaviour("CS-148")
-def test_only_what_differs_is_written() -> None:
+def test_only_differences_are_written() -> None:
     wanted = status(Counts(3, 3, 3, 3, 3, 0))
     present = {key: value for key, value in wanted.items() if key != "updatedAvailableReplicas"}
     assert status_patch(present, wanted, required=REQUIRED) == {}
@@ -57,7 +57,7 @@ def test_only_what_differs_is_written() -> None:
 
 
 @pytest.mark.behaviour("CS-149", "CS-150")
-def test_failures_come_and_go() -> None:
+def test_failure_conditions_appear_and_clear() -> None:
     kept = {"type": "Other", "status": "True"}
     first = with_failures([kept], {"FailedScale": "no quota"}, NOW)
     assert first == [
@@ -107,13 +107,13 @@ def test_without_a_deadline_there_is_no_condition(deadline: int | None) -> None:
         (MOVING, False, "CloneSetUpdated", "CloneSet is progressing"),
     ],
 )
-def test_reasons(new: dict, paused: bool, reason: str, message: str) -> None:
+def test_condition_reasons(new: dict, paused: bool, reason: str, message: str) -> None:
     found, _ = judged({}, new, [], paused=paused)
     assert (found["status"], found["reason"], found["message"]) == ("True", reason, message)
 
 
 @pytest.mark.behaviour("CS-153", "CS-154", "CS-155")
-def test_the_deadline() -> None:
+def test_progress_deadline() -> None:
     found, again = judged({}, MOVING, [])
     assert again == 11
     still, again = judged(MOVING, MOVING, [found], seconds=5)
@@ -127,7 +127,7 @@ def test_the_deadline() -> None:
 
 
 @pytest.mark.behaviour("CS-155")
-def test_a_roll_out_that_starts_long_after_the_last_one_is_not_late_at_once() -> None:
+def test_a_new_rollout_is_not_late_at_once() -> None:
     done = status(Counts(3, 3, 3, 3, 3, 3))
     available, _ = judged({}, done, [])
     newer = status(Counts(3, 3, 3, 0, 0, 0), update="web-c")

@@ -59,14 +59,14 @@ def test_missing_old_pods_are_created_first() -> None:
 
 
 @pytest.mark.behaviour("CS-99", "CS-100")
-def test_scale_out_is_limited_and_says_so() -> None:
+def test_scale_out_is_limited_and_reported() -> None:
     settings = Settings(replicas=7, rolling_update=RollingUpdate(max_unavailable=1), scale_max_unavailable=2)
     plan = planned([pod(), pod(), pod()], 7, settings=settings)
     assert (plan.create, plan.limited_to, plan.shortfall) == (2, 2, Shortfall.SCALE_UP_LIMITED)
 
 
 @pytest.mark.behaviour("CS-96", "CS-97")
-def test_a_pod_that_prepares_its_deletion_is_revived_when_it_is_wanted_again() -> None:
+def test_a_pod_preparing_deletion_is_revived_when_needed() -> None:
     leaving = [pod(lifecycle="PreparingDelete", name=name, delete_hooked=True) for name in ("a", "b")]
     pods = [pod(), *leaving]
     assert planned(pods, 2).cancel_deletion == (leaving[0],)
@@ -76,7 +76,7 @@ def test_a_pod_that_prepares_its_deletion_is_revived_when_it_is_wanted_again() -
 
 @pytest.mark.behaviour("CS-97")
 @pytest.mark.parametrize(("partition", "revived"), [(0, "new"), (1, "new"), (2, "old")])
-def test_of_those_on_their_way_out_those_come_back_that_the_partition_wants(partition: int, revived: str) -> None:
+def test_revived_pods_follow_the_partition(partition: int, revived: str) -> None:
     """One old Pod serves."""
     back = [
         pod(at, lifecycle="PreparingDelete", name=name, delete_hooked=True) for at, name in ((OLD, "old"), (NEW, "new"))
@@ -93,7 +93,7 @@ def test_a_marked_pod_is_never_revived() -> None:
 
 
 @pytest.mark.behaviour("CS-97", "CS-137")
-def test_reviving_never_makes_more_active_than_the_surge_allows() -> None:
+def test_reviving_respects_the_surge() -> None:
     """Five serve, one of them marked, and one is preparing its deletion: reviving it before would make six."""
     pods = [pod(marked=True), *(pod() for _ in range(4)), pod(lifecycle="PreparingDelete", delete_hooked=True)]
     plan = planned(pods, 5)
@@ -102,28 +102,28 @@ def test_reviving_never_makes_more_active_than_the_surge_allows() -> None:
 
 
 @pytest.mark.behaviour("CS-102", "CS-181")
-def test_a_released_hook_lets_the_pod_go_before_anything_else_is_deleted() -> None:
+def test_a_released_hook_deletes_the_pod_first() -> None:
     released = pod(lifecycle="PreparingDelete")
     plan = planned([released, pod(marked=True), pod(), pod()], 2)
     assert plan.remove == (Removal(released, prepare=False),)
 
 
 @pytest.mark.behaviour("CS-103", "CS-105", "CS-110")
-def test_marked_pods_go_within_the_limit_and_wait_for_their_hook() -> None:
+def test_marked_pods_are_deleted_within_the_limit_after_their_hook() -> None:
     broken, hooked, third = pod(marked=True, available=False), pod(marked=True, delete_hooked=True), pod(marked=True)
     plan = planned([broken, hooked, third, pod(), pod()], 5, max_unavailable=2)
     assert plan.remove == (Removal(broken, prepare=False), Removal(hooked, prepare=True))
 
 
 @pytest.mark.behaviour("CS-103")
-def test_broken_marked_pods_do_not_let_a_healthy_one_go_beyond_the_limit() -> None:
+def test_unavailable_marked_pods_do_not_exceed_the_limit() -> None:
     """W34 counts one more than may go: a marked Pod that is broken is unavailable too."""
     broken, healthy = pod(marked=True, available=False), pod(marked=True)
     assert removed(planned([broken, healthy, pod(), pod(), pod()], 5)) == [broken]
 
 
 @pytest.mark.behaviour("CS-94", "CS-103")
-def test_a_marked_pod_that_is_ready_only_lately_takes_no_available_one_from_the_others() -> None:
+def test_a_recently_ready_marked_pod_costs_no_available_one() -> None:
     """R5 mu1, four available and a marked one that minReadySeconds still runs for: it goes at once."""
     fresh = pod(marked=True, available=False, ready=True)
     assert removed(planned([*(pod() for _ in range(4)), fresh], 5)) == [fresh]
@@ -137,7 +137,7 @@ def test_no_ordinary_scale_in_while_a_deletion_is_prepared() -> None:
 
 
 @pytest.mark.behaviour("CS-104", "CS-183")
-def test_scale_in_takes_old_pods_first_and_keeps_the_partition() -> None:
+def test_scale_in_deletes_old_pods_first_within_the_partition() -> None:
     old = [pod(OLD, name=f"o{i}") for i in range(3)]
     new = [pod(NEW, name=f"n{i}") for i in range(3)]
     assert removed(planned([*new, *old], 4, partition=2)) == [old[0], new[0]]
@@ -145,25 +145,25 @@ def test_scale_in_takes_old_pods_first_and_keeps_the_partition() -> None:
 
 
 @pytest.mark.behaviour("CS-104", "CS-182")
-def test_ready_but_unavailable_pods_stay_where_nothing_is_to_spare() -> None:
+def test_ready_unavailable_pods_stay_without_spare_capacity() -> None:
     pods = [pod(available=False, ready=True) for _ in range(5)]
     assert removed(planned(pods, 3)) == []
 
 
 @pytest.mark.behaviour("CS-104", "CS-109")
-def test_victims_that_are_not_ready_go_freely() -> None:
+def test_unready_victims_are_not_limited() -> None:
     pods = [pod(name=f"a{i}", available=False) for i in range(3)] + [pod(name="b")]
     assert removed(planned(pods, 1)) == pods[:3]
 
 
 @pytest.mark.behaviour("CS-111")
-def test_naming_pods_and_lowering_replicas_by_as_many_deletes_exactly_those() -> None:
+def test_deleting_named_pods_with_lower_replicas_deletes_exactly_those() -> None:
     marked = pod(marked=True)
     assert removed(planned([*(pod() for _ in range(4)), marked], 4)) == [marked]
 
 
 @pytest.mark.behaviour("CS-100")
-def test_a_limit_of_zero_does_not_keep_what_should_go() -> None:
+def test_a_limit_of_zero_does_not_block_deletions() -> None:
     """W39: OpenKruise never gets to finish the deletion that would free the limit."""
     settings = Settings(
         replicas=5,
@@ -177,14 +177,14 @@ def test_a_limit_of_zero_does_not_keep_what_should_go() -> None:
 
 
 @pytest.mark.behaviour("CS-105", "CS-135")
-def test_a_pod_that_is_just_arriving_says_only_then_that_it_waits_for_its_hook() -> None:
+def test_a_starting_pod_is_not_yet_prepared_for_deletion() -> None:
     coming = {"available": False, "lifecycle": "PreparingNormal", "marked": True, "awaits_initial_conditions": True}
     hooked, free = pod(delete_hooked=True, **coming), pod(**coming)
     assert planned([pod(), hooked, free], 3).remove == (Removal(free, prepare=False),)
 
 
 @pytest.mark.behaviour("CS-195")
-def test_one_reconcile_creates_no_more_than_some_hundreds() -> None:
+def test_one_reconcile_creates_a_limited_number_of_pods() -> None:
     plan = planned([pod(OLD)], 2**31 - 1, partition=3)
     assert (plan.create_current, plan.create_update) == (2, 498)
     plan = planned([pod(OLD)], 2**31 - 1, partition="90%")

@@ -111,20 +111,20 @@ def test_step_by_lifecycle_state(state: str, hooked: bool, step: StepKind | None
 
 
 @pytest.mark.behaviour("CS-130")
-def test_updated_without_a_hook_goes_to_normal_first() -> None:
+def test_an_updated_pod_without_hook_becomes_normal_first() -> None:
     plan = planned(UpdatePolicy.IN_PLACE_IF_POSSIBLE, [pod(OLD, lifecycle="Updated")])
     assert plan.steps == ()
 
 
 @pytest.mark.behaviour("CS-132")
-def test_what_cannot_be_updated_in_place_is_marked_for_deletion() -> None:
+def test_a_pod_that_cannot_be_updated_in_place_is_marked_for_deletion() -> None:
     pods = [pod(OLD), pod(OLD)]
     plan = planned(UpdatePolicy.IN_PLACE_IF_POSSIBLE, pods, obstacle=lambda p: "/spec/x" if p is pods[0] else None)
     assert plan.steps == (Step(StepKind.RECREATE, pods[0], "/spec/x"), Step(StepKind.IN_PLACE, pods[1]))
 
 
 @pytest.mark.behaviour("CS-132")
-def test_in_place_only_fails_on_the_first_that_cannot() -> None:
+def test_in_place_only_fails_on_the_first_blocked_pod() -> None:
     pods = [pod(OLD), pod(OLD, name="web-b"), pod(OLD)]
     plan = planned(UpdatePolicy.IN_PLACE_ONLY, pods, obstacle=lambda p: "/spec/x" if p is pods[1] else None)
     assert plan.steps == (Step(StepKind.IN_PLACE, pods[0]),)
@@ -154,7 +154,7 @@ def test_on_delete_updates_no_pod() -> None:
 
 
 @pytest.mark.behaviour("CS-130", "CS-135")
-def test_a_pod_that_is_just_arriving_is_updated_only_then() -> None:
+def test_a_pod_awaiting_initial_conditions_is_not_updated() -> None:
     coming = {"available": False, "lifecycle": "PreparingNormal"}
     there, awaits_initial_conditions = pod(OLD, **coming), pod(OLD, awaits_initial_conditions=True, **coming)
     plan = planned(UpdatePolicy.IN_PLACE_ONLY, [there, awaits_initial_conditions], max_unavailable=2)
@@ -162,7 +162,7 @@ def test_a_pod_that_is_just_arriving_is_updated_only_then() -> None:
 
 
 @pytest.mark.behaviour("CS-132")
-def test_a_pod_that_is_marked_for_its_replacement_is_not_marked_again() -> None:
+def test_a_pod_marked_for_replacement_is_not_marked_again() -> None:
     owner = clone_set("web", updateStrategy=rolling(maxUnavailable=2), replicas=2)
     resolved = resolve_spec(CloneSet.model_validate(with_defaults(owner)), Gates())
     pods = [pod(OLD, name="web-0", marked=True, available=False), pod(OLD, name="web-1")]

@@ -36,7 +36,7 @@ def partitioned(partition: int | str) -> Settings:
         (10, 0, "50%", range(10), "node-0 node-1 node-2 node-3 node-4"),
     ],
 )
-def test_the_partition_holds_for_pods_that_are_missing(
+def test_the_partition_covers_missing_pods(
     desired: int, new: int, partition: int | str, candidates: range, created: str
 ) -> None:
     missing = [f"node-{n}" for n in candidates]
@@ -57,20 +57,20 @@ def test_without_partitioned_scaling_every_node_gets_its_pod() -> None:
 
 
 @pytest.mark.behaviour("DS-24")
-def test_a_terminating_pod_holds_the_place_unless_there_is_surge() -> None:
+def test_a_terminating_pod_keeps_its_place_without_surge() -> None:
     observed = cluster(1, [pod("n1", terminating=True)])
     assert plan_scaling(observed, STANDARD, {}).create == ()
     assert plan_scaling(observed, SURGE, {}).create == ("n1",)
 
 
 @pytest.mark.behaviour("DS-25")
-def test_a_pod_that_prepares_to_go_is_asked_again() -> None:
+def test_a_pod_preparing_deletion_is_planned_for_deletion_again() -> None:
     going = pod("n1", preparing_delete=True)
     assert plan_scaling(cluster(1, [going]), STANDARD, {}).delete == (going,)
 
 
 @pytest.mark.behaviour("DS-25", "DS-29")
-def test_an_ended_pod_goes_unless_one_went_there_a_moment_ago() -> None:
+def test_a_finished_pod_is_deleted_with_backoff() -> None:
     failed = pod("n1", ended=True, available=False)
     plan = plan_scaling(cluster(1, [failed]), STANDARD, {})
     assert (plan.delete, plan.ended) == ((failed,), (failed,))
@@ -80,7 +80,7 @@ def test_an_ended_pod_goes_unless_one_went_there_a_moment_ago() -> None:
 
 
 @pytest.mark.behaviour("DS-25", "DS-27", "DS-47")
-def test_with_surge_an_ended_pod_is_replaced_at_once() -> None:
+def test_with_surge_a_finished_pod_is_replaced_at_once() -> None:
     for hash_ in (OLD, NEW):
         failed = pod("n1", hash_, ended=True, available=False)
         plan = plan_scaling(cluster(1, [failed]), SURGE, {})
@@ -90,14 +90,14 @@ def test_with_surge_an_ended_pod_is_replaced_at_once() -> None:
 
 
 @pytest.mark.behaviour("DS-26")
-def test_of_several_pods_the_first_stays() -> None:
+def test_of_several_pods_the_oldest_stays() -> None:
     unbound, young, first = pod("n1", bound=False, age=1), pod("n1", age=3), pod("n1", age=2)
     plan = plan_scaling(cluster(1, [unbound, young, first]), STANDARD, {})
     assert plan.delete == (young, unbound)
 
 
 @pytest.mark.behaviour("DS-27")
-def test_with_surge_the_oldest_of_each_template_stays_until_the_new_one_serves() -> None:
+def test_with_surge_old_and_new_pods_stay_until_the_new_one_is_available() -> None:
     old, older, new, newer = pod("n1", age=2), pod("n1", age=1), pod("n1", NEW, age=3, available=False), pod("n1", NEW)
     assert set(plan_scaling(cluster(1, [old, older, new, newer]), SURGE, {}).delete) == {old, newer}
     ready = pod("n1", NEW, ready=True, available_after=NOW + 5)
@@ -112,7 +112,7 @@ def test_with_surge_the_oldest_of_each_template_stays_until_the_new_one_serves()
 
 
 @pytest.mark.behaviour("DS-28", "DS-18")
-def test_pods_leave_nodes_that_may_not_keep_them() -> None:
+def test_pods_leave_ineligible_nodes() -> None:
     kept, gone = pod("n1"), pod("n2")
     stray, lost = pod("n9", bound=False), pod("n9")
     observed = cluster(2, [kept, gone, stray, lost], eligibility={"n1": KEEPS_ONLY, "n2": NEITHER})
@@ -120,7 +120,7 @@ def test_pods_leave_nodes_that_may_not_keep_them() -> None:
 
 
 @pytest.mark.behaviour("DS-33")
-def test_a_burst_bounds_creations_and_deletions() -> None:
+def test_burst_limits_creations_and_deletions() -> None:
     pods = [one for n in range(1, 5) for one in (pod(f"n{n}"), pod(f"n{n}"))]
     plan = plan_scaling(cluster(9, pods), Settings(burst_replicas=2, max_unavailable=1), {})
     assert (len(plan.create), len(plan.delete)) == (2, 2)
@@ -128,7 +128,7 @@ def test_a_burst_bounds_creations_and_deletions() -> None:
 
 @pytest.mark.behaviour("DS-24", "DS-26", "DS-27", "DS-47")
 @given(states(), settings_of)
-def test_never_two_pods_on_a_node_beyond_surge(observed: Observed, settings: Settings) -> None:
+def test_surge_allows_two_pods_on_a_node_at_most(observed: Observed, settings: Settings) -> None:
     plan = plan_scaling(observed, settings, {})
     for node in observed.nodes:
         if node.name in plan.create:
@@ -144,7 +144,7 @@ def test_never_two_pods_on_a_node_beyond_surge(observed: Observed, settings: Set
 
 @pytest.mark.behaviour("DS-26", "DS-27")
 @given(states(), st.sampled_from([STANDARD, SURGE]))
-def test_a_node_that_had_an_available_pod_keeps_one(observed: Observed, settings: Settings) -> None:
+def test_a_node_with_an_available_pod_keeps_one(observed: Observed, settings: Settings) -> None:
     plan = plan_scaling(observed, settings, {})
     for node in observed.nodes:
         running = [one for one in node.live if not one.ended and not one.preparing_delete]

@@ -116,7 +116,7 @@ def test_a_worked_example(example: Example) -> None:
 
 
 @pytest.mark.behaviour("DS-38")
-def test_limits_that_both_come_to_nothing_let_one_pod_be_unavailable() -> None:
+def test_two_zero_limits_allow_one_unavailable_pod() -> None:
     assert Settings(max_unavailable=0, max_surge=0).limits(5).max_unavailable == 1
     assert Settings(max_unavailable=0, max_surge=0).limits(0).max_unavailable == 0
 
@@ -126,7 +126,7 @@ def test_limits_that_both_come_to_nothing_let_one_pod_be_unavailable() -> None:
     ("burst", "desired", "expected"),
     [(None, 3, 250), ("10%", 3, 1), ("10%", 40, 4), (0, 9, 0), ("0%", 9, 0), ("x", 9, 250), (-1, 9, 250), (7, 9, 7)],
 )
-def test_a_share_of_few_nodes_is_at_least_one_pod(burst: int | str | None, desired: int, expected: int) -> None:
+def test_a_percentage_of_few_nodes_is_at_least_one_pod(burst: int | str | None, desired: int, expected: int) -> None:
     assert Settings(burst_replicas=burst).limits(desired).burst == expected
 
 
@@ -137,12 +137,12 @@ def test_paused_and_on_delete_update_nothing(settings: Settings) -> None:
 
 
 @pytest.mark.behaviour("DS-84")
-def test_a_node_selector_that_cannot_be_read_updates_nothing() -> None:
+def test_an_invalid_node_selector_updates_nothing() -> None:
     assert plan_update(cluster(5, old_pods()), limit(2, node_selector_unreadable=True)) == NOTHING
 
 
 @pytest.mark.behaviour("DS-39")
-def test_nodes_that_may_only_keep_their_pod_take_part_unless_pruned() -> None:
+def test_ineligible_nodes_take_part_unless_pruned() -> None:
     observed = cluster(5, old_pods(), eligibility={"n5": KEEPS_ONLY})
     assert nodes_of(plan_update(observed, limit(1)).update) == ["n5"]
     pruned = limit(1, gates=Gates(prune_ineligible=True))
@@ -150,7 +150,7 @@ def test_nodes_that_may_only_keep_their_pod_take_part_unless_pruned() -> None:
 
 
 @pytest.mark.behaviour("DS-39")
-def test_a_pod_that_hangs_on_an_ineligible_node_holds_the_update_up_unless_pruned() -> None:
+def test_a_stuck_pod_on_an_ineligible_node_blocks_the_update_unless_pruned() -> None:
     observed = cluster(5, old_pods(pod("n5", terminating=True)), eligibility={"n5": KEEPS_ONLY})
     assert plan_update(observed, limit(1)).update == ()
     pruned = limit(1, gates=Gates(prune_ineligible=True))
@@ -158,13 +158,13 @@ def test_a_pod_that_hangs_on_an_ineligible_node_holds_the_update_up_unless_prune
 
 
 @pytest.mark.behaviour("DS-46")
-def test_no_surge_on_a_node_that_takes_no_pod() -> None:
+def test_a_node_that_takes_no_pod_gets_no_surge() -> None:
     observed = cluster(5, old_pods(), eligibility={"n5": KEEPS_ONLY})
     assert plan_update(observed, surge(1)).create == ("n4",)
 
 
 @pytest.mark.behaviour("DS-77")
-def test_strictly_unavailable_old_pods_use_up_the_limit() -> None:
+def test_unavailable_old_pods_count_against_a_strict_limit() -> None:
     pods = [pod("n5", ready=True, available_after=NOW + 5), pod("n4", available=False)]
     observed = cluster(5, old_pods(*pods))
     strict = limit(1, gates=Gates(strict=True))
@@ -185,7 +185,7 @@ def test_pods_that_wait_for_the_limit_are_counted() -> None:
 
 
 @pytest.mark.behaviour("DS-83")
-def test_a_node_that_comes_during_an_update_counts_as_unavailable() -> None:
+def test_a_node_added_during_an_update_counts_as_unavailable() -> None:
     observed = cluster([*(f"n{n}" for n in range(1, 6)), "n9"], old_pods())
     assert plan_update(observed, limit(1)).update == ()
     assert nodes_of(plan_update(observed, limit(2)).update) == ["n5"]
@@ -228,7 +228,7 @@ settings_of = st.builds(
 
 @pytest.mark.behaviour("DS-41", "DS-43", "DS-44")
 @given(states(), settings_of)
-def test_no_more_nodes_lose_service_than_may(observed: Observed, settings: Settings) -> None:
+def test_unavailable_nodes_never_exceed_the_limit(observed: Observed, settings: Settings) -> None:
     limits = settings.limits(observed.desired)
     plan = plan_update(observed, settings)
     lost = [one for one in plan.update if observed.available(one) and not one.preparing_delete]
@@ -248,7 +248,7 @@ def test_no_more_nodes_lose_service_than_may(observed: Observed, settings: Setti
 
 @pytest.mark.behaviour("DS-40", "DS-41", "DS-42")
 @given(states(), settings_of)
-def test_neither_partition_nor_selector_is_overshot(observed: Observed, settings: Settings) -> None:
+def test_neither_partition_nor_selector_is_exceeded(observed: Observed, settings: Settings) -> None:
     plan = plan_update(observed, settings)
     touched = {one.node for one in plan.update} | set(plan.create)
     by_name = {node.name: node for node in observed.nodes}
@@ -267,7 +267,7 @@ def test_neither_partition_nor_selector_is_overshot(observed: Observed, settings
 
 @pytest.mark.behaviour("DS-47")
 @given(states(), settings_of)
-def test_a_surge_never_makes_a_third_pod_or_a_second_new_one(observed: Observed, settings: Settings) -> None:
+def test_surge_never_creates_a_third_pod_or_a_second_new_one(observed: Observed, settings: Settings) -> None:
     by_name = {node.name: node for node in observed.nodes}
     for name in plan_update(observed, settings).create:
         live = by_name[name].live

@@ -21,7 +21,7 @@ async def jobs(there: World) -> dict[str, Json]:
 
 @pytest.mark.behaviour("IMG-70", "IMG-72", "IMG-73", "IMG-74", "IMG-75")
 @in_world
-async def test_each_image_has_a_job_and_the_list_ends_with_the_last(there: World) -> None:
+async def test_each_image_has_a_job_and_the_list_completes_with_the_last(there: World) -> None:
     await there.nodes("n1", "n2")
     there.pull = lambda node, image: "Failed" if (node, image) == ("n2", "b:1") else "Succeeded"
     await there.list_job("a:1", "b:1", "c:1", parallelism=2)
@@ -76,7 +76,7 @@ async def test_images_and_template_may_change(there: World) -> None:
 
 @pytest.mark.behaviour("IMG-71", "IMG-104")
 @in_world
-async def test_the_ttl_is_that_of_the_list_and_no_image_is_pulled_twice(there: World) -> None:
+async def test_the_ttl_belongs_to_the_list_and_no_image_is_pulled_twice(there: World) -> None:
     await there.nodes("n1")
     there.pull = lambda node, image: "Succeeded" if image == "a:1" else None
     await there.list_job("a:1", "b:1", completionPolicy={"ttlSecondsAfterFinished": 20})
@@ -107,7 +107,7 @@ def template(**spec: Any) -> Json:
 
 
 @pytest.mark.behaviour("IMG-70")
-def test_the_hash_is_the_one_that_openkruise_was_seen_to_write() -> None:
+def test_the_hash_matches_openkruise() -> None:
     items = json.loads((DATA / "13-node-agent.json").read_text("utf-8"))["items"]
     (recorded,) = (one for one in items if one["kind"] == "ImageListPullJob")
     found = template_hash(template_of(ImageListPullJob.model_validate(recorded)))
@@ -115,7 +115,7 @@ def test_the_hash_is_the_one_that_openkruise_was_seen_to_write() -> None:
 
 
 @pytest.mark.behaviour("IMG-70")
-def test_what_is_hashed_shows_every_value_with_its_type() -> None:
+def test_hashed_values_include_their_types() -> None:
     shown = shown_template(
         template(
             completionPolicy={"type": "Never"},

@@ -90,12 +90,12 @@ def test_probes_of_all_containers_go_into_the_annotation() -> None:
         pytest.param(body(ELSEWHERE), id="of another host"),
     ],
 )
-def test_other_probes_stay_with_the_kubelet(given: Json) -> None:
+def test_other_probes_are_left_to_the_kubelet(given: Json) -> None:
     assert admitted(given) == given
 
 
 @pytest.mark.behaviour("PPM-56")
-def test_what_the_agent_cannot_run_stays_beside_what_it_can() -> None:
+def test_unsupported_probes_stay_in_the_pod() -> None:
     after = admitted(body(GRPC, EXEC))
     assert after["spec"]["containers"][0]["livenessProbe"] == GRPC
     assert json.loads(after["metadata"]["annotations"][names.CONTAINER_PROBE_CONTEXT]) == [
@@ -139,7 +139,7 @@ def saved(**probes: Json) -> list[Json]:
 
 
 @pytest.mark.behaviour("PPM-50")
-def test_a_node_probes_the_containers_that_have_started() -> None:
+def test_a_node_probes_started_containers() -> None:
     context = saved(c0=EXEC, c1=HTTP, c2=EXEC, c3=EXEC)
     statuses = [running("c0"), running("c1", restarts=4), running("c2", started=False), waiting("c3")]
     entry = pod_entry(pod(context, *statuses), ())
@@ -177,13 +177,13 @@ def failed(container: str, at: str, state: str = "Failed", restarts: int = 0) ->
         pytest.param(waiting("c0"), failed("c0", "2026-01-01T00:00:11Z"), False, id="it does not run"),
     ],
 )
-def test_a_failure_counts_for_the_container_that_runs_now(status: Json, state: ProbeState, counts: bool) -> None:
+def test_a_failure_belongs_to_the_current_container_run(status: Json, state: ProbeState, counts: bool) -> None:
     found = failures(pod(saved(c0=EXEC), status), [state])
     assert found == ([Failure("c0", "containerd://c0-0", 0, "no answer")] if counts else [])
 
 
 @pytest.mark.behaviour("PPM-52")
-def test_a_request_is_about_one_run_of_one_container() -> None:
+def test_a_request_belongs_to_one_run_of_one_container() -> None:
     found = pod(saved(c0=HTTP), running("c0", restarts=2))
     (failure,) = failures(found, [failed("c0", "2026-01-01T00:00:20Z", restarts=2)])
     assert request_name(found, failure) == "liveness-u1-c0-2"
@@ -203,7 +203,7 @@ def test_a_request_is_about_one_run_of_one_container() -> None:
 
 
 @pytest.mark.behaviour("PPM-53")
-def test_there_is_room_while_more_are_available_than_must_be() -> None:
+def test_restarts_need_spare_available_pods() -> None:
     pods = [pod("[]", ready=ready, uid=uid) for uid, ready in (("a", True), ("b", True), ("c", False), ("d", True))]
     assert room(pods, 2, ()).is_left
     assert not room(pods, 3, ()).is_left
@@ -227,12 +227,12 @@ ENTRIES = st.lists(
 
 @pytest.mark.behaviour("PPM-50")
 @given(st.text(max_size=20) | ENTRIES.map(json.dumps))
-def test_an_annotation_of_any_content_is_survived(text: str) -> None:
+def test_any_annotation_is_tolerated(text: str) -> None:
     for one in saved_probes(pod(text)):
         assert one.container_name
         assert one.probe.exec is not None or one.probe.http_get is not None or one.probe.tcp_socket is not None
 
 
 @pytest.mark.behaviour("PPM-50")
-def test_a_deep_annotation_is_survived() -> None:
+def test_a_deeply_nested_annotation_is_tolerated() -> None:
     assert saved_probes(pod("[" * 100_000)) == ()

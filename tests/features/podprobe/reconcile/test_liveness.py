@@ -87,7 +87,7 @@ async def requests(there: Simulated) -> dict[str, Json]:
 
 @pytest.mark.behaviour("PW-18", "PPM-50", "PPM-51", "PPM-52")
 @in_managed(GATE)
-async def test_a_container_that_does_not_live_is_restarted_and_no_other(there: Simulated) -> None:
+async def test_only_the_failing_container_is_restarted(there: Simulated) -> None:
     await there.create(SETS, clone_set(1, container(), container("side", LIVES)))
     (pod,) = await ready(there, 1)
     assert not any("livenessProbe" in one for one in pod["spec"]["containers"])
@@ -120,7 +120,7 @@ async def test_with_the_gate_off_the_kubelet_probes(there: Simulated) -> None:
 
 @pytest.mark.behaviour("PPM-53", "PPM-55")
 @in_managed(GATE)
-async def test_a_workload_never_has_more_pods_out_of_service_than_it_bears(there: Simulated) -> None:
+async def test_restarts_keep_the_availability_of_the_workload(there: Simulated) -> None:
     least = 4
     slow = container(command=f"sleep 5; {DIES}", startupProbe={**PROBE, "failureThreshold": 30})
     await there.create(SETS, clone_set(4, slow))
@@ -160,7 +160,7 @@ async def test_an_unavailable_pod_may_be_restarted_without_counting(there: Simul
 
 @pytest.mark.behaviour("PPM-54", "PPM-55")
 @in_managed(f"{GATE},PodUnavailableBudgetUpdateGate=true")
-async def test_a_budget_that_is_spent_holds_restarts_back(there: Simulated) -> None:
+async def test_an_exhausted_budget_delays_restarts(there: Simulated) -> None:
     budget = {
         "apiVersion": BUDGETS.api_version,
         "kind": BUDGETS.kind,
@@ -181,7 +181,7 @@ async def test_a_budget_that_is_spent_holds_restarts_back(there: Simulated) -> N
 
 @pytest.mark.behaviour("PPM-50")
 @in_managed(GATE)
-async def test_probes_wait_for_the_startup_probe_and_leave_with_the_pod(there: Simulated) -> None:
+async def test_probes_wait_for_the_startup_probe_and_end_with_the_pod(there: Simulated) -> None:
     startup = {"exec": {"command": ["cat", "/up"]}, "periodSeconds": 1, "failureThreshold": 100}
     slow = container(command="sleep 30; touch /up /alive; sleep 1000000", startupProbe=startup)
     await there.create(SETS, clone_set(1, slow))
@@ -204,7 +204,7 @@ async def test_probes_wait_for_the_startup_probe_and_leave_with_the_pod(there: S
 
 @pytest.mark.behaviour("PPM-50")
 @in_managed("--feature-gates=EnhancedLivenessProbe=true,PodProbeMarkerGate=false")
-async def test_it_needs_no_marker_gate(there: Simulated) -> None:
+async def test_liveness_needs_no_marker_gate(there: Simulated) -> None:
     await there.create(SETS, clone_set(1, container()))
     await ready(there, 1)
     await restarted(there, 1)
@@ -213,7 +213,7 @@ async def test_it_needs_no_marker_gate(there: Simulated) -> None:
 
 @pytest.mark.behaviour("PPM-52")
 @in_managed(GATE)
-async def test_a_node_that_did_not_answer_is_asked_again(there: Simulated) -> None:
+async def test_an_unresponsive_node_is_asked_again(there: Simulated) -> None:
     agents = there.cluster.agents
     assert agents is not None
     held = [(agent.requests, agent.requests.put) for agent in agents.by_node.values()]
@@ -233,7 +233,7 @@ async def test_a_node_that_did_not_answer_is_asked_again(there: Simulated) -> No
 
 @pytest.mark.behaviour("PPM-52")
 @in_managed(GATE)
-async def test_a_pod_that_was_deleted_meanwhile_is_left_alone(there: Simulated) -> None:
+async def test_a_pod_deleted_meanwhile_is_ignored(there: Simulated) -> None:
     await there.create(SETS, clone_set(1, container()))
     (pod,) = await ready(there, 1)
     await there.client.clock.sleep(61)
@@ -242,7 +242,7 @@ async def test_a_pod_that_was_deleted_meanwhile_is_left_alone(there: Simulated) 
     assert not any(pod["metadata"]["uid"] in name for name in await requests(there))
 
 
-def test_a_request_counts_for_pods_of_its_own_namespace_only() -> None:
+def test_a_request_counts_for_its_own_namespace_only() -> None:
     """The label with the Pod's uid is the user's: it may name a Pod of another namespace."""
     body: Json = {"spec": {"podName": "p", "containers": [{"name": "main"}]}}
     keys = []
@@ -253,7 +253,7 @@ def test_a_request_counts_for_pods_of_its_own_namespace_only() -> None:
 
 
 @pytest.mark.behaviour("PPM-46")
-def test_liveness_probes_of_one_namespace_leave_room_for_all_others() -> None:
+def test_liveness_probes_of_one_namespace_leave_room_for_others() -> None:
     """A NodePodProbe holds the probes of all Pods of a node, and users write the annotation with theirs."""
     large = {"name": f"{OWNER}#main-0", "containerName": "main", "probe": {"exec": {"command": ["x" * 100_000]}}}
     small = {**large, "probe": PROBE}

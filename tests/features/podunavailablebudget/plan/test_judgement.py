@@ -49,7 +49,7 @@ def test_the_budget_of_a_pod_is_in_its_annotations_and_the_newer_one_wins() -> N
 
 @pytest.mark.behaviour("PUB-64")
 @pytest.mark.parametrize("value", ["1", "t", "T", "true", "True", "TRUE"])
-def test_a_pod_may_say_that_it_is_not_to_be_judged(value: str) -> None:
+def test_a_pod_can_opt_out(value: str) -> None:
     asked = pod(annotations={"pub.kruise.io/no-protect": value})
     found = without_budget(asked, vertical_scaling=False)
     assert found is not None
@@ -58,7 +58,7 @@ def test_a_pod_may_say_that_it_is_not_to_be_judged(value: str) -> None:
 
 @pytest.mark.behaviour("PUB-64")
 @pytest.mark.parametrize("value", ["", "yes", "tRUE", "0", "false", " true"])
-def test_anything_else_is_no_such_word(value: str) -> None:
+def test_other_opt_out_values_are_ignored(value: str) -> None:
     assert without_budget(pod(annotations={"pub.kruise.io/no-protect": value}), vertical_scaling=False) is None
 
 
@@ -74,7 +74,7 @@ def test_anything_else_is_no_such_word(value: str) -> None:
         {"image": DIGEST, "image_id": "docker.io/library/nginx@sha256:" + "b" * 64},
     ],
 )
-def test_a_pod_that_does_not_count_may_go(of: Json) -> None:
+def test_an_uncounted_pod_may_be_deleted(of: Json) -> None:
     assert not is_healthy(pod(**of))
     found = without_budget(pod(**of), vertical_scaling=False)
     assert found is not None
@@ -83,12 +83,12 @@ def test_a_pod_that_does_not_count_may_go(of: Json) -> None:
 
 @pytest.mark.behaviour("PUB-41")
 @pytest.mark.parametrize("image_id", [FULL, "docker-pullable://" + FULL, DIGEST])
-def test_a_digest_is_compared_with_what_runs(image_id: str) -> None:
+def test_a_digest_is_compared_with_the_running_image(image_id: str) -> None:
     assert is_consistent(pod(image=DIGEST, running="nginx:1", image_id=image_id))
 
 
 @pytest.mark.behaviour("PUB-41")
-def test_a_runtime_that_reports_no_digest_is_believed_by_the_name() -> None:
+def test_without_a_digest_the_image_name_decides() -> None:
     own = "sha256:" + "c" * 64
     assert is_consistent(pod(image=DIGEST, running=FULL, image_id=own))
     assert not is_consistent(pod(image=DIGEST, running="docker.io/library/nginx:1", image_id=own))
@@ -109,7 +109,7 @@ def sidecar_state(image_id: str) -> Json:
         ("nginx:1", "nginx:1", "old", True),
     ],
 )
-def test_a_sidecar_whose_update_has_not_come_makes_a_pod_inconsistent(
+def test_a_pending_sidecar_update_makes_a_pod_inconsistent(
     image: str, running: str, before: str, consistent: bool
 ) -> None:
     asked = pod(image=image, running=running, image_id="old", annotations=sidecar_state(before))
@@ -135,13 +135,13 @@ def test_an_update_in_place_makes_a_pod_inconsistent_until_it_is_done() -> None:
     "text", ["", "x", "[]", "{", "null", '{"s":1}', '{"s":{"lastContainerStatuses":[]}}', "[" * 100_000]
 )
 @pytest.mark.parametrize("key", ["kruise.io/sidecarset-inplace-update-state", "apps.kruise.io/inplace-update-state"])
-def test_an_annotation_that_cannot_be_read_says_nothing(key: str, text: str) -> None:
+def test_an_unreadable_annotation_is_ignored(key: str, text: str) -> None:
     assert is_consistent(pod(annotations={key: text}))
 
 
 @pytest.mark.behaviour("PUB-41")
 @pytest.mark.parametrize("text", ["", "x", "[]", "{", "null", '{"containerImages":1}', "[" * 100_000])
-def test_a_grace_period_that_cannot_be_read_is_none(text: str) -> None:
+def test_an_unreadable_grace_period_is_ignored(text: str) -> None:
     """Else whoever may annotate a Pod takes it out of its budget."""
     assert is_consistent(pod(annotations={"apps.kruise.io/inplace-update-grace": text}))
 
@@ -150,7 +150,7 @@ def test_a_grace_period_that_cannot_be_read_is_none(text: str) -> None:
 
 
 @pytest.mark.behaviour("PUB-64")
-def test_the_rules_that_let_a_pod_go_without_a_charge() -> None:
+def test_deletions_that_need_no_grant() -> None:
     used_up = {"allowed": 0}
     assert ruled(None).answer.allowed  # 4
     assert ruled(budget(**used_up, ignoredPodSelector={"matchLabels": {"app": "web"}})).answer.allowed  # 5
@@ -167,7 +167,7 @@ def test_the_rules_that_let_a_pod_go_without_a_charge() -> None:
 
 @pytest.mark.behaviour("PUB-64")
 @pytest.mark.parametrize("selector", [None, {}, {"matchLabels": {"app": "other"}}, {"matchLabels": {"a": "!"}}])
-def test_a_selector_that_ignores_nothing_ignores_nothing(selector: Json | None) -> None:
+def test_an_empty_ignore_selector_ignores_nothing(selector: Json | None) -> None:
     assert ruled(budget(allowed=0, ignoredPodSelector=selector)).answer.outcome is Outcome.REFUSED
 
 
@@ -188,9 +188,7 @@ def test_an_old_grant_is_charged_again() -> None:
         pytest.param(4, Outcome.REFUSED, id="one that was made since"),
     ],
 )
-def test_what_was_granted_on_a_pod_is_not_granted_on_the_next_of_its_name(
-    field: str, made: int, outcome: Outcome
-) -> None:
+def test_a_grant_does_not_apply_to_the_next_pod_of_the_name(field: str, made: int, outcome: Outcome) -> None:
     used_up = budget(allowed=0, **{field: {"web-0": ago(5)}})
     assert ruled(used_up, made=ago(made)).answer.outcome is outcome
 
@@ -207,7 +205,7 @@ def test_what_was_granted_on_a_pod_is_not_granted_on_the_next_of_its_name(
         (["RESIZE"], False, {RESIZE}),
     ],
 )
-def test_which_operations_are_protected(
+def test_protected_operations(
     listed: list[str] | None, resize_is_update: bool, protected: set[ProtectedOperation]
 ) -> None:
     given_ = budget(allowed=0, protectOperations=listed)
@@ -227,7 +225,7 @@ def test_which_operations_are_protected(
         (RESIZE, "unavailable_pods"),
     ],
 )
-def test_a_grant_is_charged_and_noted(operation: ProtectedOperation, field: str) -> None:
+def test_a_grant_is_charged_and_recorded(operation: ProtectedOperation, field: str) -> None:
     found = ruled(budget(allowed=2, disrupted={"a": ago(1)}), operation)
     assert found.answer.allowed
     assert found.changed is not None
@@ -240,7 +238,7 @@ def test_a_grant_is_charged_and_noted(operation: ProtectedOperation, field: str)
 
 @pytest.mark.behaviour("PUB-67", "PUB-130")
 @pytest.mark.parametrize("operation", list(ProtectedOperation))
-def test_a_refusal_names_the_budget_and_its_numbers(operation: ProtectedOperation) -> None:
+def test_a_refusal_has_the_budget_and_its_numbers(operation: ProtectedOperation) -> None:
     found = ruled(budget(allowed=0, desired=9, current=8), operation)
     assert found.answer.message == (
         'podunavailablebudget.policy.kruise.io "shop" is forbidden: pub unavailable allowed is negative '
@@ -250,7 +248,7 @@ def test_a_refusal_names_the_budget_and_its_numbers(operation: ProtectedOperatio
 
 
 @pytest.mark.behaviour("PUB-67")
-def test_with_too_many_grants_under_way_no_more_are_given() -> None:
+def test_too_many_pending_grants_block_more() -> None:
     many = {f"p{i}": ago(1) for i in range(2000)}
     assert ruled(budget(allowed=9, disrupted=many)).answer.allowed
     found = ruled(budget(allowed=9, disrupted=many, unavailable={"x": ago(1)}))
@@ -260,7 +258,7 @@ def test_with_too_many_grants_under_way_no_more_are_given() -> None:
 
 @pytest.mark.behaviour("PUB-121")
 @pytest.mark.parametrize("given_", [budget(observed=None), budget(generation=2, desired=0, allowed=5)])
-def test_numbers_of_another_spec_let_nothing_through(given_: PodUnavailableBudget) -> None:
+def test_a_status_of_another_generation_allows_nothing(given_: PodUnavailableBudget) -> None:
     found = ruled(given_)
     assert found.answer.outcome is Outcome.NOT_COMPUTED
     assert "not computed yet" in found.answer.message
@@ -271,7 +269,7 @@ def test_numbers_of_another_spec_let_nothing_through(given_: PodUnavailableBudge
 @given(
     st.integers(0, 20), st.lists(st.tuples(st.integers(0, 30), st.sampled_from(list(ProtectedOperation))), max_size=60)
 )
-def test_one_after_the_other_no_more_are_granted_than_allowed(allowed: int, asked: list[Any]) -> None:
+def test_sequential_grants_respect_the_limit(allowed: int, asked: list[Any]) -> None:
     now = budget(allowed=allowed)
     granted = set()
     for number, operation in asked:
@@ -301,7 +299,7 @@ MAIN = ("spec", "containers", 0)
 
 
 @pytest.mark.behaviour("PUB-62")
-def test_what_changes_metadata_alone_is_free() -> None:
+def test_a_metadata_change_is_free() -> None:
     old = raw_pod()
     assert update_operation(old, changed(old, "metadata", "labels", to={"x": "y"})) is None
     assert update_operation(old, changed(old, "metadata", "annotations", to={})) is None
@@ -309,7 +307,7 @@ def test_what_changes_metadata_alone_is_free() -> None:
 
 
 @pytest.mark.behaviour("PUB-62")
-def test_being_marked_unavailable_is_an_update() -> None:
+def test_marking_a_pod_unavailable_is_an_update() -> None:
     old, marked = raw_pod(), raw_pod(labels={"unavailable-pod.kruise.io/x": "1"})
     assert update_operation(old, marked) is UPDATE
     # One that was marked already loses nothing by another mark, nor by losing its own.
@@ -334,7 +332,7 @@ def test_a_change_of_cpu_or_memory_alone_is_a_resize(path: tuple[str, ...], to: 
 
 
 @pytest.mark.behaviour("PUB-66")
-def test_what_restarts_a_container_or_changes_more_is_an_update() -> None:
+def test_a_restart_or_a_larger_change_is_an_update() -> None:
     old = raw_pod(resources=RESOURCES)
     new = changed(old, *MAIN, "resources", "requests", "cpu", to="500m")
     for policy, expected in (("RestartContainer", UPDATE), ("NotRequired", RESIZE), ("", RESIZE)):
@@ -369,7 +367,7 @@ _hostile_pods = st.dictionaries(st.sampled_from(["spec", "metadata", "status"]),
 
 
 @given(_hostile_pods, _hostile_pods)
-def test_whatever_a_review_holds_an_update_is_something(old: Json, new: Json) -> None:
+def test_any_review_of_an_update_is_classified(old: Json, new: Json) -> None:
     assert update_operation(old, new) in (None, UPDATE, RESIZE)
     assert update_operation(old, old) is None
 
@@ -398,7 +396,7 @@ CHAIN = (Workload("apps", "ReplicaSet", "shop-1"), Workload("apps", "Deployment"
 
 
 @pytest.mark.behaviour("PUB-31")
-def test_a_target_is_met_by_any_workload_above_the_pod_whatever_its_version() -> None:
+def test_any_workload_above_the_pod_matches_a_target_in_any_version() -> None:
     budgets = [named("a", targetRef={**SHOP, "apiVersion": "apps/v1beta1"})]
     assert budget_for(budgets, {}, CHAIN) == "a"
     assert budget_for(budgets, {}, CHAIN[:1]) == ""
@@ -422,7 +420,7 @@ def test_of_several_budgets_the_oldest_counts_and_then_the_first_by_name() -> No
 
 
 @pytest.mark.behaviour("PUB-31")
-def test_a_budget_that_changes_or_goes_is_no_pods_any_more() -> None:
+def test_a_changed_or_deleted_budget_no_longer_covers_its_pods() -> None:
     store: Store[PodUnavailableBudget] = Store()
     claims = Claims(store)
     first, other = named("a", selector={"matchLabels": {"app": "web"}}), named("a", targetRef=SHOP)

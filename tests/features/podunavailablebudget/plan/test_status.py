@@ -49,7 +49,7 @@ EXAMPLES = [
 @pytest.mark.parametrize(
     ("expected", "spec", "disrupted", "unavailable", "count", "unready", "desired", "current", "allowed"), EXAMPLES
 )
-def test_the_worked_examples(
+def test_worked_examples(
     expected: int,
     spec: dict[str, Any],
     disrupted: dict[str, str],
@@ -68,14 +68,14 @@ def test_the_worked_examples(
 
 
 @pytest.mark.behaviour("PUB-37")
-def test_a_workload_that_does_not_say_how_many_it_wants_protects_nothing_unless_the_budget_says_it() -> None:
+def test_a_workload_without_replicas_is_protected_only_by_an_explicit_number() -> None:
     observed = Observed(pods(5), Expected(UNKNOWN), NOW)
     assert recompute(budget(), observed).status.desired_available == 0
     assert recompute(budget(protectTotalReplicas=5), observed).status.desired_available == 4
 
 
 @pytest.mark.behaviour("PUB-33", "PUB-34")
-def test_the_number_the_budget_names_counts_instead_of_what_the_workloads_want() -> None:
+def test_the_number_in_the_budget_overrides_the_workloads() -> None:
     status = recompute(budget(protectTotalReplicas=20), Observed(pods(10), Expected(10), NOW)).status
     assert (status.total_replicas, status.desired_available, status.unavailable_allowed) == (20, 19, 0)
     by_annotation = budget(annotations={"pub.kruise.io/protect-total-replicas": "20"})
@@ -84,7 +84,7 @@ def test_the_number_the_budget_names_counts_instead_of_what_the_workloads_want()
 
 @pytest.mark.behaviour("PUB-96", "PUB-125")
 @pytest.mark.parametrize("value", [3, "50%"])
-def test_nothing_has_to_stay_of_a_workload_that_is_going(value: int | str) -> None:
+def test_a_deleted_workload_needs_no_pods(value: int | str) -> None:
     going = budget(maxUnavailable=None, minAvailable=value)
     assert recompute(going, Observed({}, Expected(0, gone=True), NOW)).status.desired_available == 0
     # How many Pods there are meant to be says nothing of those of a workload that there is no more.
@@ -106,7 +106,7 @@ def test_an_unreadable_stored_value_is_reported(field: str, gone: bool) -> None:
 
 
 @pytest.mark.behaviour("PUB-58")
-def test_where_nothing_differs_the_status_is_the_very_same() -> None:
+def test_without_a_difference_the_same_status_is_returned() -> None:
     given_ = budget(allowed=1, desired=9, current=10, total=10)
     assert recompute(given_, Observed(pods(10), Expected(10), NOW)).status is given_.status
     newer = budget(generation=2)
@@ -118,7 +118,7 @@ def test_where_nothing_differs_the_status_is_the_very_same() -> None:
 
 
 @pytest.mark.behaviour("PUB-54")
-def test_names_of_pods_that_went_are_dropped() -> None:
+def test_names_of_deleted_pods_are_dropped() -> None:
     noted = {"gone": ago(1), "ended": ago(1), "there": ago(1), "other": ago(1)}
     before = {
         "gone": first_seen(ago(1), facts("gone")),
@@ -133,7 +133,7 @@ def test_names_of_pods_that_went_are_dropped() -> None:
 
 
 @pytest.mark.behaviour("PUB-54")
-def test_a_pod_the_cache_has_not_shown_yet_keeps_its_entry() -> None:
+def test_a_pod_missing_in_the_cache_keeps_its_entry() -> None:
     """A replica that saw it granted that it goes; counted when the cache shows it at last, it would be given twice."""
     given_ = budget(disrupted={"new": ago(1)})
     first = recompute(given_, Observed(pods(3), Expected(4), NOW))
@@ -161,7 +161,7 @@ def test_a_pod_that_survives_its_granted_deletion_counts_again_and_is_reported()
 
 @pytest.mark.behaviour("PUB-55")
 @pytest.mark.parametrize("live", [None, facts("p1", active=False)])
-def test_one_that_went_unseen_is_not_counted_on_the_word_of_an_old_cache(live: Any) -> None:
+def test_an_unseen_deletion_is_not_counted_from_a_stale_cache(live: Any) -> None:
     given_ = budget(disrupted={"p1": ago(21)})
     found = recompute(given_, Observed(pods(3), Expected(3), NOW, confirmed={"p1": live}))
     assert (found.not_deleted, found.status.current_available, found.status.disrupted_pods) == ((), 2, None)
@@ -178,7 +178,7 @@ def test_a_granted_update_is_checked_after_ten_seconds() -> None:
 
 
 @pytest.mark.behaviour("PUB-56")
-def test_an_update_that_is_seen_done_gives_back_at_once() -> None:
+def test_an_observed_update_releases_its_grant_at_once() -> None:
     noted = {"p0": ago(2)}
     stages = [
         facts("p0"),
@@ -196,7 +196,7 @@ def test_an_update_that_is_seen_done_gives_back_at_once() -> None:
 
 
 @pytest.mark.behaviour("PUB-56")
-def test_a_pod_that_only_flickers_before_its_update_gives_nothing_back() -> None:
+def test_a_brief_outage_before_the_update_releases_nothing() -> None:
     noted = {"p0": ago(2)}
     seen: dict[str, Any] = {}
     for stage in (facts("p0"), facts("p0", healthy=False), facts("p0", since=1), facts("p0", generation=2, since=1)):
@@ -253,7 +253,7 @@ def test_an_unobserved_update_is_recognized_by_what_runs(
 @pytest.mark.parametrize(
     ("noted", "uid", "back"), [(ago(0), "uid-p0", True), (ago(1), "uid-p0", False), (ago(0), "uid-other", False)]
 )
-def test_what_was_granted_here_is_compared_with_the_pod_of_that_moment(noted: str, uid: str, back: bool) -> None:
+def test_a_grant_is_compared_with_the_pod_at_that_moment(noted: str, uid: str, back: bool) -> None:
     grants = Grants()
     grants.note(KEY, noted, replace(facts("p0", uid=uid), running=(BEFORE,)))
     later = replace(facts("p0", generation=2), running=(runs(),))
@@ -264,7 +264,7 @@ def test_what_was_granted_here_is_compared_with_the_pod_of_that_moment(noted: st
 
 
 @pytest.mark.behaviour("PUB-56")
-def test_what_was_seen_since_an_earlier_grant_ends_no_later_one() -> None:
+def test_earlier_observations_do_not_end_a_later_grant() -> None:
     before, later = replace(facts("p0"), running=(BEFORE,)), replace(facts("p0", generation=2), running=(runs(),))
     seen = track({"p0": ago(3)}, {"p0": before}, {})
     seen = track({"p0": ago(3)}, {"p0": later}, seen)
@@ -274,7 +274,7 @@ def test_what_was_seen_since_an_earlier_grant_ends_no_later_one() -> None:
 
 
 @pytest.mark.behaviour("PUB-56", "PUB-64")
-def test_an_update_that_was_seen_done_does_not_end_the_next_of_the_same_second() -> None:
+def test_a_finished_update_does_not_end_the_next_in_the_same_second() -> None:
     """The Pod is back from one update and may be updated once more without a charge: that one is waited for."""
     grants, noted = Grants(), {"p0": ago(0)}
     grants.note(KEY, ago(0), replace(facts("p0"), running=(BEFORE,)))
@@ -294,7 +294,7 @@ def test_an_update_that_was_seen_done_does_not_end_the_next_of_the_same_second()
 
 
 @pytest.mark.behaviour("PUB-56")
-def test_grants_are_forgotten_with_their_entries_and_never_too_many() -> None:
+def test_grants_are_dropped_with_their_entries_and_limited() -> None:
     grants = Grants()
     for number in range(MAX_ENTRIES + 5):
         grants.note(KEY, ago(0), facts(f"p{number}"))
@@ -321,7 +321,7 @@ def test_the_status_is_computed_again_when_the_first_entry_expires() -> None:
 @pytest.mark.parametrize(
     "noted", ["", "soon", "9999-01-01T00:00:00Z", "2026-01-01", "0001-01-01T00:00:00Z", "x" * 10_000]
 )
-def test_what_is_no_time_of_a_grant_holds_nothing(noted: str) -> None:
+def test_an_invalid_grant_time_has_no_effect(noted: str) -> None:
     garbage = {"nobody": noted, "p0": noted}
     found = recompute(budget(disrupted=garbage, unavailable=garbage), Observed(pods(3), Expected(3), NOW))
     assert set(found.status.disrupted_pods or {}) == {"p0"}
@@ -332,7 +332,7 @@ def test_what_is_no_time_of_a_grant_holds_nothing(noted: str) -> None:
 
 
 @pytest.mark.behaviour("PUB-57")
-def test_a_clock_that_is_ahead_by_seconds_does_no_harm() -> None:
+def test_a_fast_clock_does_no_harm() -> None:
     ahead = budget(disrupted={"p0": ago(-5)})
     found = recompute(ahead, Observed(pods(3), Expected(3), NOW))
     assert found.status.disrupted_pods == {"p0": ago(-5)}
@@ -345,7 +345,9 @@ _value = st.integers(0, 120) | st.integers(0, 100).map(lambda number: f"{number}
 
 @pytest.mark.behaviour("PUB-43")
 @given(_value, st.booleans(), st.integers(-1, 100))
-def test_what_must_stay_is_never_negative_and_grows_with_the_workload(value: Any, least: bool, replicas: int) -> None:
+def test_the_required_number_is_not_negative_and_grows_with_the_workload(
+    value: Any, least: bool, replicas: int
+) -> None:
     def desired(of: int) -> int:
         return desired_available(None if least else value, value if least else None, Expected(of))
 
@@ -358,7 +360,7 @@ def test_what_must_stay_is_never_negative_and_grows_with_the_workload(value: Any
     _value,
     st.integers(0, 40),
 )
-def test_what_is_allowed_with_what_is_in_flight_never_exceeds_what_may_be_missing(
+def test_allowed_and_pending_disruptions_never_exceed_the_limit(
     given_: list[tuple[bool, bool, str]], value: Any, replicas: int
 ) -> None:
     found = {f"p{i}": facts(f"p{i}", active=a, healthy=h) for i, (a, h, _) in enumerate(given_)}

@@ -19,7 +19,7 @@ KEY = "kruise.io/sidecarset-hash"
 
 
 @pytest.mark.behaviour("SS-57")
-def test_times_are_utc_and_whole_seconds() -> None:
+def test_times_are_utc_in_whole_seconds() -> None:
     moment = datetime(2026, 11, 21, 5, 10, 17, 999999, tzinfo=timezone(timedelta(hours=2)))
     assert timestamp(moment) == timestamp(datetime(2026, 11, 21, 3, 10, 17, tzinfo=UTC)) == "2026-11-21T03:10:17Z"
 
@@ -33,7 +33,7 @@ def test_the_injected_list_is_merged_and_sorted(present: str, expected: str) -> 
 
 
 @pytest.mark.behaviour("SS-57")
-def test_records_are_those_openkruise_wrote() -> None:
+def test_records_match_openkruise() -> None:
     objects = json.loads(RECORDED.read_text())["items"]
     sets = {o["metadata"]["name"]: o for o in objects if o["kind"] == "SidecarSet"}
     pods = [o for o in objects if o["kind"] == "Pod" and KEY in o["metadata"].get("annotations", {})]
@@ -52,7 +52,7 @@ def test_records_are_those_openkruise_wrote() -> None:
 
 
 @pytest.mark.behaviour("SS-57")
-def test_an_empty_list_of_sidecars_and_no_revision_yet() -> None:
+def test_empty_and_new_records() -> None:
     assert hash_record({}, [record_entry("s", "h", [], "")], "T") == (
         '{"s":{"updateTimestamp":"T","hash":"h","sidecarSetName":"s","sidecarList":[]}}'
     )
@@ -83,7 +83,7 @@ def test_an_empty_list_of_sidecars_and_no_revision_yet() -> None:
     ],
     ids=["empty", "null", "first form", "null entry", "spelled otherwise", "zero time"],
 )
-def test_both_forms_are_read_and_written_as_go_would(text: str, expected: str) -> None:
+def test_both_forms_round_trip_like_in_go(text: str, expected: str) -> None:
     assert hash_record(kept_members("shop/web-0", KEY, text), [], "now") == expected
 
 
@@ -107,7 +107,7 @@ def test_both_forms_are_read_and_written_as_go_would(text: str, expected: str) -
         "[" * 5000,
     ],
 )
-def test_anything_else_is_refused_with_the_pod_and_the_annotation(text: str) -> None:
+def test_other_values_are_refused_with_pod_and_annotation(text: str) -> None:
     with pytest.raises(PodRefusedError) as refused:
         kept_members("shop/web-0", KEY, text)
     message = str(refused.value)
@@ -118,7 +118,7 @@ def test_anything_else_is_refused_with_the_pod_and_the_annotation(text: str) -> 
     assert refused.value.code == 400
 
 
-def test_a_pod_is_not_believed_to_be_of_more_sets_than_there_can_be() -> None:
+def test_a_pod_cannot_claim_more_sets_than_the_maximum() -> None:
     listed = ",".join(f"set-{number}" for number in range(30_000))
     assert len(injected_sets({names.SIDECARSET_INJECTED_LIST: listed})) == MAX_SETS
     assert injected_sets({names.SIDECARSET_INJECTED_LIST: "a, b,,c"}) == ("a", "b", "c")

@@ -59,7 +59,7 @@ def exact(quantity: Quantity) -> Fraction:
         ("100m", "1", "100m"),
     ],
 )
-def test_an_expression_has_its_value(text: str, amount: str, expected: str) -> None:
+def test_expression_values(text: str, amount: str, expected: str) -> None:
     assert value(text, amount) == expected
 
 
@@ -79,7 +79,7 @@ def test_an_expression_has_its_value(text: str, amount: str, expected: str) -> N
         ("0.5Gi", "1", "512Mi"),
     ],
 )
-def test_quantities_keep_their_family_of_suffixes(text: str, amount: str, expected: str) -> None:
+def test_quantities_keep_their_suffix_family(text: str, amount: str, expected: str) -> None:
     assert value(text, amount, "memory") == expected
 
 
@@ -96,7 +96,7 @@ def test_quantities_keep_their_family_of_suffixes(text: str, amount: str, expect
         ("1 - 1.0005", "0"),
     ],
 )
-def test_a_plain_number_counts_in_whole_thousandths(text: str, expected: str) -> None:
+def test_a_plain_number_is_rounded_to_thousandths(text: str, expected: str) -> None:
     assert value(text) == expected
 
 
@@ -123,7 +123,7 @@ def test_an_expression_without_a_value_is_refused(text: str, message: str) -> No
 
 
 @pytest.mark.behaviour("SS-65")
-def test_a_negative_result_is_refused_but_negative_on_the_way_is_fine() -> None:
+def test_a_negative_result_is_refused_but_intermediate_values_may_be_negative() -> None:
     with pytest.raises(NegativeResultError, match='"cpu-2" gives -1, which is negative'):
         value("cpu-2")
     with pytest.raises(NegativeResultError):
@@ -164,13 +164,13 @@ def test_a_negative_result_is_refused_but_negative_on_the_way_is_fine() -> None:
         ("cpu; 1", "unexpected character"),
     ],
 )
-def test_what_is_no_expression_is_refused_with_its_column(text: str, message: str) -> None:
+def test_an_invalid_expression_is_refused_with_the_column(text: str, message: str) -> None:
     with pytest.raises(ExpressionError, match=message.replace("(", r"\(").replace(")", r"\)")):
         compile_expression(text, "cpu")
 
 
 @pytest.mark.behaviour("SS-64")
-def test_no_expression_makes_parsing_or_evaluation_recurse_without_end() -> None:
+def test_no_expression_recurses_without_limit() -> None:
     assert value("(" * (MAX_DEPTH - 1) + "cpu" + ")" * (MAX_DEPTH - 1)) == "1"
     assert value("-" * 400 + "cpu") == "1"
     assert value("cpu" + "+1" * 250) == "251"
@@ -187,7 +187,7 @@ amounts = st.integers(0, 10**6).map(lambda milli: f"{milli}m")
 
 @pytest.mark.behaviour("SS-65")
 @given(amounts, amounts, amounts)
-def test_sums_and_extremes_of_quantities_are_exact(one: str, two: str, variable: str) -> None:
+def test_sums_and_extremes_are_exact(one: str, two: str, variable: str) -> None:
     a, b, c = (exact(parse(text)) for text in (one, two, variable))
     result = compile_expression(f"max({one}, cpu) + min({two}, cpu)", "cpu").evaluate(parse(variable))
     assert exact(result) == max(a, c) + min(b, c)
@@ -195,7 +195,7 @@ def test_sums_and_extremes_of_quantities_are_exact(one: str, two: str, variable:
 
 @pytest.mark.behaviour("SS-65")
 @given(amounts, numbers)
-def test_scaling_is_within_a_thousandth_of_exact_and_never_above(variable: str, factor: str) -> None:
+def test_scaling_rounds_down_within_a_thousandth(variable: str, factor: str) -> None:
     number = Fraction(factor.rstrip("%")) / (100 if factor.endswith("%") else 1)
     scaled = exact(compile_expression(f"cpu*{factor}", "cpu").evaluate(parse(variable)))
     wanted = exact(parse(variable)) * number
@@ -203,7 +203,7 @@ def test_scaling_is_within_a_thousandth_of_exact_and_never_above(variable: str, 
 
 
 @given(st.text(alphabet="cpu0123456789.+-*/(),%mkMGi max", max_size=30))
-def test_any_text_has_a_value_or_a_clear_refusal(text: str) -> None:
+def test_any_text_has_a_value_or_a_clear_error(text: str) -> None:
     try:
         result = compile_expression(text, "cpu").evaluate(parse("1500m"))
     except ExpressionError:

@@ -50,7 +50,7 @@ def injected(sets: Json, given: Json | None = None, **world: Any) -> Any:
     ],
     ids=lambda claim: str(claim)[:60],
 )
-def test_nothing_a_new_pod_claims_of_itself_keeps_sidecars_away(claim: Json) -> None:
+def test_claims_of_a_new_pod_do_not_prevent_injection(claim: Json) -> None:
     given = pod(metadata=claim.get("metadata", {}))
     given |= {"status": claim["status"]} if "status" in claim else {}
     assert claim.get("metadata", {}).items() <= given["metadata"].items()
@@ -58,7 +58,7 @@ def test_nothing_a_new_pod_claims_of_itself_keeps_sidecars_away(claim: Json) -> 
 
 
 @pytest.mark.behaviour("SS-40", "PW-8")
-def test_a_dry_run_is_injected_too_and_reports_no_refusal() -> None:
+def test_a_dry_run_is_injected_without_recording_refusals() -> None:
     world = World().apply(sidecarset("s", SHIPPER))
     assert world.create(pod(), dry_run=True).containers == ["shipper", "main"]
     world.apply(sidecarset("s", SHIPPER, injectionStrategy={"revision": {"revisionName": "gone"}}))
@@ -67,7 +67,7 @@ def test_a_dry_run_is_injected_too_and_reports_no_refusal() -> None:
 
 
 @pytest.mark.behaviour("PW-10")
-def test_the_image_of_a_static_pod_is_left_alone() -> None:
+def test_a_static_pod_image_is_unchanged() -> None:
     mirror = pod(
         annotations={"kubernetes.io/config.mirror": "x", "apps.kruise.io/container-launch-priority": "Ordered"}
     )
@@ -81,7 +81,7 @@ def test_the_image_of_a_static_pod_is_left_alone() -> None:
 
 @pytest.mark.behaviour("PW-6", "SS-35")
 @pytest.mark.parametrize(("request_namespace", "applies"), [("shop", True), ("lab", False), ("", False)])
-def test_a_pod_without_namespace_is_in_that_of_the_request(request_namespace: str, applies: bool) -> None:
+def test_a_pod_without_namespace_uses_that_of_the_request(request_namespace: str, applies: bool) -> None:
     scoped = sidecarset("s", SHIPPER, namespaceSelector={"matchLabels": {"kubernetes.io/metadata.name": "shop"}})
     given = pod()
     del given["metadata"]["namespace"]
@@ -91,7 +91,7 @@ def test_a_pod_without_namespace_is_in_that_of_the_request(request_namespace: st
 
 
 @pytest.mark.behaviour("SS-41")
-def test_sets_without_sidecars_in_their_revision_only_patch_annotations() -> None:
+def test_sets_without_sidecars_only_patch_annotations() -> None:
     empty = sidecarset("s", patchPodMetadata=[{"patchPolicy": "Retain", "annotations": {"k": "v"}}])
     answer = injected(empty)
     assert answer.annotations == {"k": "v"}
@@ -99,7 +99,7 @@ def test_sets_without_sidecars_in_their_revision_only_patch_annotations() -> Non
 
 
 @pytest.mark.behaviour("SS-41", "SS-56", "SS-57")
-def test_a_set_that_only_patches_beside_one_that_injects_is_listed_without_a_hash() -> None:
+def test_a_patch_only_set_is_listed_without_a_hash() -> None:
     empty = sidecarset("a", patchPodMetadata=[{"patchPolicy": "Retain", "annotations": {"k": "v"}}])
     answer = World().apply(empty, sidecarset("s", SHIPPER)).create(pod())
     assert answer.annotations[LIST] == "a,s"
@@ -107,7 +107,7 @@ def test_a_set_that_only_patches_beside_one_that_injects_is_listed_without_a_has
 
 
 @pytest.mark.behaviour("SS-69")
-def test_a_recorded_revision_brings_its_own_volumes_secrets_and_metadata() -> None:
+def test_a_recorded_revision_has_its_own_volumes_secrets_and_metadata() -> None:
     mounting = {**SHIPPER, "volumeMounts": [{"name": "old", "mountPath": "/old"}]}
     old = sidecarset(
         "s",
@@ -135,7 +135,7 @@ def test_a_recorded_revision_brings_its_own_volumes_secrets_and_metadata() -> No
 
 
 @pytest.mark.behaviour("SS-42")
-def test_replaced_front_and_back_sidecars_of_several_sets_keep_their_order() -> None:
+def test_replaced_sidecars_of_several_sets_keep_their_order() -> None:
     first = sidecarset("s1", {"name": "b"}, {"name": "z", "podInjectPolicy": "AfterAppContainer"})
     second = sidecarset(
         "s2",
@@ -150,21 +150,21 @@ def test_replaced_front_and_back_sidecars_of_several_sets_keep_their_order() -> 
 
 
 @pytest.mark.behaviour("SS-43", "SS-45")
-def test_the_gate_sorts_twins_among_the_other_sidecars() -> None:
+def test_the_gate_sorts_hot_upgrade_containers_with_the_other_sidecars() -> None:
     sets = sidecarset("s", {"name": "b", "upgradeStrategy": HOT}, {"name": "a"}, {"name": "b-10"})
     assert injected(sets, sort_by_name=True).containers == ["a", "b-1", "b-10", "b-2", "main"]
 
 
 @pytest.mark.behaviour("SS-44")
 @pytest.mark.parametrize("inits", [None, []])
-def test_init_containers_enter_a_pod_without_any(inits: list[Json] | None) -> None:
+def test_init_containers_are_injected_into_a_pod_without_any(inits: list[Json] | None) -> None:
     given = pod(initContainers=inits)
     answer = injected(sidecarset("s", initContainers=[{"name": "b"}, {"name": "a"}]), given)
     assert answer.init_containers == ["a", "b"]
 
 
 @pytest.mark.behaviour("SS-42", "SS-44")
-def test_an_init_container_of_the_sidecars_name_is_replaced_where_it_stands() -> None:
+def test_an_init_container_with_the_sidecar_name_is_replaced_in_place() -> None:
     sets = sidecarset("s", initContainers=[{"name": "prep", "podInjectPolicy": "BeforeAppContainer"}])
     given = pod(initContainers=[{"name": "first", "image": "x"}, {"name": "prep", "image": "x"}])
     answer = injected(sets, given)
@@ -173,7 +173,7 @@ def test_an_init_container_of_the_sidecars_name_is_replaced_where_it_stands() ->
 
 
 @pytest.mark.behaviour("SS-45")
-def test_a_container_of_a_twins_name_is_overwritten_in_place() -> None:
+def test_a_container_with_a_hot_upgrade_name_is_overwritten_in_place() -> None:
     sets = sidecarset("s", {"name": "mesh", "upgradeStrategy": HOT})
     answer = injected(sets, pod(containers=[main(), main("mesh-2")]))
     assert answer.containers == ["mesh-1", "main", "mesh-2"]
@@ -181,14 +181,14 @@ def test_a_container_of_a_twins_name_is_overwritten_in_place() -> None:
 
 
 @pytest.mark.behaviour("SS-34", "SS-45")
-def test_hot_upgrade_means_nothing_on_an_init_container_that_ends() -> None:
+def test_hot_upgrade_is_ignored_for_init_containers_that_end() -> None:
     sets = sidecarset("s", initContainers=[{"name": "once", "upgradeStrategy": HOT}])
     answer = injected(sets)
     assert answer.init_containers == ["prep", "once"]
     assert not any("hotupgrade" in key for key in answer.annotations)
 
 
-def test_the_fields_only_a_sidecar_has_do_not_reach_the_pod() -> None:
+def test_sidecar_only_fields_are_removed_from_the_pod() -> None:
     sidecar = {
         **SHARING,
         "shareVolumeDevicePolicy": {"type": "enabled"},
@@ -262,14 +262,14 @@ def test_transferred_env(transfer: list[Json], expected: list[str]) -> None:
 
 
 @pytest.mark.behaviour("SS-47")
-def test_env_is_not_transferred_from_other_sidecars_of_the_same_pass() -> None:
+def test_env_is_not_transferred_between_injected_sidecars() -> None:
     tool = {"name": "tool", "env": [{"name": "T", "value": "1"}]}
     taking = {**SHIPPER, "transferEnv": [{"sourceContainerName": "tool", "envName": "T"}]}
     assert injected(sidecarset("s", tool, taking)).env("shipper") == ["IS_INJECTED=true"]
 
 
 @pytest.mark.behaviour("SS-46", "SS-78")
-def test_twins_get_the_transferred_env_before_their_version() -> None:
+def test_hot_upgrade_containers_get_transferred_env_before_version_env() -> None:
     transfer = [{"sourceContainerName": "main", "envName": "A"}]
     answer = injected(sidecarset("s", {"name": "mesh", "upgradeStrategy": HOT, "transferEnv": transfer}))
     names = [entry["name"] for entry in answer.container("mesh-2")["env"]]
@@ -280,7 +280,7 @@ def test_twins_get_the_transferred_env_before_their_version() -> None:
 
 
 @pytest.mark.behaviour("SS-48")
-def test_volumes_come_in_order_of_use_init_containers_first() -> None:
+def test_volumes_are_added_in_order_of_use_starting_with_init_containers() -> None:
     sets = sidecarset(
         "s",
         {**SHIPPER, "volumeMounts": [{"name": "c", "mountPath": "/c"}], "volumeDevices": [{"name": "d"}]},
@@ -292,7 +292,7 @@ def test_volumes_come_in_order_of_use_init_containers_first() -> None:
 
 
 @pytest.mark.behaviour("SS-48", "SS-37")
-def test_of_two_sets_volumes_with_one_name_the_first_sets_is_taken() -> None:
+def test_of_two_volumes_with_one_name_the_first_set_wins() -> None:
     def mounting(name: str, medium: str) -> Json:
         container = {"name": f"c-{name}", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}
         return sidecarset(name, container, volumes=[{"name": "v", "emptyDir": {"medium": medium}}])
@@ -302,7 +302,7 @@ def test_of_two_sets_volumes_with_one_name_the_first_sets_is_taken() -> None:
 
 
 @pytest.mark.behaviour("SS-49", "SS-59")
-def test_mounts_are_shared_from_app_containers_alone() -> None:
+def test_mounts_are_shared_from_app_containers_only() -> None:
     former = main("former", env=[INJECTED], volumeMounts=[{"name": "f", "mountPath": "/former"}])
     second = main(
         "second", env=None, volumeMounts=[{"name": "x", "mountPath": "/data"}, {"name": "t", "mountPath": "/t"}]
@@ -317,7 +317,7 @@ def test_mounts_are_shared_from_app_containers_alone() -> None:
 
 
 @pytest.mark.behaviour("SS-49", "SS-51")
-def test_mounts_and_devices_skip_each_others_paths() -> None:
+def test_mounts_and_devices_skip_each_other() -> None:
     app = main(
         volumeMounts=[{"name": "m", "mountPath": "/one"}, {"name": "m", "mountPath": "/two"}],
         volumeDevices=[
@@ -340,7 +340,7 @@ def test_mounts_and_devices_skip_each_others_paths() -> None:
 
 
 @pytest.mark.behaviour("SS-51")
-def test_devices_are_shared_without_the_mounts_and_there_may_be_none() -> None:
+def test_devices_are_shared_without_mounts_and_may_be_missing() -> None:
     app = main(volumeDevices=[{"name": "d", "devicePath": "/dev/x"}])
     sidecar = {**SHIPPER, "shareVolumeDevicePolicy": {"type": "enabled"}}
     answer = injected(sidecarset("s", sidecar), pod(containers=[app]))
@@ -350,7 +350,7 @@ def test_devices_are_shared_without_the_mounts_and_there_may_be_none() -> None:
 
 
 @pytest.mark.behaviour("SS-50")
-def test_variables_of_skipped_mounts_are_copied_too_and_missing_ones_are_not() -> None:
+def test_variables_of_skipped_mounts_are_copied_and_missing_ones_ignored() -> None:
     mounts = [
         {"name": "logs", "mountPath": "/own", "subPathExpr": "$(A)/x"},
         {"name": "logs", "mountPath": "/free", "subPathExpr": "$(B)/$(NOT_THERE)/$$(POD_NAME"},
@@ -379,7 +379,7 @@ def with_variable(name: str, path: str, value: str) -> Json:
     ],
     ids=["two app containers", "own env", "the second mount is not shared", "the same value"],
 )
-def test_a_subpath_that_would_mean_another_directory_is_refused(
+def test_a_subpath_that_changes_meaning_is_refused(
     own_env: list[Json], own_mounts: list[Json], origin: str | None
 ) -> None:
     sets = sidecarset("s", {**SHARING, "env": own_env, "volumeMounts": own_mounts})
@@ -398,7 +398,7 @@ def test_a_subpath_that_would_mean_another_directory_is_refused(
 
 
 @pytest.mark.behaviour("SS-50")
-def test_a_field_reference_means_the_same_with_and_without_its_default_version() -> None:
+def test_a_field_reference_equals_one_with_the_default_version() -> None:
     def naming(name: str, path: str, **version: str) -> Json:
         field = {"fieldRef": {**version, "fieldPath": "metadata.name"}}
         return main(
@@ -438,7 +438,7 @@ def test_pull_secrets(present: list[str] | None, added: list[str], expected: lis
 
 
 @pytest.mark.behaviour("SS-56", "SS-57", "SS-59", "SS-104")
-def test_a_pod_made_from_an_exported_manifest_keeps_what_it_remembers() -> None:
+def test_a_pod_from_an_exported_manifest_keeps_its_records() -> None:
     kept = {"updateTimestamp": "2025-01-02T03:04:05Z", "hash": "h", "sidecarSetName": "a", "sidecarList": ["x"]}
     given = pod(
         annotations={
@@ -458,7 +458,7 @@ def test_a_pod_made_from_an_exported_manifest_keeps_what_it_remembers() -> None:
 
 
 @pytest.mark.behaviour("SS-59")
-def test_the_second_hash_annotation_is_checked_too_but_only_when_something_is_injected() -> None:
+def test_the_second_hash_annotation_is_validated_only_on_injection() -> None:
     given = pod(annotations={HASH_WITHOUT_IMAGE: "[]"})
     refused = World().apply(sidecarset("s", SHIPPER)).create(given)
     assert refused.denied is not None
@@ -469,7 +469,7 @@ def test_the_second_hash_annotation_is_checked_too_but_only_when_something_is_in
 
 
 @pytest.mark.behaviour("SS-79")
-def test_entries_of_other_hot_sidecars_stay_in_the_working_annotation() -> None:
+def test_entries_of_other_hot_sidecars_are_kept() -> None:
     key = "kruise.io/sidecarset-working-hotupgrade-container"
     sets = sidecarset("s", {"name": "mesh", "upgradeStrategy": HOT})
     assert injected(sets, pod(annotations={key: '{"other":"other-2"}'})).annotations[key] == (
@@ -480,7 +480,7 @@ def test_entries_of_other_hot_sidecars_stay_in_the_working_annotation() -> None:
 
 @pytest.mark.behaviour("SS-53")
 @pytest.mark.parametrize(("present", "patch"), [("{", "{}"), ("{}", "plain"), ("1 2", '{"a":1}')])
-def test_a_merge_with_text_that_is_not_json_refuses_the_pod(present: str, patch: str) -> None:
+def test_merging_into_invalid_json_refuses_the_pod(present: str, patch: str) -> None:
     patches = [{"patchPolicy": "MergePatchJson", "annotations": {"k": patch}}]
     world = World().apply(sidecarset("s", SHIPPER, patchPodMetadata=patches))
     answer = world.create(pod(annotations={"k": present}))
@@ -502,7 +502,7 @@ def computing(name: str, pattern: str = ".*", **expressions: Any) -> Json:
 
 
 @pytest.mark.behaviour("SS-60", "SS-61")
-def test_no_sidecar_of_any_applied_set_counts_and_the_own_resources_are_replaced() -> None:
+def test_injected_sidecars_are_ignored_and_own_resources_replaced() -> None:
     app = {"resources": {"limits": {"cpu": "1"}}}
     native = {"name": "native", "image": "n", "restartPolicy": "Always", **app}
     given = pod(
@@ -518,14 +518,14 @@ def test_no_sidecar_of_any_applied_set_counts_and_the_own_resources_are_replaced
 
 
 @pytest.mark.behaviour("SS-60", "SS-78")
-def test_both_twins_get_the_computed_resources() -> None:
+def test_both_hot_upgrade_containers_get_computed_resources() -> None:
     sets = sidecarset("s", {**computing("mesh"), "upgradeStrategy": HOT})
     answer = injected(sets, pod(containers=[main(resources={"limits": {"cpu": "2"}})]))
     assert [answer.container(f"mesh-{n}")["resources"] for n in (1, 2)] == [{"limits": {"cpu": "1"}}] * 2
 
 
 @pytest.mark.behaviour("SS-61")
-def test_a_pattern_that_meets_no_container_refuses_the_pod_in_openkruises_words() -> None:
+def test_a_pattern_without_match_refuses_the_pod_with_the_openkruise_message() -> None:
     world = World().apply(sidecarset("s", computing("shipper", "^x")))
     answer = world.create(pod())
     assert answer.denied is not None
@@ -534,7 +534,7 @@ def test_a_pattern_that_meets_no_container_refuses_the_pod_in_openkruises_words(
 
 
 @pytest.mark.behaviour("SS-65")
-def test_a_negative_amount_refuses_the_pod_and_names_set_and_container() -> None:
+def test_a_negative_result_refuses_the_pod_with_set_and_container() -> None:
     answer = (
         World()
         .apply(sidecarset("s", computing("shipper", limits={"cpu": "cpu-1"})))
@@ -559,7 +559,7 @@ def test_a_negative_amount_refuses_the_pod_and_names_set_and_container() -> None
         ({"hot": ["x"]}, {"containers": ["x-2"]}, "x-2"),
     ],
 )
-def test_two_sets_with_one_container_name_are_refused_by_name(
+def test_duplicate_container_names_of_two_sets_are_refused(
     first: dict[str, list[str]], second: dict[str, list[str]], name: str
 ) -> None:
     def bringing(set_name: str, brought: dict[str, list[str]]) -> Json:
@@ -590,7 +590,7 @@ def test_two_sets_with_one_container_name_are_refused_by_name(
         (sidecarset("s", initContainers=[{"name": "main"}]), pod(), "container"),
     ],
 )
-def test_a_sidecar_named_like_a_container_of_the_pods_other_list_is_refused(sets: Json, given: Json, kind: str) -> None:
+def test_a_sidecar_named_like_a_container_of_the_other_list_is_refused(sets: Json, given: Json, kind: str) -> None:
     answer = World().apply(sets).create(given)
     assert answer.denied is not None
     assert f"which is the name of the Pod's own {kind}; rename one of the two" in answer.denied.message
@@ -620,7 +620,7 @@ def test_null_and_empty_lists_are_filled(nothing: list[Json] | None) -> None:
     assert answer.pod["spec"]["readinessGates"] == [{"conditionType": "KruisePodReady"}]
 
 
-def test_every_operation_names_its_rule_and_set() -> None:
+def test_every_operation_has_a_rule_and_a_set() -> None:
     sets = sidecarset(
         "s",
         {**SHIPPER, "volumeMounts": [{"name": "v", "mountPath": "/v"}]},

@@ -11,7 +11,7 @@ SHIPPER = {"name": "shipper"}
 
 
 @pytest.mark.behaviour("SS-52")
-def test_a_secret_is_added_although_a_duplicate_of_the_pod_makes_room_for_it() -> None:
+def test_a_secret_is_added_even_if_the_pod_has_a_duplicate() -> None:
     answer = (
         World()
         .apply(sidecarset("s", SHIPPER, imagePullSecrets=[{"name": "r2"}]))
@@ -21,7 +21,7 @@ def test_a_secret_is_added_although_a_duplicate_of_the_pod_makes_room_for_it() -
 
 
 @pytest.mark.behaviour("SS-12", "SS-57")
-def test_a_set_without_hashes_and_without_containers_gets_the_hash_of_no_list() -> None:
+def test_a_set_without_hashes_and_containers_gets_the_hash_of_no_containers() -> None:
     one = sidecarset("s", initContainers=[{"name": "fetch"}])
     del one["spec"]["containers"], one["metadata"]["annotations"]
     answer = World().apply(one).create(pod())
@@ -33,7 +33,7 @@ def test_a_set_without_hashes_and_without_containers_gets_the_hash_of_no_list() 
 
 @pytest.mark.behaviour("SS-67")
 @pytest.mark.parametrize("expression", ["CPU*50%", "memory", "cpu*"])
-def test_an_expression_without_a_meaning_refuses_the_pod_instead_of_leaving_the_sidecar_out(expression: str) -> None:
+def test_an_unusable_expression_refuses_the_pod(expression: str) -> None:
     policy = {"targetContainersMode": "sum", "resourcesExpr": {"requests": {"cpu": expression}}}
     world = World().apply(sidecarset("s", {**SHIPPER, "resourcesPolicy": policy}))
     answer = world.create(pod())
@@ -46,7 +46,7 @@ def test_an_expression_without_a_meaning_refuses_the_pod_instead_of_leaving_the_
 @pytest.mark.parametrize(
     ("annotation", "priority"), [("{", "1"), ('{"nobody": 1}', "1"), (None, "high")], ids=["JSON", "unknown", "env"]
 )
-def test_a_refusal_over_launch_priority_names_the_pod(annotation: str | None, priority: str) -> None:
+def test_a_launch_priority_refusal_names_the_pod(annotation: str | None, priority: str) -> None:
     env = [{"name": "KRUISE_CONTAINER_PRIORITY", "value": priority}]
     annotations = {} if annotation is None else {"apps.kruise.io/container-launch-priority": annotation}
     answer = World().create(pod(annotations=annotations, containers=[main(), main("second", env=env)]))

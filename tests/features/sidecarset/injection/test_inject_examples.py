@@ -23,7 +23,7 @@ METRICS = {"name": "metrics", "podInjectPolicy": "AfterAppContainer"}
 
 
 @pytest.mark.behaviour("EX-1", "SS-42", "SS-46", "SS-56", "SS-57", "SS-58")
-def test_sidecars_stand_before_and_after_the_app_container() -> None:
+def test_sidecars_are_placed_before_and_after_the_app_container() -> None:
     answer = World().apply(sidecarset("s", SHIPPER, METRICS)).create(pod())
 
     assert answer.containers == ["shipper", "main", "metrics"]
@@ -49,14 +49,14 @@ def test_sidecars_stand_before_and_after_the_app_container() -> None:
     ("sort_by_name", "expected"),
     [(False, ["zeta", "alpha", "main", "mid"]), (True, ["alpha", "zeta", "main", "mid"])],
 )
-def test_sidecars_keep_the_set_order_unless_the_gate_sorts_them(sort_by_name: bool, expected: list[str]) -> None:
+def test_sidecars_keep_the_order_of_sets_unless_the_gate_sorts_them(sort_by_name: bool, expected: list[str]) -> None:
     sets = sidecarset("s", {"name": "zeta"}, {"name": "alpha"}, {"name": "mid", "podInjectPolicy": "AfterAppContainer"})
     answer = World(sort_by_name=sort_by_name).apply(sets).create(pod())
     assert answer.containers == expected
 
 
 @pytest.mark.behaviour("EX-3", "SS-44", "SS-58", "SS-56")
-def test_init_containers_of_all_sets_are_sorted_by_name_and_an_explicit_before_is_honoured() -> None:
+def test_init_containers_of_all_sets_are_sorted_by_name_and_explicit_before_is_honored() -> None:
     first = sidecarset("s1", initContainers=[{"name": "z-init"}])
     second = sidecarset(
         "s2", initContainers=[{"name": "a-init"}, {"name": "b-init", "podInjectPolicy": "BeforeAppContainer"}]
@@ -68,7 +68,7 @@ def test_init_containers_of_all_sets_are_sorted_by_name_and_an_explicit_before_i
 
 
 @pytest.mark.behaviour("EX-4", "SS-44", "SS-58")
-def test_a_native_sidecar_follows_the_pods_init_containers_and_is_listed() -> None:
+def test_a_native_sidecar_follows_the_init_containers_of_the_pod_and_is_listed() -> None:
     sets = sidecarset(
         "s", initContainers=[{"name": "proxy", "restartPolicy": "Always"}], updateStrategy={"type": "NotUpdate"}
     )
@@ -78,7 +78,7 @@ def test_a_native_sidecar_follows_the_pods_init_containers_and_is_listed() -> No
 
 
 @pytest.mark.behaviour("EX-5", "SS-48")
-def test_only_used_volumes_are_added_and_the_pods_own_wins() -> None:
+def test_only_used_volumes_are_added_and_those_of_the_pod_win() -> None:
     shipper = {
         **SHIPPER,
         "volumeMounts": [{"name": "cfg", "mountPath": "/cfg"}, {"name": "data", "mountPath": "/own"}],
@@ -94,7 +94,7 @@ def test_only_used_volumes_are_added_and_the_pods_own_wins() -> None:
 
 
 @pytest.mark.behaviour("EX-6", "SS-49", "SS-50")
-def test_shared_mounts_skip_taken_paths_and_bring_the_env_of_their_expressions() -> None:
+def test_shared_mounts_skip_taken_paths_and_copy_env_of_their_expressions() -> None:
     shipper = {
         **SHIPPER,
         "volumeMounts": [{"name": "cfg", "mountPath": "/data"}],
@@ -106,7 +106,7 @@ def test_shared_mounts_skip_taken_paths_and_bring_the_env_of_their_expressions()
 
 
 @pytest.mark.behaviour("EX-7", "SS-46", "SS-47")
-def test_transferred_env_is_taken_sorted_and_own_env_wins() -> None:
+def test_transferred_env_is_sorted_and_own_env_wins() -> None:
     shipper = {
         **SHIPPER,
         "env": [{"name": "A", "value": "own"}],
@@ -120,7 +120,7 @@ def test_transferred_env_is_taken_sorted_and_own_env_wins() -> None:
 @pytest.mark.parametrize(
     ("labels", "expected"), [({"src": "main"}, ["IS_INJECTED=true", "A=1"]), ({}, ["IS_INJECTED=true"])]
 )
-def test_a_label_names_the_container_env_is_transferred_from(labels: dict[str, str], expected: list[str]) -> None:
+def test_a_label_names_the_source_container_of_transferred_env(labels: dict[str, str], expected: list[str]) -> None:
     source = {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.labels['src']"}}
     shipper = {**SHIPPER, "transferEnv": [{"sourceContainerNameFrom": source, "envName": "A"}]}
     answer = World().apply(sidecarset("s", shipper)).create(pod(labels={"app": "web", **labels}))
@@ -128,7 +128,7 @@ def test_a_label_names_the_container_env_is_transferred_from(labels: dict[str, s
 
 
 @pytest.mark.behaviour("EX-9", "SS-52")
-def test_pull_secrets_are_merged_and_each_stands_once() -> None:
+def test_pull_secrets_are_merged_without_duplicates() -> None:
     first = sidecarset("s1", {"name": "a"}, imagePullSecrets=[{"name": "r2"}, {"name": "r1"}])
     second = sidecarset("s2", {"name": "b"}, imagePullSecrets=[{"name": "r3"}])
     answer = World().apply(first, second).create(pod(imagePullSecrets=[{"name": "r1"}, {"name": "r1"}]))
@@ -156,7 +156,7 @@ def test_annotations_are_retained_overwritten_or_merged() -> None:
 
 
 @pytest.mark.behaviour("EX-11", "SS-45", "SS-46", "SS-58", "SS-78", "SS-79")
-def test_a_hot_upgradable_sidecar_enters_as_a_working_and_an_idle_twin() -> None:
+def test_a_hot_upgrade_sidecar_has_a_working_and_an_idle_container() -> None:
     upgrade = {"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "e:1"}
     answer = World().apply(sidecarset("s", {"name": "mesh", "image": "m:1", "upgradeStrategy": upgrade})).create(pod())
     assert [(c["name"], c["image"]) for c in answer.pod["spec"]["containers"]] == [
@@ -182,14 +182,14 @@ def test_a_hot_upgradable_sidecar_enters_as_a_working_and_an_idle_twin() -> None
 
 
 @pytest.mark.behaviour("EX-12", "SS-42")
-def test_a_container_of_the_sidecars_name_is_replaced_where_it_stands() -> None:
+def test_a_container_with_the_sidecar_name_is_replaced_in_place() -> None:
     answer = World().apply(sidecarset("s", SHIPPER)).create(pod(containers=[main(), main("shipper")]))
     assert answer.containers == ["main", "shipper"]
     assert answer.container("shipper") == {"name": "shipper", "image": "registry.example/shipper:1", "env": [INJECTED]}
 
 
 @pytest.mark.behaviour("EX-13", "SS-38")
-def test_a_paused_set_leaves_no_trace() -> None:
+def test_a_paused_set_changes_nothing() -> None:
     paused = sidecarset(
         "s",
         SHIPPER,
@@ -217,7 +217,7 @@ def test_a_namespace_selector_reads_the_labels_of_the_namespace(namespace: str, 
 
 @pytest.mark.behaviour("EX-15", "SS-77")
 @pytest.mark.parametrize(("track", "image", "applied"), [("stable", "shipper:1", "s"), ("canary", "shipper:2", "s-c")])
-def test_a_canary_stands_in_for_its_base(track: str, image: str, applied: str) -> None:
+def test_a_canary_replaces_its_base(track: str, image: str, applied: str) -> None:
     base = sidecarset("s", {**SHIPPER, "image": "shipper:1"})
     canary = sidecarset(
         "s-c",
@@ -248,7 +248,7 @@ PARTIAL = {**REVISION, "policy": "Partial"}
     ],
     ids=["Always", "100%", "0%", "int", "not selected", "paused"],
 )
-def test_the_injection_revision_decides_what_a_new_pod_gets(
+def test_the_injection_revision_decides_the_content(
     choice: dict[str, str], strategy: dict[str, Any], image: str
 ) -> None:
     old = sidecarset("s", {**SHIPPER, "image": "v1"}, annotations={HASH: "hash-v1", HASH_WITHOUT_IMAGE: "bare-v1"})
@@ -266,7 +266,7 @@ def test_the_injection_revision_decides_what_a_new_pod_gets(
 
 
 @pytest.mark.behaviour("EX-17", "SS-68", "SS-120")
-def test_a_missing_injection_revision_refuses_the_pod_and_says_so_on_the_set() -> None:
+def test_a_missing_injection_revision_refuses_the_pod_and_reports_it_on_the_set() -> None:
     world = World().apply(sidecarset("s", SHIPPER, injectionStrategy={"revision": REVISION}))
     answer = world.create(pod())
     assert answer.denied is not None
@@ -279,7 +279,7 @@ def test_a_missing_injection_revision_refuses_the_pod_and_says_so_on_the_set() -
 
 
 @pytest.mark.behaviour("EX-18", "SS-54", "PW-7", "PW-11", "PW-13")
-def test_a_set_may_order_the_start_of_its_sidecars_and_the_app() -> None:
+def test_a_set_may_order_the_start_of_sidecars_and_app() -> None:
     patches = [
         {"patchPolicy": "Overwrite", "annotations": {"apps.kruise.io/container-launch-priority": "Ordered"}},
     ]
@@ -309,7 +309,7 @@ def test_an_unreadable_hash_annotation_refuses_the_pod() -> None:
 
 @pytest.mark.behaviour("EX-21", "SS-60", "SS-62", "SS-63")
 @pytest.mark.parametrize(("limits", "expected"), [({"cpu": "1"}, {"limits": {"cpu": "500m"}}), ({}, {})])
-def test_resources_are_worked_out_from_the_app_containers(limits: dict[str, str], expected: dict[str, Any]) -> None:
+def test_resources_are_computed_from_the_app_containers(limits: dict[str, str], expected: dict[str, Any]) -> None:
     policy = {
         "targetContainersMode": "sum",
         "targetContainersNameRegex": ".*",
@@ -321,7 +321,7 @@ def test_resources_are_worked_out_from_the_app_containers(limits: dict[str, str]
 
 
 @pytest.mark.behaviour("EX-22", "SS-49")
-def test_mounts_of_other_sidecars_of_the_same_pass_are_not_shared() -> None:
+def test_mounts_of_other_injected_sidecars_are_not_shared() -> None:
     first = sidecarset("s1", {**SHIPPER, "shareVolumePolicy": {"type": "enabled"}})
     second = sidecarset(
         "s2",

@@ -113,7 +113,7 @@ PODS = st.builds(
 @pytest.mark.behaviour("D-21", "PW-5", "PW-30")
 @settings(max_examples=150, deadline=None)
 @given(sets=SETS, given_pod=PODS, sort_by_name=st.booleans())
-def test_a_second_pass_changes_nothing(sets: tuple[Json, ...], given_pod: Json, sort_by_name: bool) -> None:
+def test_a_second_injection_changes_nothing(sets: tuple[Json, ...], given_pod: Json, sort_by_name: bool) -> None:
     brought = {c["name"] for s in sets for c in s["spec"]["containers"]}
     brought |= {f"{name}-{number}" for name in brought for number in (1, 2)}
     assume(not brought & {container["name"] for container in given_pod["spec"]["containers"]} or not _shares(sets))
@@ -138,7 +138,7 @@ def _shares(sets: tuple[Json, ...]) -> bool:
 
 
 @pytest.mark.behaviour("D-21")
-def test_a_shared_container_that_is_replaced_is_the_exception() -> None:
+def test_a_replaced_shared_container_is_the_exception() -> None:
     sharing = {"name": "s", "shareVolumePolicy": {"type": "enabled"}}
     world = World().apply(sidecarset("set", sharing))
     first = world.create(pod(containers=[main("s")]))

@@ -87,7 +87,7 @@ def test_merges_to_the_byte(current: str, patch_text: str, expected: str) -> Non
         ('{"a":1}', '{"a":' * 300 + "1" + "}" * 300, "nested deeper"),
     ],
 )
-def test_what_is_not_json_is_refused(current: str, patch_text: str, who: str) -> None:
+def test_invalid_json_is_refused(current: str, patch_text: str, who: str) -> None:
     with pytest.raises(NotJsonError, match=who):
         merged(current, patch_text)
 
@@ -114,15 +114,13 @@ def without_nulls(value: Any) -> Any:
 
 @pytest.mark.behaviour("SS-53")
 @given(current=OBJECT.map(without_nulls), change=JSON)
-def test_a_merge_is_that_of_rfc_7386(current: Any, change: Any) -> None:
+def test_a_merge_follows_rfc_7386(current: Any, change: Any) -> None:
     assert json.loads(merged(json.dumps(current), json.dumps(change))) == merge_patch(current, change)
 
 
 @pytest.mark.behaviour("D-21", "SS-53")
 @given(present=st.none() | OBJECT, changes=st.lists(OBJECT, max_size=3, unique_by=lambda change: tuple(sorted(change))))
-def test_patches_of_sets_that_do_not_contradict_change_nothing_a_second_time(
-    present: Any, changes: list[dict[str, Any]]
-) -> None:
+def test_compatible_patches_of_several_sets_are_idempotent(present: Any, changes: list[dict[str, Any]]) -> None:
     # Each set speaks of keys of its own: those that differ in a value undo each other, whatever the rule.
     patches = [
         patch("MergePatchJson", f"s{index}", k=json.dumps({f"{key}{index}": value for key, value in change.items()}))

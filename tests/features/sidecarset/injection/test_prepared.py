@@ -14,7 +14,7 @@ POD = {"metadata": {"name": "web", "namespace": "shop", "labels": {"app": "web"}
 
 
 @pytest.mark.behaviour("SS-69")
-def test_revisions_of_sets_that_are_gone_are_not_kept() -> None:
+def test_revisions_of_deleted_sets_are_dropped() -> None:
     world = World()
     step = SidecarSetStep(world.index, world, FixedClock(), lambda: 0.5)
     for number in range(10):

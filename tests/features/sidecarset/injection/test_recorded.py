@@ -96,7 +96,7 @@ def read(annotations: Json | None) -> Json:
 @pytest.mark.behaviour("SS-41", "SS-42", "SS-43", "SS-44", "SS-46", "SS-47", "SS-48", "SS-49", "SS-52", "SS-53")
 @pytest.mark.behaviour("SS-56", "SS-57", "SS-58", "SS-61", "SS-63", "SS-78", "SS-79", "PM-141", "PM-142", "PM-176")
 @pytest.mark.parametrize("number", range(len(CASES)))
-def test_a_recorded_pod_is_answered_alike(number: int) -> None:
+def test_a_recorded_pod_gets_the_recorded_answer(number: int) -> None:
     case = CASES[number]
     world = World(namespaces={"default": {}, "other": {}}, sort_by_name=True, every_pod_gated=True)
     for manifest, accepted in zip(case["sets"], case["accepted"], strict=True):
@@ -120,7 +120,7 @@ def token_volume(result: Json) -> Json:
     return next(volume for volume in volumes if volume["name"] == "kube-api-access")
 
 
-def test_the_recorded_pods_reach_what_they_are_there_for() -> None:
+def test_recorded_pods_cover_their_cases() -> None:
     reached = Counter[str]()
     for case in CASES:
         result: Json = case["result"]

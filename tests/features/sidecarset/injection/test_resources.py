@@ -99,7 +99,7 @@ HALF_OR_50M = {"limits": {"cpu": "max(cpu*50%, 50m)"}, "requests": {"cpu": "max(
         ),
     ],
 )
-def test_resources_follow_from_those_of_the_targets(
+def test_resources_follow_the_targets(
     source: dict[str, Any], containers: tuple[dict[str, Any], ...], expected: dict[str, Any]
 ) -> None:
     assert result(source, *containers) == expected
@@ -116,7 +116,7 @@ def test_memory_is_rounded_up_to_whole_bytes(expression: str, limit: str, expect
 
 
 @pytest.mark.behaviour("SS-67")
-def test_a_limit_below_its_request_is_lifted_to_it() -> None:
+def test_a_limit_below_its_request_is_raised() -> None:
     source = policy(limits={"cpu": "cpu*10%", "memory": "1Gi"}, requests={"cpu": "cpu", "memory": "memory"})
     target = container("a", {"cpu": "1", "memory": "1Gi"}, {"cpu": "500m", "memory": "512Mi"})
     assert result(source, target) == {
@@ -126,7 +126,7 @@ def test_a_limit_below_its_request_is_lifted_to_it() -> None:
 
 
 @pytest.mark.behaviour("SS-61")
-def test_targets_are_running_init_containers_then_containers_that_no_set_brings() -> None:
+def test_targets_are_native_sidecars_and_then_containers_outside_all_sets() -> None:
     compiled = compile_policy(policy(limits={}))
     inits = [
         {"name": "prep"},
@@ -139,7 +139,7 @@ def test_targets_are_running_init_containers_then_containers_that_no_set_brings(
 
 
 @pytest.mark.behaviour("SS-61", "SS-122")
-def test_the_pattern_is_searched_for_anywhere_in_the_name() -> None:
+def test_the_pattern_matches_anywhere_in_the_name() -> None:
     compiled = compile_policy(policy(regex="ai", limits={}))
     assert targets(compiled, [], [{"name": "main"}, {"name": "log"}], ()) == [{"name": "main"}]
 
@@ -160,7 +160,7 @@ def test_a_missing_pattern_means_every_container(regex: str | None) -> None:
 
 
 @pytest.mark.behaviour("SS-65")
-def test_a_result_no_pod_can_have_names_field_value_and_reason() -> None:
+def test_an_invalid_result_is_reported_with_field_value_and_reason() -> None:
     with pytest.raises(ResourcesPolicyError) as caught:
         result(policy(limits={"cpu": "cpu-2"}), container("a", {"cpu": "1500m"}))
     assert str(caught.value) == (
@@ -168,7 +168,7 @@ def test_a_result_no_pod_can_have_names_field_value_and_reason() -> None:
     )
 
 
-def test_an_unreadable_amount_in_the_pod_is_refused_with_its_field() -> None:
+def test_an_unreadable_quantity_in_the_pod_is_refused_with_its_field() -> None:
     with pytest.raises(ResourcesPolicyError, match=r"resources\.limits\.cpu of a container of the Pod: "):
         result(policy(limits={"cpu": "cpu"}), container("a", {"cpu": "lots"}))
 
@@ -204,13 +204,13 @@ def test_an_unreadable_amount_in_the_pod_is_refused_with_its_field() -> None:
         ({"targetContainersMode": "sum"}, "resourcesExpr", "Required value"),
     ],
 )
-def test_a_policy_that_cannot_work_is_refused_at_its_field(source: dict[str, Any], field: str, message: str) -> None:
+def test_an_invalid_policy_is_refused_by_field(source: dict[str, Any], field: str, message: str) -> None:
     errors = policy_errors(source, AT)
     assert [error.field for error in errors] == [f"spec.containers[0].resourcesPolicy.{field}"]
     assert message in str(errors[0])
 
 
-def test_something_else_than_an_object_is_no_policy() -> None:
+def test_a_non_object_is_not_a_policy() -> None:
     source: Any = []
     assert [error.field for error in policy_errors(source, AT)] == ["spec.containers[0].resourcesPolicy"]
     with pytest.raises(ResourcesPolicyError):
@@ -230,13 +230,13 @@ def test_something_else_than_an_object_is_no_policy() -> None:
         policy(limits={"cpu": "2 - cpu"}),
     ],
 )
-def test_a_policy_that_can_work_is_admitted(source: dict[str, Any]) -> None:
+def test_a_valid_policy_is_accepted(source: dict[str, Any]) -> None:
     assert policy_errors(source, AT) == []
     compile_policy(source)
 
 
 @pytest.mark.behaviour("SS-67")
-def test_compiling_does_not_judge_what_admission_did() -> None:
+def test_compiling_does_not_repeat_validation() -> None:
     """A set stored before the check existed still injects wherever its expression has a value."""
     assert result(policy(limits={"cpu": "cpu-2"}), container("a", {"cpu": "3"})) == {"limits": {"cpu": "1"}}
 

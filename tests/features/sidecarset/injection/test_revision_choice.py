@@ -37,14 +37,14 @@ def test_without_a_name_or_version_every_pod_gets_the_current_spec(given: Any) -
         ({"policy": "Partial"}, {"selector": {}}, 0.9, False),
     ],
 )
-def test_the_table_of_choices(revision_: Any, strategy: Any, draw: float, recorded: bool) -> None:
+def test_revision_choices(revision_: Any, strategy: Any, draw: float, recorded: bool) -> None:
     choice = revision_choice({"revisionName": "r", **revision_}, strategy)
     assert choice is not None
     assert takes_recorded(choice, {"a": "b"}, lambda: draw) is recorded
 
 
 @pytest.mark.behaviour("SS-68")
-def test_a_name_goes_before_a_version_and_of_equal_versions_the_newest_is_taken() -> None:
+def test_a_name_precedes_a_version_and_the_newest_version_wins() -> None:
     recorded = [
         revision("r3", SET, 3, **{VERSION: "v1"}),
         revision("r10", SET, 10, **{VERSION: "v1"}),
@@ -65,7 +65,7 @@ def test_a_name_goes_before_a_version_and_of_equal_versions_the_newest_is_taken(
 
 
 @pytest.mark.behaviour("SS-34", "SS-68", "SS-121")
-def test_a_revision_of_another_set_is_not_taken() -> None:
+def test_a_revision_of_another_set_is_not_used() -> None:
     world = World(recorded=[revision("t-1", sidecarset("t", {"name": "tool"}))])
     world.apply(sidecarset("s", {"name": "shipper"}, injectionStrategy={"revision": {"revisionName": "t-1"}}))
     answer = world.create(pod())
@@ -74,7 +74,7 @@ def test_a_revision_of_another_set_is_not_taken() -> None:
 
 
 @pytest.mark.behaviour("SS-68", "SS-70")
-def test_a_missing_revision_refuses_also_those_pods_that_would_get_the_current_spec() -> None:
+def test_a_missing_revision_also_refuses_pods_that_get_the_current_spec() -> None:
     choice = {"revision": {"customVersion": "gone", "policy": "Partial"}}
     answer = World().apply(sidecarset("s", {"name": "shipper"}, injectionStrategy=choice)).create(pod())
     assert answer.denied is not None
@@ -82,7 +82,7 @@ def test_a_missing_revision_refuses_also_those_pods_that_would_get_the_current_s
 
 
 @pytest.mark.behaviour("SS-68")
-def test_a_revision_the_cache_does_not_know_yet_is_read_live() -> None:
+def test_a_revision_missing_in_the_cache_is_read_live() -> None:
     current = sidecarset("s", {"name": "newer"}, injectionStrategy={"revision": {"revisionName": "r1"}})
     world = World(stale=True, recorded=[revision("r1", SET)]).apply(current)
     assert world.create(pod()).containers == ["shipper", "main"]
@@ -90,7 +90,7 @@ def test_a_revision_the_cache_does_not_know_yet_is_read_live() -> None:
 
 
 @pytest.mark.behaviour("SS-68", "SS-39")
-def test_namespace_and_revision_may_both_be_new_to_the_cache() -> None:
+def test_namespace_and_revision_may_both_be_missing_in_the_cache() -> None:
     current = sidecarset(
         "s",
         {"name": "newer"},
@@ -103,7 +103,7 @@ def test_namespace_and_revision_may_both_be_new_to_the_cache() -> None:
 
 
 @pytest.mark.behaviour("SS-69")
-def test_hashes_missing_on_a_revision_are_computed_from_it() -> None:
+def test_missing_hashes_of_a_revision_are_computed() -> None:
     bare = sidecarset("s", {"name": "shipper"})
     bare["metadata"]["annotations"] = {}
     current = sidecarset("s", {"name": "newer"}, injectionStrategy={"revision": {"revisionName": "r1"}})
@@ -112,7 +112,7 @@ def test_hashes_missing_on_a_revision_are_computed_from_it() -> None:
     assert answer.record()["s"]["hash"] != answer.record("kruise.io/sidecarset-hash-without-image")["s"]["hash"]
 
 
-def test_a_revision_that_changes_is_prepared_again() -> None:
+def test_a_changed_revision_is_prepared_again() -> None:
     current = sidecarset("s", {"name": "newer"}, injectionStrategy={"revision": {"revisionName": "r1"}})
     world = World(recorded=[revision("r1", SET, 1)]).apply(current)
     decide = [world.create(pod()).containers]
@@ -121,7 +121,7 @@ def test_a_revision_that_changes_is_prepared_again() -> None:
     assert decide == [["shipper", "main"], ["other", "main"]]
 
 
-def test_a_revision_that_cannot_be_read_refuses_the_pod_by_name() -> None:
+def test_an_unreadable_revision_refuses_the_pod_by_name() -> None:
     broken = sidecarset("s", {"name": "shipper"})
     broken["spec"]["containers"] = [{"image": "x"}]
     current = sidecarset("s", {"name": "newer"}, injectionStrategy={"revision": {"revisionName": "r1"}})

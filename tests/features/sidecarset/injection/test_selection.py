@@ -30,7 +30,7 @@ def names_of(index: SidecarSetIndex, namespace: str, labels: dict[str, str]) -> 
 
 
 @pytest.mark.behaviour("SS-36", "SS-37")
-def test_sets_of_the_namespace_come_first_and_each_group_is_in_the_order_of_names() -> None:
+def test_namespaced_sets_come_first_and_groups_are_sorted_by_name() -> None:
     index = SidecarSetIndex()
     sets = [
         one("d"),
@@ -58,7 +58,7 @@ def test_sets_of_the_namespace_come_first_and_each_group_is_in_the_order_of_name
         ({"matchExpressions": [{"key": NAME, "operator": "NotIn", "values": ["lab"]}]}, True),
     ],
 )
-def test_the_namespaces_labels_are_asked_for_only_where_its_name_does_not_decide(namespaces: Any, needed: bool) -> None:
+def test_namespace_labels_are_read_only_if_the_name_does_not_decide(namespaces: Any, needed: bool) -> None:
     index = SidecarSetIndex()
     index.update(one("s", namespaces=namespaces))
     candidates = index.candidates("shop", {"app": "web"})
@@ -82,7 +82,7 @@ def test_a_set_without_selector_matches_nothing() -> None:
 
 
 @pytest.mark.behaviour("SS-38", "SS-39")
-def test_paused_and_leaving_sets_match_nothing_until_they_are_changed_back() -> None:
+def test_paused_and_terminating_sets_match_nothing_until_resumed() -> None:
     index = SidecarSetIndex()
     index.update(one("s", injectionStrategy={"paused": True}))
     assert names_of(index, "shop", {"app": "web"}) == []
@@ -94,7 +94,7 @@ def test_paused_and_leaving_sets_match_nothing_until_they_are_changed_back() -> 
 
 @pytest.mark.behaviour("SS-77")
 @pytest.mark.parametrize("how", ["paused", "other namespace", "not said to be one"])
-def test_a_canary_that_does_not_apply_leaves_its_base_alone(how: str) -> None:
+def test_an_inapplicable_canary_leaves_its_base_active(how: str) -> None:
     annotations = {"apps.kruise.io/sidecarset-canary": "true", "apps.kruise.io/sidecarset-base": "s"}
     changes: dict[str, Any] = {"annotations": annotations}
     if how == "paused":
@@ -108,7 +108,7 @@ def test_a_canary_that_does_not_apply_leaves_its_base_alone(how: str) -> None:
 
 
 @pytest.mark.behaviour("SS-39", "SS-35")
-def test_a_namespace_the_cache_does_not_know_yet_is_read_live() -> None:
+def test_a_namespace_missing_in_the_cache_is_read_live() -> None:
     world = World(stale=True).apply(one("s", namespaces={"matchLabels": {"env": "prod"}}))
     assert world.create(pod()).containers == ["c-s", "main"]
     assert world.live_reads == ["namespace shop"]
@@ -123,7 +123,7 @@ FOREVER = float("inf")
 
 
 @pytest.mark.behaviour("SS-39")
-def test_a_set_admitted_a_moment_ago_is_read_live_until_the_cache_shows_it() -> None:
+def test_a_newly_admitted_set_is_read_live_until_cached() -> None:
     world = World(live_sets={"s": written("s", 1)})
     world.index.expect("s", "uid-s", 1, FOREVER)
     assert world.create(pod()).containers == ["c", "main"]
@@ -134,7 +134,7 @@ def test_a_set_admitted_a_moment_ago_is_read_live_until_the_cache_shows_it() -> 
 
 
 @pytest.mark.behaviour("SS-39", "MGR-62")
-def test_a_change_admitted_a_moment_ago_is_read_live_too() -> None:
+def test_a_newly_admitted_change_is_read_live() -> None:
     world = World(live_sets={"s": written("s", 2, "new")}).apply(written("s", 1, "old"))
     world.index.expect("s", "uid-s", 1, FOREVER)  # labels or annotations: the content is known
     assert world.create(pod()).container("c")["image"] == "old"
@@ -144,7 +144,7 @@ def test_a_change_admitted_a_moment_ago_is_read_live_too() -> None:
 
 
 @pytest.mark.behaviour("SS-39")
-def test_a_set_that_never_came_to_be_is_asked_for_only_a_while() -> None:
+def test_a_set_that_was_not_stored_is_read_for_a_limited_time() -> None:
     world = World()
     world.index.expect("s", "uid-s", 1, FOREVER)
     world.index.expect("long-ago", "uid", 1, 0.0)
@@ -170,7 +170,7 @@ class Meanwhile(float):
 
 
 @pytest.mark.behaviour("SS-39", "MGR-149")
-def test_a_set_that_is_admitted_beside_is_not_forgotten() -> None:
+def test_a_set_admitted_in_parallel_is_not_forgotten() -> None:
     """Large sets are judged in a thread: what it notes may come between any two steps of the loop."""
     index = SidecarSetIndex()
     index.expect("one", "uid", 1, FOREVER)
@@ -181,7 +181,7 @@ def test_a_set_that_is_admitted_beside_is_not_forgotten() -> None:
 
 
 @pytest.mark.behaviour("SS-39", "MGR-154")
-def test_sets_that_strangers_claim_delay_no_pod_of_a_known_caller_and_displace_no_set() -> None:
+def test_forged_sets_delay_no_pod_of_a_known_caller_and_displace_no_set() -> None:
     index = SidecarSetIndex()
     for number in range(2 * MAX_EXPECTED):
         index.expect(f"forged-{number}", "uid", 1, FOREVER, stranger="10.0.0.9")
@@ -193,7 +193,7 @@ def test_sets_that_strangers_claim_delay_no_pod_of_a_known_caller_and_displace_n
     assert len(index.behind(2.0, stranger=True)) == MAX_EXPECTED + 2
 
 
-def test_a_set_that_cannot_be_used_is_read_once() -> None:
+def test_an_unusable_set_is_read_once() -> None:
     broken = written("s", 2)
     broken["spec"]["selector"] = {"matchExpressions": [{"key": "a", "operator": "Near"}]}
     index = SidecarSetIndex()
@@ -201,13 +201,13 @@ def test_a_set_that_cannot_be_used_is_read_once() -> None:
     assert index.shows("s", "uid-s", 2)
 
 
-def test_a_uid_that_no_api_server_gives_is_not_remembered() -> None:
+def test_an_invalid_uid_is_not_remembered() -> None:
     index = SidecarSetIndex()
     index.expect("s", "u" * 1_000, 1, FOREVER)
     assert index.behind(0.0) == []
 
 
-def test_a_set_that_cannot_be_read_matches_nothing_and_says_why() -> None:
+def test_an_unreadable_set_matches_nothing_with_a_reason() -> None:
     index = SidecarSetIndex()
     assert index.update(one("s")) is not None
     broken = one("s", {"matchExpressions": [{"key": "a", "operator": "Near"}]})
@@ -236,7 +236,7 @@ def test_a_set_that_cannot_be_read_matches_nothing_and_says_why() -> None:
         ),
     ],
 )
-def test_pods_of_a_set_that_cannot_be_injected_do_not_start_without_their_sidecars(spec: Json, reason: str) -> None:
+def test_pods_of_an_uninjectable_set_do_not_start_without_sidecars(spec: Json, reason: str) -> None:
     obj = one("s")
     obj["spec"].update(spec)
     world = World().apply(obj)
@@ -266,7 +266,7 @@ def test_pods_of_a_set_that_cannot_be_injected_do_not_start_without_their_sideca
         ({"patchPodMetadata": [{"annotations": {"k": 1}}]}, "spec.patchPodMetadata[0].annotations[k]: expected string"),
     ],
 )
-def test_a_set_with_a_field_of_a_wrong_type_is_set_aside_and_the_others_inject(spec: Json, reason: str) -> None:
+def test_a_mistyped_set_is_skipped_and_the_others_inject(spec: Json, reason: str) -> None:
     malformed = one("malformed")
     malformed["spec"].update(spec)
     world = World().apply(sidecarset("s", {"name": "shipper", "image": "x"}), malformed)
@@ -286,7 +286,7 @@ def test_a_status_update_does_not_prepare_a_set_again() -> None:
     assert index.update({**obj, "metadata": {**obj["metadata"], "generation": 2}}) is not again
 
 
-def test_replacing_all_sets_forgets_those_that_are_gone() -> None:
+def test_a_relist_drops_deleted_sets() -> None:
     index = SidecarSetIndex()
     index.update(one("a"))
     index.update(one("broken", []))
@@ -330,7 +330,7 @@ SCOPE = st.one_of(
     labels=st.dictionaries(KEYS, VALUES, max_size=3),
     namespace=st.sampled_from(["shop", "lab"]),
 )
-def test_the_index_finds_what_looking_at_every_set_would(
+def test_the_index_agrees_with_a_full_scan(
     changes: list[tuple[str, tuple[Json, Any] | None]], labels: dict[str, str], namespace: str
 ) -> None:
     index = SidecarSetIndex()

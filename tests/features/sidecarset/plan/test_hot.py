@@ -83,7 +83,7 @@ def pod(
         (("v1", "v2"), "nonsense", set(), "c-1"),
     ],
 )
-def test_which_twin_takes_the_new_image(images: tuple[str, str], working: str, good: set[str], target: str) -> None:
+def test_container_that_takes_the_new_image(images: tuple[str, str], working: str, good: set[str], target: str) -> None:
     works = SIDECAR.first if working == SIDECAR.first else SIDECAR.second
     assert rollout.twin_to_upgrade(SIDECAR, dict(zip(("c-1", "c-2"), images, strict=True)), works, good) == target
 
@@ -133,7 +133,9 @@ def test_which_twin_takes_the_new_image(images: tuple[str, str], working: str, g
         (pod("v1", "e"), "e", {}, "c-1", ("1", "0", "0", "1")),
     ],
 )
-def test_an_upgrade(found: Pod, wanted: str, images: dict[str, str], working: str, versions: tuple[str, ...]) -> None:
+def test_a_hot_upgrade(
+    found: Pod, wanted: str, images: dict[str, str], working: str, versions: tuple[str, ...]
+) -> None:
     change = rollout.upgraded(view(wanted), found, "9")
     assert change.images == images
     after = {**found.metadata.annotations, **change.annotations}
@@ -157,7 +159,7 @@ def test_an_upgrade(found: Pod, wanted: str, images: dict[str, str], working: st
         (pod("v1", "e", "c-2", versions=("1", "5", "5", "1")), False, False),
     ],
 )
-def test_when_the_former_twin_may_idle(found: Pod, migrated: bool, ready: bool) -> None:
+def test_when_the_old_container_becomes_idle(found: Pod, migrated: bool, ready: bool) -> None:
     facts = pod_facts(view(), found, {})
     assert (facts.migrated, facts.ready) == (migrated, ready)
     change = rollout.migrated(view(), found)
@@ -171,7 +173,7 @@ _TWINS = st.sampled_from(["c-1", "c-2"])
 
 @pytest.mark.behaviour("SS-81", "SS-85")
 @given(_IMAGES, _IMAGES, _TWINS, st.sets(_TWINS), st.sets(_TWINS), _IMAGES)
-def test_never_both_on_the_empty_image(
+def test_the_working_container_never_gets_the_empty_image(
     first: str, second: str, working: str, unready: set[str], late: set[str], wanted: str
 ) -> None:
     found = pod(first, second, working, unready=tuple(unready), late=tuple(late), versions=("1", "5", "5", "1"))

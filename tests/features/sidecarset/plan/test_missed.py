@@ -52,11 +52,11 @@ def test_a_pod_names_the_sets_it_was_marked_with(sets: list[str]) -> None:
         pytest.param(lacking(said="nothing of ours"), (), id="another message"),
     ],
 )
-def test_what_a_pod_misses(stored: Any, missing: tuple[str, ...]) -> None:
+def test_missing_sets_of_a_pod(stored: Any, missing: tuple[str, ...]) -> None:
     assert missing_from(read(stored)) == missing
 
 
-def test_a_set_names_three_pods_and_counts_the_others() -> None:
+def test_a_set_lists_three_pods_and_counts_the_others() -> None:
     pods = [read(lacking("logs", name=f"web-{number}")) for number in range(5)]
     (condition,) = set_conditions(None, pods, NOW) or []
     assert condition["message"].startswith("5 Pods run without")
@@ -65,7 +65,7 @@ def test_a_set_names_three_pods_and_counts_the_others() -> None:
     assert [one["lastTransitionTime"] for one in fewer] == ["2026-11-22T12:00:00Z"]
 
 
-def test_conditions_of_others_stay_and_nothing_is_written_twice() -> None:
+def test_foreign_conditions_are_kept_and_writes_are_idempotent() -> None:
     other = {"type": "Audited", "status": "True"}
     pods = [read(lacking("logs"))]
     conditions = set_conditions([other], pods, NOW)
@@ -77,7 +77,7 @@ def test_conditions_of_others_stay_and_nothing_is_written_twice() -> None:
 
 
 @virtual
-async def test_the_status_of_a_set_counts_them_until_they_are_gone() -> None:
+async def test_the_set_status_counts_missed_pods_until_they_are_deleted() -> None:
     world = World()
     world.namespace("shop")
     world.apply("logs")

@@ -79,7 +79,7 @@ def rolling(**more: Any) -> Strategy:
         (0, 0, 0, 1, 0, 0),
     ],
 )
-def test_how_many_are_updated_now(
+def test_number_of_updates(
     matched: int, updated: int, ready: int, unavailable: int | str, partition: int | str, now: int
 ) -> None:
     found = pod_counts((matched - updated, OLD), (ready, NEW), (updated - ready, NEW_DOWN))
@@ -93,7 +93,7 @@ def test_only_selected_pods_are_updated() -> None:
 
 
 @pytest.mark.behaviour("SS-95")
-def test_pods_that_are_down_anyway_are_updated_for_nothing() -> None:
+def test_unavailable_pods_are_updated_freely() -> None:
     found = pod_counts((5, OLD), (3, OLD_DOWN))
     assert [one.facts for one in next_pods(rolling(), found)] == [*[OLD_DOWN] * 3, OLD]
     found = pod_counts((5, OLD), (3, OLD_DOWN), (1, NEW_DOWN))
@@ -101,7 +101,7 @@ def test_pods_that_are_down_anyway_are_updated_for_nothing() -> None:
 
 
 @pytest.mark.behaviour("SS-95")
-def test_pods_that_the_last_update_left_down_count_until_they_are_up() -> None:
+def test_pods_left_unavailable_by_the_last_update_count() -> None:
     # The image was changed again while two Pods were on their way to the former one.
     found = pod_counts((8, OLD), (1, IN_FLIGHT), (1, DISTURBED))
     assert [one.facts for one in next_pods(rolling(max_unavailable=2), found)] == [DISTURBED]
@@ -109,7 +109,7 @@ def test_pods_that_the_last_update_left_down_count_until_they_are_up() -> None:
 
 
 @pytest.mark.behaviour("SS-95")
-def test_pods_that_are_down_by_another_set_cost_as_if_they_were_up() -> None:
+def test_pods_unavailable_through_another_set_cost_like_available_ones() -> None:
     found = pod_counts((1, DOWN_BY_ANOTHER), (5, OLD))
     assert [one.facts for one in next_pods(rolling(max_unavailable=1), found)] == [DOWN_BY_ANOTHER]
     found = pod_counts((2, DOWN_BY_ANOTHER), (5, OLD))
@@ -120,7 +120,7 @@ def test_pods_that_are_down_by_another_set_cost_as_if_they_were_up() -> None:
 
 
 @pytest.mark.behaviour("SS-131")
-def test_another_set_that_rolls_out_too_keeps_its_limit() -> None:
+def test_a_second_rolling_set_keeps_its_limit() -> None:
     labels = {names.SIDECARSET_INJECTED_LIST: "s,t"}
     both = msgspec.structs.replace(pod("p"), metadata=ObjectMeta("p", "shop", "uid-p", annotations=labels))
     found = PodCounts()
@@ -144,7 +144,7 @@ def test_another_set_that_rolls_out_too_keeps_its_limit() -> None:
 
 
 @pytest.mark.behaviour("SS-81", "SS-131")
-def test_two_sets_whose_twins_are_to_idle_do_not_wait_for_each_other() -> None:
+def test_sets_that_end_hot_upgrades_do_not_wait_for_each_other() -> None:
     labels = {names.SIDECARSET_INJECTED_LIST: "s,t"}
     ready = PodStatus(phase="Running", conditions=(PodCondition(type="Ready", status="True"),))
     both = Pod(metadata=ObjectMeta("p", "shop", "uid-p", annotations=labels), status=ready)
@@ -164,7 +164,7 @@ def test_two_sets_whose_twins_are_to_idle_do_not_wait_for_each_other() -> None:
 
 
 @pytest.mark.behaviour("SS-97", "SS-124")
-def test_the_partition_is_kept_of_all_outdated_pods() -> None:
+def test_the_partition_covers_all_outdated_pods() -> None:
     found = pod_counts((4, OLD), (3, BLOCKED), (1, IN_FLIGHT), (2, NEW))
     # Eight are outdated; five stay so, of which four are those that cannot be updated now.
     assert room(rolling(max_unavailable=10, partition=5), found).pods == 3
@@ -179,7 +179,7 @@ def test_paused_and_not_update_update_no_pod(strategy: Strategy) -> None:
 
 
 @pytest.mark.behaviour("SS-102")
-def test_a_pod_that_is_put_off_leaves_its_turn_to_another() -> None:
+def test_a_postponed_pod_yields_its_turn() -> None:
     found = pod_counts((3, OLD))
     assert [one.pod.metadata.name for one in next_pods(rolling(), found)] == ["p0-0000"]
     assert [one.pod.metadata.name for one in next_pods(rolling(), found, {"uid-p0-0000"})] == ["p0-0001"]
@@ -230,7 +230,7 @@ def test_priority_by_weight_and_by_order() -> None:
 
 
 @pytest.mark.behaviour("SS-94")
-def test_scattered_terms_stand_for_every_value() -> None:
+def test_scatter_terms_apply_per_value() -> None:
     found = _labelled([{"zone": "a"}] * 3 + [{"zone": "b"}] * 3 + [{}] * 3)
     star = UpdateScatterTerm(key="zone", value="*")
     named = UpdateScatterTerm(key="zone", value="b")
@@ -248,7 +248,7 @@ _LIMITS = st.one_of(st.integers(0, 30), st.integers(0, 120).map(lambda part: f"{
 
 @pytest.mark.behaviour("SS-95", "SS-124")
 @given(st.lists(st.tuples(st.integers(0, 6), _FACTS), max_size=8), _LIMITS, _LIMITS)
-def test_neither_limit_is_ever_broken(
+def test_both_limits_always_hold(
     groups: list[tuple[int, PodFacts]], unavailable: int | str, partition: int | str
 ) -> None:
     found = pod_counts(*groups)

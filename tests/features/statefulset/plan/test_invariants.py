@@ -155,7 +155,7 @@ clusters = any_settings().flatmap(
 
 @tuned(max_examples=100, deadline=None)
 @given(clusters, st.data())
-def test_what_always_holds(cluster: Cluster, data: st.DataObject) -> None:
+def test_invariants_hold_in_any_state(cluster: Cluster, data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 8))):
         before, chosen = cluster.replicas, cluster.chosen
         out = cluster.unavailable()
@@ -198,7 +198,7 @@ def test_what_always_holds(cluster: Cluster, data: st.DataObject) -> None:
 
 @tuned(max_examples=40, deadline=None)
 @given(clusters)
-def test_a_cluster_that_moves_gets_there(cluster: Cluster) -> None:
+def test_every_cluster_converges(cluster: Cluster) -> None:
     """With kubelets at work and nobody who breaks anything, all slots have an available Pod in the end, and all that
     shall be updated is."""
     for found in cluster.pods.values():

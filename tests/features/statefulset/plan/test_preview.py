@@ -48,7 +48,7 @@ IN_PLACE: Json = {"podUpdatePolicy": "InPlaceIfPossible"}
 
 
 @pytest.mark.behaviour("AS-79", "AS-81")
-def test_a_roll_out_is_shown_step_by_step() -> None:
+def test_a_rollout_is_shown_step_by_step() -> None:
     found = played(resolved_of(replicas=5, updateStrategy=rolling(maxUnavailable=3)), [pod(n) for n in range(5)])
     assert [(step, name) for step, name, action in shown(found) if action == "recreate"] == [
         (1, "web-4"), (1, "web-3"), (1, "web-2"), (2, "web-1"), (2, "web-0")
@@ -62,7 +62,7 @@ def test_a_roll_out_is_shown_step_by_step() -> None:
 
 
 @pytest.mark.behaviour("AS-48", "AS-60")
-def test_scaling_is_shown_too() -> None:
+def test_scaling_is_shown() -> None:
     found = played(resolved_of(replicas=4, reserveOrdinals=[1, 3]), [pod(n, NEW) for n in (0, 2, 3, 4)])
     assert shown(found) == [(1, "web-5", "create"), (1, "web-3", "delete")]
 
@@ -85,13 +85,13 @@ def test_scaling_is_shown_too() -> None:
         ({"updateStrategy": rolling(partition=2)}, "the partition keeps 2 at the old revision"),
     ],
 )
-def test_why_nothing_happens(spec: Json, ends: str) -> None:
+def test_reasons_for_no_action(spec: Json, ends: str) -> None:
     found = played(resolved_of(replicas=2, **spec), [pod(0), pod(1, ready="podManagementPolicy" not in spec)])
     assert (found.steps, found.ends) == ((), ends)
 
 
 @pytest.mark.behaviour("AS-140")
-def test_a_repair_is_shown_and_then_the_rest() -> None:
+def test_a_repair_is_shown_before_the_rest() -> None:
     resolved = resolved_of({"pykruise.io/repair-ordered-ready": "true"}, replicas=3, podManagementPolicy="OrderedReady")
     found = played(resolved, [pod(0), pod(1, ready=False)])
     turns = [(name, action) for _, name, action in shown(found)]
@@ -99,7 +99,7 @@ def test_a_repair_is_shown_and_then_the_rest() -> None:
     assert not found.ends
 
 
-def test_a_huge_set_is_shown_in_part() -> None:
+def test_a_large_set_is_shown_in_part() -> None:
     assert played(resolved_of(replicas=2**31 - 1), []).ends == "only the first 1000 steps are shown"
 
 

@@ -86,14 +86,14 @@ def test_worked_examples(example: int) -> None:
 
 
 @pytest.mark.behaviour("AS-141")
-def test_the_set_comes_back_when_a_pod_becomes_available() -> None:
+def test_the_set_is_requeued_when_a_pod_becomes_available() -> None:
     chosen, pods, _, _ = ROLLOUTS[14]
     assert replicas(chosen, pods).next_available(NOW) == NOW + 50
 
 
 @pytest.mark.behaviour("AS-77")
 @pytest.mark.parametrize(("limit", "count"), [("10%", 1), ("25%", 1), ("50%", 2), ("80%", 4), (2, 2), ("x", 1)])
-def test_the_limit_is_rounded_down_and_at_least_one(limit: int | str, count: int) -> None:
+def test_the_limit_is_rounded_down_to_at_least_one(limit: int | str, count: int) -> None:
     assert len(picked(settings(5, limit=limit), pods_of(range(5)))) == count
 
 
@@ -109,7 +109,7 @@ def test_pods_held_back_by_the_strategy_are_not_updated() -> None:
 
 
 @pytest.mark.behaviour("AS-89", "AS-90", "AS-91", "AS-94")
-def test_marked_pods_go_from_the_highest_as_far_as_there_is_room() -> None:
+def test_marked_pods_are_deleted_from_the_highest_ordinal_within_the_limit() -> None:
     pods = [pod(n, NEW, marked=True, ready=n not in (1, 2)) for n in range(5)]
     assert picked(settings(5, limit=3, partition=5), pods) == [4, 2, 1]
     assert not picked(settings(2, partition=2), [pod(0), pod(1, marked=True, terminating=True)])
@@ -137,12 +137,12 @@ def test_unavailable_pods_count_toward_the_limit(other: Json) -> None:
 
 
 @pytest.mark.behaviour("AS-78")
-def test_a_slot_without_pod_takes_room_too() -> None:
+def test_a_slot_without_pod_uses_up_the_limit() -> None:
     assert not picked(settings(4, partition=1), [pod(1), pod(2), pod(3)])
 
 
 @pytest.mark.behaviour("AS-98", "AS-100", "AS-109", "AS-110")
-def test_how_a_pod_gets_to_the_revision() -> None:
+def test_steps_of_a_pod_to_its_revision() -> None:
     in_place = settings(1, policy=UpdatePolicy.IN_PLACE_IF_POSSIBLE, lifecycle=HOOKS)
 
     def kinds(chosen: Settings, one: Json, obstacle: str | None = None) -> list[StepKind]:
@@ -161,7 +161,7 @@ def test_how_a_pod_gets_to_the_revision() -> None:
 
 
 @pytest.mark.behaviour("AS-57")
-def test_where_nothing_may_begin_what_was_begun_goes_on() -> None:
+def test_updates_in_progress_continue_without_capacity_for_new_ones() -> None:
     chosen = settings(4, policy=UpdatePolicy.IN_PLACE_IF_POSSIBLE, lifecycle=HOOKS)
     marked = {"apps.kruise.io/specified-delete": "true"}
     pods = [
@@ -195,7 +195,7 @@ def test_where_nothing_may_begin_what_was_begun_goes_on() -> None:
         pytest.param({"repairs": True, "on_delete": True}, [pod(0), pod(1, ready=False)], [], id="OnDelete"),
     ],
 )
-def test_what_ordered_ready_waits_for_is_repaired_where_the_set_asks_for_it(
+def test_a_broken_ordered_ready_set_is_repaired_on_request(
     options: Json, pods: list[Json], repaired: list[int]
 ) -> None:
     chosen = settings(3, ordered=True, **options)
@@ -218,7 +218,7 @@ def test_a_pod_prepared_for_an_update_that_was_withdrawn_serves_again() -> None:
 
 
 @pytest.mark.behaviour("AS-103", "AS-105", "AS-148")
-def test_claims_grow_with_the_update() -> None:
+def test_claims_expand_with_the_update() -> None:
     chosen = settings(3, limit=2, gates=Gates(auto_resize_claims=True))
     pods = [pod(0, NEW), pod(1, NEW), pod(2)]
     small, growing = ClaimState(compatible=False, completed=False), ClaimState(completed=False)

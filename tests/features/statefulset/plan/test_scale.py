@@ -46,13 +46,13 @@ def test_transitions_of_a_parallel_set(count: int, reserve: list[int], create: l
         (2, [2, 3], [4]),
     ],
 )
-def test_an_ordered_scale_in_takes_the_highest(wanted: int, unready: list[int], delete: list[int]) -> None:
+def test_an_ordered_scale_in_deletes_the_highest_ordinal(wanted: int, unready: list[int], delete: list[int]) -> None:
     pods = [pod(ordinal, ready=ordinal not in unready) for ordinal in range(5)]
     assert deleted(plan(settings(wanted, ordered=True), pods)) == delete
 
 
 @pytest.mark.behaviour("AS-61", "AS-132")
-def test_an_ordered_scale_in_waits_for_each_to_be_gone() -> None:
+def test_an_ordered_scale_in_deletes_one_pod_at_a_time() -> None:
     chosen = settings(2, ordered=True)
     assert deleted(plan(chosen, [*map(pod, range(4)), pod(4, terminating=True)])) == []
     assert deleted(plan(chosen, [*map(pod, range(4))])) == [3]
@@ -67,13 +67,13 @@ def test_an_ordered_scale_in_waits_for_each_to_be_gone() -> None:
 
 
 @pytest.mark.behaviour("AS-60", "AS-62")
-def test_a_parallel_scale_in_takes_all_from_the_highest_down() -> None:
+def test_a_parallel_scale_in_deletes_all_from_the_highest_down() -> None:
     pods = [pod(0), pod(1, ready=False), pod(2, ready=False), pod(3), pod(4, terminating=True)]
     assert deleted(plan(settings(2), pods)) == [3, 2]
 
 
 @pytest.mark.behaviour("AS-48", "AS-60")
-def test_a_start_that_moves_takes_what_stands_before_it() -> None:
+def test_a_changed_start_deletes_lower_ordinals() -> None:
     assert deleted(plan(settings(3, start=7), [pod(ordinal) for ordinal in range(5, 10)])) == [6, 5]
 
 
@@ -91,13 +91,13 @@ def test_a_start_that_moves_takes_what_stands_before_it() -> None:
     ],
     ids=["none", "not-ready", "next", "going", "failed", "surplus", "hole"],
 )
-def test_an_ordered_set_goes_one_by_one(pods: list[Json], create: list[int], delete: list[int]) -> None:
+def test_an_ordered_set_creates_one_pod_at_a_time(pods: list[Json], create: list[int], delete: list[int]) -> None:
     found = plan(settings(5, ordered=True), pods)
     assert (created(found), deleted(found), found.blocked) == (create, delete, True)
 
 
 @pytest.mark.behaviour("AS-54", "AS-58", "AS-59")
-def test_creations_are_limited_by_what_is_not_available() -> None:
+def test_creations_are_limited_by_unavailable_pods() -> None:
     chosen = settings(100, scale_limit="10%")
     assert created(plan(chosen, [])) == list(range(10))
     half = [pod(ordinal, ready=ordinal < 4) for ordinal in range(10)]
@@ -108,7 +108,7 @@ def test_creations_are_limited_by_what_is_not_available() -> None:
 
 
 @pytest.mark.behaviour("AS-138")
-def test_what_ended_goes_though_the_limit_is_used_up_and_what_goes_counts_once() -> None:
+def test_finished_pods_are_deleted_over_the_limit_and_terminating_ones_count_once() -> None:
     chosen = settings(4, scale_limit=1)
     assert deleted(plan(chosen, [pod(0, phase="Failed"), pod(1)])) == [0]
     assert created(plan(settings(4, scale_limit=2), [pod(0, terminating=True), pod(1), pod(2)])) == [3]
@@ -130,12 +130,12 @@ def test_what_ended_goes_though_the_limit_is_used_up_and_what_goes_counts_once()
         ),
     ],
 )
-def test_the_revision_of_new_pods(chosen: Settings, pods: list[Json], new: list[bool]) -> None:
+def test_revision_of_new_pods(chosen: Settings, pods: list[Json], new: list[bool]) -> None:
     assert [is_new for _, is_new in plan(chosen, pods).create] == new
 
 
 @pytest.mark.behaviour("AS-98", "AS-102")
-def test_a_hook_holds_the_deletion_and_with_it_the_order() -> None:
+def test_a_hook_delays_the_deletion_and_the_order() -> None:
     chosen = settings(2, ordered=True, lifecycle=HOOKS)
     pods = [pod(0), pod(1), pod(2, hooked=True), pod(3, hooked=True)]
     found = plan(chosen, pods)
@@ -157,7 +157,7 @@ def test_a_hook_holds_the_deletion_and_with_it_the_order() -> None:
         (pod(2, NEW, state="PreparingDelete", phase="Failed"), 0, []),
     ],
 )
-def test_a_pod_that_is_wanted_again_comes_back(waiting: Json, partition: int, back: list[int]) -> None:
+def test_a_pod_needed_again_is_revived(waiting: Json, partition: int, back: list[int]) -> None:
     found = plan(settings(3, partition=partition, lifecycle=HOOKS), [pod(0), pod(1), waiting])
     assert [one.ordinal for one in found.cancel_deletion] == back
 
@@ -177,7 +177,7 @@ def test_a_paused_update_replaces_no_pod_and_waiting_pods_serve_again() -> None:
     assert [one.ordinal for one in found.cancel_deletion] == [1]
 
 
-def test_what_moved_on_just_now_is_left_to_the_next_reconcile() -> None:
+def test_a_pod_that_just_advanced_waits_for_the_next_reconcile() -> None:
     found = plan(settings(1), [pod(0), pod(1), pod(2)])
     moved = frozenset(one.facts for one in found.delete if one.ordinal == 2)
     assert [one.ordinal for one in found.without(moved).delete] == [1]
@@ -185,7 +185,7 @@ def test_what_moved_on_just_now_is_left_to_the_next_reconcile() -> None:
 
 
 @pytest.mark.behaviour("AS-67", "AS-71")
-def test_a_claim_that_is_going_holds_its_pod_up_and_with_parallel_no_other() -> None:
+def test_a_terminating_claim_delays_its_pod_only() -> None:
     def claim(ordinal: int) -> str:
         return "data-web-1" if ordinal == 1 else ""
 
@@ -195,6 +195,6 @@ def test_a_claim_that_is_going_holds_its_pod_up_and_with_parallel_no_other() -> 
     assert (created(found), found.waits_for, found.blocked) == ([], ["data-web-1"], True)
 
 
-def test_a_huge_set_is_filled_bit_by_bit() -> None:
+def test_a_large_set_is_created_in_batches() -> None:
     assert len(plan(settings(2**31 - 1), []).create) == MAX_CREATIONS
     assert not plan(settings(2**31 - 1), [], claim_in_the_way=lambda ordinal: f"c-{ordinal}").create

@@ -52,7 +52,7 @@ SPECIFIC = """
 
 @pytest.mark.behaviour("UD-35", "UD-36", "UD-41")
 @pytest.mark.parametrize("row", SPECIFIC.strip().splitlines(), ids=lambda row: row.partition("|")[0])
-def test_fixed_shares_and_the_rest_in_equal_parts(row: str) -> None:
+def test_fixed_shares_come_first_and_the_rest_is_equal(row: str) -> None:
     _, replicas, names, current, wanted = row.split("|")
     parts = [name.partition("=") for name in names.split()]
     now = numbers(current, len(parts))
@@ -93,11 +93,11 @@ def bounded(least: str, most: str, **columns: str) -> list[Subset]:
         pytest.param(7, "20%,0", "50%,∞", [4, 3], id="29"),
     ],
 )
-def test_least_first_then_up_to_most(replicas: int, least: str, most: str, wanted: list[int]) -> None:
+def test_minimums_are_filled_before_maximums(replicas: int, least: str, most: str, wanted: list[int]) -> None:
     assert list(allocate(replicas, bounded(least, most)).replicas.values()) == wanted
 
 
-def test_a_least_above_the_most_is_an_error() -> None:
+def test_a_minimum_above_the_maximum_is_an_error() -> None:
     with pytest.raises(AllocationError, match="minReplicas 3 is greater than maxReplicas 1"):
         allocate(4, [Subset("a", min_replicas=3, max_replicas=1), Subset("b")])
 
@@ -117,7 +117,7 @@ def test_a_least_above_the_most_is_an_error() -> None:
         pytest.param(6, "0,0", "3,∞", "2,1", "ab", [2, 1], id="38"),
     ],
 )
-def test_subsets_that_cannot_be_scheduled_keep_what_runs(
+def test_unschedulable_subsets_keep_running_pods(
     replicas: int, least: str, most: str, ready: str, unschedulable: str, wanted: list[int]
 ) -> None:
     subsets = bounded(least, most)
@@ -154,7 +154,7 @@ def test_subsets_that_cannot_be_scheduled_keep_what_runs(
         pytest.param(2, "1,1,0", "∞×3", "1,1,0", "1,1,0", [1, 1, 2], "", id="50"),
     ],
 )
-def test_what_cannot_run_is_kept_and_given_elsewhere_as_well(
+def test_unschedulable_pods_are_kept_and_replaced_elsewhere(
     replicas: int, least: str, most: str, current: str, reserved: str, wanted: list[int], remarked: str
 ) -> None:
     subsets = bounded(least, most)
@@ -187,7 +187,7 @@ def test_shares(given: Share, replicas: int | None, wanted: int) -> None:
 
 
 @pytest.mark.parametrize("given", [-1, "x", "5", "50.5%", "101%", "-1%", "9" * 5000 + "%"])
-def test_shares_that_are_none(given: Share) -> None:
+def test_invalid_shares(given: Share) -> None:
     with pytest.raises(ShareError):
         count_of(given, 10)
 
@@ -209,7 +209,7 @@ _subsets = st.lists(
 
 
 @given(st.integers(0, 40), _subsets, st.booleans())
-def test_no_more_than_there_are_and_none_negative(replicas: int, subsets: list[Subset], adaptive: bool) -> None:
+def test_allocations_add_up_and_are_not_negative(replicas: int, subsets: list[Subset], adaptive: bool) -> None:
     found = allocate(replicas, subsets, adaptive=adaptive).replicas
     assert sum(found.values()) <= replicas
     assert all(count >= 0 for count in found.values())

@@ -96,7 +96,7 @@ def found(
         pytest.param(pod(label="what?", pending=10), False, 0, False, 20, id="a label that says nothing"),
     ],
 )
-def test_which_pods_are_reserved(one: Pod, unschedulable: bool, updating: float, reserved: bool, again: float) -> None:
+def test_reserved_pods(one: Pod, unschedulable: bool, updating: float, reserved: bool, again: float) -> None:
     result = found(one, unschedulable=unschedulable, updating=updating)
     assert result.reserved == reserved
     assert result.again == pytest.approx(again, abs=0.01)
@@ -105,7 +105,7 @@ def test_which_pods_are_reserved(one: Pod, unschedulable: bool, updating: float,
 
 
 @pytest.mark.behaviour("UD-56", "UD-62")
-def test_a_roll_out_is_stuck_only_where_new_pods_find_no_node() -> None:
+def test_a_rollout_is_stuck_only_without_nodes_for_new_pods() -> None:
     olds = [pod("a", old=True, ready=900), pod("b", old=True, ready=900)]
     slow = found(*olds, pod("c"), updating=99)
     assert (slow.reserved, slow.overdue, slow.outdated) == (0, 0, 2)
@@ -117,7 +117,7 @@ def test_a_roll_out_is_stuck_only_where_new_pods_find_no_node() -> None:
 
 
 @pytest.mark.behaviour("UD-62")
-def test_what_the_partition_keeps_back_and_what_goes_is_not_reserved() -> None:
+def test_pods_held_by_the_partition_or_deleted_are_not_reserved() -> None:
     olds = [pod("a", old=True, ready=900), pod("b", old=True, ready=900), pod("c", old=True, pending=99)]
     new = pod("d", pending=40)
     kept = found(*olds, new, held=2, updating=99)
@@ -127,7 +127,7 @@ def test_what_the_partition_keeps_back_and_what_goes_is_not_reserved() -> None:
 
 
 @pytest.mark.behaviour("UD-56")
-def test_a_label_that_was_written_counts_before_the_cache_shows_it() -> None:
+def test_a_written_label_counts_despite_a_stale_cache() -> None:
     one = pod("a")
     assert found(one, written={"uid-a": True}).uids == {"uid-a"}
     assert not found(one, written={"uid-a": True}).labels
@@ -150,7 +150,7 @@ def condition(status: str, reason: str = "reschedule") -> Json:
         pytest.param(condition("True"), [], 2, ("True", None), False, 0, id="creation is under way elsewhere"),
     ],
 )
-def test_what_the_condition_says(
+def test_condition_messages(
     before: Any, pods: list[Pod], wanted: int, status: Any, moved: bool, unreliable: int
 ) -> None:
     known = found(*pods, unschedulable=before is not None and before["status"] == "False")
@@ -232,7 +232,7 @@ def ready(prefix: str, count: int, label: str | None = "false", since: float = 9
 
 
 @pytest.mark.behaviour("UD-35", "UD-39", "UD-56", "UD-57", "UD-63")
-def test_the_timeline_of_a_reservation() -> None:
+def test_timeline_of_a_reservation() -> None:
     owner = united()
     first = situated(owner, {})
     assert situation.allocated(first).replicas == {"a": 3, "b": 3}
@@ -265,7 +265,7 @@ def test_the_timeline_of_a_reservation() -> None:
 
 
 @pytest.mark.behaviour("UD-53")
-def test_a_subset_that_joins_others_gets_substitutes_until_its_pods_run() -> None:
+def test_a_new_subset_gets_substitutes_until_its_pods_run() -> None:
     owner = united(topology={"subsets": [{"name": "new", "maxReplicas": 3}, {"name": "b"}], **strategy()})
     here = situated(owner, {"b": ready("b", 6)}, statuses(b=condition("True")), b=6)
     assert (here.condition("new") or {})["reason"] == "created"
@@ -298,7 +298,7 @@ def strategy() -> Json:
         ),
     ],
 )
-def test_stuck_pods_do_not_block_a_roll_out(kind: str, more: Json, field: str, wanted: int | None) -> None:
+def test_stuck_pods_do_not_block_a_rollout(kind: str, more: Json, field: str, wanted: int | None) -> None:
     owner = united(kind, more)
     pods = {
         "a": [pod("a0", old=True, ready=900), pod("a1", pending=40), pod("a2", pending=40)],

@@ -46,7 +46,7 @@ def wanted(kind: str = "cloneSetTemplate", **fields: Any) -> Any:
 
 
 @pytest.mark.behaviour("UD-42", "UD-45")
-def test_the_hash_of_a_revision_is_the_recorded_one() -> None:
+def test_the_revision_hash_matches_the_recording() -> None:
     items = json.loads((DATA / "14-united-distribution.json").read_text("utf-8"))["items"]
     found = next(one for one in items if one["kind"] == "UnitedDeployment")
     united = UnitedDeployment.model_validate(convert(found, "apps.kruise.io/v1beta1"))
@@ -56,7 +56,7 @@ def test_the_hash_of_a_revision_is_the_recorded_one() -> None:
 
 
 @pytest.mark.behaviour("UD-28", "UD-29", "UD-30", "UD-31")
-def test_what_a_subsets_workload_says() -> None:
+def test_workload_of_a_subset() -> None:
     term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
     made = wanted(
         nodeSelectorTerm=term,
@@ -79,7 +79,7 @@ def test_what_a_subsets_workload_says() -> None:
     assert "affinity" not in TEMPLATE["spec"]["template"]["spec"]
 
 
-def test_deployments_have_no_partition_and_stateful_sets_on_delete_none() -> None:
+def test_deployments_and_on_delete_sets_have_no_partition() -> None:
     assert "updateStrategy" not in wanted("deploymentTemplate").spec
     template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "updateStrategy": {"type": "OnDelete"}}}
     made = wanted_workload(
@@ -88,13 +88,13 @@ def test_deployments_have_no_partition_and_stateful_sets_on_delete_none() -> Non
     assert made.spec["updateStrategy"] == {"type": "OnDelete"}
 
 
-def test_a_patch_that_cannot_be_merged_is_named() -> None:
+def test_an_inapplicable_patch_is_reported() -> None:
     with pytest.raises(SubsetError, match="patch of subset a"):
         wanted(patch={"spec": {"containers": [{"image": "x"}]}})
 
 
 @pytest.mark.behaviour("UD-27")
-def test_names_begin_with_object_and_subset_where_that_is_a_name() -> None:
+def test_names_start_with_object_and_subset_if_valid() -> None:
     assert generated_name("deploymentTemplate", "web", "a") == "web-a-"
     assert generated_name("statefulSetTemplate", "web", "a" * 42) == f"web-{'a' * 42}-"
     assert generated_name("statefulSetTemplate", "web", "a" * 43) == "web-"
@@ -115,7 +115,7 @@ def test_names_begin_with_object_and_subset_where_that_is_a_name() -> None:
         ({"patch": "{}"}, True),
     ],
 )
-def test_when_a_workload_is_written_again(change: Json, differs: bool) -> None:
+def test_when_a_workload_is_updated(change: Json, differs: bool) -> None:
     made = wanted()
     stored = {
         "metadata": {
@@ -146,7 +146,7 @@ def condition(status: str, age: float) -> Json:
         pytest.param(condition("False", 301), Pending(1), True, "False", 300, id="not recovered"),
     ],
 )
-def test_whether_a_subset_can_be_scheduled(
+def test_when_a_subset_is_schedulable(
     before: Json | None, pending: Pending, unschedulable: bool, status: str | None, again: float
 ) -> None:
     found = schedulability(before, pending, 300, NOW)
@@ -156,7 +156,7 @@ def test_whether_a_subset_can_be_scheduled(
 
 
 @pytest.mark.behaviour("UD-55")
-def test_pods_that_no_node_takes_are_counted_after_their_time() -> None:
+def test_unscheduled_pods_count_after_a_delay() -> None:
     def pod(age: float, **more: Any) -> Any:
         created = rfc3339(NOW - timedelta(seconds=age))
         conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
@@ -171,7 +171,7 @@ def test_pods_that_no_node_takes_are_counted_after_their_time() -> None:
 
 
 @pytest.mark.behaviour("UD-46", "UD-61", "UD-65", "UD-70")
-def test_the_status_moves_to_the_new_revision_when_all_pods_have_it_and_are_ready() -> None:
+def test_the_status_changes_its_revision_when_all_pods_are_ready() -> None:
     def made(present: Json, updated_ready: int, outcome: Outcome) -> Json:
         subsets = [SubsetState("a", 2, 0, 2, 2), SubsetState("b", 1, 0, 1, 1)]
         return status_of(
@@ -213,7 +213,7 @@ def workload(name: str, created: str, subset: str = "a", **metadata: Any) -> Any
 
 
 @pytest.mark.behaviour("UD-32", "UD-33")
-def test_which_workloads_are_kept_adopted_released_and_surplus() -> None:
+def test_workloads_to_keep_adopt_release_or_delete() -> None:
     first, second = workload("a1", "2026-01-01T00:00:01Z"), workload("a2", "2026-01-01T00:00:00Z")
     gone = workload("gone", "2026-01-01T00:00:00Z", deletionTimestamp="2026-01-01T00:00:09Z")
     other, removed = workload("other", "2026-01-01T00:00:00Z"), workload("z1", "2026-01-01T00:00:00Z", "z")
@@ -241,7 +241,7 @@ def test_which_workloads_are_kept_adopted_released_and_surplus() -> None:
 
 
 @pytest.mark.behaviour("UD-50")
-def test_which_pods_of_a_native_stateful_set_stand_in_its_way() -> None:
+def test_blocking_pods_of_a_native_statefulset() -> None:
     own, united = "controller-revision-hash", "apps.kruise.io/controller-revision-hash"
     body: Json = {
         "metadata": {"name": "web-a-x", "generation": 2, "labels": {united: "web-2"}},

@@ -40,7 +40,7 @@ def groups(a: int = 0, b: int = 0, c: int = 0, nowhere: int = 0) -> dict[str, li
         (groups(nowhere=2), True, {(NO_SUBSET, "-400"): 2}),
     ],
 )
-def test_later_subsets_are_cheaper_and_what_is_too_many_is_cheaper_still(
+def test_later_subsets_are_cheaper_and_excess_pods_cheapest(
     given: dict[str, list[Pod]], latest: bool, expected: dict[tuple[str, str], int]
 ) -> None:
     found = costs(spread(THREE), {IGNORED: given}, "" if latest else "newer", 0)
@@ -48,7 +48,7 @@ def test_later_subsets_are_cheaper_and_what_is_too_many_is_cheaper_still(
 
 
 @pytest.mark.behaviour("WS-56")
-def test_pods_beyond_the_only_subset_have_no_cost() -> None:
+def test_excess_pods_of_a_single_subset_have_no_cost() -> None:
     def nowhere(limit: int | None) -> list[tuple[str, str]]:
         found = costs(spread({"a": limit}), {IGNORED: groups(a=1, nowhere=1)}, "", 0)
         return sorted((one.subset, one.cost) for one in found)
@@ -58,7 +58,7 @@ def test_pods_beyond_the_only_subset_have_no_cost() -> None:
 
 
 @pytest.mark.behaviour("WS-55")
-def test_in_a_roll_out_old_and_new_pods_are_priced_against_each_other() -> None:
+def test_during_a_rollout_revisions_are_priced_against_each_other() -> None:
     given = {"new": groups(3, 2), "old": groups(3, 2)}
     found = costs(spread({"a": 3, "b": None}, kind="Deployment"), given, "new", 0)
     new, old = found[:5], found[5:]
@@ -67,7 +67,7 @@ def test_in_a_roll_out_old_and_new_pods_are_priced_against_each_other() -> None:
 
 
 @pytest.mark.behaviour("WS-55")
-def test_too_many_are_those_that_matter_least() -> None:
+def test_excess_pods_are_the_least_important() -> None:
     given = [
         pod("good", "a"),
         pod("unassigned", "a", node="", phase="Pending", ready_for=None),
@@ -86,7 +86,7 @@ def test_too_many_are_those_that_matter_least() -> None:
 
 
 @pytest.mark.behaviour("WS-59", "WS-55")
-def test_only_what_differs_is_written_and_only_for_active_pods() -> None:
+def test_only_differences_are_written_to_active_pods() -> None:
     given = [pod("same", "a", cost="100"), pod("other", "a", cost="7"), pod("gone", "a", deleting=True)]
     found = costs(spread({"a": None}), {IGNORED: {"a": given}}, "", 0)
     assert [(one.pod.metadata.name, one.cost) for one in found] == [("other", "100")]

@@ -46,7 +46,7 @@ def adopt(
 
 
 @pytest.mark.behaviour("WS-50", "WS-74")
-def test_a_pod_belongs_to_the_subset_it_says() -> None:
+def test_a_pod_belongs_to_its_recorded_subset() -> None:
     given = spread({"a": 3, "b": None})
     assert recorded_subset(given, pod("p", "b")) == "b"
     assert recorded_subset(given, pod("p", "gone")) == NO_SUBSET
@@ -101,7 +101,7 @@ def test_the_subset_that_fits_the_node_best(subsets: list[Json], on: Node, raw: 
         ({"key": "zone", "operator": "Near"}, False),
     ],
 )
-def test_requirements_are_those_of_the_scheduler(requirement: Json, holds: bool) -> None:
+def test_requirements_match_the_scheduler(requirement: Json, holds: bool) -> None:
     given = with_subsets({"name": "a", "requiredNodeSelector": {"matchExpressions": [requirement]}})
     assert bool(adopt(given, node("a", cpus="8"))) is holds
     by_name = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}
@@ -109,14 +109,14 @@ def test_requirements_are_those_of_the_scheduler(requirement: Json, holds: bool)
 
 
 @pytest.mark.behaviour("WS-52")
-def test_places_are_counted_by_version_and_with_each_pod_that_comes() -> None:
+def test_places_are_counted_per_version_and_per_new_pod() -> None:
     given = with_subsets({"name": "a", "maxReplicas": 3}, {"name": "b"})
     found = adopt(given, node(), counted={(IGNORED, "a"): 1, ("other", "a"): 9}, pods=4)
     assert [one.subset for one in found] == ["a", "a", "b", "b"]
 
 
 @pytest.mark.behaviour("WS-56", "WS-52")
-def test_the_only_subset_takes_pods_up_to_its_max_replicas() -> None:
+def test_a_single_subset_takes_pods_up_to_its_maximum() -> None:
     found = adopt(spread({"a": 2}), node(), counted={(IGNORED, "a"): 1}, pods=3)
     assert [one.pod.metadata.name for one in found] == ["p0"]
 
@@ -126,7 +126,7 @@ def test_the_only_subset_takes_pods_up_to_its_max_replicas() -> None:
     ("annotations", "labels"),
     [({}, {"tier": "a"}), ({"workloadspread.kruise.io/ignore-patch-existing-pods-metadata": "TRUE"}, None)],
 )
-def test_it_gets_the_metadata_of_the_subset(annotations: dict[str, str], labels: dict[str, str] | None) -> None:
+def test_a_pod_gets_the_metadata_of_its_subset(annotations: dict[str, str], labels: dict[str, str] | None) -> None:
     patch = {"metadata": {"labels": {"tier": "a"}, "annotations": {"x": "y"}}, "spec": {"nodeName": "other"}}
     (found,) = adopt(with_subsets({"name": "a", "patch": patch}, annotations=annotations), node())
     assert found.metadata.get("labels") == labels
@@ -150,7 +150,7 @@ def entry(replicas: int, **entries: dict[str, str]) -> Json:
         pytest.param(entry(3, deletingPods={"p": ago(1)}), 3, (), ["b", "b", "b", "b"], id="who goes is there still"),
     ],
 )
-def test_places_are_taken_before_pods_that_were_there_come_into_them(
+def test_existing_pods_join_a_subset_after_reserved_places(
     known: Json, counted: int, seen: tuple[str, ...], comes_into: list[str]
 ) -> None:
     given = spread({"a": 3, "b": None}, {IGNORED: [known, {"name": "b", "replicas": 0, "missingReplicas": -1}]})
@@ -168,7 +168,7 @@ def test_places_are_taken_before_pods_that_were_there_come_into_them(
 
 
 @pytest.mark.behaviour("WS-27", "WS-66")
-def test_what_is_explained() -> None:
+def test_explanation() -> None:
     entries = [
         {"name": "a", "replicas": 3, "missingReplicas": 0},
         {"name": "b", "replicas": 0, "missingReplicas": 5, "conditions": [condition("False")]},

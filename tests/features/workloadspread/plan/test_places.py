@@ -110,7 +110,7 @@ def test_only_a_pod_of_the_same_name_gets_the_place_of_a_leaving_pod() -> None:
 
 
 @pytest.mark.behaviour("WS-28", "WS-35", "WS-38")
-def test_of_two_for_one_place_the_second_goes_elsewhere() -> None:
+def test_the_second_pod_for_one_place_goes_elsewhere() -> None:
     """Example 14: the second decides on what the first left."""
     before = spread({"a": 1, "b": None}, {IGNORED: [entry("a", 1, 1), entry("b", None, -1)]})
     first = choose(before, NewPod(IGNORED, "p1", 0, ago(0)))
@@ -121,7 +121,7 @@ def test_of_two_for_one_place_the_second_goes_elsewhere() -> None:
 
 
 @pytest.mark.behaviour("WS-41", "WS-27")
-def test_each_version_has_all_places_for_itself() -> None:
+def test_each_version_has_its_own_places() -> None:
     """Example 19."""
     before = spread({"a": 3, "b": None}, {"old": [entry("a", 3, 0), entry("b", None, -1)]})
     ruling = choose(before, NewPod("new", "p1", 0, ago(0)))
@@ -130,7 +130,7 @@ def test_each_version_has_all_places_for_itself() -> None:
 
 
 @pytest.mark.behaviour("WS-68")
-def test_a_version_that_comes_knows_what_is_shut() -> None:
+def test_a_new_version_knows_unschedulable_subsets() -> None:
     before = spread(
         {"a": 3, "b": None},
         {},
@@ -142,7 +142,7 @@ def test_a_version_that_comes_knows_what_is_shut() -> None:
 
 
 @pytest.mark.behaviour("WS-27")
-def test_the_spec_says_which_subsets_there_are_and_in_which_order() -> None:
+def test_the_spec_defines_subsets_and_their_order() -> None:
     entries = [entry("gone", 5, 5), entry("b", 5, 5), entry("a", 5, 5)]
     ruling = choose(spread({"a": 5, "b": 5}, {IGNORED: entries}), NewPod(IGNORED, "p1", 0, ago(0)))
     assert ruling.answer is not None
@@ -151,7 +151,7 @@ def test_the_spec_says_which_subsets_there_are_and_in_which_order() -> None:
 
 
 @pytest.mark.behaviour("WS-77", "WS-62")
-def test_a_percentage_is_of_what_is_wanted_by_now() -> None:
+def test_a_percentage_uses_current_replicas() -> None:
     """The status was written when 4 were wanted; by now it is 10."""
     entries = [entry("a", 2, 0), entry("b", 2, 0)]
     ruling = choose(spread({"a": "50%", "b": "50%"}, {IGNORED: entries}), NewPod(IGNORED, "p1", 10, ago(0)))
@@ -162,7 +162,7 @@ def test_a_percentage_is_of_what_is_wanted_by_now() -> None:
 
 @pytest.mark.behaviour("WS-36")
 @pytest.mark.parametrize("gone", [None, spread({"a": 1}, deletionTimestamp="2026-01-01T00:00:00Z")])
-def test_one_that_is_gone_changes_nothing(gone: WorkloadSpread | None) -> None:
+def test_a_deleted_object_changes_nothing(gone: WorkloadSpread | None) -> None:
     ruling = choose(gone, NewPod(IGNORED, "p1", 0, ago(0)))
     assert (ruling.answer, ruling.changed, ruling.provisional) == (None, None, False)
     assert give_back(gone, IGNORED, "a", "p1", ago(0)).changed is None
@@ -181,7 +181,7 @@ def test_one_that_is_gone_changes_nothing(gone: WorkloadSpread | None) -> None:
         pytest.param({"a": 3}, [entry("a", 3, 1, creating="p")], "a", None, id="not-seen-yet"),
     ],
 )
-def test_a_pod_that_goes_gives_its_place_back_once(
+def test_a_deleted_pod_releases_its_place_once(
     limits: Limits, before: list[Json], subset: str, after: dict[str, Any] | None
 ) -> None:
     ruling = give_back(spread(limits, {IGNORED: before}), IGNORED, subset, "p", ago(0))
@@ -193,7 +193,7 @@ def test_a_pod_that_goes_gives_its_place_back_once(
 
 
 @pytest.mark.behaviour("WS-25")
-def test_a_single_subset_for_any_number_is_chosen_unseen() -> None:
+def test_a_single_unlimited_subset_needs_no_status() -> None:
     assert sole_subset(spread({"a": None})) == "a"
     assert sole_subset(spread({"a": 3})) == sole_subset(spread({"a": None, "b": None})) == ""
 
@@ -222,7 +222,7 @@ def test_ordinals_are_placed_in_order(name: str, all_open: str, a_shut: str, two
     limits=st.lists(st.one_of(st.none(), st.integers(0, 4)), min_size=1, max_size=4),
     moves=st.lists(st.tuples(st.booleans(), st.integers(0, 8)), max_size=30),
 )
-def test_never_more_pods_are_counted_than_places(limits: list[int | None], moves: list[tuple[bool, int]]) -> None:
+def test_counted_pods_never_exceed_places(limits: list[int | None], moves: list[tuple[bool, int]]) -> None:
     names: Limits = {f"s{index}": limit for index, limit in enumerate(limits)}
     current, placed = spread(names), {}
     for coming, number in moves:

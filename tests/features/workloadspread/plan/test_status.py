@@ -37,7 +37,7 @@ def members(count: int, subset: str = "a", **more: Any) -> list[Pod]:
         (5, 0, 1, {"gone": 1}, {}, 4, []),
     ],
 )
-def test_places_are_what_is_left(
+def test_places_are_the_remaining_ones(
     limit: Any,
     wanted: int,
     active: int,
@@ -60,7 +60,7 @@ def test_places_are_what_is_left(
 
 
 @pytest.mark.behaviour("WS-61")
-def test_a_pod_is_seen_by_the_uid_its_place_was_taken_with() -> None:
+def test_a_pod_is_matched_by_the_uid_of_its_place() -> None:
     before = {"name": "a", "replicas": 0, "missingReplicas": 4, "creatingPods": {"u-1": ago(1), "u-2": ago(1)}}
     pods = [pod("shop-x7k", "a", uid="u-1")]
     outcome = compute(spread({"a": 5}, {IGNORED: [before]}), {IGNORED: {"a": pods}}, 0, NOW)
@@ -69,7 +69,7 @@ def test_a_pod_is_seen_by_the_uid_its_place_was_taken_with() -> None:
 
 
 @pytest.mark.behaviour("WS-61")
-def test_a_pod_on_its_way_out_is_not_the_one_of_its_name_that_is_to_come() -> None:
+def test_a_terminating_pod_is_not_its_successor() -> None:
     before = {"name": "a", "replicas": 1, "missingReplicas": 3, "creatingPods": {"p": ago(1)}}
     outcome = compute(spread({"a": 5}, {IGNORED: [before]}), {IGNORED: {"a": [pod("p", "a", deleting=True)]}}, 0, NOW)
     assert versioned(outcome)["a"].creating_pods == {"p": ago(1)}
@@ -82,14 +82,14 @@ def test_a_pod_on_its_way_out_is_not_the_one_of_its_name_that_is_to_come() -> No
     ("text", "holds"),
     [("garbage", False), ("", False), (ago(-10), True), (ago(-3600), False), ("2026-01-01T12:00:00", False)],
 )
-def test_a_time_that_makes_no_sense_holds_no_place(text: str, holds: bool) -> None:
+def test_an_invalid_time_reserves_no_place(text: str, holds: bool) -> None:
     before = {"name": "a", "replicas": 0, "missingReplicas": 4, "creatingPods": {"p": text}}
     outcome = compute(spread({"a": 5}, {IGNORED: [before]}), {IGNORED: {"a": []}}, 0, NOW)
     assert versioned(outcome)["a"].missing_replicas == (4 if holds else 5)
 
 
 @pytest.mark.behaviour("WS-60")
-def test_a_version_stays_while_something_of_it_is_left() -> None:
+def test_a_version_is_kept_while_it_has_pods() -> None:
     empty = {"name": "a", "replicas": 0, "missingReplicas": 5}
     coming = {**empty, "creatingPods": {"p": ago(1)}}
     late = {**empty, "creatingPods": {"p": ago(60)}}
@@ -135,7 +135,7 @@ YES, NO = "Sufficient", "PodUnschedulable"
         (("True", 50), [], ("True", YES, ago(50)), [], None),
     ],
 )
-def test_a_subset_that_pods_are_moved_from_is_shut_for_a_while(
+def test_a_subset_that_loses_pods_is_unschedulable_for_a_while(
     former: tuple[str, float] | None, pods: list[Pod], after: Any, recovered: list[str], again: float | None
 ) -> None:
     overall = [
@@ -187,7 +187,7 @@ def test_a_pod_unschedulable_past_the_deadline_is_rescheduled(waiting: Pod, late
 
 
 @pytest.mark.behaviour("WS-68")
-def test_a_version_that_is_seen_first_by_the_controller_knows_what_is_shut() -> None:
+def test_a_version_first_seen_by_the_controller_knows_unschedulable_subsets() -> None:
     overall = [{"name": "a", "replicas": 0, "missingReplicas": 5, "conditions": [condition("False", 10)]}]
     outcome = compute(spread({"a": 5, "b": None}, {}, overall=overall, critical=30), {"new": {"a": members(1)}}, 0, NOW)
     conditions = versioned(outcome, "new")["a"].conditions
@@ -196,7 +196,7 @@ def test_a_version_that_is_seen_first_by_the_controller_knows_what_is_shut() -> 
 
 
 @pytest.mark.behaviour("WS-63")
-def test_what_is_computed_again_is_the_same() -> None:
+def test_recomputing_changes_nothing() -> None:
     given = spread({"a": 5, "b": None}, critical=30)
     versions = {IGNORED: {"a": members(2), "b": members(1, "b")}}
     once = compute(given, versions, 0, NOW)
