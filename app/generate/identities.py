@@ -14,7 +14,7 @@ FILE: Final = "docs/security.md"
 #: Maximum number of names to list; more are counted.
 _NAMES_SHOWN: Final = 2
 _PART: Final = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-_HEAD: Final = "| where | group | resources | verbs |\n|---|---|---|---|\n"
+_HEAD: Final = "| group | resources | verbs |\n|---|---|---|\n"
 
 
 def page(text: str, kinds: Sequence[KindDefinition], identities: Mapping[str, Iterable[PolicyRule]]) -> str:
@@ -41,8 +41,9 @@ def _access(kinds: Iterable[KindDefinition]) -> str:
 def _table(rules: Iterable[PolicyRule]) -> str:
     scopes: dict[str, list[PolicyRule]] = {}
     for rule in rules:
-        everywhere = "where bound" if rule.optional else "everywhere"
-        where = "its namespace" if rule.own_namespace else f"`{rule.namespace}`" if rule.namespace else everywhere
+        everywhere = " where bound" if rule.optional else ""
+        own = f" in `{rule.namespace}`" if rule.namespace else everywhere
+        where = " in its namespace" if rule.own_namespace else own
         scopes.setdefault(where, []).append(rule)
     rows = (_row(where, one) for where in sorted(scopes) for one in merged(scopes[where]))
     return _HEAD + "".join(rows)
@@ -53,4 +54,4 @@ def _row(where: str, rule: Mapping[str, Any]) -> str:
     names = rule.get("resourceNames", [])
     named = f" ({len(names)} by name)" if len(names) > _NAMES_SHOWN else f" ({', '.join(names)})" if names else ""
     verbs = ", ".join(rule["verbs"]).replace("get, list, watch", "read")
-    return f"| {where} | {group or 'core'} | {', '.join(rule['resources'])}{named} | {verbs} |\n"
+    return f"| {group or 'core'} | {', '.join(rule['resources'])}{named}{where} | {verbs} |\n"
