@@ -24,7 +24,7 @@ LOOKS = pytest.mark.parametrize(
     ("look", "spec"),
     [
         (
-            lambda client: podunavailablebudget.ClusterLookups(client, enabled=True).budgets("shop"),
+            lambda client: podunavailablebudget.BudgetLookups(True, client=client).budgets("shop"),
             {"targetRef": TARGET, "maxUnavailable": 1},
         ),
         (
