@@ -99,8 +99,8 @@ def test_a_typed_review_shows_its_answer(cloned: Reader, ports: None) -> None:
 
 def test_the_sandbox_page_can_be_typed(cloned: Reader, ports: None) -> None:
     for command, ready in (
-        (line("docs/sandbox.md", "make sandbox"), "Ready:"),
-        (line("docs/sandbox.md", "pykruise sandbox --nodes 10"), "Ready:"),
+        (line("docs/sandbox.md", "make sandbox"), "Ready. Press"),
+        (line("docs/sandbox.md", "pykruise sandbox --nodes 10"), "Ready. Press"),
     ):
         with cloned.leaves_running(command) as sandbox:
             sandbox.says(ready)

@@ -46,7 +46,7 @@ def sandbox_with_manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         def is_ready() -> bool:
             if process.poll() is not None:
                 pytest.fail(f"the sandbox ended with {process.returncode}:\n{log.read_text()}")
-            return "Ready:" in log.read_text()
+            return "Ready. Press" in log.read_text()
 
         eventually(is_ready, f"the sandbox is ready; its log is {log}", 90)
         kubectl = MiniKubectl(kubeconfig)
