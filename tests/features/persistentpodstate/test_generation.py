@@ -97,17 +97,6 @@ def test_changed_annotations_update_only_their_fields() -> None:
     }
 
 
-@pytest.mark.behaviour("PPS-17")
-def test_without_a_topology_the_object_is_kept() -> None:
-    assert generation(workload(switch="true"), generated(**MADE)).step is Step.NOTHING
-
-
-@pytest.mark.behaviour("PPS-18")
-@pytest.mark.parametrize("off", [workload(switch="false", required=ZONE), workload(required=ZONE), workload()])
-def test_disabling_annotations_deletes_the_generated_object(off: Workload) -> None:
-    assert generation(off, generated(**MADE)).step is Step.DELETE
-
-
 @pytest.mark.behaviour("PPS-18")
 @pytest.mark.parametrize(
     "present",
@@ -121,14 +110,6 @@ def test_disabling_annotations_deletes_the_generated_object(off: Workload) -> No
 )
 def test_an_object_of_the_user_is_kept(present: PersistentPodState) -> None:
     assert generation(workload(switch="false"), present).step is Step.NOTHING
-
-
-@pytest.mark.behaviour("PPS-45")
-def test_a_taken_name_is_left_alone() -> None:
-    assert generation(ON, read(state(**MADE))).step is Step.TAKEN
-    other = state(**MADE)
-    other["metadata"]["ownerReferences"] = [{**TARGET, "apiVersion": "apps/v1", "uid": "other", "controller": True}]
-    assert generation(ON, read(other)).step is Step.TAKEN
 
 
 @pytest.mark.behaviour("PPS-19")

@@ -69,11 +69,6 @@ def after(
 
 
 @pytest.mark.behaviour("PPS-23")
-def test_the_node_of_a_ready_pod_is_recorded() -> None:
-    assert after({}, pod("web-1", "node-a")) == {"web-1": at("node-a")}
-
-
-@pytest.mark.behaviour("PPS-23")
 @pytest.mark.parametrize(
     "one",
     [
@@ -85,11 +80,6 @@ def test_the_node_of_a_ready_pod_is_recorded() -> None:
 )
 def test_a_pod_that_is_not_running_changes_nothing(one: Pod) -> None:
     assert after({"web-1": at("node-a")}, one) == {"web-1": at("node-a")}
-
-
-@pytest.mark.behaviour("PPS-24")
-def test_the_last_ready_place_wins() -> None:
-    assert after({"web-1": at("node-a")}, pod("web-1", "node-b")) == {"web-1": at("node-b")}
 
 
 @pytest.mark.behaviour("PPS-24")
@@ -105,14 +95,6 @@ def test_missing_labels_and_annotations_are_omitted() -> None:
     assert after({}, pod("web-0", "bare", ip="10.0.0.1", other="x"), spec=spec) == {
         "web-0": {"nodeName": "bare", "annotations": {"ip": "10.0.0.1"}}
     }
-
-
-@pytest.mark.behaviour("PPS-26")
-def test_a_scaled_in_pod_is_forgotten() -> None:
-    known = {f"web-{n}": at("node-a") for n in range(3)}
-    pods = [pod("web-0", "node-a"), pod("web-1", "node-a"), pod("web-2", "node-a", leaving=True)]
-    assert set(after(known, *pods, of=workload(2))) == {"web-0", "web-1"}
-    assert set(after(known, *pods[:2], of=workload(2))) == {"web-0", "web-1"}
 
 
 @pytest.mark.behaviour("PPS-26")
@@ -164,12 +146,6 @@ def test_ordinals_count_from_the_start() -> None:
 def test_a_listed_workload_without_replicas_wants_no_pods(spec: Any) -> None:
     found = plan.listed({"metadata": {"name": "g", "namespace": "ns"}, "spec": spec}, "game.kruise.io/v1", "Game")
     assert len(found.slots) == 0
-
-
-@pytest.mark.behaviour("PPS-42")
-def test_an_unknown_node_is_waited_for() -> None:
-    found = recording(read(state(**BOTH)).spec, {}, workload(), [pod("web-0", "new")], [], NODES.get)
-    assert (found.states, set(found.unknown_nodes)) == ({}, {"new"})
 
 
 @pytest.mark.behaviour("PPS-46")
