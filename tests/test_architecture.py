@@ -88,11 +88,11 @@ def calls(name: str, *allowed: str) -> list[str]:
 
 
 def test_commands_print_only_through_the_escaping_function() -> None:
-    """CLI-22. What is printed with rich is escaped where it is; the help of flags is ours from end to end."""
+    """Output through rich is escaped where it is printed; help texts are our own. [CLI-22]"""
     assert calls("print", "app.cli.terminal", "app.manager.run") == []
     assert calls("sys.stdout.write") == calls("typer.echo") == []
 
 
 def test_every_program_logs_through_the_escaping_formatter() -> None:
-    """A log line quotes what others wrote: images, runtimes, objects."""
+    """Log lines quote untrusted text: images, runtimes, objects."""
     assert calls("logging.basicConfig") == []

@@ -60,7 +60,7 @@ def test_links_resolve(name: str) -> None:
 
 
 def test_the_index_names_every_page() -> None:
-    """Those of rules stand in an index of their own."""
+    """Pages of rules have an index of their own."""
     index = {name for name in linked(ROOT / "docs/README.md") if name.startswith("docs/")}
     own = {name for name in pages() if name.startswith("docs/") and not name.startswith("docs/behaviours/")}
     assert own - index - {"docs/README.md"} == set()
@@ -89,7 +89,7 @@ def test_misspellings_are_found(tmp_path: Path) -> None:
 
 
 def test_every_page_is_two_clicks_from_the_index() -> None:
-    """From the README, then from the pages it leads to."""
+    """Starting from the README and the pages it links to."""
     reached, front = {"README.md"}, {"README.md"}
     for _ in range(2):
         front = {target for name in front for target in linked(ROOT / name)} - reached
@@ -110,7 +110,7 @@ def linked(page: Path) -> set[str]:
 
 
 def test_every_label_and_annotation_documents_the_effect_of_forgery() -> None:
-    """Users write them: docs/security.md, "What tenants can write"."""
+    """Users can write them: see docs/security.md, "What tenants can write"."""
     section = (ROOT / "docs/security.md").read_text("utf-8").partition("## What tenants can write")[2]
     section = section.partition("\n## ")[0]
     known = [value for name, value in vars(names).items() if name.isupper() and isinstance(value, str) and "/" in value]

@@ -313,7 +313,7 @@ def test_a_huge_list_of_empty_values_is_refused(objects: bytes) -> None:
 
 @pytest.mark.behaviour("MGR-50")
 def test_bare_values_among_objects_do_not_fail_a_list() -> None:
-    """Each as dense as admission lets it be stored, and one denser: nobody else's objects are hidden by them."""
+    """Covers nesting at and one level beyond what admission lets be stored: neither may hide other objects."""
     review = recorded("conversion-to-v1alpha1")
     (one, *_) = review["request"]["objects"]
 
@@ -368,7 +368,7 @@ def _note(change: str) -> str:
     ],
 )
 def test_a_handwritten_note_does_not_fail_a_list(note: str) -> None:
-    """Whoever may write an object may write its annotations; all others are in the same list."""
+    """Anyone who can write an object can write its annotations, and a list contains the objects of all users."""
     review = recorded("conversion-to-v1alpha1")
     (one, *_) = review["request"]["objects"]
     annotations = {**one["metadata"].get("annotations", {}), names.CONVERSION_DATA: note}

@@ -353,7 +353,7 @@ def test_a_damaged_review_gets_an_answer(position: int, damage: bytes) -> None:
 
 
 def test_paths_are_built_only_for_errors() -> None:
-    """A long key before a long list: a path for every item was gigabytes."""
+    """Building a path for every item of a long list under a long key took gigabytes."""
     body = b'{"' + b"k" * 100_000 + b'":[' + b"0," * 50_000 + b'"\xff"]}'
     tracemalloc.start()
     refusal = read_review(body)

@@ -70,7 +70,7 @@ async def post(http: httpx.AsyncClient, path: str, bytes_: int = 10) -> Json:
 @pytest.mark.behaviour("MGR-149")
 @pytest.mark.parametrize("later", [False, True], ids=["at once", "as a coroutine"])
 async def test_large_reviews_do_not_delay_pods(later: bool) -> None:
-    """It is judged only once a Pod has been: whoever did that in the loop would never end."""
+    """The large review finishes only after the Pod's: handling it in the event loop would deadlock."""
     asked, judged = threading.Event(), threading.Event()
 
     def blocks(_: Review) -> Decision:
@@ -128,7 +128,7 @@ def of(namespace: str) -> Review:
 
 @pytest.mark.behaviour("MGR-149")
 async def test_namespaces_take_turns() -> None:
-    """Whoever writes many large objects waits for himself."""
+    """A namespace that writes many large objects delays only itself."""
     aside, order, may = LargeReviews(), [], threading.Event()
 
     def judge(review: Review) -> Decision:

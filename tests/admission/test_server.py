@@ -231,7 +231,7 @@ async def test_reviews_require_post() -> None:
 
 @pytest.mark.behaviour("MGR-43", "MGR-101")
 async def test_reviews_of_replicas_with_other_gates_are_allowed() -> None:
-    """A roll-out that switches a gate on registers its webhook while the old replicas still answer."""
+    """A rollout that enables a gate registers its webhook while old replicas still serve."""
     rules = (Rule((Operation.CREATE,), ("",), ("v1",), ("pods",)),)
     webhook = Webhook("mpod.kb.io", "/mutate-pod", True, rules, "test", gate="PodWebhook")
     registry = build_registry([Handler(webhook, lambda _: Denied("not asked"))], lambda _: False)
@@ -402,7 +402,7 @@ async def test_request_metrics_have_the_names_dashboards_expect() -> None:
 
 @pytest.mark.parametrize("field", ["name", "namespace", "subresource", "username", "kind", "metadata"])
 async def test_little_is_kept_of_a_review_regardless_of_its_content(field: str) -> None:
-    """A hundred made-up names of six megabytes were kept for the debug page and the next summary."""
+    """A hundred forged names of six megabytes were kept for the debug page and the next summary."""
     app = service(lambda _: Denied("no"))
     document = json.loads(review_of())
     request, long = document["request"], "n" * 1_000_000

@@ -73,8 +73,8 @@ def constraints(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def test_no_schema_refuses_what_openkruise_admits() -> None:
-    """Objects are stored already; and whoever writes a part of a status writes it to both. (Fields that only ours have
-    may ask what they want.)"""
+    """Such objects are stored already, and a partial status update writes the whole status. Our own fields may be
+    stricter."""
     theirs = {one["metadata"]["name"]: one for one in openkruise.installed()}
     stricter, held = [], 0
     for kind in kinds():

@@ -67,7 +67,7 @@ def test_certificates_use_elliptic_curves_for_ten_years() -> None:
 
 @pytest.mark.behaviour("MGR-31", "MGR-34")
 def test_an_rsa_authority_can_sign() -> None:
-    """As OpenKruise leaves it: whoever trusts it goes on trusting what is served."""
+    """OpenKruise leaves such an authority. Clients that trust it keep trusting what is served."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "webhook-cert-ca")])
     authority = (

@@ -245,7 +245,7 @@ def test_an_interrupt_exits_at_once_and_reports_leftovers(command: Command, tmp_
 @pytest.mark.parametrize("output", ["text", "json"])
 @pytest.mark.behaviour("CLI-11")
 def test_an_interrupt_during_a_wait_exits(output: str, filled: str) -> None:
-    """A CloneSet whose status never comes is waited for."""
+    """The command waits for a CloneSet whose status never arrives."""
     path = next(path for kind, path in OBJECTS if kind == "cloneset")
     words = [PROGRAM, "rollout", "status", "cloneset", STORED[path]["metadata"]["name"], "-o", output]
     running = subprocess.Popen(

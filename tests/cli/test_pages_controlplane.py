@@ -132,7 +132,7 @@ def test_the_dashboard_starts_shows_its_page_and_ends(tmp_path: Path, ports: Non
 
 
 def test_the_takeover_page_can_be_typed(tmp_path: Path, cloned: Reader) -> None:
-    """There and back, then with Helm; at last what the page about installing says for bad days."""
+    """Takes over and back, then with Helm, and finally follows the recovery steps of the installation page."""
     with ControlPlane() as started, running([*NODES, str(started.kubeconfig)], tmp_path / "nodes.log"):
         cloned.administers(started.kubeconfig)
         kubectl = started.kubectl

@@ -169,7 +169,7 @@ def test_a_workload_shows_its_pods_and_a_folder_all_objects(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("files", [("1.yaml", "2.yaml"), ("2.yaml", "1.yaml")])
 def test_policies_do_not_depend_on_file_names(files: tuple[str, str], tmp_path: Path) -> None:
-    """A canary needs the set it stands beside, wherever that stands."""
+    """A canary needs its base SidecarSet, in whatever file that is."""
     container = "containers: [{name: c, image: a}]"
     base = f"metadata: {{name: base}}\nspec: {{selector: {{matchLabels: {{app: web}}}}, {container}}}\n"
     canary = (

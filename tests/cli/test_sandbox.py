@@ -172,7 +172,7 @@ def test_an_unusable_file_is_one_sentence(tmp_path: Path, file: str, text: str) 
 def test_without_the_extra_the_command_names_the_package(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As in the image."""
+    """The production image lacks the extra too."""
     monkeypatch.setattr(command, "_NEEDED", ("app.sandbox", "no_such_package"))
     with pytest.raises(typer.Exit) as ended:
         command.sandbox()

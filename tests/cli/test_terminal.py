@@ -193,7 +193,7 @@ def test_a_refusal_is_shown_without_the_request(status: Status, said: str) -> No
     ],
 )
 def test_kinds_and_names_of_a_reachable_cluster_are_completed(words: str, completed: list[str]) -> None:
-    """Without one it is silent."""
+    """Without a cluster, completion is silent."""
     asked = {"COMP_WORDS": f"pykruise {words}", "COMP_CWORD": str(len(words.split())), "KUBECONFIG": "/there/is/none"}
     command = [str(Path(sys.executable).with_name("pykruise"))]
     environment = os.environ | asked | {"_PYKRUISE_COMPLETE": "complete_bash"}

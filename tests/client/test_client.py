@@ -61,7 +61,7 @@ def test_the_guide_has_programs() -> None:
 
 
 def test_type_checkers_use_the_package() -> None:
-    """PEP 561: without the marker in the package as it is built, everything would be Any to them."""
+    """PEP 561: without the marker file in the built package, type checkers treat everything as Any."""
     shipped = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
     for package in ("app", "pykruise"):
         assert package in {name.rstrip("*") for name in shipped["packages"]["find"]["include"]}

@@ -142,7 +142,7 @@ async def test_the_agent_reconnects_to_a_restarted_runtime(tmp_path: Path) -> No
 
 @pytest.mark.behaviour("KD-16")
 async def test_the_agent_waits_for_a_starting_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """containerd listens before it knows its containers: that is no answer about any of them."""
+    """containerd listens before it has loaded its containers, so its answers about them do not count yet."""
     async with served(tmp_path) as (simulated, path):
         runtime = await GrpcRuntime.connect(path)
 

@@ -336,7 +336,7 @@ async def test_health_and_metrics() -> None:
 
 @pytest.mark.behaviour("KD-4")
 async def test_idle_connections_do_not_keep_the_kubelet_waiting() -> None:
-    """The port is the node's: sixteen connections of any Pod were enough to have the agent restarted for ever."""
+    """The port is the node's: sixteen connections from any Pod made the kubelet restart the agent over and over."""
     health = HealthServer(lambda: "", lambda: b"", "text/plain", seconds=600)
     listening = await health.start("127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]

@@ -358,7 +358,7 @@ async def test_unused_credentials_leave_the_memory(one: Node) -> None:
 @pytest.mark.behaviour("KD-38")
 @on_node
 async def test_objects_that_are_not_pull_secrets_are_skipped(one: Node, agent: Agent) -> None:
-    """Somebody wrote them into the NodeImage by hand; others pull from the same repository."""
+    """Users can name any object in a NodeImage, and others pull from the same repository."""
     secrets = [{"name": "x"}, {"namespace": NAMESPACE}, {"namespace": "../..", "name": "x"}, {}]
     await one.node_image(nginx={"tags": [tag("1")], "pullSecrets": secrets})
     await one.pulled("nginx", **{"1": "Succeeded"})

@@ -264,7 +264,7 @@ def test_multiline_values_are_preserved(output: bytes, found: dict[str, str]) ->
 @pytest.mark.behaviour("KD-73", "KD-74")
 @virtual
 async def test_a_multiline_annotation_causes_no_restart() -> None:
-    """It was read up to its first line, so that the container was taken for out of date, restarted, and so on."""
+    """Only the first line was read, so the container looked outdated and restarted again and again."""
     text = "colour: red\nsize=9\n\N{LINE SEPARATOR}end"
     entry = {"name": "SETTINGS", "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['settings']"}}}
     env = [from_label("unset", "SETTINGS"), entry]

@@ -245,7 +245,7 @@ async def test_requests_for_one_pod_are_processed_in_turn(one: Node, agent: Agen
     [(None, 0.0), (0, 0.0), (60, 0.0), (61, 1.1), (2**63 - 1, 2.0**63), (-1, 0.0)],
 )
 def test_remaining_unready_time_of_the_pod(asked: int | None, left: float) -> None:
-    """No number ends the calendar, and with it the agent's work on the Pod."""
+    """A huge number must not overflow the date and stop the agent's work on the Pod."""
     since = msgspec.structs.replace(
         request(unreadyGracePeriodSeconds=asked).status,
         conditions=(Condition("PreRecreateGrace", "True", NOW - timedelta(seconds=60)),),
@@ -533,7 +533,7 @@ async def test_a_container_counts_after_its_minimum_running_time(one: Node, agen
 @pytest.mark.behaviour("CRR-63")
 @pytest.mark.parametrize("forced", [False, True])
 def test_final_container_states_are_kept(forced: bool) -> None:
-    """The request ends while the agent stops a container: what it finds out afterwards comes too late."""
+    """The request ends while the agent stops a container; its later findings are ignored."""
 
     @virtual
     async def test() -> None:

@@ -110,7 +110,7 @@ async def test_the_page_receives_all_rows_and_then_changes() -> None:
 
 @virtual
 async def test_a_change_is_shown_within_a_second() -> None:
-    """Of virtual time: however slow the machine is, the page waits for nothing longer."""
+    """A second of virtual time: the result does not depend on the machine's speed."""
     clock = VirtualClock()
     async with cluster(clock=clock) as found:
         made = await found.create("CloneSet")

@@ -375,7 +375,7 @@ def left_behind(release: Release) -> list[str]:
 
 @pytest.mark.behaviour("MGR-100", "MGR-101")
 def test_an_upgrade_keeps_state_and_refuses_no_pod(release: Release, own_cluster: Cluster, before: Path) -> None:
-    """Its chart and its image; 50 Pods a second are created all the while, and the policy is to fail."""
+    """Starts from the previous release's chart and image, creating 50 Pods a second with failure policy Fail."""
     chart = str(before / "deploy" / "chart")
     release.helm("install", "kruise", chart, "--set=manager.image.tag=before", "--wait", "--timeout=120s")
     release.apply(SIDECAR_SET)

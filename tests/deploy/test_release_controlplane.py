@@ -136,7 +136,7 @@ def _asked(rules: Iterable[PolicyRule]) -> Iterator[dict[str, str]]:
 @pytest.mark.behaviour("MGR-160")
 @pytest.mark.parametrize("role", ["view", "edit", "admin"])
 def test_aggregated_roles_grant_the_declared_rights(empty: ControlPlane, release: Release, role: str) -> None:
-    """Bound in the whole cluster, which is the most that anybody can have of them."""
+    """Bound cluster-wide, the widest grant a user can have."""
     user = f"{role}er"
     release.kubectl("create", "clusterrolebinding", user, f"--clusterrole={role}", f"--user={user}")
     writing = ("create", "update", "patch", "delete", "deletecollection")
@@ -254,7 +254,7 @@ def test_changing_a_value_does_not_remove_definitions(release: Release) -> None:
 
 
 def test_an_existing_namespace_is_used_and_kept(empty: ControlPlane) -> None:
-    """`helm install -n NAMESPACE --create-namespace`, as many do. The release before has been uninstalled."""
+    """Uses `helm install -n NAMESPACE --create-namespace`, after the previous release was uninstalled."""
     release = Release(empty.kubectl, empty.kubeconfig)
     other, copies = "kruise-elsewhere", "kruise-daemon-config"
     release.kubectl("wait", "--for=delete", f"namespace/{copies}", "--timeout=60s")
@@ -356,7 +356,7 @@ def manager_as(account: str, control_plane: ControlPlane, *flags: str) -> list[s
 
 @pytest.mark.behaviour("MGR-146")
 def test_controllers_register_webhooks_served_by_others(apart: tuple[ControlPlane, Release], tmp_path: Path) -> None:
-    """Each process with the flags and the rights of its Deployment."""
+    """Each process has the flags and rights of its Deployment."""
     control_plane, release = apart
     flags = {
         name: [one for one in deployment["containers"][0]["args"] if one.startswith(("--webhook", "--controllers"))]
@@ -468,7 +468,7 @@ spec: {selector: {matchLabels: {app: web}}, template: {ephemeralContainers: []}}
 
 @pytest.mark.behaviour("MGR-86")
 def test_an_uninstall_does_not_wait_for_jobs_with_finalizers(apart: tuple[ControlPlane, Release]) -> None:
-    """The last of this release."""
+    """Runs last, because it uninstalls the shared release."""
     _, release = apart
     for kind in ("mutating", "validating"):
         release.kubectl("delete", f"{kind}webhookconfiguration", f"kruise-{kind}-webhook-configuration")

@@ -137,7 +137,8 @@ def _metadata(number: int) -> Mapping[str, object]:
 def test_a_pod_change_is_cheap_with_any_objects(
     declared: Feature, watched: Watched[Any], made: Callable[[int], Any], each: float
 ) -> None:
-    """They are anybody's, and every change of a Pod of their namespace asks them. ``each``: steps for one of them."""
+    """Users own these objects, and every Pod change in their namespace reads them. ``each`` is the number of steps per
+    object."""
 
     async def counted(objects: int) -> int:
         part = part_of(declared)

@@ -175,7 +175,7 @@ async def test_a_leader_that_cannot_renew_stops_before_another_may_lead():
 
 @virtual
 async def test_the_deadline_starts_when_a_renewal_is_sent():
-    """The lease runs from when the server wrote it, and that may be as soon as the request left."""
+    """The lease runs from the server's write, which may happen as soon as the request is sent."""
     server = MemoryServer()
     one = Candidate(server, "host_1")
     leading = asyncio.create_task(one.run())
@@ -304,7 +304,7 @@ async def test_results_and_errors_of_the_work_are_returned():
 @given(st.integers(0, 2**32))
 @virtual
 async def test_there_are_never_two_leaders(seed) -> None:
-    """Three candidates, their clocks days apart, on a network that delays, refuses and loses answers."""
+    """Three candidates with clocks days apart, on a network that delays, refuses and loses responses."""
     rng, clock = Random(seed), VirtualClock()
     memory = MemoryServer()
     leading: set[str] = set()

@@ -139,7 +139,7 @@ def test_long_text_is_cut_at_whole_characters(text: str) -> None:
 
 
 def test_messages_of_log_lines_are_constants() -> None:
-    """What varies is an argument: only those are cut one by one."""
+    """Variable parts must be arguments, because only arguments are shortened."""
     wrong = []
     for path in sorted(Path(app.__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):

@@ -77,7 +77,7 @@ async def test_a_failing_key_backs_off_exponentially():
 
 @virtual
 async def test_a_retry_waits_no_longer_than_the_key_has_failed():
-    """Whatever brings it back before its time: changes do, each of which fails in a bad second."""
+    """A change may bring the key back early and fail again at once."""
     clock = VirtualClock()
     keys = WorkQueue[str]("test", clock)
     for number in range(30):
@@ -193,7 +193,7 @@ actions = st.lists(
 @given(actions, st.integers(1, 4), st.integers(1, 4), st.integers(0, 2**32))
 @virtual
 async def test_no_key_runs_twice_at_once_or_is_lost(steps, workers, share, seed) -> None:
-    """Every add is followed by a look that begins after it; two looks at one key never overlap."""
+    """Every add is followed by a run that starts after it, and runs of one key never overlap."""
     clock, rng = VirtualClock(), Random(seed)
     keys: WorkQueue[ObjectKey] = WorkQueue("test", clock, share=share)
     busy: set[ObjectKey] = set()

@@ -469,7 +469,7 @@ async def test_an_internal_error_does_not_end_a_reflector(caplog):
 
 @virtual
 async def test_a_long_watch_resets_the_backoff():
-    """Refusals before it must not make who is cut off once more wait for a minute."""
+    """After earlier refusals, a single disconnect must not cause a wait of a minute."""
     setup = Setup()
     failure = TransportError(RequestInfo("GET", "/pods"), "connection refused")
 
@@ -544,7 +544,7 @@ async def test_failed_credentials_are_retried():
 
 @virtual
 async def test_any_decoder_works():
-    """Kinds that are no msgspec structs come through the same way."""
+    """Kinds that are not msgspec structs are read the same way."""
 
     class Thing:
         def __init__(self, raw: bytes) -> None:

@@ -293,7 +293,7 @@ async def test_objects_do_not_wait_for_each_other() -> None:
 async def test_grants_never_exceed_the_limit_with_any_caches(
     seed: int, replicas: int, allowed: int, asking: int
 ) -> None:
-    """Stale caches, lost answers, slow answers; each name may ask several replicas."""
+    """Covers stale caches, lost and slow responses, and names that ask several replicas."""
     rng = Random(seed)
     api = Api(lose=lambda _: rng.random() < 0.2)
     history = [api.start(allowed)]

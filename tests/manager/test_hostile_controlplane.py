@@ -160,7 +160,7 @@ def test_one_deep_object_does_not_break_a_list_in_the_other_version(
 
 @pytest.mark.behaviour("MGR-50")
 def test_a_forged_conversion_note_breaks_no_list(api: ControlPlane, addresses: dict[str, str]) -> None:
-    """Whoever may write his own CloneSet may write its annotations; every other one is in the same list."""
+    """Users who can write a CloneSet can write its annotations, and a list contains the CloneSets of all users."""
     path = f"/apis/apps.kruise.io/v1beta1/namespaces/{NAMESPACE}/clonesets"
     labels = {"app": "noted"}
     template = {"metadata": {"labels": labels}, "spec": {"containers": CONTAINERS}}

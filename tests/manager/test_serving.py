@@ -225,7 +225,7 @@ async def test_webhooks_are_registered_once_their_address_answers() -> None:
 
 @pytest.mark.parametrize(("days", "fault"), [(2, ""), (-3652, "certificate has expired")], ids=["behind", "ahead"])
 async def test_a_slow_clock_makes_no_replica_unready(days: int, fault: str) -> None:
-    """Another replica made the certificate; whether it is valid yet is for the API server's clock to say."""
+    """Another replica created the certificate; the API server's clock decides whether it is valid yet."""
 
     async def app(scope: dict, receive: object, send: object) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})  # type: ignore[operator]

@@ -270,7 +270,7 @@ def test_an_image_without_a_version_that_serves_no_protection_has_none() -> None
     ],
 )
 def test_agents_keep_their_gates_too(given: tuple[str, ...], added: str) -> None:
-    """AllBeta=false turns KruiseDaemon off, and with it what needs the agent."""
+    """AllBeta=false disables KruiseDaemon and everything that needs the agent."""
     daemon = daemon_set()
     arguments = [*container_of(daemon)["args"][:-1], *given]
     container_of(daemon)["args"] = list(arguments)
@@ -678,7 +678,7 @@ async def real(control_plane: ControlPlane) -> AsyncIterator[Client]:
 @pytest.mark.controlplane
 @pytest.mark.behaviour("MGR-143", "MGR-144", "MGR-145", "MGR-150", "MGR-161", "MGR-162")
 async def test_takes_over_and_back_on_a_real_api_server(tmp_path: Path) -> None:
-    """The manager; then the agents too; then both, interrupted after each write, there and back."""
+    """First the manager, then with agents, then both with interruptions after each write, in both directions."""
     with ControlPlane(controller_manager_args=["--node-monitor-grace-period=10m"]) as started:
         nodes = ["app.sandbox.nodes", "--nodes", "3", "--bind", "--kubeconfig", str(started.kubeconfig)]
         with running(nodes, tmp_path / "nodes.log"):

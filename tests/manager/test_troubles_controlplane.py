@@ -149,7 +149,7 @@ def test_a_hanging_api_server_blocks_no_review_and_is_retried(installed: Control
 
 
 def test_two_versions_answer_each_other_and_keep_each_others_entries(installed: ControlPlane, tmp_path: Path) -> None:
-    """What differs between versions is which webhooks they know; here a gate makes that difference."""
+    """Versions differ in the webhooks they know; a gate creates that difference here."""
     older, newer = "--feature-gates=PodWebhook=false", "--feature-gates=ResourcesDeletionProtection=false"
     with (
         replica(installed, tmp_path, *ELECTION, older, by_service=True) as first,

@@ -88,7 +88,7 @@ async def test_a_newly_created_pod_is_first_reported_by_the_kubelet(reported: bo
 @pytest.mark.behaviour("PM-60")
 @pytest.mark.parametrize("overtaken", [False, True])
 async def test_a_key_is_added_to_the_observed_pod(overtaken: bool) -> None:
-    """A request may be under way for a minute; what others decided meanwhile stays."""
+    """A request may take a minute; concurrent decisions are kept."""
     setting = Setting()
     reconcile = PodReadinessReconciler(
         setting.client, setting.pods, [lambda _pod, _now: {}, lambda _pod, _now: {"labels": {"state": "Normal"}}]

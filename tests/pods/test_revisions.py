@@ -99,7 +99,7 @@ def test_recording_of_content(data: bytes, expected: object) -> None:
     ],
 )
 def test_a_null_creation_timestamp_equals_a_missing_one(metadata: str, same: bool) -> None:
-    """Kubernetes 1.34 records it so. The revision keeps its name."""
+    """Kubernetes 1.34 records null. The revision keeps its name."""
     ours = template_data({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": []}})
     data = f'{{"spec":{{"template":{{"spec":{{"containers":[]}},"metadata":{metadata},"$patch":"replace"}}}}}}'
     stored = {"metadata": {"name": "web-native"}, "revision": 1, "data": orjson.Fragment(data)}

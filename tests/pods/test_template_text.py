@@ -59,7 +59,7 @@ def test_hashes_are_those_of_kubernetes(template: Any, hashes: list[str]) -> Non
     ],
 )
 def test_fields_unknown_to_openkruise_change_the_hash(fields: dict[str, Any]) -> None:
-    """OpenKruise drops it; here it reaches the Pods, so the revisions must have names of their own."""
+    """OpenKruise drops these fields. Here they reach the Pods, so the revisions need distinct names."""
     plain = template_hash(data_of(with_container()))
     assert template_hash(data_of(with_container(**fields))) != plain
     assert template_hash(data_of(with_container(**dict.fromkeys(fields)))) == plain
@@ -128,7 +128,7 @@ def test_after_a_collision_the_count_is_hashed() -> None:
 @pytest.mark.behaviour("DS-56")
 @pytest.mark.parametrize(("taken", "count"), [(0, 0), (1, 1), (3, 3), (MAX_PASSED_OVER + 5, MAX_PASSED_OVER - 1)])
 def test_names_of_own_revisions_are_skipped(taken: int, count: int) -> None:
-    """Whether more than a few are taken, the API server is asked one by one."""
+    """The API server is asked one by one whether more than a few are taken."""
     data = data_of(with_container(args=["a", "b"]))
     known = [Revision(f"ds-{template_hash(data, number)}", number + 1, b"{}") for number in range(taken)]
     plan = plan_revision("ds", data, known, 0, template_hash)

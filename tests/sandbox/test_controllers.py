@@ -130,7 +130,7 @@ async def test_a_deployment_respects_its_limits_and_rolls_back(world: Simulated)
 
 @virtual
 async def test_templates_with_the_same_hash_are_distinguished_by_a_count() -> None:
-    """As Kubernetes prints a template, its hash does not tell where an argument ends."""
+    """The hash input does not separate arguments, so different templates can have equal hashes."""
 
     def with_args(*args: str) -> dict[str, Any]:
         made = template()

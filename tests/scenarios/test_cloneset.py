@@ -48,7 +48,7 @@ def pods(world: World) -> list[dict[str, Any]]:
 
 @pytest.mark.behaviour("CS-100", "CS-142", "CS-156", "CS-68", "CS-116")
 def test_applies_three_replicas(world: World) -> None:
-    """U-10."""
+    # [U-10]
     world.apply(CLONE_SET)
     found = eventually(lambda: status_is(world, readyReplicas=3), "three Pods are ready")
     assert world.columns("cloneset", "web")[1:4] == ["3", "3", "3"]
@@ -69,7 +69,7 @@ def test_applies_three_replicas(world: World) -> None:
 
 @pytest.mark.behaviour("CS-130", "CS-131", "CS-162", "PM-174")
 def test_changes_the_image_in_place(world: World) -> None:
-    """U-14."""
+    # [U-14]
     world.apply(CLONE_SET)
     eventually(lambda: status_is(world, readyReplicas=3), "three Pods are ready")
     before = {pod["metadata"]["name"]: pod for pod in pods(world)}
@@ -92,7 +92,8 @@ def test_changes_the_image_in_place(world: World) -> None:
 
 
 def test_untracked_pods_can_be_applied(world: World) -> None:
-    """No write of ours, the scheduler's or the kubelet's is noted; a server-side apply by somebody else still works."""
+    """Our writes and those of the scheduler and the kubelet have no managed fields; a user's server-side apply still
+    works."""
     world.apply(CLONE_SET.replace("replicas: 3", "replicas: 1"))
     eventually(lambda: status_is(world, readyReplicas=1), "the Pod is ready")
     name = pods(world)[0]["metadata"]["name"]
@@ -113,7 +114,7 @@ def test_untracked_pods_can_be_applied(world: World) -> None:
 
 @pytest.mark.behaviour("PM-31", "PM-32", "PM-36", "PM-44", "CS-122")
 def test_containers_of_higher_priority_change_first(world: World) -> None:
-    """U-29: two containers go first, together; the third follows when both are ready again."""
+    """Two containers change first, together; the third follows when both are ready again. [U-29]"""
     names = ("late", "first", "too")
     template = {
         "metadata": {
@@ -215,7 +216,7 @@ def test_memory_grows_and_shrinks_in_place_right_after_the_start(
 
 @pytest.mark.behaviour("CS-103", "CS-111", "CS-62")
 def test_deletes_the_named_pod(world: World) -> None:
-    """U-12."""
+    # [U-12]
     world.apply(CLONE_SET)
     eventually(lambda: status_is(world, readyReplicas=3), "three Pods are ready")
     names = sorted(pod["metadata"]["name"] for pod in pods(world))
@@ -235,7 +236,7 @@ def test_deletes_the_named_pod(world: World) -> None:
 
 @pytest.mark.behaviour("CS-132", "CS-164")
 def test_replaces_pods_for_a_plain_env(world: World) -> None:
-    """U-15, U-25."""
+    # [U-15, U-25]
     world.apply(CLONE_SET)
     eventually(lambda: status_is(world, readyReplicas=3), "three Pods are ready")
     before = {pod["metadata"]["uid"] for pod in pods(world)}
@@ -250,7 +251,7 @@ def test_replaces_pods_for_a_plain_env(world: World) -> None:
 
 @pytest.mark.behaviour("CS-118", "CS-119", "CS-105", "CS-117")
 def test_claims(world: World) -> None:
-    """U-22: without a provisioner no Pod gets to run, but names and claims are paired all the same."""
+    """Without a provisioner no Pod runs, but names and claims are still paired. [U-22]"""
     manifest = CLONE_SET.replace(
         "  updateStrategy:",
         "  scaleStrategy: {enablePVCReuse: true}\n"

@@ -47,7 +47,7 @@ def test_kubectl_scale_and_the_columns(world: World) -> None:
 
 @pytest.mark.behaviour("CS-1")
 def test_kubectl_explains_the_fields_of_both_versions(world: World) -> None:
-    """U-03: v1beta1 is what kubectl asks by itself; there a roll-out has a block of its own."""
+    """kubectl uses v1beta1 by default, where rollout fields have their own block. [U-03]"""
     whole = world.kubectl("explain", "cloneset").stdout
     assert ("GROUP:      apps.kruise.io" in whole, "VERSION:    v1beta1" in whole) == (True, True)
     older = ("cloneset.spec.updateStrategy.partition", "--api-version=apps.kruise.io/v1alpha1")
@@ -59,7 +59,7 @@ def test_kubectl_explains_the_fields_of_both_versions(world: World) -> None:
 
 @pytest.mark.behaviour("CS-146")
 def test_kubectl_wait_for_a_rollout_with_a_partition(world: World) -> None:
-    """U-28."""
+    # [U-28]
     world.apply(CLONE_SET)
     ready(world, 3)
     patch(world, '[{"op": "replace", "path": "/spec/updateStrategy/rollingUpdate/partition", "value": 1}]')

@@ -108,7 +108,7 @@ def private(world: World) -> Iterator[str]:
 @pytest.mark.alone
 @pytest.mark.behaviour("DS-16", "DS-18", "DS-24", "DS-71", "DS-79")
 def test_every_eligible_node_gets_a_pod(world: World, private: str) -> None:
-    """U-40."""
+    # [U-40]
     world.apply(DAEMON_SET)
     nodes = eligible(world)
     assert private not in nodes
@@ -123,7 +123,7 @@ def test_every_eligible_node_gets_a_pod(world: World, private: str) -> None:
 @pytest.mark.behaviour("DS-45", "DS-69", "DS-78", "DS-82")
 @pytest.mark.parametrize("version", ["v1alpha1", "v1beta1"])
 def test_a_standard_update_replaces_pods_node_by_node(world: World, version: str) -> None:
-    """U-41."""
+    # [U-41]
     world.apply(daemon_set(version, min_ready=1))
     all_updated(world)
     before = {pod["metadata"]["name"] for pod in pods(world)}
@@ -140,7 +140,7 @@ def test_a_standard_update_replaces_pods_node_by_node(world: World, version: str
 
 @pytest.mark.behaviour("DS-5", "DS-27", "DS-46", "DS-47")
 def test_with_surge_the_new_pod_exists_before_the_old_one_is_deleted(world: World) -> None:
-    """U-42, as it is written in v1alpha1."""
+    """Written in v1alpha1. [U-42]"""
     world.apply(daemon_set("v1alpha1", min_ready=1, rollingUpdateType="Surging"))
     all_updated(world)
     set_image(world, "nginx:1.26")
@@ -160,7 +160,7 @@ def test_with_surge_the_new_pod_exists_before_the_old_one_is_deleted(world: Worl
 
 @pytest.mark.behaviour("DS-40", "DS-41", "DS-42", "DS-23")
 def test_selector_partition_and_pause_hold_nodes_back(world: World) -> None:
-    """U-43, U-44."""
+    # [U-43, U-44]
     world.apply(daemon_set(maxUnavailable=1, partition=10))
     all_updated(world)
     set_image(world, "nginx:1.26")
@@ -178,7 +178,7 @@ def test_selector_partition_and_pause_hold_nodes_back(world: World) -> None:
 
 @pytest.mark.behaviour("DS-48", "DS-51", "DS-52", "DS-36")
 def test_an_image_changes_in_place(world: World) -> None:
-    """U-45."""
+    # [U-45]
     world.apply(daemon_set(rollingUpdateType="InPlaceIfPossible", maxUnavailable=1))
     all_updated(world)
     before = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in pods(world)}

@@ -92,7 +92,7 @@ def test_a_failing_probe_restarts_only_its_container(world: World) -> None:
 @pytest.mark.behaviour("PPM-50", "PPM-51", "PPM-52")
 @pytest.mark.parametrize("world", LEVELS[2:], indirect=True)
 def test_a_failing_http_probe_on_a_named_port_restarts_its_container(world: World) -> None:
-    """Where containers answer for themselves."""
+    """Needs containers that serve HTTP themselves."""
     serves = "mkdir /tmp/www; touch /tmp/www/alive; httpd -p 8080 -h /tmp/www; sleep 15; rm /tmp/www/alive;"
     world.apply(
         clone_set()

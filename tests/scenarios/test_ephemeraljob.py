@@ -68,7 +68,7 @@ def test_a_job_ends_with_its_containers(world: World) -> None:
 
 @pytest.mark.behaviour("EJ-7", "EJ-10")
 def test_a_command_debugs_one_pod(world: World) -> None:
-    """`pykruise debug`: what it cannot do it says at once, and leaves nothing behind."""
+    """`pykruise debug` reports at once what it cannot do, and leaves nothing behind."""
     world.apply(POD)
     eventually(lambda: world.pod_is_ready("web"), "the Pod is ready")
     there = ("debug", "pod/web", "--image=busybox:1.36")

@@ -61,7 +61,7 @@ def completed(world: World, name: str, kind: str = "imagepulljob") -> dict[str, 
 
 @pytest.mark.behaviour("IMG-43", "IMG-51", "IMG-55")
 def test_an_endless_job_by_labels(world: World) -> None:
-    """U-84."""
+    # [U-84]
     node = nodes(world)[0]
     selector = {"matchLabels": {"kubernetes.io/hostname": node}}
     apply(world, "daily", image="busybox:1.36", selector=selector, completionPolicy={"type": "Never"})
@@ -77,7 +77,7 @@ def test_an_endless_job_by_labels(world: World) -> None:
 
 @pytest.mark.behaviour("IMG-7", "IMG-41", "IMG-43")
 def test_a_job_for_the_nodes_of_some_pods(world: World) -> None:
-    """U-84."""
+    # [U-84]
     nodes(world)
     world.apply(POD)
     eventually(lambda: world.pod_is_ready("web"), "the Pod is ready", 120)
@@ -103,7 +103,7 @@ def test_a_job_for_the_nodes_of_some_pods(world: World) -> None:
 
 @pytest.mark.behaviour("IMG-52")
 def test_a_paused_job_waits_to_be_resumed(world: World) -> None:
-    """U-84."""
+    # [U-84]
     there = nodes(world)
     apply(world, "paused", image="busybox:1.36", parallelism=0)
     eventually(lambda: status(world, "paused").get("desired", 0) >= len(there), "the job is looked at")
@@ -118,7 +118,7 @@ def test_a_paused_job_waits_to_be_resumed(world: World) -> None:
 
 @pytest.mark.behaviour("IMG-60", "IMG-61", "IMG-64", "IMG-65")
 def test_pull_secrets_reach_agents_and_are_removed(world: World) -> None:
-    """U-84."""
+    # [U-84]
     nodes(world)
     auth = base64.b64encode(b"jane:secret").decode()
     config = base64.b64encode(json.dumps({"auths": {"registry.example": {"auth": auth}}}).encode()).decode()
@@ -165,7 +165,7 @@ def test_a_list_of_images(world: World, version: str) -> None:
 
 @pytest.mark.behaviour("PM-160", "PM-162", "PM-167", "IMG-80")
 def test_an_image_is_pulled_on_the_nodes_of_old_pods_before_they_are_updated(world: World) -> None:
-    """U-26."""
+    # [U-26]
     nodes(world)
     world.apply(CLONE_SET)
     eventually(lambda: status_is(world, readyReplicas=4), "four Pods are ready", 120)

@@ -56,7 +56,7 @@ def restarts(world: World) -> dict[str, dict[str, int]]:
 
 @pytest.mark.behaviour("PM-48", "PM-136", "PM-139", "KD-74")
 def test_an_annotation_that_feeds_an_env_restarts_that_container_in_place(world: World) -> None:
-    """U-25."""
+    # [U-25]
     world.apply(CLONE_SET)
     eventually(lambda: status_is(world, readyReplicas=2), "two Pods are ready")
     before = eventually(lambda: reported(world), "the agents have reported")

@@ -95,7 +95,7 @@ def test_one_container_restarts_and_the_other_does_not(world: World, version: st
 
 @pytest.mark.behaviour("PPM-13", "PPM-24", "PPM-25", "KD-60")
 def test_pod_labels_and_condition_follow_a_probe(world: World) -> None:
-    """U-86."""
+    # [U-86]
     world.apply(POD)
     world.apply("""
 apiVersion: apps.kruise.io/v1alpha1
@@ -140,7 +140,7 @@ spec:
 
 @pytest.mark.behaviour("IMG-6", "IMG-12", "IMG-32", "KD-31", "KD-32")
 def test_a_manual_tag_is_pulled_and_expires(world: World) -> None:
-    """U-83."""
+    # [U-83]
     nodes = sorted(one["metadata"]["name"] for one in world.list("node", namespace=""))
     eventually(lambda: node_images(world).keys() >= set(nodes), "each node has a NodeImage", 90)
     node = nodes[0]

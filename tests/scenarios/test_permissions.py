@@ -172,7 +172,7 @@ def recorded_requests(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
 def test_every_request_of_all_scenarios_is_allowed_by_the_generated_roles(
     recorded_requests: list[dict[str, Any]],
 ) -> None:
-    """The honest recording: the API server's own, with the reason its authorizer gave."""
+    """Uses the API server's own audit log, with the reasons its authorizer gave."""
     assert len(recorded_requests) > 100
     roles = ('ClusterRole "kruise-manager-', 'Role "kruise-manager-')
     found = {(*asked(event), *judged(event)) for event in recorded_requests}

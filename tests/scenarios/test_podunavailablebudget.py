@@ -88,7 +88,7 @@ def delete(world: World, name: str, *arguments: str) -> subprocess.CompletedProc
 @pytest.mark.parametrize("kind", list(KINDS))
 @pytest.mark.parametrize("by", ["selector", "target"])
 def test_deletions_respect_max_unavailable(world: World, kind: str, by: str) -> None:
-    """U-91."""
+    # [U-91]
     whom = BY_SELECTOR if by == "selector" else by_target(kind)
     world.apply(budget(f"{whom}, maxUnavailable: 40%"))
     # No Pod made for another is ready before it is let.
@@ -277,7 +277,8 @@ def failures(world: World) -> list[str]:
 @pytest.mark.behaviour("PUB-90", "PW-26", "PM-171", "CS-129")
 @pytest.mark.parametrize("kind", [*OWN, "SidecarSet"])
 def test_workloads_that_update_pods_ask_the_budget_first(world: World, kind: str) -> None:
-    """All want to update every Pod at once, and the budget lets one go at a time. Refused is not failed."""
+    """Each workload wants to update all Pods at once, and the budget allows one at a time. A refusal is not a
+    failure."""
     container = "agent" if kind == "SidecarSet" else "main"
     if kind == "SidecarSet":
         world.apply(SIDECARS.format(image="busybox:1.35"))
@@ -306,7 +307,7 @@ def test_workloads_that_update_pods_ask_the_budget_first(world: World, kind: str
 @pytest.mark.behaviour("PUB-90", "PUB-92")
 @pytest.mark.parametrize("kind", ["CloneSet", "StatefulSet"])
 def test_workloads_that_replace_pods_wait_for_the_budget(world: World, kind: str) -> None:
-    """A deletion that a budget holds is no failure of the workload, and goes on when the budget lets it."""
+    """A deletion refused by a budget is not a failure of the workload and continues when the budget allows it."""
     strategy = "rollingUpdate: {podUpdatePolicy: ReCreate, maxUnavailable: 100%}"
     world.apply(ours(kind, "busybox:1.35", strategy))
     eventually(lambda: len(pods(world)) == 3, "three Pods are ready", 90)

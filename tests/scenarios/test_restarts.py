@@ -64,7 +64,7 @@ def moment(text: str) -> datetime:
 
 @pytest.mark.behaviour("CRR-4", "CRR-13", "CRR-21", "CRR-33", "CRR-35", "CRR-37", "CRR-38")
 def test_two_containers_restart_in_order_while_their_pod_is_out_of_service(world: World) -> None:
-    """U-80, U-81."""
+    # [U-80, U-81]
     world.apply(STATEFUL_SET)
     eventually(lambda: world.pod_is_ready("web-0"), "the Pod is ready", 120)
     strategy = {"orderedRecreate": True, "unreadyGracePeriodSeconds": 1, "minStartedSeconds": 1}
@@ -94,7 +94,7 @@ def test_two_containers_restart_in_order_while_their_pod_is_out_of_service(world
     [("Fail", {"main": "Failed", "side": "Pending"}), ("Ignore", {"main": "Failed", "side": "Failed"})],
 )
 def test_containers_that_are_not_started_again_have_failed(world: World, policy: str, after: dict[str, str]) -> None:
-    """U-81."""
+    # [U-81]
     world.apply(ONCE)
     eventually(lambda: world.pod_is_ready("once"), "the Pod is ready", 120)
     ask(world, "once", "main", "side", strategy={"failurePolicy": policy, "orderedRecreate": True})
@@ -105,7 +105,7 @@ def test_containers_that_are_not_started_again_have_failed(world: World, policy:
 
 @pytest.mark.behaviour("CRR-16")
 def test_a_request_ends_at_its_deadline(world: World) -> None:
-    """U-81."""
+    # [U-81]
     world.apply(STATEFUL_SET)
     eventually(lambda: world.pod_is_ready("web-0"), "the Pod is ready", 120)
     strategy = {"minStartedSeconds": 600, "orderedRecreate": True}

@@ -81,7 +81,7 @@ def ready(world: World, *names: str) -> None:
 
 @pytest.mark.behaviour("AS-40", "AS-55", "AS-116", "AS-117", "AS-123")
 def test_applies_a_native_manifest_with_another_api_version(world: World) -> None:
-    """U-30."""
+    # [U-30]
     world.apply(SET)
     ready(world, "web-0", "web-1", "web-2")
     assert world.columns(KIND, "web")[1:5] == ["3", "3", "3", "3"]
@@ -121,7 +121,7 @@ def test_a_broken_template_is_repaired_on_request(world: World) -> None:
 
 @pytest.mark.behaviour("AS-79", "AS-81", "AS-88", "PM-129")
 def test_rolls_out_three_at_a_time_and_by_partition(world: World) -> None:
-    """U-31, U-32."""
+    # [U-31, U-32]
     world.apply(PARALLEL.replace("replicas: 3", "replicas: 5"))
     ready(world, *(f"web-{n}" for n in range(5)))
     new_image(world, partition=4, maxUnavailable=3)
@@ -134,7 +134,7 @@ def test_rolls_out_three_at_a_time_and_by_partition(world: World) -> None:
 
 @pytest.mark.behaviour("AS-109", "AS-123", "AS-96")
 def test_updates_in_place(world: World) -> None:
-    """U-33."""
+    # [U-33]
     world.apply(IN_PLACE)
     ready(world, "web-0", "web-1", "web-2")
     before = pods(world)
@@ -158,7 +158,7 @@ def test_updates_in_place(world: World) -> None:
 @pytest.mark.behaviour("AS-22")
 @WITHOUT_CONTAINERS
 def test_in_place_without_the_gate_is_refused(world: World) -> None:
-    """U-34."""
+    # [U-34]
     manifest = PARALLEL.replace(
         "  template:", "  updateStrategy: {rollingUpdate: {podUpdatePolicy: InPlaceOnly}}\n  template:"
     )
@@ -169,7 +169,7 @@ def test_in_place_without_the_gate_is_refused(world: World) -> None:
 @pytest.mark.behaviour("AS-76")
 @WITHOUT_CONTAINERS
 def test_pauses(world: World) -> None:
-    """U-35."""
+    # [U-35]
     world.apply(PARALLEL)
     ready(world, "web-0", "web-1", "web-2")
     new_image(world, paused=True)
@@ -183,7 +183,7 @@ def test_pauses(world: World) -> None:
 @pytest.mark.behaviour("AS-48", "AS-60", "AS-64")
 @WITHOUT_CONTAINERS
 def test_reserves_ordinals(world: World) -> None:
-    """U-36."""
+    # [U-36]
     world.apply(PARALLEL.replace("replicas: 3", "replicas: 4\n  reserveOrdinals: [1]"))
     ready(world, "web-0", "web-2", "web-3", "web-4")
     patch(world, reserveOrdinals=[1, 3])
@@ -195,7 +195,7 @@ def test_reserves_ordinals(world: World) -> None:
 @pytest.mark.behaviour("AS-58")
 @WITHOUT_CONTAINERS
 def test_scales_out_ten_percent_at_a_time(world: World) -> None:
-    """U-37, smaller."""
+    """A smaller version of scenario U-37."""
     world.apply(PARALLEL.replace("replicas: 3", "replicas: 20\n  scaleStrategy: {maxUnavailable: 10%}"))
     ready(world, *(f"web-{n}" for n in range(20)))
 

@@ -28,7 +28,7 @@ def written(rules: tuple[PolicyRule, ...]) -> set[str]:
 
 
 def test_each_controller_has_a_case() -> None:
-    """A controller that a feature declares is part of this suite, or this fails."""
+    """Fails if a feature declares a controller that this suite does not cover."""
     assert set(parts()) == {case().name for case in CASES if not case().name.startswith("agent: ")}
 
 

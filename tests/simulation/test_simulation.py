@@ -151,7 +151,7 @@ def test_a_failing_run_is_shortened() -> None:
 
 
 def test_a_run_without_managers_is_detected() -> None:
-    """What the whole rests on: a control plane that nobody registers webhooks at does not count as clean."""
+    """A control plane without registered webhooks must not count as clean."""
     silent = replace(Run(1), seconds=10.0, actions=2)
     outcome = simulate(silent, replicas=0)
     assert "the webhooks are registered" in outcome.broken[0]

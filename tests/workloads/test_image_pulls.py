@@ -146,7 +146,7 @@ async def test_jobs_wait_for_the_first_updated_pods_to_be_ready(cluster: SmallCl
 @pytest.mark.behaviour("CS-10", "CS-139", "PM-161")
 @pytest.mark.parametrize(("text", "waits"), [("50%", True), ("nonsense", False)])
 async def test_an_annotation_percentage_is_waited_for(cluster: SmallCluster, text: str, waits: bool) -> None:
-    """B-16: OpenKruise's 1.9 rounds it up; its newest line loses it."""
+    """OpenKruise 1.9 rounds it up, and later releases lose it. [B-16]"""
     await serve_jobs(cluster)
     annotations = {"apps.kruise.io/image-predownload-min-updated-ready-pods": text}
     await cluster.apply(replicas=5, updateStrategy=rolling(partition=3))

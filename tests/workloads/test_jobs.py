@@ -59,7 +59,7 @@ def test_batches_grow_exponentially(count: int, seconds: int) -> None:
 
 @pytest.mark.behaviour("BJ-12")
 def test_a_slow_item_holds_only_its_own_slot() -> None:
-    """All others go on, as many at once as may be."""
+    """All other items proceed, within the concurrency limit."""
     writes = Writes(slow=63)
     assert written(range(63 + 5 * MOST), writes) == pytest.approx(16)
     assert len(writes.begun) == 63 + 5 * MOST

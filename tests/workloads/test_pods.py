@@ -69,7 +69,7 @@ def test_any_value_of_the_label_marks_a_pod_for_deletion() -> None:
 
 @pytest.mark.behaviour("CS-122", "CS-135", "CS-136", "CS-191")
 def test_completing_an_update_is_one_write() -> None:
-    """The condition, the lifecycle and the record of the update, against the version of the Pod that was looked at."""
+    """Sets condition, lifecycle state and update record, conditional on the observed version of the Pod."""
     state = '{"revision":"web-abc","updateTimestamp":"2026-01-01T11:59:00Z","state":"Updating"}'
     pod = made(state="Updating", in_place="False", annotations={"apps.kruise.io/inplace-update-state": state})
     step = refresh_pod(

@@ -75,7 +75,7 @@ def test_a_terminating_claim_concerns_its_workload() -> None:
 async def test_after_scaling_the_current_revision_is_still_needed(
     scaled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was created just now may be at a revision that the status no longer names."""
+    """New Pods may have a revision that the status no longer names."""
     shell, found = filled()
     owner = copy.deepcopy(found["CloneSet"][0])
     owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}

@@ -54,7 +54,7 @@ UNDER_WAY = json.dumps({"revision": "r", "lastContainerStatuses": {"main": {"ima
 
 
 def test_a_pod_that_returns_before_its_update_completes_nothing() -> None:
-    """A Pod that need not be updated any more, and whose containers have not changed since it was asked for."""
+    """The Pod no longer needs its update, and its containers have not changed since it was requested."""
     metadata = ObjectMeta(
         name="web-0",
         namespace="default",
@@ -106,7 +106,7 @@ def test_a_slow_resize_is_checked_again_and_retried(seconds: int, waits: int) ->
 
 
 def test_a_label_alone_completes_nothing() -> None:
-    """It is written long after the update, when the gate is turned on."""
+    """The label is written long after the update, when the gate is enabled."""
     metadata = ObjectMeta(
         name="web-0",
         namespace="default",

@@ -106,7 +106,7 @@ ZONES = st.sampled_from(["UTC", "America/New_York", "Australia/Lord_Howe", "Asia
 @given(FIELDS, ZONES, st.integers(min_value=0, max_value=60 * 24 * 366 * 2))
 @pytest.mark.behaviour("ACJ-11")
 def test_the_next_time_is_the_first_minute_that_matches(fields: tuple[str, ...], zone: str, minutes: int) -> None:
-    """Held against looking at every minute of the next three days."""
+    """Compared with a search of every minute of the next three days."""
     schedule, begin = parse(" ".join(fields), zone), datetime(2025, 1, 1, tzinfo=UTC) + timedelta(minutes=minutes)
     assert isinstance(schedule, Cron)
     span = 60 * 24 * 3

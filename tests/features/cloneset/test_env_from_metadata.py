@@ -25,7 +25,7 @@ def versioned(version: str) -> dict[str, Any]:
 async def test_a_pod_without_an_agent_is_replaced_where_that_is_allowed(
     cluster: SmallCluster, policy: str, replaced: bool
 ) -> None:
-    """Updated in place such a Pod would stay out of service for ever."""
+    """Updated in place, such a Pod would stay out of service forever."""
     await cluster.apply(replicas=1, template=versioned("1"), updateStrategy=rolling(policy))
     await cluster.settled(readyReplicas=1)
     before = {pod["metadata"]["uid"] for pod in await cluster.pods()}

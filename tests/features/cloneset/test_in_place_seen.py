@@ -31,7 +31,7 @@ def identity(pod: dict[str, Any]) -> tuple[str, str, str, str]:
 @virtual
 @pytest.mark.behaviour("PM-39", "PM-42", "PM-174", "PM-189", "CS-131")
 async def test_a_pod_leaves_service_for_the_grace_period_and_returns(caplog: pytest.LogCaptureFixture) -> None:
-    """U-24, U-95."""
+    # [U-24, U-95]
     caplog.set_level("INFO")
     async with small_cluster(pace=Pace(restart=2.0)) as cluster:
         await cluster.apply(
@@ -76,7 +76,7 @@ async def test_a_pod_leaves_service_for_the_grace_period_and_returns(caplog: pyt
 @in_cluster(pace=Pace(restart=1.0))
 @pytest.mark.behaviour("PM-54", "PM-56", "CS-76")
 async def test_an_in_place_rollback_heals_crashing_pods(cluster: SmallCluster) -> None:
-    """U-96."""
+    # [U-96]
     await cluster.apply(replicas=3, updateStrategy=rolling(maxUnavailable=2), minReadySeconds=5)
     first = await cluster.settled(availableReplicas=3)
     kept = {identity(pod) for pod in await cluster.pods()}
@@ -104,7 +104,7 @@ async def test_an_in_place_rollback_heals_crashing_pods(cluster: SmallCluster) -
 @in_cluster(pace=Pace(start=2.0, restart=2.0, stop=1.0))
 @pytest.mark.behaviour("CS-132", "CS-162", "PM-54")
 async def test_an_update_in_place_is_several_times_faster_than_replacement(cluster: SmallCluster) -> None:
-    """U-98: a sidecar that takes long to start goes on where Pods are updated in place."""
+    """A slow-starting sidecar keeps running during an in-place update. [U-98]"""
     pods_of = template(containers=[{"name": "main", "image": "nginx:1"}, {"name": "proxy", "image": "envoy:1"}])
     pods_of["metadata"]["annotations"] = {BEHAVIOUR: '{"proxy": {"startSeconds": 10}}'}
     await cluster.apply(replicas=100, template=pods_of, updateStrategy=rolling(maxUnavailable="10%"))

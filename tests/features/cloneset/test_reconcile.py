@@ -173,7 +173,7 @@ async def test_in_place_only_fails_with_the_openkruise_message_and_an_event_with
 @in_cluster(Gates(partition_rollback=True))
 @pytest.mark.behaviour("CS-84", "CS-146", "CS-76", "CS-95")
 async def test_partition_and_rollback(cluster: SmallCluster) -> None:
-    """U-17, U-18."""
+    # [U-17, U-18]
     await cluster.apply(replicas=4, updateStrategy=rolling(partition=2))
     await cluster.settled(availableReplicas=4)
     await cluster.patch({"spec": {"template": template(image="nginx:2")}})
@@ -186,7 +186,7 @@ async def test_partition_and_rollback(cluster: SmallCluster) -> None:
 @in_cluster
 @pytest.mark.behaviour("CS-90", "CS-185", "CS-187")
 async def test_surge(cluster: SmallCluster) -> None:
-    """U-19."""
+    # [U-19]
     await cluster.apply(replicas=4, updateStrategy=rolling("ReCreate", maxSurge=3))
     await cluster.settled(availableReplicas=4)
     await cluster.patch({"spec": {"template": template(image="nginx:2")}})
@@ -227,7 +227,7 @@ async def test_with_the_gate_surge_covers_and_all_pods_stay(cluster: SmallCluste
 @in_cluster
 @pytest.mark.behaviour("CS-123", "CS-133", "CS-184")
 async def test_paused(cluster: SmallCluster) -> None:
-    """U-20."""
+    # [U-20]
     await cluster.apply(updateStrategy=rolling(paused=True))
     await cluster.settled(availableReplicas=3)
     await cluster.patch({"spec": {"template": template(image="nginx:2"), "replicas": 4}})
@@ -240,7 +240,7 @@ async def test_paused(cluster: SmallCluster) -> None:
 @virtual
 @pytest.mark.behaviour("CS-135", "CS-134", "CS-105", "CS-102", "CS-97")
 async def test_hooks() -> None:
-    """U-27."""
+    # [U-27]
     hook = {"finalizersHandler": ["example.com/hold"]}
     async with small_cluster() as cluster:
         made = template()
@@ -290,7 +290,7 @@ CLAIMS = [
 @in_cluster
 @pytest.mark.behaviour("CS-115", "CS-116", "CS-117", "CS-118", "CS-119", "CS-106")
 async def test_claims_are_reused_when_a_user_deletes_the_pod(cluster: SmallCluster) -> None:
-    """U-22."""
+    # [U-22]
     await cluster.apply(replicas=2, volumeClaimTemplates=CLAIMS, scaleStrategy={"enablePVCReuse": True})
     await cluster.settled(replicas=2)
     before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in await cluster.pods()}
@@ -497,7 +497,7 @@ async def test_a_lost_response_creates_no_second_pod(cluster: SmallCluster) -> N
 @in_cluster
 @pytest.mark.behaviour("CS-99", "CS-161", "CS-169", "CS-64")
 async def test_scale_out_waits_for_available_pods(cluster: SmallCluster) -> None:
-    """U-11."""
+    # [U-11]
     await cluster.apply(minReadySeconds=60, scaleStrategy={"maxUnavailable": 1})
     began = cluster.clock.monotonic()
     await cluster.settled(availableReplicas=3, seconds=600)
@@ -556,7 +556,7 @@ def right_of(line: str) -> tuple[str, str, str] | None:
 @in_cluster
 @pytest.mark.behaviour("CS-62", "CS-82", "CS-193", "CS-111", "CS-110")
 async def test_pods_to_delete(cluster: SmallCluster) -> None:
-    """U-12, U-13."""
+    # [U-12, U-13]
     await cluster.apply()
     await cluster.settled(availableReplicas=3)
     names = sorted(pod["metadata"]["name"] for pod in await cluster.pods())

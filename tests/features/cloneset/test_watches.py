@@ -82,7 +82,7 @@ async def test_a_pod_event_wakes_its_owner_and_possible_adopters() -> None:
 @pytest.mark.behaviour("CS-9", "CS-91")
 @virtual
 async def test_a_label_that_is_a_field_in_v1beta1_counts_despite_the_same_generation() -> None:
-    """The API server counts generations in the version that was written, where the spec is still the same."""
+    """The API server increments the generation by the written version, whose spec is unchanged."""
     shell, found = filled(gates=Gates())
     owner = copy.deepcopy(found["CloneSet"][0])
     pod = copy.deepcopy(found["Pod"][0])
@@ -340,7 +340,7 @@ async def test_a_pod_scheduled_meanwhile_is_left_to_the_readiness_controller() -
 @pytest.mark.behaviour("CS-57", "CS-66")
 @virtual
 async def test_a_write_without_response_invalidates_earlier_observations() -> None:
-    """It may have been carried out: here it was."""
+    """The write may have been carried out, as in this case."""
     shell, found = filled()
     owner, pods = copy.deepcopy(found["CloneSet"][0]), found["Pod"]
     owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
@@ -368,7 +368,7 @@ async def test_a_write_without_response_invalidates_earlier_observations() -> No
 async def test_after_a_conflict_a_pod_advances_only_from_its_chosen_state(
     live: str, goes_on: bool, in_place: bool
 ) -> None:
-    """A pass whose request was long under way may come after another leader has told the Pod to go."""
+    """A delayed request may arrive after another leader has told the Pod to prepare for deletion."""
     shell, found = filled()
     body, label = copy.deepcopy(found["Pod"][0]), "lifecycle.apps.kruise.io/state"
     body["metadata"]["labels"][label] = "Normal"
@@ -411,7 +411,7 @@ async def test_an_update_that_lost_a_race_is_not_reported_as_begun(live: str, to
 @pytest.mark.behaviour("CS-122")
 @virtual
 async def test_an_advanced_pod_is_not_updated_in_the_same_reconcile() -> None:
-    """It is not what it was when it was chosen."""
+    """The Pod has changed since it was chosen."""
     shell, found = filled()
     owner = copy.deepcopy(found["CloneSet"][0])
     owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
@@ -440,7 +440,7 @@ async def test_an_advanced_pod_is_not_updated_in_the_same_reconcile() -> None:
 async def test_a_revision_missing_from_the_cache_is_read_before_a_pod_is_replaced_for_it(
     recorded_still: bool,
 ) -> None:
-    """A manager that has just taken over may see Pods before the revision they were made from."""
+    """A new leader may see Pods before the revision they were created from."""
     shell, found = Shell(), objects()
     (old,) = found.pop("ControllerRevision")
     owner = found["CloneSet"][0]
@@ -591,7 +591,7 @@ async def test_a_reconcile_that_deleted_a_pod_updates_none_even_if_claims_stay()
 @pytest.mark.parametrize("there", [True, False])
 @virtual
 async def test_a_claim_is_orphaned_only_if_its_pod_is_really_gone(there: bool) -> None:
-    """The watch of Pods may be behind that of claims."""
+    """The Pod watch may lag behind the claim watch."""
     shell, found = filled()
     owner = shell.caches.workloads.list()[0]
     if there:
@@ -605,7 +605,7 @@ async def test_a_claim_is_orphaned_only_if_its_pod_is_really_gone(there: bool) -
 @pytest.mark.behaviour("CS-119")
 @pytest.mark.parametrize("kept", [True, False])
 def test_ids_of_failed_creations_come_after_those_with_claims(kept: bool) -> None:
-    """It is used again for the claims that may have been made for it, not before the Pod that is waited for."""
+    """The id is reused for claims that may already exist, but not before a Pod that is still expected."""
     shell, found = filled()
     owner = CloneSet.model_validate(found["CloneSet"][0])
     going = pod_of(found["Pod"][0], deletionTimestamp="2026-01-01T00:00:00Z")
@@ -651,7 +651,7 @@ async def test_an_unusable_current_revision_is_replaced_by_the_update_revision()
 )
 @virtual
 async def test_adopted_pods_are_replaced_only_if_the_set_exists(live: dict[str, Any] | None, created: int) -> None:
-    """The garbage collector takes each Pod of a CloneSet that is gone; the cache may be the last to know that."""
+    """The garbage collector deletes all Pods of a deleted CloneSet, which the cache may still contain."""
     shell, found = filled()
     await shell.reconcile("hooked", "moving")
     (owner,) = found["CloneSet"]
@@ -672,7 +672,7 @@ async def test_adopted_pods_are_replaced_only_if_the_set_exists(live: dict[str, 
 
 @virtual
 async def test_released_pods_are_replaced_even_if_the_set_cannot_be_read() -> None:
-    """Roles of an older release know nothing of that right."""
+    """Roles of an older release lack that right."""
     shell, found = filled()
     await shell.reconcile("hooked", "moving")
     pod = pod_of(found["Pod"][0])

@@ -245,7 +245,7 @@ async def test_a_ready_pod_becomes_available_without_further_writes(cluster: Sma
     ids=["Standard", "in place", "surge"],
 )
 async def test_an_update_sends_only_the_needed_requests(strategy: Json, expected: dict[str, int]) -> None:
-    """No reads, no event for each, no second write where one would do; a Pod's own is counted by its name."""
+    """No reads, no event per Pod, no second write where one suffices. Requests for a Pod are counted by its name."""
     nodes = 30
     async with small_cluster(nodes=nodes) as cluster:
         await cluster.apply(updateStrategy=strategy)

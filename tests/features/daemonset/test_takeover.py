@@ -142,7 +142,7 @@ async def test_new_revisions_are_named_like_in_openkruise() -> None:
 @virtual
 @pytest.mark.behaviour("DS-53", "DS-54")
 async def test_a_revision_with_another_hash_is_kept_without_a_rollout() -> None:
-    """Those that earlier versions of ours made are; whoever brought another hash must not replace a Pod for it."""
+    """Earlier versions of pykruise created such revisions. A hash from elsewhere must not replace Pods either."""
 
     async def earlier(cluster: SmallCluster) -> None:
         renamed = {"68f5c79444": "7d9c8f6b5", "578fd4b58b": "6c5b8d7f9"}

@@ -243,7 +243,7 @@ def test_a_review_of_a_missing_object_always_gets_the_same_answer_without_lookup
 
 @pytest.mark.behaviour("DP-57")
 def test_the_uid_of_one_definition_reveals_nothing_about_another() -> None:
-    """What is listed is what the definition of that name and uid defines."""
+    """Objects are listed only for the definition with that name and UID."""
     old = protected("CustomResourceDefinition", "Cascading", spec=WIDGETS, metadata={"name": "mine", "uid": "u-1"})
     cluster = Cluster(crs=Count(3), live_uid="u-1")
     held = cluster.decide(deletion("CustomResourceDefinition", old), Gates(crd_cascading=True, known_callers=False))

@@ -69,7 +69,7 @@ def test_each_refusal_is_a_line_in_the_protection_log(tmp_path: Path) -> None:
 
 
 def test_a_log_line_quotes_little_of_forged_names(tmp_path: Path) -> None:
-    """Ten refusals of one who calls himself by six megabytes pushed all older lines out of the file."""
+    """Ten refusals with a six-megabyte user name pushed all older lines out of the file."""
     record = RefusalRecord(RefusalCounters(), ProtectionLog(tmp_path))
     record("Service", "w" * 1_000_000, "s" * 1_000_000, "\x1b" * 1_000_000)
     line = (tmp_path / "protection.log").read_bytes()

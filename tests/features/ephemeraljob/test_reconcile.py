@@ -171,7 +171,7 @@ async def test_refusals_are_reported_and_lost_answers_inject_nothing_twice(there
 
 @in_world
 async def test_an_api_server_without_ephemeral_containers_is_named_as_the_reason(there: World) -> None:
-    """Kubernetes before 1.23: the subresource is unknown, which is no sign that the Pod is gone."""
+    """Kubernetes before 1.23 answers 404 to the unknown subresource, which does not mean the Pod is gone."""
     await pods(there, 1)
     answered = there.manager.request
 
@@ -299,7 +299,7 @@ async def begins(there: World, replicas: int, **spec: Any) -> None:
 async def test_a_vanished_pod_keeps_its_slot(
     there: World, end: Json | None, phase: str, counts: tuple[int, int]
 ) -> None:
-    """``replicas`` is how many Pods are touched at all, whatever becomes of them."""
+    """``replicas`` limits how many Pods are ever touched."""
     await begins(there, 2)
     if end is not None:
         await reports(there, "p0", end)
@@ -327,7 +327,7 @@ async def test_a_pod_that_vanishes_before_its_turn_is_replaced_by_another(there:
 @pytest.mark.behaviour("EJ-17")
 @in_world
 async def test_a_recreated_pod_does_not_get_the_container_of_its_predecessor(there: World) -> None:
-    """Its write gets no answer, and when it is there again it is another."""
+    """The write gets no response, and the Pod is recreated under the same name."""
     await pods(there, 1)
     there.manager.refuse = lambda request: request.path.endswith("/ephemeralcontainers")
     await job(there, replicas=1)
@@ -356,7 +356,7 @@ async def test_an_unreadable_record_is_ignored(there: World, text: str) -> None:
 @pytest.mark.behaviour("EJ-17")
 @in_world
 async def test_a_record_of_unknown_pods_fails_the_job_after_one_lookup_each(there: World) -> None:
-    """Somebody wrote it by hand; what is not there cannot be worked on."""
+    """A user wrote the record by hand with Pods that do not exist."""
     await pods(there, 1)
     record = orjson.dumps({f"u{number}": {"pod": f"gone-{number}"} for number in range(50)}).decode()
     asked: list[str] = []
@@ -378,7 +378,7 @@ async def test_a_record_of_unknown_pods_fails_the_job_after_one_lookup_each(ther
 @pytest.mark.parametrize("seen", [True, False], ids=["while it was paused", "at once"])
 @in_world
 async def test_pods_with_containers_from_before_takeover_keep_their_slot(there: World, seen: bool) -> None:
-    """OpenKruise writes no record: its marks in the Pods are all there is. Nothing is written for what is there."""
+    """OpenKruise writes no record, only marks in Pods. Nothing is written about them."""
     await pods(there, 3)
     there.manager.refuse = lambda _: True
     await job(there, replicas=2, parallelism=1, paused=seen)
@@ -409,7 +409,7 @@ async def test_pods_with_containers_from_before_takeover_keep_their_slot(there: 
 @pytest.mark.behaviour("EJ-13")
 @pytest.mark.parametrize("replicas", [None, 120])
 def test_a_burst_of_pod_reports_costs_few_reconciles(replicas: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """120 Pods report twice, 10 ms apart: 2.4 s."""
+    """120 Pods report twice, 10 ms apart, for 2.4 s."""
     looked_at: list[str] = []
 
     def counting(pod: Pod, *rest: Any) -> Candidate:
@@ -461,7 +461,7 @@ async def test_a_finished_job_drops_its_pod_state(there: World) -> None:
 @pytest.mark.behaviour("EJ-4", "EJ-6")
 @in_world
 async def test_a_running_job_keeps_state_of_its_own_pods_only(there: World) -> None:
-    """A namespace may have very many others, and very many jobs."""
+    """A namespace may have many other Pods and many jobs."""
     await pods(there, 2)
     other = {"containers": [{"name": "main", "image": "nginx"}]}
     await there.create(PODS, "other", other, labels={"app": "other"})
@@ -477,7 +477,7 @@ async def test_a_running_job_keeps_state_of_its_own_pods_only(there: World) -> N
 @pytest.mark.behaviour("EJ-13")
 @in_world
 async def test_a_pod_deleted_during_a_write_blocks_nothing(there: World) -> None:
-    """It matches no more by then: what was expected of it finds the job all the same."""
+    """The Pod no longer matches by then, but its expectation still finds the job."""
     await pods(there, 2)
     there.manager.lose = lambda request: request.path.endswith("/p0/ephemeralcontainers")
     there.manager.refuse = lambda request: request.path.endswith("/p0/ephemeralcontainers")

@@ -112,7 +112,7 @@ async def test_an_empty_preference_is_omitted() -> None:
 
 @pytest.mark.behaviour("PPS-34")
 async def test_an_invalid_weight_is_corrected() -> None:
-    """OpenKruise stores it; the API server would refuse each Pod."""
+    """OpenKruise stores it, and the API server would refuse every Pod."""
     made = await created(pod(), state(preferred=[(0, [ZONE]), (101, [HOST])], status=HERE))
     assert preferred(made) == [term(1, zone="z1"), term(100, host="n7")]
 

@@ -82,7 +82,7 @@ async def test_a_replica_without_news_of_the_first_budget_blocks_evictions(clust
 @pytest.mark.behaviour("PUB-30", "MGR-60")
 @pytest.mark.parametrize(("namespace", "asked"), [(NAMESPACE, 1), ("elsewhere", 0)])
 def test_a_manager_of_one_namespace_reads_only_that_namespace(namespace: str, asked: int) -> None:
-    """It may list no budgets of all namespaces and read no Pods of others: who drains a node would be refused."""
+    """It cannot list budgets or read Pods elsewhere, so otherwise it would refuse every drain."""
 
     async def fetch(where: str, name: str) -> Json | None:
         raise AssertionError(f"Pod {where}/{name} is of no interest")
@@ -358,8 +358,8 @@ async def test_with_the_gate_off_nothing_is_checked(cluster: SmallCluster) -> No
 @pytest.mark.parametrize("how", ["calm", "adverse", "clocks"])
 @pytest.mark.parametrize("seed", range(12))
 def test_replicas_together_respect_the_limit(seed: int, how: str) -> None:
-    """Deleted Pods stay for a moment, and are replaced. Adverse: requests and answers get lost, watches lag, replicas
-    are cut off, and leaders do not stay. Clocks: theirs differ by seconds."""
+    """Deleted Pods linger and are replaced; requests and responses get lost, watches lag, replicas lose their
+    connection, leaders change, and clocks differ by seconds."""
     adverse = how == "adverse"
 
     @virtual

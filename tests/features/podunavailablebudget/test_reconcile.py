@@ -224,7 +224,7 @@ def lagging(resource: Resource, lags: list[bool]) -> Callable[[SmallCluster], Aw
 @pytest.mark.behaviour("PUB-33", "PUB-35")
 @pytest.mark.parametrize("by_target", [False, True])
 def test_a_workload_missing_in_the_cache_wants_its_pods(by_target: bool) -> None:
-    """The watch of ReplicaSets lags, that of Pods does not: else all Pods could go in that moment."""
+    """The ReplicaSet watch lags behind the Pod watch; otherwise all Pods could be deleted in that moment."""
     lags: list[bool] = []
 
     @virtual
@@ -244,8 +244,7 @@ def test_a_workload_missing_in_the_cache_wants_its_pods(by_target: bool) -> None
 @pytest.mark.behaviour("PUB-54", "PUB-55", "PUB-56")
 @pytest.mark.parametrize("deleted", [False, True])
 def test_a_late_cache_does_not_undo_what_was_observed(deleted: bool) -> None:
-    """The watch of Pods lags for longer than a grant is waited for: the Pod is asked for, and the cache still shows it
-    as it was."""
+    """The Pod watch lags longer than a grant lasts: the Pod is read live while the cache still shows its old state."""
     lags: list[bool] = []
 
     @virtual
@@ -308,7 +307,7 @@ async def test_pods_of_deleted_workloads_may_always_be_deleted(cluster: SmallClu
 @pytest.mark.behaviour("PUB-33")
 @virtual
 async def test_a_deleted_workload_is_read_once() -> None:
-    """Who makes Pods may write any owners into them."""
+    """Users who create Pods can give them any owners."""
     clock = VirtualClock()
     api = ApiServer(clock=clock, rng=Random(7))
     sent = Counting(api.transport())
@@ -497,8 +496,8 @@ async def test_grants_are_released_when_done_or_expired(cluster: SmallCluster) -
 @in_cluster
 @pytest.mark.parametrize("replaced", [True, False])
 async def test_a_pod_that_is_back_unobserved_is_not_waited_for(cluster: SmallCluster, replaced: bool) -> None:
-    """The workload asks in the controller's process, and the Pod is updated and ready within the second: nobody sees it
-    unhealthy, and its condition says that it is ready since the second it was before."""
+    """The workload asks within the controller's process, and the Pod is updated and ready within a second: no reconcile
+    sees it unhealthy, and its Ready condition has the same timestamp as before."""
     await cluster.budget(maxUnavailable=1)
     await cluster.made(3)
     since = cluster.now()
@@ -603,7 +602,7 @@ HOSTILE_STATUSES = [
 @pytest.mark.parametrize("held", HOSTILE_STATUSES)
 @in_cluster
 async def test_an_invalid_status_is_replaced_and_grants_nothing(cluster: SmallCluster, held: Json) -> None:
-    """Whoever may write a status may write anything."""
+    """Users who can write a status can write anything into it."""
     await cluster.budget()
     pods = await cluster.made(3)
     whole = await cluster.numbers(1, 3, 2, 3)
@@ -621,7 +620,7 @@ async def test_an_invalid_status_is_replaced_and_grants_nothing(cluster: SmallCl
 )
 @in_cluster
 async def test_garbage_in_annotations_frees_no_pod_and_blocks_no_other(cluster: SmallCluster, text: str) -> None:
-    """In all those that are read of budgets and of Pods."""
+    """Covers every annotation of budgets and Pods that is read."""
     written = ("kruise.io/pub-protect-operations", "pub.kruise.io/protect-total-replicas")
     await cluster.budget(annotations=dict.fromkeys(written, text))
     read = (

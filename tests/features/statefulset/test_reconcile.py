@@ -197,7 +197,7 @@ async def test_without_the_gate_claims_are_unchanged() -> None:
 @pytest.mark.behaviour("AS-40", "AS-73", "AS-74")
 @virtual
 async def test_repairs_of_existing_pods() -> None:
-    """Claims of a Pod that waits for them, labels that are wrong; never the volumes of a Pod."""
+    """Creates missing claims and corrects labels, but never changes a Pod's volumes."""
     two = [claim(), claim(name="logs")]
     wrong = a_pod(1, labels={"statefulset.kubernetes.io/pod-name": "other"})
     shell = shown(a_set(replicas=2, volumeClaimTemplates=two), a_pod(0, phase="Pending", ready=False), wrong)
@@ -247,7 +247,7 @@ async def test_orphans_are_adopted_and_unmatched_pods_released() -> None:
 @pytest.mark.parametrize("there", [True, False])
 @virtual
 async def test_orphaned_revisions_are_adopted(there: bool) -> None:
-    """Or they would outlive the set: the garbage collector takes only what it owns."""
+    """Otherwise they would outlive the set: the garbage collector deletes only owned objects."""
 
     def orphan(number: int) -> Json:
         return {
@@ -424,7 +424,7 @@ async def test_old_revisions_are_deleted() -> None:
 @pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
 @virtual
 async def test_repairs_are_not_delayed(policy: str) -> None:
-    """A burst of changes is seen together, but no Pod comes while OrderedReady waits for this one."""
+    """A burst of changes is coalesced, but OrderedReady creates no other Pod until this one is repaired."""
     shell = shown(a_set(podManagementPolicy=policy), a_pod(0, ready=False))
     await shell.reconcile()
     watch = next(one for one in shell.reconciler.watches() if one.store is shell.caches.pods)

@@ -52,7 +52,7 @@ def test_the_recorded_revision_equals_ours() -> None:
 @pytest.mark.behaviour("AS-63", "AS-70", "AS-89")
 @virtual
 async def test_it_can_be_changed() -> None:
-    """Reserving ordinal 3, with claims that go when they are scaled in: 5 is made, and the claim of 3 goes with it."""
+    """Reserves ordinal 3 with whenScaled Delete: Pod 5 is created, and Pod 3 is deleted with its claim."""
     shell = filled({"reserveOrdinals": [1, 3]})
     await shell.reconcile("st", "moving")
     (made,) = shell.bodies("POST", "/pods")

@@ -132,7 +132,7 @@ A_THEN_B: dict[str, int | str | None] = {"a": 3, "b": None}
 
 @pytest.mark.behaviour("WS-28", "WS-33")
 async def test_a_pod_without_name_gets_a_uid_for_its_place() -> None:
-    """Example 20."""
+    # [Example 20]
     here = Here(spread(A_THEN_B))
     named, generated = record(await here.create(new_pod())), record(await here.create(new_pod(generated=True)))
     assert named == {"name": "ws", "subset": "a"}
@@ -158,7 +158,7 @@ async def test_a_new_pod_carries_its_deletion_cost() -> None:
 
 @pytest.mark.behaviour("WS-25")
 async def test_a_single_subset_sets_no_cost() -> None:
-    """Example 21."""
+    # [Example 21]
     here = Here(spread({"a": None}))
     assert record(await here.create(new_pod())) == {"name": "ws", "subset": "a"}
     assert here.missing() == {}

@@ -91,7 +91,7 @@ async def test_a_pod_that_never_comes_is_reported_and_frees_its_place(there: Wor
 @pytest.mark.parametrize("key", ["late", "2b0d9d4e-0000-4000-8000-000000000000"], ids=["by name", "by uid"])
 @in_world
 async def test_a_place_is_kept_for_a_pod_missing_in_the_cache(there: World, key: str) -> None:
-    """However long its watch stands still; else one more would come into the subset than it takes."""
+    """However long the watch lags: otherwise the subset would take one Pod too many."""
     await there.workload(2)
     await there.spread(A, B)
     await there.pod("a1", "a")

@@ -67,7 +67,7 @@ async def test_two_replicas_with_stale_caches_do_not_exceed_places(there: World)
 @pytest.mark.parametrize("apart", [5.0, 14.0, 25.0])
 @in_world
 async def test_clock_skew_neither_duplicates_nor_blocks_places(there: World, apart: float) -> None:
-    """Those of two replicas, and that of the controller between them."""
+    """Covers the clocks of two replicas and of the controller."""
     await there.workload(12)
     await there.spread({"name": "a", "maxReplicas": 4}, {"name": "b"})
     await there.becomes(there.status, {"a": (0, 4), "b": (0, -1)})
@@ -137,7 +137,7 @@ HOSTILE_ENTRIES = [
 @pytest.mark.parametrize("held", HOSTILE_ENTRIES)
 @in_world
 async def test_invalid_statuses_and_annotations_take_no_place(there: World, held: Json) -> None:
-    """Somebody may write both. Admission and the controller go on, and soon the status says what is so."""
+    """Users can write both. Admission and the controller continue, and the status is soon corrected."""
     await there.workload(6)
     await there.spread({"name": "a", "maxReplicas": 2}, {"name": "b"})
     await there.becomes(there.status, {"a": (0, 2), "b": (0, -1)})

@@ -153,7 +153,7 @@ def test_worked_example(asked, pods, base, create, delete, delete_ready_limit, s
 
 
 def test_small_on_delete_sets_may_delete_a_marked_pod() -> None:
-    """W53 of OpenKruise never deletes it."""
+    """OpenKruise never deletes it (W53)."""
     settings, _ = _settings("R3 OnDelete")
     found = limits(settings)
     assert found.max_unavailable == 1
@@ -162,7 +162,7 @@ def test_small_on_delete_sets_may_delete_a_marked_pod() -> None:
 
 
 def test_percentages_may_have_decimals_everywhere() -> None:
-    """W56: OpenKruise reads 12.5% as 0 at run time."""
+    """OpenKruise reads 12.5% as 0 at run time (W56)."""
     settings = Settings(
         replicas=10,
         rolling_update=RollingUpdate(max_unavailable="12.5%", max_surge="0.1%"),

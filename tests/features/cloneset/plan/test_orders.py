@@ -34,7 +34,7 @@ def names(pods: list[PodFacts]) -> list[str]:
 
 @pytest.mark.behaviour("CS-112", "CS-113")
 def test_the_least_useful_pod_is_deleted_first() -> None:
-    """U-23."""
+    # [U-23]
     pods = [
         made("serving", node="a"),
         made("costly", node="b", cost="10"),
@@ -58,7 +58,7 @@ def test_crowded_zones_come_first_with_topology_spread() -> None:
 
 @pytest.mark.behaviour("CS-125", "CS-126", "CS-127", "CS-128")
 def test_the_least_useful_pod_is_updated_first() -> None:
-    """U-21."""
+    # [U-21]
     pods = [made(f"p{number}") for number in range(8)]
     broken = made("broken", ready=False)
     preparing = made("preparing", **{"lifecycle.apps.kruise.io/state": "PreparingUpdate"})

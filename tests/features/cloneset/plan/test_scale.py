@@ -77,7 +77,7 @@ def test_a_pod_preparing_deletion_is_revived_when_needed() -> None:
 @pytest.mark.behaviour("CS-97")
 @pytest.mark.parametrize(("partition", "revived"), [(0, "new"), (1, "new"), (2, "old")])
 def test_revived_pods_follow_the_partition(partition: int, revived: str) -> None:
-    """One old Pod serves."""
+    """One old Pod is in service."""
     back = [
         pod(at, lifecycle="PreparingDelete", name=name, delete_hooked=True) for at, name in ((OLD, "old"), (NEW, "new"))
     ]
@@ -94,7 +94,7 @@ def test_a_marked_pod_is_never_revived() -> None:
 
 @pytest.mark.behaviour("CS-97", "CS-137")
 def test_reviving_respects_the_surge() -> None:
-    """Five serve, one of them marked, and one is preparing its deletion: reviving it before would make six."""
+    """Five Pods are active, one of them marked, and one is preparing deletion: reviving it would make six."""
     pods = [pod(marked=True), *(pod() for _ in range(4)), pod(lifecycle="PreparingDelete", delete_hooked=True)]
     plan = planned(pods, 5)
     assert plan.cancel_deletion == ()
@@ -117,14 +117,15 @@ def test_marked_pods_are_deleted_within_the_limit_after_their_hook() -> None:
 
 @pytest.mark.behaviour("CS-103")
 def test_unavailable_marked_pods_do_not_exceed_the_limit() -> None:
-    """W34 counts one more than may go: a marked Pod that is broken is unavailable too."""
+    """OpenKruise allows one deletion too many (W34): an unavailable marked Pod already counts as unavailable."""
     broken, healthy = pod(marked=True, available=False), pod(marked=True)
     assert removed(planned([broken, healthy, pod(), pod(), pod()], 5)) == [broken]
 
 
 @pytest.mark.behaviour("CS-94", "CS-103")
 def test_a_recently_ready_marked_pod_costs_no_available_one() -> None:
-    """R5 mu1, four available and a marked one that minReadySeconds still runs for: it goes at once."""
+    """With five replicas, maxUnavailable 1 and four available Pods, a marked Pod within minReadySeconds is deleted at
+    once."""
     fresh = pod(marked=True, available=False, ready=True)
     assert removed(planned([*(pod() for _ in range(4)), fresh], 5)) == [fresh]
     assert removed(planned([pod(available=False), *(pod() for _ in range(3)), fresh], 5)) == []
@@ -164,7 +165,7 @@ def test_deleting_named_pods_with_lower_replicas_deletes_exactly_those() -> None
 
 @pytest.mark.behaviour("CS-100")
 def test_a_limit_of_zero_does_not_block_deletions() -> None:
-    """W39: OpenKruise never gets to finish the deletion that would free the limit."""
+    """OpenKruise never finishes the deletion that would free the limit (W39)."""
     settings = Settings(
         replicas=5,
         rolling_update=RollingUpdate(max_unavailable=1),

@@ -62,7 +62,7 @@ def test_a_pod_that_prepares_its_deletion_is_not_updated() -> None:
 
 @pytest.mark.behaviour("CS-128", "CS-188")
 def test_a_pod_that_waits_for_its_update_is_replaced_even_if_the_only_serving_pod_is_marked() -> None:
-    """The policy became ReCreate meanwhile; nobody may be taken out of service beside the one that prepares."""
+    """The policy has become ReCreate. No other Pod may leave service next to the one that prepares."""
     marked, preparing, new = pod(OLD, marked=True), pod(OLD, lifecycle="PreparingUpdate"), pod(NEW)
     pods = [marked, preparing, new]
     settings = Settings(replicas=3, rolling_update=RollingUpdate(partition=1, max_unavailable=1))

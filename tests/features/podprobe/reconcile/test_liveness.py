@@ -243,7 +243,7 @@ async def test_a_pod_deleted_meanwhile_is_ignored(there: Simulated) -> None:
 
 
 def test_a_request_counts_for_its_own_namespace_only() -> None:
-    """The label with the Pod's uid is the user's: it may name a Pod of another namespace."""
+    """Users control the label with the Pod's UID, so it may name a Pod of another namespace."""
     body: Json = {"spec": {"podName": "p", "containers": [{"name": "main"}]}}
     keys = []
     for namespace in ("shop", "evil"):
@@ -254,7 +254,7 @@ def test_a_request_counts_for_its_own_namespace_only() -> None:
 
 @pytest.mark.behaviour("PPM-46")
 def test_liveness_probes_of_one_namespace_leave_room_for_others() -> None:
-    """A NodePodProbe holds the probes of all Pods of a node, and users write the annotation with theirs."""
+    """A NodePodProbe holds the probes of all Pods of a node, and users write the annotations they come from."""
     large = {"name": f"{OWNER}#main-0", "containerName": "main", "probe": {"exec": {"command": ["x" * 100_000]}}}
     small = {**large, "probe": PROBE}
     asked = [("evil", "a", large), ("evil", "b", large), ("evil", "c", large), ("shop", "a", small)]

@@ -142,7 +142,7 @@ def test_an_unreadable_annotation_is_ignored(key: str, text: str) -> None:
 @pytest.mark.behaviour("PUB-41")
 @pytest.mark.parametrize("text", ["", "x", "[]", "{", "null", '{"containerImages":1}', "[" * 100_000])
 def test_an_unreadable_grace_period_is_ignored(text: str) -> None:
-    """Else whoever may annotate a Pod takes it out of its budget."""
+    """Otherwise a user who can annotate a Pod could exempt it from its budget."""
     assert is_consistent(pod(annotations={"apps.kruise.io/inplace-update-grace": text}))
 
 

@@ -134,7 +134,7 @@ def test_names_of_deleted_pods_are_dropped() -> None:
 
 @pytest.mark.behaviour("PUB-54")
 def test_a_pod_missing_in_the_cache_keeps_its_entry() -> None:
-    """A replica that saw it granted that it goes; counted when the cache shows it at last, it would be given twice."""
+    """The replica that granted the deletion saw the Pod. If the entry were dropped, it would be granted twice."""
     given_ = budget(disrupted={"new": ago(1)})
     first = recompute(given_, Observed(pods(3), Expected(4), NOW))
     assert first.status.disrupted_pods == {"new": ago(1)}
@@ -275,7 +275,7 @@ def test_earlier_observations_do_not_end_a_later_grant() -> None:
 
 @pytest.mark.behaviour("PUB-56", "PUB-64")
 def test_a_finished_update_does_not_end_the_next_in_the_same_second() -> None:
-    """The Pod is back from one update and may be updated once more without a charge: that one is waited for."""
+    """The Pod has returned from one update and may be updated again without a charge; the second one is waited for."""
     grants, noted = Grants(), {"p0": ago(0)}
     grants.note(KEY, ago(0), replace(facts("p0"), running=(BEFORE,)))
     back = replace(facts("p0", generation=2), running=(runs(),))

@@ -171,7 +171,7 @@ class Meanwhile(float):
 
 @pytest.mark.behaviour("SS-39", "MGR-149")
 def test_a_set_admitted_in_parallel_is_not_forgotten() -> None:
-    """Large sets are judged in a thread: what it notes may come between any two steps of the loop."""
+    """Large sets are validated in a thread, which may record them between any two steps of the event loop."""
     index = SidecarSetIndex()
     index.expect("one", "uid", 1, FOREVER)
     index.expect("over", "uid", 1, 0.5)

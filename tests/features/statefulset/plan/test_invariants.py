@@ -199,8 +199,7 @@ def test_invariants_hold_in_any_state(cluster: Cluster, data: st.DataObject) -> 
 @tuned(max_examples=40, deadline=None)
 @given(clusters)
 def test_every_cluster_converges(cluster: Cluster) -> None:
-    """With kubelets at work and nobody who breaks anything, all slots have an available Pod in the end, and all that
-    shall be updated is."""
+    """With working kubelets and no faults, all slots finally have an available, up-to-date Pod."""
     for found in cluster.pods.values():
         found["metadata"].pop("finalizers", None)
         found["metadata"]["labels"].pop("apps.kruise.io/specified-delete", None)

@@ -111,7 +111,7 @@ def test_only_a_pod_of_the_same_name_gets_the_place_of_a_leaving_pod() -> None:
 
 @pytest.mark.behaviour("WS-28", "WS-35", "WS-38")
 def test_the_second_pod_for_one_place_goes_elsewhere() -> None:
-    """Example 14: the second decides on what the first left."""
+    """The second decision sees the place taken by the first. [Example 14]"""
     before = spread({"a": 1, "b": None}, {IGNORED: [entry("a", 1, 1), entry("b", None, -1)]})
     first = choose(before, NewPod(IGNORED, "p1", 0, ago(0)))
     assert first.answer is not None
@@ -122,7 +122,7 @@ def test_the_second_pod_for_one_place_goes_elsewhere() -> None:
 
 @pytest.mark.behaviour("WS-41", "WS-27")
 def test_each_version_has_its_own_places() -> None:
-    """Example 19."""
+    # [Example 19]
     before = spread({"a": 3, "b": None}, {"old": [entry("a", 3, 0), entry("b", None, -1)]})
     ruling = choose(before, NewPod("new", "p1", 0, ago(0)))
     assert statuses(ruling.changed, "new") == {"a": (2, ["p1"], []), "b": (-1, [], [])}
@@ -152,7 +152,7 @@ def test_the_spec_defines_subsets_and_their_order() -> None:
 
 @pytest.mark.behaviour("WS-77", "WS-62")
 def test_a_percentage_uses_current_replicas() -> None:
-    """The status was written when 4 were wanted; by now it is 10."""
+    """The status was written at 4 replicas; there are 10 now."""
     entries = [entry("a", 2, 0), entry("b", 2, 0)]
     ruling = choose(spread({"a": "50%", "b": "50%"}, {IGNORED: entries}), NewPod(IGNORED, "p1", 10, ago(0)))
     assert ruling.answer is not None
