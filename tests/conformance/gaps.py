@@ -3,7 +3,7 @@
 from typing import Final
 
 GAPS: Final[dict[str, tuple[str, ...]]] = {
-    "nothing would take the finalizers that protect volumes and claims, or the taint of a new node, away again": (
+    "no controller would remove the finalizers of volumes and claims, or the taint of a new node": (
         "printing-object-claim",
         "printing-object-node",
         "printing-object-volume",

@@ -91,7 +91,7 @@ async def test_a_present_image_is_pulled_only_with_policy_always() -> None:
 
 @pytest.mark.behaviour("IMG-100")
 @virtual
-async def test_a_digest_is_pulled_by_its_at_sign() -> None:
+async def test_a_digest_reference_is_pulled_with_an_at_sign() -> None:
     digest = "sha256:" + "1" * 64
     async with node_with_agent() as (one, _):
         await one.node_image(nginx={"tags": [tag(digest)]})

@@ -420,7 +420,7 @@ async def test_agents_go_over_one_by_one_on_the_sandbox(world: Simulated) -> Non
 
 @pytest.mark.behaviour("MGR-143", "MGR-144", "MGR-145")
 @in_simulated(2)
-async def test_takes_over_and_back_on_the_sandbox(world: Simulated) -> None:
+async def test_takes_over_and_reverts_on_the_sandbox(world: Simulated) -> None:
     await laid(world.client)
     await check_there_and_back(world.client)
 
@@ -677,7 +677,7 @@ async def real(control_plane: ControlPlane) -> AsyncIterator[Client]:
 
 @pytest.mark.controlplane
 @pytest.mark.behaviour("MGR-143", "MGR-144", "MGR-145", "MGR-150", "MGR-161", "MGR-162")
-async def test_takes_over_and_back_on_a_real_api_server(tmp_path: Path) -> None:
+async def test_takes_over_and_reverts_on_a_real_api_server(tmp_path: Path) -> None:
     """First the manager, then with agents, then both with interruptions after each write, in both directions."""
     with ControlPlane(controller_manager_args=["--node-monitor-grace-period=10m"]) as started:
         nodes = ["app.sandbox.nodes", "--nodes", "3", "--bind", "--kubeconfig", str(started.kubeconfig)]

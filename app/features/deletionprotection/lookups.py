@@ -130,19 +130,19 @@ class WithoutCluster:
     """Standalone mode: every lookup raises NotKnownError."""
 
     async def uid(self, resource: Resource, name: str) -> str:
-        """Raise NotKnownError."""
+        """Raise NotKnownError: there is no cluster."""
         raise NotKnownError(f"whether there is a {resource.kind} {name}")
 
     async def active_pods(self, namespace: str) -> Count:
-        """Raise NotKnownError."""
+        """Raise NotKnownError: there is no cluster."""
         raise NotKnownError(f"whether Namespace {namespace} has active Pods or Bound volume claims")
 
     async def bound_claims(self, namespace: str) -> Count:
-        """Raise NotKnownError."""
+        """Raise NotKnownError: there is no cluster."""
         raise NotKnownError(f"whether Namespace {namespace} has Bound volume claims")
 
     async def custom_resources(self, resource: Resource) -> Count:
-        """Raise NotKnownError."""
+        """Raise NotKnownError: there is no cluster."""
         raise NotKnownError(f"whether there are objects of {resource.plural}.{resource.group}")
 
 

@@ -186,7 +186,7 @@ def judge_identity(question: NamespaceContents | CustomResources, live: str) -> 
     if live and live == question.uid:
         return None
     resource, name = question.subject
-    message = f'{resource.kind} "{name:.253}" is not the object of this review (any more): try again'
+    message = f'{resource.kind} "{name:.253}" does not match the object of this review: try again'
     return Denied(message, code=409, reason="Conflict")
 
 

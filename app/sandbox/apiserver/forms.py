@@ -42,7 +42,7 @@ def wants_yaml(accept: str) -> bool:
 def negotiate(accept: str, *, listing: bool = False, go_type: str = "") -> Accepted:
     """Return the first supported choice of the Accept header, or reject with 406.
 
-    ``go_type`` names the objects' type in the error for a form that is only, or not, for lists.
+    ``go_type`` is the type that the error names if a list form is requested for an object, or the reverse.
     """
     known = False
     if not accept or accept == "application/json":

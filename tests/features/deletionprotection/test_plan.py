@@ -235,7 +235,7 @@ def test_a_review_of_a_missing_object_always_gets_the_same_answer_without_lookup
     cluster = Cluster(pods=pods, live_uid=live)
     old = protected("Namespace", "Cascading", metadata={} if uid is None else {"uid": uid})
     decision = cluster.decide(deletion("Namespace", old), STRANGERS)
-    text = 'Namespace "shop" is not the object of this review (any more): try again'
+    text = 'Namespace "shop" does not match the object of this review: try again'
     assert decision == Denied(text, code=409, reason="Conflict")
     assert cluster.asked == [("uid", "namespaces", "shop")]
     assert cluster.refusals == []

@@ -51,7 +51,7 @@ def test_the_recorded_revision_equals_ours() -> None:
 
 @pytest.mark.behaviour("AS-63", "AS-70", "AS-89")
 @virtual
-async def test_it_can_be_changed() -> None:
+async def test_an_adopted_set_can_be_changed() -> None:
     """Reserves ordinal 3 with whenScaled Delete: Pod 5 is created, and Pod 3 is deleted with its claim."""
     shell = filled({"reserveOrdinals": [1, 3]})
     await shell.reconcile("st", "moving")

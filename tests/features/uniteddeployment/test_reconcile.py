@@ -21,7 +21,7 @@ def adaptive(*subsets: dict[str, Any], **strategy: Any) -> dict[str, Any]:
 
 @pytest.mark.behaviour("UD-66", "UD-67")
 @in_world
-async def test_the_status_is_written_on_a_difference_without_deleted_subsets(there: World) -> None:
+async def test_the_status_is_written_if_it_differs_and_names_no_deleted_subset(there: World) -> None:
     await there.unite({"name": "a"}, {"name": "b"})
     await there.has(a=2, b=2)
     await there.pods("a", 2)

@@ -55,7 +55,7 @@ def test_the_pod_leaves_service_first() -> None:
 
 
 @pytest.mark.behaviour("PM-22", "PM-23", "PM-27")
-def test_no_readiness_write_without_gate_or_in_service_state() -> None:
+def test_no_readiness_write_if_out_of_service_or_without_gate() -> None:
     raw = raw_pod(OLD)
     spec = possible(OLD, NEW)
     once = patched(raw, unready_patch(pod(raw), spec, NOW))
