@@ -156,22 +156,22 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
         workloads = there.workloads()
         with manager(api, tmp_path / "manager", GATE):
             # Changes that ask nothing of any workload or copy: once they are seen, all has been worked on.
-            there.respecify(f"{UNITED}/ud", revisionHistoryLimit=9)
+            there.change(f"{UNITED}/ud", revisionHistoryLimit=9)
             targets = there.get(f"{DISTRIBUTION}/rd")["spec"]["targets"]
             excluded = {"excludedNamespaces": {"list": [{"name": "kruise-system"}]}}
-            there.respecify(f"{DISTRIBUTION}/rd", targets={**targets, **excluded})
+            there.change(f"{DISTRIBUTION}/rd", targets={**targets, **excluded})
             eventually(lambda: there.seen(f"{UNITED}/ud"), "the UnitedDeployment is taken over")
             eventually(lambda: there.seen(f"{DISTRIBUTION}/rd"), "the ResourceDistribution is taken over")
             assert there.versions("Pod", "ControllerRevision", "ConfigMap") == before
             assert there.workloads() == workloads
             assert there.get(f"{UNITED}/ud")["status"]["currentRevision"] == "ud-dd9979f77"
             # Scaled: those that are free share the rest.
-            there.respecify(f"{UNITED}/ud", replicas=6)
+            there.change(f"{UNITED}/ud", replicas=6)
             eventually(lambda: there.counts() == {"one": 1, "two": 3, "three": 2}, "the subsets grow")
             # Changed: one more revision, and every subset has it.
             template = there.get(f"{UNITED}/ud")["spec"]["template"]
             template["cloneSetTemplate"]["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:1.15.1"
-            there.respecify(f"{UNITED}/ud", template=template)
+            there.change(f"{UNITED}/ud", template=template)
             eventually(lambda: there.images() == {"nginx:1.15.1"}, "all subsets have the image")
             own = [
                 one["metadata"]["name"]
@@ -182,7 +182,7 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
             assert "ud-dd9979f77" in own
             # Changed: the copy follows.
             resource = there.get(f"{DISTRIBUTION}/rd")["spec"]["resource"]
-            there.respecify(f"{DISTRIBUTION}/rd", resource={**resource, "data": {"level": "changed"}})
+            there.change(f"{DISTRIBUTION}/rd", resource={**resource, "data": {"level": "changed"}})
 
             def data() -> Any:
                 return there.list("ConfigMap").get("shared-settings", {}).get("data")
@@ -190,7 +190,7 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
             eventually(lambda: data() == {"level": "changed"}, "the copy follows")
             # A subset goes with its workload, and all of it with its object.
             topology = there.get(f"{UNITED}/ud")["spec"]["topology"]
-            there.respecify(f"{UNITED}/ud", topology={**topology, "subsets": topology["subsets"][:2]})
+            there.change(f"{UNITED}/ud", topology={**topology, "subsets": topology["subsets"][:2]})
             eventually(lambda: there.counts() == {"one": 1, "two": 5}, "the subset that is gone gave its Pods")
             api.request("DELETE", f"{UNITED}/ud")
             api.request("DELETE", f"{DISTRIBUTION}/rd")
