@@ -248,7 +248,7 @@ def history(count: int, **tagged: int) -> list[Revision]:
         pytest.param({"revisionHistoryLimit": 1}, [f"logs-{n}" for n in range(1, 13)], [], id="all are in use"),
     ],
 )
-def test_deleted_revisions(spec: dict[str, Any], in_pods: list[str], deleted: list[int]) -> None:
+def test_which_revisions_are_deleted(spec: dict[str, Any], in_pods: list[str], deleted: list[int]) -> None:
     gone = surplus_revisions(owner(**spec), "logs-12", history(12, v=2), in_pods)
     assert [revision.number for revision in gone] == deleted
 

@@ -75,7 +75,7 @@ def test_a_change_that_no_running_pod_takes_is_warned_of(
 
 
 @pytest.mark.behaviour("SS-135")
-def test_another_restart_policy_of_an_init_container_is_warned_of() -> None:
+def test_a_changed_restart_policy_of_an_init_container_gets_a_warning() -> None:
     written = write(sidecar_set(initContainers=[{"name": "i", "image": "i", "restartPolicy": "OnFailure"}]))
     text = '"OnFailure" makes no sidecar of it: it is injected, and runs before the others only'
     assert written.warnings == (f"spec.initContainers[0].restartPolicy: {text}",)
