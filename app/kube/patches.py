@@ -246,6 +246,8 @@ def _merge_field(merged: Json, key: str, value: Any, schema: MergeType | None, d
     if value is None:
         merged.pop(key, None)
     elif isinstance(value, dict):
+        if _DIRECTIVE in value and key not in merged:
+            return  # as the API server: a directive for a missing map drops the whole map
         if field is not None and "replace" in field.patch_strategies and _DIRECTIVE not in value:
             merged[key] = _bare(value)
         else:

@@ -64,6 +64,12 @@ A, B, C = ({"name": name, "image": f"{name}:1"} for name in "abc")
             id="replace-object",
         ),
         pytest.param(
+            {"spec": {"hostname": "a"}},
+            {"spec": {"securityContext": {"$patch": "replace", "runAsUser": 3}}},
+            {"spec": {"hostname": "a"}},
+            id="replace-missing-object",
+        ),
+        pytest.param(
             {"spec": {"volumes": [{"name": "v", "emptyDir": {}}]}},
             {"spec": {"volumes": [{"name": "v", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/x"}}]}},
             {"spec": {"volumes": [{"name": "v", "hostPath": {"path": "/x"}}]}},

@@ -278,6 +278,11 @@ CASES = [
         keep=("spec.template.spec.nodeSelector",),
     ),
     _strategic(
+        "map-replace-missing",
+        {"spec": {"template": {"spec": {"dnsConfig": {"$patch": "replace", "searches": ["a"]}}}}},
+        keep=("spec.template.spec.dnsConfig",),
+    ),
+    _strategic(
         "map-delete",
         {"spec": {"template": {"spec": {"nodeSelector": {"$patch": "delete"}}}}},
         keep=("spec.template.spec.nodeSelector",),
