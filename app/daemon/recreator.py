@@ -6,6 +6,8 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from app.daemon import recreate_plan
 from app.daemon.actions import Stopper, container_reference, recorded_hook
 from app.daemon.cri.types import ContainerState, CriError, Runtime, RuntimeUnavailable
@@ -122,18 +124,17 @@ class Recreator:
     async def _recreate(self, request: RecreateRequest, runtime: Runtime) -> Result | None:
         pod = self._pod(request)
         found = await self._found(request, runtime, pod)
-        stored = request.status.container_recreate_states
         current = recreate_plan.states(request, runtime.name, found, self._clock.now())
-        if current != stored:
+        if current != request.status.container_recreate_states:
             # Decide the next step only from states that are stored. [CRR-36]
-            await self._write_states(request, stored, current)
+            await self._write_states(request, current)
             return None
         walk = recreate_plan.walk(request, current, found)
         current = walk.states
         if walk.kill is not None:
-            stored, current = await self._kill(request, walk.kill, current, found[walk.kill.name], runtime, pod)
-        if current != stored:
-            await self._write_states(request, stored, current)
+            request, current = await self._kill(request, walk.kill, current, found[walk.kill.name], runtime, pod)
+        if current != request.status.container_recreate_states:
+            await self._write_states(request, current)
         elif walk.ended:
             await self._complete(request, "")
         elif request.spec.strategy.min_started_seconds > 0:
@@ -166,15 +167,17 @@ class Recreator:
         found: Found,
         runtime: Runtime,
         pod: Pod | None,
-    ) -> tuple[tuple[RecreateState, ...], tuple[RecreateState, ...]]:
-        """Stop one container. Return the states stored by then and the current ones. [CRR-37]"""
+    ) -> tuple[RecreateRequest, tuple[RecreateState, ...]]:
+        """Stop one container. Return the request as stored by then and the current states. [CRR-37]"""
         details, metadata = found.details, request.metadata
-        announced = current
         if request.spec.strategy.force_recreate and details.state is not ContainerState.EXITED:
             # An agent that exits in between could not tell from the container ID alone that the container was stopped.
             announced = recreate_plan.announced(current, container.name, f"{runtime.name}://{details.id}")
-            if announced != current and not await self._write_states(request, current, announced):
-                return current, current
+            if announced != current:
+                written = await self._write_states(request, announced)
+                if written is None:
+                    return request, request.status.container_recreate_states
+                request = written
         if pod is None and recorded_hook(details) is not None:
             pod = await self._live_pod(request)
         regarding = container_reference(metadata.namespace, request.spec.pod_name, request.pod_uid, container.name)
@@ -191,8 +194,8 @@ class Recreator:
         except RuntimeUnavailable:
             raise  # whether it was stopped is known once the runtime is back
         except CriError as error:
-            return announced, recreate_plan.killed(current, container.name, str(error))
-        return announced, recreate_plan.killed(current, container.name)
+            return request, recreate_plan.killed(current, container.name, str(error))
+        return request, recreate_plan.killed(current, container.name)
 
     def _pod(self, request: RecreateRequest) -> Pod | None:
         """Return the Pod from the cache, if there is one and it is the Pod of the request."""
@@ -222,10 +225,10 @@ class Recreator:
         await self._write(request, recreate_plan.completed_patch(self._clock.now(), message))
 
     async def _write_states(
-        self, request: RecreateRequest, stored: Sequence[RecreateState], states: Sequence[RecreateState]
-    ) -> bool:
+        self, request: RecreateRequest, states: tuple[RecreateState, ...]
+    ) -> RecreateRequest | None:
         """Write the states if the stored ones are those the decision was based on and the request is still open. Return
-        whether to continue. [CRR-41, CRR-63]
+        the request as written, or None to stop. [CRR-41, CRR-63]
 
         A decision on older states, as in a stale cache, would miss that a container was stopped and stop the next one
         too. On a completed request the manager's states are kept.
@@ -233,22 +236,26 @@ class Recreator:
         patch, seen = recreate_plan.states_patch(states), request
         for attempt in range(CONFLICT_ATTEMPTS):
             try:
-                await self._write(seen, patch)
+                version = await self._write(seen, patch)
             except Conflict:
                 if attempt == CONFLICT_ATTEMPTS - 1:
                     raise
                 await self._clock.sleep(conflict_wait(attempt))
                 live = await self._live(request)
                 if live is None:
-                    return False
-                if live.status.container_recreate_states == tuple(states):
-                    return True  # only the response was lost
-                if live.status.container_recreate_states != tuple(stored):
+                    return None
+                if live.status.container_recreate_states == states:
+                    return live  # only the response was lost
+                if live.status.container_recreate_states != request.status.container_recreate_states:
                     raise
                 seen = live  # a change of readiness by the manager does not affect the decision
             else:
-                return True
-        return False
+                return replace(
+                    seen,
+                    metadata=replace(seen.metadata, resource_version=version),
+                    status=replace(seen.status, container_recreate_states=states),
+                )
+        return None
 
     async def _live(self, request: RecreateRequest) -> RecreateRequest | None:
         """Return the request as stored now; None if it has ended or was replaced."""
@@ -261,9 +268,9 @@ class Recreator:
             return None
         return live if live.metadata.uid == metadata.uid and not recreate_plan.is_over(live) else None
 
-    async def _write(self, request: RecreateRequest, status: Mapping[str, Any]) -> None:
-        """Patch the status only if the request has not changed, so that updates by others are kept. The check uses the
-        resource version: the API server ignores the UID on ``/status``. [CRR-63]"""
+    async def _write(self, request: RecreateRequest, status: Mapping[str, Any]) -> str:
+        """Patch the status if the request has not changed, so that updates by others are kept, and return its version.
+        The check uses the resource version: the API server ignores the UID on ``/status``. [CRR-63]"""
         metadata = request.metadata
         try:
             written = await self._client.patch(
@@ -278,8 +285,10 @@ class Recreator:
                 decode=decode_metadata,
             )
         except NotFound:
-            return
-        self._written[key_of(request)] = (written.metadata.resource_version, self._clock.monotonic())
+            return metadata.resource_version
+        version = written.metadata.resource_version
+        self._written[key_of(request)] = (version, self._clock.monotonic())
+        return version
 
 
 def _integer(text: str) -> int:
