@@ -15,7 +15,7 @@ from app.kube.clock import CONFLICT_ATTEMPTS, conflict_wait
 from app.kube.errors import UNANSWERED, AlreadyExists, Conflict, NotFound
 from app.kube.expectations import is_at_least
 from app.kube.objects import Meta, Node, Object, ObjectMeta, decode_metadata
-from app.kube.patches import merge_difference
+from app.kube.patches import merge_difference, merge_patch
 from app.kube.resources import NODES, ObjectKey, Resource
 from app.kube.rulings import Decision, Ruling
 from app.kube.store import Store
@@ -73,7 +73,7 @@ async def write_status(
             if attempt == CONFLICT_ATTEMPTS - 1:
                 raise
         else:
-            return KnownStatus({**present.status, **patch}, written.metadata.resource_version)
+            return KnownStatus(merge_patch(present.status, patch), written.metadata.resource_version)
         await client.clock.sleep(conflict_wait(attempt))
         live: dict[str, Any] | None = await get_or_none(client, resource, owner.name, namespace)
         if live is None or live["metadata"]["uid"] != owner.uid:
