@@ -23,6 +23,7 @@ from app.kube.patches import merge_difference
 from app.kube.resources import ObjectKey
 from app.kube.statuses import KnownStatus, write_status
 from app.kube.store import Change, Store, key_of
+from app.pods.predicates import is_controlled_by
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +123,10 @@ class ImageListPullJobReconciler:
             try:
                 await self._client.create(JOBS, body, job.metadata.namespace, decode=decode_metadata)
             except AlreadyExists:
-                return False  # not in the cache yet, or being deleted, which requeues the list
+                there = self._jobs.get(body["metadata"]["name"], job.metadata.namespace)
+                if there is None or not is_controlled_by(there.metadata, plan.owner_of(job)):
+                    raise  # no event of another list's job, or of one that is not in the cache, requeues this list
+                return False  # it is being deleted, which requeues the list
             return True
 
         for batch in plan.batches(images):
