@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
+from app.api.names import IN_PLACE_UPDATE_READY
 from app.daemon import meta_plan as meta
 from app.daemon.agent import Agent
 from app.daemon.cri.types import Auth, Container, ContainerDetails, ContainerState, ExecResult, Image, NoSuchContainer
@@ -18,12 +20,13 @@ from app.daemon.objects import (
 )
 from app.framework.watched import Scope, Watched
 from app.kube.client import Client
+from app.kube.errors import NotFound
 from app.kube.objects import decode_pod
 from app.kube.resources import NODES, PODS
 from app.pods.container_meta import plain_hash
-from tests.shells.building import pod
+from tests.shells.building import during, pod
 from tests.shells.checks import Case, create, patch
-from tests.shells.others import recreate_request
+from tests.shells.others import recreate_request, several
 from tests.shells.world import Running, World
 
 Json = dict[str, Any]
@@ -39,6 +42,8 @@ class PodsRuntime:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        #: Containers that were stopped, by id, with their Pods; a runtime keeps them for a while.
+        self._ended: dict[str, tuple[Json, Json]] = {}
 
     def _statuses(self) -> list[tuple[Json, Json]]:
         pods = [one for one in self._world.objects(PODS) if one["spec"].get("nodeName") == NODE]
@@ -48,10 +53,13 @@ class PodsRuntime:
         for one, status in self._statuses():
             if status["containerID"] == f"containerd://{container_id}":
                 return one, status
+        if container_id in self._ended:
+            return self._ended[container_id]
         raise NoSuchContainer(container_id)
 
     async def containers(self, pod_uid: str) -> Sequence[Container]:
         """The containers of a Pod."""
+        await self._world.call("containers")
         return [_listed(status) for one, status in self._statuses() if one["metadata"]["uid"] == pod_uid]
 
     async def container(self, container_id: str) -> Container | None:
@@ -77,8 +85,12 @@ class PodsRuntime:
     async def stop(self, container_id: str, grace: int) -> None:
         """End a container."""
         one, status = self._find(container_id)
-        self._world.effects[f"stop {one['metadata']['name']} {status['name']}"] += 1
+        obeys = await self._world.call("stop")
+        self._world.effects[f"stop {one['metadata']['name']} {status['name']}"] += obeys
+        if not obeys or container_id in self._ended:
+            return
         ended = {"terminated": {"exitCode": 0, "finishedAt": "2030-01-01T00:00:00Z", "reason": "Completed"}}
+        self._ended[container_id] = (one, {**status, "state": ended})
         statuses = [
             {**each, "state": ended, "ready": False} if each is status else each
             for each in one["status"]["containerStatuses"]
@@ -88,6 +100,7 @@ class PodsRuntime:
     async def execute(self, container_id: str, command: Sequence[str], seconds: float) -> ExecResult:
         """Run a command in a container."""
         one, _ = self._find(container_id)
+        await self._world.call("execute")
         if list(command) == ["env"]:
             color = self._world.server.environments.setdefault(container_id, one["metadata"]["labels"].get("color", ""))
             return ExecResult(0, f"COLOR={color}\n".encode())
@@ -110,6 +123,8 @@ class PodsRuntime:
         seconds: float,
     ) -> None:
         """Pull an image."""
+        await self._world.call("pull")
+        await self._world.clock.sleep(2.0)
         self._world.effects[f"pull {reference}"] += 1
         node = next(one for one in self._world.objects(NODES) if one["metadata"]["name"] == NODE)
         given = {**(node["metadata"].get("annotations") or {}), IMAGES: ",".join([*self._pulled(), reference])}
@@ -153,6 +168,11 @@ def puller() -> Case:
         ]
         return {"spec": {"images": {"nginx": {"tags": entries}}}}
 
+    async def twice(world: World) -> None:
+        await during(1, patch(NODE_IMAGES, NODE, images(one=2)))(world)
+        with suppress(NotFound):  # a mishap may have taken it
+            await patch(NODE_IMAGES, NODE, images(one=3))(world)
+
     return Case(
         "agent: image puller",
         agent,
@@ -162,6 +182,7 @@ def puller() -> Case:
             "another image": patch(NODE_IMAGES, NODE, images(one=0, two=0)),
             "once more": patch(NODE_IMAGES, NODE, images(one=1, two=0)),
             "one less": patch(NODE_IMAGES, NODE, images(one=1)),
+            "again while it is pulled": twice,
         },
         replaces=[NODE_IMAGES],
         ignored=r"^nodes: .*",
@@ -198,14 +219,15 @@ def recreator() -> Case:
             "another request": recreate_request("forced", strategy={"failurePolicy": "Ignore", "forceRecreate": True}),
         },
         beside=manager,
+        final=["refused: CALL stop", "ignored: CALL stop"],
     )
 
 
 def prober() -> Case:
-    def probed(period: int) -> Any:
+    def probed(period: int, command: str = "/check") -> Any:
         async def edit(world: World) -> None:
             which = next(one for one in world.objects(PODS) if one["metadata"]["name"] == "web-0")
-            probe = {"exec": {"command": ["/check"]}, "periodSeconds": period}
+            probe = {"exec": {"command": [command]}, "periodSeconds": period}
             entry = {
                 "name": "web-0",
                 "namespace": "default",
@@ -225,11 +247,20 @@ def prober() -> Case:
             "a probe": probed(5),
             "a Pod that falls ill": patch(PODS, "web-0", {"metadata": {"labels": {"ill": "yes"}}}),
             "another period": probed(7),
+            "another command": probed(7, "/other"),
             "no probe": patch(NODE_POD_PROBES, NODE, {"spec": {"podProbes": []}}),
         },
         restart_writes=True,
         replaces=[NODE_POD_PROBES],
     )
+
+
+async def begin_update(world: World) -> None:
+    """Every Pod is being updated in place."""
+    for one in world.objects(PODS):
+        begun = {"type": IN_PLACE_UPDATE_READY, "status": "False", "lastTransitionTime": None}
+        conditions = [*one["status"]["conditions"], begun]
+        world.store(PODS, {**one, "status": {**one["status"], "conditions": conditions}})
 
 
 def reporter() -> Case:
@@ -244,7 +275,7 @@ def reporter() -> Case:
         [],
         {
             "a Pod": create(PODS, body),
-            "another label": patch(PODS, "web-0", {"metadata": {"labels": {"color": "blue"}}}),
+            "another label": several(patch(PODS, "web-0", {"metadata": {"labels": {"color": "blue"}}}), begin_update),
             "another image": patch(
                 PODS, "web-0", {"spec": {"containers": [{"name": "main", "image": "nginx:2", "env": env}]}}
             ),

@@ -19,7 +19,8 @@ from tests.shells.building import (
     pod,
     template,
 )
-from tests.shells.checks import Case, Edit, create, delete, patch
+from tests.shells.checks import Case, Edit, create, delete, patch, vanish
+from tests.shells.others import several
 from tests.shells.world import World
 
 Json = dict[str, Any]
@@ -57,7 +58,7 @@ def cloneset() -> Case:
         controller("cloneset-controller"),
         [(CLONESETS, {"metadata": {"name": name}, "spec": spec})],
         {
-            "scale up": change({"replicas": 5}),
+            "scale up": change({"replicas": 7}),
             "new image": change({"template": template("nginx:2")}),
             "new template": change({"template": template("nginx:2", hostname="x")}),
             "scale down": change({"replicas": 1}),
@@ -68,6 +69,7 @@ def cloneset() -> Case:
         never={"PATCH pods/resize": RESIZE, "PATCH pods/status": "the readiness gate is set with the Pod"},
         ignored=PULLS,
         collected=["persistentvolumeclaims", "imagepulljobs"],
+        careless={"PATCH clonesets/status": "names are taken out of podsToDelete without waiting for the cache"},
     )
 
 
@@ -118,12 +120,16 @@ def statefulset() -> Case:
             "new template": change({"template": template("nginx:2", hostname="x")}),
             "scale down": change({"replicas": 1}),
             "Pods are deleted": delete_pods,
+            "a Pod loses a label": patch(
+                PODS, "db-0", {"metadata": {"labels": {"statefulset.kubernetes.io/pod-name": None}}}
+            ),
             "claims are to be kept": change(
                 {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Retain"}}
             ),
         },
         replaces=[resource],
         never={"PATCH pods/resize": RESIZE, "PATCH pods/status": "Pods without the readiness gate get none"},
+        careless={"PATCH persistentvolumeclaims": "the same owner reference again"},
     )
 
 
@@ -146,15 +152,19 @@ def daemonset() -> Case:
             "new image": change({"template": template("nginx:2")}),
             "new template": change({"template": template("nginx:2", hostname="x")}),
             "Pods are deleted": delete_pods,
+            "new image while a Pod is missing": several(
+                empty_node, change({"template": template("nginx:3", hostname="x")})
+            ),
             "one node only": change(
-                {"template": template("nginx:2", hostname="x", nodeSelector={"kubernetes.io/hostname": "node-a"})}
+                {"template": template("nginx:3", hostname="x", nodeSelector={"kubernetes.io/hostname": "node-a"})}
             ),
             "another node only": change(
-                {"template": template("nginx:2", hostname="x", nodeSelector={"kubernetes.io/hostname": "node-b"})}
+                {"template": template("nginx:3", hostname="x", nodeSelector={"kubernetes.io/hostname": "node-b"})}
             ),
             "a label of a node": patch(NODES, "node-a", {"metadata": {"labels": {"kubernetes.io/hostname": "node-b"}}}),
         },
         ignored=PULLS,
+        decides_by_time=["DaemonSets"],
         replaces=[resource],
         never={"PATCH pods/resize": RESIZE},
     )
@@ -214,6 +224,8 @@ def ephemeraljob() -> Case:
         "parallelism": 2,
         "ttlSecondsAfterFinished": 30,
     }
+
+    everywhere = {**spec, "template": {"ephemeralContainers": [{**container, "name": "all"}]}, "replicas": None}
     return Case(
         "ephemeraljob-controller",
         controller("ephemeraljob-controller"),
@@ -228,9 +240,13 @@ def ephemeraljob() -> Case:
                     "spec": {**spec, "template": {"ephemeralContainers": [{**container, "name": "again"}]}},
                 },
             ),
+            "another Pod of the name": several(vanish(PODS, "web-0"), create(PODS, pod("web-0"))),
+            "of all Pods": create(EPHEMERALJOBS, {"metadata": {"name": "all"}, "spec": everywhere}),
+            "another selector": patch(EPHEMERALJOBS, "all", {"spec": {"selector": {"matchLabels": {"app": "none"}}}}),
             "deleted": delete(EPHEMERALJOBS, "again"),
         },
         replaces=[EPHEMERALJOBS],
+        careless={"PATCH pods/ephemeralcontainers": "the event of its replacement ends a job"},
     )
 
 

@@ -203,6 +203,7 @@ def launch_priority() -> Case:
             ),
         },
         decided_live=["DELETE configmaps", "PATCH configmaps"],
+        careless={"PATCH configmaps": "the key is written again to check that it is there"},
         collected=["configmaps"],
     )
 
@@ -336,6 +337,7 @@ def workload_spread() -> Case:
                 SPREADS, "web", {"spec": {"subsets": [subset("fixed", maxReplicas=1), subset("elastic")]}}
             ),
         },
+        careless={"DELETE pods": "a Pod that has changed may have been scheduled"},
         replaces=[CLONESETS],
     )
 
@@ -367,6 +369,7 @@ def persistent_pod_state() -> Case:
             "not wanted any more": patch(STATEFULSETS, "db", {"metadata": {"annotations": dict.fromkeys(annotations)}}),
         },
         replaces=[STATEFULSETS],
+        careless={"PATCH persistentpodstates/status": "its own change of the spec is not awaited"},
     )
 
 
@@ -504,6 +507,7 @@ def pull_list() -> Case:
         },
         beside=ends,
         replaces=[PULL_LISTS],
+        careless={"PATCH imagelistpulljobs/status": "retried with the present status"},
     )
 
 
@@ -638,10 +642,12 @@ def pod_probe_marker() -> Case:
             "the Pod has the condition": conditioned,
             "another Pod": create(PODS, pod("web-1")),
             "other labels": patch(MARKERS, "idle", {"spec": other}),
+            "another selector": patch(MARKERS, "idle", {"spec": {"selector": {"matchLabels": {"app": "none"}}}}),
             "deleted": delete(MARKERS, "idle"),
         },
         decided_live=["PATCH nodepodprobes"],
         replaces=[MARKERS],
+        careless={"PATCH pods": "marks are the same again"},
     )
 
 
@@ -693,6 +699,7 @@ def liveness() -> Case:
             "it fails": probed("Failed"),
             "it goes": delete(PODS, "web-0"),
         },
+        final=["taken: POST containerrecreaterequests"],
         decided_live=["PATCH nodepodprobes"],
         replaces=[NODE_PROBES],
     )

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from random import Random
 from typing import Any, Final
@@ -19,6 +19,7 @@ import orjson
 
 from app.api.crd import manifest
 from app.api.names import KRUISE_POD_READY
+from app.daemon.cri.types import CriError
 from app.framework.watched import Scope, Watched
 from app.kube.client import Client
 from app.kube.clock import rfc3339
@@ -28,7 +29,6 @@ from app.kube.resources import (
     CUSTOMRESOURCEDEFINITIONS,
     NAMESPACES,
     NODES,
-    PERSISTENTVOLUMECLAIMS,
     PODS,
     ObjectKey,
     Resource,
@@ -52,6 +52,8 @@ REQUEUED_WITHIN: Final = 60.0
 REST_SECONDS: Final = 65.0
 #: A cache that is late for longer than this is filled again.
 HELD_SECONDS: Final = 20.0
+#: An object that takes a name away goes after this time.
+TAKEN_SECONDS: Final = 5.0
 MAX_ROUNDS: Final = 400
 _PASS: ContextVar[Pass | None] = ContextVar("pass", default=None)
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -131,10 +133,12 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Mishap:
-    """``kind`` befalls the request of this signature and number.
+    """``kind`` befalls the request of this signature and number, or the call to the runtime.
 
     refused: a 500 without effect. lost: takes effect, but the answer is lost. replaced: its object was deleted and
     created again under its name. changed: its object has a new version and generation. gone: its object was deleted.
+    outrun: changed at first, and replaced when it is read again. taken: for a while, another object has the name.
+    ignored: the runtime does nothing, but says that it did.
     """
 
     kind: str
@@ -270,12 +274,23 @@ class World:
         self.mishap: Mishap | None = None
         self.met: Write | None = None
         self.held: str = ""
+        #: The cache that shows each event only after so many seconds.
+        self.lagging: str = ""
+        self.lag: float = 0.0
         self.one_by_one = False
         #: What was done to containers and images, and how often.
         self.effects: Counter[str] = Counter()
         self.decided_live: Sequence[str] = ()
+        self.careless: Mapping[str, str] = {}
+        #: Calls to the runtime of a node.
+        self.calls: list[Write] = []
+        #: The uid of an object that was replaced just before the shell read it.
+        self._former: str = ""
+        #: The version after our last write, by resource and key of the object.
+        self._own: dict[str, str] = {}
+        self._foreign: tuple[Target, float] | None = None
         self._numbers: Counter[str] = Counter()
-        self._waiting: dict[str, list[tuple[Json | None, Json | None]]] = {}
+        self._waiting: dict[str, list[tuple[float, Json | None, Json | None]]] = {}
         self._replaced: set[str] = set()
         self._beside = beside
         self._tasks: list[asyncio.Task[Any]] = []
@@ -304,6 +319,7 @@ class World:
         """Forget what was requested so far."""
         self.writes.clear()
         self.reads.clear()
+        self.calls.clear()
         self.passes.clear()
         self._numbers.clear()
 
@@ -348,12 +364,49 @@ class World:
         body = orjson.loads(request.body) if request.body else None
         write = Write(signature, target, preconditions(request), number, _PASS.get(), body=body)
         (self.reads if request.method == "GET" else self.writes).append(write)
+        before = self._version(target)
         response = await self._through(request, write)
         write.status = response.status
+        if request.method != "GET":
+            self._check(write, before)
         changes = write.done and request.method != "GET" and (request.method != "POST" or target.subresource)
         if changes and target.key_in(self._replaced) and signature not in self.decided_live:
             self.problems.append(f"{signature} changed an object that replaced the one in the cache")
         return response
+
+    def _version(self, target: Target) -> str:
+        _, entry = self.entry(target)
+        return str(entry.obj["metadata"]["resourceVersion"]) if entry is not None else ""
+
+    def _check(self, write: Write, before: str) -> None:
+        """A write says something new, about an object that the shell has reason to think is there."""
+        target, met = write.target, self.met
+        place, after = f"{target.plural} {target.key}", self._version(target)
+        if write.signature in self.careless:
+            pass
+        elif met is None and not self._replaced:
+            if write.status == 409 and before and self._own.get(place) == before:
+                self.problems.append(f"{write.signature} conflicts with its own last write")
+            if write.done and write.signature.startswith("PATCH") and before == after:
+                self.problems.append(f"{write.signature} changes nothing: {str(write.body)[:300]}")
+        elif self._former and met is not None and met.of is write.of and write.done and self._former in str(write.body):
+            self.problems.append(f"{write.signature} goes on with an object that was replaced when it was read")
+        if write.done and target.name:
+            self._own[place] = after
+
+    async def call(self, name: str) -> bool:
+        """Ask the runtime of a node; whether it obeys."""
+        signature = f"CALL {name}"
+        number = self._numbers[signature] = self._numbers[signature] + 1
+        call = Write(signature, Target("", "", "", "", "", ""), "", number, _PASS.get(), status=200)
+        self.calls.append(call)
+        mishap = self.mishap
+        if mishap is None or (mishap.signature, mishap.number) != (signature, number):
+            return True
+        self.mishap, self.met = None, call
+        if mishap.kind == "refused":
+            raise CriError("refused by the test")
+        return False
 
     async def _through(self, request: Request, write: Write) -> Response:
         mishap = self.mishap
@@ -367,7 +420,13 @@ class World:
             response = await self._inner.request(request)
             write.status = response.status
             raise TransportError(RequestInfo(request.method, request.target), "the answer was lost")
-        self.befall(mishap.kind, write.target)
+        if mishap.kind == "outrun":
+            read = f"GET {write.target.plural}"
+            self.mishap = Mishap("replaced", read, self._numbers[read] + 1)
+        if mishap.kind == "taken":
+            self._take_name(write)
+        else:
+            self.befall("changed" if mishap.kind == "outrun" else mishap.kind, write.target)
         return await self._inner.request(request)
 
     def stream(self, request: Request) -> Any:
@@ -398,12 +457,32 @@ class World:
             return
         storage.delete(collection, entry)
         if kind == "replaced":
+            if self.met is not None and self.met.signature.startswith("GET"):
+                self._former = entry.obj["metadata"]["uid"]
             new = copy.deepcopy(entry.obj)
             new["metadata"]["uid"] = self.server.api.core.new_uid()
             for name in ("deletionTimestamp", "deletionGracePeriodSeconds"):
                 new["metadata"].pop(name, None)
             storage.create(collection, entry.key, new)
             self._replaced.add(f"{target.plural} {target.key}")
+
+    def _take_name(self, write: Write) -> None:
+        """Have another object under the name of the one to create."""
+        assert isinstance(write.body, dict)
+        given, target = write.body["metadata"], write.target
+        metadata = {
+            "name": given["name"],
+            "uid": self.server.api.core.new_uid(),
+            "creationTimestamp": rfc3339(self.clock.now()),
+        }
+        if target.namespace:
+            metadata["namespace"] = target.namespace
+        target = replace(target, name=given["name"])
+        collection, entry = self.entry(target)
+        if entry is None:
+            body = {**copy.deepcopy(write.body), "metadata": metadata}
+            self.server.api.core.storage.create(collection, target.key, body)
+            self._foreign = (target, self.clock.monotonic() + TAKEN_SECONDS)
 
     def objects(self, resource: Resource) -> list[Json]:
         """All objects of a resource."""
@@ -439,15 +518,17 @@ class World:
         for resource, before, after in self.log:
             for watched, _ in self.running.stores:
                 if (watched.resource.group, watched.resource.plural) == (resource.group, resource.plural):
-                    self._waiting.setdefault(watched.name, []).append((before, after))
+                    waiting = self._waiting.setdefault(watched.name, [])
+                    waiting.append((self.clock.monotonic(), before, after))
         self.log.clear()
         brought = False
         for watched, store in self.running.stores:
             if watched.name == self.held:
                 continue
             queue = self._waiting.get(watched.name, [])
-            while queue:
-                before, after = queue.pop(0)
+            until = self.clock.monotonic() - (self.lag if watched.name == self.lagging else 0.0)
+            while queue and queue[0][0] <= until:
+                _, before, after = queue.pop(0)
                 if not self._show(watched, store, before, after):
                     continue
                 brought = True
@@ -476,6 +557,9 @@ class World:
 
     def play(self) -> bool:
         """Everybody else does what there is to do; whether the caches saw something new."""
+        if self._foreign is not None and self.clock.monotonic() > self._foreign[1]:
+            self.befall("gone", self._foreign[0])
+            self._foreign = None
         brought = self.deliver()
         kubelet(self)
         self._beside(self)
@@ -571,12 +655,6 @@ def kubelet(world: World) -> None:
         new["status"] = started(new, rfc3339(world.clock.now()))
         if new != pod:
             world.store(PODS, new)
-
-    for claim in world.objects(PERSISTENTVOLUMECLAIMS):
-        requested = claim["spec"].get("resources", {}).get("requests", {})
-        status = {"phase": "Bound", "capacity": requested, "accessModes": claim["spec"].get("accessModes")}
-        if claim.get("status") != status and not claim["metadata"].get("deletionTimestamp"):
-            world.store(PERSISTENTVOLUMECLAIMS, {**claim, "status": status})
 
 
 def _node_of(spec: Json) -> str:

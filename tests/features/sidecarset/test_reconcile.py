@@ -191,21 +191,6 @@ async def test_a_conflict_is_retried_on_the_current_status() -> None:
     assert [r.method for r in world.requests if SETS in r.path] == ["PATCH", "GET", "PATCH", "GET", "PATCH"]
 
 
-@virtual
-async def test_the_status_of_a_recreated_set_is_left_alone() -> None:
-    world = World()
-    async with world.controlled():
-        world.apply()
-        await until(counts(world, 0, 0, 0, 0))
-        path = f"{SETS}/s"
-        world.lagging = True
-        world.store(path, {**world.objects[path], "status": {}})
-        world.objects[path]["metadata"]["uid"] = "another"
-        world.pods.put(_pod(world))
-        await asyncio.sleep(5)
-        assert world.status() == {}
-
-
 def _pod(world: World) -> Any:
     """What a Pod of set s looks like to the cache."""
     lagging, world.lagging = world.lagging, False
