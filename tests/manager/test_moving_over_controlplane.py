@@ -15,6 +15,9 @@ from tests.scenarios.world import eventually, manager
 pytestmark = pytest.mark.controlplane
 
 NAMESPACE = "moving"
+#: That of recorded manifests.
+SAMPLES = "diff"
+SAMPLED = ("cloneset", "statefulset", "daemonset", "broadcastjob", "uniteddeployment")
 #: Nobody but our manager writes: no kubelet, and no controller but those that every Namespace needs.
 _CONTROLLERS = ["--controllers=serviceaccount,serviceaccount-token,namespace"]
 _LAST = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
@@ -32,8 +35,24 @@ def left() -> Iterator[ControlPlane]:
         installed = openkruise.installed()
         create(started, *(item for item in installed if item["kind"] not in (*_LAST, "ServiceAccount")))
         lay(started, openkruise.recorded())
+        started.kubectl("create", "namespace", SAMPLES)
+        create(started, *(stored for _, stored in samples()))
         create(started, *(item for item in installed if item["kind"] in _LAST))
         yield started
+
+
+def samples() -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Manifests of every workload, and what OpenKruise stored of each."""
+    found = []
+    for kind in SAMPLED:
+        for number, one in enumerate(json.loads((openkruise.FOLDER / f"samples-{kind}.json").read_text("utf-8"))):
+            stored = one.get("v1beta1") or one.get("created")
+            if one["ok"] and stored:
+                name = {"name": f"{kind}-{number}"}
+                metadata = {**one["manifest"]["metadata"], **name}
+                stored = {**stored, "metadata": {**stored["metadata"], **name}}
+                found.append(({**one["manifest"], "metadata": metadata}, stored))
+    return found
 
 
 def create(control_plane: ControlPlane, *items: dict[str, Any]) -> None:
@@ -126,7 +145,7 @@ def pods(control_plane: ControlPlane) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.behaviour("MGR-140", "MGR-141", "MGR-142")
-def test_no_pod_is_changed_or_refused(left: ControlPlane, tmp_path: Path) -> None:
+def test_no_pod_is_touched_and_none_is_refused(left: ControlPlane, tmp_path: Path) -> None:
     before = pods(left)
     assert len(before) > 20
     refused = left.kubectl("annotate", "pod", "-n", NAMESPACE, min(before), "x=y", "--dry-run=server", check=False)
@@ -159,3 +178,31 @@ def test_no_pod_is_changed_or_refused(left: ControlPlane, tmp_path: Path) -> Non
         assert "removing entries that are not served here" in log.read_text()
         assert pods(left) == before
         assert "Traceback" not in log.read_text()
+
+
+@pytest.mark.behaviour("MGR-142")
+def test_manifests_applied_again_make_no_revision_and_no_pod(left: ControlPlane, tmp_path: Path) -> None:
+    """Manifests of every workload as OpenKruise got them, without what it filled in."""
+    manifests = [manifest for manifest, _ in samples()]
+    assert len(manifests) > 250
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests})
+
+    def names(kind: str) -> set[str]:
+        return set(left.kubectl("get", kind, "-A", "-o", "name").stdout.split())
+
+    def observed() -> bool:
+        kinds = ",".join(f"{kind}.apps.kruise.io" for kind in ("clonesets", "statefulsets", "daemonsets"))
+        items = json.loads(left.kubectl("get", kinds, "-n", SAMPLES, "-o", "json").stdout)["items"]
+        assert len(items) > 150
+        return all(one.get("status", {}).get("observedGeneration") == one["metadata"]["generation"] for one in items)
+
+    with manager(left, tmp_path):
+        eventually(observed, "the manager has seen every workload", 120)
+        before = names("controllerrevisions"), names("pods"), pods(left)
+        # The samples have fields that neither manager knows.
+        done = left.kubectl("apply", "--validate=false", "-f", "-", stdin=text, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        # Some jobs have ended and are gone.
+        assert done.stdout.count(" configured") > 300
+        eventually(observed, "the manager has seen every workload again", 120)
+        assert (names("controllerrevisions"), names("pods"), pods(left)) == before
