@@ -144,11 +144,11 @@ def is_core(nodeid: str) -> bool:
 
 
 def _selected(item: pytest.Item) -> bool:
-    """A scenario is selected alone; any other module as a whole, for what it starts takes longer than its tests."""
+    """Scenarios and guides are selected one by one, other modules as a whole: what they start takes longest."""
     if is_core(item.nodeid):
         return True
     file = item.nodeid.partition("::")[0].removeprefix("tests/").removesuffix(".py")
-    name = item.nodeid if file.startswith(("scenarios/", "conformance/")) else file
+    name = item.nodeid if file.startswith(("scenarios/", "conformance/", "cli/test_guides")) else file
     return selected(name, areas_of_test(item.nodeid))
 
 

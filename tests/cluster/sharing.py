@@ -1,7 +1,7 @@
 """Which tests one process runs together where several run a level: `pytest --numprocesses=4 --dist=loadgroup`.
 
 A scenario runs in a namespace of its own on what all processes share (shared.py), so each goes to whichever process is
-free. A module that starts an API server for itself is not divided.
+free; so does each guide, which has a sandbox of its own. A module that starts an API server for itself is not divided.
 """
 
 from typing import Any
@@ -11,6 +11,8 @@ from xdist.scheduler import LoadScopeScheduling
 
 #: What stands in the parameters of a scenario that runs on something shared.
 _SHARED_LEVELS = ("simulated-nodes", "real-containers")
+#: The tests of this module share nothing.
+GUIDES = "tests/cli/test_guides_controlplane.py"
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -27,8 +29,9 @@ class _ByFixtures(LoadScopeScheduling):
 
 
 def group(nodeid: str) -> str:
-    """What a test is run together with: its module, or, as a scenario, nothing."""
+    """What a test is run together with: its module, or, as a scenario or a guide, nothing."""
     parameters = nodeid.partition("[")[2]
     if nodeid.startswith("tests/scenarios/") and any(level in parameters for level in _SHARED_LEVELS):
         return nodeid
-    return nodeid.partition("::")[0]
+    module = nodeid.partition("::")[0]
+    return nodeid if module == GUIDES else module

@@ -15,7 +15,7 @@ from tests.cluster.images import Image
 from tests.cluster.paths import SOURCE
 from tests.cluster.process import ProcessId, end, start, tail, wait_until
 from tests.cluster.run import Run, clean_stale_runs, remove_meanwhile
-from tests.cluster.sharing import group
+from tests.cluster.sharing import GUIDES, group
 
 
 @pytest.fixture
@@ -243,6 +243,7 @@ def test_a_large_folder_is_moved_at_once_and_deleted_later(cache: Path, killed: 
 def test_tests_of_a_module_share_a_group_except_for_shared_scenarios() -> None:
     assert group("tests/kube/test_a.py::test_a[x::y]") == group("tests/kube/test_a.py::test_b")
     assert group("tests/kube/test_a.py::test_a") != group("tests/kube/test_b.py::test_a")
+    assert group(f"{GUIDES}::test_a_guide_can_be_followed[a]") != group(f"{GUIDES}::test_a_guide_can_be_followed[b]")
     own = "tests/scenarios/test_a.py::test_a"
     assert group(own) == group("tests/scenarios/test_a.py::test_b")
     shared = "tests/scenarios/test_a.py::test_a[simulated-nodes-x]"
