@@ -81,6 +81,7 @@ class Admission:
         if not self._client_ca:
             known = self._callers.watch(process.client.named("callers"), process.rng, process.metrics.reflectors)
             tasks.start(known.run(), "addresses of API servers")
+            tasks.start(self._callers.report(process.clock, self._only_strangers), "callers")
         await self._first_certificate()
         tasks.start(self._follow_certificate(), "certificate")
         # A missing kind may still be installed; the reconciler logs which one and how. Stored objects of an older
@@ -115,6 +116,9 @@ class Admission:
             self._last_shown = last
             self._decision_lines = [f"{decision.line()}  [{name}]" for decision in self.app.decisions]
         return {"caches": cache_lines(name, self._process.caches.for_admission), "decisions": self._decision_lines}
+
+    def _only_strangers(self, only: bool) -> None:
+        self._process.update_state(only_strangers=only)
 
     # ---- certificate
 

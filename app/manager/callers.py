@@ -14,6 +14,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from random import Random
 from typing import Final
 
@@ -21,6 +22,7 @@ import msgspec
 
 from app.kube.admission import PolicyRule
 from app.kube.client import Client
+from app.kube.clock import Clock
 from app.kube.objects import ObjectMeta
 from app.kube.reflector import Reflector, ReflectorMetrics
 from app.kube.resources import ENDPOINTSLICES
@@ -38,6 +40,14 @@ _LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})
 #: Share of a process's time for strangers while known callers are active, and how long that lasts after a request.
 STRANGERS_SHARE: Final = 0.1
 KNOWN_SECONDS: Final = 10.0
+#: Reviews after which it is reported that none came from a known caller, and seconds between two checks.
+MANY_REVIEWS: Final = 10
+REPORT_SECONDS: Final = 30.0
+ONLY_STRANGERS: Final = (
+    "all reviews come from addresses outside EndpointSlice default/kubernetes. If API servers call through "
+    "konnectivity or an overlay network, set --client-ca-file (chart: manager.extraArgs); until then "
+    "ContainerRecreateRequests cannot be created, and API servers share limits with every Pod that reaches the port"
+)
 #: Longest pause after one turn, and the shortest that is worth a timer.
 _LONGEST_REST: Final = 0.25
 _SHORTEST_REST: Final = 0.001
@@ -57,13 +67,37 @@ class KnownCallers:
 
     def __init__(self) -> None:
         self._addresses = _LOOPBACK
-        #: Time of the last request of a known caller (monotonic).
+        #: Time of the last review of a known caller (monotonic).
         self.asked_at = float("-inf")
+        #: Reviews of strangers, and the address of the latest.
+        self._strange = 0
+        self._latest = ""
 
     def ask(self, now: float) -> bool:
         """Return whether known callers were active recently. If not, all API servers may be strangers, and none is held
         back."""
         return now - self.asked_at < KNOWN_SECONDS
+
+    def posted(self, stranger: str) -> None:
+        """Record a review or conversion from a stranger's address, or from a known caller if it is empty. Requests for
+        ``/healthz`` do not count: our self-check sends them over loopback, in every cluster."""
+        if stranger:
+            self._strange, self._latest = self._strange + 1, stranger
+        else:
+            self.asked_at = time.monotonic()
+
+    async def report(self, clock: Clock, publish: Callable[[bool], None]) -> None:
+        """Publish whether there were many reviews and none from a known caller, and warn the first time. [MGR-163]"""
+        published = warned = False
+        while True:
+            await clock.sleep(REPORT_SECONDS)
+            only = self._strange >= MANY_REVIEWS and self.asked_at == float("-inf")
+            if only != published:
+                published = only
+                publish(only)
+            if only and not warned:
+                warned = True
+                logger.warning("%s (latest caller: %s)", ONLY_STRANGERS, self._latest)
 
     def knows(self, address: str) -> bool:
         """Return whether an address, as returned by ``plain_address``, is an API server's or our own."""

@@ -17,6 +17,7 @@ from app.admission.configurations import Endpoint, ServiceEndpoint
 from app.admission.requests import is_local
 from app.kube.controller import Controller
 from app.kube.store import Store
+from app.manager.callers import ONLY_STRANGERS
 from app.manager.shared import Certificate, Life, Replica
 
 # ``/healthz``, ``/readyz``, ``/metrics`` and ``/debug/`` over plain HTTP. Any webhook process answers for the whole
@@ -70,7 +71,7 @@ class Readiness:
         return await self.self_check() if self.self_check is not None else ""
 
     def lines(self) -> list[str]:
-        """Return one line per process and per kind that is off, for ``/readyz?verbose``."""
+        """Return one line per process, per kind that is off and per warning, for ``/readyz?verbose``."""
         lines = []
         for name in self._webhook_processes:
             state = self._replica.state(name)
@@ -78,6 +79,8 @@ class Readiness:
             lines.append(f"[+]{name} ok" if state.ready else f"[-]{name} not ready: {why}")
         registered = self._replica.state(self._reconciler).registered
         lines.append("[+]webhooks ok" if registered else "[-]webhooks not registered yet")
+        if any(self._replica.state(name).only_strangers for name in self._webhook_processes):
+            lines.append(f"[-]callers: {ONLY_STRANGERS}")
         lines += [
             f"[-]{name} not installed: its kind is off until kubectl apply -f deploy/crds/; everything else works"
             for name in self._replica.absent

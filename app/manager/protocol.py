@@ -394,7 +394,7 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             self._phase = _ANSWERING
             self.pending = False
-            self._connections.callers.asked_at = time.monotonic()
+            self._count_review("")
             task = self.loop.create_task(cycle.run_asgi(self.app))
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
@@ -402,12 +402,17 @@ class BoundedProtocol(HttpToolsProtocol):
     async def _answer_stranger(self, cycle: SlicedCycle) -> None:
         STRANGER.set(self._address)
         self._connections.strange += 1
+        self._count_review(self._address)
         await self._connections.turns.wait(self._address)
         if self._phase == _WAITING:  # otherwise the connection was closed meanwhile
             self._phase = _ANSWERING
             self.pending = False
             LEAVES_NO_TRACE.set(self._connections.callers.ask(time.monotonic()))
             await cycle.run_asgi(self.app)
+
+    def _count_review(self, stranger: str) -> None:
+        if self.scope["method"] == "POST":
+            self._connections.callers.posted(stranger)
 
     def on_response_complete(self) -> None:
         """Called when the application is done. Bytes the client has not read stay accounted."""

@@ -171,6 +171,8 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     #: Whether it holds the Lease, and the holder as far as it knows.
     leading: bool = False
     leader: str = ""
+    #: Webhook processes only: no review came from an address known to be an API server's.
+    only_strangers: bool = False
 
     @property
     def ready(self) -> bool:

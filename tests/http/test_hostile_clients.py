@@ -466,9 +466,15 @@ async def test_a_review_of_an_unknown_caller_reserves_nothing_while_known_caller
     body = review_of()
     request = b"POST /mutate-pod HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
     async with port(reviews(decide), callers=KnownCallers()) as one:
-        for address in (STRANGE, "127.0.0.1", STRANGE):
+        check = b"GET /healthz HTTP/1.1\r\n\r\n"  # our own readiness check is not a known caller's review
+        for address, sent in (
+            ("127.0.0.1", check),
+            (STRANGE, request + body),
+            ("127.0.0.1", request + body),
+            (STRANGE, request + body),
+        ):
             caller = await one.connect(address)
-            await caller.send(request, body)
+            await caller.send(sent)
             assert (await caller.answer())[0] == 200
     assert dry == [False, False, True]
 

@@ -9,7 +9,7 @@ import pytest
 
 from app.kube.client import Client
 from app.kube.reflector import ReflectorMetrics
-from app.manager.callers import KnownCallers, Turns, plain_address
+from app.manager.callers import MANY_REVIEWS, REPORT_SECONDS, KnownCallers, Turns, plain_address
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import Connections, listing, running, until, virtual
 
@@ -67,6 +67,29 @@ async def test_unknown_callers_take_turns_by_address_and_yield_to_known_callers(
     start = loop.time()
     await asyncio.gather(*(take(address) for address in ("a", "a", "a", "b")))
     assert granted == [(address, number * rest) for number, address in enumerate(order)]
+
+
+@virtual
+@pytest.mark.behaviour("MGR-163")
+async def test_a_manager_that_only_strangers_call_reports_it_once_with_the_way_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    callers, published = KnownCallers(), list[bool]()
+    reporting = callers.report(VirtualClock(), published.append)
+    async with running(reporting):
+        callers.posted("10.244.0.9")
+        await asyncio.sleep(REPORT_SECONDS * 1.5)
+        assert published == []
+        for _ in range(MANY_REVIEWS):
+            callers.posted("10.244.0.9")
+        await asyncio.sleep(REPORT_SECONDS * 2)
+        assert published == [True]
+        callers.posted("")
+        await asyncio.sleep(REPORT_SECONDS * 2)
+        assert published == [True, False]
+    (warning,) = (record.getMessage() for record in caplog.records)
+    assert "--client-ca-file" in warning
+    assert "10.244.0.9" in warning
 
 
 @virtual

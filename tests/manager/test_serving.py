@@ -13,6 +13,7 @@ import pytest
 from app.admission.configurations import ServiceEndpoint, UrlEndpoint
 from app.certs.context import ServingContext
 from app.certs.issue import issue
+from app.manager.callers import ONLY_STRANGERS
 from app.manager.health import Readiness, endpoint_fault, health_app, loopback_only, metrics_app, self_check
 from app.manager.metrics import ManagerMetrics
 from app.manager.process import Tasks
@@ -116,11 +117,12 @@ async def test_a_reconciler_that_never_starts_makes_the_manager_unready() -> Non
         assert (shown["reconciler"] > 0) is (started_ago < 60 and failing_for > 0)
 
 
-@pytest.mark.behaviour("MGR-20", "MGR-52")
+@pytest.mark.behaviour("MGR-20", "MGR-52", "MGR-163")
 async def test_readyz_lists_checks_and_disabled_kinds_on_request() -> None:
     replica, readiness = a_replica()
     for name in replica.processes:
         replica.states[name].write(State(pid=1, registered=True))
+    replica.states["webhook-1"].write(State(pid=1, only_strangers=True))
     replica.set_absent({"sidecarsets.apps.kruise.io"})
     async with serving(health_app(readiness, loopback_only(nothing))) as (host, port), http_client() as http:
         plain, detailed = [await http.get(f"http://{host}:{port}/readyz{query}") for query in ("", "?verbose")]
@@ -130,6 +132,7 @@ async def test_readyz_lists_checks_and_disabled_kinds_on_request() -> None:
         "[+]webhook-0 ok",
         "[+]webhook-1 ok",
         "[+]webhooks ok",
+        f"[-]callers: {ONLY_STRANGERS}",
         "[-]sidecarsets.apps.kruise.io not installed: its kind is off until kubectl apply -f deploy/crds/;"
         " everything else works",
         "readyz check passed",

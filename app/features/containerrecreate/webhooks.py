@@ -43,8 +43,9 @@ WEBHOOKS: Final = (MUTATE,)
 _POD_NAME: Final = Path("spec").child("podName")
 #: Returned to unknown callers whatever Pod they name: it reveals nothing about the Pod. [CRR-69]
 UNKNOWN_CALLER: Final = (
-    "the caller is not known to be an API server, and the answer would describe the Pod; "
-    "set --client-ca-file, or call from an address in EndpointSlice default/kubernetes"
+    "the answer would describe the Pod, and the caller's address is not in EndpointSlice default/kubernetes. "
+    "If API servers call through konnectivity or an overlay network, start the manager with --client-ca-file "
+    "(chart: manager.extraArgs; docs/installing.md, Who may ask)"
 )
 
 
