@@ -28,20 +28,11 @@ from app.kube.admission import (
 )
 from app.kube.errors import CommandError
 from app.kube.fielderrors import ErrorType, FieldError, aggregate, shortened
-from app.kube.jsonvalues import MAX_DEPTH, nested_deeper
+from app.kube.jsonvalues import MAX_DEPTH, nested_deeper, without_managed_fields
 from app.kube.patches import diff, same
 
 M = TypeVar("M")
 Model = TypeVar("Model", bound=BaseModel)
-
-
-def judged(obj: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return the object without managedFields, which are not validated and may be nested to any depth; empty if there
-    is no object."""
-    metadata = obj.get("metadata") if obj else None
-    if obj is None or not isinstance(metadata, Mapping) or "managedFields" not in metadata:
-        return obj or {}
-    return {**obj, "metadata": {key: value for key, value in metadata.items() if key != "managedFields"}}
 
 
 def stored_object(kind: KindDefinition, specs: Mapping[str, GoType], review: Review) -> Mapping[str, Any] | None:
@@ -50,7 +41,7 @@ def stored_object(kind: KindDefinition, specs: Mapping[str, GoType], review: Rev
     An invalid stored object must not block an update that fixes it. ``specs`` are the Go types of the kind's spec by
     version.
     """
-    old = judged(review.old_object)
+    old = without_managed_fields(review.old_object)
     if review.operation != Operation.UPDATE or not isinstance(old.get("spec"), Mapping):
         return None
     version = _requested_version(kind, old)
@@ -215,7 +206,7 @@ def completed(
     ``specs`` are the Go types of the kind's spec by version. ``complete`` returns the object with its defaults and may
     raise GoTypeError. ``rule`` is the source of the defaults.
     """
-    given = judged(review.object)
+    given = without_managed_fields(review.object)
     version = version_to_default(kind, given)
     if isinstance(version, Denied):
         return version
@@ -276,7 +267,7 @@ def validating(kind: KindDefinition, judge: Callable[[Submitted], Awaitable[Judg
     """
 
     async def validate(review: Review) -> Decision:
-        given = judged(review.object)
+        given = without_managed_fields(review.object)
         version = version_to_judge(kind, given)
         if isinstance(version, Denied):
             return version

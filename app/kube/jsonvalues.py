@@ -313,3 +313,14 @@ def cut(value: Any, levels: int = MAX_DEPTH) -> Any:
     if isinstance(value, list):
         return [cut(item, levels - 1) for item in value] if levels else []
     return value
+
+
+def without_managed_fields(obj: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return an object without its managedFields, which are not validated and may be nested to any depth.
+
+    Empty if there is no object.
+    """
+    metadata = obj.get("metadata") if obj else None
+    if obj is None or not isinstance(metadata, Mapping) or "managedFields" not in metadata:
+        return obj or {}
+    return {**obj, "metadata": {key: value for key, value in metadata.items() if key != "managedFields"}}

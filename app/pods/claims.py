@@ -12,8 +12,8 @@ from typing import Any, Final
 from app.api import names
 from app.api.gojson import GoTypeError, dumps_go, go_value, list_of
 from app.api.gopod import CLAIM
+from app.kube.hashes import Random, deep_hash, random_suffix
 from app.kube.objects import PersistentVolumeClaim, Pod
-from app.pods.hashes import Random, deep_hash, random_suffix
 from app.pods.predicates import controller_reference
 
 _CLAIMS: Final = list_of(CLAIM)

@@ -10,9 +10,9 @@ import msgspec
 
 from app.api import names
 from app.api.gojson import dumps_go
+from app.kube.hashes import deep_hash
 from app.kube.images import remembered
 from app.kube.objects import Container, Pod, Struct
-from app.pods.hashes import deep_hash
 
 # The node agent reports the hashes that running containers were started with (§ 4.10). They show, without comparing
 # images, whether a container runs its current spec. [PM-48, PM-50, PM-51, PM-136 … PM-138]

@@ -12,8 +12,8 @@ import orjson
 from app.api import names
 from app.api.gojson import GoTypeError, dumps_go, normalized
 from app.api.gopod import POD_TEMPLATE
+from app.kube.hashes import fnv32, fnv32a, safe_encode
 from app.kube.objects import ControllerRevision, OwnerReference
-from app.pods.hashes import fnv32, fnv32a, safe_encode
 from app.pods.predicates import Owner, is_controlled_by
 from app.pods.template_text import OPENKRUISE, TextError, template_text
 

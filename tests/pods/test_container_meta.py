@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from app.api import names
+from app.kube.hashes import deep_hash
 from app.pods.container_meta import env_hash, plain_hash
-from app.pods.hashes import deep_hash
 from app.pods.inplace.eligibility import blocked_on_pod
 from app.pods.inplace.state import UpdateSpec
 from app.pods.inplace.steps import RefreshAction, refresh, start, unready_patch

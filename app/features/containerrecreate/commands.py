@@ -13,9 +13,9 @@ from app.framework.options import Enabled
 from app.framework.verbs import Call, LastSaid, Option, Request, Verb
 from app.kube.client import Client
 from app.kube.errors import CommandError, Forbidden, NotFound
+from app.kube.hashes import random_suffix
 from app.kube.objects import Node, Pod, decode_pod
 from app.kube.resources import PODS
-from app.pods.hashes import random_suffix
 
 Json = dict[str, Any]
 POLL_SECONDS: Final = 0.5

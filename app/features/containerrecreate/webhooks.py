@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from app.api import names
 from app.api.conversion import ConversionError, as_hub
-from app.api.webhooks import judged, mutating_webhook, version_to_default
+from app.api.webhooks import mutating_webhook, version_to_default
 from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST, with_defaults, with_pod
 from app.features.containerrecreate.validation import pod_errors, spec_errors, update_errors
 from app.framework.options import Enabled, gate_is_off
@@ -26,6 +26,7 @@ from app.kube.callers import STRANGER
 from app.kube.client import Client, get_or_none
 from app.kube.errors import KubeError, message_of
 from app.kube.fielderrors import FieldError, Path, aggregate, forbidden, invalid, not_found, shortened
+from app.kube.jsonvalues import without_managed_fields
 from app.kube.patches import diff
 from app.kube.resources import NODES, PODS, SUBJECTACCESSREVIEWS
 
@@ -56,12 +57,12 @@ def handlers(lookups: Lookups, enabled: Enabled) -> tuple[Handler, ...]:
 
 async def mutate(lookups: Lookups, enabled: Enabled, review: Review) -> Decision:
     """Validate and fill in a request in one call, so that the Pod is looked up only once. [CRR-2 … CRR-5]"""
-    given = judged(review.object)
+    given = without_managed_fields(review.object)
     version = version_to_default(CONTAINER_RECREATE_REQUEST, given)
     if isinstance(version, Denied):
         return version
     if review.operation == Operation.UPDATE:
-        return _judged_update(given, judged(review.old_object))
+        return _judged_update(given, without_managed_fields(review.old_object))
     if not enabled(DAEMON_GATE):
         return Denied(gate_is_off(DAEMON_GATE), code=403)
     spec = with_defaults(given).get("spec") or {}

@@ -14,9 +14,9 @@ from app.features.daemonset.plan.update import RollingPlan
 from app.features.daemonset.types import DaemonSet
 from app.kube.clock import Clock
 from app.kube.errors import KubeError, message_of
+from app.kube.hashes import random_suffix
 from app.kube.objects import Node, Pod
 from app.kube.store import Store
-from app.pods.hashes import random_suffix
 from app.pods.lifecycle import LifecycleState, readiness_patch, state_of
 from app.pods.node_fit import Eligibility
 from app.pods.predicates import Owner

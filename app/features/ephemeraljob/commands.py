@@ -34,12 +34,12 @@ from app.framework.verbs import Call, Option, Verb
 from app.kube.client import Client
 from app.kube.clock import parsed_rfc3339
 from app.kube.errors import CommandError, InterruptedCommandError, KubeError, NotFound, WrongCommandError
+from app.kube.hashes import random_suffix
 from app.kube.objects import Pod, decode_pod
 from app.kube.resources import EVENTS, PODS
 from app.kube.selector_query import SelectorError
 from app.kube.selectors import compile_selector
 from app.kube.text import one_line
-from app.pods.hashes import random_suffix
 
 Json = dict[str, Any]
 POLL_SECONDS: Final = 0.5

@@ -14,11 +14,11 @@ from app.framework.options import Enabled
 from app.framework.verbs import Call, LastSaid, Option, Request, Verb
 from app.kube.client import Client
 from app.kube.errors import CommandError, Forbidden, NotFound, WrongCommandError
+from app.kube.hashes import random_suffix
 from app.kube.images import FamiliarImage, familiar_image
 from app.kube.objects import Node, decode_metadata
 from app.kube.resources import SECRETS
 from app.kube.selector_query import SelectorError, parse
-from app.pods.hashes import random_suffix
 
 Json = dict[str, Any]
 POLL_SECONDS: Final = 1.0

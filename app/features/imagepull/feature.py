@@ -10,7 +10,7 @@ from app.features.imagepull import webhooks
 from app.features.imagepull.cache import BY_IMAGE, BY_POD_SELECTOR, by_image, by_pod_selector
 from app.features.imagepull.kind import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, NODE_IMAGE
 from app.features.imagepull.objects import BY_JOB, NODE_IMAGES, NodeImage, decode_node_image, job_uids
-from app.features.imagepull.plan.lists import BY_LIST, by_list
+from app.features.imagepull.plan.jobs import BY_LIST, by_list
 from app.features.imagepull.reconcile.jobs import ImagePullJobReconciler
 from app.features.imagepull.reconcile.lists import ImageListPullJobReconciler
 from app.features.imagepull.reconcile.mappers import Caches

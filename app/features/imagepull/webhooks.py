@@ -12,7 +12,6 @@ from app.api.kind import KindDefinition
 from app.api.webhooks import (
     Judgment,
     Submitted,
-    judged,
     mutating_webhook,
     validating,
     validating_webhook,
@@ -37,6 +36,7 @@ from app.framework.options import Enabled, gate_is_off
 from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, Patched, Review, Webhook
 from app.kube.clock import Clock, rfc3339
 from app.kube.fielderrors import FieldError
+from app.kube.jsonvalues import without_managed_fields
 from app.kube.patches import diff, same
 
 DAEMON_GATE: Final = "KruiseDaemon"
@@ -105,7 +105,7 @@ def handlers(clock: Clock, enabled: Enabled) -> tuple[Handler, ...]:
 
 def mutate(kind: _Kind, clock: Clock, review: Review) -> Decision:
     """Set the defaults of the object under review. [IMG-4 … IMG-6]"""
-    given = judged(review.object)
+    given = without_managed_fields(review.object)
     version = version_to_default(kind.definition, given)
     if isinstance(version, Denied):
         return version
@@ -145,7 +145,11 @@ async def judge(kind: _Kind, clock: Clock, enabled: Enabled, given: Submitted) -
     # Reviews from outside the API server may lack the defaulted times.
     now, review = rfc3339(clock.now()), given.review
     spec = kind.defaults(given.object, now).get("spec") or {}
-    former = kind.defaults(judged(review.old_object), now).get("spec") if review.operation == Operation.UPDATE else None
+    former = (
+        kind.defaults(without_managed_fields(review.old_object), now).get("spec")
+        if review.operation == Operation.UPDATE
+        else None
+    )
     if given.is_leaving or (former is not None and same(former, spec)):
         # Updates that leave the spec alone, such as removing a finalizer, must not fail on it.
         return Allowed()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from app.api import names
 from app.features.launchpriority.plan import barrier_env, generated_name, requested_priorities
 from app.kube.admission import Denied, Review
+from app.kube.hashes import Random, random_suffix
 from app.kube.validation import DNS1123_SUBDOMAIN_MAX_LENGTH
 from app.pods.admission import MutatorOrder
 from app.pods.draft import PodDraft, PodRefusedError
-from app.pods.hashes import Random, random_suffix
 
 
 class LaunchPriorityStep:

@@ -9,13 +9,14 @@ from typing import Any, Final
 from app.api import names
 from app.api.gocore import PROBE
 from app.api.gojson import GoTypeError, dumps_go, go_value
-from app.api.webhooks import SPEC_CHANGED, Judgment, Submitted, judged, validating
+from app.api.webhooks import SPEC_CHANGED, Judgment, Submitted, validating
 from app.features.podprobe.kind import POD_PROBE_MARKER, with_defaults
 from app.features.podprobe.types import PodProbeMarker
 from app.features.podprobe.validation import spec_errors
 from app.framework.options import Enabled, gate_is_off
 from app.framework.watched import BY_NAMESPACE
 from app.kube.admission import Allowed, Denied, Handler, Operation, Review, Rule, Webhook
+from app.kube.jsonvalues import without_managed_fields
 from app.kube.patches import same
 from app.kube.selector_query import SelectorError
 from app.kube.selectors import compile_selector
@@ -49,7 +50,11 @@ def handlers(enabled: Enabled) -> tuple[Handler, ...]:
 async def judge(enabled: Enabled, given: Submitted) -> Judgment:
     """Validate a PodProbeMarker. [PPM-1 … PPM-4]"""
     spec, review = with_defaults(given.object).get("spec") or {}, given.review
-    former = with_defaults(judged(review.old_object)).get("spec") if review.operation == Operation.UPDATE else None
+    former = (
+        with_defaults(without_managed_fields(review.old_object)).get("spec")
+        if review.operation == Operation.UPDATE
+        else None
+    )
     if given.is_leaving or (former is not None and same(former, spec)):
         # Updates that do not touch the spec, such as removing a finalizer, must not fail on it.
         return Allowed()

@@ -32,9 +32,9 @@ from app.features.sidecarset.types import (
     SidecarSetV1Alpha1,
     SidecarSetV1Alpha1Spec,
 )
+from app.kube.hashes import safe_encode
 from app.kube.jsonvalues import json_copy, objects, part
 from app.kube.validation import is_label_value
-from app.pods.hashes import safe_encode
 
 # Conversion between the versions of SidecarSet, which express two fields differently. Each direction may lose data;
 # app.api.conversion detects and preserves it. [SS-4, D-1]

@@ -20,7 +20,6 @@ from app.api.kind import Version
 from app.api.webhooks import (
     Judgment,
     Submitted,
-    judged,
     mutating_webhook,
     stored_object,
     validating,
@@ -56,6 +55,7 @@ from app.kube.client import Client, get_or_none
 from app.kube.concurrency import Coalesced
 from app.kube.errors import KubeError
 from app.kube.fielderrors import FieldError
+from app.kube.jsonvalues import without_managed_fields
 from app.kube.objects import (
     ConfigMap,
     ControllerRevision,
@@ -100,7 +100,7 @@ def handlers(lookups: SidecarSetLookups, recent: RecentSets | None = None) -> tu
 
 def mutate(review: Review) -> Decision:
     """Set the defaults [SS-5 … SS-7], then the resulting hashes [SS-8]."""
-    given = judged(review.object)
+    given = without_managed_fields(review.object)
     version = version_to_default(SIDECAR_SET, given)
     if isinstance(version, Denied):
         return version

@@ -16,12 +16,12 @@ from app.kube.clock import rfc3339
 from app.kube.controller import Controller, Result, Watch, to_self
 from app.kube.errors import AlreadyExists, NotFound
 from app.kube.expectations import ScaleAction, ScaleExpectations
+from app.kube.hashes import fnv32a, random_suffix, safe_encode
 from app.kube.objects import Object, ObjectMeta, Struct, decoder
 from app.kube.reflector import Reflector
 from app.kube.resources import CONTROLLERREVISIONS, PODS, ObjectKey, Resource
 from app.kube.selectors import Selector, compile_selector
 from app.kube.store import Change, Store, key_of
-from app.pods.hashes import fnv32a, random_suffix, safe_encode
 from app.sandbox.controllers.objects import Condition, Template, Workload
 from app.sandbox.kubelet.plan import FINISHED
 from app.sandbox.objects import Pod

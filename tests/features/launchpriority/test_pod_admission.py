@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from app.features.launchpriority.plan import generated_name, requested_priorities
+from app.kube.hashes import ALPHABET
 from app.pods.draft import PodRefusedError
-from app.pods.hashes import ALPHABET
 from tests.features.admitting import Json, World, pod
 
 ANNOTATION = "apps.kruise.io/container-launch-priority"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from app.api.gojson import GoTypeError, dumps_go, go_value
 from app.features.sidecarset.kind import SIDECAR_CONTAINER, sidecarset_hashes, with_defaults
-from app.pods.hashes import fnv32, safe_encode
+from app.kube.hashes import fnv32, safe_encode
 
 DATA = Path(__file__).parent.parent.parent / "data" / "openkruise"
 HASH = "kruise.io/sidecarset-hash"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -13,14 +13,23 @@ from app.features.imagepull.plan.tags import says_otherwise
 from app.features.imagepull.types import FAILED, NEVER, SUCCEEDED, ImagePullJob
 from app.kube.clock import parsed_rfc3339, rfc3339
 from app.kube.images import FamiliarImage
+from app.pods.predicates import owner_key
 
 COMPLETED: Final = "job has completed"
 NO_NODES: Final = "job has completed, no node was selected"
 DEADLINE_EXCEEDED: Final = "job exceeds activeDeadlineSeconds"
 NO_ROOM: Final = "no room for another image"
+#: Index of ImagePullJobs by their ImageListPullJob.
+BY_LIST: Final = "list"
 _MAX_LISTED_NODES: Final = 5_000
 #: Maximum number of nodes named in a message.
 _MAX_TOLD_NODES: Final = 3
+
+
+def by_list(job: ImagePullJob) -> Iterable[str]:
+    """Index ImagePullJobs for :data:`BY_LIST`."""
+    owner = job.metadata.controller
+    return (owner_key(owner, job.metadata.namespace),) if owner is not None else ()
 
 
 class NodeState(StrEnum):

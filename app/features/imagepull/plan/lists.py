@@ -12,8 +12,8 @@ from app.api import names
 from app.features.imagepull.kind import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, job_with_defaults
 from app.features.imagepull.types import NEVER, ImageListPullJob, ImagePullJob
 from app.kube.clock import parsed_rfc3339, rfc3339
-from app.pods.hashes import ALPHABET, fnv32a, safe_encode
-from app.pods.predicates import Owner, owner_key
+from app.kube.hashes import ALPHABET, fnv32a, safe_encode
+from app.pods.predicates import Owner
 
 # Formats the template of an ImageListPullJob as Go does for hashing: every field with its type. The hash is a label of
 # each job of the list; OpenKruise replaces jobs with another hash.
@@ -129,14 +129,6 @@ def _label_selector(selector: Mapping[str, Any]) -> str:
 _SUFFIX: Final = 5
 _MAX_NAME: Final = 253
 Json = dict[str, Any]
-#: Index of ImagePullJobs by their ImageListPullJob.
-BY_LIST: Final = "list"
-
-
-def by_list(job: ImagePullJob) -> Iterable[str]:
-    """Index ImagePullJobs for :data:`BY_LIST`."""
-    owner = job.metadata.controller
-    return (owner_key(owner, job.metadata.namespace),) if owner is not None else ()
 
 
 def owner_of(job: ImageListPullJob) -> Owner:

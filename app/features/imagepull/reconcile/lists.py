@@ -11,7 +11,7 @@ from app.api import names
 from app.api.gojson import GoTypeError, go_value
 from app.features.imagepull.kind import IMAGE_LIST_PULL_JOB, LIST_SPEC
 from app.features.imagepull.plan import lists as plan
-from app.features.imagepull.plan.lists import BY_LIST
+from app.features.imagepull.plan.jobs import BY_LIST
 from app.features.imagepull.reconcile.jobs import JOBS
 from app.features.imagepull.types import ImageListPullJob, ImagePullJob
 from app.kube.client import Client

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from app.features.imagepull.cache import BY_IMAGE, BY_POD_SELECTOR, NodeImages, WaitingJobs, image_of
 from app.features.imagepull.objects import NodeImage
-from app.features.imagepull.plan.jobs import is_active
-from app.features.imagepull.plan.lists import BY_LIST, is_unfinished, owner_of
+from app.features.imagepull.plan.jobs import BY_LIST, is_active
+from app.features.imagepull.plan.lists import is_unfinished, owner_of
 from app.features.imagepull.plan.nodes import (
     Named,
     NodeRule,

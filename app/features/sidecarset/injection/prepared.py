@@ -10,7 +10,6 @@ import orjson
 
 from app.api import names
 from app.api.gojson import GoField, GoTypeError, go_value, struct
-from app.api.webhooks import judged
 from app.features.sidecarset.injection.containers import (
     MalformedSidecarSetError,
     PreparedSidecar,
@@ -25,7 +24,7 @@ from app.features.sidecarset.injection.containers import (
 from app.features.sidecarset.injection.metadata import MetadataPatch, RecordEntry, record_entry
 from app.features.sidecarset.kind import RECORDED_FIELDS, SPECS, sidecarset_hashes
 from app.kube.fielderrors import shortened
-from app.kube.jsonvalues import MAX_DEPTH, nested_deeper
+from app.kube.jsonvalues import MAX_DEPTH, nested_deeper, without_managed_fields
 from app.kube.objects import ControllerRevision
 from app.kube.quantities import is_percent, percentage
 from app.kube.selector_query import SelectorError
@@ -198,7 +197,7 @@ def unusable(obj: Mapping[str, Any]) -> UnusableSidecarSetError | None:
 
 def _refuse_mistyped(obj: Mapping[str, Any]) -> None:
     """All code that reads the set relies on the types of its fields, at any depth."""
-    if field := nested_deeper(judged(obj)):
+    if field := nested_deeper(without_managed_fields(obj)):
         raise MalformedSidecarSetError(f"{field}: nested deeper than {MAX_DEPTH} levels")
     metadata = mapping(obj, "metadata")
     for field in ("uid", "deletionTimestamp"):

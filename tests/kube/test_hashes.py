@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api.gojson import dumps_go
-from app.pods.hashes import ALPHABET, fnv32, fnv32a, random_suffix, safe_encode
+from app.kube.hashes import ALPHABET, fnv32, fnv32a, random_suffix, safe_encode
 
 DATA = Path(__file__).parent.parent / "data" / "openkruise"
 
