@@ -111,7 +111,7 @@ def _kind_pages() -> dict[str, str]:
             text = example.read_text("utf-8")
             guide = pages.guide_of(kind, (ROOT / "docs/guides").glob("*.md"))
             file = f"{_KIND_PAGES}/{kind.singular}.md"
-            made[file] = pages.page(kind, text, asyncio.run(filled_in(text)), guide)
+            made[file] = pages.page(kind, text, asyncio.run(filled_in(text)), guide, kinds())
     return made
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import orjson
 import yaml
 
-from app.api.kind import find_kind
+from app.api.kind import find_kind, find_plural
 from app.kube.admission import GroupVersionKind, GroupVersionResource, Operation, Review, Rule, Webhook
 from app.kube.clock import SystemClock
 from app.manager.gates import parse_gates
@@ -30,6 +30,15 @@ always exclude `kube-system`, `kube-public` and the manager's namespace. Permiss
 
 Paths of older charts, such as `/mutate-apps-kruise-io-v1alpha1-sidecarset`, are served too.
 
+## Creating and updating our kinds
+Called for CREATE and UPDATE in every version, at `/mutate-GROUP-KIND` or `/validate-GROUP-KIND`, such as
+`/mutate-apps-kruise-io-cloneset`.
+
+| Webhook | Does | Only if |
+|---|---|---|
+"""
+_OTHERS: Final = """
+## Everything else
 | Webhook | Does | Path | Called for | Only if |
 |---|---|---|---|---|
 """
@@ -45,22 +54,40 @@ def page(webhooks: Iterable[Webhook]) -> str:
         known = expressions.setdefault(condition.name, [])
         if condition.expression not in known:
             known.append(condition.expression)
-    rows = "".join(_row(webhook, expressions) for webhook in ordered)
-    return f"{_HEAD}{rows}\n## Conditions\n| Name | Expression |\n|---|---|\n" + "".join(
+    rows = "".join(_row(webhook, expressions, ()) for webhook in ordered if _is_regular(webhook))
+    others = "".join(
+        _row(webhook, expressions, (f"`{webhook.path}`", "; ".join(map(_intercepted, webhook.rules))))
+        for webhook in ordered
+        if not _is_regular(webhook)
+    )
+    return f"{_HEAD}{rows}{_OTHERS}{others}\n## Conditions\n| Name | Expression |\n|---|---|\n" + "".join(
         f"| {_numbered(name, found, expression)} | `{_cell(expression)}` |\n"
         for name, found in sorted(expressions.items())
         for expression in found
     )
 
 
-def _row(webhook: Webhook, expressions: Mapping[str, Sequence[str]]) -> str:
-    called = "; ".join(_intercepted(rule) for rule in webhook.rules)
+def _is_regular(webhook: Webhook) -> bool:
+    """Return whether path and rules are those of any kind of ours."""
+    start = "mutate" if webhook.mutating else "validate"
+    (rule, *more) = webhook.rules
+    kind = find_plural(rule.groups[0], rule.resources[0])
+    return (
+        not more
+        and kind is not None
+        and set(rule.operations) == {Operation.CREATE, Operation.UPDATE}
+        and set(rule.versions) == {one.name for one in kind.versions}
+        and webhook.path == f"/{start}-{kind.group.replace('.', '-')}-{kind.singular}"
+    )
+
+
+def _row(webhook: Webhook, expressions: Mapping[str, Sequence[str]], details: Sequence[str]) -> str:
     only = [f"gate {gate}" for gate in (webhook.gate, " or ".join(webhook.gates)) if gate]
     only += [_selector(found) for found in (webhook.namespace_selector, webhook.object_selector) if found]
     only += [_numbered(one.name, expressions[one.name], one.expression) for one in webhook.match_conditions]
     if (webhook.failure_policy, webhook.timeout_seconds, webhook.side_effects) != _USUAL:
         only.append(f"({webhook.failure_policy}, {webhook.timeout_seconds} s, side effects {webhook.side_effects})")
-    return f"| {webhook.name} | {webhook.summary.rstrip('.')} | `{webhook.path}` | {called} | {', '.join(only)} |\n"
+    return f"| {' | '.join((webhook.name, webhook.summary.rstrip('.'), *details, ', '.join(only)))} |\n"
 
 
 def _numbered(name: str, expressions: Sequence[str], expression: str) -> str:

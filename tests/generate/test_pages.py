@@ -55,4 +55,12 @@ def test_rules_follow_the_description_of_a_field() -> None:
     page = kindpages.page(clone_set, "kind: CloneSet", ["spec.replicas: 1"], "")
     assert "Defaults added to it:\n```\nspec.replicas: 1\n```" in page
     assert "Fields of v1beta1 that it does not have: " in page
-    assert "| `spec.selector` | object | " in page
+    assert "| `spec.selector` | label selector | " in page
+
+
+def test_fields_are_described_once() -> None:
+    (united,) = [kind for kind in kinds() if kind.kind == "UnitedDeployment"]
+    page = kindpages.page(united, "kind: UnitedDeployment", [], "", kinds())
+    assert "Fields as in [CloneSet](cloneset.md#fields)." in page
+    assert "`spec.template.cloneSetTemplate.spec.updateStrategy`" not in page
+    assert "`spec.selector.matchLabels`" not in page
