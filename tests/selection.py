@@ -25,7 +25,7 @@ ROTATION: Final = 10
 #: From so many changed areas on, rotation alone selects: all that they concern would take hours.
 WIDE: Final = 6
 #: Folders of app/ and tests/ that hold one folder per kind.
-GROUPS: Final = ("operations", "placement", "protection", "sidecars", "workloads", "features")
+GROUPS: Final = ("features",)
 #: Run each time: one scenario of each kind, and what guards the cluster against its tenants.
 CORE: Final = frozenset(
     (
@@ -63,18 +63,15 @@ SHARED: Final = {
     "admission": "every scenario passes through it",
     "certs": "every scenario passes through it; chaos and manager rotate certificates",
     "client": "tested on the sandbox; it is the toolkit's client",
-    "engine": "scenarios of every workload",
     "framework": "scenarios of every kind",
     "generate": "the definitions and roles that every level installs",
-    "protection": "logs refusals: scenarios of deletion protection",
-    "slices": "scenarios of every kind",
     "workloads": "scenarios of every workload",
 }
 #: Tests whose folder does not say what they are about → areas.
 ABOUT: Final = {
     "scenarios/test_cloneset": ("cloneset",),
     "scenarios/test_daemonset": ("daemonset",),
-    "scenarios/test_deletion_protection": ("deletion", "deletionprotection"),
+    "scenarios/test_deletion_protection": ("deletionprotection",),
     "scenarios/test_enhanced_liveness": ("podprobe",),
     "scenarios/test_ephemeraljob": ("ephemeraljob",),
     "scenarios/test_few_rights": ("cli",),
@@ -87,17 +84,16 @@ ABOUT: Final = {
     "scenarios/test_node_operations": ("imagepull", "podprobe", "containerrecreate", "daemon"),
     "scenarios/test_permissions": ("manager",),
     "scenarios/test_persistent_pod_state": ("persistentpodstate",),
-    "scenarios/test_pod_readiness": ("pods", "podreadiness", "newpods"),
+    "scenarios/test_pod_readiness": ("pods", "podreadiness"),
     "scenarios/test_podunavailablebudget": ("podunavailablebudget",),
     "scenarios/test_recorded_pods": ("sidecarset", "launchpriority"),
     "scenarios/test_resource_distribution": ("resourcedistribution",),
     "scenarios/test_restarts": ("containerrecreate", "daemon"),
-    "scenarios/test_sidecar_termination": ("terminator", "sidecarterminator"),
+    "scenarios/test_sidecar_termination": ("sidecarterminator",),
     "scenarios/test_sidecarset": ("sidecarset",),
     "scenarios/test_statefulset": ("statefulset",),
     "scenarios/test_united_deployment": ("uniteddeployment",),
     "scenarios/test_workloadspread": ("workloadspread",),
-    "workloads/jobs": ("broadcastjob", "advancedcronjob"),
     "features/jobs": ("broadcastjob", "advancedcronjob"),
     "conformance": ("sandbox",),
     "chaos": ("manager", "certs"),

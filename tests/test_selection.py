@@ -23,6 +23,7 @@ def _about() -> set[str]:
 def test_every_area_of_the_program_selects_a_test_on_a_real_cluster() -> None:
     areas = {area(path) for path in (ROOT / "app").rglob("*.py") if path.name != "__init__.py"}
     assert areas - _about() - SHARED.keys() == set()
+    assert SHARED.keys() - areas == set(), "areas that no longer exist"
 
 
 def test_core_names_existing_tests() -> None:
