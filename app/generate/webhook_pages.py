@@ -25,7 +25,8 @@ Mutating webhooks (`m…`) are registered in `kruise-mutating-webhook-configurat
 `kruise-validating-webhook-configuration`. All accept AdmissionReview `v1` and use match policy `Equivalent`. Unless the
 last column says otherwise, the failure policy is Fail, the timeout 10 s, and there are no side effects.
 `policies/webhooks.yaml` can set failure policy, timeout and further excluded namespaces per webhook; Pod webhooks
-always exclude `kube-system`, `kube-public` and the manager's namespace. Permissions:
+always exclude `kube-system`, `kube-public` and the manager's namespace. Names such as spec-changed are match
+conditions; `kubectl get validatingwebhookconfigurations -o yaml` shows their expressions. Permissions:
 [identities](../security.md#identities-of-the-chart).
 
 Paths of older charts, such as `/mutate-apps-kruise-io-v1alpha1-sidecarset`, are served too.
@@ -49,22 +50,13 @@ _USUAL: Final = ("Fail", 10, "None")
 def page(webhooks: Iterable[Webhook]) -> str:
     """Return the page as Markdown."""
     ordered = sorted(webhooks, key=lambda webhook: (not webhook.mutating, webhook.name))
-    expressions: dict[str, list[str]] = {}
-    for condition in (condition for webhook in ordered for condition in webhook.match_conditions):
-        known = expressions.setdefault(condition.name, [])
-        if condition.expression not in known:
-            known.append(condition.expression)
-    rows = "".join(_row(webhook, expressions, ()) for webhook in ordered if _is_regular(webhook))
+    rows = "".join(_row(webhook, ()) for webhook in ordered if _is_regular(webhook))
     others = "".join(
-        _row(webhook, expressions, (f"`{webhook.path}`", "; ".join(map(_intercepted, webhook.rules))))
+        _row(webhook, (f"`{webhook.path}`", "; ".join(map(_intercepted, webhook.rules))))
         for webhook in ordered
         if not _is_regular(webhook)
     )
-    return f"{_HEAD}{rows}{_OTHERS}{others}\n## Conditions\n| Name | Expression |\n|---|---|\n" + "".join(
-        f"| {_numbered(name, found, expression)} | `{_cell(expression)}` |\n"
-        for name, found in sorted(expressions.items())
-        for expression in found
-    )
+    return f"{_HEAD}{rows}{_OTHERS}{others}"
 
 
 def _is_regular(webhook: Webhook) -> bool:
@@ -81,22 +73,13 @@ def _is_regular(webhook: Webhook) -> bool:
     )
 
 
-def _row(webhook: Webhook, expressions: Mapping[str, Sequence[str]], details: Sequence[str]) -> str:
+def _row(webhook: Webhook, details: Sequence[str]) -> str:
     only = [f"gate {gate}" for gate in (webhook.gate, " or ".join(webhook.gates)) if gate]
     only += [_selector(found) for found in (webhook.namespace_selector, webhook.object_selector) if found]
-    only += [_numbered(one.name, expressions[one.name], one.expression) for one in webhook.match_conditions]
+    only += [one.name for one in webhook.match_conditions]
     if (webhook.failure_policy, webhook.timeout_seconds, webhook.side_effects) != _USUAL:
         only.append(f"({webhook.failure_policy}, {webhook.timeout_seconds} s, side effects {webhook.side_effects})")
     return f"| {' | '.join((webhook.name, webhook.summary.rstrip('.'), *details, ', '.join(only)))} |\n"
-
-
-def _numbered(name: str, expressions: Sequence[str], expression: str) -> str:
-    """Return the name of a condition, with a number if several expressions share it."""
-    return name if len(expressions) == 1 else f"{name} {expressions.index(expression) + 1}"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 def _intercepted(rule: Rule) -> str:
