@@ -123,7 +123,7 @@ def images_of(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     if not what:
         raise WrongCommandError(f"{' '.join(words)}: of what? Expected KIND NAME CONTAINER=IMAGE, or KIND/NAME")
     if unusable := [image for image in images.values() if parse_image(image) is None]:
-        raise WrongCommandError(f"{unusable[0]}: is no reference of an image; write it like nginx:1.27")
+        raise WrongCommandError(f"{unusable[0]}: is not a valid image reference; write it like nginx:1.27")
     if len(images) < len(pairs):
         raise WrongCommandError(f"{' '.join(words)}: a container is named twice")
     return what, images

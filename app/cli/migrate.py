@@ -2,7 +2,7 @@
 
 If the Pods are interchangeable, the Kruise workload is created next to the source and replicas move as its Pods become
 available. If the Kruise kind is the built-in one under another apiVersion, it adopts the running Pods
-(``app.cli.moves``).
+(``app.cli.migration``).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ async def moved(
     migration = _migration(commands, kind)
     if migration in commands.adoptions:
         return await _adopted(client, commands, migration, namespace, (name, source_name), limits, dry_run=dry_run)
-    from app.cli.moves import replicas_moved
+    from app.cli.migration import replicas_moved
 
     return await replicas_moved(client, commands, migration, namespace, (name, source_name), limits, dry_run=dry_run)
 
@@ -105,7 +105,7 @@ async def _adopted(
     *,
     dry_run: bool,
 ) -> bool:
-    from app.cli.moves import adopted
+    from app.cli.migration import adopted
     from app.kube.errors import WrongCommandError
 
     name, source = names

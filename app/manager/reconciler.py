@@ -30,7 +30,7 @@ from app.kube.reflector import Reflector
 from app.kube.resources import LEASES
 from app.kube.store import Change, Store
 from app.manager.features import features, kinds
-from app.manager.following import Follower
+from app.manager.follower import Follower
 from app.manager.handlers import declarations, reviewed_namespaces
 from app.manager.health import cache_lines, endpoint_fault, queue_lines
 from app.manager.limits import PAGES
@@ -130,7 +130,7 @@ async def _patiently(controller: Work) -> None:
 # The part of a replica that writes to the cluster, once per replica. On every replica with controllers it manages
 # certificates and registration, so that a replica without the Lease is a complete admission service. With the Lease it
 # runs the controllers. When the Lease is lost, the process exits and the supervisor starts a new candidate; admission
-# is not affected. A replica without controllers follows the certificate (following.py).
+# is not affected. A replica without controllers follows the certificate (follower.py).
 
 #: Seconds for keys in progress when stopping; the Lease is released afterwards.
 FINISH_SECONDS: Final = 2.0

@@ -44,7 +44,7 @@ from app.kube.resources import (
     Resource,
 )
 from app.manager.definitions import MissingDefinitions
-from app.manager.following import RETRY_CAP_SECONDS, SYNC_SECONDS, serve, watch_of_one
+from app.manager.follower import RETRY_CAP_SECONDS, SYNC_SECONDS, serve, watch_of_one
 from app.manager.metrics import ManagerMetrics
 from app.manager.shared import Certificate, SharedValue
 
@@ -123,7 +123,7 @@ class Attempts:
 # every object that carries our address or CA, advances a certificate rotation if needed, and writes what differs. It
 # runs when one of these objects changes and every minute. Drift is repaired and counted, and never makes a ready
 # replica unready. It runs in one process of every replica with controllers; other replicas follow the certificate
-# (following.py). [MGR-36, D-18]
+# (follower.py). [MGR-36, D-18]
 
 #: Seconds between checks for CRDs while none is installed.
 MISSING_SECONDS: Final = 1.0

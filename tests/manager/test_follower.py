@@ -9,7 +9,7 @@ from app.certs.issue import issue
 from app.certs.sources import SecretReader
 from app.kube.client import Client
 from app.kube.wire import Request
-from app.manager.following import MISSING_SECONDS, Follower
+from app.manager.follower import MISSING_SECONDS, Follower
 from app.manager.metrics import ManagerMetrics
 from app.manager.shared import Certificate, SharedValue
 from tests.kit.virtualtime import EPOCH, VirtualClock
