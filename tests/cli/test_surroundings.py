@@ -244,7 +244,7 @@ def test_kinds_without_rollout_point_to_other_commands(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["main=nginx:1"], "main=nginx:1: of what? Expected KIND NAME CONTAINER=IMAGE"),
-        (["clone/web", "main=A B"], "A B: is no reference of an image; write it like nginx:1.27"),
+        (["clone/web", "main=A B"], "A B: is not a valid image reference; write it like nginx:1.27"),
     ],
 )
 def test_invalid_images_are_refused(words: list[str], said: str) -> None:
