@@ -41,7 +41,6 @@ def records(database: Path) -> Iterator[dict[str, Any]]:
 
 
 def found(packages: Mapping[str, str], advisories: Iterable[Mapping[str, Any]]) -> list[str]:
-    """One line per advisory that concerns a locked version."""
     lines = []
     for advisory in advisories:
         if advisory.get("withdrawn") or advisory["id"] in ACCEPTED:

@@ -77,7 +77,7 @@ TABLE: Final = (
 
 
 def is_about(pattern: str, module: Path) -> bool:
-    """Whether a pattern of the table means the module; a star stands for folders, too."""
+    """Return whether a pattern of the table means the module; a star stands for folders, too."""
     return fnmatchcase(module.relative_to(ROOT / "app").as_posix(), pattern)
 
 

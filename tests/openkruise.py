@@ -19,12 +19,12 @@ RECORDED = (
 
 
 def installed() -> list[dict[str, Any]]:
-    """The objects of its installation, each time anew."""
+    """Return new copies of the objects of its installation."""
     return copy.deepcopy(_items("00-installed.json"))
 
 
 def recorded() -> list[dict[str, Any]]:
-    """The objects that it keeps, each time anew."""
+    """Return new copies of the objects that it keeps."""
     return copy.deepcopy([item for name in RECORDED for item in _items(name)])
 
 

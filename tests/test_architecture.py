@@ -26,7 +26,7 @@ def name_of(path: Path) -> str:
 
 
 def is_pure(path: Path, tree: ast.Module) -> bool:
-    """Whether it says so, or is part of a plan."""
+    """Return whether it says so, or is part of a plan."""
     docstring = ast.get_docstring(tree) or ""
     plan = path.stem == "plan" or "plan" in path.parent.parts
     return plan or re.search(r"(^|\s)Pure\.(\s|$)", docstring) is not None
@@ -45,7 +45,6 @@ def imported(tree: ast.Module) -> Iterator[str]:
 
 
 def is_impure(module: str) -> bool:
-    """Whether a plan must not import this."""
     return module not in FORMATS and any(module == one or module.startswith(f"{one}.") for one in IMPURE)
 
 

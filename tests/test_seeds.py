@@ -21,7 +21,6 @@ def test_tries(number):
 
 
 def run(folder: Path, *options: str) -> tuple[str, str]:
-    """What a run tried, and what it printed."""
     (folder / "test_it.py").write_text(TEST, "utf-8")
     tried = folder / "tried.txt"
     tried.unlink(missing_ok=True)

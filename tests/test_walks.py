@@ -34,7 +34,7 @@ BEGINNINGS: Final = ("asyncio/events.py", "tests/kit/virtualtime.py", "httpx/_tr
 
 
 def is_by_others(frame: FrameType | None) -> bool:
-    """Whether the simulated cluster or the test makes this call, not the program."""
+    """Return whether the simulated cluster or the test makes this call, not the program."""
     while frame is not None and not frame.f_code.co_filename.endswith(BEGINNINGS):
         if frame.f_code.co_filename.startswith(OTHERS):
             return True

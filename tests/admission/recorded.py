@@ -74,7 +74,7 @@ def read_alike(ours: dict[str, Any], recorded: dict[str, Any]) -> None:
 
 
 def _says(shown: str, recorded: str, words: int, exact: bool) -> bool:
-    """Whether a refusal has OpenKruise's words; unless ``exact``, a way out may stand behind them."""
+    """Return whether a refusal has OpenKruise's words; unless ``exact``, a way out may stand behind them."""
     if exact:
         return shown[:words] == recorded[:words]
     before = recorded[:words].removesuffix("]")

@@ -47,12 +47,12 @@ class Written:
         )
 
     def stored(self) -> Json:
-        """As it is kept: in v1beta1."""
+        """Return the stored form, v1beta1."""
         assert self.obj is not None, self.message
         return self.obj if self.obj["apiVersion"] == BETA else convert(self.obj, BETA)
 
     def seen(self, version: str) -> Json:
-        """As it is read in a version."""
+        """Return the object in a version."""
         stored = self.stored()
         return stored if version == BETA else convert(stored, version)
 

@@ -67,8 +67,6 @@ def test_errors_name_the_field() -> None:
 
 
 class Unknown(ApiModel):
-    """Of a type nobody has told about."""
-
     value: float = 0.0
     """A float."""
 

@@ -20,8 +20,6 @@ from app.api.schema import (
 
 
 class Inner(ApiModel):
-    """What an inner object is."""
-
     always_serialised = frozenset({"count"})
     schema_keywords = {"x-kubernetes-map-type": "atomic"}  # noqa: RUF012
 

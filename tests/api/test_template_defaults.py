@@ -109,7 +109,7 @@ TEMPLATES: Final = recorded_templates()
 
 
 def holds(value: Any, path: str) -> bool:
-    """Whether ``value`` has the object that the field at ``path`` belongs to."""
+    """Return whether ``value`` has the object that the field at ``path`` belongs to."""
     first, _, rest = path.partition(".")
     if not rest:
         return isinstance(value, dict)

@@ -226,7 +226,6 @@ class Replica:
         return True
 
     def step(self) -> bool:
-        """One step; whether a whole look ended with it."""
         try:
             next(self.steps)
         except StopIteration:

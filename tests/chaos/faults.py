@@ -160,8 +160,6 @@ HEAD = (
 
 
 class _Watch:
-    """Times what is awaited after the fault."""
-
     def __init__(self, report: Report) -> None:
         self._report = report
         self._began = time.monotonic()

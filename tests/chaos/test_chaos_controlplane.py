@@ -68,7 +68,6 @@ def bypassed(made: Site) -> float:
 
 
 def missed(made: Site) -> str:
-    """What condition PodsMissed of the sets says."""
     path = '{.items[*].status.conditions[?(@.type=="PodsMissed")].message}'
     return str(made.control_plane.kubectl("get", "sidecarsets", "-o", f"jsonpath={path}").stdout)
 

@@ -69,7 +69,7 @@ class Answers:
 
 
 def _is_list(path: str) -> bool:
-    """Whether a path names all objects of a kind, and not one of them."""
+    """Return whether a path names all objects of a kind, and not one of them."""
     parts = path.strip("/").split("/")
     parts = parts[2:] if parts[0] == "api" else parts[3:]
     return len(parts[2:] if parts[:1] == ["namespaces"] and len(parts) > 2 else parts) == 1

@@ -53,7 +53,6 @@ class Typed:
 
     @property
     def fails(self) -> bool:
-        """Whether the guide shows a refusal."""
         return self.printed.startswith(_FAILURES) or "\nError from server" in self.printed
 
 
@@ -78,7 +77,6 @@ def on_a_node(path: Path) -> list[str]:
 
 
 def untyped(path: Path) -> list[str]:
-    """The lines of a guide's shells that nobody types."""
     return [line for line in _lines(path) if line and not line.startswith((*_TYPED_HERE, *ON_A_NODE, *_SANDBOX))]
 
 

@@ -40,7 +40,6 @@ def line(page: str, beginning: str) -> str:
 
 
 def shown(page: str, beginning: str) -> Typed:
-    """The same, with what the page prints behind it."""
     there = typed(page)
     found = [one for one in there if one.command == beginning]
     found = found or [one for one in there if one.command.startswith(beginning)]

@@ -27,7 +27,7 @@ _POD: Final = re.compile(r"\b[a-z][a-z0-9]*(?:-[a-z0-9]+)*-[a-z0-9]{5}\b")
 
 
 class Reader:
-    """Somebody in a shell beside a sandbox."""
+    """A shell of a user, next to a sandbox."""
 
     def __init__(self, folder: Path, **environment: str) -> None:
         self.folder = folder
@@ -58,7 +58,7 @@ class Reader:
         )
 
     def does(self, command: str, *, seconds: float = SECONDS) -> str:
-        """What a command prints that has to succeed."""
+        """Run a command that must succeed, and return its output."""
         done = self.types(command, seconds=seconds)
         assert done.returncode == 0, f"$ {command}\n{done.stdout}"
         return done.stdout
@@ -97,7 +97,7 @@ class Reader:
 
 
 class Running:
-    """A command that runs, and what it has printed."""
+    """A running command and its output."""
 
     def __init__(self, command: str, process: subprocess.Popen[bytes], said: Path) -> None:
         self.command = command

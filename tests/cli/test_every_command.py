@@ -46,8 +46,6 @@ WITHOUT_A_CLUSTER: Final = ("manager", "daemon", "serve", "review", "version", "
 
 @dataclass(frozen=True)
 class Command:
-    """One command: its words, and arguments it takes."""
-
     path: tuple[str, ...]
     options: frozenset[str]
     arguments: tuple[str, ...]

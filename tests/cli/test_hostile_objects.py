@@ -100,7 +100,6 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def obeyed(text: str) -> list[str]:
-    """What of a command's output a terminal would obey."""
     return [one for one in text if not (one.isprintable() or one in "\n\t")]
 
 

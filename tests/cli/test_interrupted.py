@@ -103,7 +103,7 @@ async def test_a_running_debug_container_is_kept_and_named() -> None:
 
 
 class Refusing(ApiServer):
-    """It refuses, or whoever asks is interrupted."""
+    """Refuses the request, or interrupts the caller."""
 
     def __init__(self, code: int) -> None:
         super().__init__()

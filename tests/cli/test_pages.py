@@ -107,7 +107,6 @@ def test_invalid_commands_are_found(command: str) -> None:
 
 
 def problem(command: str) -> str:
-    """Why nobody could type this; '' if somebody could."""
     words: Any = command.replace("kubectl kruise", "pykruise")
     words = re.split(r"\\?\|", words)[0].split()
     if words[0] == "make":
@@ -140,5 +139,4 @@ UNTOUCHED = ("manager", "daemon")
 
 @cache
 def targets() -> frozenset[str]:
-    """What make knows."""
     return frozenset(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))

@@ -27,7 +27,6 @@ NODES = ("app.sandbox.nodes", "--nodes", "3", "--bind", "--kubeconfig")
 
 @pytest.fixture
 def ports() -> Iterator[None]:
-    """Those that the pages name."""
     with ports_of_the_documents():
         yield
 

@@ -57,7 +57,7 @@ def serving(folder: Path) -> Iterator[httpx.Client]:
 
 
 def answers(port: str) -> bool:
-    """Whether somebody listens on a loopback port."""
+    """Return whether a loopback port accepts connections."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", int(port))) == 0
 
@@ -75,7 +75,7 @@ def test_the_curl_example_returns_the_pod_of_the_page(tmp_path: Path) -> None:
 
 
 def is_part(shown: Any, whole: Any) -> bool:
-    """Whether everything that is shown is there, and lists are as long."""
+    """Return whether everything that is shown is there, and lists are as long."""
     if isinstance(shown, dict):
         return isinstance(whole, dict) and all(is_part(value, whole.get(key)) for key, value in shown.items())
     if isinstance(shown, list):

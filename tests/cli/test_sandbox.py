@@ -25,7 +25,7 @@ from tests.scenarios.world import ROOT, eventually
 
 
 class Running:
-    """A sandbox that runs, and what it has printed."""
+    """A running sandbox and its output."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.kubeconfig = folder / "kube"

@@ -206,7 +206,7 @@ async def test_explain_works_without_the_right_to_read_pods() -> None:
 
 
 class Hung(ApiServer):
-    """It takes the question, and never answers."""
+    """Accepts requests and never answers."""
 
     async def request(self, request: Request) -> Response:
         await VirtualClock().sleep(3600)

@@ -278,14 +278,14 @@ class ControlPlane:
             wait_until(self._has_default_service_account, "the default service account exists", alive=watched)
 
     def is_ready(self) -> bool:
-        """Whether the API server says that it is ready."""
+        """Return whether the API server reports ready."""
         try:
             return self.has_certificate() and self.request("GET", "/readyz")[0] == 200
         except OSError:  # not listening yet
             return False
 
     def has_certificate(self) -> bool:
-        """Whether the API server has made its certificate; it writes the key last."""
+        """Return whether the API server has made its certificate; it writes the key last."""
         return self.ca_file.with_suffix(".key").exists()
 
     def _has_default_service_account(self) -> bool:

@@ -28,8 +28,6 @@ _NAMESPACES = ("--mount", "--pid", "--net", "--uts", "--ipc")
 
 @dataclass(slots=True)
 class Node:
-    """One node of a running cluster."""
-
     run: Run
     name: str
     index: int

@@ -35,7 +35,6 @@ class Registry:
         return cls(address)
 
     def is_ready(self) -> bool:
-        """Whether it answers."""
         try:
             connection = http.client.HTTPConnection(self.address, timeout=5)
             connection.request("GET", "/v2/")

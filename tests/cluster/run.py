@@ -75,7 +75,6 @@ class Run:
 
     @classmethod
     def named(cls, name: str) -> "Run | None":
-        """The run called `name`, if there is one."""
         directory = runs_dir() / name
         return cls.load(directory) if (directory / _RECORD).exists() else None
 

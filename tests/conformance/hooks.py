@@ -20,7 +20,7 @@ Review = dict[str, Any]
 
 
 class HookServer:
-    """Answers reviews, and keeps what it was asked."""
+    """Answers reviews and records them."""
 
     def __init__(self) -> None:
         self.asked: list[Review] = []
@@ -38,7 +38,7 @@ class HookServer:
 
 @cache
 def certificates() -> CertificateSet:
-    """One certificate for all tests of a run."""
+    """One certificate, shared by all tests of a run."""
     return issue(("127.0.0.1", "localhost"), datetime.now(UTC))
 
 

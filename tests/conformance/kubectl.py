@@ -37,7 +37,7 @@ _DIFFERENT = (
 
 @dataclass(frozen=True)
 class Said:
-    """What came of one command."""
+    """The outcome of one command."""
 
     command: str
     code: int

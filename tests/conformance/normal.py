@@ -29,7 +29,6 @@ class Normaliser:
         self._uids: dict[str, str] = {}
 
     def answer(self, body: Any, *, keep: Sequence[str] = (), drop: Sequence[str] = (), managed: bool = False) -> Any:
-        """The body as it is compared."""
         if isinstance(body, dict | list):
             body = self._value(_without_managed(body, managed))
             if keep:

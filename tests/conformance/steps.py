@@ -111,7 +111,6 @@ def apply(path: str, body: Json, *, manager: str = "tester", force: bool = False
 
 
 def quiet(call: Call) -> Call:
-    """The same call as a preparation."""
     return replace(call, quiet=True)
 
 

@@ -70,7 +70,6 @@ async def test_real_server(subject: str, case: Case, control_plane: ControlPlane
 
 
 async def _check(world: World, subject: str, case: Case, unused: list[str]) -> None:
-    """``unused``: namespaces nobody has used yet."""
     if not unused:
         unused += await world.namespaces(AT_ONCE if world.real else 1)
     found = await world.run(case, unused.pop())

@@ -31,7 +31,6 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
 
 
 def said(commands: Sequence[Command], sandbox: Kubectl, real: Kubectl) -> list[list[Said]]:
-    """What both say, asked at the same time."""
     with ThreadPoolExecutor(2) as both:
         return list(both.map(lambda server: server.script(commands), (sandbox, real)))
 

@@ -162,7 +162,6 @@ class AgentProcess:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def kill(self) -> None:
-        """As kill -9."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:

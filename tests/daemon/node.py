@@ -31,8 +31,6 @@ RESTART_COUNT = "io.kubernetes.container.restartCount"
 
 
 class Node:
-    """What a test does with it."""
-
     def __init__(self, api: ApiServer, clock: VirtualClock) -> None:
         self.api = api
         self.clock = clock
@@ -63,13 +61,11 @@ class Node:
         return await self.client.patch(NODE_IMAGES, NODE, {"spec": {"images": gone | spec["images"]}})
 
     async def status(self, resource: Resource, name: str = NODE) -> dict[str, Any]:
-        """The status as it is."""
         found = await self.client.get(resource, name, NAMESPACE if resource.namespaced else "")
         status: dict[str, Any] = found.get("status") or {}
         return status
 
     async def tags(self, image: str = "nginx") -> dict[str, dict[str, Any]]:
-        """How far the tags of a repository are."""
         status = await self.status(NODE_IMAGES)
         entries = status.get("imageStatuses", {}).get(image, {}).get("tags", [])
         return {entry["tag"]: entry for entry in entries}
@@ -114,7 +110,6 @@ class Node:
         return await self.report(name, namespace)
 
     async def report(self, name: str = "web-0", namespace: str = NAMESPACE, **status: Any) -> dict[str, Any]:
-        """What a kubelet reports about its containers."""
         found = await self.client.get(PODS, name, namespace)
         statuses = []
         for container in found["spec"]["containers"]:
@@ -182,7 +177,6 @@ class Node:
         return await self.client.create(RECREATE_REQUESTS, body, pod["metadata"]["namespace"])
 
     async def snapshot(self, pod_uid: str, *names: str, name: str = "again") -> None:
-        """What the manager reports about containers that run again."""
         entries = [
             {
                 "name": one,
@@ -209,7 +203,7 @@ class Node:
             await self.client.patch(NODE_POD_PROBES, NODE, {"spec": body["spec"]})
 
     async def events(self, reason: str = "") -> list[str]:
-        """What was told, as ``reason: message``."""
+        """Return the events as ``reason: message``."""
         listing = await self.client.list(EVENTS)
         return [
             f"{event['reason']}: {event.get('message', '')}"

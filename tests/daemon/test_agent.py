@@ -24,8 +24,6 @@ from tests.kube.fakes import running, virtual
 
 
 class Watching:
-    """A transport that notes what is watched."""
-
     def __init__(self, inner: Any) -> None:
         self.inner = inner
         self.watched: set[tuple[str, str]] = set()

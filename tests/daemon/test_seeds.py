@@ -51,8 +51,6 @@ class Failing:
 
 
 class Story:
-    """What happens to one node."""
-
     def __init__(self, one: Node, rng: Random) -> None:
         self.one = one
         self.rng = rng

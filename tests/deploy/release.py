@@ -44,7 +44,7 @@ class Release:
         return {(one["kind"], one["metadata"]["name"]): one for one in found}
 
     def versions(self) -> dict[tuple[str, str], str]:
-        """What changes whenever an object does."""
+        """Fields that change with every write."""
         return {key: one["metadata"]["resourceVersion"] for key, one in self.objects().items()}
 
     def get(self, *arguments: str) -> dict[str, Any]:

@@ -29,7 +29,6 @@ def render(
 
 
 def refusal(*settings: str, kubernetes: str = "") -> str:
-    """What Helm says instead of rendering."""
     try:
         render(*settings, kubernetes=kubernetes)
     except ClusterError as error:

@@ -76,7 +76,6 @@ def looked_after(control_plane: ControlPlane, endpoint: Endpoint) -> None:
 
 
 def openkruises(control_plane: ControlPlane) -> None:
-    """As its chart installs them."""
     for item in openkruise.installed():
         if item["kind"] == "CustomResourceDefinition":
             item["metadata"] = {key: item["metadata"][key] for key in ("name", "annotations")}

@@ -223,7 +223,6 @@ def test_an_agent_can_write_only_its_node_and_one_pod_annotation(empty: ControlP
 
 
 def may(control_plane: ControlPlane, user: str, attributes: Mapping[str, str]) -> bool:
-    """Whether the API server's authorizer grants it."""
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",

@@ -38,8 +38,6 @@ LIST = "kruise.io/sidecarset-injected-list"
 
 
 class FixedClock(SystemClock):
-    """It is always the same moment, NOW."""
-
     def now(self) -> datetime:
         return datetime(2026, 11, 21, 3, 10, 17, 987654, tzinfo=UTC)
 
@@ -86,7 +84,6 @@ class Answer:
         return [f"{mount['name']}→{mount['mountPath']}" for mount in self.container(name).get("volumeMounts") or []]
 
     def record(self, key: str = HASH) -> Json:
-        """One of the hash annotations, read."""
         record: Json = json.loads(self.annotations[key])
         return record
 

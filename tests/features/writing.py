@@ -89,8 +89,6 @@ class Lookups(StandaloneLookups):
 
 
 class Written(writing.Written):
-    """What came of a write; readable as a SidecarSet."""
-
     def model(self) -> SidecarSet:
         return read(self.stored())
 

@@ -52,7 +52,7 @@ class Judge:
         self._panics = 0
 
     async def judge(self, case: Case) -> list[str]:
-        """What is wrong; nothing if all is well."""
+        """Return what is wrong; empty if nothing."""
         large = len(case.body) >= LARGE
         if large:
             gc.collect()
@@ -145,7 +145,6 @@ class Judge:
 
 
 def _wrong_answers(written: bytes) -> list[str]:
-    """What is no right sequence of answers."""
     while written:
         head, found, rest = written.partition(b"\r\n\r\n")
         if not found or not head.startswith(b"HTTP/1.1 "):

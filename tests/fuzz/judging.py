@@ -21,7 +21,6 @@ class Judge:
 
     @classmethod
     async def with_sidecars(cls) -> Judge:
-        """With a SidecarSet that uses all there is."""
         return cls((await standalone_service(objects.sidecar_set())).registry)
 
     async def decide(self, path: str, body: bytes) -> Decision | Refusal:

@@ -254,7 +254,6 @@ def sidecar_set(version: str = "v1beta1", name: str = "sample") -> Json:
 
 
 def clone_set(version: str = "v1beta1") -> Json:
-    """A CloneSet that uses all there is."""
     template = {"metadata": {"labels": {"app": "web"}, "annotations": {"a": "b"}}, "spec": pod()["spec"]}
     rolling: Json = {
         "partition": "50%",
@@ -438,7 +437,7 @@ def deep_in(obj: Json, depth: int) -> Iterator[Hostile]:
 
 
 def at(document: Any, path: FieldPath) -> Any:
-    """What stands at a path."""
+    """Return the value at a path."""
     for step in path:
         document = document[step]
     return document
@@ -474,7 +473,6 @@ def _variables(size: int) -> Json:
 
 
 def _one_expression(size: int) -> Json:
-    """One mount whose expression names very many variables."""
     return {
         "env": _filled(size // 3, lambda n: {"name": f"V{n}", "value": ""}),
         "volumeMounts": [

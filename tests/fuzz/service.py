@@ -27,7 +27,6 @@ _JSON = {"Content-Type": "application/json"}
 
 
 async def standalone_service(*manifests: objects.Json, gates: str = GATES) -> Standalone:
-    """What decides, with these objects loaded."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "objects.yaml"
         path.write_text(yaml.safe_dump_all(manifests), "utf-8")

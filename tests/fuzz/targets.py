@@ -24,8 +24,6 @@ _NAMES: Final = ("sample", "web", "a", "x-1")
 
 
 class Question(NamedTuple):
-    """One thing a webhook is registered for."""
-
     path: str
     operation: Operation
     group: str
@@ -195,7 +193,6 @@ def _value(random: Random, schema: Mapping[str, Any], depth: int) -> Any:
 
 
 def all_of(registry: Registry) -> Iterator[str]:
-    """What is asked, in words."""
     for asked in questions(registry):
         sub = f"/{asked.subresource}" if asked.subresource else ""
         yield f"{asked.path}: {asked.operation.value} {asked.plural}{sub} of {asked.group or 'core'}/{asked.version}"

@@ -49,7 +49,6 @@ def quick_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
-    """How many bytes came."""
     came, message = 0, {"more_body": True}
     while message.get("more_body", False):
         message = await receive()
@@ -571,8 +570,6 @@ async def test_shutdown_answers_running_requests() -> None:
 
 
 class ClientCertificate:
-    """Of an authority of its own."""
-
     def __init__(self, name: str) -> None:
         now = datetime.now(UTC)
         authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))

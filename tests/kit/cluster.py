@@ -91,7 +91,7 @@ class World:
         return found
 
     async def becomes(self, look: Callable[[], Awaitable[Any]], wanted: Any, seconds: float = 30.0) -> None:
-        """Wait until ``look`` returns what is wanted."""
+        """Wait until ``look`` returns the expected value."""
         end = self.clock.monotonic() + seconds
         while (found := await look()) != wanted:
             assert self.clock.monotonic() < end, f"not within {seconds} s: {wanted}; last {found}"
@@ -128,7 +128,6 @@ class ManagedCluster:
         return (await self.user.get(self.resource, name, self._namespace())).get("status") or {}
 
     async def pods(self) -> list[Json]:
-        """Those that are not being deleted."""
         found = (await self.user.list(PODS, self.namespace)).items
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 

@@ -118,7 +118,6 @@ class Shell:
         return await self.reconciler(ObjectKey(namespace or self.namespace, name))
 
     async def sent_events(self) -> list[dict[str, Any]]:
-        """The bodies of the events, as they are sent."""
         sending = asyncio.ensure_future(self.recorder.run())
         await self.recorder.flush(10.0)
         sending.cancel()
@@ -126,7 +125,6 @@ class Shell:
 
     @property
     def writes(self) -> list[tuple[str, str]]:
-        """Method and path of what was written."""
         return [(method, path) for method, path, _ in self.server.requests if method != "GET"]
 
     def bodies(self, method: str, part: str) -> list[Any]:

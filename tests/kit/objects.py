@@ -57,5 +57,5 @@ def pod_json(
 
 
 def pod(name: str = "web-0", **given: Any) -> Pod:
-    """The same as controllers read it."""
+    """Return the object as controllers decode it."""
     return decode_pod(orjson.dumps(pod_json(name, **given)))

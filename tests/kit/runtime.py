@@ -159,13 +159,12 @@ class SimulatedRuntime:
         return [_listed(one) for one in self.known.values() if one.pod_uid == pod_uid]
 
     async def container(self, container_id: str) -> Container | None:
-        """One container, if there is one."""
         self._check()
         found = self.known.get(container_id)
         return _listed(found) if found is not None else None
 
     async def details(self, container_id: str) -> ContainerDetails:
-        """One container with all that is known of it."""
+        """Return the details of a container."""
         one = self._container(container_id)
         return ContainerDetails(
             one.id,

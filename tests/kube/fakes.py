@@ -125,7 +125,6 @@ def obj(name: str, version: int, namespace: str = "shop", **more: Any) -> dict[s
 
 
 def event(type_: str, body: dict[str, Any]) -> bytes:
-    """One line of a watch."""
     return orjson.dumps({"type": type_, "object": body}) + b"\n"
 
 

@@ -39,7 +39,7 @@ def test_deeper_values_are_emptied_and_nothing_else_changes(value, limit, indent
 
 
 def agrees(found: Any, value: Any) -> bool:
-    """Whether ``found`` is ``value`` with some of its objects and lists emptied."""
+    """Return whether ``found`` is ``value`` with some of its objects and lists emptied."""
     if type(found) is not type(value):
         return False
     if isinstance(value, dict):

@@ -149,8 +149,6 @@ async def test_a_leader_that_cannot_renew_stops_before_another_may_lead():
     server = MemoryServer()
 
     class Line:
-        """One candidate's own way to the server."""
-
         cut = False
 
         async def request(self, request):

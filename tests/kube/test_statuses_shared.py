@@ -68,8 +68,6 @@ class Api(MemoryServer):
 
 
 def take(name: str, *, provisional: bool = True) -> Callable[[Thing | None], Ruling[Thing, str]]:
-    """Takes one of what is left, once per name."""
-
     def decision(thing: Thing | None) -> Ruling[Thing, str]:
         if thing is None:
             return Ruling("gone")
@@ -329,7 +327,6 @@ _objects = st.dictionaries(st.sampled_from("abcd"), _json, max_size=4)
 
 
 def present(value: Any) -> Any:
-    """Without what is null."""
     return {k: present(v) for k, v in value.items() if v is not None} if isinstance(value, dict) else value
 
 

@@ -24,8 +24,6 @@ REVIEW = (Path(__file__).parent.parent / "fixtures" / "pod-create.json").read_by
 
 
 class Replica:
-    """One manager with all its processes."""
-
     def __init__(self, process: Popen[bytes], log: Path, ports: tuple[int, int, int], host: str = "127.0.0.1") -> None:
         self.process = process
         self.log = log

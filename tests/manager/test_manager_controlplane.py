@@ -51,7 +51,7 @@ class Manager:
         ]
 
     def readiness(self, query: str = "") -> str:
-        """What /readyz says; empty while nobody answers."""
+        """Return the answer of /readyz; empty while there is none."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.health}/readyz{query}", timeout=5) as answer:
                 return str(answer.read().decode())
@@ -63,7 +63,7 @@ class Manager:
 
 @pytest.fixture(scope="module")
 def empty() -> Iterator[ControlPlane]:
-    """A control plane that nobody else registers webhooks on."""
+    """A control plane without other webhooks."""
     with ControlPlane() as control_plane:
         yield control_plane
 

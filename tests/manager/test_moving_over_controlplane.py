@@ -130,7 +130,7 @@ def path_of(item: dict[str, Any], plurals: dict[tuple[str, str], str]) -> str:
 
 
 def pods(control_plane: ControlPlane) -> dict[str, tuple[str, str]]:
-    """What changes whenever a Pod is written."""
+    """Fields that change with every write of a Pod."""
     items = json.loads(control_plane.kubectl("get", "pods", "-n", NAMESPACE, "-o", "json").stdout)["items"]
     # A probe of the recorded marker and a WorkloadSpread both put a price on these Pods, and took turns when they were
     # recorded: only their price is written.

@@ -28,7 +28,7 @@ WEBHOOK_PROCESSES = ("webhook-0", "webhook-1")
 
 @pytest.fixture(scope="module")
 def control_plane() -> Iterator[ControlPlane]:
-    """A control plane that nobody else registers webhooks on."""
+    """A control plane without other webhooks."""
     with ControlPlane() as started:
         install(started)
         yield started

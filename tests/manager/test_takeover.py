@@ -429,7 +429,6 @@ _PULLS = "kruise-daemon-config"
 
 
 async def agents(client: Client) -> dict[str, int]:
-    """How many ready agents run each image."""
     images = [
         container_of({"spec": {"template": pod}})["image"]
         for pod in (await client.list(PODS, NAMESPACE, label_selector="control-plane=daemon")).items

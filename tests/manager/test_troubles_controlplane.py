@@ -58,7 +58,7 @@ ELECTION = (
 
 @pytest.fixture(scope="module")
 def control_plane() -> Iterator[ControlPlane]:
-    """A control plane that nobody else registers webhooks on."""
+    """A control plane without other webhooks."""
     with ControlPlane() as started:
         install(started, gates=False)
         yield started

@@ -47,14 +47,12 @@ class ApiServer(MemoryServer):
         return super()._answer(Request(request.method, path, {}, {}))
 
     def put(self, path: str, obj: Json) -> Json:
-        """Store an object as somebody else does."""
         self.version += 1
         metadata = {"uid": f"uid-{self.version}", **obj["metadata"], "resourceVersion": str(self.version)}
         self.objects[path] = {**obj, "metadata": metadata}
         return self.objects[path]
 
     def writes(self) -> list[str]:
-        """What was written so far, as ``PATCH /api/…``."""
         return [f"{request.method} {request.path}" for request in self.requests if request.method != "GET"]
 
     def show(self, store: Store[T], decode: Callable[[bytes], T], within: str = "/pods/") -> None:

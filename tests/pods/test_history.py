@@ -19,8 +19,6 @@ def revision(name: str, version: int = 1, owner: str = "u") -> ControllerRevisio
 
 
 class Clock(VirtualClock):
-    """One that is set."""
-
     now_is = 0.0
 
     def monotonic(self) -> float:

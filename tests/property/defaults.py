@@ -14,7 +14,6 @@ TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 def fill(target: Json, **values: Any) -> None:
-    """Set what is missing."""
     for name, value in values.items():
         if target.get(name) is None:
             target[name] = value

@@ -22,7 +22,6 @@ class SetMaker:
         self.world = world
 
     def sets(self) -> list[Json]:
-        """One to four, as users write them."""
         names = self.world.some(SET_NAMES, 1, self.world.pick(1, 2, 2, 3, 4))
         if self.world.chance(0, "canary", 100):
             names = ["base", "canary", *[n for n in names if n not in ("base", "canary")]][:4]

@@ -17,7 +17,6 @@ class LaunchPriority:
         self.priority_from_set = priority_from_set
 
     def apply(self) -> bool:
-        """Whether the containers got the env."""
         containers = self.state.spec.get("containers") or []
         asked = PRIORITY in self.state.annotations or any(
             e["name"] == "KRUISE_CONTAINER_PRIORITY" for c in containers for e in c.get("env") or []

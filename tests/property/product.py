@@ -115,8 +115,6 @@ class _Lookups:
 
 
 class _FixedClock(SystemClock):
-    """It is always the moment the reference writes."""
-
     def now(self) -> datetime:
         return datetime.fromisoformat(NOW)
 

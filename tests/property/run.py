@@ -34,8 +34,6 @@ class CannotResumeError(Exception):
 
 @dataclass
 class Chunk:
-    """What came out of the cases from ``first`` on."""
-
     first: int
     cases: int
     branches: dict[str, int]

@@ -21,8 +21,6 @@ CAPACITY = {"cpu": "4", "memory": "8Gi", "pods": "110"}
 
 
 class Simulated:
-    """What a test does with it."""
-
     def __init__(self, api: ApiServer, client: Client, cluster: SimulatedCluster) -> None:
         self.api = api
         self.client = client

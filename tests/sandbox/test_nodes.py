@@ -56,7 +56,7 @@ class Cluster:
         return [f"{r.method} {r.path.removeprefix(SHOP)}" for r in self.requests if f"/pods/{name}" in r.path]
 
     def ask_to_delete(self, name: str, **metadata: Any) -> None:
-        """What a graceful deletion does to a bound Pod."""
+        """A graceful deletion of a bound Pod."""
         found = self.found(name)
         change = {"deletionTimestamp": "2030-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30} | metadata
         self.store(f"{SHOP}/pods/{name}", found | {"metadata": found["metadata"] | change})

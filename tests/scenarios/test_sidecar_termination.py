@@ -110,7 +110,7 @@ def test_an_injected_sidecar_ends_with_its_job(world: World) -> None:
 
 
 def injected(world: World) -> bool:
-    """Whether the Pod of a new Job has the sidecar; webhooks may learn of the set a moment later."""
+    """Return whether the Pod of a new Job has the sidecar; webhooks may learn of the set a moment later."""
     world.kubectl("delete", "job", "once", "-n", world.namespace, "--ignore-not-found")
     eventually(lambda: not world.list("pods", "-l=app=once"), "the former Pod is gone")
     world.apply(job())

@@ -44,7 +44,7 @@ def with_strategy(manifest: str, strategy: str) -> str:
 
 
 def counts(world: World, *wanted: int) -> bool:
-    """Whether the set tells of itself as it is, and of so many Pods matched, updated, ready, and both."""
+    """Return whether the set tells of itself as it is, and of so many Pods matched, updated, ready, and both."""
     found = world.get("sidecarset", world.namespace)
     status = found.get("status", {})
     assert status.get("observedGeneration") == found["metadata"]["generation"], status

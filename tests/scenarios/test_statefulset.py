@@ -70,8 +70,6 @@ def images(world: World) -> dict[str, str]:
 
 
 def ready(world: World, *names: str) -> None:
-    """Exactly these Pods are there, and ready."""
-
     def look() -> bool:
         found = status_is(world, replicas=len(names), readyReplicas=len(names))
         return found is not None and set(pods(world)) == set(names)

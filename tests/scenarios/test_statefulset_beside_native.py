@@ -148,7 +148,6 @@ def settle(sides: tuple[Side, Side], what: str, wanted: Callable[[Json], bool], 
 
 
 def differences(native: Any, advanced: Any, path: str = "") -> Iterator[str]:
-    """Where the two are not the same."""
     if isinstance(native, dict) and isinstance(advanced, dict):
         for key in {**native, **advanced}:
             yield from differences(native.get(key), advanced.get(key), f"{path}.{key}")

@@ -63,14 +63,13 @@ class PodsRuntime:
         return [_listed(status) for one, status in self._statuses() if one["metadata"]["uid"] == pod_uid]
 
     async def container(self, container_id: str) -> Container | None:
-        """One container."""
         try:
             return _listed(self._find(container_id)[1])
         except NoSuchContainer:
             return None
 
     async def details(self, container_id: str) -> ContainerDetails:
-        """One container with all that is known of it."""
+        """Return the details of a container."""
         one, status = self._find(container_id)
         listed = _listed(status)
         annotations = {

@@ -48,7 +48,6 @@ def resource_of(api_version: str, kind: str) -> Resource:
 
 
 def ours(kind: str, group: str = "apps") -> Resource:
-    """The same by the kind alone."""
     for version in ("v1beta1", "v1alpha1"):
         if (found := find_kind(f"{group}.kruise.io/{version}", kind)) is not None:
             return found.resource()

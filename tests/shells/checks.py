@@ -70,8 +70,6 @@ class Stage:
 
 @dataclass(slots=True)
 class Report:
-    """What was found out about a case."""
-
     problems: list[str] = field(default_factory=list)
     #: Write → its preconditions.
     writes: dict[str, str] = field(default_factory=dict)
@@ -85,7 +83,6 @@ class Report:
     runs: int = 0
 
     def as_json(self) -> Json:
-        """What is recorded."""
         return {
             "writes": dict(sorted(self.writes.items())),
             "after a failure": dict(sorted(self.after_failure.items())),
@@ -344,7 +341,7 @@ class Trial:
         return world
 
     def _judge(self, during: str, kind: str, world: World, met: Write) -> None:
-        """What a reconcile did after its write failed."""
+        """Return what a reconcile did after its write failed."""
         if kind not in ("refused", "lost") or met.of is None:
             return
         followers = (
@@ -380,7 +377,6 @@ class Trial:
             self._problem(f"{during}: {verb} {dict(now)} instead of {dict(calm)}")
 
     def _made(self, writes: Sequence[Write], verb: str) -> Counter[str]:
-        """What was created or deleted, and how often."""
         done = [one for one in writes if one.done and one.target.plural not in self.case.collected]
         return Counter(one.signature for one in done if one.signature.startswith(verb))
 
@@ -396,7 +392,6 @@ def _unchanged(picture: Counter[str]) -> Counter[str]:
 
 
 def _difference(missing: Counter[str], more: Counter[str]) -> str:
-    """Where two pictures first differ, shortened."""
     if missing and more:
         one, other = next(iter(missing)), next(iter(more))
         at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

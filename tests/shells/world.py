@@ -65,8 +65,6 @@ _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a request is about."""
-
     group: str
     version: str
     namespace: str
@@ -91,14 +89,11 @@ class Target:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
     def key_in(self, replaced: Iterable[str]) -> bool:
-        """Whether it is one of these."""
         return f"{self.plural} {self.key}" in replaced
 
 
 @dataclass(slots=True)
 class Write:
-    """One request that was sent, and its answer."""
-
     signature: str
     target: Target
     preconditions: str
@@ -109,14 +104,11 @@ class Write:
 
     @property
     def done(self) -> bool:
-        """Whether it took effect."""
         return 200 <= self.status < 300
 
 
 @dataclass(slots=True)
 class Pass:
-    """One call of a reconcile function."""
-
     controller: str
     key: ObjectKey
     result: Result | None = None
@@ -196,7 +188,6 @@ class Server:
             self.world.log.append((resource, before, after))
 
     def save(self) -> Saved:
-        """The objects as they are."""
         storage = self.api.core.storage
         objects = {name: (dict(one.objects), list(one.keys)) for name, one in storage.collections.items()}
         dependents = {uid: dict(places) for uid, places in storage.dependents.items()}
@@ -226,7 +217,6 @@ class Server:
         self.clock._start = saved.at - timedelta(seconds=self.clock.monotonic())
 
     def collection(self, group: str, version: str, plural: str) -> Collection:
-        """Where the objects of a resource are."""
         row = self.api.core.registry.find(group, version, plural)
         assert row is not None, plural
         return self.api.core.collection(row)
@@ -316,7 +306,6 @@ class World:
                 self.problems.append(f"a task ended: {result!r}")
 
     def reset(self) -> None:
-        """Forget what was requested so far."""
         self.writes.clear()
         self.reads.clear()
         self.calls.clear()
@@ -566,7 +555,7 @@ class World:
         return brought
 
     async def settle(self, rest: float = REST_SECONDS) -> None:
-        """Let everybody work until nothing happens any more."""
+        """Run all actors until nothing changes."""
         idle, step, began = 0.0, 0.1, self.clock.monotonic()
         for _ in range(MAX_ROUNDS):
             before = self.server.api.core.storage.revision, len(self.writes)
@@ -620,7 +609,6 @@ def comparable(obj: Json) -> str:
 
 
 def matches(watched: Watched[Any], obj: Json) -> bool:
-    """Whether an object belongs into a cache."""
     metadata = obj["metadata"]
     if watched.scope is Scope.OWN and metadata.get("namespace") != "kruise-system":
         return False

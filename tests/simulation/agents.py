@@ -73,8 +73,6 @@ class JudgeOfAgents(Judge):
 
 
 class _Runtimes(PodRuntimes):
-    """Those of all nodes."""
-
     def __init__(self, company: NodeAgents) -> None:
         super().__init__(company.there.nodes.kubelets, company.there.admin.clock)
         self.company = company
@@ -105,12 +103,11 @@ class _Runtime(PodRuntime):
         return await super().containers(pod_uid)
 
     async def container(self, container_id: str) -> Container | None:
-        """One container."""
         self._check()
         return await super().container(container_id)
 
     async def details(self, container_id: str) -> ContainerDetails:
-        """One container with all that is known of it."""
+        """Return the details of a container."""
         self._check()
         return await super().details(container_id)
 

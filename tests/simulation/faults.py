@@ -26,8 +26,6 @@ _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """How often what goes wrong, as parts of one."""
-
     #: Refused without effect: 409 on PUT and PATCH, 429 with Retry-After, 500 and 503.
     conflict: float = 0.0
     overload: float = 0.0
@@ -49,16 +47,13 @@ class Weather:
     only: str = ""
 
     def of(self, resource: str) -> Weather:
-        """What requests of a resource meet."""
         return CALM if self.only and self.only != resource else self
 
     def without(self, *names: str) -> Weather:
-        """The same with these faults left out."""
         return replace(self, **dict.fromkeys(names, 0.0))
 
     @property
     def text(self) -> str:
-        """What goes wrong, and how often."""
         rates = {name: getattr(self, name) for name in FAULTS}
         told = ", ".join(f"{name} {rate:g}" for name, rate in rates.items() if rate) or "nothing else wrong"
         return f"{told} of {self.only}" if self.only else told

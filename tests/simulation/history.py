@@ -24,7 +24,6 @@ class History:
         self.told: Callable[[], object] = lambda: None
 
     def note(self, at: float, verb: str, resource: Resource, obj: Json, detail: str = "") -> None:
-        """One write."""
         metadata = obj.get("metadata") or {}
         line = f"{at:10.3f} {verb} {resource.kind} {metadata.get('namespace', '')}/{metadata.get('name')} {detail}"
         self.say(line.rstrip())
@@ -44,5 +43,4 @@ class History:
 
     @property
     def digest(self) -> str:
-        """The same for the same history."""
         return self._digest.hexdigest()[:16]

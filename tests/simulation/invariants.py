@@ -74,7 +74,6 @@ class Lag:
 
 
 def no_twin(revision: Json, others: Sequence[Json]) -> Iterator[str]:
-    """One state of a set is recorded once."""
     owner = owner_of(revision)
     data = orjson.dumps(revision.get("data"), option=orjson.OPT_SORT_KEYS)
     for other in others:
@@ -107,14 +106,12 @@ def condition(pod: Json, wanted: str) -> str:
 
 
 def quiet(writes: Counter[str], seconds: float) -> Iterator[str]:
-    """At rest nobody writes but Leases are renewed."""
     for what, count in sorted(writes.items()):
         if count:
             yield f"at rest: {count} writes of {what} in {seconds:.0f} s"
 
 
 def owner_of(obj: Json) -> str:
-    """The uid of whoever owns an object."""
     references = obj["metadata"].get("ownerReferences") or ()
     return str(references[0]["uid"]) if references else ""
 

@@ -24,13 +24,11 @@ def lifecycle(kind: str, *, mark_not_ready: bool) -> Json:
 
 
 def held_metadata(kind: str) -> Json:
-    """What the Pods of its template begin with."""
     if kind == FINALIZERS:
         return {"finalizers": [DELETE_HOOK, UPDATE_HOOK], "labels": {KIND: FINALIZERS}}
     return {"labels": dict.fromkeys((DELETE_HOOK, UPDATE_HOOK), "true")} if kind == LABELS else {}
 
 
 def is_held(pod: Json, hook: str) -> bool:
-    """Whether a hook holds the Pod."""
     metadata = pod["metadata"]
     return (metadata.get("labels") or {}).get(hook) == "true" or hook in (metadata.get("finalizers") or ())

@@ -71,7 +71,7 @@ def current() -> Pass | None:
 
 
 def works(controller: object) -> bool:
-    """Whether it is the controller of its kind that works now: whoever begins a term looks at every workload."""
+    """Return whether it is the controller of its kind that works now: whoever begins a term looks at every workload."""
     return _last.get(type(controller)) is controller
 
 

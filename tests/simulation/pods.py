@@ -30,7 +30,6 @@ def is_active(pod: Json) -> bool:
 
 
 def has_ended(pod: Json) -> bool:
-    """Whether its containers have, for good."""
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
@@ -52,7 +51,6 @@ def is_available(pod: Json, at: float, min_ready: float) -> bool:
 
 
 def is_marked(pod: Json) -> bool:
-    """Whether its replacement was asked for."""
     return names.SPECIFIED_DELETE in (pod["metadata"].get("labels") or {})
 
 

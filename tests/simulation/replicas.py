@@ -37,8 +37,6 @@ ENVIRONMENT = {"POD_NAMESPACE": "kruise-system"}
 
 
 class _Socket:
-    """What stands for a bound socket where nobody connects."""
-
     def getsockname(self) -> tuple[str, int]:
         return ("127.0.0.1", 9443)
 
@@ -106,7 +104,6 @@ class SimulatedProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it was started, and not killed since."""
         return self._life is not None
 
     @property
@@ -216,7 +213,6 @@ class SimulatedReplica:
 
     @property
     def answers(self) -> bool:
-        """Whether the Service sends reviews here."""
         process = self.webhook.process
         return process is not None and self.shared.state(WEBHOOK).ready
 

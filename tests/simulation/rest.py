@@ -51,11 +51,11 @@ class Rest:
             self._pods = None
 
     def to_settle(self) -> list[str]:
-        """What is left to do."""
+        """Return what keeps the cluster from being at rest."""
         return self.at_rest() if self.in_place() else ["the webhooks are not registered"]
 
     def in_place(self) -> bool:
-        """Whether the API server calls us, every replica answers, and one leads."""
+        """Return whether the API server calls us, every replica answers, and one leads."""
         complete = all(
             (self.stored(resource).get(CONFIGURATION_NAMES[kind]) or {}).get("webhooks")
             for kind, resource in CONFIGURATIONS.items()
@@ -63,11 +63,10 @@ class Rest:
         return complete and all(replica.answers for replica in self._replicas) and self.leaders() == 1
 
     def leaders(self) -> int:
-        """How many replicas lead."""
+        """Return the number of leading replicas."""
         return sum(replica.leads for replica in self._replicas)
 
     def at_rest(self) -> list[str]:
-        """What keeps the cluster from staying as it is."""
         return [*self._certificates_to_do(), *self._bundles_to_do(), *self.pods_to_do()]
 
     def pods_to_do(self) -> list[str]:
@@ -78,7 +77,6 @@ class Rest:
         return [*self._pods, *self._judge.at_rest(self._clock.now())]
 
     def _certificates_to_do(self) -> list[str]:
-        """Why the Secret cannot stay as it is."""
         secret = self.stored(SECRETS).get(SECRET_NAME)
         if secret is None:
             return [f"Secret {SECRET_NAME} is not there"]

@@ -46,7 +46,6 @@ class Run:
 
     @property
     def script(self) -> tuple[Action, ...]:
-        """What happens in its storm."""
         if self.focus:
             return ()
         plan = self.plan
@@ -55,7 +54,7 @@ class Run:
 
     @property
     def command(self) -> str:
-        """How to see it again."""
+        """The command that repeats the run."""
         parts = [f"python -m tests.simulation --seeds {self.seed}"]
         if self.about != DEFAULT:
             parts.append(f"--about {self.about}")
@@ -76,7 +75,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run went."""
+    """The outcome of a run."""
 
     run: Run
     broken: tuple[str, ...]

@@ -232,7 +232,6 @@ class Users:
             self.cut_off_until, self._cut_off_with = self.clock.monotonic() + seconds, None
 
     async def _set_clock(self, seconds: float) -> None:
-        """The time on everybody's wall is another one."""
         cast("WallClock", self.clock).ahead += seconds
 
     async def _end_certificates(self) -> None:

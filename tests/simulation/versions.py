@@ -70,7 +70,7 @@ def _key(request: Request) -> tuple[str, str]:
 
 
 def _writes_object(request: Request) -> bool:
-    """Whether a request writes an object, or the part of one, to what is there."""
+    """Return whether a request writes an object, or the part of one, to what is there."""
     written = request.method in ("PATCH", "PUT") and "dryRun" not in request.query
     return written and (request.body or b"").startswith(b"{")
 

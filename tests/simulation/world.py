@@ -116,7 +116,6 @@ class World:
 
     @property
     def seed(self) -> int:
-        """What decides all of it."""
         return self._run.seed
 
     @property
@@ -126,7 +125,6 @@ class World:
 
     @property
     def most_pods(self) -> int:
-        """How many Pods there were at once."""
         return self.checks.most_pods
 
     # ---- the run
@@ -281,7 +279,6 @@ class World:
         await self.until_done(self.rest.at_rest, ROTATION_SECONDS)
 
     async def _focused(self, focus: Focus) -> None:
-        """One thing time after time, on what it needs."""
         for act in focus.first(Random(f"first {self._run.seed}")):
             await self.users.do(act)
         await self.until_done(self.rest.to_settle)
@@ -346,7 +343,6 @@ class World:
         await self.clock.sleep(self._held_up_until - self.clock.monotonic())
 
     async def wait_for_laggards(self) -> None:
-        """What nobody waits for may be done still."""
         await self.clock.sleep(LAG_SECONDS)
 
     @property

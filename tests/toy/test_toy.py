@@ -31,7 +31,6 @@ WIDGETS = WIDGET.resource()
 
 @pytest.fixture
 def listed() -> Iterator[None]:
-    """The line stands in the list of this process."""
     features.FOLDERS.append(FOLDER)
     features.features.cache_clear()
     yield

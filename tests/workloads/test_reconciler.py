@@ -18,7 +18,7 @@ from tests.kube.fakes import virtual
 
 
 async def snapshot_seen(shell: Any, monkeypatch: pytest.MonkeyPatch) -> CloneSetSnapshot:
-    """What the plan is asked about."""
+    """Inputs of the plan."""
     seen: list[CloneSetSnapshot] = []
 
     async def reconcile(snapshot: CloneSetSnapshot) -> Result | None:

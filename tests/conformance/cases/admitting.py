@@ -95,7 +95,7 @@ def _asks(
     keep: tuple[str, ...] = ("path", "request.operation", "request.name"),
     distinct: bool = False,
 ) -> Case:
-    """What the webhooks are asked while calls are made."""
+    """Return the reviews that webhooks received during the calls."""
     return Case(id, [*hooks, *calls, Hooks(keep, distinct)])
 
 

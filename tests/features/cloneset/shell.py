@@ -18,8 +18,6 @@ KINDS = frozenset(("CloneSet", "Pod", "PersistentVolumeClaim", "ControllerRevisi
 
 
 class Shell(features.Shell):
-    """One reconciler."""
-
     def __init__(self, gates: Gates | None = None, **options: Any) -> None:
         super().__init__(cloneset.NAME)
         self.caches = cloneset.caches_of(Stores(cloneset.WATCHED))

@@ -24,7 +24,6 @@ def seen(pod: dict[str, Any]) -> tuple[str, bool, str, str]:
 
 
 def identity(pod: dict[str, Any]) -> tuple[str, str, str, str]:
-    """What an update in place keeps."""
     return pod["metadata"]["name"], pod["metadata"]["uid"], pod["status"]["podIP"], pod["spec"]["nodeName"]
 
 

@@ -36,8 +36,6 @@ _LEFT_ALONE = {"ready_gate", "managed_fields", "pre_download", "budget"}
 
 @dataclass(frozen=True)
 class Case:
-    """A CloneSet at rest, and what is changed then."""
-
     before: dict[str, Any]
     after: dict[str, Any]
     marked: int
@@ -129,7 +127,6 @@ class Noted:
 
 
 async def foretold(cluster: SmallCluster, gates: Gates, spec: dict[str, Any]) -> Preview:
-    """What ``pykruise plan`` says of that spec."""
     live = await cluster.user.get(CLONESETS, "web", NAMESPACE)
     wanted = parsed({**live, "spec": {**live["spec"], **spec}})
     found = situation(wanted, await related_objects(cluster.user, wanted), gates)

@@ -73,7 +73,7 @@ class Manager:
         return found
 
     async def kubelet(self) -> None:
-        """Starts what has ended anew, and reports it."""
+        """Restarts containers that have ended, and reports them."""
         while True:
             await self.node.clock.sleep(0.5)
             try:

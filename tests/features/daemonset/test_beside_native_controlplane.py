@@ -54,8 +54,6 @@ def manifest(name: str) -> Json:
 
 
 class Side:
-    """What both of them have come to."""
-
     def __init__(self, api: ControlPlane) -> None:
         self.api = api
 
@@ -107,7 +105,6 @@ class Side:
             assert code == 200, answer
 
     def hashes(self, name: str) -> set[str]:
-        """Those of its revisions."""
         path = f"/apis/apps/v1/namespaces/side/controllerrevisions?labelSelector=app%3D{name}"
         items = self.api.request("GET", path)[1]["items"]
         return {one["metadata"]["labels"]["controller-revision-hash"] for one in items}

@@ -60,7 +60,6 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
             return look
 
         def asked_for(image: str) -> set[str]:
-            """Who asks for the image's tags, on any node."""
             entries = (one["spec"].get("images", {}).get(image) for one in named("NodeImage", "").values())
             tags = [tag for entry in entries if entry for tag in entry["tags"]]
             return {owner["name"] for tag in tags for owner in tag["ownerReferences"]}

@@ -50,7 +50,6 @@ def read(node_image: Json) -> NodeImage:
 
 
 def filled(node_image: Json, namespace: str, repositories: Iterable[str], **spec: Any) -> int:
-    """How many of these a namespace gets."""
     return sum([asked(node_image, namespace, one, **spec) for one in repositories])
 
 

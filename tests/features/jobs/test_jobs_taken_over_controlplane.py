@@ -125,7 +125,6 @@ class Place:
         return {name for name, one in self.all("Pod").items() if one["spec"].get("ephemeralContainers")}
 
     def stay(self, beginning: str) -> set[str]:
-        """Pods that nobody has begun to delete."""
         found = self.all("Pod", beginning).items()
         return {name for name, one in found if "deletionTimestamp" not in one["metadata"]}
 
@@ -168,7 +167,7 @@ def left(folder: Path) -> Iterator[ControlPlane]:
 
 
 def idle(metrics: str) -> bool:
-    """Whether each controller has worked on both its jobs, and has nothing more to do now."""
+    """Return whether each controller has worked on both its jobs, and has nothing more to do now."""
     with urllib.request.urlopen(metrics, timeout=120) as answer:
         lines = answer.read().decode().splitlines()
 

@@ -60,8 +60,6 @@ class Counted:
 
 
 class Behind:
-    """One controller whose cache is what ``look`` makes it."""
-
     def __init__(self, api: ApiServer, clock: VirtualClock, name: str) -> None:
         self.transport = Counted(api.transport("manager"))
         self.client = Client(self.transport, clock)
@@ -111,7 +109,6 @@ async def cluster() -> AsyncIterator[tuple[ApiServer, Client]]:
 
 
 async def create(client: Client, resource: Resource, body: Json, namespace: str = "") -> None:
-    """One of our kinds."""
     await client.create(resource, {"apiVersion": resource.api_version, "kind": resource.kind, **body}, namespace)
 
 

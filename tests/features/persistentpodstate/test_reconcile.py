@@ -264,7 +264,6 @@ async def test_a_listed_kind_that_may_not_be_read_is_reported(world: World) -> N
 
 
 def recorded(kind: str) -> list[Json]:
-    """What a running OpenKruise left."""
     items = json.loads((FOLDER / "10-statefulset.json").read_text("utf-8"))["items"]
     return [one for one in items if one.get("kind") == kind]
 

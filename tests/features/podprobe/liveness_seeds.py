@@ -121,7 +121,7 @@ def clone_set(replicas: int, bears: int, start: int) -> Json:
 
 
 async def run(seed: int) -> Judge:
-    """One seed: its story and what was seen."""
+    """One seed, its history and its findings."""
     rng = Random(seed)
     replicas, bears = rng.randint(3, 6), rng.randint(1, 2)
     storm, now = weather(Random(f"weather {seed}")), [CALM]

@@ -79,7 +79,6 @@ class World(cluster.World):
         return found
 
     async def told(self) -> list[str]:
-        """What events say of markers."""
         events = (await self.client.list(EVENTS)).items
         return sorted(
             f"{one['reason']}: {one['message']}" for one in events if one["involvedObject"]["kind"] == "PodProbeMarker"
@@ -426,7 +425,7 @@ def test_an_unsupported_provider_probe_blocks_no_pod() -> None:
 
 
 def only_without_scheme(message: str) -> bool:
-    """Whether OpenKruise refused nothing but a request without scheme, which is HTTP here."""
+    """Return whether OpenKruise refused nothing but a request without scheme, which is HTTP here."""
     return 'request: spec.probe.httpGet.scheme: Unsupported value: ""' in message
 
 

@@ -28,7 +28,6 @@ async def forgets(self: LivenessReconciler) -> None:
 
 
 def once(pod: Pod, failure: Failure) -> str:
-    """One request for all runs of a container."""
     return f"liveness-{pod.metadata.uid}-{failure.container}"
 
 

@@ -26,7 +26,7 @@ class Adverse:
         self.cut_off = False
 
     async def request(self, request: Request) -> Response:
-        """What may get lost, late."""
+        """Watches whose events may be delayed or lost."""
         await self._clock.sleep(self._rng.random() * SLOW)
         drawn = self._rng.random()
         if self.cut_off or drawn < LOST:
@@ -53,7 +53,6 @@ class Adverse:
             yield chunk
 
     async def close(self) -> None:
-        """Nothing of its own is open."""
         await self._inner.close()
 
 

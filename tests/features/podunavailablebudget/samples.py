@@ -71,7 +71,7 @@ def raw_pod(
 
 
 def pod(name: str = "web-0", **given: Any) -> Pod:
-    """The same as controllers read it."""
+    """Return the object as controllers decode it."""
     return decode_pod(orjson.dumps(raw_pod(name, **given)))
 
 

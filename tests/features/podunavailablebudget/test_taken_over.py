@@ -34,8 +34,6 @@ def recorded() -> list[Json]:
 
 
 async def lay(cluster: SmallCluster) -> None:
-    """As after OpenKruise's manager has stopped."""
-
     async def served() -> bool:
         try:
             await cluster.user.list(CLONE_SET.resource(), NAMESPACE)

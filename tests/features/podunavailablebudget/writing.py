@@ -52,12 +52,12 @@ class Lookups(BudgetLookups):
 
 
 def as_stored(obj: Json) -> Json:
-    """As it is kept: in v1beta1."""
+    """Return the stored form, v1beta1."""
     return as_seen(obj, BETA)
 
 
 def as_seen(obj: Json, version: str) -> Json:
-    """As it is read in a version."""
+    """Return the object in a version."""
     return obj if obj["apiVersion"] == version else convert(obj, version)
 
 

@@ -31,7 +31,7 @@ SEEDS = int(os.environ.get("PYKRUISE_DISTRIBUTION_SEEDS", "8"))
 
 
 class Simulation:
-    """One seed."""
+    """The run of one seed."""
 
     def __init__(self, there: World, seed: int) -> None:
         self.there = there
@@ -40,7 +40,6 @@ class Simulation:
         self.complaints: list[str] = []
 
     def refuse(self, request: Request) -> bool:
-        """Whether a request is answered with 500."""
         return self.troubled and self.rng.random() < 0.15
 
     def targets(self) -> Json:
@@ -59,7 +58,7 @@ class Simulation:
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": str(self.rng.random())}}
 
     async def user(self) -> None:
-        """One thing that a user does."""
+        """Carry out one action of a user."""
         client, place = self.there.client, self.rng.choice(PLACES)
         what = self.rng.choice(("targets", "resource", "label", "drift", "delete", "foreign", "unforeign"))
         if what == "targets":
@@ -101,7 +100,6 @@ class Simulation:
         await self.at_rest()
 
     async def nothing_foreign_is_written(self) -> None:
-        """What others made still says what they said."""
         for place in PLACES:
             found = await self.there.copy(place)
             if found is None or found["metadata"].get("ownerReferences"):
@@ -138,7 +136,6 @@ class Simulation:
 
     @staticmethod
     def wanted(targets: Json, namespaces: list[Json]) -> set[str]:
-        """The targets, worked out anew."""
         labels = {one["metadata"]["name"]: one["metadata"].get("labels", {}) for one in namespaces}
         team = targets["namespaceSelector"]["matchLabels"]["team"]
         found = {name for name, given in labels.items() if given.get("team") == team}
@@ -150,7 +147,7 @@ class Simulation:
 
 
 def complaints(seed: int) -> list[str]:
-    """What a seed finds."""
+    """Return the findings of a seed."""
     found: list[str] = []
 
     async def main() -> None:
@@ -173,7 +170,6 @@ def test_everything_settles_as_specified(seed: int) -> None:
 
 
 async def cleans_nothing_up(*_: object) -> list[Any]:
-    """Copies stay where they are no longer wanted."""
     return []
 
 

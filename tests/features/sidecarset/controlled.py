@@ -52,8 +52,6 @@ def merged(found: Any, patch: Any) -> Any:
 
 
 class Told:
-    """What a recorder of events was told."""
-
     def __init__(self) -> None:
         self.events: list[tuple[str, str, str, str]] = []
 

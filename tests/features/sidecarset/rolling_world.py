@@ -38,8 +38,6 @@ Json = dict[str, Any]
 
 
 class Sent(Counting):
-    """The manager's connection, with what it wrote."""
-
     def __init__(self, inner: Transport) -> None:
         super().__init__(inner)
         self.writes: list[Request] = []  # type: ignore[assignment]
@@ -177,7 +175,6 @@ async def rolling_world(*, pace: Pace | None = None, budget: DisruptionBudget | 
 
 @asynccontextmanager
 async def _managing(world: World, rng: Random, budget: DisruptionBudget | None) -> AsyncIterator[None]:
-    """A manager with caches of its own."""
     client = Client(world.sent, world.clock)
     caches = Caches("kruise-system", declared=[FEATURE])
     events = EventRecorder(client, NAME)

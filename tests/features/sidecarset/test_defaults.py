@@ -120,7 +120,7 @@ SPECS = st.fixed_dictionaries(
 
 
 def contains(whole: Any, part: Any) -> bool:
-    """Whether ``whole`` still says everything ``part`` said; what was empty may have been filled."""
+    """Return whether ``whole`` still says everything ``part`` said; what was empty may have been filled."""
     if part in (None, "", 0, False) or part == {} or part == []:
         return True
     if isinstance(part, dict):

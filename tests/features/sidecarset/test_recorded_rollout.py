@@ -37,7 +37,6 @@ def taken_over(moment: str) -> World:
 
 
 def pods(world: World) -> dict[str, dict[str, Any]]:
-    """Those that the set has injected."""
     return {
         path: found
         for path, found in world.objects.items()
@@ -114,7 +113,7 @@ def _image(pod: dict[str, Any]) -> str:
 
 
 def _restart(world: World, path: str) -> None:
-    """What a kubelet does."""
+    """Act as the kubelet."""
     pod = world.objects[path]
     statuses = [
         {**one, "image": "docker.io/library/busybox:1.36", "imageID": "docker.io/library/busybox@sha256:" + "7" * 64}

@@ -122,7 +122,7 @@ class Judge:
 
 
 async def run(seed: int) -> Judge:
-    """One seed: its story and what was seen."""
+    """One seed, its history and its findings."""
     rng = Random(seed)
     storm, now = weather(Random(f"weather {seed}")), [CALM]
 

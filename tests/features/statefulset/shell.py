@@ -14,8 +14,6 @@ from tests.kit import features
 
 
 class Shell(features.Shell):
-    """One reconciler."""
-
     namespace = "shop"
 
     def __init__(self, gates: Gates | None = None, **options: Any) -> None:

@@ -14,7 +14,6 @@ from tests.openkruise import _items
 
 
 def recorded() -> list[dict[str, Any]]:
-    """The StatefulSet, and what is its."""
     found = {str(one["metadata"]["uid"]): one for one in _items("10-statefulset.json")}
     mine = ("StatefulSet", "Pod", "PersistentVolumeClaim", "ControllerRevision")
     return [one for one in found.values() if one["kind"] in mine and not one["metadata"]["name"].startswith("ud")]

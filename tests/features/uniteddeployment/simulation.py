@@ -20,7 +20,7 @@ NAMES: Final = ("a", "b", "c")
 
 
 class Simulation:
-    """One seed."""
+    """The run of one seed."""
 
     def __init__(self, there: World, seed: int) -> None:
         self.there = there
@@ -37,11 +37,11 @@ class Simulation:
     # ---- faults
 
     def refuse(self, request: Request) -> bool:
-        """Whether a request is answered with 500 before it takes effect."""
+        """Return whether a request is answered with 500 before it takes effect."""
         return self.troubled and request.method != "GET" and self.rng.random() < 0.15
 
     def lose(self, request: Request) -> bool:
-        """Whether the answer of a request that took effect is lost."""
+        """Return whether the answer of a request that took effect is lost."""
         return self.troubled and request.method != "GET" and self.rng.random() < 0.1
 
     def lag(self) -> float:
@@ -70,7 +70,7 @@ class Simulation:
         return {"topology": topology, "replicas": self.rng.randint(3, 9)}
 
     async def user(self) -> None:
-        """One thing that a user does."""
+        """Carry out one action of a user."""
         what = self.rng.choice(("spec", "spec", "image", "partition", "delete a workload", "orphan a workload"))
         if what == "spec":
             await self.there.respecify({**self.spec(), "updateStrategy": {"manualUpdate": {"partitions": None}}})

@@ -100,8 +100,6 @@ def without_projections(pod: Json) -> None:
 
 
 class Cluster:
-    """What the test looks at."""
-
     def __init__(self, api: ControlPlane) -> None:
         self.api = api
 

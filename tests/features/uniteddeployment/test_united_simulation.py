@@ -23,7 +23,7 @@ FOUND = (14, 32)
 
 
 def complaints(seed: int) -> list[str]:
-    """What a seed finds."""
+    """Return the findings of a seed."""
     found: list[str] = []
 
     async def scenario(there: World) -> None:
@@ -50,14 +50,11 @@ async def awaits_nothing(*_: object) -> float:
 
 
 def with_surplus_kept(*arguments: Any) -> Claims:
-    """Workloads that nobody wants stay."""
     found = claim(*arguments)
     return Claims(found.existing, (), found.release, found.adopt)
 
 
 class Everything(Collection[str]):
-    """Every subset is wanted."""
-
     def __contains__(self, _: object) -> bool:
         return True
 

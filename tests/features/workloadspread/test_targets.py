@@ -141,7 +141,7 @@ async def spread_over_fleets(there: World) -> None:
 
 
 async def told(there: World, reason: str) -> list[tuple[str, int]]:
-    """What events of that reason say, and how often."""
+    """Return messages and counts of the events with this reason."""
     events = (await there.client.list(EVENTS)).items
     return [(one["message"], one.get("count", 1)) for one in events if one["reason"] == reason]
 

@@ -204,7 +204,6 @@ COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
 def moved(obj: Json) -> Json:
-    """The object as somebody else would create it."""
     kept = ("name", "labels", "annotations")
     metadata = {key: value for key, value in obj["metadata"].items() if key in kept}
     return {

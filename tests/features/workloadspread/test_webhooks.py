@@ -43,8 +43,6 @@ def spread(
 
 
 class Lookups(StandaloneLookups):
-    """As without a cluster, but the workload is known."""
-
     def __init__(self, template: Json | None = None, others: Sequence[Json] = ()) -> None:
         super().__init__(Store(), Store(), "kruise-system")
         self._template = template

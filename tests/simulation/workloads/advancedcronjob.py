@@ -118,7 +118,7 @@ def _last(cron: Json) -> datetime | None:
 
 
 def spec_by_seed(rng: Random) -> Json:
-    """How a user sets one up."""
+    """Create one, as a user would."""
     return {
         "schedule": rng.choice(SCHEDULES),
         "zone": rng.choice(ZONES),

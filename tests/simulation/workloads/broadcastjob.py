@@ -120,13 +120,11 @@ class BroadcastJobJudge(JudgeByKind):
 
 
 def condition(job: Json, type_: str) -> bool:
-    """Whether the job says so of itself."""
     found = (job.get("status") or {}).get("conditions") or ()
     return any(one["type"] == type_ and one["status"] == "True" for one in found)
 
 
 def ended(job: Json) -> bool:
-    """What is Never over goes on though it failed."""
     never = (job["spec"].get("completionPolicy") or {}).get("type") == "Never"
     return not never and (condition(job, "Complete") or condition(job, "Failed"))
 
@@ -140,7 +138,7 @@ def is_active(pod: Json) -> bool:
 
 
 def spec_by_seed(rng: Random) -> Json:
-    """How a user sets one up."""
+    """Create one, as a user would."""
     policy = rng.choice(("Always", "Always", "Always", "Never"))
     deadline = rng.choice((None, None, 20)) if policy == "Always" else None
     return {

@@ -47,7 +47,6 @@ class Spec:
 
     @classmethod
     def of(cls, obj: Json) -> Spec:
-        """Of the object as it is stored."""
         spec = obj["spec"]
         rolling = (spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
         surge = rolling.get("maxSurge") or 0
@@ -68,7 +67,7 @@ class DaemonSetJudge(Judge):
         self._remembered = Remembered("DaemonSet", Spec.of, lambda spec: spec.min_ready)
 
     def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
-        """What a write breaks."""
+        """Return the promises that a write breaks."""
         if kind == "DaemonSet":
             self._remembered.wrote_object(before, after)
         elif kind == "Pod":
@@ -171,7 +170,7 @@ def _stays(pod: Json) -> bool:
 
 
 def spec_by_seed(rng: Random) -> Json:
-    """How a user sets one up."""
+    """Create one, as a user would."""
     surge = rng.choice((0, 0, 1, 2))
     return {
         "way": "Standard" if surge else rng.choice(("Standard", "InPlaceIfPossible")),

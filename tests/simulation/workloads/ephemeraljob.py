@@ -108,12 +108,12 @@ def marks(pod: Json) -> set[str]:
 
 
 def has_container(pod: Json, name: str) -> bool:
-    """Whether an ephemeral container of that name was put into it, by whomever."""
+    """Return whether an ephemeral container of that name was put into it, by whomever."""
     return any(one["name"] == name for one in pod["spec"].get("ephemeralContainers") or ())
 
 
 def is_busy(pod: Json) -> bool:
-    """Whether a container that was put into it has not ended."""
+    """Return whether a container that was put into it has not ended."""
     statuses = (pod.get("status") or {}).get("ephemeralContainerStatuses") or ()
     return is_active(pod) and not any("terminated" in (one.get("state") or {}) for one in statuses)
 
@@ -122,7 +122,7 @@ def is_busy(pod: Json) -> bool:
 
 
 def spec_by_seed(rng: Random) -> Json:
-    """How a user sets one up."""
+    """Create one, as a user would."""
     return {
         "app": rng.choice(APPS),
         "parallelism": rng.choice((1, 1, 2, 3)),

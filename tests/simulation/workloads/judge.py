@@ -30,12 +30,10 @@ class Review:
 
     @cached_property
     def request(self) -> Json:
-        """What was asked."""
         return dict(parsed(self.body)["request"])
 
     @cached_property
     def response(self) -> Json:
-        """What was answered."""
         return dict(parsed(self.answer)["response"])
 
 
@@ -51,7 +49,6 @@ class Judge:
         return ()
 
     def at_rest(self, now: datetime) -> Iterable[str]:
-        """What keeps the workloads from being at rest."""
         del now
         return ()
 
@@ -65,7 +62,6 @@ class Judge:
         return ()
 
     def reviewed(self, review: Review) -> Iterable[str]:
-        """What an answer breaks."""
         del review
         return ()
 
@@ -81,7 +77,7 @@ class JudgeByKind(Judge):
     judged: Mapping[str, Judged]
 
     def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterator[str]:
-        """What a write breaks."""
+        """Return the promises that a write breaks."""
         obj = after if after is not None else before
         if obj is not None and kind in self.judged:
             yield from self.judged[kind](obj, before, after)

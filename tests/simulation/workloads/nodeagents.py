@@ -86,7 +86,7 @@ class NodeAgentJudge(JudgeOfAgents):
         after: Json | None,
         known: Pass | None,
     ) -> Iterable[str]:
-        """What a write breaks."""
+        """Return the promises that a write breaks."""
         obj = after if after is not None else before
         if obj is None:
             return
@@ -194,19 +194,16 @@ def node_image_at_rest(node_image: Json) -> Iterator[str]:
 
 
 def condition(pod: Json) -> Json:
-    """What the marker says of it."""
     found = (pod.get("status") or {}).get("conditions") or ()
     return next((one for one in found if one["type"] == CONDITION), {})
 
 
 def tags_of(node_image: Json) -> dict[Key, Json]:
-    """What the node is asked for."""
     images = (node_image.get("spec") or {}).get("images") or {}
     return {(image, tag["tag"]): tag for image, entry in images.items() for tag in entry.get("tags") or ()}
 
 
 def status_of(node_image: Json, key: Key) -> Json:
-    """What it says of that tag."""
     entry = ((node_image.get("status") or {}).get("imageStatuses") or {}).get(key[0]) or {}
     return next((one for one in entry.get("tags") or () if one["tag"] == key[1]), {})
 
@@ -217,12 +214,12 @@ def owners_of(tag: Json) -> set[str]:
 
 
 def is_done(tag: Json, status: Json) -> bool:
-    """Whether the status speaks of the end of this round."""
+    """Return whether the status speaks of the end of this round."""
     return status.get("phase") in _ENDED and status.get("version", 0) == tag.get("version", 0)
 
 
 def is_active(node_image: Json, key: Key, uid: str) -> bool:
-    """Whether the node pulls for that job, or is to."""
+    """Return whether the node pulls for that job, or is to."""
     tag = tags_of(node_image).get(key)
     return tag is not None and uid in owners_of(tag) and not is_done(tag, status_of(node_image, key))
 
@@ -231,7 +228,7 @@ def is_active(node_image: Json, key: Key, uid: str) -> bool:
 
 
 def spec_by_seed(rng: Random) -> Json:
-    """How a user sets up a job."""
+    """Create a job, as a user would."""
     return {
         "image": f"{rng.choice(('', '', '', 'nowhere.invalid/'))}image-{rng.randrange(6)}:{rng.randrange(2)}",
         "parallelism": rng.choice((1, 1, 2)),

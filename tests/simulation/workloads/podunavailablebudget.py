@@ -38,8 +38,6 @@ GRACE_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class _Since:
-    """What was true from a moment on."""
-
     at: float
     value: Any
 
@@ -61,7 +59,7 @@ class BudgetJudge(Judge):
     # ---- writes
 
     def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
-        """What a write breaks."""
+        """Return the promises that a write breaks."""
         del known
         one = after if after is not None else before
         if one is None:
@@ -162,7 +160,6 @@ def _asked(before: Json, after: Json | None) -> bool:
 
 
 def is_healthy(pod: Json) -> bool:
-    """Whether its loss would cost anything (PUB-40, PUB-41)."""
     if has_ended(pod) or pod["metadata"].get("deletionTimestamp") or invariants.condition(pod, "Ready") != "True":
         return False
     runs = invariants.statuses(pod).get("main", {}).get("image", "")
@@ -170,12 +167,10 @@ def is_healthy(pod: Json) -> bool:
 
 
 def related(pod: Json) -> bool:
-    """Whether it says whose it is."""
     return names.RELATED_PUB in (pod["metadata"].get("annotations") or {})
 
 
 def desired(spec: Json, replicas: int) -> int:
-    """How many Pods have to stay (PUB B5)."""
     most, least = spec.get("maxUnavailable"), spec.get("minAvailable")
     if most is not None:
         return max(0, replicas - _of(most, replicas))
@@ -190,7 +185,7 @@ def _of(value: int | str, replicas: int) -> int:
 
 
 def spec_by_seed(rng: Random) -> Json:
-    """How a user sets one up."""
+    """Create one, as a user would."""
     return {
         "replicas": rng.randrange(3, 8),
         "policy": rng.choice(("ReCreate", "InPlaceIfPossible")),
@@ -201,7 +196,6 @@ def spec_by_seed(rng: Random) -> Json:
 
 
 def budget_by_seed(rng: Random) -> Json:
-    """How many Pods may be missing."""
     most = rng.choice((1, 1, 2, 3, "20%", "40%"))
     return {"allows": {"maxUnavailable": most}, "by": rng.choice(("target", "selector"))}
 

@@ -74,7 +74,6 @@ class Remembered(Generic[S]):
         return uid, spec
 
     def pods_of(self, uid: str) -> list[Json]:
-        """All Pods of one, as they are."""
         return [*self._pods.get(uid, {}).values()]
 
     def unknown(self, known: Pass, at: float, min_ready: float) -> list[Json]:
@@ -87,7 +86,7 @@ class Remembered(Generic[S]):
         ]
 
     def taken(self, at: float, before: Json | None, after: Json | None, known: Pass, spec: S) -> bool:
-        """Whether the pass took a Pod out of service that it saw in service."""
+        """Return whether the pass took a Pod out of service that it saw in service."""
         min_ready = self._min_ready(spec)
         if before is None or not is_available(before, at, min_ready):
             return False
@@ -97,11 +96,9 @@ class Remembered(Generic[S]):
         return saw is not None and is_available(saw, known.at, min_ready)
 
     def newest(self, uid: str) -> S:
-        """The spec as it is."""
         specs = self.specs[uid]
         return specs[max(specs)]
 
     def standing(self) -> Iterator[tuple[Json, S]]:
-        """What is there, with its spec."""
         for uid, obj in self.objects.items():
             yield obj, self.newest(uid)

@@ -40,7 +40,7 @@ class SidecarSetJudge(Judge):
         self._untrue: list[str] | None = None
 
     def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
-        """What a write breaks."""
+        """Return the promises that a write breaks."""
         stored = self._stored.get(kind)
         if stored is None:
             return
@@ -54,7 +54,6 @@ class SidecarSetJudge(Judge):
             yield from names_its_own(before, after, [*self._stored["ControllerRevision"].values()])
 
     def at_rest(self, now: datetime) -> Iterable[str]:
-        """What a status has wrong."""
         return self.overdue()
 
     def overdue(self) -> Sequence[str]:
@@ -94,7 +93,7 @@ class SidecarSetJudge(Judge):
 
 
 def matches(one: Json, pod: Json) -> bool:
-    """Whether a set of the simulation (matchLabels only) selects a Pod."""
+    """Return whether a set of the simulation (matchLabels only) selects a Pod."""
     labels = pod["metadata"].get("labels") or {}
     wanted = (one["spec"].get("selector") or {}).get("matchLabels") or {}
     return all(labels.get(key) == value for key, value in wanted.items())
@@ -133,7 +132,7 @@ def counts_are_true(one: Json, pods: Sequence[Json]) -> Iterator[str]:
 
 
 def is_rolled_out(one: Json, pod: Json) -> bool:
-    """Whether a set's containers in a Pod run what its spec says, and one twin of each pair idles."""
+    """Return whether a set's containers in a Pod run what its spec says, and one twin of each pair idles."""
     images, runs = {found["name"]: found["image"] for found in pod["spec"]["containers"]}, invariants.statuses(pod)
     for container in one["spec"].get("containers") or ():
         upgrade, own = container.get("upgradeStrategy") or {}, [container["name"]]
@@ -162,7 +161,7 @@ def _age(revision: Json) -> tuple[int, str, str]:
 
 
 def holds(one: Json, pod: Json) -> bool:
-    """Whether a Pod was injected by a set and is neither finished nor going."""
+    """Return whether a Pod was injected by a set and is neither finished nor going."""
     listed = (pod["metadata"].get("annotations") or {}).get(INJECTED_LIST, "")
     finished = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
     return invariants.name(one) in listed.split(",") and not finished and not pod["metadata"].get("deletionTimestamp")

@@ -44,7 +44,6 @@ class Spec:
 
     @classmethod
     def of(cls, obj: Json) -> Spec:
-        """Of the object as it is stored."""
         strategy, container = obj["spec"]["updateStrategy"], obj["spec"]["containers"][0]
         return cls(
             strategy["maxUnavailable"],
@@ -84,7 +83,7 @@ class RollOutJudge(Judge):
     # ---- writes
 
     def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
-        """What a write breaks."""
+        """Return the promises that a write breaks."""
         one = after if after is not None else before
         if one is None:
             return
@@ -184,7 +183,6 @@ class RollOutJudge(Judge):
 
     @staticmethod
     def _idles(before: Json, after: Json) -> bool:
-        """Whether a twin is to idle that worked."""
         former = images(before)
         return any(image == EMPTY != former[name] for name, image in images(after).items())
 
@@ -195,7 +193,7 @@ class RollOutJudge(Judge):
         return max((spec.max_unavailable for spec in specs), default=len(self._pods))
 
     def _is_at_work(self, uid: str, owner: str) -> bool:
-        """Whether a set's own containers are not ready in a Pod that it has taken down."""
+        """Return whether a set's own containers are not ready in a Pod that it has taken down."""
         pod = self._pods.get(uid)
         if pod is None:
             return False
@@ -264,7 +262,7 @@ def is_idle(pod: Json, owner: str) -> bool:
 
 
 def has(pod: Json, owner: str, image: str) -> bool:
-    """Whether a set's container, or one of the twins, is to run the image."""
+    """Return whether a set's container, or one of the twins, is to run the image."""
     return any(found == image for name, found in images(pod).items() if owner_of(name) == owner)
 
 
@@ -287,7 +285,7 @@ def digest(pod: Json, owner: str) -> str:
 
 
 def pods_by_seed(rng: Random) -> Json:
-    """How a user sets up the Pods."""
+    """Create the Pods, as a user would."""
     return {"replicas": rng.randrange(2, 7)}
 
 
@@ -314,7 +312,7 @@ def clone_set(name: str, namespace: str, *, replicas: int) -> Json:
 
 
 def set_by_seed(rng: Random) -> Json:
-    """How a user sets up a SidecarSet."""
+    """Create a SidecarSet, as a user would."""
     return {"image": f"side:{rng.randrange(3)}", "hot": rng.random() < 0.4, "max_unavailable": rng.randrange(1, 4)}
 
 

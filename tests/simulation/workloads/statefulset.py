@@ -52,7 +52,6 @@ class Spec:
 
     @classmethod
     def of(cls, obj: Json) -> Spec:
-        """Of the object as it is stored."""
         spec = obj["spec"]
         rolling = (spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
         reserved = frozenset(int(one) for one in spec.get("reserveOrdinals") or ())
@@ -89,7 +88,7 @@ class StatefulSetJudge(Judge):
         self._made_for: dict[str, str] = {}
 
     def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
-        """What a write breaks."""
+        """Return the promises that a write breaks."""
         if kind == "StatefulSet":
             self._remembered.wrote_object(before, after)
         elif kind == "Pod":
@@ -219,7 +218,7 @@ def _goes(obj: Json | None) -> bool:
 
 
 def spec_by_seed(rng: Random) -> Json:
-    """How a user sets one up."""
+    """Create one, as a user would."""
     parallel = rng.random() < 0.6
     return {
         "replicas": rng.randrange(1, 6),

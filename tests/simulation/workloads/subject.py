@@ -57,12 +57,8 @@ class Surroundings:
 
 
 class Company(Protocol):
-    """Who is there beside managers and nodes."""
-
     @property
-    def deeds(self) -> Mapping[str, Deed]:
-        """What may be done to them."""
-        ...
+    def deeds(self) -> Mapping[str, Deed]: ...
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -108,17 +104,13 @@ class Subject(Protocol):
         ...
 
     @property
-    def goes_on(self) -> bool:
-        """Whether there is always something to do."""
-        ...
+    def goes_on(self) -> bool: ...
 
     def script(self, seed: int, *, seconds: float, actions: int, size: int) -> tuple[Action, ...]:
         """The actions of a storm, in order of time. ``size``: Pods of a workload at most, as it is created."""
         ...
 
-    async def after_storm(self, world: World) -> None:
-        """What happens once all has come to rest."""
-        ...
+    async def after_storm(self, world: World) -> None: ...
 
 
 #: What users change, how often: the path of a field and its value.
@@ -191,7 +183,6 @@ class Workload:
 
     @property
     def books(self) -> str:
-        """What stands beside it."""
         return self.beside.resource.plural if self.beside is not None else ""
 
     async def after_storm(self, world: World) -> None:

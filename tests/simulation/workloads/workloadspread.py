@@ -60,7 +60,7 @@ class SpreadJudge(Judge):
     # ---- writes
 
     def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
-        """What a write breaks."""
+        """Return the promises that a write breaks."""
         del known
         one = after if after is not None else before
         if one is None:
@@ -207,7 +207,6 @@ def _costs(name: str, by_subset: Mapping[str, list[Json]], limits: Mapping[str, 
 
 
 def is_active(pod: Json) -> bool:
-    """Whether it counts."""
     return not has_ended(pod) and not pod["metadata"].get("deletionTimestamp")
 
 
@@ -227,7 +226,6 @@ def subset_of(pod: Json, spread: str) -> str:
 
 
 def cost_of(pod: Json) -> str:
-    """What it says about who goes first."""
     return str((pod["metadata"].get("annotations") or {}).get(names.POD_DELETION_COST))
 
 
@@ -243,7 +241,7 @@ def _deleting(spread: Json | None) -> Iterator[tuple[str, str]]:
 
 
 def spec_by_seed(rng: Random) -> Json:
-    """How a user sets one up."""
+    """Create one, as a user would."""
     return {
         "replicas": rng.randrange(2, 8),
         "policy": rng.choice(("ReCreate", "InPlaceIfPossible")),
@@ -254,7 +252,6 @@ def spec_by_seed(rng: Random) -> Json:
 
 
 def spread_by_seed(rng: Random) -> Json:
-    """How many Pods the subsets take."""
     count = rng.randrange(2, 4)
     if rng.random() < 0.3:
         return {"limits": [*([f"{100 // (count + 1)}%"] * (count - 1)), None]}

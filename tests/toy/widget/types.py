@@ -9,7 +9,7 @@ from app.api.schema import Int32
 
 
 class WidgetSpec(ApiModel):
-    """What is wanted."""
+    """Desired state of the Widget."""
 
     replicas: Int32 | None = None
     """How many Pods there shall be. Default: 1."""
@@ -18,7 +18,7 @@ class WidgetSpec(ApiModel):
 
 
 class WidgetStatus(ApiModel):
-    """What there is."""
+    """Observed state of the Widget."""
 
     pods: Int32 = 0
     """How many Pods there are."""

@@ -77,7 +77,6 @@ def test_a_pod_preparing_deletion_is_revived_when_needed() -> None:
 @pytest.mark.behaviour("CS-97")
 @pytest.mark.parametrize(("partition", "revived"), [(0, "new"), (1, "new"), (2, "old")])
 def test_revived_pods_follow_the_partition(partition: int, revived: str) -> None:
-    """One old Pod is in service."""
     back = [
         pod(at, lifecycle="PreparingDelete", name=name, delete_hooked=True) for at, name in ((OLD, "old"), (NEW, "new"))
     ]

@@ -82,7 +82,6 @@ class Cluster:
         return set(self.chosen.slots) - usable
 
     def step(self) -> None:
-        """One reconcile."""
         self.created, self.deleted, self.updated = [], [], []
         before = self.replicas
         plan = plan_scaling(before, current=OLD, update=NEW, now=NOW)
@@ -130,7 +129,7 @@ class Cluster:
         self.deleted.append(ordinal)
 
     def move(self, data: st.DataObject) -> None:
-        """What kubelets and hooks do meanwhile."""
+        """Act as kubelets and hooks."""
         for ordinal, found in list(self.pods.items()):
             if not data.draw(st.booleans()):
                 continue

@@ -43,7 +43,7 @@ class CloneSets:
 
     @property
     def judge(self) -> Callable[[], Judge]:
-        """Who judges one run."""
+        """The judges of one run."""
         return _judge
 
     def script(self, seed: int, *, seconds: float, actions: int, size: int) -> tuple[Action, ...]:
@@ -51,7 +51,6 @@ class CloneSets:
         return script.script(seed, seconds=seconds, actions=actions, size=size)
 
     async def after_storm(self, world: World) -> None:
-        """One or two of the phases, by seed."""
         for phase in world.plan.phases:
             await story.PHASES[phase](world)
 

@@ -133,14 +133,14 @@ def _wanted(known: Pass) -> set[str]:
 
 
 def _serves(pod: Any) -> bool:
-    """Whether the controller counts on a Pod that it knows."""
+    """Return whether the controller counts on a Pod that it knows."""
     labels, phase = pod.metadata.labels, pod.status.phase
     leaves = pod.metadata.deletion_timestamp is not None or labels.get(names.LIFECYCLE_STATE) == "PreparingDelete"
     return not leaves and phase not in ("Succeeded", "Failed")
 
 
 def _chosen(instance: str, known: Pass) -> bool:
-    """Whether the pass may have scaled in a Pod that somebody else deleted at the same time."""
+    """Return whether the pass may have scaled in a Pod that somebody else deleted at the same time."""
     return any(_instance_of(pod) == instance and pod.metadata.deletion_timestamp is None for pod in known.pods)
 
 

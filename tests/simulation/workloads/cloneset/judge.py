@@ -34,7 +34,7 @@ class CloneSetJudge(Judge):
         self._to_do: list[str] | None = None
 
     def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
-        """What a write breaks."""
+        """Return the promises that a write breaks."""
         if kind == "Pod":
             self._keep(self._pods, before, after)
             yield from self._promises.broken_by(at, before, after, known)
@@ -60,7 +60,6 @@ class CloneSetJudge(Judge):
             stored.pop(before["metadata"]["uid"], None)
 
     def at_rest(self, now: datetime) -> Iterable[str]:
-        """What the sets, their Pods and claims have wrong."""
         if self._to_do is None:
             pods = [pod for pod in self._pods.values() if pod["metadata"].get("namespace") == NAMESPACE]
             came_back = self._promises.came_back

@@ -55,7 +55,6 @@ class Spec:
 
     @classmethod
     def of(cls, obj: Json) -> Spec:
-        """Of the object as it is stored."""
         spec = obj["spec"]
         rolling = (spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
         scale = spec.get("scaleStrategy") or {}
@@ -164,7 +163,6 @@ class Promises:
         return self._specs.get(known.uid, {}).get(known.generation)
 
     def pods_of(self, uid: str) -> list[Json]:
-        """All Pods of a CloneSet as they are now."""
         return [*self._pods.get(uid, {}).values()]
 
     # ---- a write of a Pod

@@ -126,8 +126,6 @@ def calm_script(
 
 
 class _State:
-    """What the script believes to be there."""
-
     def __init__(self, size: int) -> None:
         self.size = size
         self.sets: list[str] = []

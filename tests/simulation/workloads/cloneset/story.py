@@ -92,7 +92,7 @@ async def one_after_the_other(world: World) -> None:
 
 
 def _revives(obj: Json) -> bool:
-    """Whether Pods that wait for their preDelete hook may come back into service (CS-97)."""
+    """Return whether Pods that wait for their preDelete hook may come back into service (CS-97)."""
     hooks = obj["spec"].get("lifecycle") or {}
     return bool(hooks) and not any((hook or {}).get("markPodNotReady") for hook in hooks.values())
 

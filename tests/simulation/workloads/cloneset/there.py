@@ -32,7 +32,6 @@ class There:
 
     @classmethod
     def of(cls, rest: Rest) -> There:
-        """By what is stored."""
         clones = {name: Spec.of(found) for name, found in sorted(rest.stored(CLONE_SETS).items())}
         return cls(
             sorted(rest.stored(SIDECAR_SETS)),

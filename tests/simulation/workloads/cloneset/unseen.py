@@ -33,7 +33,7 @@ def claims_going(rng: Random, there: There, number: int) -> Mishap | None:
 
 
 def creation_unanswered(rng: Random, there: There, number: int) -> Mishap | None:
-    """Nobody is told of a Pod that was made."""
+    """The watch does not deliver a created Pod."""
     return _of(_creation_unanswered, rng, there, number)
 
 
