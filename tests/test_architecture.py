@@ -1,4 +1,4 @@
-"""What the architecture page and docstrings promise of modules, beside what `make contracts` checks."""
+"""What the architecture page and docstrings promise of modules, beyond what `make contracts` checks."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_every_feature_is_listed_under_its_folder_name(folder: Path) -> None:
 
 
 def calls(name: str, *allowed: str) -> list[str]:
-    """Where a function is called, beside the modules that may."""
+    """Return where a function is called, except in the modules that may."""
     return [
         f"{name_of(path)}:{node.lineno}"
         for path in MODULES

@@ -1,4 +1,4 @@
-"""tests/ mirrors app/: whoever changes a module finds its tests by name, or in one table."""
+"""tests/ mirrors app/: the tests of a module are found by its name, or in one table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What admission reads live: an object that was stored while nobody judged keeps nobody from writing another."""
+"""What admission reads live: objects stored while no webhook ran do not block other writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Reviews of our own kinds: what was stored while nobody judged is readable, what is too large is refused at once."""
+"""Reviews of our own kinds: objects stored without validation are readable, objects that are too large are refused
+at once."""
 
 from __future__ import annotations
 

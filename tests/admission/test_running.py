@@ -1,4 +1,4 @@
-"""What is large is judged beside the loop that answers about Pods."""
+"""Large reviews are judged outside the loop that answers reviews of Pods."""
 
 import asyncio
 import threading

@@ -122,7 +122,7 @@ def test_tenant_controlled_names_are_rendered_as_text(page: Page, dashboard: str
 
 
 def crowded() -> dict[str, dict[str, object]]:
-    """What is told of a cluster with 10,000 Pods: 500 workloads and 500 nodes, of 20 Pods each."""
+    """A cluster with 10,000 Pods: 500 workloads and 500 nodes with 20 Pods each."""
     rows = [
         {
             "kind": "CloneSet",

@@ -22,7 +22,7 @@ SECOND = issue(("127.0.0.1",), NOW)
 
 
 def elliptic() -> tuple[bytes, bytes]:
-    """A self-signed certificate with a key of another kind, as somebody may bring along."""
+    """A self-signed certificate with another kind of key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "elliptic")])
     certificate = (

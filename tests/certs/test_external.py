@@ -1,4 +1,4 @@
-"""Certificates that somebody else keeps: read from a Secret or a mounted folder, checked, never written."""
+"""External certificates: read from a Secret or a mounted folder, checked, never written."""
 
 import base64
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Certificates in a folder: made on the fly, renewed, and never overwritten if somebody put them there."""
+"""Certificates in a folder: created, renewed, and never overwritten if they are not ours."""
 
 import stat
 from datetime import UTC, datetime, timedelta

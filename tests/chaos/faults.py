@@ -269,7 +269,8 @@ FAULTS: Final[dict[str, Callable[[Site, _Watch], None]]] = {
 
 
 def run(made: Site, fault: str, *, before: float, after: float) -> Report:
-    """The fault under load, which goes on for so many seconds ``before`` it and at least ``after`` it in all."""
+    """Run the fault under load, which starts ``before`` seconds before it and lasts at least ``after`` seconds in
+    all."""
     eventually(made.all_ready, "all is well before")
     eventually(made.leader, "somebody leads before")
     # The Pods of the gap are looked for afterwards, so they stay.

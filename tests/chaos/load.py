@@ -129,7 +129,7 @@ class _Creator:
 def pod_creations(
     control_plane: ControlPlane, rate: int = 50, *, sidecar: str = SIDECAR, delete: bool = True, dry_run: bool = False
 ) -> Iterator[Creations]:
-    """The load beside the block; the figures are complete after it. ``dry_run``: all is judged and nothing kept."""
+    """Run the load during the block; the figures are complete after it. With ``dry_run`` nothing is stored."""
     creator = _Creator(control_plane, rate, sidecar, delete=delete, dry_run=dry_run)
     thread = threading.Thread(target=creator.run, name="load")
     thread.start()

@@ -39,7 +39,7 @@ class Reader:
         self.names: dict[str, str] = {}
 
     def administers(self, kubeconfig: Path) -> None:
-        """From here on somebody has helm, and the rights of an administrator."""
+        """From here on the shell has helm and administrator rights."""
         (self.programs / "helm").symlink_to(helm.ensure())
         homes = {f"HELM_{kind}_HOME": str(self.programs.parent / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
         self.environment |= {**homes, "KUBECONFIG": str(kubeconfig)}

@@ -215,7 +215,7 @@ def test_object_contents_are_printed_as_data(command: Command, kind: str, path: 
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Commands started here can be interrupted, although whoever started us may be in the background of a shell."""
+    """Make commands interruptible even if this process was started in the background of a shell."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -1,4 +1,4 @@
-"""Commands that somebody interrupts in the middle of their work say what they leave behind."""
+"""Interrupted commands say what they leave behind."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GROUP: Final = "/apis/apps.kruise.io/"
 
 
 class Busy(ApiServer):
-    """It makes what it is asked for; whoever looks at it a second time is interrupted."""
+    """Creates objects, and interrupts the caller on the second read."""
 
     def __init__(self, *, at_creation: bool = False) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""No page has a command that nothing types, or one that nobody could type."""
+"""Every command of a page is run by a test and can be typed."""
 
 from __future__ import annotations
 

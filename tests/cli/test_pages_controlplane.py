@@ -1,7 +1,5 @@
-"""Pages beside the guides, followed as they are printed: the README, a review, the sandbox, the dashboard, moving over.
-
-What needs containers that really run is typed in tests/deploy/test_release_cluster.
-"""
+"""Pages other than the guides, followed as printed: the README, a review, the sandbox, the dashboard, moving over.
+Commands that need real containers are in tests/deploy/test_release_cluster."""
 
 from __future__ import annotations
 
@@ -179,7 +177,7 @@ def test_the_takeover_page_can_be_typed(tmp_path: Path, cloned: Reader) -> None:
 
 
 def answers(address: str) -> bytes:
-    """What is answered at an address of this machine; nothing while nobody listens there."""
+    """Return the answer at a local address; empty if nothing listens there."""
     try:
         with urllib.request.urlopen(address, timeout=120) as answer:
             found: bytes = answer.read()

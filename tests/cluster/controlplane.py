@@ -151,10 +151,8 @@ class ControlPlane:
         token: str | None = None,
         accept: str = "application/json",
     ) -> tuple[int, Any]:
-        """One request as the administrator (`token`: as somebody else; "": as nobody): HTTP status and answer.
-
-        A patch is a merge patch.
-        """
+        """Send a request as the administrator, or with another ``token`` ("" for none), and return status and
+        answer. A patch is a merge patch."""
         content = "application/merge-patch+json" if method == "PATCH" else "application/json"
         headers = {"Content-Type": content, "Accept": accept}
         if token := self.token if token is None else token:
@@ -246,7 +244,7 @@ class ControlPlane:
         self.run.start(binaries.API_SERVER, self._api_server)
 
     def restart_controller_manager(self) -> None:
-        """Start it anew: it looks for kinds to collect when it starts, and then every 30 seconds only."""
+        """Restart it: it discovers kinds to collect at startup, and then only every 30 seconds."""
         end(self.run.processes[binaries.CONTROLLER_MANAGER])
         self._start_controller_manager()
 

@@ -117,7 +117,7 @@ class Run:
         return identity
 
     def complete(self) -> None:
-        """All of it has been started: from now on a detached run needs nobody."""
+        """Everything has been started: from now on a detached run needs no owner."""
         if self.detached:
             self.owner = None
         self.save()
@@ -127,7 +127,7 @@ class Run:
         return {name: (self.processes[name], self.log(name)) for name in names}
 
     def is_stale(self) -> bool:
-        """Whether nobody can want this run any more: its owner is gone, or nothing of a detached run is alive."""
+        """Return whether the run is abandoned: its owner is gone, or nothing of a detached run is alive."""
         if self.owner is not None:
             return not self.owner.is_alive()
         return bool(self.processes) and not any(identity.is_alive() for identity in self.processes.values())
@@ -163,10 +163,8 @@ def mounts_below(directory: Path) -> list[str]:
 
 
 def remove_meanwhile(folder: Path) -> None:
-    """Take `folder` away at once and empty it while this process goes on: 100,000 files may take minutes.
-
-    This process does not end before that is done; if it is killed, the next `clean_stale_runs` sees to the rest.
-    """
+    """Move `folder` away at once and empty it in the background: 100,000 files may take minutes. This process does
+    not end before that is done; if it is killed, the next `clean_stale_runs` finishes it."""
     us = ProcessId.of(os.getpid())
     assert us is not None
     gone = Path(tempfile.mkdtemp(prefix=f"{_GONE}{us.pid}-{us.started}-", dir=runs_dir()))

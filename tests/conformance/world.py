@@ -24,7 +24,7 @@ _CLUSTER_SCOPED = re.compile(
 
 
 class World:
-    """One API server. ``real``: a controller manager is beside it, and makes each namespace's default account."""
+    """One API server. ``real``: with a controller manager, which creates each namespace's default account."""
 
     def __init__(self, transport: Transport, *, real: bool, hooks: HookServer) -> None:
         self._transport = transport

@@ -122,7 +122,7 @@ class AgentProcess:
         self._starts = 0
 
     def start(self, line: str = "", folder: Path = ROOT) -> None:
-        """``line``: another command, as somebody types it in a folder on the node."""
+        """``line``: another command, as typed in a folder on the node."""
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         environment = os.environ | {"PYTHONPATH": str(ROOT), "MALLOC_ARENA_MAX": "1", "PATH": path}
         command = ["bash", "-c", f"cd {folder} && exec env {line}"] if line else self._command

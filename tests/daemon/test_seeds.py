@@ -116,7 +116,7 @@ class Story:
         await self.one.pod({"name": "app"}, {"name": "side"}, name=name)
 
     async def manage(self) -> None:
-        """The manager's part: what runs again is told, requests for Pods that are gone end."""
+        """Acts as the manager: reports containers that run again, and ends requests for Pods that are gone."""
         for name, (uid, containers, _) in self.requests.items():
             status = await self.one.status(RECREATE_REQUESTS, name)
             if status.get("completionTime") or not status.get("phase"):

@@ -1,4 +1,4 @@
-"""The dashboard over the sandbox's API server: what it says of a cluster, and who is told."""
+"""The dashboard over the sandbox's API server: its contents, and who may see it."""
 
 from __future__ import annotations
 

@@ -392,7 +392,7 @@ def fields(value: Any, at: FieldPath = ()) -> Iterator[FieldPath]:
 
 
 def replaced(document: Any, path: FieldPath, value: Any) -> Any:
-    """A document with another value at a path; what lies beside the path is shared with the original."""
+    """Return the document with another value at a path; the rest is shared with the original."""
     if not path:
         return value
     changed = copy.copy(document)
@@ -426,7 +426,7 @@ def mistyped(obj: Json) -> Iterator[Hostile]:
 
 
 def deep_in(obj: Json, depth: int) -> Iterator[Hostile]:
-    """An object with something nested ``depth`` deep in each field that holds a map or a list, and beside it."""
+    """Return an object with something nested ``depth`` deep in and next to each field that holds a map or a list."""
     for path in fields(obj):
         found = at(obj, path)
         if isinstance(found, dict):

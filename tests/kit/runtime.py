@@ -73,7 +73,7 @@ class Registry:
 
 
 class SimulatedRuntime:
-    """A runtime of one node. ``on_stop`` is told when a container was ended, as a kubelet would see it."""
+    """The runtime of one node. ``on_stop`` is called when a container has ended, as a kubelet would notice."""
 
     def __init__(
         self,

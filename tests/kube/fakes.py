@@ -36,7 +36,7 @@ async def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
 
 @asynccontextmanager
 async def running(*mains: Coroutine[Any, Any, Any]) -> AsyncIterator[list[asyncio.Task[Any]]]:
-    """Tasks beside the test. One that fails fails the test; the rest is cancelled at its end."""
+    """Run tasks during the test. A task that fails fails the test; the others are canceled at its end."""
     tasks = [asyncio.create_task(main) for main in mains]
     try:
         yield tasks

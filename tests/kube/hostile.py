@@ -1,4 +1,4 @@
-"""Objects as somebody would make them who wants to do harm."""
+"""Objects as an attacker would create them."""
 
 from typing import Any, Literal
 

@@ -41,7 +41,7 @@ class Replica:
             return False
 
     def fault(self) -> str:
-        """Why it is not ready; empty if it is, or nobody answers yet."""
+        """Return why it is not ready; empty if it is, or if nothing answers yet."""
         try:
             self.page(self.health, "readyz")
         except urllib.error.HTTPError as error:

@@ -1,4 +1,4 @@
-"""Whose Pods may be said to lack sidecars: those of namespaces whose Pods the API server is told to send."""
+"""Only Pods that the API server sends can be reported to lack sidecars."""
 
 import pytest
 

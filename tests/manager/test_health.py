@@ -1,4 +1,4 @@
-"""The debug pages: what somebody who looks for a stuck object finds."""
+"""The debug pages, as used to find a stuck object."""
 
 from app.kube.clock import Clock
 from app.kube.controller import Controller

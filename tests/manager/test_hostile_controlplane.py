@@ -1,4 +1,4 @@
-"""Objects made to do harm, on a real API server: the manager goes on, and everybody else's requests are answered."""
+"""Hostile objects on a real API server: the manager keeps running, and all other requests are answered."""
 
 import http.client
 import json

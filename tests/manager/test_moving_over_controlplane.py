@@ -111,7 +111,7 @@ def resources(control_plane: ControlPlane) -> dict[tuple[str, str], str]:
 
 
 def needing_conversion() -> set[tuple[str, str]]:
-    """Versions that nobody can create an object in while no manager converts."""
+    """Versions in which no object can be created while no manager converts."""
     return {
         (f"{item['spec']['group']}/{version['name']}", item["spec"]["names"]["kind"])
         for item in openkruise.installed()

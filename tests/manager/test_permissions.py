@@ -1,4 +1,4 @@
-"""Rights that were not granted are named at the start, once each, and the rest goes on."""
+"""Missing rights are named at startup, once each, and everything else works."""
 
 import logging
 

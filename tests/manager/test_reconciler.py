@@ -1,4 +1,5 @@
-"""Of several replicas one reconciles; who loses the Lease goes on and stands again; a stop hands over at once."""
+"""One of several replicas reconciles; one that loses the Lease continues and runs for it again; a stop hands over at
+once."""
 
 import asyncio
 from random import Random

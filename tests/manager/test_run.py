@@ -93,7 +93,7 @@ def test_invalid_overrides_are_one_line(tmp_path: Path, refused: Callable[..., s
 
 
 def kubeconfig(folder: Path, port: int) -> Path:
-    """A kubeconfig for an API server on loopback that nobody runs."""
+    """A kubeconfig for a loopback address without an API server."""
     document = {
         "apiVersion": "v1",
         "kind": "Config",

@@ -532,8 +532,7 @@ async def test_a_broken_image_changes_nothing_else_and_can_be_reverted(world: Si
 
 
 class Stopping:
-    """Connections of somebody whose writes end in the middle: the first few arrive, the next one does what ``ends``
-    says."""
+    """A connection whose writes fail midway: the first few succeed, the next one does what ``ends`` says."""
 
     def __init__(self, inner: Transport, ends: str, writes: int = 0) -> None:
         self.inner, self.ends, self.writes = inner, ends, writes

@@ -183,7 +183,7 @@ def test_two_versions_answer_each_other_and_keep_each_others_entries(installed: 
 
 
 def syncs(one: Any) -> float:
-    """How often a replica has read the definitions of its kinds, or somebody else's answer to the same method."""
+    """Return how often a replica has read the definitions of its kinds."""
     found = [
         float(line.rpartition(" ")[2])
         for line in one.page(one.metrics_port, "metrics").splitlines()

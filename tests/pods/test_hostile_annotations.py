@@ -1,4 +1,4 @@
-"""What anybody may write on his Pod says nothing where it cannot be read; it fails nobody's reconcile."""
+"""Unreadable annotations of Pods count as missing and fail no reconcile."""
 
 from __future__ import annotations
 

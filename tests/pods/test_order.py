@@ -35,7 +35,7 @@ def pod(
     age: int | None = 100,
     cost: str = "",
 ) -> Pod:
-    """``ready``: seconds after T0 since when; None: ready since nobody knows when; False: not ready."""
+    """``ready``: seconds after T0 since when; None: ready for an unknown time; False: not ready."""
     since = T0 + timedelta(seconds=ready) if isinstance(ready, int) and not isinstance(ready, bool) else None
     condition = PodCondition("Ready", "False" if ready is False else "True", last_transition_time=since)
     return Pod(

@@ -188,7 +188,7 @@ class MiniKubectl:
         return self._cordon(options, stdin, unschedulable=False)
 
     def _drain(self, options: Any, stdin: str) -> str:
-        """As kubectl: evict, and where it is told "too many requests" try again, until all are gone."""
+        """Evict like kubectl: on "too many requests" retry until all Pods are gone."""
         self._cordon(options, stdin)
         where = {"labelSelector": options.pod_selector, "fieldSelector": f"spec.nodeName={options.words[0]}"}
         for pod in self._send("GET", "/api/v1/pods", query=where).json()["items"]:

@@ -1,4 +1,4 @@
-"""Commands that read, typed by somebody with few rights, which the API server itself judges."""
+"""Commands that read, run by a user with few rights, on a real API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Native workloads are moved over with `pykruise migrate`, and no Pod is made anew."""
+"""`pykruise migrate` takes over native workloads without recreating a Pod."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def both(world: World) -> tuple[Side, Side]:
 
 
 def settle(sides: tuple[Side, Side], what: str, wanted: Callable[[Json], bool], check: Check | None = None) -> None:
-    """Wait until both are as ``wanted`` says of their status, and then alike. ``check`` holds all the while."""
+    """Wait until both have the ``wanted`` status and are alike. ``check`` must hold all the time."""
 
     def look() -> bool:
         views = []

@@ -1,4 +1,4 @@
-"""A native StatefulSet is moved over as `pykruise plan --from` says: no Pod is made anew, and no revision."""
+"""A native StatefulSet is migrated as `pykruise plan --from` says: no new Pods and no new revision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster with our manager beside it, as a user at a terminal has it: kubectl, and patience with a deadline."""
+"""A cluster with our manager, as a user at a terminal sees it."""
 
 from __future__ import annotations
 
@@ -133,8 +133,8 @@ def running(arguments: Sequence[str], log: Path, **environment: str) -> Iterator
 
 
 def install(started: ControlPlane, *, gates: bool = True) -> Path:
-    """CRDs, namespace and rights as generated, those of all gates too if wanted; returns the kubeconfig of the
-    manager's own service account."""
+    """Install CRDs, namespace and rights as generated (with ``gates`` those of all gates); return the kubeconfig of
+    the manager's service account."""
     deploy = ROOT / "deploy"
     started.kubectl("apply", "-f", str(deploy / "rbac.yaml"))
     if gates:

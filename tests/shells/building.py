@@ -73,7 +73,7 @@ CLAIM: Final = {
 
 
 def during(seconds: float, edit: Edit) -> Edit:
-    """An edit, and so much time in which the cluster goes on."""
+    """An edit, and the seconds the cluster runs after it."""
 
     async def both(world: World) -> None:
         await edit(world)

@@ -234,7 +234,7 @@ class Saved:
 
 @dataclass(slots=True)
 class Running:
-    """The shell under test, once started: its controllers, what runs beside them, and its caches."""
+    """The shell under test once started: its controllers, background tasks and caches."""
 
     controllers: list[Controller]
     mains: list[Callable[[], Awaitable[Any]]]
@@ -244,7 +244,7 @@ class Running:
 
 
 class World:
-    """One start of a shell. ``start`` makes it from a client; ``beside`` plays what else runs in the cluster."""
+    """One start of a shell. ``start`` creates it from a client; ``beside`` plays everything else in the cluster."""
 
     def __init__(
         self,

@@ -79,7 +79,7 @@ class _Runtimes(PodRuntimes):
 
 
 class _Runtime(PodRuntime):
-    """One node's. While it is away nobody is answered; what it is asked takes its time."""
+    """The agents of one node. While the node is away, no request is answered; every answer takes time."""
 
     def __init__(self, all_of_them: _Runtimes, node: str) -> None:
         super().__init__(all_of_them, node)

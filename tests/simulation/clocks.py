@@ -1,4 +1,4 @@
-"""The clock on everybody's wall, which somebody may set; intervals are measured by another, which goes on evenly."""
+"""A wall clock that may be set, and a monotonic clock for intervals."""
 
 from __future__ import annotations
 

@@ -247,8 +247,8 @@ class FaultyTransport:
             await self._clock.sleep(2.0)
 
     async def _on_its_way(self, request: Request, seconds: float) -> None:
-        """So long it takes to arrive. A patch arrives also if whoever sent it is no more; of what makes and deletes
-        objects no sender could take back anything."""
+        """Delay a request. A patch arrives even if its sender has died; creations and deletions do not, as no sender
+        could undo them."""
         arrives = self._clock.monotonic() + seconds
         try:
             await self._clock.sleep(seconds)

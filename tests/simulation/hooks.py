@@ -26,7 +26,7 @@ _ANSWERS = {
 
 
 class Hooks:
-    """Answers hooks some seconds after a Pod asks for it, and lets go of Pods that somebody else deletes."""
+    """Answers hooks some seconds after a Pod asks, and releases Pods that another actor deletes."""
 
     def __init__(self, client: Client, rng: Random) -> None:
         self._client = client

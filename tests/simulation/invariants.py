@@ -69,7 +69,7 @@ class Lag:
                 yield f"for {at - since:.0f} s with nothing going wrong: {sentence}"
 
     def excuse(self) -> None:
-        """Something goes wrong, or did just now: time begins anew."""
+        """A fault has begun or just ended: restart the clock."""
         self._since.clear()
 
 

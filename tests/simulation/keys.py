@@ -27,7 +27,7 @@ def make_all() -> None:
 
 @contextmanager
 def keys_by_seed(seed: int) -> Iterator[None]:
-    """Inside, whoever makes an RSA key gets one of the pool."""
+    """Inside, RSA keys come from the pool."""
     rng = Random(seed)
     with patch("app.certs.issue.rsa.generate_private_key", lambda **_options: _key(rng.randrange(POOL))):
         yield

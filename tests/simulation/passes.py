@@ -34,7 +34,7 @@ _COLLECTOR = "sandbox: garbage collector"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pass:
-    """One pass. ``at``: when it began, virtual seconds; ``term``: the controller, made anew for each term of
+    """One reconcile. ``at``: when it began, in virtual seconds; ``term``: the controller, created per term of
     leadership."""
 
     at: float
@@ -71,12 +71,12 @@ def current() -> Pass | None:
 
 
 def works(controller: object) -> bool:
-    """Return whether it is the controller of its kind that works now: whoever begins a term looks at every workload."""
+    """Return whether this is the working controller of its kind: a new leader reconciles every workload."""
     return _last.get(type(controller)) is controller
 
 
 def leave() -> None:
-    """What this task does from now on is nobody's pass: it was only begun by a write of one."""
+    """From now on this task belongs to no reconcile, although a write of one began it."""
     _NOW.set(None)
 
 

@@ -64,7 +64,7 @@ def held_back(before: Json, after: Json) -> Iterator[str]:
 
 
 def updated_again(before: Json, after: Json) -> Iterator[str]:
-    """No update begins anew while one to the same revision is under way."""
+    """No update begins again while one to the same revision is in progress."""
     old, new = _update(before), _update(after)
     if old is None or new is None or old.get("updateTimestamp") == new.get("updateTimestamp"):
         return
@@ -86,8 +86,8 @@ def ready_too_early(before: Json, after: Json) -> Iterator[str]:
 
 
 def strange_step(before: Json, after: Json) -> Iterator[str]:
-    """CS-135: a Pod that waits for its deletion comes back by PreparingNormal alone, and none starts anew while it is
-    updated."""
+    """A Pod that waits for its deletion returns only through PreparingNormal, and none begins to while it is
+    updated. [CS-135]"""
     old, new = state_of(before), state_of(after)
     if old != new and new in _NEVER_NEXT.get(old, ()):
         yield f"Pod {invariants.name(after)} went from {old} to {new}"

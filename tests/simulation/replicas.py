@@ -174,8 +174,8 @@ class SimulatedProcess:
 
 
 class SimulatedReplica:
-    """Both processes of one replica. ``connect`` makes a process a connection through the weather, and is told how to
-    kill it; ``serves`` is told whenever another certificate is served."""
+    """Both processes of one replica. ``connect`` makes a process's faulty connection and learns how to kill it;
+    ``serves`` is called with each new certificate."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What somebody does in a run, and at what. Which of it is done when is decided by a subject, by seed. Pure."""
+"""Actions of users in a run. Subjects decide, by seed, which happen when. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SMALL, LARGE = 6, 40
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something somebody does ``at`` so many virtual seconds after the start."""
+    """An action ``at`` so many virtual seconds after the start."""
 
     at: float
     what: str

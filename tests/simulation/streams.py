@@ -21,7 +21,7 @@ class Streams:
         self._made: dict[str, Random] = {}
 
     def __call__(self, name: str) -> Random:
-        """That of a name; it goes on where it stood."""
+        """Return the stream of a name; it continues where it was."""
         found = self._made.get(name)
         if found is None:
             found = self._made[name] = Random(f"{self._seed} {name}")

@@ -1,4 +1,4 @@
-"""Users: whoever changes the cluster and is not the manager. What they do and when is in the script."""
+"""Users: everything that changes the cluster and is not the manager. The script says what they do and when."""
 
 from __future__ import annotations
 
@@ -60,8 +60,7 @@ class Deed:
 
 
 class Users:
-    """Carries out the script. ``replicas``: whose processes may be killed; ``deeds``: what can be done beside what can
-    be done in every run."""
+    """Carries out the script. ``replicas``: whose processes may be killed; ``deeds``: further actions of this run."""
 
     def __init__(
         self,
@@ -149,7 +148,7 @@ class Users:
         await self.admin.patch(PODS, pod_name, {"metadata": {"annotations": annotations}}, NAMESPACE)
 
     async def _evict_pod(self, name: str, number: int, seconds: float) -> None:
-        """A node throws a Pod of a workload out: it has failed, and is there until somebody clears it away."""
+        """A node evicts a Pod of a workload: it has failed, and stays until it is deleted."""
         chosen = self._pod_of(name, number)
         if chosen is None:
             return
@@ -186,7 +185,7 @@ class Users:
         (chosen.webhook if process == chosen.webhook.name else chosen.reconciler).kill("by the script")
 
     async def _forget_history(self) -> None:
-        """The API server starts anew: every watch ends, and where it was is forgotten."""
+        """The API server restarts: every watch ends, and positions are lost."""
         self.api.end_watches()
         self.api.compact()
 
@@ -202,7 +201,7 @@ class Users:
                 replica.reconciler.kill("by the script")
 
     async def _cut_off(self, seconds: float, lost: int) -> None:
-        """The managers lose the API server, too short for a Lease to end, and history goes on without them."""
+        """The managers lose the API server, too briefly for a Lease to expire, and history goes on without them."""
         self.cut_off_until = self.clock.monotonic() + seconds
         self.api.end_watches()
         await self.clock.sleep(0.5)
@@ -214,13 +213,13 @@ class Users:
         self.api.compact()
 
     async def _cut_off_at_creation(self, name: str, seconds: float) -> None:
-        """The managers lose the API server just when it has made what they asked for: nobody is told of that."""
+        """The managers lose the API server just after it has carried out their request: the answer is lost."""
         self._cut_off_with = (name, seconds)
         await self.clock.sleep(SUSPENSE_SECONDS)
         self._cut_off_with = None
 
     async def _blind_creation(self, name: str, seconds: float, resource: str = "pods") -> None:
-        """Nobody is told of what the managers create next, nor sees it for a while."""
+        """The next objects that managers create are neither answered nor shown for a while."""
         await self._freeze_watches(resource, SUSPENSE_SECONDS + seconds + 4.0)
         await self._cut_off_at_creation(name, seconds)
 

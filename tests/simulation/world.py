@@ -362,7 +362,7 @@ class World:
     # ---- reviews
 
     def _bookkeeping_failed(self, replica: SimulatedReplica) -> int:
-        """How many requests of its admission came to nothing that were about what stands beside the workload."""
+        """Return how many requests of its admission failed that concern the workload's related object."""
         transport = replica.webhook.transport
         return transport.failed[self._subject.books] if self._subject.books and transport is not None else 0
 

@@ -1,4 +1,4 @@
-"""Env from metadata on nodes without an agent that starts containers anew (the nodes of this cluster have none)."""
+"""Env from metadata on nodes without an agent that restarts containers."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ Json = dict[str, Any]
 
 
 class Manager:
-    """The manager beside a node: its webhook, called as an API server would, and its controller."""
+    """The manager next to a node: its webhook, called like an API server does, and its controller."""
 
     def __init__(self, node: Node) -> None:
         self.node = node

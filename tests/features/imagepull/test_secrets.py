@@ -1,4 +1,5 @@
-"""Copies of pull secrets over time: how often a source is read, what is told, and that none outlives its job."""
+"""Copies of pull secrets over time: how often a source is read, which events are sent, and that no copy outlives its
+job."""
 
 from __future__ import annotations
 

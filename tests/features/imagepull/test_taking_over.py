@@ -1,4 +1,4 @@
-"""What OpenKruise leaves behind goes on: no object is written when our controllers take over, and then they act."""
+"""Takeover from OpenKruise: our controllers write nothing at first, and then continue its work."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def idle(metrics: str) -> bool:
 
 
 def _go_on_with_broadcast_job(place: Place) -> None:
-    """Each node is served once, whoever made the Pod there; the job goes with its Pods."""
+    """Each node is served once, whichever manager created the Pod there; the job goes with its Pods."""
     there = place.stay("bj-")
     place.change("BroadcastJob", "bj", parallelism=2)
     counts = ("active", "succeeded", "desired", "phase")

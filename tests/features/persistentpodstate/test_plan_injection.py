@@ -1,4 +1,4 @@
-"""What a Pod made anew gets."""
+"""What a recreated Pod gets."""
 
 from __future__ import annotations
 

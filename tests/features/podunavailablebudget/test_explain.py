@@ -1,4 +1,5 @@
-"""``pykruise explain pub`` and ``explain pod``: who counts, why not, and what the next request is told."""
+"""``pykruise explain pub`` and ``explain pod``: which Pods count, why others do not, and how the next request would
+be answered."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class Simulation:
                 self.complaints.append(f"the foreign object in {place} says {found['data']}")
 
     async def at_rest(self) -> None:
-        """Who should have a copy has it, and nobody else."""
+        """Exactly the targets have a copy."""
         there = self.there
         stored = await there.client.get(DISTRIBUTIONS, "rd")
         template = stored["spec"]["resource"]

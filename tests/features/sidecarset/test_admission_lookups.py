@@ -1,4 +1,4 @@
-"""What the SidecarSet webhooks ask of a cluster, and what they are told."""
+"""Lookups of the SidecarSet webhooks in the cluster, and their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A SidecarSet beside others: what both may not bring, and canaries with their base."""
+"""Conflicts between SidecarSets, and canaries with their base."""
 
 from __future__ import annotations
 

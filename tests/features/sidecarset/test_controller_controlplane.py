@@ -129,7 +129,7 @@ class World:
 
 
 async def until(look: Callable[[], Awaitable[Any]], wanted: Any, seconds: float = 20) -> None:
-    """Look until it is as wanted; what was seen last is in the failure."""
+    """Wait for the expected result; a failure shows the last one."""
     last = None
     try:
         async with asyncio.timeout(seconds):

@@ -101,7 +101,7 @@ def test_unreadable_limits_are_reported(value: object) -> None:
 
 
 class Shop(cluster.World):
-    """A namespace with a ReplicaSet whose Pods this test makes anew, with their sidecar, as its controller would."""
+    """A namespace with a ReplicaSet whose Pods this test recreates with their sidecar, as its controller would."""
 
     def __init__(self, api: ApiServer, client: Client, manager: Any) -> None:
         super().__init__(api, client, manager)

@@ -1,4 +1,4 @@
-"""Mutants of the sidecar terminator: small ways to break it, each of which the seed beside it finds."""
+"""Mutants of the sidecar terminator: small ways to break it, each with a seed that finds it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command line says of UnitedDeployments, beside the controller."""
+"""Commands about UnitedDeployments, compared with the controller."""
 
 from __future__ import annotations
 

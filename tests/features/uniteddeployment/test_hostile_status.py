@@ -1,4 +1,4 @@
-"""Statuses of UnitedDeployments that nobody of ours wrote are converted, at a cost that grows with them."""
+"""Hostile statuses of UnitedDeployments are converted, at a cost proportional to their size."""
 
 from typing import Any
 

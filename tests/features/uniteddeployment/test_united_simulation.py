@@ -66,7 +66,7 @@ class Everything(Collection[str]):
 
 
 def with_all_adopted(kind: str, subsets: Collection[str], *rest: Any) -> Claims:
-    """What nobody owns is adopted for whatever subset it says."""
+    """Orphans are adopted for whichever subset they name."""
     found = claim(kind, subsets, *rest)
     return Claims(found.existing, found.surplus, found.release, claim(kind, Everything(), *rest).adopt)
 

@@ -28,7 +28,7 @@ def versions(images: tuple[int, ...], annotation: int, cpu: int) -> dict[str, An
 
 
 class Node:
-    """One Pod, the workload that wants it at ``target``, and a kubelet that does as it is told now and then."""
+    """One Pod, the workload that wants it at ``target``, and a kubelet that obeys now and then."""
 
     def __init__(self, first: dict[str, Any]) -> None:
         self.target, self.count, self.now = first, 0, NOW

@@ -1,4 +1,4 @@
-"""Managed fields: noted at every write, worked out when somebody looks."""
+"""Managed fields: recorded at every write, computed when they are read."""
 
 from typing import Any
 

@@ -25,7 +25,7 @@ _PODS = 6
 
 
 class EphemeralJobJudge(JudgeByKind):
-    """Never more Pods at a time than parallelism, nor more of them at all than replicas; whoever can end has ended."""
+    """Never more Pods at once than parallelism, nor more in all than replicas; every job that can end ends."""
 
     def __init__(self) -> None:
         self.judged = {KIND: self._job, "Pod": self._pod}

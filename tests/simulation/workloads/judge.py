@@ -57,7 +57,7 @@ class Judge:
         return ()
 
     def known_to(self, caches: Caches, path: str) -> Sequence[Any]:
-        """What has to be known of the caches of whoever answers a review, to judge its answer."""
+        """Return what must be known of the caches of the process that answers a review, to judge its answer."""
         del caches, path
         return ()
 
@@ -71,7 +71,7 @@ Judged = Callable[[Json, Json | None, Json | None], Iterable[str]]
 
 
 class JudgeByKind(Judge):
-    """Judges writes whoever did them, each kind by a function of its own."""
+    """Judges all writes, each kind by its own function."""
 
     #: By kind.
     judged: Mapping[str, Judged]

@@ -150,8 +150,8 @@ def _recent(known: list[_Since], at: float, seconds: float) -> list[_Since]:
 
 
 def _asked(before: Json, after: Json | None) -> bool:
-    """Whether the budget is asked for such a write: the Pod is deleted, gets another image, or is not ready because an
-    update in place begins. Any other status is nobody's fault."""
+    """Whether the budget is charged for such a write: the Pod is deleted, gets another image, or becomes unready for
+    an in-place update."""
     if after is None:
         return not before["metadata"].get("deletionTimestamp")
     deleted = bool(after["metadata"].get("deletionTimestamp")) and not before["metadata"].get("deletionTimestamp")

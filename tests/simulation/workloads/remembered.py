@@ -19,7 +19,7 @@ BEHIND_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class _Loss:
-    """A Pod that somebody else made unavailable. ``version``: of that write; ``before``: the Pod then."""
+    """A Pod that another actor made unavailable. ``version``: of that write; ``before``: the Pod before it."""
 
     version: int
     at: float

@@ -1,5 +1,4 @@
-"""SidecarSets beside the workloads of a run: what users do with them, and what must hold of those that roll nothing
-out."""
+"""SidecarSets in runs of workloads: what users do with them, and what must hold of those without a rollout."""
 
 from __future__ import annotations
 

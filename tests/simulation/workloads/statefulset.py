@@ -79,8 +79,8 @@ class Spec:
 
 
 class StatefulSetJudge(Judge):
-    """Never two Pods of one ordinal, never one where none is wanted or at a reserved ordinal, never more taken out of
-    service than maxUnavailable allows, never one past the partition, no claim deleted that is to be kept."""
+    """Never two Pods of one ordinal, none at a reserved or unneeded ordinal, never more out of service than
+    maxUnavailable allows, none past the partition, no claim deleted that must be kept."""
 
     def __init__(self) -> None:
         self._remembered = Remembered("StatefulSet", Spec.of, lambda spec: spec.min_ready)
@@ -169,7 +169,7 @@ class StatefulSetJudge(Judge):
                 self._made_for[claim["metadata"]["uid"]] = uid
 
     def _claim_goes(self, claim: Json) -> Iterator[str]:
-        """One that is to be kept, or whose ordinal was wanted all the time, stays as long as its set does."""
+        """A claim that must be kept, or whose ordinal was needed all the time, stays as long as its set."""
         name, uid = invariants.name(claim), self._made_for.get(claim["metadata"]["uid"], "")
         obj = self._remembered.objects.get(uid)
         if obj is None:

@@ -40,7 +40,7 @@ _SPELLS = (
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What those live in who are there beside managers and nodes."""
+    """Where the actors other than managers and nodes live."""
 
     seed: int
     #: Who meets no trouble, as users do.
@@ -85,7 +85,7 @@ class Subject(Protocol):
 
     @property
     def deeds(self) -> Mapping[str, Deed]:
-        """What users do, beside what they do in every run."""
+        """Actions of users besides those of every run."""
         ...
 
     @property
@@ -100,7 +100,7 @@ class Subject(Protocol):
 
     @property
     def company(self) -> Callable[[Surroundings], Company] | None:
-        """Makes who is there in one run beside managers and nodes, if anybody is."""
+        """Create the actors of a run other than managers and nodes, if there are any."""
         ...
 
     @property
@@ -119,7 +119,7 @@ Changes = Mapping[str, tuple[int, Callable[[Random], tuple[str, Any]]]]
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """An object that stands beside each workload, by the same name, and is created before it."""
+    """Return an object to create before each workload, with the same name."""
 
     resource: Resource
     spec: Callable[[Random], Json]
@@ -173,7 +173,7 @@ class Workload:
 
     @property
     def deeds(self) -> Mapping[str, Deed]:
-        """What users do with it, and with what stands beside it."""
+        """Actions of users on it and on its related object."""
         return {
             "create workload": Deed(self._create, 600.0),
             "change workload": Deed(self._change_own, 600.0),

@@ -122,7 +122,7 @@ class SpreadJudge(Judge):
     # ---- reviews
 
     def reviewed(self, review: Review) -> Iterable[str]:
-        """What an answer breaks that took so long, in which bookkeeping failed so often."""
+        """Return the promises broken by an answer that took ``seconds`` after so many bookkeeping failures."""
         if review.path != "/mutate-pod" or review.failures >= FAILURES or review.seconds >= TRYING_SECONDS:
             return
         text = str((review.response.get("status") or {}).get("message"))
@@ -148,7 +148,7 @@ class SpreadJudge(Judge):
     def _crowded(
         self, name: str, by_subset: Mapping[str, list[Json]], limits: Mapping[str, int | None]
     ) -> Iterator[str]:
-        """WS-74: whoever has a place keeps it. So the nth Pod must have come when n were taken."""
+        """A Pod keeps its place, so the nth Pod must have come when n were taken. [WS-74]"""
         for subset in limits:
             uids = [pod["metadata"]["uid"] for pod in by_subset.get(subset, ())]
             spare = self._not_gone[name, subset]
@@ -172,7 +172,7 @@ class SpreadJudge(Judge):
 
 
 def _untrue(spread: Json, by_subset: Mapping[str, list[Json]], limits: Mapping[str, int | None]) -> Iterator[str]:
-    """What the status has wrong: places that nobody has are free, and none is free that somebody has."""
+    """Return what the status has wrong: exactly the places without a Pod are free."""
     name, status = invariants.name(spread), spread.get("status") or {}
     if status.get("observedGeneration") != spread["metadata"]["generation"]:
         yield f"WorkloadSpread {name} at rest: status is of generation {status.get('observedGeneration')}"
@@ -211,7 +211,7 @@ def is_active(pod: Json) -> bool:
 
 
 def limit_of(subset: Json, wanted: int) -> int | None:
-    """How many Pods it takes, of so many that are wanted; None: any number."""
+    """Return how many of the replicas it takes; None: any number."""
     most = subset.get("maxReplicas")
     if isinstance(most, str):
         return ceil(wanted * int(most.removesuffix("%")) / 100)

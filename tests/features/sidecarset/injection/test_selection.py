@@ -156,7 +156,7 @@ def test_a_set_that_was_not_stored_is_read_for_a_limited_time() -> None:
 
 
 class Meanwhile(float):
-    """A time; whoever compares it is overtaken by another thread, which notes one more set."""
+    """A time; when it is compared, another thread notes one more set."""
 
     index: SidecarSetIndex
 

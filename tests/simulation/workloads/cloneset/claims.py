@@ -78,7 +78,7 @@ class ClaimPromises:
         self._scaled_in.pop((known.uid, instance), None)
 
     def _passed_over(self, pod: Json, known: Pass) -> Iterator[str]:
-        """CS-117: nobody gets new claims while there are free ones."""
+        """No Pod gets new claims while there are free ones. [CS-117]"""
         if any(_instance_of(claim) == _instance(pod) for claim in known.claims):
             return
         taken = _wanted(known).union(_instance_of(one) for one in known.pods)
@@ -90,8 +90,8 @@ class ClaimPromises:
                 return
 
     def _not_waited_for(self, pod: Json, known: Pass, spec: Spec) -> Iterator[str]:
-        """CS-119: nobody gets new claims while those of a Pod on its way out will do, unless the controller deletes
-        them too; for each such Pod one is left to make."""
+        """No Pod gets new claims while those of a terminating Pod will do, unless the controller deletes them too;
+        each such Pod reserves one. [CS-119]"""
         offered = {
             _instance_of(claim)
             for claim in known.claims
@@ -140,7 +140,7 @@ def _serves(pod: Any) -> bool:
 
 
 def _chosen(instance: str, known: Pass) -> bool:
-    """Return whether the pass may have scaled in a Pod that somebody else deleted at the same time."""
+    """Return whether the reconcile may have scaled in a Pod that another actor deleted at the same time."""
     return any(_instance_of(pod) == instance and pod.metadata.deletion_timestamp is None for pod in known.pods)
 
 

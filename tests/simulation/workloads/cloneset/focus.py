@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 
 def _clone_sets(count: int = 1, **wanted: Any) -> Callable[[Random], Iterator[Action]]:
-    """Some CloneSets, by seed but for what is ``wanted``; a sequence is chosen from."""
+    """Return some CloneSets by seed, with the fields in ``wanted``; a sequence is chosen from."""
 
     def first(rng: Random) -> Iterator[Action]:
         for number in range(count):
@@ -79,7 +79,7 @@ def _claims_wanted_again(rng: Random, there: There, _number: int) -> Mishap | No
 
 
 def _creation_given_up(rng: Random, there: There, _number: int) -> Mishap | None:
-    """A Pod cannot be made and is not wanted any more; then one goes that has claims, and is to come back."""
+    """A Pod cannot be created and is not needed any more; then one with claims goes and must come back."""
     name, replicas = next(iter(sorted(there.staffed.items())), ("", 0))
     if not name:
         return None
@@ -97,12 +97,12 @@ def _creation_given_up(rng: Random, there: There, _number: int) -> Mishap | None
 
 
 def _creation_unanswered(rng: Random, there: There, number: int) -> Mishap | None:
-    """A Pod is made and nobody is told of it, nor sees it; its claims, if it has any, are seen before it is."""
+    """A Pod is created, and neither answered nor shown; its claims, if any, are shown before it."""
     return unseen.creation_unanswered(rng, replace(there, dropping=there.staffed), number)
 
 
 def _cut_off(rng: Random, there: There, number: int) -> Mishap | None:
-    """The managers find another world when they come back, and somebody wants something of it."""
+    """The managers return to a changed cluster, and a user changes it again."""
     acts = [_act(0.0, "cut off", seconds=round(rng.uniform(2.0, 6.0), 1), lost=rng.randrange(6))]
     if rng.random() < 0.5:
         name = rng.choice(there.clones)
@@ -111,7 +111,7 @@ def _cut_off(rng: Random, there: There, number: int) -> Mishap | None:
 
 
 def _set_gone(rng: Random, there: There, number: int) -> Mishap | None:
-    """A CloneSet is deleted, its Pods go with it, and of its end nobody is told."""
+    """A CloneSet is deleted with its Pods, and no watch shows its end."""
     for name in there.clones:
         acts = (
             _act(0.0, "freeze watches", resource="clonesets", seconds=25.0),

@@ -71,7 +71,7 @@ def _seen_together(rng: Random, clones: Sequence[Staffed]) -> Mishap | None:
 
 
 def marked_while_others_go(rng: Random, clones: Sequence[Staffed]) -> Mishap | None:
-    """All Pods in service are to be replaced while others wait for their preDelete hook: those are not wanted again."""
+    """All Pods in service must be replaced while others wait for their preDelete hook: those are not needed again."""
     hooked = [one for one in clones if one.revives and one.replicas > 1]
     if not hooked:
         return None

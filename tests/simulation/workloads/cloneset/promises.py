@@ -93,7 +93,8 @@ def _number(value: object, default: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Loss:
-    """A Pod that somebody else made inactive or unavailable. ``version``: of that write; ``before``: the Pod then."""
+    """A Pod that another actor made inactive or unavailable. ``version``: of that write; ``before``: the Pod before
+    it."""
 
     version: int
     at: float
@@ -168,7 +169,7 @@ class Promises:
     # ---- a write of a Pod
 
     def broken_by(self, at: float, before: Json | None, after: Json | None, known: Pass | None) -> Iterator[str]:
-        """What a write breaks. ``known``: the pass that wrote, None: somebody else."""
+        """Return the promises that a write breaks. ``known``: the reconcile that wrote; None: another actor."""
         pod = after if after is not None else before
         uid = invariants.owner_of(pod) if pod is not None else ""
         if pod is not None and before is None and uid in self._late:
@@ -230,7 +231,7 @@ class Promises:
     def _taken(
         self, at: float, before: Json, after: Json | None, known: Pass, spec: Spec, active: list[Json]
     ) -> Iterator[str]:
-        """maxUnavailable is kept, and nobody is taken away who is needed."""
+        """maxUnavailable holds, and no Pod is taken out of service that is needed."""
         seen = (at, spec.min_ready)
         if is_available(before, *seen) and (after is None or not is_available(after, *seen)):
             saw = known.pod(before["metadata"]["uid"])

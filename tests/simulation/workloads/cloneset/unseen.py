@@ -46,7 +46,7 @@ def _of(theme: _Theme, rng: Random, there: There, number: int) -> Mishap | None:
 
 
 def _history_unseen(rng: Random, there: There, number: int) -> Iterator[Action]:
-    """One roll-out follows the other, and of the first the cache knows as little as whoever wrote its revision."""
+    """A second rollout follows before the cache shows the revision of the first."""
     if not there.in_place:
         return
     name, second = rng.choice(there.in_place), round(KNOWN_SECONDS + rng.uniform(4.0, 10.0), 1)
@@ -66,7 +66,7 @@ def _claims_going(rng: Random, there: There, _number: int) -> Iterator[Action]:
 
 
 def _creation_unanswered(rng: Random, there: There, _number: int) -> Iterator[Action]:
-    """A Pod is made and nobody is told; the claims that were made for it are seen before it is."""
+    """A Pod is created without an answer; its claims are shown before it is."""
     if not there.dropping:
         return
     name = rng.choice([*there.dropping])
