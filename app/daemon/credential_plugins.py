@@ -154,7 +154,7 @@ class Plugins:
         for file in _config_files(path):
             for plugin in _load(file):
                 if plugin.name in plugins:
-                    raise PluginConfigError(f"{file}: there are several providers {plugin.name}")
+                    raise PluginConfigError(f"{file}: duplicate provider {plugin.name}")
                 if not os.access(Path(folder, plugin.name), os.X_OK):
                     raise PluginConfigError(f"{file}: {folder}/{plugin.name} is not an executable file")
                 plugins[plugin.name] = plugin

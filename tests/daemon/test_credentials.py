@@ -343,7 +343,7 @@ def test_a_missing_configuration_is_ignored_and_an_invalid_one_refused(tmp_path:
     # As for the kubelet, a folder of files is one configuration.
     Plugins.load(str(folder), str(tmp_path), SystemClock())
     (folder / "more.json").write_text(json.dumps(CONFIG))
-    with pytest.raises(PluginConfigError, match=r"more\.json: there are several providers provider"):
+    with pytest.raises(PluginConfigError, match=r"more\.json: duplicate provider provider"):
         Plugins.load(str(folder), str(tmp_path), SystemClock())
 
 
