@@ -29,7 +29,6 @@ def locked(text: str) -> dict[str, str]:
 
 
 def records(database: Path) -> Iterator[dict[str, Any]]:
-    """The advisories of a copy of the database."""
     if database.is_dir():
         for path in sorted(database.rglob("*.json")):
             yield json.loads(path.read_text("utf-8"))

@@ -35,7 +35,6 @@ class Behaviour:
 
 
 def behaviours(page: Path) -> Iterator[Behaviour]:
-    """The rules of one page, in order."""
     for line in page.read_text("utf-8").splitlines():
         if found := RULE.match(line):
             yield Behaviour(found["id"], found["text"], found["why"] or "", found["reason"] is not None)

@@ -53,7 +53,6 @@ _TIME: Final = re.compile(r"2026-11-22T14:\d\d:\d\dZ")
 
 
 def path_of(kind: str, name: str = "", namespace: str = NAMESPACE) -> str:
-    """Where the objects of a kind are, or one of them."""
     if kind in _NATIVE:
         base, plural = _NATIVE[kind]
         path = f"{base}/namespaces/{namespace}/{plural}"

@@ -88,5 +88,4 @@ def mirrored(module: Path) -> Path:
 
 
 def elsewhere(module: Path) -> Iterator[Elsewhere]:
-    """The rows that are about a module."""
     return (row for row in TABLE if any(is_about(pattern, module) for pattern in row.modules))

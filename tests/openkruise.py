@@ -34,7 +34,6 @@ def _items(name: str) -> list[dict[str, Any]]:
 
 
 def deployment() -> dict[str, Any]:
-    """Its manager's Deployment, as its chart makes it."""
     arguments = [
         "--enable-leader-election",
         "--metrics-addr=:8080",
@@ -70,7 +69,6 @@ def deployment() -> dict[str, Any]:
 
 
 def daemon_set() -> dict[str, Any]:
-    """Its agents' DaemonSet, as its chart makes it."""
     labels = {"control-plane": "daemon"}
     container = {
         "name": "daemon",

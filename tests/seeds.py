@@ -40,6 +40,5 @@ def how_to_repeat(seed: int) -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say how to repeat the run."""
     if _SEED in config.stash:
         terminalreporter.write_line(how_to_repeat(config.stash[_SEED]))

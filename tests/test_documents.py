@@ -101,7 +101,6 @@ def test_every_page_is_two_clicks_from_the_index() -> None:
 
 
 def linked(page: Path) -> set[str]:
-    """The pages that a page leads to."""
     found = set()
     for target in _LINK.findall(_CODE.sub("", page.read_text("utf-8"))):
         path = target.partition("#")[0]

@@ -14,7 +14,6 @@ _LEVELS: Final = ("sandbox", "simulated-nodes", "real-containers")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the tables."""
     _packages(terminalreporter)
     seconds: dict[tuple[str, str], float] = defaultdict(float)
     scenarios: dict[tuple[str, str], set[str]] = defaultdict(set)

@@ -34,13 +34,11 @@ _LEFT_OUT = frozenset(
 
 
 def cases(name: str) -> list[Json]:
-    """The cases of ``samples-NAME.json``."""
     found: list[Json] = json.loads((DATA / f"samples-{name}.json").read_text("utf-8"))
     return found
 
 
 def names_of(found: Sequence[Json]) -> list[str]:
-    """The cases' names, as ids of tests."""
     return [case["manifest"]["metadata"]["name"] for case in found]
 
 

@@ -27,6 +27,5 @@ def review_of(fixture: str = "pod-create", /, **changed: Any) -> bytes:
 
 
 def patch_of(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    """The patch in an answer."""
     operations: list[dict[str, Any]] = json.loads(base64.b64decode(answer["response"]["patch"]))
     return operations

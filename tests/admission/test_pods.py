@@ -50,7 +50,6 @@ class Step:
 
 
 async def settled(outcome: Decision | Awaitable[Decision]) -> Decision:
-    """A decision, at once or later."""
     return await outcome if isinstance(outcome, Awaitable) else outcome
 
 
@@ -121,7 +120,6 @@ def test_step_order_matches_openkruise() -> None:
 
 
 def all_steps() -> list[PodMutator]:
-    """The steps of this build."""
     standalone = Standalone(None, parse_gates(""), VirtualClock(), Random(1))
     handler, *_ = standalone.registry.routes["/mutate-pod"].handlers.values()
     assert isinstance(handler.decide, PodPipeline)

@@ -93,8 +93,6 @@ def written(kind: KindDefinition, handlers: Sequence[Handler], obj: Json, old: J
 
 
 def decided(handler: Handler, review: Review) -> Decision:
-    """The handler's answer to a review."""
-
     async def result() -> Decision:
         found = handler.decide(review)
         return await found if inspect.isawaitable(found) else found

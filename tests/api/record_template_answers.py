@@ -33,7 +33,6 @@ def ask(control_plane: ControlPlane, case: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    """Write the file."""
     with ControlPlane() as control_plane:
         answers = {name: ask(control_plane, case) for name, case in CASES.items()}
     ANSWERS.parent.mkdir(exist_ok=True)

@@ -10,12 +10,10 @@ DATA = Path(__file__).parents[1] / "data" / "openkruise"
 
 
 def recorded(name: str) -> Any:
-    """The content of one file."""
     return json.loads((DATA / name).read_text("utf-8"))
 
 
 def undescribed(schema: Any) -> Any:
-    """A schema without its descriptions."""
     if isinstance(schema, list):
         return [undescribed(item) for item in schema]
     if not isinstance(schema, dict):

@@ -83,16 +83,6 @@ def test_kubectl_explain_describes_the_fields(served: ControlPlane) -> None:
     assert "progressDeadlineSeconds" in served.kubectl("explain", f"{template}.deploymentTemplate.spec").stdout
 
 
-@pytest.mark.behaviour("SS-106")
-def test_get_shows_matched_updated_ready_and_age(served: ControlPlane) -> None:
-    assert served.request("POST", PATH, set_of("columns"))[0] == 201
-    status = {"status": {"matchedPods": 3, "updatedPods": 2, "readyPods": 0}}
-    served.kubectl("patch", "sidecarset", "columns", "--subresource=status", "--type=merge", "-p", json.dumps(status))
-    header, row = served.kubectl("get", "sidecarsets").stdout.splitlines()
-    assert header.split() == ["NAME", "MATCHED", "UPDATED", "READY", "AGE"]
-    assert row.split()[:4] == ["columns", "3", "2", "0"]
-
-
 def test_missing_fields_are_defaulted_and_unknown_ones_pruned(served: ControlPlane) -> None:
     policy = {"targetContainersMode": "sum", "resourcesExpr": {"limits": {"cpu": "cpu"}}}
     given = set_of(

@@ -82,7 +82,6 @@ def added(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def pod_templates(value: Any, path: str = "") -> Iterator[tuple[str, Json]]:
-    """The Pod templates within, by path."""
     if isinstance(value, dict):
         template = value.get("template")
         if isinstance(template, dict) and isinstance((template.get("spec") or {}).get("containers"), list):

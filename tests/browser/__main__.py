@@ -12,7 +12,6 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def program() -> str | None:
-    """The browser of this machine."""
     return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
 
 

@@ -16,7 +16,6 @@ PICTURES = Path(__file__).resolve().parent.parent.parent / "build" / "pictures"
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """Chromium without a window."""
     found = program()
     assert found is not None, "no Chromium: make test-browser installs it"
     with sync_playwright() as playwright:

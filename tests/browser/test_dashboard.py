@@ -37,7 +37,6 @@ def command(*arguments: str, says: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A sandbox's."""
     path = tmp_path_factory.mktemp("sandbox") / "kubeconfig"
     with command("sandbox", "--quiet", "--no-samples", "--kubeconfig", str(path), says="Ready"):
         yield path
@@ -45,19 +44,16 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def dashboard(kubeconfig: Path) -> Iterator[str]:
-    """Its address."""
     with command("dashboard", "--port", "0", "--kubeconfig", str(kubeconfig), says="http://") as line:
         yield line.split()[0]
 
 
 def kubectl(kubeconfig: Path, *arguments: str) -> None:
-    """The kubectl that people have."""
     program = binaries.ensure(binaries.KUBECTL)[binaries.KUBECTL]
     subprocess.run([program, "--kubeconfig", kubeconfig, *arguments], check=True, cwd=ROOT, timeout=120)
 
 
 def create(kubeconfig: Path, kind: str) -> None:
-    """Create an example, as kubectl would."""
     program = (
         "import asyncio, sys, yaml\n"
         "from app.cli.terminal import cluster\n"

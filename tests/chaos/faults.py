@@ -51,7 +51,6 @@ class Site:
         self.balancer_log = folder / "balancer.log"
 
     def start(self, host: str) -> Replica:
-        """Start a replica and do not wait for it."""
         kubeconfig = self.control_plane.kubeconfig_for_service_account(SYSTEM_NAMESPACE, "kruise-manager")
         health, metrics = self._ports[host]
         command = [sys.executable, "-m", "app.cli.main", "manager", f"--kubeconfig={kubeconfig}"]
@@ -73,7 +72,6 @@ class Site:
         return all(one.ready() and len(one.processes()) == 3 for one in self.replicas.values())
 
     def leader(self) -> str | None:
-        """The host of the replica that leads."""
         return next((host for host, one in self.replicas.items() if one.alive() and one.leads()), None)
 
     def kill(self, host: str) -> None:

@@ -39,8 +39,6 @@ class Creation:
 
 @dataclass
 class Creations:
-    """All attempts of one load."""
-
     began: float = field(default_factory=time.monotonic)
     attempts: list[Creation] = field(default_factory=list)
 

@@ -73,7 +73,6 @@ def missed(made: Site) -> str:
 
 
 def warned(made: Site) -> set[str]:
-    """The Pods with a Warning event about it."""
     selector = "--field-selector=reason=SidecarsMissing,type=Warning"
     found = made.control_plane.kubectl("get", "events", "-n", NAMESPACE, selector, "-o", "json").stdout
     return {event["involvedObject"]["name"] for event in json.loads(found)["items"]}

@@ -65,7 +65,6 @@ class Guide:
 
 
 def read(path: Path) -> Guide:
-    """A guide as its reader follows it."""
     text = path.read_text("utf-8")
     flags = " ".join(found[0] for found in _FLAGS.finditer(text[: text.find("## ")]))
     return Guide(flags, tuple(_steps(text)))

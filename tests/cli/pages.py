@@ -30,7 +30,6 @@ def typed(page: str) -> list[Typed]:
 
 
 def lines(page: str) -> list[str]:
-    """All commands of a page."""
     return [one.command for one in typed(page)]
 
 

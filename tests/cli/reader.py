@@ -45,7 +45,6 @@ class Reader:
         self.environment |= {**homes, "KUBECONFIG": str(kubeconfig)}
 
     def types(self, command: str, *, seconds: float = SECONDS) -> subprocess.CompletedProcess[str]:
-        """Run a line in a shell."""
         return subprocess.run(
             ["bash", "-c", command],
             cwd=self.folder,
@@ -85,7 +84,6 @@ class Reader:
             running.ends()
 
     def as_here(self, text: str) -> str:
-        """A command with the names of Pods that there are here."""
         there = self.types("kubectl get pods -o name").stdout.replace("pod/", "").split()
         for name in dict.fromkeys(_POD.findall(text)):
             if name not in there and name not in self.names:
@@ -106,7 +104,6 @@ class Running:
 
     @property
     def text(self) -> str:
-        """All that it printed."""
         return self._said.read_text("utf-8", "replace")
 
     def says(self, words: str, seconds: float = SECONDS) -> str:
@@ -133,7 +130,6 @@ class Running:
 
 @contextmanager
 def sandboxed(folder: Path, flags: Sequence[str] | str = "") -> Iterator[Reader]:
-    """A reader with a sandbox of their own."""
     somebody = Reader(folder)
     wanted = flags if isinstance(flags, str) else shlex.join(flags)
     kubeconfig = f"--kubeconfig {folder / 'kube'}"

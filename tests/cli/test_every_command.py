@@ -88,7 +88,6 @@ def by_name(found: list[Command] | tuple[Command, ...]) -> pytest.MarkDecorator:
 
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The kubeconfig of a cluster in which there is nothing."""
     server = Answers({})
     yield server.kubeconfig(tmp_path_factory.mktemp("empty"))
     server.close()
@@ -171,7 +170,6 @@ def test_invalid_words_are_one_line(command: Command, word: str, empty: str) -> 
 
 
 def _stored() -> dict[str, Any]:
-    """The example of every kind that has commands, as an API server has it."""
     found: dict[str, Any] = {}
     for commands in known():
         kind = commands.kind

@@ -81,7 +81,6 @@ def test_untyped_blocks_exist_and_have_a_reason() -> None:
 
 
 def _named(page: str) -> Iterator[str]:
-    """Our own commands that a page names, in blocks and between them."""
     text = (ROOT / page).read_text("utf-8")
     yield from (one for one in lines(page) if one.startswith(("pykruise ", "kubectl kruise", ".venv/bin/pykruise")))
     yield from (" ".join(found.split()) for found in _INLINE.findall(BLOCK.sub("", text)))

@@ -31,7 +31,6 @@ def ports() -> Iterator[None]:
 
 @pytest.fixture
 def cloned(tmp_path: Path) -> Reader:
-    """Somebody in a clone that is set up."""
     somebody = Reader(tmp_path)
     somebody.folder = clone(tmp_path / "pykruise")
     return somebody

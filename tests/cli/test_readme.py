@@ -27,7 +27,6 @@ REVIEW = (ROOT / "docs" / "a-review.md").read_text("utf-8")
 
 
 def shown_pod() -> dict[str, Any]:
-    """The Pod in the page's last YAML block."""
     block = re.findall(r"```yaml\n(.*?)```", REVIEW, re.DOTALL)[-1]
     pod: dict[str, Any] = yaml.safe_load(block)
     return pod

@@ -34,7 +34,6 @@ PROGRAMS = re.findall(r"```python\n(.*?)```\nprints\n```text\n(.*?)```", GUIDE, 
 
 @pytest.fixture(scope="module")
 def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A sandbox's."""
     path = tmp_path_factory.mktemp("sandbox") / "kubeconfig"
     command = [sys.executable, "-m", "app.cli.entry", "sandbox", "--quiet", "--no-samples", "--kubeconfig", str(path)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)

@@ -65,7 +65,6 @@ def kubernetes_version() -> str:
 
 
 def minor_version() -> int:
-    """The minor version that is built, such as 34."""
     return int(kubernetes_version().split(".")[1])
 
 

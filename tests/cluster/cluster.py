@@ -100,13 +100,11 @@ class Cluster:
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's kubeconfig."""
         return self.control_plane.kubeconfig
 
     def kubectl(
         self, *arguments: str, stdin: str | None = None, identity: Identity | str = ADMIN, check: bool = True
     ) -> "subprocess.CompletedProcess[str]":
-        """Run kubectl, as ControlPlane.kubectl does."""
         return self.control_plane.kubectl(*arguments, stdin=stdin, identity=identity, check=check)
 
     def __enter__(self) -> Self:

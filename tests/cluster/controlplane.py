@@ -70,7 +70,6 @@ class ControlPlane:
 
     @classmethod
     def of_run(cls, run: Run) -> Self:
-        """The control plane that `run` already has."""
         found = cls(run=run)
         found._controller_manager = "kube-controller-manager" in run.processes
         return found
@@ -90,7 +89,6 @@ class ControlPlane:
 
     @property
     def server(self) -> str:
-        """The API server's URL."""
         return str(self.run.facts["server"])
 
     @property
@@ -100,12 +98,10 @@ class ControlPlane:
 
     @property
     def token(self) -> str:
-        """The administrator's token."""
         return self.token_for(ADMIN)
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's kubeconfig."""
         return self.kubeconfig_for(ADMIN)
 
     @property

@@ -38,7 +38,6 @@ PROXY = Identity("system:kube-proxy")
 
 
 def new_tokens(identities: Iterable[Identity]) -> dict[str, str]:
-    """A fresh random token for each user."""
     return {identity.user: secrets.token_hex(16) for identity in identities}
 
 
@@ -65,7 +64,6 @@ def write_kubeconfig(path: Path, server: str, ca_file: Path, token: str) -> None
 
 
 def file_name(user: str) -> str:
-    """`user` as a file name."""
     return re.sub(r"[^A-Za-z0-9.-]", "_", user)
 
 

@@ -113,7 +113,6 @@ def build(image: Image, busybox: Path) -> Built:
 
 
 def digest(blob: bytes) -> str:
-    """The digest by which a registry knows `blob`."""
     return f"sha256:{hashlib.sha256(blob).hexdigest()}"
 
 

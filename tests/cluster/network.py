@@ -55,12 +55,10 @@ class Before:
 
 
 def node_address(index: int) -> str:
-    """The address of node `index`."""
     return f"10.230.0.{10 + index}"
 
 
 def pod_range(index: int) -> str:
-    """The range from which node `index` gives addresses to its Pods."""
     return f"10.230.{1 + index}.0/24"
 
 

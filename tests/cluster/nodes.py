@@ -39,7 +39,6 @@ class Node:
 
     @property
     def address(self) -> str:
-        """The node's InternalIP."""
         return network.node_address(self.index)
 
     @property
@@ -54,7 +53,6 @@ class Node:
 
     @property
     def first_process(self) -> ProcessId:
-        """The node's process 1, whose namespaces can be entered."""
         children = self.run.processes[self.name].children()
         if not children:
             raise ClusterError(f"node {self.name} is not running; its log: {self.run.log(self.name)}")

@@ -68,7 +68,6 @@ def _debian_sources() -> list[tuple[str, str]]:
 
 
 def program(name: str) -> Path:
-    """The path of the program `name`, such as `containerd`."""
     paths = [_unpacked_dir() / path for path in _PROGRAMS.values()]
     for path in paths:
         if path.name == name and path.exists():
@@ -77,7 +76,6 @@ def program(name: str) -> Path:
 
 
 def cni_plugins() -> Path:
-    """The folder with the CNI plugins."""
     return (_unpacked_dir() / _PROGRAMS["containernetworking-plugins"]).parent
 
 

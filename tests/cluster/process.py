@@ -38,7 +38,6 @@ class ProcessId:
         return ProcessId.of(self.pid) == self
 
     def children(self) -> list["ProcessId"]:
-        """The live processes whose parent this one is."""
         found = []
         for stat in Path("/proc").glob("[0-9]*/stat"):
             with suppress(OSError):  # it ended meanwhile
@@ -108,5 +107,4 @@ def wait_until(
 
 
 def tail(log: Path, lines: int = 15) -> str:
-    """The last lines of `log`."""
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) if log.exists() else "(no log)"

@@ -59,7 +59,6 @@ class Run:
 
     @classmethod
     def load(cls, directory: Path) -> "Run":
-        """The run recorded in `directory`."""
         record = json.loads((directory / _RECORD).read_text())
         before = record["before"]
         return cls(
@@ -95,7 +94,6 @@ class Run:
         new.rename(self.directory / _RECORD)
 
     def log(self, name: str) -> Path:
-        """The log file of the process `name`."""
         logs = self.directory / "logs"
         logs.mkdir(exist_ok=True)
         return logs / f"{name}.log"

@@ -85,7 +85,6 @@ def test_identities_flags_and_audit_log_follow_the_options() -> None:
 
 
 def _see_a_webhook_called(control_plane: ControlPlane, name: str) -> None:
-    """Register a webhook with a loopback URL and wait until the API server connects to it."""
     with socket.create_server((LOOPBACK, 0)) as listener:
         webhook = {
             "name": "configmaps.example.com",
@@ -211,7 +210,6 @@ def test_the_next_start_cleans_up_after_a_crash() -> None:
 
 @pytest.fixture
 def namespace(cluster: Cluster) -> Iterator[str]:
-    """A namespace of the test's own, in which Pods can be created."""
     name = f"test-{time.time_ns()}"
     cluster.kubectl("create", "namespace", name)
     path = f"/api/v1/namespaces/{name}/serviceaccounts/default"

@@ -22,7 +22,6 @@ def definition(plural: str, kind: str, *versions: dict[str, Any], group: str = G
 
 
 def version(name: str = "v1", schema: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
-    """A version of a definition, served and stored."""
     free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     return {
         "name": name,
@@ -34,7 +33,6 @@ def version(name: str = "v1", schema: dict[str, Any] | None = None, **more: Any)
 
 
 def fields(required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:
-    """The schema of an object with these fields."""
     found: dict[str, Any] = {"type": "object", "properties": properties}
     return found | {"required": list(required)} if required else found
 

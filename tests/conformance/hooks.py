@@ -77,8 +77,6 @@ Behaviour = Callable[[web.Request, Review], Awaitable[web.StreamResponse]]
 
 
 def _says(**answer: Any) -> Behaviour:
-    """Answers every review like this."""
-
     async def behave(_: web.Request, review: Review) -> web.StreamResponse:
         return _reviewed(review, **answer)
 

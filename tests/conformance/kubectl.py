@@ -47,8 +47,6 @@ class Said:
 
 @dataclass(frozen=True)
 class Kubectl:
-    """kubectl, for one server."""
-
     program: Path
     kubeconfig: Path
     cache: Path
@@ -79,7 +77,6 @@ class Kubectl:
         self.run("delete", "namespace", name, "--wait=false")
 
     def script(self, commands: Sequence[Command]) -> list[Said]:
-        """Run the commands in a namespace of their own."""
         with self.namespace() as namespace:
             return [self._said(command, namespace) for command in commands]
 

@@ -54,7 +54,6 @@ def messages(text: str) -> dict[str, dict[str, list[Any]]]:
 
 
 def recorded() -> bytes:
-    """The content of the data file."""
     found: dict[str, Any] = {}
     for file in proto_files():
         found |= messages(file.read_text("utf-8"))

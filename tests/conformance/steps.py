@@ -115,7 +115,6 @@ def quiet(call: Call) -> Call:
 
 
 def prepared(path: str, *bodies: Json) -> list[Call]:
-    """Objects that must be there."""
     return [quiet(post(path, body)) for body in bodies]
 
 
@@ -137,7 +136,6 @@ def config_map(name: str, data: Mapping[str, str] | None = None, **metadata: Any
 
 
 def pod(name: str, *, metadata: Mapping[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
-    """A Pod without a service account's token."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -147,7 +145,6 @@ def pod(name: str, *, metadata: Mapping[str, Any] | None = None, **spec: Any) ->
 
 
 def deployment(name: str, *, metadata: Mapping[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
-    """A Deployment without Pods."""
     labels = {"app": name}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "app:1"}]}}
     return {

@@ -189,7 +189,6 @@ class _Running:
 
 
 def _name(body: Any) -> str:
-    """The name of the object in an answer, which may be a Table."""
     found: Any = body["rows"][0]["object"] if body["kind"] == "Table" else body
     return str(found["metadata"]["name"])
 

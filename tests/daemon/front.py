@@ -150,7 +150,6 @@ class AgentProcess:
 
     @property
     def resident(self) -> float:
-        """MiB."""
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):
                 return int(line.split()[1]) / 1024
@@ -165,7 +164,6 @@ class AgentProcess:
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """In good order."""
         if self._outer is not None and self._outer.poll() is None:
             self._end(signal.SIGTERM)
 
@@ -176,7 +174,6 @@ class AgentProcess:
 
 
 def until(look: object, what: str, seconds: float = 60.0) -> object:
-    """The first true thing it gives."""
     end = Deadline(seconds)
     while True:
         found = look()  # type: ignore[operator]

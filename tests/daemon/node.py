@@ -88,7 +88,6 @@ class Node:
         kind: str = "kubernetes.io/dockerconfigjson",
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """A Secret with base64 data."""
         body = {"metadata": {**(metadata or {}), "name": name}, "type": kind, "data": data}
         await self.client.create(SECRETS, body, NAMESPACE)
 
@@ -214,7 +213,6 @@ class Node:
 
 @asynccontextmanager
 async def node() -> AsyncIterator[Node]:
-    """A node whose agent a test starts."""
     clock = VirtualClock()
     api = ApiServer(clock=clock, rng=Random(1))
     found = Node(api, clock)
@@ -232,7 +230,6 @@ async def node() -> AsyncIterator[Node]:
 
 @asynccontextmanager
 async def node_with_agent(**options: Any) -> AsyncIterator[tuple[Node, Agent]]:
-    """A node with its agent."""
     async with node() as found:
         agent = found.agent(**options)
         async with running(agent.run()):
@@ -244,7 +241,6 @@ on_node = scenarios(node_with_agent, arguments=2)
 
 
 def tag(name: str, version: int = 0, **more: Any) -> dict[str, Any]:
-    """A tag as a job asks for it."""
     policy = {"timeoutSeconds": 100, "backoffLimit": 1, "ttlSecondsAfterFinished": 300, **more.pop("policy", {})}
     return {"tag": name, "version": version, "createdAt": "2030-01-01T00:00:00Z", "pullPolicy": policy, **more}
 

@@ -33,8 +33,6 @@ KINDS = ("nodeimages", "containerrecreaterequests", "nodepodprobes")
 
 @dataclass
 class World:
-    """A node with its agent."""
-
     cluster: Cluster
     node: Node
     agent: AgentProcess
@@ -117,7 +115,6 @@ class World:
             self.node.restart_containerd()
 
     def container(self, pod: str, name: str) -> dict[str, Any]:
-        """Its status."""
         statuses = self.get_pod(pod)["status"]["containerStatuses"]
         return next(one for one in statuses if one["name"] == name)
 
@@ -161,8 +158,6 @@ class World:
         return status
 
     def complete(self, pod: str, *containers: str, name: str) -> None:
-        """Play the manager until the request is completed."""
-
         def look() -> bool:
             status = self.request_status(name)
             if status.get("phase") == "Completed":
@@ -252,23 +247,9 @@ def world(cluster: Cluster, kubeconfig: Path, tmp_path_factory: pytest.TempPathF
             agent.stop()
 
 
-@pytest.mark.behaviour("KD-11", "KD-30", "KD-32", "KD-33")
-def test_an_image_is_pulled_and_then_found(world: World) -> None:
-    world.cluster.registry.add("shop/app:1")
-    world.pull("shop/app", "1")
-    first = world.pulled("shop/app", "1")
-    assert first["phase"] == "Succeeded", first
-    assert first["imageID"].startswith("shop/app@sha256:")
-    world.pull("shop/app", "1", tag={"version": 1, "imagePullPolicy": "IfNotPresent"})
-    until(lambda: world.pulled("shop/app", "1").get("version") == 1, "found")
-    events = world.cluster.kubectl(
-        "get", "events", "-A", "-o", "name", "--field-selector=reason=PullImageSucceed"
-    ).stdout
-    assert events
-
-
 @pytest.mark.behaviour("IMG-100")
 def test_an_image_is_pulled_by_digest(world: World) -> None:
+    world.cluster.registry.add("shop/app:1")
     path = f"http://{world.cluster.registry.address}/v2/shop/app/manifests/1"
     accept = "application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json"
     request = urllib.request.Request(path, headers={"Accept": accept}, method="HEAD")
@@ -385,21 +366,6 @@ def test_containerd_restarted_during_a_pull(world: World) -> None:
     time.sleep(1)
     world.registry.open.set()
     assert world.pulled(image, "2", 90)["phase"] == "Succeeded"
-
-
-@pytest.mark.behaviour("CRR-32", "CRR-36", "CRR-37", "CRR-38", "KD-50")
-def test_one_container_of_a_pod_is_restarted_and_the_other_is_not(world: World) -> None:
-    pod = world.pod("two", {"name": "app"}, {"name": "side", "image": "busybox:1.36"})
-    before = {name: world.container("two", name)["containerID"] for name in ("app", "side")}
-    world.recreate(pod, "app", name="restart-app")
-    world.complete("two", "app", name="restart-app")
-    status = world.request_status("restart-app")
-    assert [state["phase"] for state in status["containerRecreateStates"]] == ["Succeeded"]
-    world.until_ready("two")
-    assert world.container("two", "app")["containerID"] != before["app"]
-    assert world.container("two", "app")["restartCount"] == 1
-    assert world.container("two", "side")["containerID"] == before["side"]
-    assert world.get_pod("two")["metadata"]["uid"] == pod["metadata"]["uid"]
 
 
 @pytest.mark.behaviour("KD-17", "KD-51", "CRR-37")
@@ -535,47 +501,6 @@ def test_probes_of_every_kind(world: World) -> None:
     until(write, "containers can be entered again")
     until(lambda: world.probed()["ppm#0"] == "Succeeded:again", f"probed after containerd's restart: {world.probed()}")
     world.probe()
-
-
-@pytest.mark.behaviour("KD-70", "KD-71", "KD-73", "KD-74")
-def test_labels_changed_in_place_restart_the_container_that_reads_them(world: World) -> None:
-    env = [{"name": "COLOUR", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['colour']"}}}]
-    world.pod(
-        "labelled",
-        {"name": "app", "env": env},
-        {"name": "side", "image": "busybox:1.36"},
-        labels={"colour": "red"},
-        annotations={names.SIDECARSET_HASH: "{}"},
-    )
-
-    def reported() -> Any:
-        text = world.get_pod("labelled")["metadata"]["annotations"].get(names.RUNTIME_CONTAINERS_META)
-        found = json.loads(text)["containers"] if text else []
-        return found if all("extractedEnvFromMetadataHash" in one["hashes"] for one in found) else None
-
-    world.cluster.kubectl("label", "-n", NAMESPACE, "pod/labelled", "seen=1")
-    first = until(reported, f"reported; {world.log.read_text()[-1500:]}")
-    assert isinstance(first, list)
-    assert len(first) == 2
-    side = world.container("labelled", "side")["containerID"]
-    world.cluster.kubectl("label", "-n", NAMESPACE, "pod/labelled", "colour=blue", "--overwrite")
-    condition = {"type": names.IN_PLACE_UPDATE_READY, "status": "False"}
-    world.cluster.kubectl(
-        *("patch", "-n", NAMESPACE, "pod/labelled", "--subresource=status"),
-        *("-p", json.dumps({"status": {"conditions": [condition]}})),
-    )
-    until(lambda: world.container("labelled", "app")["restartCount"] == 1, "restarted", 60)
-    command = ("exec", "-n", NAMESPACE, "labelled", "-c", "app", "--", "sh", "-c", "echo $COLOUR")
-
-    def shown() -> str:
-        done = world.cluster.kubectl(*command, check=False)
-        return done.stdout.strip() or done.stderr
-
-    until(lambda: shown() == "blue", f"the env can be read: {shown()}")
-    until(lambda: (reported() or [{}])[0] != first[0], "reported anew")
-    time.sleep(8)
-    assert world.container("labelled", "app")["restartCount"] == 1
-    assert world.container("labelled", "side")["containerID"] == side
 
 
 def test_resources_of_the_agent(world: World, record_property: Any) -> None:

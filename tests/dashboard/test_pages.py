@@ -40,7 +40,6 @@ class Cluster:
         self.board = board
 
     async def create(self, name: str, **spec: Any) -> dict[str, Any]:
-        """An example, by its kind."""
         kind = next(kind for kind in KINDS if kind.kind == name)
         obj = orjson.loads(orjson.dumps(example(kind)))
         obj["spec"] |= spec

@@ -258,7 +258,6 @@ def pod(**changes: Any) -> Json:
 
 
 def main(name: str = "main", **changes: Any) -> Json:
-    """The base Pod's container."""
     return {
         "name": name,
         "image": "main:1",

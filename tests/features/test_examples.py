@@ -27,7 +27,6 @@ GUIDES = Path(__file__).resolve().parents[2] / "docs" / "guides" / "examples"
 
 
 def of_guides(kind: KindDefinition) -> dict[str, Any]:
-    """The example that guides and the kind's page have."""
     found = yaml.safe_load_all((GUIDES / f"{kind.singular}.yaml").read_text("utf-8"))
     ours: dict[str, Any] = next(one for one in found if one["apiVersion"].startswith(kind.group))
     return ours

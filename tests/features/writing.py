@@ -35,7 +35,6 @@ def review(obj: Json, old: Json | None = None) -> Review:
 
 
 def revision(name: str, of: str, custom_version: str = "", number: int = 1) -> ControllerRevision:
-    """A recorded revision of a set."""
     labels = {"kruise.io/sidecarset-name": of}
     if custom_version:
         labels["apps.kruise.io/sidecarset-custom-version"] = custom_version

@@ -31,8 +31,6 @@ class Case:
 
 
 class Cases:
-    """All cases of a seed."""
-
     def __init__(self, registry: Registry, seed: int) -> None:
         self._seed = seed
         self._questions = targets.questions(registry)
@@ -42,7 +40,6 @@ class Cases:
         self._resources = {f"cache of {one.name}": one.resource for one in targets.watched()}
 
     def case(self, number: int) -> Case:
-        """The case of that number."""
         random = Random(f"{self._seed}:{number}")
         if number % LARGE_EVERY == 0:
             return self._large(random, number)

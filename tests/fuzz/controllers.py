@@ -59,7 +59,6 @@ class OneObject:
         self.writes: list[Request] = []
 
     async def request(self, request: Request) -> Response:
-        """Answer a request."""
         if request.method == "GET":
             path, body = self.shown
             if path and request.path.endswith(path):
@@ -75,7 +74,6 @@ class OneObject:
         return json_response(200, {**body, "metadata": {**metadata, "resourceVersion": str(self._version)}})
 
     def stream(self, request: Request) -> Any:
-        """Refuse watches."""
         raise NotImplementedError(request)
 
     async def close(self) -> None:
@@ -83,7 +81,6 @@ class OneObject:
 
 
 def parts() -> Iterator[ControllerPart]:
-    """Every controller."""
     for one in features():
         yield from one.controllers
 
@@ -108,7 +105,6 @@ class Events(EventRecorder):
         self.warnings: list[str] = []
 
     def event(self, regarding: ObjectReference, type_: str, reason: str, message: str) -> None:
-        """Keep a message."""
         if type_ == "Warning":
             self.warnings.append(message)
 
@@ -144,7 +140,6 @@ class Trial:
             self._stores(one).replace([found] if found is not None else [])
 
     async def run(self, changes: int) -> None:
-        """Show a right object of each kind, then ``changes`` hostile ones."""
         for one in self.part.watched:
             for number in range(changes + 1):
                 given = cluster.right(self._random, one.resource)

@@ -36,13 +36,11 @@ async def reply(handler: Handler, body: bytes) -> bytes:
 
 
 async def pod_handler() -> Handler:
-    """What answers for Pods, with a SidecarSet that uses all there is."""
     standalone = await standalone_service(objects.sidecar_set())
     return next(iter(standalone.registry.routes["/mutate-pod"].handlers.values()))
 
 
 def bodies(size: int) -> Iterator[tuple[str, bytes]]:
-    """Each shape's name and its review."""
     target = objects.TARGETS[0]
     for made in objects.large_pods(size):
         yield made.what, objects.encode(objects.review(target, made.object))

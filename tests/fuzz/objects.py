@@ -24,8 +24,6 @@ FieldPath: TypeAlias = tuple[str | int, ...]
 
 
 class Hostile(NamedTuple):
-    """An object and how it was made, in words."""
-
     what: str
     object: Json
 
@@ -189,7 +187,6 @@ def pod() -> Json:
 
 
 def sidecar_set(version: str = "v1beta1", name: str = "sample") -> Json:
-    """A SidecarSet that uses all there is, and can be injected."""
     sidecar = copy.deepcopy(_CONTAINER) | {
         "name": "hot",
         "podInjectPolicy": "BeforeAppContainer",
@@ -411,7 +408,6 @@ def without(document: Any, path: FieldPath) -> Any:
 
 
 def shown(path: FieldPath) -> str:
-    """A path as messages have it."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return text.lstrip(".")
 

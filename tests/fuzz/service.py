@@ -44,12 +44,10 @@ class Service:
         self._http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://service")
 
     async def status_and_answer(self, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
-        """HTTP status and AdmissionReview."""
         answer = await self._http.post(path, content=body, headers=_JSON)
         return answer.status_code, answer.json()
 
     async def respond(self, path: str, document: Any) -> dict[str, Any]:
-        """The response to a document."""
         _, answer = await self.status_and_answer(path, objects.encode(document))
         response: dict[str, Any] = answer["response"]
         return response

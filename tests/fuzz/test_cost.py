@@ -41,7 +41,6 @@ class EmptyServer:
         self._version = 1_000
 
     async def request(self, request: Request) -> Response:
-        """Answer one request."""
         if request.method == "GET":
             if request.path.count("/") % 2 and not request.path.endswith("s"):
                 return json_response(404, status_body(404, "NotFound"))
@@ -53,7 +52,6 @@ class EmptyServer:
         return json_response(200, {**body, "metadata": {**metadata, "resourceVersion": str(self._version)}})
 
     def stream(self, request: Request) -> Any:
-        """Watches are not supported."""
         raise NotImplementedError(request)
 
     async def close(self) -> None:

@@ -58,7 +58,6 @@ DELETE_PROBE = ("delete", "service", "probe", "-n", "default", "--dry-run=server
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[ControlPlane]:
-    """A control plane with the policies in force, and no manager at all."""
     with ControlPlane() as control_plane:
         made = control_plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(admission_policies(load_table())))
         assert made.stdout.count("created") == 4

@@ -75,11 +75,9 @@ class Port:
         self._ssl = ssl.create_default_context(cadata=CERTIFICATES.ca_cert.decode()) if tls else None
 
     async def connect(self, address: str = "127.0.0.1") -> "Caller":
-        """A caller from an address of this machine."""
         return Caller(*await asyncio.open_connection(*self.address, ssl=self._ssl, local_addr=(address, 0)))
 
     def present(self, folder: Path, certificate: Any) -> None:
-        """Connect with this client certificate."""
         if certificate is not None and self._ssl is not None:
             path = folder / "client.pem"
             path.write_bytes(certificate.pem)

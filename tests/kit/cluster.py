@@ -45,7 +45,6 @@ class World:
         self.writes: list[tuple[str, str, str]] = []
 
     def note(self, verb: str, resource: Resource, before: Json | None, after: Json | None) -> None:
-        """Note a write."""
         if resource != EVENTS:
             self.writes.append((verb, resource.kind, (after or before or {}).get("metadata", {}).get("name", "")))
 
@@ -226,7 +225,6 @@ async def cluster(
 
 @asynccontextmanager
 async def api_server() -> AsyncIterator[tuple[Client, ApiServer]]:
-    """An API server alone, and a client of it."""
     clock = VirtualClock()
     api = ApiServer(clock=clock, rng=Random(7))
     try:

@@ -67,14 +67,12 @@ def context(
 
 
 def part_of(declared: Feature, name: str = "") -> ControllerPart:
-    """The controller of this name; without one the first of the feature."""
     return next(part for part in declared.controllers if name in ("", part.name))
 
 
 def controller_of(
     declared: Feature, client: Client, given: Mapping[str, Store[Any]], name: str = "", **options: Any
 ) -> Controller:
-    """A controller of a feature over these stores."""
     part = part_of(declared, name)
     made = part.make(context(part, client, stores_of(part, given), **options))
     return Controller(part.name, client.clock, made.watches, made.reconcile, workers=part.workers)
@@ -109,7 +107,6 @@ class Shell:
         self.recorder = EventRecorder(self.client, name)
 
     def show(self, *objects: dict[str, Any]) -> None:
-        """Put objects into the caches."""
         for found in objects:
             store, decode = self.decoders[found["kind"]]
             store.put(decode(orjson.dumps(found)))
@@ -128,5 +125,4 @@ class Shell:
         return [(method, path) for method, path, _ in self.server.requests if method != "GET"]
 
     def bodies(self, method: str, part: str) -> list[Any]:
-        """What was sent by that method to paths that contain ``part``."""
         return [body for found, path, body in self.server.requests if found == method and part in path]

@@ -19,7 +19,6 @@ def owner_of(obj: Json) -> Json:
 
 
 def reference(api_version: str, kind: str, name: str, uid: str = "") -> Json:
-    """A reference to the controller of an object."""
     return {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid or f"uid-{name}", "controller": True}
 
 

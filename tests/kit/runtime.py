@@ -64,7 +64,6 @@ class Registry:
     default_seconds: float = 0.0
 
     def refusal(self, name: str, auth: Auth | None) -> str:
-        """Why the image is not given; '' if it is."""
         registry = name.partition("/")[0]
         wanted = self.users.get(registry)
         if wanted is not None and (auth is None or (auth.username, auth.password) != wanted):
@@ -102,7 +101,6 @@ class SimulatedRuntime:
     # ---- what a kubelet does
 
     def start(self, pod_uid: str, name: str, **fields: object) -> SimulatedContainer:
-        """A new container that runs."""
         number = next(self._numbers)
         identity = hashlib.sha256(f"{pod_uid} {name} {number}".encode()).hexdigest()
         now = int(self._clock.now().timestamp() * _NANO) + number
@@ -112,7 +110,6 @@ class SimulatedRuntime:
         return container
 
     def add_image(self, text: str) -> Image:
-        """The node has that image."""
         parsed = parse_image(text)
         assert parsed is not None, text
         digest = "sha256:" + hashlib.sha256(parsed.full_name.encode()).hexdigest()
@@ -124,7 +121,6 @@ class SimulatedRuntime:
     # ---- what an agent asks
 
     async def images(self, seconds: float) -> Sequence[Image]:
-        """The images of the node."""
         self._check()
         return list(self._images.values())
 
@@ -154,7 +150,6 @@ class SimulatedRuntime:
         self.add_image(reference)
 
     async def containers(self, pod_uid: str) -> Sequence[Container]:
-        """The containers of a Pod."""
         self._check()
         return [_listed(one) for one in self.known.values() if one.pod_uid == pod_uid]
 
@@ -192,7 +187,6 @@ class SimulatedRuntime:
         self.on_stop(one)
 
     async def execute(self, container_id: str, command: Sequence[str], seconds: float) -> ExecResult:
-        """Run a command in a container."""
         one = self._container(container_id)
         if one.state is not ContainerState.RUNNING:
             raise CriError(f"container {container_id} is not running")
@@ -256,7 +250,6 @@ class CriServer:
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
-        """Listen."""
         server = grpc.aio.server()
         runtime: dict[str, tuple[Any, Callable[[Any], Awaitable[Any]]]] = {
             "Version": (pb.VersionRequest, self._version),
@@ -359,8 +352,6 @@ def _container(one: Container) -> pb.Container:
 
 
 def _answering(handle: Callable[[Any], Awaitable[Any]]) -> Callable[[Any, grpc.aio.ServicerContext], Awaitable[Any]]:
-    """Errors of the runtime as status codes."""
-
     async def answer(request: Any, context: grpc.aio.ServicerContext) -> Any:
         try:
             return await handle(request)

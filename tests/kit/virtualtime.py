@@ -63,7 +63,6 @@ class _TimerHandle(_Handle, asyncio.TimerHandle):
         self._scheduled = self.waits = True
 
     def cancel(self) -> None:
-        """Do not call back."""
         if not self._cancelled:
             self._cancelled = True
             self._callback = self._args = None  # type: ignore[assignment]  # as asyncio does: they may hold much
@@ -99,7 +98,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._own_files = len(self._files)  # the loop's own wake-up pipe
 
     def time(self) -> float:
-        """Virtual seconds since the loop was made."""
         return self._elapsed
 
     def call_soon(
@@ -115,7 +113,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_at(
         self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Call back at that virtual time."""
         if self._closed:
             self._check_closed()
         handle = _TimerHandle(when, callback, args, self, context)
@@ -195,7 +192,6 @@ class VirtualClock:
         return self._start + timedelta(seconds=self.monotonic())
 
     def monotonic(self) -> float:
-        """The loop's virtual seconds."""
         return asyncio.get_running_loop().time()
 
     async def sleep(self, seconds: float) -> None:
@@ -243,6 +239,5 @@ class VirtualClock:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """``asyncio.run`` on a new :class:`VirtualLoop`."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)

@@ -119,7 +119,6 @@ def pieces(*chunks: bytes, then_hang: bool = False) -> Callable[[], AsyncIterato
 
 
 def obj(name: str, version: int, namespace: str = "shop", **more: Any) -> dict[str, Any]:
-    """A small Pod."""
     metadata = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "resourceVersion": str(version)}
     return {"kind": "Pod", "apiVersion": "v1", "metadata": metadata | more.pop("metadata", {}), **more}
 

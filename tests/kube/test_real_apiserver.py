@@ -66,7 +66,6 @@ async def connected(kubeconfig: str, **options) -> AsyncIterator[Client]:
 
 @pytest.fixture
 async def cluster(control_plane, request):
-    """A client with all rights, and a namespace of the test's own."""
     async with connected(control_plane.kubeconfig) as client:
         namespace = "kube-" + str(abs(hash(request.node.name)))[:10]
         await client.create(NAMESPACES, {"metadata": {"name": namespace}})

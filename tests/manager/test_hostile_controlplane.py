@@ -247,7 +247,6 @@ def test_a_zero_limit_blocks_an_update(api: ControlPlane, addresses: dict[str, s
 
 
 def strangers(addresses: dict[str, str]) -> float:
-    """How many requests of strangers the webhook port has answered."""
     with urllib.request.urlopen(addresses["metrics"], timeout=120) as answer:
         pages = answer.read().decode()
     found = re.findall(r"^kruise_http_stranger_requests_total\{(.*)\} (\S+)$", pages, re.MULTILINE)

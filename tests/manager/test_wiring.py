@@ -34,7 +34,6 @@ PATH = "/api/v1/namespaces/shop"
 
 
 def clients_of(server: MemoryServer, clock: VirtualClock, callers: KnownCallers) -> Iterator[Client]:
-    """The client of each part of admission."""
     process = SimpleNamespace(
         settings=SimpleNamespace(
             own_namespace="kruise-system", gates=SimpleNamespace(enabled=bool), flags=None, policies=None

@@ -151,7 +151,6 @@ def _names_to_tell(case: Case) -> list[str]:
 
 
 def applied(pod: Json, operations: list[Json]) -> tuple[Json | None, str]:
-    """The Pod with the patch applied, or why it does not apply."""
     try:
         result: Json = jsonpatch.JsonPatch(operations).apply(copy.deepcopy(pod))
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException) as error:

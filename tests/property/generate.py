@@ -14,7 +14,6 @@ from tests.property.world import NAMESPACES, World
 
 
 def generate(seed: int) -> Case:
-    """The case of this number."""
     world = World(seed)
     maker = SetMaker(world)
     raw = maker.sets()

@@ -16,8 +16,6 @@ SET_NAMES = ("s", "base", "canary", "tools", "a-set", "zz-set", "mesh-set", "log
 
 
 class SetMaker:
-    """Makes the sets of one case."""
-
     def __init__(self, world: World) -> None:
         self.world = world
 

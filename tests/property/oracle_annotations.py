@@ -22,8 +22,6 @@ from tests.property.oracle_basics import (
 
 
 class Annotations:
-    """Writes them."""
-
     def __init__(self, state: State) -> None:
         self.state = state
 

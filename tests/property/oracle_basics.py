@@ -73,7 +73,6 @@ class State:
 
 
 def matches(selector: Json, labels: Json) -> bool:
-    """Label selector semantics."""
     for key, value in (selector.get("matchLabels") or {}).items():
         if labels.get(key) != value:
             return False

@@ -41,7 +41,6 @@ class Quantity:
         return Quantity(Fraction(int(milli / factor if divide else milli * factor), 1000), self.binary)
 
     def text(self) -> str:
-        """The canonical text."""
         whole = self.value.denominator == 1
         if self.binary and whole and abs(self.value) >= 1024:
             number, suffix = int(self.value), ""
@@ -59,7 +58,6 @@ class Quantity:
 
 
 def parse(text: str | int | float) -> Quantity:
-    """A quantity as a Pod has it."""
     found = re.fullmatch(r"(-?[0-9]*\.?[0-9]*)([a-zA-Z]*)", str(text))
     if found is None or not found[1]:
         raise AssertionError(f"not a quantity of this generator: {text!r}")

@@ -160,7 +160,6 @@ class Builder:
                 needed[name] = copy.deepcopy(values[0])
 
     def share_devices(self, container: Json, result: Json) -> None:
-        """SS-51."""
         if (container.get("shareVolumeDevicePolicy") or {}).get("type") != "enabled":
             return
         own = {d["devicePath"] for d in container.get("volumeDevices") or []}

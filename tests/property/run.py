@@ -64,7 +64,6 @@ class Progress:
             self.branches[branch] = self.branches.get(branch, 0) + count
 
     def save(self, path: Path) -> None:
-        """Whole or not at all."""
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_suffix(".new")
         fresh.write_text(json.dumps(asdict(self)), "utf-8")

@@ -37,7 +37,6 @@ class Cluster:
     nodes: Nodes = field(init=False)
 
     def pod(self, name: str, *, node: str = "", **spec: Any) -> dict[str, Any]:
-        """Create a Pod."""
         body = {
             "metadata": {"name": name, "namespace": "shop", "uid": f"uid-{name}-{self.version}", "generation": 1},
             "spec": {"nodeName": node, "containers": [{"name": "main", "image": "a:1"}]} | spec,
@@ -52,7 +51,6 @@ class Cluster:
         return str(self.found(name)["status"].get("phase"))
 
     def writes(self, name: str) -> list[str]:
-        """The requests about one Pod."""
         return [f"{r.method} {r.path.removeprefix(SHOP)}" for r in self.requests if f"/pods/{name}" in r.path]
 
     def ask_to_delete(self, name: str, **metadata: Any) -> None:

@@ -44,7 +44,6 @@ RECORDED: Final = ROOT / "build" / "recorded"
 
 
 def simulated_nodes() -> ControlPlane:
-    """The shared control plane with simulated nodes and our manager."""
     return ControlPlane.of_run(Run.load(Path(shared("tests.scenarios.levels", SIMULATED_NODES)["run"])))
 
 
@@ -95,7 +94,6 @@ def _manager(started: ControlPlane, folder: Path) -> Iterator[dict[str, str]]:
 
 @contextmanager
 def _agents(cluster: Cluster) -> Iterator[None]:
-    """Each node has its agent."""
     agents = []
     try:
         for node in cluster.nodes:

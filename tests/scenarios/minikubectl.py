@@ -25,8 +25,6 @@ class Refused(Exception):
 
 
 class MiniKubectl:
-    """kubectl against one server."""
-
     def __init__(self, kubeconfig: Path) -> None:
         document = yaml.safe_load(kubeconfig.read_text())
         cluster = document["clusters"][0]["cluster"]

@@ -37,7 +37,6 @@ def daemon_set(version: str = "v1beta1", min_ready: int = 0, **strategy: Any) ->
 
 
 def eligible(world: World) -> list[str]:
-    """The nodes that take a Pod, as their taints have it."""
     return [
         node["metadata"]["name"]
         for node in world.list("nodes")

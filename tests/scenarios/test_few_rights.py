@@ -47,7 +47,6 @@ class Reader:
         return ended.stdout
 
     def is_refused(self, *words: str, namespace: str = "") -> str:
-        """The one line that says so."""
         ended = self.types(*words, namespace=namespace)
         assert (ended.returncode, ended.stdout) == (1, "")
         (line,) = ended.stderr.splitlines()

@@ -38,7 +38,6 @@ spec:
 
 
 def nodes(world: World) -> list[str]:
-    """The names of the nodes, each with its NodeImage."""
     found = sorted(one["metadata"]["name"] for one in world.list("node", namespace=""))
     eventually(lambda: node_images(world).keys() >= set(found), "each node has a NodeImage", 90)
     return found

@@ -43,7 +43,6 @@ def pod(*containers: dict[str, Any], annotation: str | None = None) -> str:
 
 
 def started(world: World) -> Mapping[str, datetime]:
-    """Container → when it started, of those that run."""
     statuses = world.get("pod", "ordered").get("status", {}).get("containerStatuses", [])
     return {
         status["name"]: datetime.fromisoformat(status["state"]["running"]["startedAt"])

@@ -148,7 +148,6 @@ def test_the_manager_is_allowed(default_roles: ControlPlane, question: tuple[str
 
 
 def asked(event: dict[str, Any]) -> tuple[str, str, str]:
-    """Verb, group and resource with its subresource."""
     what = event["objectRef"]
     subresource = f"/{what['subresource']}" if "subresource" in what else ""
     return event["verb"], what.get("apiGroup", ""), what["resource"] + subresource
@@ -187,7 +186,6 @@ def test_every_request_of_all_scenarios_is_allowed_by_the_generated_roles(
 
 
 def judged(event: dict[str, Any]) -> tuple[str, str]:
-    """Decision and reason of the authorizer."""
     annotations = event["annotations"]
     return annotations["authorization.k8s.io/decision"], annotations["authorization.k8s.io/reason"]
 

@@ -8,12 +8,6 @@ import pytest
 
 from tests.scenarios.world import SYSTEM_NAMESPACE, World, eventually, in_order
 
-#: Where a kubectl is at hand.
-WITH_KUBECTL = [
-    pytest.param("control_plane_with_manager", marks=pytest.mark.controlplane, id="simulated-nodes"),
-    pytest.param("cluster_with_manager", marks=pytest.mark.cluster, id="real-containers"),
-]
-
 SIDECARSET = """
 apiVersion: apps.kruise.io/v1beta1
 kind: SidecarSet
@@ -276,12 +270,3 @@ spec: {}
     assert refused.returncode != 0
     assert "spec.selector: Required value: no selector defined for SidecarSet" in refused.stderr
     assert "no initContainer or container defined for SidecarSet" in refused.stderr
-
-
-@pytest.mark.parametrize("world", WITH_KUBECTL, indirect=True)
-def test_kubectl_explains_the_fields(world: World) -> None:  # U-03
-    text = world.kubectl("explain", "sidecarset.spec.updateStrategy.partition").stdout
-    assert "KIND:       SidecarSet" in text
-    assert "FIELD: partition" in text
-    assert "DESCRIPTION:" in text
-    assert "percentage" in text

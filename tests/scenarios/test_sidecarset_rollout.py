@@ -67,7 +67,6 @@ def annotation(pod: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def upgradable(world: World) -> tuple[str, str] | None:
-    """Status and reason of the Pod's condition SidecarSetUpgradable."""
     conditions = world.get("pod", "web")["status"]["conditions"]
     found = [one for one in conditions if one["type"] == "SidecarSetUpgradable"]
     return (found[0]["status"], found[0]["reason"]) if found else None

@@ -19,7 +19,6 @@ GIVEN_BY_SERVER = ("uid", "resourceVersion", "creationTimestamp", "generation", 
 
 
 def pods(world: World) -> dict[str, tuple[str, str]]:
-    """Uid and revision of each."""
     found = world.list("pods", "-l", "app=web")
     label = "controller-revision-hash"
     return {one["metadata"]["name"]: (one["metadata"]["uid"], one["metadata"]["labels"][label]) for one in found}

@@ -138,7 +138,6 @@ def repriced(world: World, expected: dict[tuple[str, str], int]) -> None:
 
 
 def resources(world: World) -> set[tuple[str, str]]:
-    """The subsets, each with the resources of its Pods, as JSON."""
     found = ((subset_of(pod), pod["spec"]["containers"][0]["resources"]) for pod in pods(world))
     return {(subset, json.dumps(asked, sort_keys=True)) for subset, asked in found}
 

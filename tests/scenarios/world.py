@@ -25,8 +25,6 @@ Found = TypeVar("Found")
 
 
 class Kubectl(Protocol):
-    """kubectl against one cluster."""
-
     def __call__(
         self, *arguments: str, stdin: str | None = None, check: bool = True
     ) -> subprocess.CompletedProcess[str]: ...
@@ -51,7 +49,6 @@ class World:
         return self.kubectl("apply", "-n", self.namespace, "-f", "-", stdin=text, check=check)
 
     def create(self, manifest: str) -> subprocess.CompletedProcess[str]:
-        """kubectl create, whatever comes of it."""
         text = manifest.replace("$ns", self.namespace)
         return self.kubectl("create", "-n", self.namespace, "-f", "-", stdin=text, check=False)
 
@@ -62,7 +59,6 @@ class World:
         return found
 
     def list(self, kind: str, *arguments: str, namespace: str | None = None) -> list[dict[str, Any]]:
-        """Objects as JSON; ``arguments`` go to kubectl get."""
         text = self.kubectl("get", kind, "-n", namespace or self.namespace, "-o", "json", *arguments).stdout
         items: list[dict[str, Any]] = json.loads(text)["items"]
         return items
@@ -103,7 +99,6 @@ def eventually(look: Callable[[], Found | None], what: str, seconds: float = 60.
 
 
 def in_order(items: Sequence[dict[str, Any]]) -> list[str]:
-    """The names of containers or volumes, in order."""
     return [item["name"] for item in items]
 
 

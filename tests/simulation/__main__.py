@@ -33,7 +33,6 @@ HOUR = (3600.0, 100)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command."""
     if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of a history
         os.execve(
             sys.executable,

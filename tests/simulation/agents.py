@@ -64,11 +64,9 @@ class JudgeOfAgents(Judge):
     """Is told what agents ask of runtimes, too, and says what that breaks."""
 
     def stops(self, request: RecreateRequest | None, name: str, pod_uid: str, container_id: str) -> Iterable[str]:
-        """An agent stops a container that runs."""
         raise NotImplementedError
 
     def pulls(self, node: str, reference: str) -> Iterable[str]:
-        """An agent pulls an image."""
         raise NotImplementedError
 
 
@@ -93,12 +91,10 @@ class _Runtime(PodRuntime):
             raise RuntimeUnavailable("simulated: connection refused")
 
     async def images(self, seconds: float) -> Sequence[Image]:
-        """The images of the node."""
         self._check()
         return await super().images(seconds)
 
     async def containers(self, pod_uid: str) -> Sequence[Container]:
-        """The containers of a Pod."""
         self._check()
         return await super().containers(pod_uid)
 
@@ -162,7 +158,6 @@ class _Process:
         self._transport: FaultyTransport | None = None
 
     def kill(self, when: str) -> None:
-        """End it here and now."""
         if self._life is None:
             return
         logger.info("the agent of %s is killed %s", self.node, when)
@@ -226,20 +221,17 @@ class NodeAgents:
         }
 
     async def run(self) -> None:
-        """All of them, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for agent in self._agents.values():
                 tasks.create_task(agent.run(), name=f"process of the agent of {agent.node}")
 
     def stops(self, pod_uid: str, container_id: str) -> None:
-        """An agent stops a container that runs."""
         request, name = _REQUEST.get() or (None, "")
         self.there.say(f"stops {container_id} for {request.metadata.name if request is not None else 'nobody'}")
         for sentence in self._judge.stops(request, name, pod_uid, container_id):
             self.there.breaks(sentence)
 
     def pulls(self, node: str, reference: str) -> None:
-        """An agent pulls an image."""
         self.there.say(f"{node} pulls {reference}")
         for sentence in self._judge.pulls(node, reference):
             self.there.breaks(sentence)

@@ -14,5 +14,4 @@ class WallClock(VirtualClock):
     ahead = 0.0
 
     def now(self) -> datetime:
-        """The time that it shows."""
         return super().now() + timedelta(seconds=self.ahead)

@@ -110,7 +110,6 @@ class CountingTransport:
         self.close = inner.close
 
     async def request(self, request: Request) -> Response:
-        """Pass it on."""
         if request.method not in ("PUT", "PATCH") or "/leases/" in request.path or "dryRun" in request.query:
             return await self._inner.request(request)
         before = self._revision()
@@ -152,7 +151,6 @@ class FaultyTransport:
         self.failed: Counter[str] = Counter()
 
     async def request(self, request: Request) -> Response:
-        """Send, or not."""
         try:
             response = await self._sent(request)
         except TransportError:
@@ -194,7 +192,6 @@ class FaultyTransport:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
-        """Open a watch, or not."""
         rng, weather = self._stream_of(request, "WATCH"), self._weather().of(resource_of(request.path))
         info = RequestInfo("WATCH", request.path)
         await self._alive(rng, weather, f"before WATCH {request.path}", info)
@@ -211,7 +208,6 @@ class FaultyTransport:
             yield Stream(stream.status, stream.headers, self._events(rng, stream.chunks, info))
 
     async def close(self) -> None:
-        """The client ends."""
         self.dead = True
 
     async def _events(self, rng: Random, chunks: AsyncIterator[bytes], info: RequestInfo) -> AsyncIterator[bytes]:

@@ -35,7 +35,6 @@ class History:
         self.last.append(line)
 
     def breaks(self, at: float, what: str) -> None:
-        """An invariant does not hold."""
         line = f"{at:10.3f} BROKEN: {what}"
         self.broken.append(line)
         self.say(line)

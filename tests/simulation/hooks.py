@@ -34,7 +34,6 @@ class Hooks:
         self.tasks: set[asyncio.Task[None]] = set()
 
     def saw(self, before: Json | None, pod: Json) -> None:
-        """A Pod was written."""
         state = _state(pod)
         if state not in _ANSWERS or (before is not None and _state(before) == state):
             return

@@ -48,7 +48,6 @@ def priority(container: Json) -> int:
 
 
 def statuses(pod: Json) -> dict[str, Json]:
-    """Container statuses by name."""
     return {status["name"]: status for status in (pod.get("status") or {}).get("containerStatuses") or ()}
 
 
@@ -98,7 +97,6 @@ def pods_are_ready(pods: Sequence[Json]) -> Iterator[str]:
 
 
 def condition(pod: Json, wanted: str) -> str:
-    """The status of a condition; empty if there is none."""
     for one in (pod.get("status") or {}).get("conditions") or ():
         if one.get("type") == wanted:
             return str(one.get("status"))
@@ -117,5 +115,4 @@ def owner_of(obj: Json) -> str:
 
 
 def name(obj: Json) -> str:
-    """metadata.name."""
     return str(obj["metadata"].get("name"))

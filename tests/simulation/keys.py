@@ -20,7 +20,6 @@ def _key(_number: int) -> rsa.RSAPrivateKey:
 
 
 def make_all() -> None:
-    """Make them now."""
     for number in range(POOL):
         _key(number)
 

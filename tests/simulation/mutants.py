@@ -51,7 +51,6 @@ class Found:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command."""
     if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of a history
         command = [
             sys.executable,

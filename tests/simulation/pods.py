@@ -99,15 +99,12 @@ def _update(pod: Json) -> Json | None:
 
 
 def hash_of(pod: Json) -> str:
-    """The revision it bears."""
     return str((pod["metadata"].get("labels") or {}).get(HASH_LABEL, ""))
 
 
 def main_image(pod: Json) -> str:
-    """The image its container shall run."""
     return next(str(one["image"]) for one in pod["spec"]["containers"] if one["name"] == "main")
 
 
 def state_of(pod: Json) -> str:
-    """Its lifecycle state."""
     return str((pod["metadata"].get("labels") or {}).get(names.LIFECYCLE_STATE, "Normal"))

@@ -86,7 +86,6 @@ class ServedCertificate(_HeardBoard[Certificate]):
         self._told = told
 
     def write(self, value: Certificate) -> None:
-        """From now on this one is served."""
         super().write(value)
         self._told()
 
@@ -113,7 +112,6 @@ class SimulatedProcess:
         return elector.identity if elector is not None else ""
 
     def kill(self, when: str) -> None:
-        """End it here and now."""
         if self._life is None:
             return
         logger.info("%s/%s is killed %s", self._replica.name, self.name, when)
@@ -264,6 +262,5 @@ async def ask(app: Callable[..., Awaitable[None]], path: str, body: bytes) -> tu
 
 
 def parsed(body: bytes) -> dict[str, Any]:
-    """JSON of a body."""
     found: dict[str, Any] = orjson.loads(body)
     return found

@@ -46,7 +46,6 @@ class Rest:
         self._secret: tuple[str, datetime | None, list[str]] = ("", None, [])
 
     def wrote(self, kind: str) -> None:
-        """An object of that kind was written."""
         if kind == "Pod":
             self._pods = None
 
@@ -111,7 +110,6 @@ class Rest:
         ]
 
     def stored(self, resource: Resource) -> dict[str, Json]:
-        """All objects of a resource by name, as the API server holds them."""
         return {obj["metadata"]["name"]: obj for obj in self._api.objects(resource)}
 
 

@@ -35,13 +35,11 @@ class Run:
 
     @property
     def replicas(self) -> int:
-        """Of the manager."""
         wanted = SUBJECTS[self.about].focuses[self.focus].replicas if self.focus else None
         return wanted if wanted is not None else 3 if self.seed % 4 == 0 else 2
 
     @property
     def plan(self) -> Plan:
-        """Which phases it has."""
         return plan(self.seed, self.seconds, self.actions)
 
     @property

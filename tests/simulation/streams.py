@@ -14,8 +14,6 @@ _UNNAMED = "Task-"
 
 
 class Streams:
-    """The streams of a seed."""
-
     def __init__(self, seed: str) -> None:
         self._seed = seed
         self._made: dict[str, Random] = {}
@@ -40,7 +38,6 @@ class RandomByTask(Random):
         return self._stream().random()
 
     def getrandbits(self, k: int, /) -> int:
-        """So many bits."""
         return self._stream().getrandbits(k)
 
     def _stream(self) -> Random:

@@ -125,7 +125,6 @@ class Users:
         return [pod["metadata"]["name"] for pod in pods if is_active(pod) or not serving]
 
     def _pod_of(self, name: str, number: int) -> str | None:
-        """The name of one of them, if there are any."""
         pods = self.pods_of(name)
         return pods[number % len(pods)] if pods else None
 

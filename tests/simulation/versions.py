@@ -37,7 +37,6 @@ class OwnVersions:
         return f"{request.method} {request.path} insists on version {insists}: its sender made version {version} of it"
 
     def answered(self, at: float, request: Request, response: Response) -> None:
-        """The answer of a request has arrived."""
         if response.status == 200 and _writes_object(request):
             version = _metadata(response.body).get("resourceVersion", "")
             if version.isdigit():
@@ -54,7 +53,6 @@ class AttentiveTransport(FaultyTransport):
         self._breaks = breaks
 
     async def request(self, request: Request) -> Response:
-        """Send, or not."""
         if sentence := self._own.broken_by(self._clock.monotonic(), request):
             self._breaks(sentence)
         response = await super().request(request)

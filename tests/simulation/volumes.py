@@ -33,7 +33,6 @@ class Volumes:
         self.tasks: set[asyncio.Task[None]] = set()
 
     def saw_claim(self, before: Json | None, after: Json | None) -> None:
-        """A claim was written."""
         if after is None:
             if before is not None:
                 self._claims.pop(before["metadata"]["name"], None)
@@ -44,7 +43,6 @@ class Volumes:
         self._look(after["metadata"]["name"])
 
     def saw_pod(self, before: Json | None, after: Json | None) -> None:
-        """A Pod came or went."""
         if before is not None and after is not None:
             return
         pod = after if after is not None else before
@@ -79,6 +77,5 @@ class Volumes:
 
 
 def claims_of(pod: Json) -> list[str]:
-    """The names of the claims a Pod uses."""
     volumes = (pod.get("spec") or {}).get("volumes") or ()
     return [one["persistentVolumeClaim"]["claimName"] for one in volumes if "persistentVolumeClaim" in one]

@@ -20,7 +20,6 @@ CHANGE = {"spec": {"template": {"spec": {"containers": [{"name": "main", "image"
 
 
 async def serve_jobs(cluster: SmallCluster) -> None:
-    """The API server knows ImagePullJobs."""
     version = {
         "name": "v1beta1",
         "served": True,

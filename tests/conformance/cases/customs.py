@@ -41,7 +41,6 @@ def _things(in_version: str = "v1") -> str:
 
 
 def _served(in_version: str = "v1") -> Call:
-    """Wait until the definition just made is served."""
     return get(_things(in_version), until=lambda status, _: status == 200, keep=("kind",), quiet=True)
 
 

@@ -35,7 +35,6 @@ def _merge(id: str, body: Any) -> Case:
 
 
 def _strategic(id: str, body: Any, *, keep: tuple[str, ...] = ("spec",), on: Any = None) -> Case:
-    """A strategic merge patch on a Deployment with three containers."""
     return Case(
         f"strategic-{id}",
         [

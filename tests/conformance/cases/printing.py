@@ -425,7 +425,6 @@ _TWO_STATES: dict[str, dict[str, Any]] = {
 
 
 def _shown(id: str, status: dict[str, Any], **spec: Any) -> Case:
-    """The row of a Pod in a state."""
     return Case(
         f"pod-{id}",
         [

@@ -150,7 +150,6 @@ def _updated(
     steps: tuple[Call, ...] = (),
     name: str = "a",
 ) -> Case:
-    """A ConfigMap that is created and then replaced."""
     body = config_map("a", {"k": "v"}, **(metadata or {}))
     return Case(f"update-{id}", [*prepared(CONFIG_MAPS, _A), *steps, put(f"{CONFIG_MAPS}/{name}", {**body, **change})])
 

@@ -30,5 +30,4 @@ class Shell(features.Shell):
         }
 
     async def events(self, reason: str) -> list[dict[str, Any]]:
-        """The bodies of the events with this reason."""
         return [body for body in await self.sent_events() if body["reason"] == reason]

@@ -76,7 +76,6 @@ def path(version: str, name: str = "") -> str:
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane with our manager."""
     with ControlPlane() as control_plane, manager(control_plane, tmp_path_factory.mktemp("manager")):
         control_plane.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         yield control_plane

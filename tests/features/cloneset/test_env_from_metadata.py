@@ -38,8 +38,6 @@ async def test_a_pod_without_an_agent_is_replaced_where_that_is_allowed(
 
 
 class Everywhere:
-    """An agent on each node."""
-
     def runs_on(self, node: str) -> bool:
         return True
 

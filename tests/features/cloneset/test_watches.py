@@ -493,7 +493,6 @@ async def test_a_claim_that_cannot_be_given_to_its_ended_pod_is_reported() -> No
 
 
 def snapshot_of(owner: CloneSet, pods_and_claims: PodsAndClaims) -> CloneSetSnapshot:
-    """A CloneSet of which only Pods and claims matter."""
     nothing = Revision("", 0, b"")
     resolved, revisions = resolve_spec(owner, Gates()), Revisions(nothing, nothing, ())
     inputs = Inputs(resolved, [], revisions, InPlaceUpdates(), 0.0)

@@ -39,8 +39,6 @@ NAMESPACE = "default"
 
 
 class SmallCluster(ManagedCluster):
-    """A cluster with CloneSets."""
-
     resource: ClassVar[Resource] = CLONESETS
 
     async def apply(self, name: str = "web", *, version: str = "v1beta1", **spec: Any) -> dict[str, Any]:

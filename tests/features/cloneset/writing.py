@@ -67,7 +67,6 @@ def write(obj: Json, old: Json | None = None, lookups: Lookups | None = None) ->
 
 
 def refusal(spec_or_obj: Json, old: Json | None = None, lookups: Lookups | None = None) -> str:
-    """The message of a refusal; "" if the write passes."""
     return write(spec_or_obj, old, lookups).message
 
 

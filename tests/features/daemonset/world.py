@@ -36,8 +36,6 @@ GATES = Gates(template_hash=False, short_hash=True)
 
 
 class SmallCluster(ManagedCluster):
-    """A cluster with DaemonSets."""
-
     resource: ClassVar[Resource] = DAEMONSETS
 
     async def apply(self, name: str = "ds", *, annotations: Json | None = None, **spec: Any) -> Json:

@@ -28,7 +28,6 @@ def daemon_set(version: str = BETA, *, annotations: Json | None = None, **spec: 
 
 
 def rolling(**fields: Any) -> Json:
-    """An update strategy with these fields."""
     return {"type": "RollingUpdate", "rollingUpdate": fields}
 
 

@@ -11,7 +11,6 @@ from tests.features.deletionprotection.asking import KINDS, LABEL, TABLE, Cluste
 
 
 def written(kind: str, value: str | None) -> Review:
-    """Somebody creates an object with that label."""
     return deletion(kind, None, operation=Operation.CREATE, object=protected(kind, value))
 
 

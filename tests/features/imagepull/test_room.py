@@ -36,7 +36,6 @@ def job(namespace: str, uid: str, **spec: Any) -> ImagePullJob:
 
 
 def asked(node_image: Json, namespace: str, repository: str, tag: str = "1", **spec: Any) -> bool:
-    """Ask for an image if there is room; whether there was."""
     one, image = job(namespace, f"{namespace}-{repository}-{tag}", **spec), FamiliarImage(repository, tag)
     known = read(node_image)
     if not has_room(known, usage_of(known), one, image, SHARE_PERCENT):

@@ -73,7 +73,6 @@ class World(cluster.World):
         await self.client.patch(NODES, name, {"status": {"conditions": [condition]}}, subresource="status")
 
     async def nodes(self, *names: str, **labels: str) -> None:
-        """Nodes with their NodeImages."""
         for name in names:
             await self.node(name, **labels)
         for name in names:

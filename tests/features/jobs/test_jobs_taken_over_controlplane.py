@@ -121,7 +121,6 @@ class Place:
         self.api.kubectl("delete", self._plural(kind), name, "-n", self.namespace, "--timeout=60s")
 
     def looked_into(self) -> set[str]:
-        """The Pods with an ephemeral container."""
         return {name for name, one in self.all("Pod").items() if one["spec"].get("ephemeralContainers")}
 
     def stay(self, beginning: str) -> set[str]:

@@ -15,8 +15,6 @@ NAMESPACE = "work"
 
 
 class World(cluster.World):
-    """A cluster with a namespace."""
-
     namespace: ClassVar[str] = NAMESPACE
 
     async def status(self, resource: Resource, name: str) -> Json:

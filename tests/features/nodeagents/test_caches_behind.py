@@ -45,8 +45,6 @@ AGENTS = "kruise-daemon-config"
 
 
 class Counted:
-    """A transport that counts conflicts."""
-
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
         self.conflicts = 0
@@ -84,7 +82,6 @@ class Behind:
 
 @asynccontextmanager
 async def cluster() -> AsyncIterator[tuple[ApiServer, Client]]:
-    """The kinds and a node."""
     clock = VirtualClock()
     api = ApiServer(clock=clock, rng=Random(1))
     client = Client(api.transport(), clock)

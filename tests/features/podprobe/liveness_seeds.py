@@ -65,7 +65,6 @@ class Judge:
         return [name for name, at in started.items() if at is not None and (now - at).total_seconds() > LIFE + 30]
 
     def _out(self) -> set[str]:
-        """The Pods that are out of service, or will be."""
         requested = {
             one["spec"]["podName"] for one in self.requests.values() if not one.get("status", {}).get("completionTime")
         }

@@ -39,7 +39,6 @@ class Adverse:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
-        """A watch that lags."""
         if self.cut_off:
             raise _no_answer(request)
         async with self._inner.stream(request) as stream:

@@ -38,7 +38,6 @@ def raw_pod(
     resources: Json | None = None,
     made: str = "",
 ) -> Json:
-    """A Pod of a budget, as the API server has it."""
     related = {"pub.kruise.io/related-pub": budget, "kruise.io/related-pub": budget} if budget else {}
     metadata: Json = {
         "name": name,

@@ -59,7 +59,6 @@ Json = dict[str, Any]
 
 
 def pod_review(operation: Operation, subresource: str = "", **given: Any) -> Review:
-    """A review about a Pod."""
     pod = given.get("old_object") or given.get("object") or {}
     return Review(
         uid="u",
@@ -117,7 +116,6 @@ class Replica:
             return None
 
     async def review(self, operation: Operation, subresource: str = "", **given: Any) -> Decision:
-        """Its answer to a review about a Pod."""
         return await self._guards(pod_review(operation, subresource, **given))
 
     async def delete(self, pod: Json, **options: Any) -> Decision:
@@ -184,7 +182,6 @@ class SmallCluster(ManagedCluster):
     async def is_ready(
         self, name: str, *, ready: bool = True, container_id: str = "", image: str = "nginx:1", since: str = ""
     ) -> Json:
-        """The kubelet's report."""
         status = {
             "phase": "Running",
             "conditions": [{"type": "Ready", "status": str(ready), "lastTransitionTime": since or self.now()}],

@@ -33,8 +33,6 @@ def budget(
 
 
 class Lookups(BudgetLookups):
-    """Answers of a cluster, given by the test."""
-
     def __init__(
         self,
         budgets: Iterable[Json] = (),
@@ -67,5 +65,4 @@ def write(obj: Json, old: Json | None = None, lookups: Lookups | None = None) ->
 
 
 def refusal(obj: Json, old: Json | None = None, lookups: Lookups | None = None) -> str:
-    """The message of a refusal; "" if the write passes."""
     return write(obj, old, lookups).message

@@ -121,7 +121,6 @@ class World:
         self.store(f"/api/v1/namespaces/{namespace}/pods/{name}", body)
 
     def namespace(self, name: str, **labels: str) -> None:
-        """Create or relabel a namespace."""
         self.store(f"/api/v1/namespaces/{name}", {"metadata": {"name": name, "uid": f"ns-{name}", "labels": labels}})
 
     def delete(self, path: str) -> None:
@@ -238,7 +237,6 @@ class World:
 
     @property
     def stores(self) -> dict[str, Store[Any]]:
-        """The caches of the controller, by name."""
         return {
             "SidecarSets": self.sets,
             "Pods": self.pods,
@@ -248,7 +246,6 @@ class World:
 
     @asynccontextmanager
     async def controlled(self) -> AsyncIterator[None]:
-        """The controller at work on this world."""
         client = Client(self, VirtualClock())
         controller = controller_of(FEATURE, client, self.stores, events=self.events)
         task = asyncio.create_task(controller.run())

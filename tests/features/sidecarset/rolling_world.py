@@ -90,7 +90,6 @@ class World(ManagedCluster):
         return await self.user.create(SETS, body)
 
     async def pods_of(self, *pods: str, labels: dict[str, str] | None = None, **spec: Any) -> None:
-        """Create Pods, injected by all the sets there are."""
         admitting = Admitting(namespaces={NAMESPACE: {}})
         for one in (await self.user.list(SETS)).items:
             admitting.apply(one)
@@ -111,7 +110,6 @@ class World(ManagedCluster):
         return (await self.user.list(PODS, NAMESPACE)).items
 
     async def images(self, container: str = "shipper") -> dict[str, str]:
-        """Pod → the image in its spec."""
         return {pod["metadata"]["name"]: image_of(pod, container) for pod in await self.pods()}
 
     async def counts(self, name: str = "s") -> tuple[int, ...]:
@@ -124,8 +122,6 @@ class World(ManagedCluster):
         return tuple(status.get(field, 0) for field in fields)
 
     async def settles(self, *wanted: int, name: str = "s", seconds: float = 120.0) -> None:
-        """Wait for the counts."""
-
         async def look() -> bool:
             return await self.counts(name) == wanted
 

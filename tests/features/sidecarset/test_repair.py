@@ -160,7 +160,6 @@ class Shop(cluster.World):
         await self.client.patch(PODS, name, {"status": status}, "shop", kind=PatchType.STRATEGIC, subresource="status")
 
     async def pods(self) -> dict[str, bool]:
-        """Name → whether it was made with its sidecar."""
         found = (await self.client.list(PODS, "shop")).items
         return {one["metadata"]["name"]: "annotations" in one["metadata"] for one in found}
 

@@ -78,8 +78,6 @@ def story(rng: Random) -> Story:
 
 @dataclass
 class Judge:
-    """Looks at every write."""
-
     there: Simulated
     stories: dict[str, Story]
     breaches: list[str] = field(default_factory=list)

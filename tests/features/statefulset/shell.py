@@ -32,5 +32,4 @@ class Shell(features.Shell):
         }
 
     async def events(self) -> list[tuple[str, str]]:
-        """Reason and message of the events."""
         return [(body["reason"], body["message"]) for body in await self.sent_events()]

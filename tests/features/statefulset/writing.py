@@ -37,20 +37,16 @@ def stateful_set(name: str = "web", *, version: str = BETA, metadata: Json | Non
 
 
 def rolling(**fields: Any) -> Json:
-    """An update strategy with these fields."""
     return {"type": "RollingUpdate", "rollingUpdate": fields}
 
 
 def claim(storage: str = "1Gi", name: str = "data", **spec: Any) -> Json:
-    """A claim template."""
     resources = {"requests": {"storage": storage}}
     return {"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": resources, **spec}}
 
 
 @dataclass(frozen=True)
 class ClusterLookups(Lookups):
-    """Answers of a cluster, given by the test."""
-
     classes: Mapping[str, bool | None] = field(default_factory=dict)
 
     async def expandable(self) -> Mapping[str, bool | None]:
@@ -58,7 +54,6 @@ class ClusterLookups(Lookups):
 
 
 def lookups(gates: Collection[str] = ALL, classes: Mapping[str, bool | None] | None = None) -> Lookups:
-    """With these gates, and a cluster's storage classes."""
     return replace(ClusterLookups.of(lambda gate: gate in gates), classes=classes or {})
 
 

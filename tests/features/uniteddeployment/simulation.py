@@ -95,7 +95,6 @@ class Simulation:
                 await self.there.client.patch(CLONE_SETS, name, patch, NAMESPACE)
 
     async def note_workloads(self) -> None:
-        """Which subset each is for."""
         for one in (await self.there.client.list(CLONE_SETS, NAMESPACE)).items:
             self.of_workload[one["metadata"]["name"]] = one["metadata"]["labels"].get(SUBSET, "")
 

@@ -23,8 +23,6 @@ REVISION = "apps.kruise.io/controller-revision-hash"
 
 
 class World(cluster.World):
-    """A cluster with a namespace."""
-
     namespace: ClassVar[str] = NAMESPACE
 
     async def unite(self, *subsets: Json, name: str = "web", kind: str = "cloneSetTemplate", **spec: Any) -> Json:
@@ -58,7 +56,6 @@ class World(cluster.World):
         return next((one for one in found if one["type"] == type_), {})
 
     async def pods(self, subset: str, count: int, *, ready: bool = True, owned: bool = True) -> list[str]:
-        """Make Pods as the subset's workload would."""
         owner = (await self.workloads())[subset]
         made = []
         for _ in range(count):

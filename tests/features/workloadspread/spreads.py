@@ -25,12 +25,10 @@ IGNORED = "versionIgnored"
 
 
 def ago(seconds: float) -> str:
-    """A time of a status."""
     return rfc3339(NOW - timedelta(seconds=seconds))
 
 
 def condition(status: str, seconds_ago: float = 0.0) -> Json:
-    """Condition Schedulable."""
     reason = "Sufficient" if status == "True" else "PodUnschedulable"
     return {
         "type": "Schedulable",
@@ -87,7 +85,6 @@ def pod(
     kind: str = "CloneSet",
     labels: dict[str, str] | None = None,
 ) -> Pod:
-    """A Pod of the target, in that subset."""
     annotations = SubsetRecord("ws", subset, uid).annotation() if subset else {}
     if cost:
         annotations[names.POD_DELETION_COST] = cost

@@ -87,7 +87,6 @@ class AdvancedCronJobJudge(JudgeByKind):
             yield f"BroadcastJob {name} is one of {len(active)} at a time"
 
     def at_rest(self, now: datetime) -> Iterable[str]:
-        """Nothing has been due for long that was not started."""
         for uid, cron in self._crons.items():
             what, spec = f"AdvancedCronJob {invariants.name(cron)} at rest:", cron["spec"]
             if cron["metadata"].get("deletionTimestamp"):

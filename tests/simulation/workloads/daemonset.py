@@ -148,7 +148,6 @@ class DaemonSetJudge(Judge):
 
 
 def node_of(pod: Json) -> str:
-    """The node that a Pod is on, or meant for."""
     spec = pod["spec"]
     if spec.get("nodeName"):
         return str(spec["nodeName"])

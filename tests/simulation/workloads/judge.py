@@ -90,25 +90,20 @@ class Judges(Judge):
         self._judges = judges
 
     def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterator[str]:
-        """Ask all."""
         for judge in self._judges:
             judge.calm = self.calm
             yield from judge.wrote(at, kind, before, after, known)
 
     def at_rest(self, now: datetime) -> Iterator[str]:
-        """Ask all."""
         for judge in self._judges:
             yield from judge.at_rest(now)
 
     def overdue(self) -> Sequence[str]:
-        """Ask all."""
         return [sentence for judge in self._judges for sentence in judge.overdue()]
 
     def known_to(self, caches: Caches, path: str) -> Sequence[Any]:
-        """Ask all."""
         return [judge.known_to(caches, path) for judge in self._judges]
 
     def reviewed(self, review: Review) -> Iterator[str]:
-        """Ask all."""
         for judge, known in zip(self._judges, review.known or [()] * len(self._judges), strict=True):
             yield from judge.reviewed(replace(review, known=known))

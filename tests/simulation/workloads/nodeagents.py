@@ -49,7 +49,6 @@ class NodeAgentJudge(JudgeOfAgents):
     # ---- what agents ask of runtimes
 
     def stops(self, request: RecreateRequest | None, name: str, pod_uid: str, container_id: str) -> Iterator[str]:
-        """An agent stops a container that runs."""
         if request is None:
             yield f"container {container_id} is stopped, and nobody asked for it"
             return
@@ -66,7 +65,6 @@ class NodeAgentJudge(JudgeOfAgents):
             yield f"{what}, which has restarted since"
 
     def pulls(self, node: str, reference: str) -> Iterator[str]:
-        """An agent pulls an image."""
         image = familiar_image(reference)
         node_image = next((one for one in self._all("NodeImage") if invariants.name(one) == node), None)
         if image is None or node_image is None:
@@ -157,7 +155,6 @@ class NodeAgentJudge(JudgeOfAgents):
 
 
 def strange_results(node_pod_probe: Json) -> Iterator[str]:
-    """Results that are not of the Pod that they stand for."""
     for entry in (node_pod_probe.get("status") or {}).get("podProbeStatuses") or ():
         for state in entry["probeStates"]:
             if state["state"] == "Succeeded" and state.get("message") != entry["uid"]:
@@ -209,7 +206,6 @@ def status_of(node_image: Json, key: Key) -> Json:
 
 
 def owners_of(tag: Json) -> set[str]:
-    """The uids of who asked for it."""
     return {one["uid"] for one in tag.get("ownerReferences") or ()}
 
 

@@ -41,7 +41,6 @@ class Remembered(Generic[S]):
         self._lost: dict[str, list[_Loss]] = {}
 
     def wrote_object(self, before: Json | None, after: Json | None) -> None:
-        """An object of the kind was written."""
         if after is None:
             uid = (before or {"metadata": {"uid": ""}})["metadata"]["uid"]
             self.objects.pop(uid, None)

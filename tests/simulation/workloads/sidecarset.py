@@ -244,7 +244,6 @@ def owner_of(container: str) -> str:
 
 
 def images(pod: Json) -> dict[str, str]:
-    """By container, as the Pod is to run them."""
     return {one["name"]: one["image"] for one in pod["spec"]["containers"]}
 
 
@@ -274,7 +273,6 @@ def sets_of(pod: Json) -> set[str]:
 
 
 def digest(pod: Json, owner: str) -> str:
-    """The content of a set that a Pod records."""
     recorded: Mapping[str, Json] = json.loads(
         (pod["metadata"].get("annotations") or {}).get(names.SIDECARSET_HASH) or "{}"
     )
@@ -290,7 +288,6 @@ def pods_by_seed(rng: Random) -> Json:
 
 
 def clone_set(name: str, namespace: str, *, replicas: int) -> Json:
-    """A CloneSet whose Pods every set selects."""
     rolling = {"podUpdatePolicy": "ReCreate", "maxUnavailable": 1, "maxSurge": 0, "partition": 0}
     return {
         "apiVersion": CLONE_SET.resource().api_version,
@@ -317,7 +314,6 @@ def set_by_seed(rng: Random) -> Json:
 
 
 def sidecar_set(name: str, namespace: str, *, image: str, hot: bool, max_unavailable: int) -> Json:
-    """The set a user applies."""
     upgrade = {"upgradeStrategy": {"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": EMPTY}} if hot else {}
     strategy = {"type": "RollingUpdate", "maxUnavailable": max_unavailable, "partition": 0}
     container = {"name": f"{name}-side", "image": image, "podInjectPolicy": "AfterAppContainer", **upgrade}

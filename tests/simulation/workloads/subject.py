@@ -60,28 +60,20 @@ class Company(Protocol):
     @property
     def deeds(self) -> Mapping[str, Deed]: ...
 
-    async def run(self) -> None:
-        """Until cancelled."""
-        ...
+    async def run(self) -> None: ...
 
 
 class Subject(Protocol):
     """What a run is about, and the only part of it that knows which kinds there are."""
 
     @property
-    def folders(self) -> Sequence[str]:
-        """The features that its managers have."""
-        ...
+    def folders(self) -> Sequence[str]: ...
 
     @property
-    def gates(self) -> Sequence[str]:
-        """The feature gates of its managers."""
-        ...
+    def gates(self) -> Sequence[str]: ...
 
     @property
-    def judge(self) -> Callable[[], Judge]:
-        """Makes who judges one run."""
-        ...
+    def judge(self) -> Callable[[], Judge]: ...
 
     @property
     def deeds(self) -> Mapping[str, Deed]:

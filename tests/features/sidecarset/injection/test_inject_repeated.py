@@ -34,7 +34,6 @@ POLICY = {
 
 
 def sidecars(names: str) -> st.SearchStrategy[list[Json]]:
-    """Containers of a set with names from ``names``."""
     fields: dict[str, Any] = {
         "podInjectPolicy": st.sampled_from(["BeforeAppContainer", "AfterAppContainer"]),
         "env": ENV,

@@ -25,8 +25,6 @@ def _judge() -> Judge:
 
 
 class CloneSets:
-    """The subject."""
-
     #: CloneSets and SidecarSets, and Pods whose containers start in order.
     folders: Sequence[str] = (
         "app.features.podreadiness",
@@ -47,7 +45,6 @@ class CloneSets:
         return _judge
 
     def script(self, seed: int, *, seconds: float, actions: int, size: int) -> tuple[Action, ...]:
-        """The actions of a storm."""
         return script.script(seed, seconds=seconds, actions=actions, size=size)
 
     async def after_storm(self, world: World) -> None:

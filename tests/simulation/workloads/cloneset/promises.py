@@ -78,7 +78,6 @@ class Spec:
 
     @property
     def most(self) -> int:
-        """Pods that may be active."""
         return self.replicas + self.max_surge
 
     @property
@@ -142,7 +141,6 @@ class Promises:
             self._current.setdefault(uid, set()).add(current)
 
     def recorded(self, revision: Json) -> None:
-        """A revision of some set was written."""
         template = ((revision.get("data") or {}).get("spec") or {}).get("template")
         uid = invariants.owner_of(revision)
         if uid not in self._specs or not template:
@@ -154,7 +152,6 @@ class Promises:
         self._recorded.setdefault(uid, {})[invariants.name(revision)] = kept
 
     def gone(self, obj: Json) -> None:
-        """A CloneSet is no more."""
         specs = self._specs.pop(obj["metadata"]["uid"], None)
         if specs:
             self._late[obj["metadata"]["uid"]] = LATE * max(spec.most for spec in specs.values())

@@ -45,7 +45,6 @@ class There:
 
 
 def bare_pods(rest: Rest) -> list[str]:
-    """The names of the Pods that users made."""
     return sorted(name for name, found in rest.stored(PODS).items() if _is_bare(found))
 
 
