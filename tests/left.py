@@ -9,40 +9,27 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from app.api.conversion import convert
-from app.features.advancedcronjob.kind import ADVANCED_CRON_JOB
-from app.features.broadcastjob.kind import BROADCAST_JOB
-from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
-from app.features.daemonset.kind import DAEMON_SET
-from app.features.ephemeraljob.kind import EPHEMERAL_JOB
-from app.features.imagepull.kind import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, NODE_IMAGE
+from app.manager.features import kinds
 from tests.cluster.controlplane import ControlPlane
 from tests.openkruise import FOLDER, bare
 
 Json = dict[str, Any]
 NAMESPACE: Final = "moving"
 """That of what was recorded."""
-OURS: Final = {
-    kind.kind: kind.resource()
-    for kind in (
-        DAEMON_SET,
-        BROADCAST_JOB,
-        ADVANCED_CRON_JOB,
-        EPHEMERAL_JOB,
-        IMAGE_LIST_PULL_JOB,
-        IMAGE_PULL_JOB,
-        NODE_IMAGE,
-        CONTAINER_RECREATE_REQUEST,
-    )
-}
+OURS: Final = {kind.kind: kind.resource() for kind in kinds()}
 _NATIVE: Final = {
     "Pod": ("/api/v1", "pods"),
     "ControllerRevision": ("/apis/apps/v1", "controllerrevisions"),
     "Job": ("/apis/batch/v1", "jobs"),
+    "PersistentVolumeClaim": ("/api/v1", "persistentvolumeclaims"),
+    "ConfigMap": ("/api/v1", "configmaps"),
     "Event": ("/api/v1", "events"),
 }
 #: An owner stands before what it owns, and a job before the Pods that have its containers.
 _ORDER: Final = (
+    *("UnitedDeployment", "ResourceDistribution", "CloneSet", "StatefulSet", "PersistentVolumeClaim", "ConfigMap"),
     *("DaemonSet", "BroadcastJob", "AdvancedCronJob", "EphemeralJob", "ControllerRevision", "Job", "Pod"),
+    *("WorkloadSpread", "PodUnavailableBudget"),
     *("ImageListPullJob", "ImagePullJob", "ContainerRecreateRequest", "NodeImage"),
 )
 #: The kubelets run what is there as they find it; only the sandbox's scheduler binds.
@@ -80,6 +67,17 @@ def _just_now(text: str, now: datetime) -> str:
     return _TIME.sub(later, text)
 
 
+def change(api: ControlPlane, path: str, **spec: Any) -> None:
+    """Replace fields of the object's spec; again after a conflict, since controllers write its status."""
+    _put(api, path, spec=spec)
+
+
+def begin(api: ControlPlane, namespace: str = NAMESPACE) -> None:
+    """Create the namespace, so that Pods can be created in it."""
+    api.kubectl("create", "namespace", namespace)
+    api.kubectl("wait", "--for=create", "-n", namespace, "serviceaccount/default", "--timeout=30s")
+
+
 def lay_down(api: ControlPlane, items: Iterable[Json], namespace: str = NAMESPACE) -> None:
     """The objects with their statuses, under the uids that this API server gives; not those whose owner is missing."""
     uids: dict[str, str] = {}
@@ -90,8 +88,8 @@ def lay_down(api: ControlPlane, items: Iterable[Json], namespace: str = NAMESPAC
             for one in item["metadata"].get("ownerReferences", ())
             if one["uid"] in uids
         ]
-        if "ownerReferences" in item["metadata"] and not owners:
-            continue  # of a workload that is not here
+        if ("ownerReferences" in item["metadata"] and not owners) or item["metadata"]["name"] == "kube-root-ca.crt":
+            continue  # of a workload that is not here, or of Kubernetes
         made = json.loads(_with(uids, json.dumps(bare(item))))
         if "namespace" in made["metadata"]:
             made["metadata"]["namespace"] = namespace
@@ -125,14 +123,14 @@ def lay_down(api: ControlPlane, items: Iterable[Json], namespace: str = NAMESPAC
             _put(api, path_of(kind, name, namespace), "status", status=status)
 
 
-def _put(api: ControlPlane, path: str, sub: str, spec: Json | None = None, status: Json | None = None) -> None:
+def _put(api: ControlPlane, path: str, sub: str = "", spec: Json | None = None, status: Json | None = None) -> None:
     code = 409
     while code == 409:  # others look at what is new at once
         found = api.request("GET", path)[1]
         wanted = {**found, "spec": {**found["spec"], **(spec or {})}}
         if status is not None:
             wanted["status"] = status
-        code, answer = api.request("PUT", f"{path}/{sub}", wanted)
+        code, answer = api.request("PUT", f"{path}/{sub}".rstrip("/"), wanted)
     assert code == 200, (path, answer)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.recording import RECORDING
-from tests.left import CONTROLLERS, NAMESPACE, NODES, OURS, lay_down, path_of, recorded_in, writes
+from tests.left import CONTROLLERS, NAMESPACE, NODES, OURS, begin, lay_down, path_of, recorded_in, writes
 from tests.scenarios.world import eventually, install, manager, running
 
 pytestmark = pytest.mark.controlplane
@@ -24,8 +24,7 @@ Json = dict[str, Any]
 def left(folder: Path) -> Iterator[ControlPlane]:
     with ControlPlane(audit_policy=RECORDING, controller_manager_args=CONTROLLERS) as api:
         install(api)
-        api.kubectl("create", "namespace", NAMESPACE)
-        api.kubectl("wait", "--for=create", "-n", NAMESPACE, "serviceaccount/default", "--timeout=30s")
+        begin(api)
         lay_down(api, recorded_in("11-daemonset-jobs.json", "13-node-agent.json"))
         with running([*NODES, "--kubeconfig", str(api.kubeconfig)], folder / "nodes.log"):
             eventually(lambda: len(api.request("GET", "/api/v1/nodes")[1]["items"]) == 3, "nodes are there")

@@ -17,7 +17,7 @@ import pytest
 
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.recording import RECORDING
-from tests.left import CONTROLLERS, OURS, lay_down, path_of, recorded_in, writes
+from tests.left import CONTROLLERS, OURS, begin, lay_down, path_of, recorded_in, writes
 from tests.scenarios.world import eventually, install, manager, running
 
 pytestmark = pytest.mark.controlplane
@@ -152,8 +152,7 @@ def left(folder: Path) -> Iterator[ControlPlane]:
         api.restart_controller_manager()  # the jobs are among the owners that it knows from now on
         ended = recorded()
         for namespace, items in ((ENDED, ended), (UNDER_WAY, under_way(ended))):
-            api.kubectl("create", "namespace", namespace)
-            api.kubectl("wait", "--for=create", "-n", namespace, "serviceaccount/default", "--timeout=30s")
+            begin(api, namespace)
             lay_down(api, items, namespace)
         with running([*NODES, "--kubeconfig", str(api.kubeconfig)], folder / "nodes.log"):
 

@@ -12,23 +12,14 @@ from app.api.conversion import convert
 from app.features.uniteddeployment.plan.subsets import content_of
 from app.features.uniteddeployment.types import UnitedDeployment
 from tests.cluster.controlplane import ControlPlane
+from tests.left import begin, change, lay_down, path_of
 from tests.openkruise import FOLDER
 from tests.scenarios.world import eventually, install, manager
 
 pytestmark = pytest.mark.controlplane
 Json = dict[str, Any]
 GATE = "--feature-gates=ResourceDistributionGate=true"
-NAMESPACE = "/apis/apps.kruise.io/v1beta1/namespaces/moving"
-UNITED, DISTRIBUTION = f"{NAMESPACE}/uniteddeployments", "/apis/apps.kruise.io/v1beta1/resourcedistributions"
-PATHS = {
-    "UnitedDeployment": UNITED,
-    "CloneSet": f"{NAMESPACE}/clonesets",
-    "Pod": "/api/v1/namespaces/moving/pods",
-    "ControllerRevision": "/apis/apps/v1/namespaces/moving/controllerrevisions",
-    "ResourceDistribution": DISTRIBUTION,
-    "ConfigMap": "/api/v1/namespaces/moving/configmaps",
-}
-GIVEN_BY_SERVER = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "generateName")
+UNITED, DISTRIBUTION = path_of("UnitedDeployment", "ud"), path_of("ResourceDistribution", "rd")
 
 
 def recorded() -> list[Json]:
@@ -52,59 +43,12 @@ def recorded() -> list[Json]:
     return [*items, revision]
 
 
-def lay_down(api: ControlPlane) -> None:
-    """The recorded objects, under the uids that this API server gives."""
-    api.request("POST", "/api/v1/namespaces", {"metadata": {"name": "moving"}})
-    account = {"metadata": {"name": "default", "namespace": "moving"}}
-    api.request("POST", "/api/v1/namespaces/moving/serviceaccounts", account)
-    uids: dict[str, str] = {}
-    order = list(PATHS)
-    for one in sorted(recorded(), key=lambda found: order.index(found["kind"])):
-        metadata = one["metadata"]
-        if metadata["name"] == "kube-root-ca.crt":
-            continue
-        if one["kind"] == "UnitedDeployment":
-            one = convert(one, "apps.kruise.io/v1beta1")
-            metadata = one["metadata"]
-        old, status = metadata["uid"], one.pop("status", None)
-        for field in GIVEN_BY_SERVER:
-            metadata.pop(field, None)
-        for owner in metadata.get("ownerReferences", ()):
-            owner["uid"] = uids[owner["uid"]]
-        if one["kind"] == "Pod":
-            without_projections(one)
-        path = PATHS[one["kind"]]
-        code, made = api.request("POST", path, one)
-        assert code == 201, json.dumps(made)
-        uids[old] = made["metadata"]["uid"]
-        if status is not None:
-            if "observedGeneration" in status and one["kind"] != "Pod":
-                status["observedGeneration"] = made["metadata"]["generation"]
-            answer: Json = {}
-            code = 409
-            while code == 409:
-                _, answer = api.request("GET", f"{path}/{metadata['name']}")
-                code, answer = api.request("PUT", f"{path}/{metadata['name']}/status", {**answer, "status": status})
-            assert code == 200, answer
-
-
-def without_projections(pod: Json) -> None:
-    """Nobody issues tokens here, and no node is there."""
-    spec = pod["spec"]
-    spec["volumes"] = [one for one in spec.get("volumes", ()) if "projected" not in one]
-    for container in spec["containers"]:
-        container.pop("volumeMounts", None)
-    for field in ("serviceAccount", "serviceAccountName", "priority", "preemptionPolicy", "ephemeralContainers"):
-        spec.pop(field, None)
-    spec["automountServiceAccountToken"] = False
-
-
 class Cluster:
     def __init__(self, api: ControlPlane) -> None:
         self.api = api
 
     def list(self, kind: str) -> dict[str, Json]:
-        items = self.api.request("GET", PATHS[kind])[1]["items"]
+        items = self.api.request("GET", path_of(kind))[1]["items"]
         return {one["metadata"]["name"]: one for one in items if one["metadata"]["name"] != "kube-root-ca.crt"}
 
     def versions(self, *kinds: str) -> dict[str, str]:
@@ -119,15 +63,6 @@ class Cluster:
     def get(self, path: str) -> Json:
         found: Json = self.api.request("GET", path)[1]
         return found
-
-    def change(self, path: str, **spec: Any) -> None:
-        """Replace the object; once more after a conflict, since the manager writes its status meanwhile."""
-        for _ in range(10):
-            found = self.get(path)
-            code, answer = self.api.request("PUT", path, {**found, "spec": {**found["spec"], **spec}})
-            if code != 409:
-                break
-        assert code == 200, answer
 
     def seen(self, path: str) -> bool:
         found = self.get(path)
@@ -148,28 +83,29 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
     # No node of the recorded Pods exists, so the garbage collector of Pods would remove them after a minute.
     with ControlPlane(controller_manager_args=["--controllers=*,-podgc"]) as api:
         install(api)
-        lay_down(api)
+        begin(api)
+        lay_down(api, recorded())
         there = Cluster(api)
         before = there.versions("Pod", "ControllerRevision", "ConfigMap")
         workloads = there.workloads()
         with manager(api, tmp_path / "manager", GATE):
             # Changes that ask nothing of any workload or copy: once they are seen, all has been worked on.
-            there.change(f"{UNITED}/ud", revisionHistoryLimit=9)
-            targets = there.get(f"{DISTRIBUTION}/rd")["spec"]["targets"]
+            change(api, UNITED, revisionHistoryLimit=9)
+            targets = there.get(DISTRIBUTION)["spec"]["targets"]
             excluded = {"excludedNamespaces": {"list": [{"name": "kruise-system"}]}}
-            there.change(f"{DISTRIBUTION}/rd", targets={**targets, **excluded})
-            eventually(lambda: there.seen(f"{UNITED}/ud"), "the UnitedDeployment is taken over")
-            eventually(lambda: there.seen(f"{DISTRIBUTION}/rd"), "the ResourceDistribution is taken over")
+            change(api, DISTRIBUTION, targets={**targets, **excluded})
+            eventually(lambda: there.seen(UNITED), "the UnitedDeployment is taken over")
+            eventually(lambda: there.seen(DISTRIBUTION), "the ResourceDistribution is taken over")
             assert there.versions("Pod", "ControllerRevision", "ConfigMap") == before
             assert there.workloads() == workloads
-            assert there.get(f"{UNITED}/ud")["status"]["currentRevision"] == "ud-dd9979f77"
+            assert there.get(UNITED)["status"]["currentRevision"] == "ud-dd9979f77"
             # Scaled: those that are free share the rest.
-            there.change(f"{UNITED}/ud", replicas=6)
+            change(api, UNITED, replicas=6)
             eventually(lambda: there.counts() == {"one": 1, "two": 3, "three": 2}, "the subsets grow")
             # Changed: one more revision, and every subset has it.
-            template = there.get(f"{UNITED}/ud")["spec"]["template"]
+            template = there.get(UNITED)["spec"]["template"]
             template["cloneSetTemplate"]["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:1.15.1"
-            there.change(f"{UNITED}/ud", template=template)
+            change(api, UNITED, template=template)
             eventually(lambda: there.images() == {"nginx:1.15.1"}, "all subsets have the image")
             own = [
                 one["metadata"]["name"]
@@ -179,18 +115,18 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
             assert len(own) == 2
             assert "ud-dd9979f77" in own
             # Changed: the copy follows.
-            resource = there.get(f"{DISTRIBUTION}/rd")["spec"]["resource"]
-            there.change(f"{DISTRIBUTION}/rd", resource={**resource, "data": {"level": "changed"}})
+            resource = there.get(DISTRIBUTION)["spec"]["resource"]
+            change(api, DISTRIBUTION, resource={**resource, "data": {"level": "changed"}})
 
             def data() -> Any:
                 return there.list("ConfigMap").get("shared-settings", {}).get("data")
 
             eventually(lambda: data() == {"level": "changed"}, "the copy follows")
             # A subset goes with its workload, and all of it with its object.
-            topology = there.get(f"{UNITED}/ud")["spec"]["topology"]
-            there.change(f"{UNITED}/ud", topology={**topology, "subsets": topology["subsets"][:2]})
+            topology = there.get(UNITED)["spec"]["topology"]
+            change(api, UNITED, topology={**topology, "subsets": topology["subsets"][:2]})
             eventually(lambda: there.counts() == {"one": 1, "two": 5}, "the subset that is gone gave its Pods")
-            api.request("DELETE", f"{UNITED}/ud")
-            api.request("DELETE", f"{DISTRIBUTION}/rd")
+            api.request("DELETE", UNITED)
+            api.request("DELETE", DISTRIBUTION)
             eventually(lambda: not there.list("CloneSet"), "the workloads go with it", 120)
             eventually(lambda: data() is None, "the copies go with theirs", 120)

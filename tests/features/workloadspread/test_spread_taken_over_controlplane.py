@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 
 from tests.cluster.controlplane import ControlPlane
-from tests.features.podunavailablebudget.test_taken_over_controlplane import CONTROLLERS, PATHS, lay_down
+from tests.features.podunavailablebudget.test_taken_over_controlplane import CONTROLLERS
+from tests.left import begin, change, lay_down, path_of
 from tests.openkruise import recorded
 from tests.scenarios.world import eventually, install, manager
 
 pytestmark = pytest.mark.controlplane
 Json = dict[str, Any]
 RECORD, COST = "apps.kruise.io/matched-workloadspread", "controller.kubernetes.io/pod-deletion-cost"
-SPREAD, CLONE_SET = f"{PATHS['WorkloadSpread']}/ws", f"{PATHS['CloneSet']}/spread"
+SPREAD, CLONE_SET = path_of("WorkloadSpread", "ws"), path_of("CloneSet", "spread")
 COSTS = {"a": "200", "b": "100"}
 
 
@@ -40,10 +41,11 @@ def left() -> Iterator[Json]:
 def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
     with ControlPlane(controller_manager_args=CONTROLLERS) as api:
         install(api)
+        begin(api)
         lay_down(api, left())
 
         def pods() -> dict[str, Json]:
-            found = api.request("GET", PATHS["Pod"])[1]["items"]
+            found = api.request("GET", path_of("Pod"))[1]["items"]
             return {pod["metadata"]["name"]: pod for pod in found if not pod["metadata"].get("deletionTimestamp")}
 
         def versions() -> dict[str, str]:
@@ -57,16 +59,9 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
             status = api.request("GET", SPREAD)[1]["status"]
             return {one["name"]: (one["replicas"], one["missingReplicas"]) for one in status["subsetStatuses"]}
 
-        def change(path: str, **spec: Any) -> None:
-            code = 409
-            while code == 409:  # its controller writes its status
-                found = api.request("GET", path)[1]
-                code, answer = api.request("PUT", path, {**found, "spec": {**found["spec"], **spec}})
-            assert code == 200, answer
-
         def allow(places: int) -> None:
             first, second = api.request("GET", SPREAD)[1]["spec"]["subsets"]
-            change(SPREAD, subsets=[{**first, "maxReplicas": places}, second])
+            change(api, SPREAD, subsets=[{**first, "maxReplicas": places}, second])
 
         before, spread = versions(), api.request("GET", SPREAD)[1]
         assert len(before) == 5
@@ -80,15 +75,15 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
             priced = {("a", "200"): 1, ("a", "-100"): 1, ("b", "100"): 3}
             eventually(lambda: costs() == priced, "one is more than its subset takes")
             assert sum(before[name] != version for name, version in versions().items()) == 1
-            change(CLONE_SET, replicas=3)
+            change(api, CLONE_SET, replicas=3)
             eventually(
                 lambda: counts() == {"a": (1, 0), "b": (2, -1)}, "the one too many goes first, then the last", 30
             )
-            change(CLONE_SET, replicas=5)
+            change(api, CLONE_SET, replicas=5)
             eventually(lambda: costs() == {("a", "200"): 1, ("b", "100"): 4}, "new Pods go where there is a place", 30)
             assert api.request("DELETE", SPREAD)[0] == 200
             kept = versions()
-            change(CLONE_SET, replicas=6)
+            change(api, CLONE_SET, replicas=6)
             eventually(lambda: len(pods()) == 6, "a Pod comes into no subset", 30)
             (new,) = versions().keys() - kept.keys()
             assert RECORD not in pods()[new]["metadata"].get("annotations", {})
