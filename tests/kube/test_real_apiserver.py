@@ -24,12 +24,10 @@ from app.kube.errors import (
     Unauthorized,
 )
 from app.kube.events import EventRecorder, reference
-from app.kube.leases import LeaderElector, LeaseTimes
 from app.kube.objects import (
     ConfigMap,
     decode_config_map,
     decode_controller_revision,
-    decode_lease,
     decode_namespace,
     decode_pod,
     decode_secret,
@@ -39,7 +37,6 @@ from app.kube.resources import (
     CONFIGMAPS,
     CONTROLLERREVISIONS,
     CUSTOMRESOURCEDEFINITIONS,
-    LEASES,
     NAMESPACES,
     PODS,
     SECRETS,
@@ -379,45 +376,6 @@ async def test_events_are_readable_in_kubectl(cluster):
     described = kubectl("-n", ns, "describe", "configmap", "a").stdout
     assert "FailedThing" in described
     assert "(x3 over" in described
-
-
-async def test_one_of_two_candidates_leads_and_the_other_follows(cluster):
-    client, ns = cluster.client, cluster.namespace
-    leading: list[str] = []
-
-    def candidate(name: str, seed: int) -> asyncio.Task[None]:
-        elector = LeaderElector(
-            client, name="election", namespace=ns, identity=name, rng=Random(seed), times=LeaseTimes(6, 4, 0.2)
-        )
-
-        async def lead() -> None:
-            leading.append(name)
-            try:
-                await asyncio.Event().wait()
-            finally:
-                leading.remove(name)
-
-        return asyncio.create_task(elector.run(lead))
-
-    one = candidate("host_1", 1)
-    await until(lambda: leading == ["host_1"], 20)
-    two = candidate("host_2", 2)
-    first = await client.get(LEASES, "election", ns, decode=decode_lease)
-
-    async def renewed() -> None:
-        while (await client.get(LEASES, "election", ns, decode=decode_lease)).spec.renew_time == first.spec.renew_time:
-            await asyncio.sleep(0.05)
-
-    await asyncio.wait_for(renewed(), 120)
-    assert leading == ["host_1"]
-    one.cancel()
-    await until(lambda: leading == ["host_2"], 20)
-    lease = await client.get(LEASES, "election", ns, decode=decode_lease)
-    assert (lease.spec.holder_identity, lease.spec.lease_transitions) == ("host_2", 1)
-    assert lease.spec.lease_duration_seconds == 6
-    assert "host_2" in cluster.control_plane.kubectl("-n", ns, "get", "lease", "election").stdout
-    two.cancel()
-    await asyncio.gather(one, two, return_exceptions=True)
 
 
 async def test_missing_rights_differ_from_wrong_credentials(cluster, tmp_path):

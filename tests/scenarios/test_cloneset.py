@@ -214,41 +214,6 @@ def test_memory_grows_and_shrinks_in_place_right_after_the_start(
     eventually(lambda: sizes() == {"main": "128Mi", "side": "64Mi"}, "the containers have their new sizes", 420)
 
 
-@pytest.mark.behaviour("CS-103", "CS-111", "CS-62")
-def test_deletes_the_named_pod(world: World) -> None:
-    # [U-12]
-    world.apply(CLONE_SET)
-    eventually(lambda: status_is(world, readyReplicas=3), "three Pods are ready")
-    names = sorted(pod["metadata"]["name"] for pod in pods(world))
-    patch(
-        world,
-        f'[{{"op": "replace", "path": "/spec/replicas", "value": 2}},'
-        f' {{"op": "add", "path": "/spec/scaleStrategy", "value": {{"podsToDelete": ["{names[1]}"]}}}}]',
-    )
-    eventually(lambda: status_is(world, replicas=2, readyReplicas=2), "two are left")
-    assert sorted(pod["metadata"]["name"] for pod in pods(world)) == [names[0], names[2]]
-    spec = eventually(
-        lambda: (found := world.get("cloneset", "web")["spec"])["scaleStrategy"].get("podsToDelete") is None and found,
-        "the name is gone from the list",
-    )
-    assert spec["replicas"] == 2
-
-
-@pytest.mark.behaviour("CS-132", "CS-164")
-def test_replaces_pods_for_a_plain_env(world: World) -> None:
-    # [U-15, U-25]
-    world.apply(CLONE_SET)
-    eventually(lambda: status_is(world, readyReplicas=3), "three Pods are ready")
-    before = {pod["metadata"]["uid"] for pod in pods(world)}
-    patch(
-        world,
-        '[{"op": "add", "path": "/spec/template/spec/containers/0/env", "value": [{"name": "A", "value": "1"}]}]',
-    )
-    eventually(lambda: status_is(world, replicas=3, updatedAvailableReplicas=3), "all are replaced", 120)
-    assert not before & {pod["metadata"]["uid"] for pod in pods(world)}
-    assert len(pods(world)) == 3
-
-
 @pytest.mark.behaviour("CS-118", "CS-119", "CS-105", "CS-117")
 def test_claims(world: World) -> None:
     """Without a provisioner no Pod runs, but names and claims are still paired. [U-22]"""

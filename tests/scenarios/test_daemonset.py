@@ -79,11 +79,6 @@ def set_image(world: World, image: str) -> None:
     world.kubectl("patch", KIND, "ds", "-n", world.namespace, "--type=json", "-p", operations)
 
 
-def set_strategy(world: World, fields: str) -> None:
-    body = f'{{"spec": {{"updateStrategy": {{"rollingUpdate": {fields}}}}}}}'
-    world.kubectl("patch", KIND, "ds", "-n", world.namespace, "--type=merge", "-p", body)
-
-
 def told(world: World, reason: str) -> set[str]:
     return {one["message"] for one in world.list("events") if one["reason"] == reason}
 
@@ -135,44 +130,6 @@ def test_a_standard_update_replaces_pods_node_by_node(world: World, version: str
     eventually(lambda: all_told(world, "SuccessfulCreate", "Created pod: ", before | after), "creations")
     waits = f"{world.namespace}/ds number of unavailable DaemonSet pods: 1, is equal to or exceeds allowed maximum: 1"
     eventually(lambda: waits in told(world, "numUnavailable >= maxUnavailable"), "what the others wait for")
-
-
-@pytest.mark.behaviour("DS-5", "DS-27", "DS-46", "DS-47")
-def test_with_surge_the_new_pod_exists_before_the_old_one_is_deleted(world: World) -> None:
-    """Written in v1alpha1. [U-42]"""
-    world.apply(daemon_set("v1alpha1", min_ready=1, rollingUpdateType="Surging"))
-    all_updated(world)
-    set_image(world, "nginx:1.26")
-    both = False
-
-    def look() -> bool:
-        nonlocal both
-        found = images(world)
-        assert all(len(there) <= 2 and len(set(there)) == len(there) for there in found.values())
-        both |= ["nginx:1.25", "nginx:1.26"] in found.values()
-        assert sorted(found) == sorted(eligible(world))
-        return all(there == ["nginx:1.26"] for there in found.values())
-
-    eventually(look, "all are new", 120)
-    assert both
-
-
-@pytest.mark.behaviour("DS-40", "DS-41", "DS-42", "DS-23")
-def test_selector_partition_and_pause_hold_nodes_back(world: World) -> None:
-    # [U-43, U-44]
-    world.apply(daemon_set(maxUnavailable=1, partition=10))
-    all_updated(world)
-    set_image(world, "nginx:1.26")
-    eventually(lambda: status_is(world, updatedNumberScheduled=0), "the change is seen")
-    set_strategy(world, '{"partition": 0, "paused": true}')
-    eventually(lambda: status_is(world, updatedNumberScheduled=0), "the pause is seen")
-    assert {image for there in images(world).values() for image in there} == {"nginx:1.25"}
-    first = sorted(eligible(world))[0]
-    selector = f'{{"matchLabels": {{"kubernetes.io/hostname": "{first}"}}}}'
-    set_strategy(world, f'{{"paused": false, "selector": {selector}}}')
-    nodes = len(eligible(world))
-    eventually(lambda: status_is(world, updatedNumberScheduled=1, numberAvailable=nodes), "one node is updated", 120)
-    assert [node for node, there in images(world).items() if there == ["nginx:1.26"]] == [first]
 
 
 @pytest.mark.behaviour("DS-48", "DS-51", "DS-52", "DS-36")

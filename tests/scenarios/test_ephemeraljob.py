@@ -40,12 +40,6 @@ def test_a_container_is_added_to_a_running_pod_and_stays(world: World) -> None:
     assert world.get("pod", "web")["spec"]["ephemeralContainers"]
 
 
-@pytest.mark.behaviour("EJ-1")
-def test_a_container_that_fits_no_pod_is_refused(world: World) -> None:
-    refused = world.create(JOB.replace("imagePullPolicy: IfNotPresent, ", ""))
-    assert "ephemeralContainers[0].imagePullPolicy: Required value" in refused.stderr
-
-
 @pytest.mark.behaviour("EJ-5", "EJ-10", "EJ-11")
 def test_a_job_ends_with_its_containers(world: World) -> None:
     world.apply(POD)

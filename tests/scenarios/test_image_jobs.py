@@ -11,7 +11,7 @@ import pytest
 
 from app.api import names
 from tests.scenarios.test_cloneset import patch, status_is
-from tests.scenarios.test_node_operations import POD, node_images
+from tests.scenarios.test_node_operations import node_images
 from tests.scenarios.world import World, eventually
 
 AGENTS = "kruise-daemon-config"
@@ -56,63 +56,6 @@ def status(world: World, name: str, kind: str = "imagepulljob") -> dict[str, Any
 def completed(world: World, name: str, kind: str = "imagepulljob") -> dict[str, Any]:
     done = lambda: (found := status(world, name, kind)).get("completionTime") and found  # noqa: E731
     return eventually(done, f"{name} has ended", 120)
-
-
-@pytest.mark.behaviour("IMG-43", "IMG-51", "IMG-55")
-def test_an_endless_job_by_labels(world: World) -> None:
-    # [U-84]
-    node = nodes(world)[0]
-    selector = {"matchLabels": {"kubernetes.io/hostname": node}}
-    apply(world, "daily", image="busybox:1.36", selector=selector, completionPolicy={"type": "Never"})
-
-    def done() -> dict[str, Any] | None:
-        found = status(world, "daily")
-        return found if found.get("succeeded") == 1 else None
-
-    found = eventually(done, "the node has the image", 120)
-    assert (found["desired"], found["message"]) == (1, "job is running, progress 100.0%")
-    assert "completionTime" not in found
-
-
-@pytest.mark.behaviour("IMG-7", "IMG-41", "IMG-43")
-def test_a_job_for_the_nodes_of_some_pods(world: World) -> None:
-    # [U-84]
-    nodes(world)
-    world.apply(POD)
-    eventually(lambda: world.pod_is_ready("web"), "the Pod is ready", 120)
-    node = world.get("pod", "web")["spec"]["nodeName"]
-    apply(world, "beside", image="busybox:1.35", podSelector={"matchLabels": {"app": "web"}})
-    found = completed(world, "beside")
-    assert (found["desired"], found["succeeded"], found["failed"]) == (1, 1, 0)
-    mine = {"namespace": world.namespace, "name": "beside"}
-    asked = [
-        name
-        for name, one in node_images(world).items()
-        for tag in one["spec"].get("images", {}).get("busybox", {}).get("tags", ())
-        if any(mine.items() <= owner.items() for owner in tag.get("ownerReferences", ()))
-    ]
-    assert asked == [node]
-    both = {"selector": {"names": [node]}, "podSelector": {"matchLabels": {"app": "web"}}}
-    body = {"image": "busybox:1.36", "completionPolicy": {}, **both}
-    refused = world.apply(
-        JOB.format(kind="ImagePullJob", version="v1beta1", name="both", spec=json.dumps(body)), check=False
-    )
-    assert "spec.podSelector: Forbidden: can not set both selector and podSelector" in refused.stderr
-
-
-@pytest.mark.behaviour("IMG-52")
-def test_a_paused_job_waits_to_be_resumed(world: World) -> None:
-    # [U-84]
-    there = nodes(world)
-    apply(world, "paused", image="busybox:1.36", parallelism=0)
-    eventually(lambda: status(world, "paused").get("desired", 0) >= len(there), "the job is looked at")
-    found = status(world, "paused")
-    assert (found["active"], found["succeeded"]) == (0, 0)
-    world.kubectl(
-        "patch", "imagepulljob", "paused", "-n", world.namespace, "--type=merge", "-p", '{"spec":{"parallelism":2}}'
-    )
-    found = completed(world, "paused")
-    assert found["succeeded"] == found["desired"]
 
 
 @pytest.mark.behaviour("IMG-60", "IMG-61", "IMG-64", "IMG-65")

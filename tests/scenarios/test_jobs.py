@@ -71,34 +71,6 @@ def test_one_pod_on_every_node(world: World) -> None:
     assert world.columns("broadcastjob", "once")[:5] == ["once", str(len(nodes)), str(len(nodes)), "0", "0"]
 
 
-@pytest.mark.behaviour("BJ-16", "BJ-20", "U-51")
-def test_a_deadline_stops_the_pods_and_the_job_goes_after_its_time(world: World) -> None:
-    world.apply(broadcast("slow", "{type: Always, activeDeadlineSeconds: 4, ttlSecondsAfterFinished: 3}", sleep=600))
-    eventually(lambda: status(world, "slow").get("active"), "it runs")
-    failed = eventually(lambda: status(world, "slow") if status(world, "slow")["phase"] == "failed" else None, "late")
-    assert failed["active"] == 0
-    assert failed["conditions"][0]["type"] == "Failed"
-    eventually(lambda: not world.list("broadcastjobs"), "the job is gone")
-
-
-@pytest.mark.behaviour("BJ-3", "BJ-15", "U-52")
-def test_an_endless_job_accepts_no_limits(world: World) -> None:
-    for limit in ("activeDeadlineSeconds", "ttlSecondsAfterFinished", "backoffLimit"):
-        refused = world.create(broadcast("endless", f"{{type: Never, {limit}: 5}}"))
-        assert f"{limit} can just work with Always CompletionPolicyType" in refused.stderr
-
-
-@pytest.mark.behaviour("BJ-12", "U-53")
-def test_parallelism_is_respected(world: World) -> None:
-    world.apply(broadcast("narrow", sleep=600, parallelism="1"))
-    eventually(lambda: status(world, "narrow").get("active") == 1, "one runs")
-    assert len(pods(world, "narrow")) == 1
-    world.kubectl(
-        "patch", "broadcastjob", "narrow", "-n", world.namespace, "--type=merge", "-p", '{"spec":{"parallelism":2}}'
-    )
-    eventually(lambda: len(pods(world, "narrow")) == 2, "two run")
-
-
 @pytest.mark.behaviour("ACJ-6", "ACJ-13", "ACJ-27", "ACJ-28", "U-54")
 @pytest.mark.parametrize(
     ("kind", "made", "version"),
@@ -121,10 +93,3 @@ def test_a_job_on_a_schedule(world: World, kind: str, made: str, version: str) -
     assert eventually(
         lambda: world.get("advancedcronjob", name).get("status", {}).get("lastScheduleTime"), "the last run is told"
     )
-
-
-@pytest.mark.behaviour("U-55", "ACJ-3", "BJ-3")
-@pytest.mark.parametrize("kind", ["jobTemplate", "broadcastJobTemplate"])
-def test_pods_with_restart_policy_always_are_refused(world: World, kind: str) -> None:
-    refused = world.create(cron("always", kind, "@daily", restart="Always"))
-    assert "pod restartPolicy can only be Never or OnFailure" in refused.stderr

@@ -120,16 +120,6 @@ def test_a_scale_in_raises_the_limit_before_its_deletions_are_checked(world: Wor
     eventually(lambda: numbers(world, 1, 3, 2, 3), "the budget counts three Pods", 60)
 
 
-@pytest.mark.behaviour("PUB-96")
-def test_deleting_the_workload_releases_its_pods(world: World) -> None:
-    world.apply(budget(f"{by_target('CloneSet')}, minAvailable: 3"))
-    world.apply(workload("CloneSet", 3))
-    eventually(lambda: numbers(world, 0, 3, 3, 3), "the budget counts three Pods", 90)
-    assert FORBIDDEN in delete(world, pods(world)[0]).stderr
-    world.kubectl("delete", "cloneset", "shop", "-n", world.namespace, "--wait=false")
-    eventually(lambda: not world.list("pods", "-l", "app=shop"), "all Pods are gone", 90)
-
-
 @pytest.mark.behaviour("PUB-63", "PUB-127", "PUB-68")
 def test_an_eviction_over_the_budget_is_asked_to_retry(world: World) -> None:
     world.apply(budget(f"{BY_SELECTOR}, maxUnavailable: 1"))

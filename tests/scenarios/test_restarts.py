@@ -101,15 +101,3 @@ def test_containers_that_are_not_started_again_have_failed(world: World, policy:
     found = ended(world)
     assert phases(found) == after
     assert found["containerRecreateStates"][0]["message"] == "the container has ended and its Pod does not restart it"
-
-
-@pytest.mark.behaviour("CRR-16")
-def test_a_request_ends_at_its_deadline(world: World) -> None:
-    # [U-81]
-    world.apply(STATEFUL_SET)
-    eventually(lambda: world.pod_is_ready("web-0"), "the Pod is ready", 120)
-    strategy = {"minStartedSeconds": 600, "orderedRecreate": True}
-    ask(world, "web-0", "main", "side", strategy=strategy, activeDeadlineSeconds=15)
-    found = ended(world)
-    assert found["message"] == "recreating has exceeded the activeDeadlineSeconds"
-    assert phases(found) == {"main": "Recreating", "side": "Pending"}

@@ -67,16 +67,6 @@ def test_a_new_pod_that_claims_to_be_finished_or_a_mirror_gets_its_sidecar(world
     world.kubectl("delete", "pod", "claimed", "-n", world.namespace, "--force", "--grace-period=0")
 
 
-@pytest.mark.behaviour("SS-88", "SS-119")
-def test_a_deleted_pod_is_not_counted(world: World) -> None:
-    world.apply(SIDECARSET)
-    world.apply(POD)
-    eventually(lambda: world.pod_is_ready("web"), "Pod web is ready")
-    eventually(lambda: has_columns(world, "1", "1", "1"), "the set counts the Pod", 5)
-    world.kubectl("delete", "pod", "web", "-n", world.namespace, "--force", "--grace-period=0")
-    eventually(lambda: has_columns(world, "0", "0", "0"), "the set no longer counts the Pod", 5)
-
-
 @pytest.mark.behaviour("SS-40")
 def test_the_template_of_the_owner_is_unchanged(world: World) -> None:  # U-60
     world.apply(SIDECARSET)
@@ -153,15 +143,6 @@ spec:
         assert read.stdout.strip() == "hello"
 
 
-@pytest.mark.behaviour("SS-31")
-def test_an_annotation_outside_the_whitelist_is_refused(world: World) -> None:
-    refused = world.create(
-        SIDECARSET + "  patchPodMetadata: [{annotations: {not-listed: x}, patchPolicy: Overwrite}]\n"
-    )
-    assert refused.returncode != 0
-    assert "vsidecarset.kb.io" in refused.stderr
-
-
 @pytest.mark.behaviour("PW-3")
 @pytest.mark.alone
 @pytest.mark.parametrize("namespace", ["kube-system", "kube-public"])
@@ -183,19 +164,6 @@ def test_namespace_labels_cannot_prevent_injection(world: World) -> None:
     world.apply(SIDECARSET)
     world.apply(POD)
     assert in_order(world.get("pod", "web")["spec"]["containers"]) == ["sidecar1", "nginx"]
-
-
-def test_a_paused_rollout_still_injects(world: World) -> None:  # U-64
-    world.apply(SIDECARSET + "  updateStrategy: {paused: true}\n")
-    world.apply(POD)
-    assert in_order(world.get("pod", "web")["spec"]["containers"]) == ["sidecar1", "nginx"]
-
-
-@pytest.mark.behaviour("SS-38")
-def test_a_paused_injection_injects_nothing(world: World) -> None:  # U-64
-    world.apply(SIDECARSET + "  injectionStrategy: {paused: true}\n")
-    world.apply(POD)
-    assert in_order(world.get("pod", "web")["spec"]["containers"]) == ["nginx"]
 
 
 @pytest.mark.behaviour("SS-68", "SS-69", "SS-73", "SS-75")
@@ -229,13 +197,6 @@ def test_new_pods_get_the_named_revision(world: World) -> None:  # U-67
     assert f'"controllerRevision":"{first}"' in annotation
 
 
-@pytest.mark.behaviour("SS-26")
-def test_a_missing_revision_is_refused_by_name(world: World) -> None:
-    refused = world.create(SIDECARSET + "  injectionStrategy: {revision: {revisionName: nope}}\n")
-    assert refused.returncode != 0
-    assert 'ControllerRevision.apps "nope" not found' in refused.stderr
-
-
 @pytest.mark.behaviour("SS-1", "SS-2", "SS-3", "SS-4")
 def test_both_versions_convert(world: World) -> None:
     world.apply("""
@@ -257,16 +218,3 @@ spec:
         assert alpha["metadata"]["annotations"][key] == beta["metadata"]["annotations"][key]
     world.apply(POD)
     assert in_order(world.get("pod", "web")["spec"]["containers"]) == ["sidecar1", "nginx"]
-
-
-@pytest.mark.behaviour("SS-18", "SS-17")
-def test_an_empty_set_is_refused_field_by_field(world: World) -> None:
-    refused = world.create("""
-apiVersion: apps.kruise.io/v1beta1
-kind: SidecarSet
-metadata: {name: $ns}
-spec: {}
-""")
-    assert refused.returncode != 0
-    assert "spec.selector: Required value: no selector defined for SidecarSet" in refused.stderr
-    assert "no initContainer or container defined for SidecarSet" in refused.stderr

@@ -135,22 +135,6 @@ def test_partition_and_max_unavailable_are_respected(
     assert all(restarts(pod)["nginx"] == 0 for pod in world.list("pod"))
 
 
-@pytest.mark.behaviour("SS-103")
-@pytest.mark.parametrize("strategy", ["{paused: true}", "{type: NotUpdate}"])
-def test_a_paused_rollout_and_not_update_keep_old_pods(world: World, strategy: str) -> None:  # U-64
-    world.apply(with_strategy(SIDECARSET, strategy))
-    started(world, "old")
-    eventually(lambda: counts(world, 1, 1, 1, 1), "the Pod is counted")
-    world.apply(with_strategy(OTHER_IMAGE, strategy))
-    eventually(lambda: counts(world, 1, 0, 1, 0), "the change is seen")
-    started(world, "new")
-    eventually(lambda: counts(world, 2, 1, 2, 1), "the new Pod is counted")
-    assert {pod["metadata"]["name"]: images(pod)["sidecar1"] for pod in world.list("pod")} == {
-        "old": "busybox:1.36",
-        "new": "busybox:1.35",
-    }
-
-
 @pytest.mark.behaviour("SS-92", "SS-87")
 def test_only_the_selected_pod_is_updated(world: World) -> None:  # U-65
     strategy = '{selector: {matchLabels: {canary.release: "true"}}}'
@@ -197,19 +181,6 @@ def test_a_hot_upgrade_switches_containers(world: World) -> None:  # U-66
     assert restarts(pod)["nginx"] == 0
     messages = [one["message"] for one in world.list("events") if one["reason"] == "ResetContainerSucceed"]
     assert set(messages) == {"reset sidecar container image empty successfully"}
-
-
-@pytest.mark.behaviour("SS-93", "SS-105")
-def test_a_pod_that_cannot_be_updated_in_place_is_reported(world: World) -> None:
-    world.apply(SIDECARSET)
-    started(world, "web")
-    eventually(lambda: counts(world, 1, 1, 1, 1), "the Pod is counted")
-    world.apply(OTHER_IMAGE.replace("[sleep, 999d]", "[sleep, 998d]"))
-    eventually(lambda: counts(world, 1, 0, 1, 0), "the change is seen")
-
-    eventually(lambda: upgradable(world), "it has the condition")
-    assert upgradable(world) == ("False", "UpdateImmutableField")
-    assert images(world.get("pod", "web"))["sidecar1"] == "busybox:1.36"
 
 
 @pytest.mark.behaviour("SS-71", "SS-72")

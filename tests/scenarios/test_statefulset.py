@@ -153,51 +153,6 @@ def test_updates_in_place(world: World) -> None:
     eventually(told, "the event of web-2")
 
 
-@pytest.mark.behaviour("AS-22")
-@WITHOUT_CONTAINERS
-def test_in_place_without_the_gate_is_refused(world: World) -> None:
-    # [U-34]
-    manifest = PARALLEL.replace(
-        "  template:", "  updateStrategy: {rollingUpdate: {podUpdatePolicy: InPlaceOnly}}\n  template:"
-    )
-    refused = world.apply(manifest, check=False)
-    assert "must contains InPlaceUpdateReady when podUpdatePolicy is InPlaceOnly" in refused.stderr
-
-
-@pytest.mark.behaviour("AS-76")
-@WITHOUT_CONTAINERS
-def test_pauses(world: World) -> None:
-    # [U-35]
-    world.apply(PARALLEL)
-    ready(world, "web-0", "web-1", "web-2")
-    new_image(world, paused=True)
-    patch(world, replicas=4)
-    ready(world, "web-0", "web-1", "web-2", "web-3")
-    assert {images(world)[f"web-{n}"] for n in range(3)} == {"nginx:1.25"}
-    patch(world, updateStrategy={"rollingUpdate": {"paused": False}})
-    eventually(lambda: status_is(world, updatedReadyReplicas=4), "the update goes on", 120)
-
-
-@pytest.mark.behaviour("AS-48", "AS-60", "AS-64")
-@WITHOUT_CONTAINERS
-def test_reserves_ordinals(world: World) -> None:
-    # [U-36]
-    world.apply(PARALLEL.replace("replicas: 3", "replicas: 4\n  reserveOrdinals: [1]"))
-    ready(world, "web-0", "web-2", "web-3", "web-4")
-    patch(world, reserveOrdinals=[1, 3])
-    ready(world, "web-0", "web-2", "web-4", "web-5")
-    patch(world, replicas=3)
-    ready(world, "web-0", "web-2", "web-4")
-
-
-@pytest.mark.behaviour("AS-58")
-@WITHOUT_CONTAINERS
-def test_scales_out_ten_percent_at_a_time(world: World) -> None:
-    """A smaller version of scenario U-37."""
-    world.apply(PARALLEL.replace("replicas: 3", "replicas: 20\n  scaleStrategy: {maxUnavailable: 10%}"))
-    ready(world, *(f"web-{n}" for n in range(20)))
-
-
 @pytest.mark.behaviour("AS-60", "AS-89")
 @WITHOUT_CONTAINERS
 def test_scales_in_order_and_replaces_a_marked_pod(world: World) -> None:

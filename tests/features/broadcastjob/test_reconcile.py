@@ -91,7 +91,7 @@ async def test_an_unreadable_parallelism_is_reported(there: World) -> None:
     assert await served(there) == []
 
 
-@pytest.mark.behaviour("BJ-12")
+@pytest.mark.behaviour("BJ-12", "U-53")
 @in_world
 async def test_parallelism_is_never_exceeded(there: World) -> None:
     await nodes(there, 10)
@@ -154,7 +154,7 @@ async def test_the_first_failure_stops_the_rest(there: World) -> None:
     assert "SuccessfulDelete" in reasons
 
 
-@pytest.mark.behaviour("BJ-20", "BJ-26")
+@pytest.mark.behaviour("BJ-20", "BJ-26", "U-51")
 @in_world
 async def test_a_deadline_stops_running_pods(there: World) -> None:
     await nodes(there, 2)
