@@ -173,26 +173,6 @@ async def test_each_minute_runs_once_even_without_kept_jobs(there: World) -> Non
     assert times == list(range(times[0], times[0] + 60 * seen, 60))
 
 
-@pytest.mark.behaviour("ACJ-17", "ACJ-26")
-@in_world
-async def test_a_lost_response_starts_no_second_job(there: World) -> None:
-    lost = []
-
-    def lose(request: Any) -> bool:
-        if request.method == "POST" and request.path.endswith("/jobs") and len(lost) < 2:
-            lost.append(request)
-            return True
-        return False
-
-    there.manager.lose = lose
-    await cron(there)
-    (name,) = await made(there, 1)
-    await there.settled(20.0)
-    assert creations(there) == [name]
-    assert lost
-    assert (await there.status(CRONS, "acj"))["lastScheduleTime"]
-
-
 @pytest.mark.behaviour("ACJ-26", "ACJ-27")
 @in_world
 async def test_a_foreign_job_of_that_name_is_left_alone_and_reported(there: World) -> None:

@@ -206,25 +206,6 @@ async def test_deleting_the_job_removes_no_containers_and_finished_pods_keep_the
     assert await injected(there) == ["p0"]
 
 
-@pytest.mark.behaviour("EJ-8")
-@in_world
-async def test_a_conflict_is_retried(there: World) -> None:
-    await pods(there, 1)
-    refused: list[str] = []
-
-    def first(request: Any) -> bool:
-        if not request.path.endswith("/ephemeralcontainers") or refused:
-            return False
-        refused.append(request.path)
-        return True
-
-    there.manager.status, there.manager.refuse = 409, first
-    await job(there)
-    await there.settled(5.0)
-    assert refused
-    assert await injected(there) == ["p0"]
-
-
 @pytest.mark.behaviour("EJ-17")
 @in_world
 async def test_an_unmatched_pod_keeps_its_slot(there: World) -> None:

@@ -113,17 +113,6 @@ async def test_pods_with_a_launch_order_are_reconciled_whoever_creates_them() ->
 
 @virtual
 @pytest.mark.behaviour("PM-147")
-async def test_a_restarted_controller_continues() -> None:
-    setting = Setting()
-    await setting.reconcile(KEY)
-    setting.report("a")
-    setting.reconcile = LaunchBarrierReconciler(setting.client, setting.pods, setting.events)
-    await setting.reconcile(KEY)
-    assert setting.data == {"p_5": "true", "p_3": "true"}
-
-
-@virtual
-@pytest.mark.behaviour("PM-147")
 async def test_a_completed_pod_without_annotation_is_annotated() -> None:
     setting = Setting({"a": 1, "b": 0})
     data = {"p_1": "true", "p_0": "true"}

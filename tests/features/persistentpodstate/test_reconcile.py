@@ -236,18 +236,6 @@ async def test_workloads_of_listed_kinds_are_watched(world: World) -> None:
     await world.becomes(world.places, {})
 
 
-@pytest.mark.behaviour("PPS-29")
-@in_world
-async def test_a_status_written_meanwhile_is_not_overwritten(world: World) -> None:
-    await world.workload()
-    await world.remember(required=[ZONE])
-    for number in range(3):
-        await world.pod(f"web-{number}", "node-a")
-        other = {"metadata": {"annotations": {"touched": str(number)}}}
-        await world.client.patch(STATES, "web", other, "ns")
-    await world.becomes(world.places, {f"web-{number}": "node-a" for number in range(3)})
-
-
 @pytest.mark.behaviour("PPS-38")
 @in_world
 async def test_a_listed_kind_that_may_not_be_read_is_reported(world: World) -> None:

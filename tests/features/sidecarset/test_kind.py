@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from app.api.gojson import GoTypeError, dumps_go, go_value
 from app.features.sidecarset.kind import SIDECAR_CONTAINER, sidecarset_hashes, with_defaults
-from app.kube.hashes import fnv32, safe_encode
 
 DATA = Path(__file__).parent.parent.parent / "data" / "openkruise"
 HASH = "kruise.io/sidecarset-hash"
@@ -256,15 +255,3 @@ def test_a_mistyped_field_is_refused_with_its_path() -> None:
         sidecarset_hashes([CONTAINER], [{**CONTAINER, "image": 1}])
     with pytest.raises(GoTypeError, match=r"spec\.containers\[0\]\.upgradeStrategy: expected object"):
         sidecarset_hashes([{**CONTAINER, "upgradeStrategy": "HotUpgrade"}], None)
-
-
-@pytest.mark.behaviour("SS-73", "SS-74")
-@pytest.mark.parametrize(
-    ("image", "name"), [("busybox", "test-sidecarset-5487f5fb47"), ("busybox:1.35.0", "test-sidecarset-57c7f5cb48")]
-)
-def test_the_published_set_has_its_derived_revision_name(image: str, name: str) -> None:
-    container = {**article(image), "resources": {}}
-    volumes = [{"name": "log-volume", "emptyDir": {}}]
-    spec = {"$patch": "replace", "containers": [container], "imagePullSecrets": None, "initContainers": None}
-    data = dumps_go({"spec": {**spec, "patchPodMetadata": None, "volumes": volumes}}, sort_keys=True)
-    assert f"test-sidecarset-{safe_encode(str(fnv32(data.encode() + b'0')))}" == name

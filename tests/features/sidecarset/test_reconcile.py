@@ -2,7 +2,6 @@ import asyncio
 import logging
 from typing import Any
 
-import orjson
 import pytest
 
 from app.api import names
@@ -170,33 +169,6 @@ async def test_a_status_changed_by_others_is_restored() -> None:
         path = f"{SETS}/s"
         world.store(path, world.objects[path] | {"status": {**world.status(), "matchedPods": 77}})
         await until(counts(world, 1, 1, 1, 1), 1)
-
-
-@pytest.mark.behaviour("SS-89")
-@virtual
-async def test_a_conflict_is_retried_on_the_current_status() -> None:
-    conflicts = 2
-
-    def fail(request: Request) -> Response | None:
-        nonlocal conflicts
-        if request.path.endswith("/status") and conflicts:
-            conflicts -= 1
-            return json_response(409, status_body(409, "Conflict"))
-        return None
-
-    world = World(fail)
-    async with world.controlled():
-        world.apply()
-        await until(counts(world, 0, 0, 0, 0), 1)
-    assert [r.method for r in world.requests if SETS in r.path] == ["PATCH", "GET", "PATCH", "GET", "PATCH"]
-
-
-def _pod(world: World) -> Any:
-    """What a Pod of set s looks like to the cache."""
-    lagging, world.lagging = world.lagging, False
-    world.pod("a")
-    world.lagging = lagging
-    return world.pods.list()[0]
 
 
 @pytest.mark.behaviour("SS-75")
@@ -388,21 +360,6 @@ async def test_an_unvalidated_selector_matches_nothing_and_is_reported(caplog: p
         world.apply(selector={"matchExpressions": [{"key": "app", "operator": "Near"}]})
         await until(counts(world, 0, 0, 0, 0))
     assert 'SidecarSet s matches no Pod, its selector is invalid: "Near"' in caplog.text
-
-
-@virtual
-async def test_status_patches_contain_only_differences() -> None:
-    world = World()
-    async with world.controlled():
-        world.apply()
-        await until(counts(world, 0, 0, 0, 0))
-        world.pod("a", ready=False)
-        await until(counts(world, 1, 1, 0, 0))
-    body = world.requests[-1].body
-    assert body is not None
-    written = orjson.loads(body)
-    assert written["status"] == {"matchedPods": 1, "updatedPods": 1}
-    assert list(written["metadata"]) == ["resourceVersion"], "the only thing an API server minds on /status"
 
 
 @pytest.mark.behaviour("SS-130")

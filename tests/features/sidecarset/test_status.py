@@ -301,18 +301,6 @@ def test_sums_equal_a_full_recount_after_any_events(events: list[tuple[int, PodF
         assert {key.name for key in pod_counts.pods} == {f"web-{number}" for number in known}
 
 
-@pytest.mark.behaviour("SS-106")
-def test_a_new_set_has_zero_counts() -> None:
-    assert status_patch({}, Counts(), 1, "s-1", 0) == {
-        "observedGeneration": 1,
-        "matchedPods": 0,
-        "updatedPods": 0,
-        "readyPods": 0,
-        "latestRevision": "s-1",
-        "collisionCount": 0,
-    }
-
-
 @pytest.mark.behaviour("SS-89")
 def test_only_differences_are_written() -> None:
     present = {

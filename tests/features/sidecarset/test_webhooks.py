@@ -67,28 +67,6 @@ def test_both_webhooks_receive_creates_and_updates_of_both_versions() -> None:
 # --- Defaults and hashes
 
 
-@pytest.mark.behaviour("SS-8", "SS-14")
-def test_hashes_of_the_published_set_match() -> None:
-    container = {
-        "name": "sidecar1",
-        "image": "busybox",
-        "command": ["sleep", "999d"],
-        "volumeMounts": [{"name": "log-volume", "mountPath": "/var/log"}],
-    }
-    volumes = [{"name": "log-volume", "emptyDir": {}}]
-    stored = accepted(sidecar_set("test-sidecarset", containers=[container], volumes=volumes))
-    assert stored["metadata"]["annotations"] == {
-        HASH: "x5wv25bc72cbwfccdw44c4755v2bd7525fdb69b7f244zcf8fc845wz54275f5zd",
-        HASH_WITHOUT_IMAGE: "49b4cbbdzf8v7b2z6wwcdzd4252cd7b8zv9cbf66wxxxzw444bbbfw82b54f8246",
-    }
-    stored["spec"]["containers"][0]["image"] = "busybox:1.35.0"
-    updated = accepted(stored, stored)
-    assert updated["metadata"]["annotations"] == {
-        HASH: "f78z4854d9855xd6478fzx9c84645z2548v24z26455db46bdfzw44v49v98f2cw",
-        HASH_WITHOUT_IMAGE: "49b4cbbdzf8v7b2z6wwcdzd4252cd7b8zv9cbf66wxxxzw444bbbfw82b54f8246",
-    }
-
-
 @pytest.mark.behaviour("SS-8")
 def test_forged_hashes_are_overwritten_and_other_annotations_kept() -> None:
     given = sidecar_set(metadata={"annotations": {HASH: "mine", "team": "mesh"}})
