@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from tests.scenarios.conftest import LEVELS
-from tests.scenarios.test_cloneset import CLONE_SET, patch, pods, status_is
+from tests.scenarios.test_cloneset import CLONE_SET, pods, status_is
 from tests.scenarios.world import ROOT, World, eventually
 
 # What is tried here is kubectl itself: the sandbox's level has as much of it as needs no kubectl.
 pytestmark = pytest.mark.parametrize("world", LEVELS[1:], indirect=True)
-IMAGE = '[{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "nginx:1.26"}]'
 
 
 def ready(world: World, replicas: int) -> dict[str, Any]:
@@ -55,25 +54,6 @@ def test_kubectl_explains_the_fields_of_both_versions(world: World) -> None:
         text = world.kubectl("explain", *asked).stdout
         assert "FIELD: partition" in text
         assert "Pods that keep the old template" in " ".join(text.split())
-
-
-@pytest.mark.behaviour("CS-146")
-def test_kubectl_wait_for_a_rollout_with_a_partition(world: World) -> None:
-    # [U-28]
-    world.apply(CLONE_SET)
-    ready(world, 3)
-    patch(world, '[{"op": "replace", "path": "/spec/updateStrategy/rollingUpdate/partition", "value": 1}]')
-    patch(world, IMAGE)
-    world.kubectl(
-        "wait",
-        "clone/web",
-        "-n",
-        world.namespace,
-        "--for=jsonpath={.status.updatedAvailableReplicas}=2",
-        "--timeout=90s",
-    )
-    status = world.get("cloneset", "web")["status"]
-    assert status["expectedUpdatedReplicas"] == status["updatedReplicas"] == 2
 
 
 @pytest.mark.behaviour("CS-119")

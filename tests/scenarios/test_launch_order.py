@@ -122,15 +122,3 @@ def test_a_container_that_restarts_later_blocks_no_other(world: World) -> None:
     eventually(lambda: started(world).get("a", before["a"]) > before["a"], "the first container runs again")
     assert started(world)["b"] == before["b"]
     assert data(world) == ["p_-1", "p_0"]
-
-
-@pytest.mark.parametrize("world", TIMED, indirect=True)
-@pytest.mark.behaviour("PM-147")
-def test_a_recreated_pod_starts_in_order_too(world: World) -> None:
-    manifest = pod(container("a"), container("b"), annotation="Ordered")
-    for _ in range(2):
-        world.apply(manifest)
-        eventually(lambda: world.pod_is_ready("ordered"), "all containers are ready", 60)
-        times = started(world)
-        assert (times["b"] - times["a"]).total_seconds() >= BECOMES_READY_AFTER - 1
-        world.kubectl("delete", "pod", "ordered", "-n", world.namespace)

@@ -49,21 +49,3 @@ def barrier_keys(world: World) -> dict[str, str]:
 def test_containers_wait_for_their_key(world: World, manifest: str, keys: dict[str, str]) -> None:
     world.apply(manifest)
     assert barrier_keys(world) == keys
-
-
-@pytest.mark.parametrize(
-    ("manifest", "named"),
-    [
-        pytest.param(pod("{not json"), "apps.kruise.io/container-launch-priority", id="invalid JSON"),
-        pytest.param(pod('{"agent": 1, "nobody": 2}'), "nobody", id="unknown container"),
-        pytest.param(pod('{"agent": "high"}'), "agent", id="not an integer"),
-        pytest.param(pod(agent="high"), "agent", id="env that is no integer"),
-        pytest.param(pod(agent="2147483648"), "2147483647", id="env out of range"),
-    ],
-)
-@pytest.mark.behaviour("PW-14", "PW-15", "PM-143")
-def test_invalid_orders_are_refused_by_name(world: World, manifest: str, named: str) -> None:
-    refused = world.create(manifest)
-    assert refused.returncode != 0
-    assert "mpod.kb.io" in refused.stderr
-    assert named in refused.stderr

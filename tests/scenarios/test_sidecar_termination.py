@@ -119,13 +119,6 @@ def injected(world: World) -> bool:
 
 
 @pytest.mark.behaviour("SS-115")
-def test_the_exit_code_of_a_sidecar_counts(world: World) -> None:
-    world.apply(job(sidecar("side", code=3)))
-    found = ended(world, "Failed")
-    assert codes(found) == {"main": 0, "side": 3}
-
-
-@pytest.mark.behaviour("SS-115")
 @pytest.mark.parametrize(("code", "condition", "phase"), [(0, "Complete", "Succeeded"), (2, "Failed", "Failed")])
 def test_sidecars_whose_exit_code_is_ignored_end_last(world: World, code: int, condition: str, phase: str) -> None:
     world.apply(job(sidecar("proxy"), sidecar("side", code=3, ignored="true"), code=code))
