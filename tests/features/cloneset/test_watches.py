@@ -49,6 +49,16 @@ def filled(**options: Any) -> tuple[Shell, dict[str, list[dict[str, Any]]]]:
     return shell, found
 
 
+def changed(found: dict[str, Any], image: str = "", **spec: Any) -> dict[str, Any]:
+    """The CloneSet after its user changed it."""
+    owner = copy.deepcopy(found["CloneSet"][0])
+    owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
+    owner["spec"] |= spec
+    if image:
+        owner["spec"]["template"]["spec"]["containers"][0]["image"] = image
+    return owner
+
+
 def pod_of(found: dict[str, Any], **metadata: Any) -> Any:
     return decode_pod(orjson.dumps({**found, "metadata": {**found["metadata"], **metadata}}))
 
@@ -205,10 +215,7 @@ async def test_our_own_status_write_causes_no_reconcile_unless_the_cache_missed_
 @virtual
 async def test_scaling_and_updating_never_share_a_reconcile() -> None:
     shell, found = filled()
-    owner = copy.deepcopy(found["CloneSet"][0])
-    owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
-    owner["spec"]["replicas"] = 5
-    owner["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:9"
+    owner = changed(found, "nginx:9", replicas=5)
     shell.show(owner)
     await shell.reconcile("hooked", "moving")
     what = [(method, path.split("/")[-1] if "pods/" not in path else "pod") for method, path in shell.writes]
@@ -222,9 +229,7 @@ async def test_scaling_and_updating_never_share_a_reconcile() -> None:
 async def test_the_short_hash_gate() -> None:
     for short in (False, True):
         shell, found = filled(gates=Gates(short_hash=short))
-        owner = copy.deepcopy(found["CloneSet"][0])
-        owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
-        owner["spec"]["replicas"] = 4
+        owner = changed(found, replicas=4)
         shell.show(owner)
         await shell.reconcile("hooked", "moving")
         body = next(body for method, path, body in shell.server.requests if method == "POST" and path.endswith("/pods"))
@@ -282,9 +287,7 @@ async def test_a_refused_write_to_a_pod_is_reported_by_an_event(
     policy: str, replicas: int, reason: str, message: str
 ) -> None:
     shell, found = filled()
-    owner = copy.deepcopy(found["CloneSet"][0])
-    owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
-    owner["spec"] |= {"replicas": replicas, "lifecycle": {}}
+    owner = changed(found, replicas=replicas, lifecycle={})
     owner["spec"]["updateStrategy"]["rollingUpdate"]["podUpdatePolicy"] = policy
     if replicas == 3:
         owner["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:9"
@@ -342,11 +345,9 @@ async def test_a_pod_scheduled_meanwhile_is_left_to_the_readiness_controller() -
 async def test_a_write_without_response_invalidates_earlier_observations() -> None:
     """The write may have been carried out, as in this case."""
     shell, found = filled()
-    owner, pods = copy.deepcopy(found["CloneSet"][0]), found["Pod"]
-    owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
-    owner["spec"] |= {"replicas": len(pods) - 1}
-    owner["spec"]["lifecycle"] = {"preDelete": {"labelsHandler": {"app": pods[0]["metadata"]["labels"]["app"]}}}
-    owner["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:2"
+    pods = found["Pod"]
+    hook = {"preDelete": {"labelsHandler": {"app": pods[0]["metadata"]["labels"]["app"]}}}
+    owner = changed(found, "nginx:2", replicas=len(pods) - 1, lifecycle=hook)
     shell.show(owner)
     for pod in pods:
         newer = {**pod, "metadata": {**pod["metadata"], "resourceVersion": "999999"}}
@@ -393,11 +394,8 @@ async def test_after_a_conflict_a_pod_advances_only_from_its_chosen_state(
 @virtual
 async def test_an_update_that_lost_a_race_is_not_reported_as_begun(live: str, told: int) -> None:
     shell, found = filled()
-    owner = copy.deepcopy(found["CloneSet"][0])
-    owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
-    owner["spec"] |= {"lifecycle": {}}
+    owner = changed(found, "nginx:9", lifecycle={})
     owner["spec"]["updateStrategy"]["rollingUpdate"] |= {"podUpdatePolicy": "InPlaceIfPossible", "maxUnavailable": 1}
-    owner["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:9"
     shell.show(owner)
     for one in found["Pod"]:
         newer = copy.deepcopy(one)
@@ -413,9 +411,7 @@ async def test_an_update_that_lost_a_race_is_not_reported_as_begun(live: str, to
 async def test_an_advanced_pod_is_not_updated_in_the_same_reconcile() -> None:
     """The Pod has changed since it was chosen."""
     shell, found = filled()
-    owner = copy.deepcopy(found["CloneSet"][0])
-    owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
-    owner["spec"] |= {"lifecycle": {}}
+    owner = changed(found, lifecycle={})
     owner["spec"]["updateStrategy"]["rollingUpdate"] |= {
         "podUpdatePolicy": "InPlaceIfPossible",
         "maxUnavailable": "100%",
@@ -540,9 +536,7 @@ async def test_claims_stay_with_a_new_pod_of_the_name(code: int, reason: str, go
 @virtual
 async def test_claims_are_deleted_after_their_pod_despite_an_error(replicas_then: int) -> None:
     shell, found = filled()
-    owner, pods = copy.deepcopy(found["CloneSet"][0]), [pod_of(one) for one in found["Pod"]]
-    owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
-    owner["spec"] |= {"replicas": 0, "lifecycle": {}}
+    owner, pods = changed(found, replicas=0, lifecycle={}), [pod_of(one) for one in found["Pod"]]
     owner["spec"].setdefault("scaleStrategy", {})["enablePVCReuse"] = True
     shell.show(owner)
     instance = pods[0].metadata.labels["apps.kruise.io/cloneset-instance-id"]
@@ -571,10 +565,8 @@ async def test_claims_are_deleted_after_their_pod_despite_an_error(replicas_then
 @virtual
 async def test_a_reconcile_that_deleted_a_pod_updates_none_even_if_claims_stay() -> None:
     shell, found = filled()
-    owner, pods = copy.deepcopy(found["CloneSet"][0]), [pod_of(one) for one in found["Pod"]]
-    owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
-    owner["spec"] |= {"replicas": len(pods) - 1, "lifecycle": {}}
-    owner["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:2"
+    pods = [pod_of(one) for one in found["Pod"]]
+    owner = changed(found, "nginx:2", replicas=len(pods) - 1, lifecycle={})
     shell.show(owner)
     claims = [claim_of(found, pod.metadata.labels["apps.kruise.io/cloneset-instance-id"]) for pod in pods]
     for claim in claims:
