@@ -19,12 +19,12 @@ RECORDED = (
 
 
 def installed() -> list[dict[str, Any]]:
-    """Return new copies of the objects of its installation."""
+    """Return new copies of the objects of the installation."""
     return copy.deepcopy(_items("00-installed.json"))
 
 
 def recorded() -> list[dict[str, Any]]:
-    """Return new copies of the objects that it keeps."""
+    """Return new copies of the recorded objects."""
     return copy.deepcopy([item for name in RECORDED for item in _items(name)])
 
 

@@ -140,7 +140,8 @@ def is_core(nodeid: str) -> bool:
 
 
 def _selected(item: pytest.Item) -> bool:
-    """Scenarios and guides are selected one by one, other modules as a whole: what they start takes longest."""
+    """Return whether CI runs this test. Scenarios and guides are slow, so they are selected one by one, other tests by
+    module."""
     if is_core(item.nodeid):
         return True
     file = item.nodeid.partition("::")[0].removeprefix("tests/").removesuffix(".py")

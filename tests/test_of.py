@@ -1,4 +1,4 @@
-"""Whoever changes a module finds its tests."""
+"""Every module of the app finds its tests."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def plan(
     manifest = _manifest(file) if file else {}
     given = str((manifest.get("metadata") or {}).get("namespace") or "")
     if namespace and given not in ("", namespace):
-        raise failed(f"{file}: the {manifest['kind']} is of namespace {given}, not {namespace}", 2)
+        raise failed(f"{file}: the {manifest['kind']} is in namespace {given}, not {namespace}", 2)
 
     async def work(client: Client, where: str) -> Report:
         if origin:

@@ -83,7 +83,7 @@ async def _review(path: str, policies: Path | None, namespace: str, gates: Featu
     for review in reviews:
         decided, _ = await standalone.decide(review)
         if not decided and not many and not _known(standalone, review):
-            raise ReviewError(f"{path}: nothing here decides about {review.operation} of {review.kind.kind}")
+            raise ReviewError(f"{path}: no webhook handles {review.operation} of {review.kind.kind}")
         if not decided and many:
             continue  # an object without handlers, such as a Deployment next to its Pod, is skipped
         verdicts.append(Verdict(review, [(handler.webhook.name, decision) for handler, decision in decided]))

@@ -1,4 +1,4 @@
-"""What is recorded of denied requests: metrics, and a line in ``protection.log`` with the user. [DP-41, PUB-69]"""
+"""Records denied requests: metrics, and a line in ``protection.log`` with the user. [DP-41, PUB-69]"""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class Connections(Collector):
     # ---- bytes
 
     def take(self, connection: Held, size: int) -> bool:
-        """Account bytes to a connection. If there is no room, close the incomplete connection that holds most,
+        """Charge bytes to a connection. If there is no room, close the incomplete connection that holds most,
         strangers first.
 
         Returns False if that is this connection.

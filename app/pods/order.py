@@ -109,7 +109,7 @@ def ranks_of(pods: Sequence[Pod], template: Mapping[str, Any], node_labels: Node
 
 
 def in_default_update_order(pods: Iterable[Pod]) -> list[Pod]:
-    """Sort the Pods, first to be updated first: those that serve least go first. [PM-126]"""
+    """Sort the Pods in the default update order: those that serve least come first. [PM-126]"""
     return sorted(pods, key=default_update_key)
 
 

@@ -402,7 +402,7 @@ async def test_request_metrics_have_the_names_dashboards_expect() -> None:
 
 @pytest.mark.parametrize("field", ["name", "namespace", "subresource", "username", "kind", "metadata"])
 async def test_little_is_kept_of_a_review_regardless_of_its_content(field: str) -> None:
-    """A hundred forged names of six megabytes were kept for the debug page and the next summary."""
+    """The debug page and the next summary keep a hundred names, and a forged one may have six megabytes."""
     app = service(lambda _: Denied("no"))
     document = json.loads(review_of())
     request, long = document["request"], "n" * 1_000_000

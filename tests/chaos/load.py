@@ -1,4 +1,4 @@
-"""Pods created at a constant rate, and what came of each: with or without its sidecar, refused, or no answer."""
+"""Pods created at a constant rate, and the outcome of each: with or without its sidecar, refused, or no answer."""
 
 import asyncio
 import json

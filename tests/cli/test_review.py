@@ -99,7 +99,7 @@ def test_a_refusal_is_printed_and_sets_the_exit_code(tmp_path: Path) -> None:
         ("", "holds no object"),
         ("a: [", "is not YAML"),
         ("kind: Pod", "apiVersion and kind: are required"),
-        ("{apiVersion: v1, kind: ConfigMap, metadata: {name: x}}", "nothing here decides about CREATE of"),
+        ("{apiVersion: v1, kind: ConfigMap, metadata: {name: x}}", "no webhook handles CREATE of"),
         ("{apiVersion: admission.k8s.io/v1beta1, kind: AdmissionReview}", "expected admission.k8s.io/v1, got"),
     ],
 )

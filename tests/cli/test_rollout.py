@@ -324,7 +324,7 @@ def refused(*arguments: str, stdin: str = "") -> str:
         (
             {"metadata": {"name": "web", "namespace": "shop"}, "spec": {}},
             ("-n", "other"),
-            "-: the CloneSet is of namespace shop, not other",
+            "-: the CloneSet is in namespace shop, not other",
         ),
         (
             {"apiVersion": "apps.kruise.io/v9", "metadata": {"name": "web"}, "spec": {}},

@@ -340,10 +340,9 @@ class ControlPlane:
 
 
 def free_port(address: str) -> int:
-    """A TCP port of `address` that nobody listens on now.
+    """Return a free TCP port of `address`, outside the range of ports that the kernel gives to clients.
 
-    None of those that the kernel gives to clients: while what listens is being restarted, a client that tries again and
-    again could get the very port it asks for, and keep it.
+    Otherwise a client that reconnects while the listener restarts could be given the listener's own port and keep it.
     """
     for _ in _PORTS:
         port = next(_offered)

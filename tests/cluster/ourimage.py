@@ -86,7 +86,7 @@ def _build_into(target: Path, context: Path, base: str) -> None:
 
 
 def _ensure_base(folder: Path) -> str:
-    """The name of the base image in buildah's storage, made where it is missing."""
+    """Return the name of the base image in buildah's storage. Builds it if it is missing."""
     sources, release = packages.debian_sources()
     recipe = "\n".join([release, _BASE_PACKAGES, _BASE_HOOK, _BASE_CONTAINERFILE])
     name = f"localhost/python-base:{hashlib.sha256(recipe.encode()).hexdigest()[:16]}"

@@ -1,8 +1,8 @@
 """The container programs for the nodes, unpacked from Debian's packages into the cache folder.
 
-They are not installed: installing containerd or docker-registry would also set up (and start) a service of the whole
-machine, and nothing here may use or disturb one. Only what is no service is installed if it is missing: iptables, and
-what builds images.
+They are not installed: installing containerd or docker-registry would also set up and start a system service,
+which tests must neither use nor disturb. Only programs that are not services are installed if missing: iptables, and
+those that build images.
 """
 
 import os

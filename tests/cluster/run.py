@@ -121,7 +121,7 @@ class Run:
         self.save()
 
     def watched(self, *names: str) -> dict[str, tuple[ProcessId, Path]]:
-        """The processes `names` as `process.wait_until` wants them."""
+        """Return the processes `names` in the form that `process.wait_until` expects."""
         return {name: (self.processes[name], self.log(name)) for name in names}
 
     def is_stale(self) -> bool:

@@ -1,4 +1,4 @@
-"""Pods by node and revision: kept one change at a time, they are what counting all of them gives."""
+"""Totals of Pods by node and revision, updated one change at a time, equal a full count."""
 
 from __future__ import annotations
 

@@ -55,10 +55,10 @@ def found(control_plane: ControlPlane) -> dict[str, dict[str, Any]]:
 
 
 def looked_after(control_plane: ControlPlane, endpoint: Endpoint) -> None:
-    """What a manager that is reached there does with definitions, and that it then has nothing more to do."""
+    """Patch definitions as a manager at this endpoint does, until nothing is left to patch."""
 
     def patched() -> bool:
-        """Whether nothing was left to do; the API server's own status may come in between, a conflict as ever."""
+        """Return whether nothing was left to patch. Conflicts with status writes of the API server are retried."""
         left = [
             control_plane.kubectl("patch", "crd", name, *_PATCH, "-p", json.dumps(patch), check=False)
             for name, live in found(control_plane).items()

@@ -48,7 +48,7 @@ DIFFERENCES: dict[tuple[str, str], tuple[str, str]] = {
     ("g28", "create"): (
         "SS-67",
         'spec[0].resourcesPolicy.resourcesExpr.limits.cpu: Invalid value: "foo(": invalid expression: '
-        'column 1: unknown name "foo"; the variable here is cpu, the functions are max and min',
+        'column 1: unknown name "foo"; the variable is cpu, the functions are max and min',
     ),
     # A v1alpha1 read shows the namespace that was written.
     ("g16", "updated"): ("SS-4", "namespace default, beside the namespaceSelector written with it"),

@@ -1,4 +1,4 @@
-"""Sends hostile reviews to the handlers, without HTTP: what they answer, or what they raise."""
+"""Sends hostile reviews to the handlers, without HTTP, and judges their answers and exceptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects as an API server stores them, or decoded as controllers read them: what a test leaves out is as usual."""
+"""Objects as an API server stores them, or decoded as controllers read them, with the usual values by default."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Stalled(RuntimeError):
 
 
 class _Handle(asyncio.Handle):
-    """The same as asyncio's, made in one step: a simulation makes tens of thousands a second."""
+    """asyncio's handle, created without its checks: a simulation creates tens of thousands a second."""
 
     __slots__ = ()
 
@@ -46,7 +46,7 @@ class _Handle(asyncio.Handle):
 
 
 class _TimerHandle(_Handle, asyncio.TimerHandle):
-    """The same of a timer. ``waits``: whether it is among the loop's timers."""
+    """A handle of a timer. ``waits``: whether it is among the loop's timers."""
 
     __slots__ = ("waits",)
 
@@ -127,7 +127,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self.call_at(self._elapsed + delay, callback, *args, context=context)
 
     def _timer_cancelled(self) -> None:
-        """Told by a timer. It stays where it is until its time comes, or until most are like it."""
+        """Count a canceled timer. It stays in the heap until its time, or until most timers there are canceled."""
         self._timers_cancelled += 1
         if self._timers_cancelled > 100 and self._timers_cancelled * 2 > len(self._timers):
             self._timers[:] = [timer for timer in self._timers if not timer[2]._cancelled]

@@ -152,7 +152,7 @@ async def test_errors_are_logged_with_their_key_and_retried(caplog, error, level
 
 @virtual
 async def test_no_key_stops_a_worker(caplog):
-    """Whatever a reconcile raises (including a cancellation it awaited) or returns."""
+    """Neither an exception (including a cancellation that the reconcile awaited) nor an invalid result stops it."""
     tries: Counter[str] = Counter()
 
     async def reconcile(key: ObjectKey) -> Result | None:

@@ -207,7 +207,7 @@ async def test_lists_are_paged(cluster):
 
 
 class Line:
-    """A TCP line to the API server that can be cut."""
+    """A TCP connection to the API server that a test can cut."""
 
     def __init__(self, address: str) -> None:
         self._host, _, port = address.rpartition("://")[2].rpartition(":")

@@ -1,4 +1,4 @@
-"""Asking an API server about a Pod template: what is sent, and what becomes of the answer."""
+"""Checking a Pod template with the API server: the request, and the errors made from the answer."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Choice:
         self.state = state
 
     def candidates(self) -> list[Json]:
-        """SS-36, SS-37: those filed under the namespace by name, then those of the whole cluster by name."""
+        """Return the sets of the namespace, then those of the whole cluster, each sorted by name. [SS-36, SS-37]"""
         here, everywhere = [], []
         for one in sorted(self.state.case.sets, key=lambda s: s["metadata"]["name"]):
             selector = one["spec"].get("namespaceSelector")

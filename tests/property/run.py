@@ -71,7 +71,7 @@ class Progress:
 
 
 def code_digest(*folders: str) -> str:
-    """Of everything a judgement depends on."""
+    """Return a digest of all code that a judgement depends on."""
     digest = hashlib.sha256()
     for folder in folders or ("app", "tests/property"):
         for path in sorted((ROOT / folder).rglob("*.py")):

@@ -28,7 +28,7 @@ LEVELS = [
 
 
 class Started:
-    """A sandbox that runs, with as much of kubectl as needs no kubectl."""
+    """A running sandbox, and a client with the kubectl commands that scenarios use."""
 
     def __init__(self, kubectl: MiniKubectl, kubeconfig: Path) -> None:
         self.kubectl = kubectl

@@ -256,7 +256,7 @@ class Trial:
     # ---- with mishaps
 
     async def _again(self, stage: Stage, number: int) -> None:
-        """The stage by a shell that has just started, and by one for each mishap."""
+        """Repeat the stage with a new shell, then with one shell per mishap."""
         fresh = await self._mishap(stage, number, "fresh", None)
         if stage.edit is replace_all or stage.name.endswith("are replaced"):
             return  # what their dependents were is lost in any case

@@ -21,7 +21,7 @@ Json = dict[str, Any]
 
 
 class Checks:
-    """Tells the history what breaks, and others what was written: who answers hooks, binds claims, waits for rest."""
+    """Records violations in the history, and passes writes on to the hooks, the volumes and the rest detection."""
 
     def __init__(
         self, api: ApiServer, history: History, rest: Rest, users: Users, judge: Judge, hooks: Hooks, volumes: Volumes

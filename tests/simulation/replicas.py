@@ -121,7 +121,7 @@ class SimulatedProcess:
         life.cancel()
 
     def stop(self) -> None:
-        """Ask it to end: what it does last still reaches the API server."""
+        """Stop gracefully: the last requests still reach the API server."""
         if self.process is not None:
             self.process.stop.set()
 

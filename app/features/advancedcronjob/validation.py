@@ -42,7 +42,7 @@ def name_errors(metadata: Mapping[str, Any], spec: Mapping[str, Any], *, created
     # The name of an ImageListPullJob is not used in labels.
     labeled = not (spec.get("template") or {}).get(IMAGES)
     if not errors and created and labeled and len(name) > LONGEST_NAME:
-        detail = f"must be no more than {LONGEST_NAME} characters: a job is called by it and the time it is due"
+        detail = f"must be no more than {LONGEST_NAME} characters: names of jobs consist of it and the scheduled time"
         errors.append(invalid("metadata.name", name, detail))
     return errors
 

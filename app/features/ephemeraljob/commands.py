@@ -310,7 +310,7 @@ async def explain_any(client: Client, pod: Pod, enabled: Enabled) -> Sequence[st
     return [
         f"ephemeral container {name}: of EphemeralJob {jobs[uid]}"
         if uid in jobs
-        else f"ephemeral container {name}: of an EphemeralJob that is gone; it stays until the Pod goes"
+        else f"ephemeral container {name}: of an EphemeralJob that no longer exists; it stays until the Pod is deleted"
         for name, uid in sorted(marked.items())
     ]
 

@@ -46,7 +46,7 @@ GATHER: Final = 0.1
 AGAIN: Final = 5.0
 #: Seconds between lists of all workloads of listed kinds.
 LIST_AGAIN: Final = 10.0
-#: Maximum number of missing places for which one reconcile searches a matching node.
+#: Maximum number of missing places for which one reconcile searches for a matching node.
 MAX_SEARCHES: Final = 100
 _PLACE_LOST: Final = "PlaceLost"
 #: Key under which the listed kinds are polled.
@@ -334,7 +334,7 @@ class PersistentPodStateReconciler:
     def _not_generated(self, workload: Workload, why: str) -> None:
         """Record that generating an object failed. [PPS-45]"""
         key = ObjectKey(workload.namespace, workload.name)
-        text = f"PersistentPodState {key} cannot be made from the annotations of this {workload.kind}: {why}"
+        text = f"PersistentPodState {key} cannot be generated from the annotations of this {workload.kind}: {why}"
         regarding = ObjectReference(
             api_version=workload.api_version,
             kind=workload.kind,

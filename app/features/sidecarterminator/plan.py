@@ -91,8 +91,8 @@ def has_sidecars(pod: JobPod) -> bool:
 
 
 def may_be_due(pod: Pod) -> bool:
-    """Return whether the Pod may need action as far as the cache shows, which lacks the env: some containers have
-    ended, others not. [SS-112]"""
+    """Return whether the cached Pod, which has no env, may need action: some of its containers have ended, others
+    have not. [SS-112]"""
     if pod.metadata.deletion_timestamp is not None or not _is_job(pod.spec.restart_policy, pod.status):
         return False
     statuses = pod.status.container_statuses

@@ -69,7 +69,7 @@ def takeover_plan(
     """
     if seen.deployment is None:
         where = f"Deployment {seen.namespace}/{DEPLOYMENT}"
-        return Plan(blockers=(f"{where}: not there, so there is nothing to take over; docs/installing.md",))
+        return Plan(blockers=(f"{where}: not found, so there is nothing to take over; see docs/installing.md",))
     kept = None if seen.backup is None else unpacked(seen.backup)
     agents = agents or "agents" in (kept or {})
     facts: list[str] = []
@@ -333,7 +333,7 @@ def _lead_to(definition: Json, namespace: str, bundle: str) -> None:
 def back_plan(seen: Installed) -> Plan:
     """Plan to restore the previous installation."""
     if seen.backup is None:
-        return Plan(blockers=(f"ConfigMap {seen.namespace}/{BACKUP}: not there, so there is nothing to give back",))
+        return Plan(blockers=(f"ConfigMap {seen.namespace}/{BACKUP}: not found, so there is nothing to restore",))
     if seen.deployment is None or seen.cluster_role is None:
         what = f"Deployment {seen.namespace}/{DEPLOYMENT}" if seen.deployment is None else "ClusterRole"
         return Plan(blockers=(f"{what}: not there; reinstall OpenKruise, then delete ConfigMap {BACKUP}",))

@@ -166,7 +166,7 @@ _FREE_TYPES: Final = frozenset({f"{_META}.FieldsV1", f"{_META}.Patch", "io.k8s.a
 
 
 class Types:
-    """Named types that may refer to one another. Each type's field is built once."""
+    """Named types that may refer to one another. The fields of a named type are built once."""
 
     def __init__(self, schemas: Mapping[str, Schema]) -> None:
         self.schemas = schemas

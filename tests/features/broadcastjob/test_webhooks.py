@@ -1,4 +1,4 @@
-"""What the webhooks of BroadcastJob say beyond the recorded answers."""
+"""Webhooks of BroadcastJob: answers that are not among the recorded ones."""
 
 from __future__ import annotations
 

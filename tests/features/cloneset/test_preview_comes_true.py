@@ -136,8 +136,8 @@ async def foretold(cluster: SmallCluster, gates: Gates, spec: dict[str, Any]) ->
 
 @pytest.fixture(autouse=True)
 def _in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The preview takes what one step touched to be available before the next: the controller here looks at Pods only
-    when all that it began has had the time to come up."""
+    """The preview assumes that Pods changed in one step are available before the next. Delay Pod events, so that the
+    controller too reconciles only after changed Pods have become available."""
     monkeypatch.setattr(EventMappers, "coalesce_delay", lambda _self, _change, _key: STEP)
 
 

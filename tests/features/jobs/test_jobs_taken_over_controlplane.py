@@ -1,4 +1,4 @@
-"""Jobs that OpenKruise left, on a real API server: those that had ended and those under way, taken over, then ours."""
+"""Finished and running jobs of OpenKruise are taken over on a real API server, and new ones run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LONG = ["/bin/sh", "-c", "sleep 3600"]
 
 
 def recorded() -> list[Json]:
-    """The jobs with what they made, and the Pods that the EphemeralJob selects, without their workloads."""
+    """Return the recorded jobs with their Jobs and Pods, and the Pods that the EphemeralJob selects, without owners."""
     jobs = [
         one
         for one in recorded_in("11-daemonset-jobs.json")

@@ -1,4 +1,4 @@
-"""What controllers above node agents do while their caches do not show yet what they have just written themselves.
+"""Controllers of node agents do the right thing while their caches do not show their own latest writes yet.
 
 The stores are filled by hand, so that a cache shows exactly what a test wants it to.
 """

@@ -104,7 +104,7 @@ def test_a_stored_budget_without_the_field_uses_the_annotation(
 
 
 @pytest.mark.behaviour("PUB-3")
-def test_the_pod_count_too_uses_the_annotation_without_a_field() -> None:
+def test_the_total_is_read_from_the_annotation_if_the_field_is_unset() -> None:
     assert protected_total(4, {TOTAL: "9"}) == 4
     assert protected_total(None, {TOTAL: " 9 "}) == 9
     assert protected_total(None, {TOTAL: "0"}) is None

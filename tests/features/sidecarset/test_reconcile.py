@@ -359,7 +359,7 @@ async def test_an_unvalidated_selector_matches_nothing_and_is_reported(caplog: p
         world.pod("a")
         world.apply(selector={"matchExpressions": [{"key": "app", "operator": "Near"}]})
         await until(counts(world, 0, 0, 0, 0))
-    assert 'SidecarSet s matches no Pod, its selector is invalid: "Near"' in caplog.text
+    assert 'SidecarSet s matches no Pods because its selector is invalid: "Near"' in caplog.text
 
 
 @pytest.mark.behaviour("SS-130")

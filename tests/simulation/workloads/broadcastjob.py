@@ -1,4 +1,4 @@
-"""BroadcastJobs: what users ask for, and what must hold of what becomes of them."""
+"""BroadcastJobs: actions of users, and invariants."""
 
 from __future__ import annotations
 

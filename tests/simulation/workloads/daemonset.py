@@ -60,8 +60,8 @@ class Spec:
 
 
 class DaemonSetJudge(Judge):
-    """Never two Pods on a node but for a surge, never more nodes without a Pod in service than maxUnavailable allows,
-    never more new Pods than the partition leaves."""
+    """At most one Pod per node unless surging; no more nodes without a serving Pod than maxUnavailable allows; no more
+    new Pods than the partition leaves."""
 
     def __init__(self) -> None:
         self._remembered = Remembered("DaemonSet", Spec.of, lambda spec: spec.min_ready)

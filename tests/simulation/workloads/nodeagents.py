@@ -296,7 +296,7 @@ def _others(rng: Random, _: str) -> tuple[str, Json]:
 
 
 def _befalls(rng: Random, number: int) -> Iterator[Action]:
-    """What users do while one thing goes wrong. Who does not see what nodes do has to go by what it asked for."""
+    """Actions of users while one thing goes wrong. Controllers that miss node updates must rely on their own writes."""
     if rng.random() < 0.4:
         yield Action(0.0, "freeze watches", {"resource": "nodeimages", "seconds": 8.0})
     yield Action(0.0, "create workload", {"name": f"late-{number}", **spec_by_seed(rng)})

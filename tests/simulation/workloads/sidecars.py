@@ -109,7 +109,7 @@ def status_goes_forward(before: Json, after: Json) -> Iterator[str]:
 
 
 def names_its_own(before: Json, after: Json, revisions: Sequence[Json]) -> Iterator[str]:
-    """The revision that a SidecarSet's status names is one of this very set."""
+    """The status of a SidecarSet names a revision that the set owns."""
     named = (after.get("status") or {}).get("latestRevision")
     if not named or named == (before.get("status") or {}).get("latestRevision"):
         return

@@ -33,7 +33,7 @@ APP = {"app": "web"}
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One state of a set, as far as it is judged. ``digest``: of its containers, as its Pods record it."""
+    """The parts of a set's spec that the judge uses. ``digest`` is the hash of its containers that Pods record."""
 
     max_unavailable: int
     partition: int

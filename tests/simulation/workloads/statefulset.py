@@ -74,7 +74,7 @@ class Spec:
         )
 
     def rank(self, ordinal: int) -> int:
-        """Which slot it is, the first is 1; 0: none."""
+        """Return the position of the ordinal among the slots, from 1; 0 if it has no slot."""
         return self.slots.index(ordinal) + 1 if ordinal in self.slots else 0
 
 

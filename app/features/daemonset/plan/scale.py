@@ -182,7 +182,7 @@ def plan_scaling(observed: Observed, settings: Settings, held: Mapping[str, floa
             _keep(node, observed, settings, held, found)
         else:
             found.delete += node.live
-    # A Pod that waits for a node that is gone would wait forever. [DS-28]
+    # An unbound Pod whose node no longer exists would stay pending forever. [DS-28]
     found.delete += [pod for pod in observed.strays if not pod.bound and not pod.terminating]
     limits = settings.limits(observed.desired)
     create = sorted(found.create)

@@ -287,7 +287,7 @@ class _Parser:
         elif token.text == self._variable:
             self._out.append(_Operation.VARIABLE)
         else:
-            known = f"the variable here is {self._variable}, the functions are max and min"
+            known = f"the variable is {self._variable}, the functions are max and min"
             raise ExpressionError(f"column {token.column}: unknown name {quote(token.text)}; {known}")
 
 

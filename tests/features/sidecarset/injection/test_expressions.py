@@ -139,7 +139,7 @@ def test_a_negative_result_is_refused_but_intermediate_values_may_be_negative() 
         ("", "column 1: expected a number"),
         ("   ", "column 4: expected a number"),
         ("foo(", 'column 1: unknown name "foo"'),
-        ("memory", 'column 1: unknown name "memory"; the variable here is cpu'),
+        ("memory", 'column 1: unknown name "memory"; the variable is cpu'),
         ("CPU", 'column 1: unknown name "CPU"'),
         ("cpu cpu", 'column 5: expected an operator or the end, found "cpu"'),
         ("cpu +", "column 6: expected a number"),

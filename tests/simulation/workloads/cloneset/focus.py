@@ -214,7 +214,7 @@ def _status_unseen(rng: Random, _there: There, number: int) -> Mishap | None:
 
 
 def _leader_stops(_rng: Random, _there: There, _number: int) -> Mishap | None:
-    """The leader gives its Lease back, and several want it."""
+    """The leader releases its Lease while several replicas compete for it."""
     return happens(CALM, [_act(0.0, "stop leader", gently=True)])
 
 
