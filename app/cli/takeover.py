@@ -31,6 +31,8 @@ _POLL_SECONDS: Final = 1.0
 #: Objects of a kind are counted up to this number.
 _COUNTED: Final = 500
 _ATTEMPTS: Final = 10
+#: Pods named in an error.
+_SHOWN_PODS: Final = 3
 _RESUME: Final = "run the same command to resume"
 _OR_GO_BACK: Final = "or pykruise takeover --back --yes to restore the previous installation"
 
@@ -275,12 +277,36 @@ async def _rolled_out(client: Client, step: Step) -> None:
             return
         if client.clock.monotonic() > deadline:
             updated, wanted, _, available = replica_counts(live)
+            reasons = await _obstacles(client, live, step.namespace)
             raise CommandError(
                 f"{_named(step)}: {updated} of {wanted} replicas updated, {available} available after "
-                f"{ROLLOUT_SECONDS:g} s; the old ones still serve. kubectl describe pods -n {step.namespace} shows "
+                f"{ROLLOUT_SECONDS:g} s; the old ones still serve. {reasons}"
+                f"kubectl describe pods -n {step.namespace} shows "
                 f"what blocks the new ones; {_RESUME}, if need be with another --image, {_OR_GO_BACK}"
             )
         await client.clock.sleep(_POLL_SECONDS)
+
+
+async def _obstacles(client: Client, workload: dict[str, Any], namespace: str, node: str = "") -> str:
+    """Return what keeps the workload's Pods from being ready, as a sentence; empty if they do not tell."""
+    from app.kube.objects import decode_pod
+    from app.kube.resources import PODS
+    from app.pods.obstacles import obstacles
+
+    query, on = _selected(workload, node)
+    pods = (await client.list(PODS, namespace, label_selector=query, field_selector=on, decode=decode_pod)).items
+    if not pods:
+        return "There is no Pod. "
+    found = [f"Pod {pod.metadata.name}: {one.what}" for pod in pods for one in obstacles(pod)[:1]]
+    found += [f"Pod {pod.metadata.name} is still being deleted" for pod in pods if pod.metadata.deletion_timestamp]
+    return f"{'; '.join(found[:_SHOWN_PODS])}. " if found else ""
+
+
+def _selected(workload: dict[str, Any], node: str = "") -> tuple[str, str]:
+    """Return the label selector and the field selector of a workload's Pods, or of those on one node."""
+    labels = (workload["spec"].get("selector") or {}).get("matchLabels") or {}
+    query = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+    return query, f"spec.nodeName={node}" if node else ""
 
 
 async def _agents(client: Client, daemon: dict[str, Any], namespace: str, node: str = "") -> tuple[Agent, ...]:
@@ -288,9 +314,7 @@ async def _agents(client: Client, daemon: dict[str, Any], namespace: str, node: 
     from app.kube.resources import CONTROLLERREVISIONS, PODS
     from app.manager.takeover.agents import agents_of, newest_revision
 
-    labels = (daemon["spec"].get("selector") or {}).get("matchLabels") or {}
-    query = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
-    on = f"spec.nodeName={node}" if node else ""
+    query, on = _selected(daemon, node)
     revisions = (await client.list(CONTROLLERREVISIONS, namespace, label_selector=query)).items
     pods = (await client.list(PODS, namespace, label_selector=query, field_selector=on)).items
     return agents_of(daemon, pods, newest_revision(daemon, revisions))
@@ -310,15 +334,17 @@ async def _handed_over(client: Client, step: Step, say: Callable[[str], None]) -
         working: dict[str, str] = {}
         waiting = len(left)
         for agent in left:
+            text = f"  node {agent.node} is not ready: the DaemonSet replaces its agent when it is back"
             if not await _node_is_ready(client, agent.node):
-                text = f"  node {agent.node} is not ready: the DaemonSet replaces its agent when it is back"
+                waiting -= 1
             elif _may_work(agent) and (work := await _work_on(client, agent.node)):
                 working[agent.node] = work
                 text = f"  node {agent.node} comes later: its agent {work}"
             else:
-                await _replaced(client, step, daemon, agent, f"{done} nodes done")
-                done, since, waiting = done + 1, client.clock.monotonic(), waiting - 1
-                text = f"  node {agent.node}: agent replaced, {waiting} to go"
+                waiting -= 1
+                if await _replaced(client, step, daemon, agent, f"{done} nodes done"):
+                    done, since = done + 1, client.clock.monotonic()
+                    text = f"  node {agent.node}: agent replaced, {waiting} to go"
             if text not in told:
                 told.add(text)
                 say(text)
@@ -361,8 +387,9 @@ async def _work_on(client: Client, node: str) -> str:
     return work_of(await _get(client, NODE_IMAGES, node), requests)
 
 
-async def _replaced(client: Client, step: Step, daemon: dict[str, Any], agent: Agent, progress: str) -> None:
-    """Delete an agent's Pod unless it is new, and wait until the node's new one is ready."""
+async def _replaced(client: Client, step: Step, daemon: dict[str, Any], agent: Agent, progress: str) -> bool:
+    """Delete an agent's Pod unless it is new, and wait until the node's new one is ready. Return False if the node
+    goes down before."""
     from app.kube.errors import Conflict, NotFound
     from app.kube.resources import PODS
 
@@ -373,12 +400,15 @@ async def _replaced(client: Client, step: Step, daemon: dict[str, Any], agent: A
     while True:
         there = await _agents(client, daemon, step.namespace, agent.node)
         if there and all(one.newest and one.ready for one in there):
-            return
+            return True
+        if not await _node_is_ready(client, agent.node):
+            return False
         if client.clock.monotonic() > deadline:
             where = f"-n {step.namespace} --field-selector spec.nodeName={agent.node}"
+            reasons = await _obstacles(client, daemon, step.namespace, agent.node)
             raise CommandError(
                 f"{_named(step)}: the new agent of node {agent.node} is not ready after {ROLLOUT_SECONDS:g} s; "
-                f"{progress}, the rest keep their agents. kubectl describe pods {where} says why; "
+                f"{progress}, the rest keep their agents. {reasons}kubectl describe pods {where} says more; "
                 f"{_RESUME}, also with another --image, {_OR_GO_BACK}"
             )
         await client.clock.sleep(_POLL_SECONDS)

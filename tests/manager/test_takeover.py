@@ -7,9 +7,10 @@ import gzip
 import itertools
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -467,16 +468,20 @@ def _pulling(phase: str) -> dict[str, Any]:
     return {"status": {"desired": 1, "imageStatuses": {"nginx": {"tags": [tag]}}}}
 
 
+async def begin_pull(client: Client, node: str) -> None:
+    for resource, name in CONFIGURATIONS:  # no manager runs that would answer
+        await client.delete(resource, name)
+    image = {"apiVersion": NODE_IMAGES.api_version, "kind": "NodeImage", "metadata": {"name": node}, "spec": {}}
+    await client.create(NODE_IMAGES, image)
+    await client.patch(NODE_IMAGES, node, _pulling("Pulling"), subresource="status", kind=PatchType.MERGE)
+
+
 async def check_agents(client: Client) -> None:
     """Agents of three nodes are replaced one after another; one that pulls an image is left until it has done so."""
     await until_agents(client, {THEIRS: 3})
     before = (await client.get(DAEMONSETS, DAEMON, NAMESPACE))["spec"]
     busy = sorted(one["metadata"]["name"] for one in (await client.list(NODES)).items)[0]
-    for resource, name in CONFIGURATIONS:  # no manager runs that would answer
-        await client.delete(resource, name)
-    image = {"apiVersion": NODE_IMAGES.api_version, "kind": "NodeImage", "metadata": {"name": busy}, "spec": {}}
-    await client.create(NODE_IMAGES, image)
-    await client.patch(NODE_IMAGES, busy, _pulling("Pulling"), subresource="status", kind=PatchType.MERGE)
+    await begin_pull(client, busy)
     told: list[str] = []
     done: list[asyncio.Task[None]] = []
 
@@ -513,6 +518,79 @@ async def check_agents(client: Client) -> None:
     await run(watched, NAMESPACE, "", yes=True, back=True, say=told.append)
     assert await agents(client) == {THEIRS: 3}
     assert (await client.get(DAEMONSETS, DAEMON, NAMESPACE))["spec"] == before
+
+
+class Breaking:
+    """Connections that end a node's kubelet as soon as a Pod whose name it has is deleted."""
+
+    def __init__(self, inner: Transport, pod: str, stop: Callable[[], None]) -> None:
+        self.inner, self.pod, self.stop = inner, pod, stop
+
+    async def request(self, request: Request) -> Response:
+        if request.method == "DELETE" and request.path.endswith(self.pod):
+            self.stop()
+        return await self.inner.request(request)
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+        return self.inner.stream(request)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+@pytest.mark.behaviour("MGR-162")
+@in_simulated(3)
+async def test_nodes_that_are_down_or_go_down_are_left_to_the_daemon_set(world: Simulated) -> None:
+    await laid(world.client)
+    await until_agents(world.client, {THEIRS: 3})
+    pods = (await world.client.list(PODS, NAMESPACE, label_selector="control-plane=daemon")).items
+    by_node = {one["spec"]["nodeName"]: one["metadata"]["name"] for one in pods}
+    down, goes_down, up = sorted(by_node)
+    kubelets = world.cluster.nodes.kubelets
+    kubelets.stop(down)
+    await until_agents(world.client, {THEIRS: 2})
+    watched = Breaking(world.client.transport, by_node[goes_down], partial(kubelets.stop, goes_down))
+    told: list[str] = []
+    await run(Client(watched, world.client.clock), NAMESPACE, IMAGE, agents=True, yes=True, say=told.append)
+    assert [line for line in told if line.startswith("  node ")] == [
+        f"  node {down} is not ready: the DaemonSet replaces its agent when it is back",
+        f"  node {goes_down} is not ready: the DaemonSet replaces its agent when it is back",
+        f"  node {up}: agent replaced, 0 to go",
+    ]
+    assert told[-1].startswith("Done.")
+    for node in (down, goes_down):
+        kubelets.start(node)
+    await until_agents(world.client, {IMAGE: 3})
+
+
+@pytest.mark.behaviour("MGR-162")
+@in_simulated(2)
+async def test_an_agent_that_does_not_start_ends_the_handover_at_its_node(world: Simulated) -> None:
+    await laid(world.client)
+    await until_agents(world.client, {THEIRS: 2})
+    broken = {"initContainers": [{"name": "setup", "image": "registry.invalid/setup:1"}]}
+    changed = {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}, "template": {"spec": broken}}
+    await world.client.patch(DAEMONSETS, DAEMON, {"spec": changed}, NAMESPACE)
+    message = await stopped(world.client, "", 1000, agents=True)
+    assert "the new agent of node node1 is not ready after 300 s; 0 nodes done, the rest keep their agents. " in message
+    assert "image registry.invalid/setup:1 of container setup cannot be pulled (ImagePullBackOff)" in message
+    assert "run the same command to resume, also with another --image, or pykruise takeover --back --yes" in message
+    assert await agents(world.client) == {THEIRS: 1}
+    mended = {"spec": {"template": {"spec": {"initContainers": None}}}}
+    await world.client.patch(DAEMONSETS, DAEMON, mended, NAMESPACE)
+    await run(world.client, NAMESPACE, IMAGE, agents=True, yes=True, say=lambda _: None)
+    assert await agents(world.client) == {IMAGE: 2}
+
+
+@pytest.mark.behaviour("MGR-162")
+@in_simulated(2)
+async def test_an_agent_whose_work_does_not_end_is_left_alone(world: Simulated) -> None:
+    await laid(world.client)
+    await until_agents(world.client, {THEIRS: 2})
+    await begin_pull(world.client, "node1")
+    message = await stopped(world.client, "", 1000, agents=True)
+    assert "the agent of node node1 still pulls nginx:1.29 after 900 s; it was left alone. run the same" in message
+    assert await agents(world.client) == {THEIRS: 1, IMAGE: 1}
 
 
 @pytest.mark.behaviour("MGR-144")
