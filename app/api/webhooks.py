@@ -203,8 +203,9 @@ def completed(
 ) -> Decision:
     """Return the object with its defaults as Go stores it; allow it unchanged if nothing is missing.
 
-    ``specs`` are the Go types of the kind's spec by version. ``complete`` returns the object with its defaults and may
-    raise GoTypeError. ``rule`` is the source of the defaults.
+    Fields that an update does not change, as Go reads them, stay as they are stored: re-applying a manifest does not
+    raise the generation. ``specs`` are the Go types of the kind's spec by version. ``complete`` returns the object with
+    its defaults and may raise GoTypeError. ``rule`` is the source of the defaults. [CS-19]
     """
     given = without_managed_fields(review.object)
     version = version_to_default(kind, given)
@@ -217,10 +218,26 @@ def completed(
         stored = normalized(go_spec, defaulted.get("spec") or {}, "spec")
     except GoTypeError as error:
         return Denied(str(error), code=400)
-    if same(before, stored):
-        # OpenKruise writes nothing then, and so keeps empty fields. [CS-19]
-        return Allowed()
-    return Patched(tuple(diff(given, {**defaulted, "spec": stored}, rule=rule)))
+    # OpenKruise writes nothing if nothing is missing, and so keeps empty fields.
+    result = given if same(before, stored) else {**defaulted, "spec": stored}
+    former = stored_object(kind, specs, review)
+    if former is not None and review.old_object is not None:
+        kept = _with_stored_fields(result.get("spec") or {}, stored, review.old_object["spec"], former["spec"])
+        result = {**result, "spec": kept}
+    operations = tuple(diff(given, result, rule=rule))
+    return Patched(operations) if operations else Allowed()
+
+
+def _with_stored_fields(
+    spec: Mapping[str, Any], printed: Mapping[str, Any], old: Mapping[str, Any], old_printed: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return ``spec`` with the fields that Go prints like the stored ones as they are in ``old``, or missing there."""
+    missing = object()
+    sources = (
+        (field, old if same(printed.get(field, missing), old_printed.get(field, missing)) else spec)
+        for field in {**spec, **old}
+    )
+    return {field: source[field] for field, source in sources if field in source}
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT
 from app.features.workloadspread import webhooks as workloadspread
 from app.features.workloadspread.kind import WORKLOAD_SPREAD
 from app.kube.admission import Allowed, Handler, Patched
-from app.kube.patches import apply
+from app.kube.patches import apply, merge_patch
 from app.kube.store import Store
 from app.pods.template_check import TemplateLookups
 from tests.admission.recorded import RECORDED_LENGTH, cases, comparable, hold_against
@@ -227,6 +227,21 @@ def test_taking_over_what_openkruise_stored_changes_nothing_in_it(name: str, ver
             assert comparable(convert(after, hub)) == comparable(convert(obj, hub))
         else:
             assert decision == Allowed()
+
+
+@pytest.mark.behaviour("CS-19")
+@pytest.mark.parametrize("name", ["AdvancedCronJob", "BroadcastJob", "CloneSet", "DaemonSet", "UnitedDeployment"])
+def test_a_recorded_manifest_applied_again_keeps_the_stored_spec(name: str) -> None:
+    """To the byte, so that its generation stays: ``kubectl apply`` merges the manifest, which replaces lists."""
+    (recorded,) = (one for one in KINDS if one.kind.kind == name)
+    for case in (one for one in recorded.cases if one["ok"]):
+        manifest = case["manifest"]
+        stored = case[manifest["apiVersion"].rpartition("/")[2]]
+        for version in ("v1alpha1", "v1beta1"):
+            for claim in case[version]["spec"].get("volumeClaimTemplates") or ():
+                claim["status"] = {"phase": "Pending"}
+        again = written(recorded.kind, recorded.handlers, merge_patch(stored, manifest), stored)
+        assert again.stored()["spec"] == case["v1beta1"]["spec"]
 
 
 def of(kind: KindDefinition) -> Recorded:
