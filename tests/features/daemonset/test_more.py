@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 from app.api.crd import manifest
 from app.features.daemonset.feature import FEATURE
 from app.features.imagepull.kind import IMAGE_PULL_JOB
+from app.kube.clock import rfc3339
 from app.kube.objects import Pod
 from app.kube.resources import CONTROLLERREVISIONS, CUSTOMRESOURCEDEFINITIONS, EVENTS, NODES, PODS
 from app.kube.wire import Request, Response
@@ -78,6 +80,53 @@ async def test_burst_limits_in_place_updates(cluster: SmallCluster) -> None:
     await cluster.image("nginx:2")
     await cluster.all_updated(6)
     assert {pod["metadata"]["uid"] for pod in await cluster.pods()} == before
+
+
+@virtual
+@pytest.mark.behaviour("PM-190", "DS-48")
+async def test_a_resize_that_the_kubelet_refuses_is_retried_until_it_succeeds() -> None:
+    """Also if a hook on deletion holds the Pod."""
+
+    def sized(memory: str) -> Json:
+        resources = {"limits": {"memory": memory}, "requests": {"memory": memory}}
+        return template(containers=[{"name": "main", "image": "nginx:1", "resources": resources}])
+
+    async with small_cluster(replace(GATES, vertical_scaling=True), nodes=1) as cluster:
+        strategy, hook = rolling("InPlaceIfPossible"), {"preDelete": {"labelsHandler": {"app": "ds"}}}
+        await cluster.apply(template=sized("2Gi"), updateStrategy=strategy, lifecycle=hook)
+        await cluster.all_updated(1)
+        (before,) = await cluster.pods()
+        cluster.kubelets.stop("node1")
+        await cluster.patch({"spec": {"template": sized("1Gi")}})
+
+        async def resized() -> bool:
+            (pod,) = await cluster.pods()
+            return bool(pod["spec"]["containers"][0]["resources"]["limits"]["memory"] == "1Gi")
+
+        await cluster.until(resized, "the Pod has its new size")
+        refused = {
+            "type": "PodResizeInProgress",
+            "status": "True",
+            "reason": "Error",
+            "message": 'cannot decrease memory limits: missing container "main" memory usage',
+            "lastTransitionTime": rfc3339(cluster.clock.now()),
+        }
+        name = before["metadata"]["name"]
+        await cluster.user.patch(PODS, name, {"status": {"conditions": [refused]}}, NAMESPACE, subresource="status")
+        retried: set[str] = set()
+
+        async def retried_often() -> bool:
+            (pod,) = await cluster.pods()
+            state = json.loads(pod["metadata"]["annotations"]["apps.kruise.io/inplace-update-state"])
+            retried.add(state.get("resizeRetried", ""))
+            return len(retried) > 3
+
+        await cluster.until(retried_often, "the resize is retried")
+        cluster.kubelets.start("node1")
+        await cluster.all_updated(1)
+        (after,) = await cluster.pods()
+        assert after["metadata"]["uid"] == before["metadata"]["uid"]
+        assert [one["restartCount"] for one in after["status"]["containerStatuses"]] == [0]
 
 
 @in_cluster

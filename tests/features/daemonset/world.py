@@ -22,6 +22,7 @@ from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, NODES, Resource
 from app.manager.process import Caches
 from app.sandbox.apiserver.server import ApiServer
 from app.sandbox.kubelet.program import Pace
+from app.sandbox.kubelets import Kubelets
 from app.sandbox.nodes import Nodes, simulated_nodes
 from tests.kit.cluster import ManagedCluster, scenarios
 from tests.kit.features import controller_of
@@ -37,6 +38,7 @@ GATES = Gates(template_hash=False, short_hash=True)
 
 class SmallCluster(ManagedCluster):
     resource: ClassVar[Resource] = DAEMONSETS
+    kubelets: Kubelets
 
     async def apply(self, name: str = "ds", *, annotations: Json | None = None, **spec: Any) -> Json:
         whole = {"selector": {"matchLabels": {"app": name}}, "template": template(name), **spec}
@@ -102,6 +104,7 @@ async def small_cluster(
     if before is not None:
         await before(cluster)
     simulation = Nodes(Client(api.transport(), clock), simulated_nodes(nodes), rng=rng, bind=True, pace=pace)
+    cluster.kubelets = simulation.kubelets
     client = Client(cluster.sent, clock)
     caches = Caches("kruise-system", declared=[FEATURE])
     events = EventRecorder(client, daemonset.NAME)
