@@ -30,7 +30,7 @@ COMPILE := --quiet --generate-hashes --allow-unsafe --no-header --no-annotate --
 
 .DEFAULT_GOAL := help
 .PHONY: help venv sandbox serve test test-code test-sandbox nightly lint format types contracts generate check-generated behaviours cluster cluster-down \
-        test-controlplane test-cluster test-versions test-browser fuzz simulate mutants property bench lock clean
+        test-controlplane test-cluster test-versions test-browser fuzz simulate mutants property bench docs lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -147,9 +147,12 @@ fuzz: venv ## Hostile input for webhooks, conversion, decoders and the HTTP port
 bench: venv ## Measure; the figures are kept in bench/RESULTS.md
 	$(BIN)/python -m bench
 
+docs: venv ## The documentation as a site, in build/site; links are checked
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
 lock: ## Resolve the dependencies anew into the lock files
-	$(BIN)/pip-compile $(COMPILE) --output-file requirements.lock pyproject.toml
-	$(BIN)/pip-compile $(COMPILE) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
+	$(BIN)/pip-compile $(COMPILE) --extra agent --output-file requirements.lock pyproject.toml
+	$(BIN)/pip-compile $(COMPILE) --all-extras --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -18,7 +18,6 @@ from typing import Any, Final, NoReturn
 from app.daemon.agent import Agent, Features
 from app.daemon.credential_plugins import PluginConfigError, Plugins
 from app.daemon.credentials import DockerConfig
-from app.daemon.cri.client import connect
 from app.daemon.metrics import HealthServer, Metrics
 from app.kube import logs
 from app.kube.client import Client
@@ -240,6 +239,10 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 async def _run(node: str, options: argparse.Namespace, environ: Mapping[str, str]) -> None:
+    try:
+        from app.daemon.cri.client import connect
+    except ImportError as error:
+        raise UsageError(f"the node agent needs more packages ({error.name}): pip install 'pykruise[agent]'") from error
     host, port = address(options.addr)
     clock, chosen = SystemClock(), features(gates(options.feature_gates))
     metrics = Metrics()

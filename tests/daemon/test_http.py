@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from app.daemon.actions import HookError, Network, probe_connection, probe_request, run_hook
-from app.daemon.main import UsageError, address, features, gates, parser, without_effect
+from app.daemon.main import UsageError, _run, address, features, gates, parser, without_effect
 from app.daemon.metrics import MAX_CONNECTIONS, HealthServer
 from app.daemon.objects import Handler, HttpGetAction, HttpHeader, TcpSocketAction
 from app.kube import http1
@@ -381,3 +382,10 @@ def test_flags() -> None:
     assert (off.pods, off.probes, off.env_from_metadata) == (False, False, False)
     group = features({"AllBeta": False, "DaemonWatchingPod": True})
     assert (group.pods, group.probes, group.env_from_metadata) == (True, False, False)
+
+
+async def test_without_the_extra_the_agent_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "app.daemon.cri.client", raising=False)
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    with pytest.raises(UsageError, match=r"\(grpc\): pip install 'pykruise\[agent\]'"):
+        await _run("node", parser().parse_args([]), {})
