@@ -52,7 +52,7 @@ def test_a_stored_object_is_read_up_to_the_maximum_depth() -> None:
 
 
 @pytest.mark.behaviour("MGR-45")
-def test_nulls_are_dropped_like_on_an_api_server() -> None:
+def test_nulls_are_dropped_as_on_an_api_server() -> None:
     given = {"metadata": {}, "spec": {"replicas": None, "minReadySeconds": "x", "template": {"spec": None}}}
     found = prepared(review(given), 100)
     assert isinstance(found, Review)

@@ -54,7 +54,7 @@ async def settled(outcome: Decision | Awaitable[Decision]) -> Decision:
 
 
 @pytest.mark.behaviour("PW-1", "PW-2", "PW-3", "PW-5")
-def test_declaration() -> None:
+def test_the_pod_webhook_is_called_for_new_pods_only() -> None:
     (rule,) = MUTATE_POD.rules
     assert (MUTATE_POD.name, MUTATE_POD.path, MUTATE_POD.mutating) == ("mpod.kb.io", "/mutate-pod", True)
     assert (rule.operations, rule.groups, rule.versions, rule.resources) == (

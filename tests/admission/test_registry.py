@@ -88,6 +88,6 @@ def test_old_versioned_paths_lead_to_the_current_one() -> None:
     assert old_paths("/validate-apps-kruise-io-v1alpha1-ephemeraljob") == ()
 
 
-def test_recorded_reviews_match_like_on_an_api_server() -> None:
+def test_recorded_reviews_match_as_on_an_api_server() -> None:
     for name, rule in (("pod-create", POD_CREATE), ("pod-delete", POD_DELETE), ("pod-eviction", EVICTION)):
         assert rule.matches(review(name))

@@ -129,7 +129,7 @@ def test_the_custom_version_label_is_ordinary_in_v1beta1_and_hidden_by_the_field
 
 
 @pytest.mark.behaviour("SS-3")
-def test_a_pull_secret_without_a_name_is_converted_like_in_openkruise() -> None:
+def test_a_pull_secret_without_a_name_is_converted_as_in_openkruise() -> None:
     stored = obj(BETA, {"imagePullSecrets": [{"name": ""}, {"name": "x"}]})
     seen = obj(ALPHA, {"imagePullSecrets": [{}, {"name": "x"}]})
     assert convert(stored, ALPHA) == seen

@@ -21,7 +21,7 @@ json_values = st.recursive(
 
 @pytest.mark.behaviour("SS-12", "SS-13")
 @pytest.mark.parametrize(("container", "expected"), cases("containers"))
-def test_a_container_round_trips_like_in_go(container: dict[str, Any], expected: str | None) -> None:
+def test_a_container_round_trips_as_in_go(container: dict[str, Any], expected: str | None) -> None:
     before = json.dumps(container)
     if expected is None:
         with pytest.raises(GoTypeError):
@@ -210,5 +210,5 @@ def test_tidying_matches_the_output_of_go(container: dict[str, Any], expected: s
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_a_volume_is_printed_like_in_go(volume: dict[str, Any], printed: str) -> None:
+def test_a_volume_is_printed_as_in_go(volume: dict[str, Any], printed: str) -> None:
     assert dumps_go(go_value(VOLUME, {"name": "v", **volume})) == f'{{"name":"v",{printed[1:]}'

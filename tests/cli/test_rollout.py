@@ -100,7 +100,7 @@ def world(*images: str, status: Mapping[str, Any] | None = None, pods: int = 3, 
 @pytest.mark.parametrize(
     "words", [["cloneset", "web"], ["clone/web"], ["CloneSet/web"], ["clonesets.apps.kruise.io", "web"]]
 )
-def test_a_cloneset_is_named_like_in_kubectl(words: list[str]) -> None:
+def test_a_cloneset_is_named_as_in_kubectl(words: list[str]) -> None:
     commands, name = wanted(words)
     assert (commands.kind.kind, name) == ("CloneSet", "web")
 

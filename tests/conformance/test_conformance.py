@@ -48,7 +48,7 @@ async def hooks_of(case: Case) -> AsyncIterator[HookServer]:
 
 
 @pytest.mark.parametrize(("subject", "case"), KNOWN_GAPS)
-async def test_sandbox(subject: str, case: Case) -> None:
+async def test_the_sandbox_answers_like_a_real_server(subject: str, case: Case) -> None:
     api = ApiServer(clock=SystemClock(), rng=Random(1))
     try:
         async with hooks_of(case) as hooks:

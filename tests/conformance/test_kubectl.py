@@ -36,7 +36,7 @@ def said(commands: Sequence[Command], sandbox: Kubectl, real: Kubectl) -> list[l
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_script(script: str, real: Kubectl, sandbox: Kubectl) -> None:
+def test_kubectl_prints_the_same_on_both(script: str, real: Kubectl, sandbox: Kubectl) -> None:
     here, there = said(SCRIPTS[script], sandbox, real)
     assert here == there
 

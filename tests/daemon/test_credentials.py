@@ -444,7 +444,7 @@ async def test_a_service_account_plugin_is_not_called(tmp_path: Path, required: 
         ("5", None),
     ],
 )
-def test_durations(text: str, seconds: float | None) -> None:
+def test_durations_parse_as_in_go(text: str, seconds: float | None) -> None:
     assert duration(text) == seconds
 
 

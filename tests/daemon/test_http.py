@@ -368,7 +368,7 @@ def test_logging_flags_of_existing_manifests_are_accepted() -> None:
 
 
 @pytest.mark.behaviour("KD-2", "KD-3")
-def test_flags() -> None:
+def test_addresses_and_gates_are_parsed() -> None:
     assert address(":10221") == ("", 10221)
     assert address("127.0.0.1:1") == ("127.0.0.1", 1)
     assert address("[::1]:1") == ("::1", 1)

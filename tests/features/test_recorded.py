@@ -185,7 +185,7 @@ OF_THE_API_SERVER = ("should be a non-negative integer", "spec.selector in body 
         if not (one.kind is ADVANCED_CRON_JOB and _restarting(case["manifest"]["spec"]))
     ],
 )
-def test_an_object_is_validated_and_stored_like_in_openkruise(recorded: Recorded, case: Json) -> None:
+def test_an_object_is_validated_and_stored_as_in_openkruise(recorded: Recorded, case: Json) -> None:
     kind, handlers = recorded.kind, recorded.handlers
     case = recorded.adapted(case)
     update = case.get("update")

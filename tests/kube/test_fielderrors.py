@@ -34,7 +34,7 @@ PATH = Path("spec").child("x")
         (Path("spec").index(0).index(1), "spec[0][1]"),
     ],
 )
-def test_a_path_prints_like_in_kubernetes(path: Path, text: str) -> None:
+def test_a_path_prints_as_in_kubernetes(path: Path, text: str) -> None:
     assert str(path) == text
 
 
@@ -67,7 +67,7 @@ def test_a_path_prints_like_in_kubernetes(path: Path, text: str) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_an_error_prints_like_in_kubernetes(error: FieldError, text: str) -> None:
+def test_an_error_prints_as_in_kubernetes(error: FieldError, text: str) -> None:
     assert str(error) == text
     assert error.as_cause() == {"reason": str(error.type), "message": text.removeprefix("spec.x: "), "field": "spec.x"}
 
@@ -91,7 +91,7 @@ def test_several_errors_are_in_brackets_without_duplicates() -> None:
         ("\ud800", '"\ufffd"'),
     ],
 )
-def test_text_is_quoted_like_in_go(text: str, quoted: str) -> None:
+def test_text_is_quoted_as_in_go(text: str, quoted: str) -> None:
     assert quote(text) == quoted
 
 
@@ -112,7 +112,7 @@ def test_text_is_quoted_like_in_go(text: str, quoted: str) -> None:
         (float("-inf"), "-Inf"),
     ],
 )
-def test_floats_print_like_in_go(value: float, text: str) -> None:
+def test_floats_print_as_in_go(value: float, text: str) -> None:
     assert format_float(value) == text
 
 

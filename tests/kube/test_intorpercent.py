@@ -9,7 +9,7 @@ from tests.kube.recorded import cases
 
 
 @pytest.mark.parametrize(("asked", "expected"), cases("percents"))
-def test_counts_and_percentages_scale_like_in_kubernetes(asked: dict[str, Any], expected: int | None) -> None:
+def test_counts_and_percentages_scale_as_in_kubernetes(asked: dict[str, Any], expected: int | None) -> None:
     if expected is None:
         with pytest.raises(IntOrPercentError):
             scaled(asked["value"], asked["total"], asked["roundUp"])

@@ -23,7 +23,7 @@ def exact(quantity: Quantity) -> Fraction:
 
 
 @pytest.mark.parametrize(("text", "expected"), cases("quantities"))
-def test_a_quantity_round_trips_like_in_kubernetes(text: str, expected: dict[str, Any] | None) -> None:
+def test_a_quantity_round_trips_as_in_kubernetes(text: str, expected: dict[str, Any] | None) -> None:
     if expected is None:
         with pytest.raises(QuantityError):
             parse(text)

@@ -41,7 +41,7 @@ def without_shown_values(text: str) -> str:
 
 
 @pytest.mark.parametrize(("asked", "expected"), cases("selectors"))
-def test_a_selector_matches_like_in_kubernetes(asked: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_a_selector_matches_as_in_kubernetes(asked: dict[str, Any], expected: dict[str, Any]) -> None:
     selector = asked["selector"]
     assert aggregate(validate_selector(selector, Path("spec").child("selector"))) == expected.get("validation", "")
     if "error" in expected:
@@ -54,7 +54,7 @@ def test_a_selector_matches_like_in_kubernetes(asked: dict[str, Any], expected: 
 
 
 @pytest.mark.parametrize(("asked", "expected"), cases("queries"))
-def test_a_query_parses_like_in_kubernetes(asked: dict[str, Any], expected: dict[str, Any] | None) -> None:
+def test_a_query_parses_as_in_kubernetes(asked: dict[str, Any], expected: dict[str, Any] | None) -> None:
     if expected is None:
         with pytest.raises(SelectorError):
             parse_query(asked["query"])
@@ -166,5 +166,5 @@ def test_a_selector_prints_as_a_go_struct() -> None:
         ),
     ],
 )
-def test_a_selector_is_shown_like_in_go(selector: dict[str, Any], text: str) -> None:
+def test_a_selector_is_shown_as_in_go(selector: dict[str, Any], text: str) -> None:
     assert selector_text(selector) == text

@@ -129,7 +129,7 @@ def test_the_ttl_of_node_images_is_limited(seconds: str) -> None:
     ("text", "seconds"),
     [("0", 0), ("15s", 15), ("2m", 120), ("1h30m", 5400), ("5ms", 0.005), ("1.5h", 5400), ("-2s", -2), ("+1s", 1)],
 )
-def test_durations_parse_like_in_go(text: str, seconds: float) -> None:
+def test_durations_parse_as_in_go(text: str, seconds: float) -> None:
     assert parse_duration(text) == pytest.approx(seconds)
 
 
@@ -139,7 +139,7 @@ def test_invalid_durations_are_refused(text: str) -> None:
         parse_duration(text)
 
 
-def test_booleans_parse_like_in_go() -> None:
+def test_booleans_parse_as_in_go() -> None:
     assert [parse_bool(text) for text in ("1", "t", "T", "TRUE", "true", "True")] == [True] * 6
     assert [parse_bool(text) for text in ("0", "f", "F", "FALSE", "false", "False")] == [False] * 6
     with pytest.raises(ValueError, match="expected true or false"):

@@ -53,7 +53,7 @@ def test_a_foreign_address_is_refused_by_name(host: str) -> None:
         bind(host, 0, "--test")
 
 
-def test_addresses_parse_like_in_go() -> None:
+def test_addresses_parse_as_in_go() -> None:
     for address, family in (("127.0.0.1:0", socket.AF_INET), ("[::1]:0", socket.AF_INET6)):
         if family == socket.AF_INET6 and not socket.has_ipv6:
             continue

@@ -102,7 +102,7 @@ async def test_a_namespace_without_file_has_its_name_as_label() -> None:
 
 
 @virtual
-async def test_objects_are_defaulted_and_hashed_like_on_a_cluster(tmp_path: Path) -> None:
+async def test_objects_are_defaulted_and_hashed_as_on_a_cluster(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(SET.format(name="a"), "utf-8")
     found = standalone(tmp_path)
     await found.reload()

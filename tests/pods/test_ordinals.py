@@ -31,7 +31,9 @@ from app.pods.ordinals import MAX_ORDINAL, Slots, ordinal_of, reserved_intervals
         (2, 0, [f"0-{MAX_ORDINAL}"], [MAX_ORDINAL + 1, MAX_ORDINAL + 2], MAX_ORDINAL + 3),
     ],
 )
-def test_slots(replicas: int, start: int, reserve: list[int | str], slots: list[int], end: int) -> None:
+def test_slots_skip_reserved_ordinals(
+    replicas: int, start: int, reserve: list[int | str], slots: list[int], end: int
+) -> None:
     found = Slots.of(replicas, start, reserved_intervals(reserve))
     assert (list(found), found.end, len(found)) == (slots, end, replicas)
     assert [found.rank(ordinal) for ordinal in slots] == list(range(1, replicas + 1))

@@ -24,7 +24,7 @@ OWNER = {"kind": "CloneSet", "uid": "u"}
 
 
 @pytest.mark.behaviour("PM-80", "PM-84")
-def test_a_template_is_recorded_like_in_go() -> None:
+def test_a_template_is_recorded_as_in_go() -> None:
     template = {
         "metadata": {"labels": {"b": "<&>", "a": "é"}},
         "spec": {

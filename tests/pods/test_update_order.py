@@ -35,7 +35,7 @@ def names(found: Any) -> list[int]:
     ],
 )
 @pytest.mark.behaviour("PM-131", "PM-132", "PM-133", "PM-134")
-def test_scatter(pattern: str, candidates: int, order: list[int]) -> None:
+def test_scattered_pods_are_spread_over_the_update(pattern: str, candidates: int, order: list[int]) -> None:
     everybody = pods(pattern)
     assert names(scattered(everybody[:candidates], everybody, MATCH)) == order
 

@@ -104,7 +104,7 @@ def why(wanted: Pod, nodes: Any = NODES, others: Any = ()) -> str:
     return reason
 
 
-def test_reasons_are_counted_like_in_the_scheduler() -> None:
+def test_reasons_are_counted_as_in_the_scheduler() -> None:
     assert why(pod(nodeSelector={"zone": "9"})) == (
         "0/5 nodes are available: 1 node(s) had untolerated taint {only: batch}, 1 node(s) were unschedulable, "
         "3 node(s) didn't match Pod's node affinity/selector. "

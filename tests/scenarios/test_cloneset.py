@@ -215,7 +215,7 @@ def test_memory_grows_and_shrinks_in_place_right_after_the_start(
 
 
 @pytest.mark.behaviour("CS-118", "CS-119", "CS-105", "CS-117")
-def test_claims(world: World) -> None:
+def test_pods_and_claims_are_paired_by_name(world: World) -> None:
     """Without a provisioner no Pod runs, but names and claims are still paired. [U-22]"""
     manifest = CLONE_SET.replace(
         "  updateStrategy:",

@@ -51,7 +51,9 @@ def made(*, state: str = "Normal", ready: bool = True, in_place: str = "True", *
         pytest.param(made(state="Updated"), 0, False, True, False, id="a state that is not Normal"),
     ],
 )
-def test_facts(pod: Pod, seconds: int, available: bool, update_ready: bool, delete_ready: bool) -> None:
+def test_facts_of_a_pod_are_computed(
+    pod: Pod, seconds: int, available: bool, update_ready: bool, delete_ready: bool
+) -> None:
     facts = pod_facts(pod, Settings(min_ready_seconds=seconds))
     assert facts.available(NOW.timestamp()) == available
     assert (facts.update_ready, facts.delete_ready) == (update_ready, delete_ready)

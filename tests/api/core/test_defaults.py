@@ -124,7 +124,7 @@ def test_all_probes_but_the_startup_probe_are_completed() -> None:
         ),
     ],
 )  # fmt: skip
-def test_volumes(given: dict[str, Any], completed: dict[str, Any]) -> None:
+def test_volumes_get_the_defaults_of_kubernetes(given: dict[str, Any], completed: dict[str, Any]) -> None:
     volume = {"name": "v", **copy.deepcopy(given)}
     default_volume(volume)
     assert volume == {"name": "v", **completed}

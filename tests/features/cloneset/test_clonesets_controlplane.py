@@ -107,7 +107,7 @@ def test_a_recorded_cloneset_is_validated_and_stored_alike_on_an_api_server(
 
 
 @pytest.mark.behaviour("CS-16")
-def test_a_template_is_defaulted_like_on_the_api_server(api: ControlPlane) -> None:
+def test_a_template_is_defaulted_as_on_the_api_server(api: ControlPlane) -> None:
     ours = json_copy(TEMPLATE)
     default_pod_template(ours)
     for volume in ours["spec"]["volumes"]:

@@ -185,7 +185,7 @@ async def test_partition_and_rollback(cluster: SmallCluster) -> None:
 
 @in_cluster
 @pytest.mark.behaviour("CS-90", "CS-185", "CS-187")
-async def test_surge(cluster: SmallCluster) -> None:
+async def test_a_surge_keeps_all_replicas_available(cluster: SmallCluster) -> None:
     # [U-19]
     await cluster.apply(replicas=4, updateStrategy=rolling("ReCreate", maxSurge=3))
     await cluster.settled(availableReplicas=4)
@@ -226,7 +226,7 @@ async def test_with_the_gate_surge_covers_and_all_pods_stay(cluster: SmallCluste
 
 @in_cluster
 @pytest.mark.behaviour("CS-123", "CS-133", "CS-184")
-async def test_paused(cluster: SmallCluster) -> None:
+async def test_a_paused_rollout_still_scales(cluster: SmallCluster) -> None:
     # [U-20]
     await cluster.apply(updateStrategy=rolling(paused=True))
     await cluster.settled(availableReplicas=3)
@@ -239,7 +239,7 @@ async def test_paused(cluster: SmallCluster) -> None:
 
 @virtual
 @pytest.mark.behaviour("CS-135", "CS-134", "CS-105", "CS-102", "CS-97")
-async def test_hooks() -> None:
+async def test_hooks_hold_pods_until_their_finalizer_is_removed() -> None:
     # [U-27]
     hook = {"finalizersHandler": ["example.com/hold"]}
     async with small_cluster() as cluster:

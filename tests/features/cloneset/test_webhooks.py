@@ -489,7 +489,7 @@ def test_names_that_no_api_server_stores() -> None:
 
 
 @pytest.mark.behaviour("CS-43", "CS-173")
-def test_declarations() -> None:
+def test_the_webhooks_are_called_for_both_versions() -> None:
     mutating, validating = WEBHOOKS
     assert (mutating.name, mutating.path) == ("mcloneset.kb.io", "/mutate-apps-kruise-io-cloneset")
     assert (validating.name, validating.path) == ("vcloneset.kb.io", "/validate-apps-kruise-io-cloneset")

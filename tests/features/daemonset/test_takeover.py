@@ -121,7 +121,7 @@ async def test_adopted_objects_can_be_changed_and_deleted(cluster: SmallCluster)
 
 @virtual
 @pytest.mark.behaviour("DS-53", "DS-54", "DS-56")
-async def test_new_revisions_are_named_like_in_openkruise() -> None:
+async def test_new_revisions_are_named_as_in_openkruise() -> None:
     (ours,) = [one for one in recorded() if one["kind"] == "DaemonSet"]
     async with small_cluster() as cluster:
         body = _bare(ours)

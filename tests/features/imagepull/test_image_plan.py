@@ -215,7 +215,7 @@ def test_names_and_references_of_copies() -> None:
 
 @pytest.mark.behaviour("IMG-52")
 @pytest.mark.parametrize(("value", "wanted"), [(None, 1), (0, 0), ("5", 5), ("x", 0), (3, 3)])
-def test_parallelism(value: Any, wanted: int) -> None:
+def test_parallelism_is_limited_and_has_a_default(value: Any, wanted: int) -> None:
     assert plan.parallelism(job(**({} if value is None else {"parallelism": value}))) == wanted
 
 

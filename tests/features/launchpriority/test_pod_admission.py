@@ -58,7 +58,9 @@ def keys(pod_: Json) -> list[str | None]:
         ([], "Ordered", None),
     ],
 )
-def test_priorities(given: list[Json], annotation: str | None, expected: list[int] | None) -> None:
+def test_priorities_come_from_env_or_the_annotation(
+    given: list[Json], annotation: str | None, expected: list[int] | None
+) -> None:
     assert requested_priorities(given, annotation) == expected
 
 
@@ -98,7 +100,7 @@ def test_a_refusal_names_pod_container_and_value(value: str | None, annotation: 
 
 
 @pytest.mark.behaviour("PW-12")
-def test_the_last_of_duplicate_priorities_counts_like_in_the_kubelet() -> None:
+def test_the_last_of_duplicate_priorities_counts_as_in_the_kubelet() -> None:
     given = containers(a="1", b="2")
     given[0]["env"].append({"name": PRIORITY, "value": "2"})
     assert requested_priorities(given, None) is None

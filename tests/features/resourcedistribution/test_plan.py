@@ -41,7 +41,7 @@ NOW = "2026-01-02T03:04:05Z"
         ),
     ],
 )
-def test_targets(targets: Json, wanted: list[str]) -> None:
+def test_targets_select_namespaces(targets: Json, wanted: list[str]) -> None:
     rule = TargetRule.of(DistributionTargets.model_validate(targets))
     assert rule.namespaces(EXISTING) == wanted
     assert [name for name, labels in sorted(EXISTING.items()) if rule.matches(name, labels)] == [

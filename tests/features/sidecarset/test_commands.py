@@ -167,7 +167,9 @@ def owner(made: dict, kind: str) -> dict:
         ),
     ],
 )
-def test_progress(status: tuple[int, ...] | None, strategy: dict, text: str, done: bool) -> None:
+def test_the_progress_of_a_rollout_is_shown(
+    status: tuple[int, ...] | None, strategy: dict, text: str, done: bool
+) -> None:
     fields = ("matchedPods", "updatedPods", "readyPods", "updatedReadyPods")
     counts = {} if status is None else {"status": {"observedGeneration": 1, **dict(zip(fields, status, strict=True))}}
     spec = {"containers": [sidecar()], "updateStrategy": strategy}

@@ -157,7 +157,7 @@ BASE = "metadata.annotations[apps.kruise.io/sidecarset-base]"
         (canary("c", "nowhere", "a", says="false"), [], ""),
     ],
 )  # fmt: skip
-def test_canaries(mine: Any, sets: list[Any], message: str) -> None:
+def test_invalid_canaries_are_refused(mine: Any, sets: list[Any], message: str) -> None:
     assert refusal(mine, *sets) == message
 
 

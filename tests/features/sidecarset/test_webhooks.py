@@ -96,7 +96,7 @@ def test_the_patch_is_small_cites_rules_and_is_idempotent(version: str) -> None:
 
 @pytest.mark.behaviour("SS-5", "SS-6", "SS-7")
 @pytest.mark.parametrize("version", [ALPHA, BETA])
-def test_a_set_is_stored_without_empty_values_like_in_openkruise(version: str) -> None:
+def test_a_set_is_stored_without_empty_values_as_in_openkruise(version: str) -> None:
     resource = {"name": "CPU", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}
     mounts = [{"name": "v", "mountPath": "/v", "readOnly": False}]
     env = [{"name": "A", "value": ""}, resource]
@@ -224,7 +224,7 @@ NAME_MESSAGE = (
         ({"annotations": {"a b": ""}}, None),
     ],
 )
-def test_metadata(metadata: dict[str, Any], message: str | None) -> None:
+def test_invalid_names_and_labels_are_refused(metadata: dict[str, Any], message: str | None) -> None:
     found = refusal(sidecar_set(metadata=metadata))
     assert message is None or found == message
 

@@ -35,7 +35,7 @@ def status(**values: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_progress(spec: dict[str, Any], given: dict[str, Any], done: bool, text: str) -> None:
+def test_the_progress_of_a_rollout_is_shown(spec: dict[str, Any], given: dict[str, Any], done: bool, text: str) -> None:
     obj = {**stateful_set(metadata={"generation": 2}, **spec), "status": given}
     found = progress_of(parsed(obj))
     assert found.done is done

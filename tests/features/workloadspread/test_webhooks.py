@@ -137,7 +137,7 @@ def test_adaptive_needs_an_unlimited_last_subset() -> None:
 
 
 @pytest.mark.behaviour("WS-10")
-def test_terms_and_tolerations_are_validated_like_in_a_pod() -> None:
+def test_terms_and_tolerations_are_validated_as_in_a_pod() -> None:
     term = {"matchExpressions": [{"key": "zone", "operator": "In"}]}
     for version, required, preferred in (
         (BETA, "requiredNodeSelector", "preferredNodeSelector"),

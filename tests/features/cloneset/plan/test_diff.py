@@ -189,7 +189,7 @@ def test_percentages_may_have_decimals_everywhere() -> None:
         ("100.0%", 5, 4),
     ],
 )
-def test_partition(value: int | str | None, replicas: int, count: int) -> None:
+def test_a_partition_counts_pods_that_stay(value: int | str | None, replicas: int, count: int) -> None:
     assert partition_count(value, replicas) == count
 
 

@@ -26,7 +26,7 @@ def status(numbers: Counts, *, replicas: int = 3, partition: int = 0, update: st
 
 
 @pytest.mark.behaviour("CS-144")
-def test_counters() -> None:
+def test_pods_are_counted_for_the_status() -> None:
     pods = [pod(OLD), pod(NEW, ready=True, lifecycle="Updated"), pod(NEW), pod(NEW, available=False)]
     assert rollout_state(pods, Settings(replicas=4), OLD, NEW, 0.0).counts == Counts(4, 3, 2, 3, 2, 1)
 

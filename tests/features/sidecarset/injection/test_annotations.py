@@ -83,7 +83,7 @@ def test_empty_and_new_records() -> None:
     ],
     ids=["empty", "null", "first form", "null entry", "spelled otherwise", "zero time"],
 )
-def test_both_forms_round_trip_like_in_go(text: str, expected: str) -> None:
+def test_both_forms_round_trip_as_in_go(text: str, expected: str) -> None:
     assert hash_record(kept_members("shop/web-0", KEY, text), [], "now") == expected
 
 

@@ -32,7 +32,9 @@ def patch(policy: str, set_name: str = "s", **annotations: str) -> MetadataPatch
         ("Nonsense", {}, {}),
     ],
 )
-def test_policies(policy: str, present: dict[str, str], expected: dict[str, str]) -> None:
+def test_a_patch_policy_decides_about_present_values(
+    policy: str, present: dict[str, str], expected: dict[str, str]
+) -> None:
     assert patched_annotations(present, [patch(policy, k="new")]) == expected
 
 

@@ -182,12 +182,12 @@ def test_unschedulable_pods_are_kept_and_replaced_elsewhere(
     ("given", "replicas", "wanted"),
     [(3, None, 3), ("50%", 7, 4), ("33%", 10, 3), ("0%", 5, 0), ("100%", 5, 5), ("10%", 5, 1)],
 )
-def test_shares(given: Share, replicas: int | None, wanted: int) -> None:
+def test_a_share_is_a_number_or_percentage(given: Share, replicas: int | None, wanted: int) -> None:
     assert count_of(given, replicas) == wanted
 
 
 @pytest.mark.parametrize("given", [-1, "x", "5", "50.5%", "101%", "-1%", "9" * 5000 + "%"])
-def test_invalid_shares(given: Share) -> None:
+def test_an_invalid_share_is_refused(given: Share) -> None:
     with pytest.raises(ShareError):
         count_of(given, 10)
 

@@ -168,7 +168,7 @@ def test_existing_pods_join_a_subset_after_reserved_places(
 
 
 @pytest.mark.behaviour("WS-27", "WS-66")
-def test_explanation() -> None:
+def test_the_explanation_lists_every_subset() -> None:
     entries = [
         {"name": "a", "replicas": 3, "missingReplicas": 0},
         {"name": "b", "replicas": 0, "missingReplicas": 5, "conditions": [condition("False")]},
