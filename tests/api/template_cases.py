@@ -1,4 +1,4 @@
-"""Wrong and right containers and volumes: what the structural check and a real API server are both asked about."""
+"""Valid and invalid containers and volumes, for the structural check and for a real API server."""
 
 from __future__ import annotations
 

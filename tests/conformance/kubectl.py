@@ -1,4 +1,4 @@
-"""Runs kubectl scripts against a server, and gives what kubectl said without what differs from run to run."""
+"""Runs kubectl scripts against a server, and returns the output without the parts that differ between runs."""
 
 import asyncio
 import os

@@ -30,8 +30,8 @@ Answer = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def server(*answers: bytes) -> AsyncIterator[tuple[int, list[bytes], list[int]]]:
-    """Gives these answers in turn, the last for ever; an empty one closes the connection. Notes what it was asked,
-    and over how many connections."""
+    """Sends these answers in turn and repeats the last one; an empty one closes the connection. Records requests, and
+    how many connections there were."""
     asked: list[bytes] = []
     connections: list[int] = []
 

@@ -59,7 +59,7 @@ def numbers(world: World, *expected: int) -> bool:
 
 
 def pods(world: World) -> list[str]:
-    """The Pods of the shop that are ready and not on their way out."""
+    """Return the Pods of the shop that are ready and not terminating."""
     found = []
     for pod in world.list("pods", "-l", "app=shop"):
         conditions = {c["type"]: c["status"] for c in pod.get("status", {}).get("conditions", [])}

@@ -1,4 +1,4 @@
-"""Trust: what is served must be trusted by every API server, also by one that learns of new bundles seconds later."""
+"""Trust: what is served must be trusted by every API server, including one that learns of new bundles seconds later."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class Users:
         await self.admin.patch(PODS, name, {"metadata": {"labels": {"app": app}}}, NAMESPACE)
 
     def pods_of(self, name: str, *, serving: bool = False) -> list[str]:
-        """The names of the Pods of a workload (``serving``: that are not about to go)."""
+        """Return the names of a workload's Pods (``serving``: without those being removed)."""
         pods = [pod for pod in self.api.objects(PODS) if (pod["metadata"].get("labels") or {}).get(LABEL) == name]
         return [pod["metadata"]["name"] for pod in pods if is_active(pod) or not serving]
 

@@ -1,4 +1,4 @@
-"""What is written is meant for the very object that was seen, never for another one of its name."""
+"""Writes apply only to the object that was seen, never to another one with its name."""
 
 from __future__ import annotations
 

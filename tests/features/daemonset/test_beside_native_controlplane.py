@@ -58,7 +58,7 @@ class Side:
         self.api = api
 
     def pods(self, name: str) -> dict[str, list[str]]:
-        """Node → the images of its Pods, and how they are."""
+        """Node → images and state of its Pods."""
         path = f"/api/v1/namespaces/side/pods?labelSelector=app%3D{name}"
         found: dict[str, list[str]] = {}
         for pod in self.api.request("GET", path)[1]["items"]:

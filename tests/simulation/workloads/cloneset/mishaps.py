@@ -54,7 +54,7 @@ class Staffed:
 
 
 def aimed(rng: Random, clones: Sequence[Staffed]) -> Mishap | None:
-    """One of those in which a few things are done in the one order that matters; None: there is no CloneSet for it."""
+    """Return a mishap whose actions happen in a fixed order; None if there is no CloneSet for it."""
     themes = rng.sample(_AIMED, len(_AIMED))
     return next((found for theme in themes if (found := theme(rng, clones)) is not None), None)
 
