@@ -30,7 +30,7 @@ COMPILE := --quiet --generate-hashes --allow-unsafe --no-header --no-annotate --
 
 .DEFAULT_GOAL := help
 .PHONY: help venv sandbox serve test test-code test-sandbox nightly lint format types contracts generate check-generated behaviours cluster cluster-down \
-        test-controlplane test-cluster test-versions test-browser fuzz simulate mutants property bench docs lock clean
+        test-controlplane test-cluster test-versions test-peers test-browser fuzz simulate mutants property bench docs lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -113,6 +113,10 @@ test-versions: venv ## The core tests on API servers of other Kubernetes version
 	  $(BIN)/python -m tests.cluster build --no-nodes; \
 	  $(BIN)/pytest -q --core -m controlplane $(PARALLEL_SERVERS) tests/scenarios tests/manager tests/deploy; \
 	done
+
+test-peers: venv ## Other projects' software against the manager, on simulated nodes (docs/works-with.md)
+	$(BIN)/python -m tests.cluster build --no-nodes
+	$(BIN)/pytest -q -m peers tests/peers
 
 nightly: export PYKRUISE_NIGHTLY = 1
 nightly: venv ## All that CI samples, whole: every seed, mutant, scenario and case

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import fcntl
-import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.controlplane import ControlPlane
 from tests.scenarios import levels
 from tests.scenarios.levels import GATES
 from tests.scenarios.minikubectl import MiniKubectl
-from tests.scenarios.world import Kubectl, World, eventually, running
+from tests.scenarios.world import World, eventually, own_namespace, running
 
 LEVELS = [
     pytest.param("sandbox_with_manager", id="sandbox"),
@@ -80,21 +76,9 @@ def its_turn(level: str, *, alone: bool) -> Iterator[None]:
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     """A namespace of the test's own on each level; what it made goes afterwards."""
     started = request.getfixturevalue(request.param)
-    if request.param == "sandbox_with_manager":  # each process has its own
-        yield from _world(request, started)
-        return
-    with its_turn(request.param, alone=request.node.get_closest_marker("alone") is not None):
-        yield from _world(request, started)
-
-
-def _world(request: pytest.FixtureRequest, started: Any) -> Iterator[World]:
-    kubectl: Kubectl = partial(started.kubectl)
-    namespace = f"t-{uuid.uuid4().hex[:8]}"
-    labels = {"team": namespace}
-    manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}
-    kubectl("apply", "-f", "-", stdin=yaml.safe_dump(manifest))
-    real = request.param == "cluster_with_manager"
-    autoscales = request.param != "sandbox_with_manager"
-    yield World(kubectl, namespace, real_containers=real, autoscales=autoscales, kubeconfig=started.kubeconfig)
-    kubectl("delete", "sidecarset", "-l", f"team={namespace}", "--wait=false", check=False)
-    kubectl("delete", "namespace", namespace, "--wait=false", check=False)
+    sandbox, real = request.param == "sandbox_with_manager", request.param == "cluster_with_manager"
+    with ExitStack() as stack:
+        if not sandbox:  # each process has a sandbox of its own
+            alone = request.node.get_closest_marker("alone") is not None
+            stack.enter_context(its_turn(request.param, alone=alone))
+        yield stack.enter_context(own_namespace(started, real_containers=real, autoscales=not sandbox))

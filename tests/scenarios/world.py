@@ -10,8 +10,10 @@ import sys
 import time
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -79,6 +81,21 @@ class World:
         pod = self.get("pod", name)
         ready = {c["type"]: c["status"] for c in pod.get("status", {}).get("conditions", [])}.get("Ready")
         return pod if ready == "True" else None
+
+
+@contextmanager
+def own_namespace(started: Any, *, real_containers: bool, autoscales: bool) -> Iterator[World]:
+    """A namespace of the test's own; what it made goes afterwards."""
+    kubectl: Kubectl = partial(started.kubectl)
+    namespace = f"t-{uuid.uuid4().hex[:8]}"
+    labels = {"team": namespace}
+    manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}
+    kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+    yield World(
+        kubectl, namespace, real_containers=real_containers, autoscales=autoscales, kubeconfig=started.kubeconfig
+    )
+    kubectl("delete", "sidecarset", "-l", f"team={namespace}", "--wait=false", check=False)
+    kubectl("delete", "namespace", namespace, "--wait=false", check=False)
 
 
 def eventually(look: Callable[[], Found | None], what: str, seconds: float = 60.0) -> Found:

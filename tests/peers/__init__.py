@@ -1,0 +1,1 @@
+"""Software of other projects against our manager, on demand: make test-peers."""

@@ -1,0 +1,95 @@
+"""The eviction API with PodDisruptionBudgets beside our budgets."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from tests.peers.test_argocd import GATE, let_pods_be_ready
+from tests.peers.test_autoscaling import workload
+from tests.scenarios.world import World, eventually
+
+pytestmark = pytest.mark.peers
+
+
+def created(world: World, *kinds: str, **changes: Any) -> None:
+    """Create workloads named after their kinds, whose Pods have the kind as the label ``app``."""
+    for kind in kinds:
+        text = json.dumps(workload(kind))
+        manifest = json.loads(text.replace('"web"', json.dumps(kind.lower())))
+        if kind == "DaemonSet":
+            del manifest["spec"]["replicas"]
+        manifest["spec"] |= changes
+        world.apply(json.dumps(manifest))
+
+
+def pods(world: World, *kinds: str) -> list[dict[str, Any]]:
+    """The ready Pods of these kinds."""
+    wanted = ",".join(kind.lower() for kind in kinds)
+    found = world.list("pods", "-l", f"app in ({wanted})")
+    return [pod for pod in found if "deletionTimestamp" not in pod["metadata"] and is_ready(pod)]
+
+
+def is_ready(pod: dict[str, Any]) -> bool:
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions", []))
+
+
+def evict(world: World, pod: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    name = pod["metadata"]["name"]
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+    path = f"/api/v1/namespaces/{world.namespace}/pods/{name}/eviction"
+    return world.kubectl("create", f"--raw={path}", "-f", "-", stdin=json.dumps(eviction), check=False)
+
+
+BUDGETS = """
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: native}
+spec: {maxUnavailable: 25%, selector: {matchLabels: {app: cloneset}}}
+---
+apiVersion: policy.kruise.io/v1beta1
+kind: PodUnavailableBudget
+metadata: {name: ours}
+spec: {maxUnavailable: 2, selector: {matchLabels: {app: cloneset}}}
+"""
+
+
+def test_both_budgets_hold_over_the_same_pods(world: World) -> None:
+    template = workload("CloneSet")["spec"]["template"]
+    template["metadata"]["labels"]["app"] = "cloneset"
+    template["spec"]["readinessGates"] = [{"conditionType": GATE}]
+    created(world, "CloneSet", replicas=4, template=template)
+
+    def ready() -> bool:
+        let_pods_be_ready(world, "app=cloneset")
+        return len(pods(world, "CloneSet")) == 4
+
+    eventually(ready, "four Pods are ready", 40)
+    world.apply(BUDGETS)
+
+    def native(allowed: int) -> bool:
+        """The disruption controller knows the replicas from the scale subresource."""
+        found = world.get("pdb", "native").get("status", {})
+        return (found.get("disruptionsAllowed"), found.get("expectedPods")) == (allowed, 4)
+
+    def ours(allowed: int) -> bool:
+        return world.get("pub", "ours").get("status", {}).get("unavailableAllowed") == allowed
+
+    eventually(lambda: native(1) and ours(2), "both budgets count four Pods", 40)
+    first, second, third, _ = pods(world, "CloneSet")
+    assert evict(world, first).returncode == 0
+    refused = evict(world, second)
+    assert "Cannot evict pod as it would violate the pod's disruption budget." in refused.stderr
+    world.kubectl("patch", "pdb", "native", "-n", world.namespace, "-p", '{"spec": {"maxUnavailable": 3}}')
+    eventually(lambda: native(2), "the native budget is larger", 40)
+    # The refused eviction is granted still, so the same Pod may go.
+    assert evict(world, second).returncode == 0
+    refused = evict(world, third)
+    assert "pub unavailable allowed is negative" in refused.stderr
+    assert "TooManyRequests" in refused.stderr
+    eventually(ready, "four Pods are ready again", 40)
+    eventually(lambda: ours(2), "the budget recovers", 40)
+    assert evict(world, third).returncode == 0
