@@ -1,5 +1,6 @@
 """Every link of the documentation leads to a file that is there and to a heading in it."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -57,6 +58,15 @@ def broken(text: str, page: Path, root: Path = ROOT) -> Iterator[str]:
 def test_links_resolve(name: str) -> None:
     page = ROOT / name
     assert list(broken(page.read_text("utf-8"), page)) == []
+
+
+def test_imports_of_examples_resolve() -> None:
+    for page in ("docs/adding-a-kind.md", "docs/adding-a-handler.md"):
+        lines = re.findall(r"^from (app[\w.]*) import ([\w, ]+)", (ROOT / page).read_text("utf-8"), re.MULTILINE)
+        for module, imported in lines:
+            if not module.startswith("app.features.widget"):
+                for name in imported.split(","):
+                    assert hasattr(importlib.import_module(module), name.strip()), f"{page}: {module}.{name.strip()}"
 
 
 def test_the_index_names_every_page() -> None:

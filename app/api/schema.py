@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, Union, get_args, g
 
 from pydantic.fields import FieldInfo
 
+from app.api.gocore import LABEL_SELECTOR
 from app.api.gojson import BOOL, INT32, INT64, STRING, GoField, GoType, list_of, map_of, pointer, struct
 from app.api.gojson import INT_OR_STRING as GO_INT_OR_STRING
 from app.api.model import INT_OR_STRING, LIST_TYPE, MAP_TYPE, PRESERVE, ApiModel, KubeObject, Schema
@@ -211,7 +212,14 @@ def _prose(text: str) -> str:
 # A field that may be None is a pointer. A field is omitted when empty, unless it is required or the API server would
 # default it to the empty value. Fields with a more specific Go type than the model's are named.
 
-_BY_ANNOTATION = {Int32: INT32, Int64: INT64, IntOrString: GO_INT_OR_STRING, str: STRING, bool: BOOL}
+_BY_ANNOTATION = {
+    Int32: INT32,
+    Int64: INT64,
+    IntOrString: GO_INT_OR_STRING,
+    LabelSelector: LABEL_SELECTOR,
+    str: STRING,
+    bool: BOOL,
+}
 
 
 def go_struct(model: type[ApiModel], named: Mapping[str, GoType]) -> GoType:
@@ -222,7 +230,11 @@ def go_struct(model: type[ApiModel], named: Mapping[str, GoType]) -> GoType:
 def _go_field(field: FieldInfo, named: Mapping[str, GoType]) -> GoField:
     name = str(field.alias)
     filled_in = any(isinstance(one, Keywords) and not one.values.get("default", True) for one in field.metadata)
-    go_type = named.get(name) or _go_type(_annotation(field), named)
+    try:
+        go_type = named.get(name) or _go_type(_annotation(field), named)
+    except TypeError as error:
+        error.add_note(f"in field {name!r}: pass its Go type, such as those of app.api.gocore, in `named`")
+        raise
     return GoField(name, go_type, kept=field.is_required() or filled_in)
 
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from app.api.gojson import GoTypeError, go_value
 from app.api.model import ApiModel
-from app.api.schema import Int32, IntOrString, go_struct, schema_default
+from app.api.schema import Int32, IntOrString, LabelSelector, go_struct, schema_default
 
 
 class Part(ApiModel):
@@ -40,6 +40,8 @@ class Whole(ApiModel):
     """A map."""
     part: Part | None = None
     """A pointer to a struct."""
+    selector: LabelSelector | None = None
+    """A pointer to a struct with a schema of its own."""
 
 
 GO = go_struct(Whole, {})
@@ -54,6 +56,7 @@ GO = go_struct(Whole, {})
         ({"parts": [{}], "labels": {}}, {"filledIn": False, "parts": [{"neededKey": ""}]}),
         ({"mode": ""}, {"filledIn": False}),
         ({"mode": "All"}, {"filledIn": False, "mode": "All"}),
+        ({"selector": {"matchLabels": {}}}, {"filledIn": False, "selector": {}}),
         ({"part": {"note": ""}, "unknown": 1}, {"filledIn": False, "part": {"neededKey": ""}}),
     ],
 )
@@ -72,5 +75,6 @@ class Unknown(ApiModel):
 
 
 def test_an_unknown_type_is_refused_at_declaration() -> None:
-    with pytest.raises(TypeError, match="float"):
+    with pytest.raises(TypeError, match="float") as refused:
         go_struct(Unknown, {})
+    assert "in field 'value'" in refused.value.__notes__[0]

@@ -57,13 +57,13 @@ def files() -> dict[str, str]:
 @pytest.mark.parametrize(
     ("file", "words"),
     [
-        ("deploy/crds/toys.kruise.io_widgets.yaml", ["name: widgets.toys.kruise.io", "How many Pods there shall be."]),
+        ("deploy/crds/toys.kruise.io_widgets.yaml", ["name: widgets.toys.kruise.io", "Number of Pods. Defaults to 1."]),
         ("deploy/rbac.yaml", ["toys.kruise.io", "- widgets/status"]),
         ("deploy/chart/templates/generated/roles.yaml", ["- widgets/status"]),
         ("deploy/chart/templates/generated/uninstall-roles.yaml", ["- widgets"]),
         ("deploy/chart/templates/generated/crd-widgets.toys.kruise.io.yaml", ["kind: Widget"]),
         ("docs/reference/flags.md", ["`--widget-workers`"]),
-        ("docs/reference/feature-gates.md", ["| Widgets | false | Ours | there are Widgets |"]),
+        ("docs/reference/feature-gates.md", ["| Widgets | false | Ours | Widgets are reconciled |"]),
         ("docs/reference/webhooks.md", ["| mwidget.kb.io |", "| vwidget.kb.io |"]),
         ("policies/protected-kinds.yaml", ["kind: Widget", "resource: widgets"]),
     ],
@@ -75,7 +75,7 @@ def test_generated_files_include_it(files: dict[str, str], file: str, words: lis
 
 def test_its_verb_is_a_command() -> None:
     program = "from app.cli.main import main; import sys; sys.argv = ['pykruise', {!r}]; main()"
-    for word, said in (("--help", "Give a Widget another colour."), ("paint", "missing argument 'NAME COLOUR")):
+    for word, said in (("--help", "Give a Widget another color."), ("paint", "missing argument 'NAME COLOR")):
         found = subprocess.run(
             [sys.executable, "-c", LINE + program.format(word)], cwd=ROOT, capture_output=True, text=True, check=False
         )
@@ -86,7 +86,7 @@ def test_the_dashboard_has_its_section() -> None:
     program = (
         "import json; from app.dashboard.totals import overview_model; from app.dashboard.pages import page_with\n"
         "kinds = [one for declared in features.features() for one in declared.dashboard()]\n"
-        "row = kinds[-1].row({'metadata': {'name': 'a'}, 'spec': {'colour': 'blue'}}, ())\n"
+        "row = kinds[-1].row({'metadata': {'name': 'a'}, 'spec': {'color': 'blue'}}, ())\n"
         "overview = overview_model(kinds)\n"
         "print(json.dumps([page_with(kinds), row.shown.message, 'widgets' in overview.model_fields]))"
     )
@@ -141,12 +141,12 @@ async def test_on_the_sandbox_it_is_served_validated_reconciled_and_counted(
     async with sandbox(options) as running:
         toys, client = Toys(running, port), running.client
         async with with_manager(running):
-            made = await client.create(WIDGETS, widget("a", colour="blue"), "default")
-            assert made["spec"] == {"colour": "blue", "replicas": 1}
+            made = await client.create(WIDGETS, widget("a", color="blue"), "default")
+            assert made["spec"] == {"color": "blue", "replicas": 1}
             with pytest.raises(
-                Invalid, match=r'spec\.colour: Unsupported value: "green": supported values: "blue", "red"'
+                Invalid, match=r'spec\.color: Unsupported value: "green": supported values: "blue", "red"'
             ):
-                await client.create(WIDGETS, widget("b", colour="green"), "default")
+                await client.create(WIDGETS, widget("b", color="green"), "default")
             await client.patch(WIDGETS, "a", {"spec": {"replicas": 3}}, "default")
             await toys.until(["a-0", "a-1", "a-2"], toys.pods)
             await toys.until(3, lambda: _status(client))

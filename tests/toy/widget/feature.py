@@ -46,11 +46,11 @@ def decisions(_context: AdmissionContext) -> Decisions:
 
 
 async def paint(call: Call) -> int:
-    """The verb ``paint NAME COLOUR``."""
+    """The verb ``paint NAME COLOR``."""
     if len(call.arguments) != 2:
-        raise CommandError(f"paint {' '.join(call.arguments)}: expected NAME COLOUR")
-    name, colour = call.arguments
-    await call.client.patch(WIDGET.resource(), name, {"spec": {"colour": colour}}, call.namespace)
+        raise CommandError(f"paint {' '.join(call.arguments)}: expected NAME COLOR")
+    name, color = call.arguments
+    await call.client.patch(WIDGET.resource(), name, {"spec": {"color": color}}, call.namespace)
     call.say(f"widget.{WIDGET.group}/{name} painted")
     return 0
 
@@ -58,8 +58,8 @@ async def paint(call: Call) -> int:
 def row(stored: Stored, _lacking: Collection[ObjectKey]) -> Row:
     """A Widget on the dashboard."""
     metadata = mapping(stored, "metadata")
-    colour = text(mapping(stored, "spec"), "colour")
-    return Row(namespace=text(metadata, "namespace"), name=text(metadata, "name"), shown=Shown(message=colour))
+    color = text(mapping(stored, "spec"), "color")
+    return Row(namespace=text(metadata, "namespace"), name=text(metadata, "name"), shown=Shown(message=color))
 
 
 FEATURE: Final = Feature(
@@ -83,9 +83,9 @@ FEATURE: Final = Feature(
         ),
     ),
     admission=(AdmissionPart(decisions, webhooks=webhooks.WEBHOOKS),),
-    gates=(Gate("Widgets", "there are Widgets"),),
+    gates=(Gate("Widgets", "Widgets are reconciled"),),
     protected=(Protected(WIDGET, "replicas"),),
     workloads=(WIDGET,),
     dashboard=lambda: (DashboardSection("widgets", "Widgets", WIDGET, Row, row),),
-    verbs=lambda: (Verb("paint", "Give a Widget another colour.", "NAME COLOUR", (), paint),),
+    verbs=lambda: (Verb("paint", "Give a Widget another color.", "NAME COLOR", (), paint),),
 )

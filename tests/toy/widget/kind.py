@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version
-from tests.toy.widget.types import Widget
+from app.api.schema import go_struct
+from tests.toy.widget.types import Widget, WidgetSpec
 
 WIDGET: Final = KindDefinition(
     group="toys.kruise.io",
@@ -14,10 +15,12 @@ WIDGET: Final = KindDefinition(
     plural="widgets",
     access=Access("creates Pods in its namespace", view=True, edit=True),
     short_names=("wd",),
-    versions=(Version("v1beta1", Widget, (PrinterColumn("PODS", "integer", ".status.pods", "Pods there are."), AGE)),),
+    versions=(Version("v1beta1", Widget, (PrinterColumn("PODS", "integer", ".status.pods", "Number of Pods."), AGE)),),
 )
+#: The Go types of the spec, by version.
+SPECS: Final = {"v1beta1": go_struct(WidgetSpec, {})}
 
 
 def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON of the object with its defaults."""
-    return {**obj, "spec": {"replicas": 1, "colour": "red", **(obj.get("spec") or {})}}
+    """Return the object with its defaults."""
+    return {**obj, "spec": {"replicas": 1, "color": "red", **(obj.get("spec") or {})}}

@@ -1,4 +1,4 @@
-"""Carrying out the plan for a Widget."""
+"""The controller of Widgets: carries out their plans."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.kube.events import EventRecorder, reference
 from app.kube.expectations import ScaleAction, ScaleExpectations
 from app.kube.objects import Pod
 from app.kube.resources import PODS, ObjectKey
-from app.kube.statuses import KnownStatus, write_status
+from app.kube.statuses import newest_status, write_status
 from app.kube.store import Change, Store
 from app.pods.predicates import BY_CONTROLLER, Owner, controller_reference
 from tests.toy.widget.kind import WIDGET
@@ -66,12 +66,11 @@ class WidgetReconciler:
             await self._create(widget, name)
         for name in found.delete:
             await self._delete(widget, name)
-        status = KnownStatus(widget.status.to_dict() if widget.status else {}, widget.metadata.resource_version)
         await write_status(
             self._client,
             WIDGETS,
             widget.metadata,
-            status,
+            newest_status(widget, None),
             lambda present: {"pods": len(pods)} if present.get("pods") != len(pods) else {},
         )
         return None
@@ -79,7 +78,7 @@ class WidgetReconciler:
     async def _create(self, widget: Widget, name: str) -> None:
         owner = controller_reference(WIDGETS.api_version, WIDGETS.kind, widget.name, widget.metadata.uid)
         body = {
-            "metadata": {"name": name, "labels": {"colour": widget.spec.colour}, "ownerReferences": [owner]},
+            "metadata": {"name": name, "labels": {"color": widget.spec.color}, "ownerReferences": [owner]},
             "spec": {"containers": [{"name": "main", "image": "widget:1"}]},
         }
         self._expected.expect(widget.metadata.uid, ScaleAction.CREATE, name)

@@ -12,20 +12,20 @@ class WidgetSpec(ApiModel):
     """Desired state of the Widget."""
 
     replicas: Int32 | None = None
-    """How many Pods there shall be. Default: 1."""
-    colour: str = ""
-    """The label colour of the Pods. Default: red."""
+    """Number of Pods. Defaults to 1."""
+    color: str = ""
+    """Value of the color label of the Pods. Defaults to red."""
 
 
 class WidgetStatus(ApiModel):
     """Observed state of the Widget."""
 
     pods: Int32 = 0
-    """How many Pods there are."""
+    """Number of Pods that exist."""
 
 
 class Widget(KubeObject):
-    """So many Pods of one colour."""
+    """Widget runs Pods with a color label."""
 
     spec: WidgetSpec = Field(default_factory=WidgetSpec)
     status: WidgetStatus | None = None

@@ -1,4 +1,4 @@
-"""Which Widgets cannot work."""
+"""Validation of Widgets."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 from app.kube.fielderrors import FieldError, Path, invalid, not_supported
 
-COLOURS = ("blue", "red")
+COLORS = ("blue", "red")
 SPEC = Path("spec")
 
 
 def spec_errors(spec: Mapping[str, Any]) -> list[FieldError]:
-    """Every mistake in a defaulted spec."""
+    """Return the errors of a defaulted spec."""
     found = []
     if spec["replicas"] < 0:
         found.append(invalid(SPEC.child("replicas"), spec["replicas"], "must be greater than or equal to 0"))
-    if spec["colour"] not in COLOURS:
-        found.append(not_supported(SPEC.child("colour"), spec["colour"], COLOURS))
+    if spec["color"] not in COLORS:
+        found.append(not_supported(SPEC.child("color"), spec["color"], COLORS))
     return found

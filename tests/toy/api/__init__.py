@@ -1,1 +1,0 @@
-"""Widget: so many Pods of one colour. Fields, defaults, validation."""
