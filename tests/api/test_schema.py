@@ -20,6 +20,8 @@ from app.api.schema import (
 
 
 class Inner(ApiModel):
+    """An inner object."""
+
     always_serialised = frozenset({"count"})
     schema_keywords = {"x-kubernetes-map-type": "atomic"}  # noqa: RUF012
 
@@ -93,7 +95,7 @@ def test_a_field_description_overrides_its_class(
     properties: dict[str, Any],
 ) -> None:
     assert properties["inner"]["description"] == "This one describes the use, not the class."
-    assert properties["inners"]["items"]["description"] == "What an inner object is."
+    assert properties["inners"]["items"]["description"] == "An inner object."
     assert properties["inner"]["x-kubernetes-map-type"] == "atomic"
 
 
