@@ -1,4 +1,4 @@
-"""The eviction API with PodDisruptionBudgets beside our budgets."""
+"""kubectl drain, and the eviction API with PodDisruptionBudgets."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from tests.peers.test_autoscaling import workload
 from tests.scenarios.world import World, eventually
 
 pytestmark = pytest.mark.peers
+
+KINDS = ("CloneSet", "StatefulSet", "UnitedDeployment", "DaemonSet")
 
 
 def created(world: World, *kinds: str, **changes: Any) -> None:
@@ -42,6 +44,30 @@ def evict(world: World, pod: dict[str, Any]) -> subprocess.CompletedProcess[str]
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
     path = f"/api/v1/namespaces/{world.namespace}/pods/{name}/eviction"
     return world.kubectl("create", f"--raw={path}", "-f", "-", stdin=json.dumps(eviction), check=False)
+
+
+def test_drain_moves_all_pods_but_those_of_a_daemon_set(world: World) -> None:
+    created(world, *KINDS)
+    nodes = len(world.list("nodes"))
+    eventually(lambda: len(pods(world, *KINDS)) == 6 + nodes, "all Pods are ready", 40)
+    node = pods(world, "CloneSet")[0]["spec"]["nodeName"]
+    daemon = next(one for one in pods(world, "DaemonSet") if one["spec"]["nodeName"] == node)
+
+    def on_node() -> list[str]:
+        return [one["metadata"]["labels"]["app"] for one in pods(world, *KINDS) if one["spec"]["nodeName"] == node]
+
+    drain = ("drain", node, "--ignore-daemonsets", "--timeout=90s")
+    try:
+        world.kubectl(*drain, "--pod-selector=app in (cloneset,statefulset,uniteddeployment)")
+        eventually(lambda: on_node() == ["daemonset"], "only the daemon is left", 40)
+        eventually(lambda: len(pods(world, *KINDS)) == 6 + nodes, "the others run elsewhere", 40)
+        assert daemon["metadata"]["uid"] in {one["metadata"]["uid"] for one in pods(world, "DaemonSet")}
+        # kubectl ignores native DaemonSets only; ours starts a new Pod on the same node.
+        world.kubectl(*drain, "--pod-selector=app=daemonset")
+        eventually(lambda: on_node() == ["daemonset"], "a new daemon runs there", 40)
+        assert daemon["metadata"]["uid"] not in {one["metadata"]["uid"] for one in pods(world, "DaemonSet")}
+    finally:
+        world.kubectl("uncordon", node)
 
 
 BUDGETS = """
