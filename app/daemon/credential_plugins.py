@@ -302,5 +302,5 @@ async def _exchange(process: asyncio.subprocess.Process, request: bytes) -> byte
     while len(output) <= _MAX_ANSWER and (more := await process.stdout.read(_MAX_ANSWER)):
         output += more
     if len(output) > _MAX_ANSWER:
-        raise CredentialsError("answered with more than 1 MiB")
+        raise CredentialsError("printed more than 1 MiB")
     return output

@@ -110,7 +110,7 @@ class Selector:
     def of(cls, requirements: Iterable[Requirement]) -> Selector:
         """Return a selector of these requirements, ordered by key."""
         ordered = tuple(sorted(requirements, key=lambda requirement: requirement.key))
-        # An In with one value is an equality, and nearly every selector consists of those.
+        # Nearly all requirements are an In with one value, which is an equality.
         single: list[tuple[str, str]] = []
         others: list[Requirement] = []
         for one in ordered:

@@ -1,4 +1,4 @@
-"""Go types made from models: what is left out, what is a pointer, what is printed in any case."""
+"""Go types derived from models: omitted fields, pointers, and fields that are always printed."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """One attempt: when it was answered (monotonic), how long it took, what came of it."""
+    """One attempt: the time of the answer (monotonic), the duration and the outcome."""
 
     at: float
     seconds: float

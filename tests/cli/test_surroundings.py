@@ -127,7 +127,7 @@ def test_a_narrow_terminal_gets_lines(
 
 
 class Guarded(ApiServer):
-    """What a path below ``forbidden`` is asked for is refused."""
+    """Refuses requests for paths below ``forbidden``."""
 
     def __init__(self, forbidden: tuple[str, ...], inner: ApiServer) -> None:
         super().__init__()

@@ -353,7 +353,7 @@ def test_a_missing_configuration_is_ignored_and_an_invalid_one_refused(tmp_path:
     [
         ("exit 3", "exited with code 3"),
         ("echo no json", "did not answer with a CredentialProviderResponse"),
-        ("head -c 3000000 /dev/zero", "answered with more than 1 MiB"),
+        ("head -c 3000000 /dev/zero", "printed more than 1 MiB"),
         ("head -c 900000 /dev/zero | tr '\\0' '['", "did not answer with a CredentialProviderResponse"),
         (f"echo '{json.dumps(response(kind='Other'))}'", "of credentialprovider.kubelet.k8s.io/v1"),
         (f"echo '{json.dumps(response('v1beta1'))}'", "of credentialprovider.kubelet.k8s.io/v1"),

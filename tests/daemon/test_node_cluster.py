@@ -382,7 +382,7 @@ def test_an_agent_killed_during_a_hook_restarts_the_container_once(world: World)
     assert world.container("hooked", "app")["restartCount"] == 1
 
 
-#: Does not heed that it shall end, and shows that it was told.
+#: Ignores SIGTERM, and records that it was sent.
 STUBBORN = ["sh", "-c", "trap 'touch /tmp/told' TERM; while true; do sleep 0.1; done"]
 HOOK = {"preStop": {"exec": {"command": ["sh", "-c", "touch /tmp/told; sleep 2"]}}}
 

@@ -92,7 +92,7 @@ class Noting:
         self.requests: list[tuple[str, str, Any]] = []
         #: Which requests are forbidden, with the message "no".
         self.refuse: Callable[[Request], bool] = lambda _: False
-        #: Which requests have no answer that tells what came of them.
+        #: Which requests get no answer, so that their outcome is unknown.
         self.lost: Callable[[Request], bool] = lambda _: False
         #: What a GET of that path finds; any other finds nothing. Who insists on another version of it has a conflict.
         self.stored: dict[str, dict[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""What the toolkit's tests stand on: virtual time, and API servers in memory, given to the client as its transport."""
+"""Helpers of the toolkit's tests: virtual time, and API servers in memory that serve as the client's transport."""
 
 import asyncio
 import functools

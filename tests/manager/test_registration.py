@@ -182,7 +182,7 @@ async def test_a_second_check_writes_nothing() -> None:
 
 
 def owning(*fields: str) -> dict[str, Any]:
-    """A definition of which a manager like us wrote these fields of the conversion."""
+    """Return a definition whose conversion has these fields, owned by the manager."""
     made = definition()
     owned = {"f:spec": {"f:conversion": {"f:webhook": {"f:clientConfig": {field: {} for field in fields}}}}}
     made["metadata"]["managedFields"] = [

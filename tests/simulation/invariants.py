@@ -83,7 +83,7 @@ def no_twin(revision: Json, others: Sequence[Json]) -> Iterator[str]:
 
 
 def pods_are_ready(pods: Sequence[Json]) -> Iterator[str]:
-    """At rest: every Pod that is to go on runs, its gate is open, and none of them is going."""
+    """At rest every Pod with restartPolicy Always is ready and is not being deleted."""
     for pod in pods:
         if pod["spec"].get("restartPolicy", "Always") != "Always":
             continue

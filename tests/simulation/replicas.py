@@ -1,8 +1,8 @@
 """A replica of the manager as the simulation runs it: its real parts, on a given clock, seed and connection.
 
 The two processes of a replica (admission and reconciling) are two groups of tasks here; killing one cancels them at the
-await where they are, and whatever they still try to say reaches nobody. The boards they share live on, as the memory
-does that the supervisor holds.
+await where they are, and their later requests are not sent. The boards they share survive, like the memory that the
+supervisor holds.
 """
 
 from __future__ import annotations

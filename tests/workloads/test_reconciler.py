@@ -1,4 +1,4 @@
-"""What a reconcile goes by: own objects, and only those that are not going."""
+"""A reconcile uses only objects that the workload owns and that are not being deleted."""
 
 from __future__ import annotations
 

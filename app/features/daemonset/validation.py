@@ -170,9 +170,9 @@ def warnings(spec: Mapping[str, Any]) -> Iterator[str]:
     """Yield warnings about likely mistakes that OpenKruise admits, and about settings without effect. [DS-84]"""
     burst, path = spec.get("burstReplicas"), SPEC.child("burstReplicas")
     if isinstance(burst, int) and burst < 0:
-        yield f"{invalid(path, burst, NOT_NEGATIVE)}; 250 is taken"
+        yield f"{invalid(path, burst, NOT_NEGATIVE)}; 250 is used instead"
     elif isinstance(burst, str) and not _percent(burst):
-        yield f"{invalid(path, burst, _PERCENT_WORDS)}; 250 is taken"
+        yield f"{invalid(path, burst, _PERCENT_WORDS)}; 250 is used instead"
     elif burst is not None and str(burst) in ("0", "0%"):
         yield f"{path}: with 0 no Pod is ever created or deleted"
     lifecycle = spec.get("lifecycle") or {}

@@ -328,7 +328,7 @@ class UnitedDeployment(KubeObject):
     spec: UnitedDeploymentSpec
     """Desired state of the UnitedDeployment."""
     status: UnitedDeploymentStatus | None = None
-    """What is."""
+    """Observed state of the UnitedDeployment."""
 
 
 class UnitedDeploymentV1Alpha1(KubeObject):
@@ -337,7 +337,7 @@ class UnitedDeploymentV1Alpha1(KubeObject):
     spec: UnitedDeploymentV1Alpha1Spec
     """Desired state of the UnitedDeployment."""
     status: UnitedDeploymentStatusV1Alpha1 | None = None
-    """What is."""
+    """Observed state of the UnitedDeployment."""
 
 
 def template_of(spec: UnitedDeploymentSpec) -> tuple[str, dict[str, Any]] | None:

@@ -214,7 +214,7 @@ class WorkloadSpread(KubeObject):
     spec: WorkloadSpreadSpec
     """Desired state of the WorkloadSpread."""
     status: WorkloadSpreadStatus | None = None
-    """What is."""
+    """Observed state of the WorkloadSpread."""
 
     @property
     def strategy(self) -> ScheduleStrategy:
@@ -229,4 +229,4 @@ class WorkloadSpreadV1Alpha1(KubeObject):
     spec: WorkloadSpreadSpecV1Alpha1
     """Desired state of the WorkloadSpread."""
     status: WorkloadSpreadStatusV1Alpha1 | None = None
-    """What is."""
+    """Observed state of the WorkloadSpread."""

@@ -276,7 +276,7 @@ def _before(seen: Installed, deployment: Json, role: Json, kinds: Iterable[KindD
 def _packed(before: Json, namespace: str) -> Json:
     packed = gzip.compress(orjson.dumps(before), mtime=0)
     if len(packed) > MAX_BACKUP_BYTES:
-        raise TakeoverError(f"what is there takes {len(packed)} bytes; a ConfigMap can keep {MAX_BACKUP_BYTES}")
+        raise TakeoverError(f"the backup takes {len(packed)} bytes; a ConfigMap can hold {MAX_BACKUP_BYTES}")
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -87,7 +87,7 @@ class Side:
             return seen
 
         for name in PATHS:
-            # That of Kubernetes does not count anew when a taint lets its Pods stay: both are made to look.
+            # Kubernetes' controller does not recount when a taint lets its Pods stay, so make both reconcile.
             self.api.kubectl("annotate", "--overwrite", RESOURCES[name], name, "-n", "side", f"stage={what}")
             eventually(look(name), f"{what}: {name}", seconds)
         assert self.pods("ours") == self.pods("native"), what

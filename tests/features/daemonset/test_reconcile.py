@@ -1,4 +1,4 @@
-"""DaemonSets on a small cluster, on virtual time: what users do, and what comes of it."""
+"""DaemonSets on a small cluster, on virtual time: actions of users and their results."""
 
 from __future__ import annotations
 

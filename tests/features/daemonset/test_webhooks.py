@@ -62,8 +62,8 @@ def test_a_deadline_of_the_pod_is_refused() -> None:
 @pytest.mark.parametrize(
     ("spec", "warning"),
     [
-        ({"burstReplicas": "x"}, "250 is taken"),
-        ({"burstReplicas": -1}, "250 is taken"),
+        ({"burstReplicas": "x"}, "250 is used instead"),
+        ({"burstReplicas": -1}, "250 is used instead"),
         ({"burstReplicas": 0}, "no Pod is ever created"),
         ({"lifecycle": {"preNormal": {"labelsHandler": {"a": "b"}}}}, "has no effect"),
         ({"lifecycle": {"preDelete": {}}}, "it holds no Pod"),

@@ -51,7 +51,7 @@ class World(cluster.World):
         )
 
     async def probed(self, node: str) -> dict[str, list[str]]:
-        """What the node shall probe: names of probes by Pod."""
+        """Return the names of the probes that the node must run, by Pod."""
         found = await self.get(NODE_PROBES, node) or {"spec": {}}
         entries = found["spec"].get("podProbes") or []
         return {one["name"]: [probe["name"] for probe in one["probes"]] for one in entries}

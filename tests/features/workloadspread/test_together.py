@@ -1,4 +1,4 @@
-"""Places that many take at the same moment, and what OpenKruise left behind."""
+"""Pods that take places concurrently, and state left by OpenKruise."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Who judges what becomes of a workload: the writes that its controller does, answers to reviews, and what is there at
-rest."""
+"""Base of the judges of a workload: they check its controller's writes, answers to reviews, and the state at rest."""
 
 from __future__ import annotations
 

@@ -275,7 +275,7 @@ class Workload:
         )
 
     def mishap(self, rng: Random, names: Sequence[str], number: int) -> Mishap:
-        """With all at rest one thing goes wrong while users change something and Pods go."""
+        """From rest, one thing goes wrong while users change something and Pods are deleted."""
         acts = [*self._acts(rng, names, number)]
         acts.sort(key=lambda act: act.at)
         weather = rng.choice(_SPELLS)
