@@ -134,7 +134,8 @@ class AlreadyExists(ApiError):
 
 
 class Conflict(ApiError):
-    """409: the object has changed since it was read, or a precondition does not hold."""
+    """409: the object has changed since it was read, or a precondition does not hold. 422 for a patch with a uid: the
+    name belongs to another object."""
 
 
 class Gone(ApiError):
@@ -199,6 +200,10 @@ def api_error(request: RequestInfo, code: int, body: bytes, retry_after: str | N
 def status_error(request: RequestInfo, status: Status, retry_after: str | None = None) -> ApiError:
     """Return the error for a parsed ``Status`` (a watch sends them as ERROR events)."""
     kind = _BY_REASON.get(status.reason) or _BY_CODE.get(status.code)
+    causes = status.details.causes if status.details is not None else None
+    if kind is Invalid and any(cause.field == "metadata.uid" for cause in causes or ()):
+        # A uid in a patch is a precondition: the name belongs to another object. Only deletions answer that with 409.
+        kind = Conflict
     if kind is None:
         kind = ServerError if status.code >= 500 else ApiError
     seconds = float(retry_after) if retry_after is not None and retry_after.strip().isdigit() else None

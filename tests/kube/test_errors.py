@@ -50,6 +50,12 @@ def test_refusals_are_classified_by_reason_and_code(code, reason, kind):
     assert error.request is REQUEST
 
 
+def test_a_patch_with_the_uid_of_another_object_conflicts():
+    details = {"causes": [{"reason": "FieldValueInvalid", "message": "field is immutable", "field": "metadata.uid"}]}
+    error = api_error(REQUEST, 422, orjson.dumps(status_body(422, "Invalid", "no", details=details)))
+    assert (type(error), error.code) == (Conflict, 422)
+
+
 def test_the_message_names_the_request_and_what_the_server_said():
     cause = {"reason": "FieldValueRequired", "message": "Required value", "field": "spec.containers"}
     details = {"name": "web", "kind": "Pod", "retryAfterSeconds": 3, "causes": [cause]}
