@@ -121,18 +121,23 @@ class LaunchBarrierReconciler:
     async def _add(self, pod: Pod, uid: str, priority: int) -> tuple[str, set[int]]:
         """Add a key to this very ConfigMap (keys are never removed) and return its UID and all keys. The ConfigMap of
         another Pod of the same name must not start that Pod's containers. [PM-149]"""
-        namespace = pod.metadata.namespace
-        try:
-            found = await self._client.patch(
-                CONFIGMAPS,
-                barrier_config_map(pod),
-                {"metadata": {"uid": uid}, "data": data(priority)},
-                namespace,
-                decode=decode_config_map,
-            )
-        except (NotFound, Conflict):
-            return await self._create(pod, priority)
-        return found.metadata.uid, added_in(found)
+        namespace, keys = pod.metadata.namespace, set[int]()
+        for _ in range(2):
+            try:
+                found = await self._client.patch(
+                    CONFIGMAPS,
+                    barrier_config_map(pod),
+                    {"metadata": {"uid": uid}, "data": data(priority)},
+                    namespace,
+                    decode=decode_config_map,
+                )
+            except (NotFound, Conflict):
+                uid, keys = await self._create(pod, priority)
+                if priority in keys:
+                    break
+            else:
+                return found.metadata.uid, added_in(found)
+        return uid, keys
 
     async def _annotate(self, pod: Pod, annotations: Mapping[str, str | None]) -> None:
         """Annotate the Pod with its progress after a key was added. The update wakes the kubelet, which otherwise
