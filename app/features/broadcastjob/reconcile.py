@@ -171,6 +171,8 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         stopped = {pod.metadata.uid for pod in step.delete if not has_failed(pod, limit)}
         # Stopped in a reconcile with a failed write; these Pods have neither ended nor are they running.
         counted = {pod.metadata.uid for pod in pods if has_failed(pod, limit) or pod.status.phase == "Succeeded"}
+        if step.next is Next.GO_ON:
+            state.stopped &= {pod.metadata.uid for pod in pods}  # without an end, Pods that are gone do not count
         before = len(state.stopped - stopped - counted)
         state.stopped |= stopped
         # Failed deletions are retried before the job counts as ended. [BJ-24]
