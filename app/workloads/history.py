@@ -110,6 +110,9 @@ async def write_workload_status(
     written = await write_status(client, resource, workload.metadata, known, difference)
     if written is not None:
         state.written = KnownStatus(wanted, written.version)
+        revisions = snapshot.revisions
+        if wanted.get("currentRevision") == revisions.update.name != revisions.current.name:
+            state.side_task_left = True  # the rollout is over: its ImagePullJobs must go [CS-139]
 
 
 async def truncate_history(history: History, snapshot: AnySnapshot, needed: Collection[Revision], limit: int) -> None:

@@ -82,7 +82,7 @@ class ImagePuller:
                 await self._history.label(snapshot.resolved.content, update, outcome_label(decision))
         except KubeError as error:
             logger.warning("%s: pre-pulling images: %s", snapshot.owner, error)
-            state.side_task_failed = True
+            state.side_task_left = True
             return
         state.pulls = done
 

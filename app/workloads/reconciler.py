@@ -291,9 +291,9 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
                 return None  # not in the cache yet; its event triggers the next reconcile
             if self.adopts and not workload.deleting and await self._adopt(workload, state, resolved):
                 return None  # their events trigger the next reconcile once the cache shows the adoption
-            state.side_task_failed = False
+            state.side_task_left = False
             result = await self.reconcile(await self._snapshot(workload, state, resolved))
-            return Result(requeue=True) if result is None and state.side_task_failed else result
+            return Result(requeue=True) if result is None and state.side_task_left else result
         finally:
             state.last_reconcile = self.clock.monotonic()
 
@@ -409,7 +409,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
             await truncate_history(self.history, snapshot, needed, snapshot.resolved.settings.history_limit)
         except KubeError as error:
             logger.info("%s: cleanup failed: %s", snapshot.owner, error)
-            snapshot.state.side_task_failed = True
+            snapshot.state.side_task_left = True
 
     def seconds_until(self, time: float) -> float:
         """Return the seconds until ``time`` (POSIX seconds) has passed; 0 if it is infinite."""

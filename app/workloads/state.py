@@ -78,8 +78,8 @@ class WorkloadState(Generic[R]):
     unrecorded: set[str] = field(default_factory=set)
     #: The update revision and the decision about pre-pulling its images. [CS-140]
     pulls: tuple[str, str] = ("", "")
-    #: Whether pre-pulling or cleanup failed in this reconcile; no watch announces a change.
-    side_task_failed: bool = False
+    #: Whether pre-pulling or cleanup is left to the next reconcile, which no watch triggers.
+    side_task_left: bool = False
     #: The status as last written, which the cache may not show yet.
     written: KnownStatus | None = None
 

@@ -113,7 +113,7 @@ class Reporter:
             await truncate_history(self._history, snapshot, needed, snapshot.resolved.settings.history_limit)
         except KubeError as error:
             logger.info("%s: cleanup failed: %s", snapshot.owner, error)
-            snapshot.state.side_task_failed = True
+            snapshot.state.side_task_left = True
 
     async def _truncate_pods_to_delete(self, workload: CloneSet, named: list[str], left: list[str]) -> None:
         path = "/spec/scaleStrategy/podsToDelete"
