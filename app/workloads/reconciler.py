@@ -98,7 +98,7 @@ class EventMappers(Generic[W, S]):
                     self._deleted_by_others(key)
         if change.new is None:
             expected.versions.forget(pod.metadata.uid)
-        elif self._adopts and pod.metadata.controller is None:
+        if self._adopts and pod.metadata.controller is None:
             keys |= dict.fromkeys(self._keys_of_adopters(pod))
         return keys
 
@@ -328,7 +328,10 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
             if is_active(pod) and resolved.selector.matches(pod.metadata.labels) and self.may_adopt(resolved, pod)
         ]
         if orphans and await self._still_exists(workload, state):
-            for found in await gather_results(self.writer.adopt(resolved.owner, pod) for pod in orphans):
+            # The cache may not show an adoption yet.
+            unsatisfied = self.writer.expectations.versions.unsatisfied
+            due = [pod for pod in orphans if unsatisfied(pod.metadata) is None]
+            for found in await gather_results(self.writer.adopt(resolved.owner, pod) for pod in due):
                 if isinstance(found, KubeError):
                     raise found
         return bool(orphans)
