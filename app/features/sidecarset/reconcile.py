@@ -212,6 +212,8 @@ class SidecarSetReconciler:
             return None
         state = self._states.get(key.name)
         if state is None or state.uid != owner.metadata.uid:
+            if state is not None:
+                self._recorder.forget(state.uid)
             state = self._states[key.name] = _State(owner.metadata.uid)
         state.last_pass = self._clock.monotonic()
         if state.next_pass is not None and state.next_pass <= state.last_pass + TIMER_TOLERANCE:
