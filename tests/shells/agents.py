@@ -183,6 +183,7 @@ def puller() -> Case:
             "one less": patch(NODE_IMAGES, NODE, images(one=1)),
             "again while it is pulled": twice,
         },
+        final=["wiped: PATCH nodeimages/status"],
         replaces=[NODE_IMAGES],
         ignored=r"^nodes: .*",
     )
@@ -249,6 +250,7 @@ def prober() -> Case:
             "another command": probed(7, "/other"),
             "no probe": patch(NODE_POD_PROBES, NODE, {"spec": {"podProbes": []}}),
         },
+        final=["wiped: PATCH nodepodprobes/status"],
         restart_writes=True,
         replaces=[NODE_POD_PROBES],
     )
@@ -279,6 +281,7 @@ def reporter() -> Case:
                 PODS, "web-0", {"spec": {"containers": [{"name": "main", "image": "nginx:2", "env": env}]}}
             ),
         },
+        decides_by_time=["late: Pods"],
         replaces=[PODS],
     )
 

@@ -25,6 +25,11 @@ from tests.shells.world import World
 
 Json = dict[str, Any]
 RESIZE: Final = "no edit changes resources"
+ONE_BY_ONE: Final = {"updateStrategy": {"rollingUpdate": {"maxUnavailable": 1}}}
+#: Without it, a Pod that is being updated keeps the others from being updated.
+AT_ONCE: Final = {"updateStrategy": {"rollingUpdate": {"maxUnavailable": "100%"}}}
+#: An ImagePullJob that replaced ours is left to its TTL.
+PULL_REPLACED: Final = "replaced: DELETE imagepulljobs"
 #: Whether images are pulled ahead depends on how far the rollout is.
 PULLS: Final = r'^imagepulljobs.*|"apps.kruise.io/(image-predownload-ignored|pre-predownload-created)":"true",?'
 
@@ -60,7 +65,7 @@ def cloneset() -> Case:
         {
             "scale up": change({"replicas": 7}),
             "new image": change({"template": template("nginx:2")}),
-            "new template": change({"template": template("nginx:2", hostname="x")}),
+            "new template": change({"template": template("nginx:2", hostname="x"), **AT_ONCE}),
             "scale down": change({"replicas": 1}),
             "a Pod is named": name_a_pod,
             "a Pod is deleted": delete_pods,
@@ -69,6 +74,7 @@ def cloneset() -> Case:
         never={"PATCH pods/resize": RESIZE, "PATCH pods/status": "the readiness gate is set with the Pod"},
         ignored=PULLS,
         collected=["persistentvolumeclaims", "imagepulljobs"],
+        final=[PULL_REPLACED],
         careless={"PATCH clonesets/status": "names are taken out of podsToDelete without waiting for the cache"},
     )
 
@@ -84,6 +90,12 @@ async def empty_node(world: World) -> None:
     for one in world.objects(PODS):
         if one["spec"].get("nodeName") == "node-a":
             world.remove(PODS, one)
+
+
+async def orphan(world: World) -> None:
+    """A user removes the owner of a Pod."""
+    for one in world.objects(PODS)[:1]:
+        world.store(PODS, {**one, "metadata": {**one["metadata"], "ownerReferences": []}})
 
 
 async def delete_pods(world: World) -> None:
@@ -117,18 +129,21 @@ def statefulset() -> Case:
         {
             "scale up": change({"replicas": 5}),
             "new image": change({"template": template("nginx:2")}),
-            "new template": change({"template": template("nginx:2", hostname="x")}),
+            "new template": change({"template": template("nginx:2", hostname="x"), **AT_ONCE}),
             "scale down": change({"replicas": 1}),
             "Pods are deleted": delete_pods,
             "a Pod loses a label": patch(
                 PODS, "db-0", {"metadata": {"labels": {"statefulset.kubernetes.io/pod-name": None}}}
             ),
+            "a Pod has no owner": orphan,
             "claims are to be kept": change(
                 {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Retain"}}
             ),
         },
         replaces=[resource],
         never={"PATCH pods/resize": RESIZE, "PATCH pods/status": "Pods without the readiness gate get none"},
+        final=[PULL_REPLACED],
+        fixed={"controllerrevisions are gone": "the next reconcile writes a deleted revision again"},
         careless={"PATCH persistentvolumeclaims": "the same owner reference again"},
     )
 
@@ -150,10 +165,11 @@ def daemonset() -> Case:
         [(resource, {"metadata": {"name": name}, "spec": spec})],
         {
             "new image": change({"template": template("nginx:2")}),
-            "new template": change({"template": template("nginx:2", hostname="x")}),
+            "new template": change({"template": template("nginx:2", hostname="x"), **AT_ONCE}),
             "Pods are deleted": delete_pods,
+            "a Pod has no owner": orphan,
             "new image while a Pod is missing": several(
-                empty_node, change({"template": template("nginx:3", hostname="x")})
+                empty_node, change({"template": template("nginx:3", hostname="x"), **ONE_BY_ONE})
             ),
             "one node only": change(
                 {"template": template("nginx:3", hostname="x", nodeSelector={"kubernetes.io/hostname": "node-a"})}
@@ -165,6 +181,7 @@ def daemonset() -> Case:
         },
         ignored=PULLS,
         decides_by_time=["DaemonSets"],
+        final=[PULL_REPLACED],
         replaces=[resource],
         never={"PATCH pods/resize": RESIZE},
     )
@@ -315,6 +332,8 @@ def uniteddeployment() -> Case:
             "PATCH pods": "Pods of subsets that are taken apart",
             "DELETE pods": "Pods that find no node",
         },
+        careless={"again: PATCH clonesets": "the same spec again"},
+        final=["wiped: PATCH uniteddeployments/status"],
     )
 
 

@@ -7,15 +7,21 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
 from app.kube.client import Client
+from app.kube.errors import ApiError
 from app.kube.resources import Resource
 from tests.shells.world import NAMESPACE, REST_SECONDS, Mishap, Running, Saved, Server, Target, World, Write
 
 Json = dict[str, Any]
 #: A revision gets another name when its own is taken, and a claim that exists is used.
 SHARED_NAMES: Final = ("controllerrevisions", "persistentvolumeclaims")
+#: Virtual seconds in which a new start shows what it finds to do.
+RESTART_SECONDS: Final = 1.5
+#: Virtual seconds after which an edit is followed by the next.
+OVERLAP_SECONDS: Final = 0.3
 Edit: TypeAlias = Callable[[World], Awaitable[None]]
 
 
@@ -39,13 +45,18 @@ class Case:
     decided_live: Sequence[str] = ()
     #: Objects of these resources are replaced under their names at the end, and their memory compared.
     replaces: Sequence[Resource] = ()
+    #: What does not happen to all objects of a watched resource, and why.
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    #: Where objects that are gone are remembered for a while, and why.
+    keeps: Mapping[str, str] = field(default_factory=dict)
     #: Resources whose objects the garbage collector may delete before the controller does.
     collected: Sequence[str] = ("persistentvolumeclaims",)
     #: Caches whose delay decides what is done, not only when.
     decides_by_time: Sequence[str] = ()
     #: What may end otherwise, as its time decides: a pattern of parts of :func:`comparable`, or all of it.
     ignored: str = "(?!)"
-    #: Writes that are repeated or made for an object of the past while a cache does not show the present, and why.
+    #: Writes that are repeated or made for an object of the past while a cache does not show the present, and why;
+    #: with ``again:``, only while everything is reconciled again or a cache is held.
     careless: Mapping[str, str] = field(default_factory=dict)
     #: Seconds after which a lagging cache shows an event.
     lag: float = 2.0
@@ -160,6 +171,18 @@ def replace_all(resource: Resource) -> Edit:
     return edit
 
 
+def vanish_all(resource: Resource) -> Edit:
+    """Every object of a resource is gone at once."""
+
+    async def edit(world: World) -> None:
+        collection = world.server.collection(resource.group, resource.version, resource.plural)
+        for key in list(collection.keys):
+            namespace, _, name = key.rpartition("/")
+            world.befall("gone", Target(resource.group, resource.version, namespace, resource.plural, name, ""))
+
+    return edit
+
+
 class _FirstProblemError(Exception):
     """A trial that stops at its first problem has found one."""
 
@@ -179,6 +202,9 @@ class Trial:
             stages = await self._calm()
             for number, stage in enumerate(stages):
                 await self._again(stage, number)
+            edits = stages[: len(self.case.edits)]
+            for number, (stage, following) in enumerate(pairwise(edits)):
+                await self._overlap(stage, following, number)
         return self.report
 
     def _world(self, seed: str) -> World:
@@ -221,14 +247,27 @@ class Trial:
             )
         self._note_preconditions(world)
         self.report.done = Counter(write.signature for write in world.writes if write.done) + world.effects
+        self._note_orders(world)
+        self._failed("calm", world)
+        await self._forgets(world)
+        await world.stop()
+        self._failed("end of calm", world)
+        return stages
+
+    async def _forgets(self, world: World) -> None:
+        """Nothing is remembered of objects that are gone."""
+        gone = world.clear()
+        await world.settle(self.case.rest)
+        world.problems.clear()
+        for place in world.remembered(gone):
+            if place not in self.case.keeps:
+                self._problem(f"end of calm: {place} remembers objects that are gone")
+
+    def _note_orders(self, world: World) -> None:
         for one in world.passes:
             order = list(dict.fromkeys(write.signature for write in world.writes if write.of is one))
             if len(order) > 1:
                 self.report.orders.add(" → ".join(order))
-        self._failed("calm", world)
-        await world.stop()
-        self._failed("end of calm", world)
-        return stages
 
     def _note_preconditions(self, world: World) -> None:
         for write in world.writes:
@@ -263,10 +302,11 @@ class Trial:
         for mishap in _mishaps(fresh):
             if f"{mishap.kind}: {mishap.signature}" not in self.case.final:
                 await self._mishap(stage, number, str(mishap), mishap)
-        for name in [watched.name for watched, _ in fresh.running.stores]:
+        for name in [watched.name for watched, _ in fresh.running.stores if watched.name in fresh.shown]:
+            await self._mishap(stage, number, f"{name} are lagging", None, lagging=name)
             for how, given, kinds in (
                 ("late", {"held": name}, ("replaced",)),
-                ("lagging", {"lagging": name}, ("replaced", "changed")),
+                ("lagging, everything is reconciled again", {"lagging": name, "nudged": True}, ("replaced", "changed")),
             ):
                 late = await self._mishap(stage, number, f"{name} are {how}", None, **given)
                 last = {read.signature: read for read in late.reads}
@@ -278,33 +318,68 @@ class Trial:
                         mishap = Mishap(kind, signature, read_number)
                         await self._mishap(stage, number, f"{name} are {how}, {mishap}", mishap, **given)
         await self._mishap(stage, number, "one event at a time", None, one_by_one=True)
-        for resource in self.case.replaces:
-            await self._replace(stage, number, resource)
+        during = "one event at a time, everything is reconciled again"
+        await self._mishap(stage, number, during, None, one_by_one=True, nudged=True)
+        watched = {one.resource.plural: one.resource for one, _ in fresh.running.stores}
+        for resource in watched.values():
+            for what, all_of_them in (("replaced", replace_all(resource)), ("gone", vanish_all(resource))):
+                if f"{resource.plural} are {what}" not in self.case.fixed:
+                    await self._replace(stage, number, resource, what, all_of_them)
 
-    async def _replace(self, stage: Stage, number: int, resource: Resource) -> None:
-        """Replace objects after the stage: what is remembered of their predecessors must not count."""
+    async def _replace(self, stage: Stage, number: int, resource: Resource, what: str, all_of_them: Edit) -> None:
+        """Replace or remove objects after the stage: what is remembered of them must not count."""
+        if not self.server.collection(resource.group, resource.version, resource.plural).objects:
+            return
         self.server.restore(stage.before)
         self.server.seed("start")
         world, saved, pictures = self._world(str(number)), stage.before, []
-        edits: list[tuple[str, Edit]] = [(stage.name, stage.edit), ("replaced", replace_all(resource))]
+        edits: list[tuple[str, Edit]] = [(stage.name, stage.edit), (what, all_of_them)]
         for name, edit in edits:
             saved = self.server.save()
             self.server.seed(name)
+            world.relisted = {one.name for one, _ in world.running.stores if name == what and one.resource == resource}
             await edit(world)
             await world.settle(self.case.rest)
         pictures.append(world.picture(self._ignored))
         await world.stop()
         self.server.restore(saved)
         world = self._world(str(number))
-        self.server.seed("replaced")
-        await replace_all(resource)(world)
+        world.relisted = {one.name for one, _ in world.running.stores if one.resource == resource}
+        self.server.seed(what)
+        await all_of_them(world)
         await world.settle(self.case.rest)
         pictures.append(world.picture(self._ignored))
         await world.stop()
         remembered, anew = pictures
         if remembered != anew:
-            what = f"{stage.name}, {resource.plural} are replaced then"
-            self._problem(f"{what}: memory matters: {_difference(anew - remembered, remembered - anew)}")
+            during = f"{stage.name}, {resource.plural} are {what} then"
+            self._problem(f"{during}: memory matters: {_difference(anew - remembered, remembered - anew)}")
+        await self._is_done(f"{stage.name}, {resource.plural} are {what} then")
+
+    async def _overlap(self, stage: Stage, following: Stage, number: int) -> None:
+        """The following edit comes while this one is carried out, and the caches show what both led to at once."""
+
+        held = ""
+
+        async def both(world: World) -> None:
+            await stage.edit(world)
+            world.deliver()
+            await world.clock.sleep(OVERLAP_SECONDS)
+            world.others_work()
+            world.held, world.relisted = held, {held}
+            with suppress(ApiError):  # what it changes may not be there yet
+                await following.edit(world)
+
+        name = f"{stage.name} and {following.name}"
+        one = Stage(name, both, stage.before, Counter(), [], [], Counter())
+        calm = await self._mishap(one, number, "at once", None)
+        self._note_orders(calm)
+        for held in [watched.name for watched, _ in calm.running.stores if watched.name in calm.shown]:
+            await self._mishap(one, number, f"at once, {held} are late", None)
+        held = ""
+        for mishap in _mishaps(calm):
+            if mishap.kind == "refused" and f"{mishap.kind}: {mishap.signature}" not in self.case.final:
+                await self._mishap(one, number, str(mishap), mishap)
 
     async def _mishap(
         self,
@@ -315,6 +390,7 @@ class Trial:
         held: str = "",
         lagging: str = "",
         one_by_one: bool = False,
+        nudged: bool = False,
     ) -> World:
         self.server.restore(stage.before)
         self.server.seed("start")
@@ -324,8 +400,9 @@ class Trial:
             self._problem(f"{stage.name}: a restart writes {write.signature}")
         world.reset()
         world.mishap = mishap
-        world.held, world.one_by_one = held, one_by_one
+        world.held, world.relisted = held, {held}
         world.lagging, world.lag = lagging, self.case.lag
+        world.one_by_one, world.nudged = one_by_one, nudged
         self.server.seed(stage.name)
         await stage.edit(world)
         await world.settle(self.case.rest)
@@ -333,12 +410,26 @@ class Trial:
         if world.met is not None and mishap is not None:
             self._judge(during, mishap.kind, world, world.met)
         self._note_preconditions(world)
-        alike = mishap is None or mishap.kind in ("refused", "lost", "changed", "taken", "ignored")
-        if alike and not {held, lagging}.intersection(self.case.decides_by_time):
-            self._compare(during, stage, world, changed=mishap is not None and mishap.kind == "changed")
+        alike = mishap is None or mishap.kind not in ("replaced", "gone", "outrun")
+        alike &= bool(stage.picture)
+        if alike and not {held, lagging, f"late: {held}"}.intersection(self.case.decides_by_time):
+            self._compare(during, stage, world, changed=mishap is not None and mishap.kind in ("changed", "contested"))
         self._failed(during, world)
         await world.stop()
+        await self._is_done(during)
         return world
+
+    async def _is_done(self, during: str) -> None:
+        """Whatever happened: once all is at rest, a new start finds nothing to do."""
+        if self.case.restart_writes:
+            return
+        world = self._world("restarted")
+        await world.settle(RESTART_SECONDS)
+        for write in world.writes:
+            if write.done:
+                self._problem(f"{during}: a restart writes {write.signature}: {str(write.body)[:200]}")
+        world.problems.clear()
+        await world.stop()
 
     def _judge(self, during: str, kind: str, world: World, met: Write) -> None:
         """Return what a reconcile did after its write failed."""
@@ -377,7 +468,7 @@ class Trial:
             self._problem(f"{during}: {verb} {dict(now)} instead of {dict(calm)}")
 
     def _made(self, writes: Sequence[Write], verb: str) -> Counter[str]:
-        done = [one for one in writes if one.done and one.target.plural not in self.case.collected]
+        done = [one for one in writes if one.changes and one.target.plural not in self.case.collected]
         return Counter(one.signature for one in done if one.signature.startswith(verb))
 
 
@@ -428,6 +519,9 @@ def _mishaps(world: World) -> Iterator[Mishap]:
             yield Mishap("replaced", write.signature, write.number)
             if write.signature.startswith(("PATCH", "PUT")):
                 yield Mishap("changed", write.signature, write.number)
+                yield Mishap("contested", write.signature, write.number)
+                if write.target.subresource == "status" and write.target.plural != "pods":
+                    yield Mishap("wiped", write.signature, write.number)
                 yield Mishap("outrun", write.signature, write.number)
             yield Mishap("gone", write.signature, write.number)
         elif write.target.plural not in SHARED_NAMES and "name" in ((write.body or {}).get("metadata") or {}):

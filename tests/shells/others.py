@@ -338,6 +338,7 @@ def workload_spread() -> Case:
             ),
         },
         careless={"DELETE pods": "a Pod that has changed may have been scheduled"},
+        final=["wiped: PATCH workloadspreads/status"],
         replaces=[CLONESETS],
     )
 
@@ -369,7 +370,11 @@ def persistent_pod_state() -> Case:
             "not wanted any more": patch(STATEFULSETS, "db", {"metadata": {"annotations": dict.fromkeys(annotations)}}),
         },
         replaces=[STATEFULSETS],
-        careless={"PATCH persistentpodstates/status": "its own change of the spec is not awaited"},
+        careless={
+            "PATCH persistentpodstates/status": "its own change of the spec is not awaited",
+            "again: PATCH persistentpodstates": "its own change of the spec is not awaited",
+            "again: DELETE persistentpodstates": "its own change of the spec is not awaited",
+        },
     )
 
 
@@ -429,6 +434,7 @@ def node_image() -> Case:
         },
         beside=pulled,
         decided_live=["PATCH nodeimages"],
+        careless={"again: PATCH nodeimages": "labels of the cached object, then of the present one"},
         replaces=[NODES],
     )
 
@@ -468,6 +474,7 @@ def pull_job() -> Case:
         beside=pulled,
         decided_live=["PATCH nodeimages", "PATCH secrets", "DELETE secrets"],
         ignored=r'"ttlSecondsAfterFinished":\d+,?',
+        keeps={"PullSecrets._read": "for two seconds, until the next read"},
         replaces=[PULL_JOBS],
     )
 
@@ -568,6 +575,7 @@ def container_recreate() -> Case:
             "nobody answers": recreate_request("silent"),
             "of a Pod that goes": several(recreate_request("late"), delete(PODS, "web-0")),
         },
+        final=["wiped: PATCH containerrecreaterequests/status"],
     )
 
 
@@ -679,6 +687,9 @@ def node_pod_probe() -> Case:
             "the node goes": delete(NODES, "node-c"),
         },
         decided_live=["PATCH nodepodprobes"],
+        careless=dict.fromkeys(
+            ("again: PATCH pods", "again: PATCH pods/status"), "whole marks, until the cache shows them"
+        ),
         replaces=[NODES],
     )
 
@@ -700,6 +711,7 @@ def liveness() -> Case:
             "it goes": delete(PODS, "web-0"),
         },
         final=["taken: POST containerrecreaterequests"],
+        fixed={"containerrecreaterequests are gone": "no webhook has put the node's label on them"},
         decided_live=["PATCH nodepodprobes"],
         replaces=[NODE_PROBES],
     )

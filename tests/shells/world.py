@@ -7,15 +7,18 @@ import copy
 import hashlib
 import logging
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from random import Random
-from typing import Any, Final
+from types import MethodType
+from typing import Any, Final, TypeAlias
 
 import orjson
+from msgspec import Struct
+from pydantic import BaseModel
 
 from app.api.crd import manifest
 from app.api.names import KRUISE_POD_READY
@@ -25,6 +28,8 @@ from app.kube.client import Client
 from app.kube.clock import rfc3339
 from app.kube.controller import Controller, Result
 from app.kube.errors import KubeError, RequestInfo, TransportError
+from app.kube.events import EventRecorder
+from app.kube.queue import WorkQueue
 from app.kube.resources import (
     CUSTOMRESOURCEDEFINITIONS,
     NAMESPACES,
@@ -44,6 +49,8 @@ from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import json_response, status_body
 
 Json = dict[str, Any]
+#: When an object changed, and what it was before and after.
+Event: TypeAlias = tuple[float, Json | None, Json | None]
 NAMESPACE: Final = "default"
 NODE_NAMES: Final = ("node-a", "node-b")
 #: A reconcile that failed must run again within this time (virtual seconds).
@@ -54,6 +61,8 @@ REST_SECONDS: Final = 65.0
 HELD_SECONDS: Final = 20.0
 #: An object that takes a name away goes after this time.
 TAKEN_SECONDS: Final = 5.0
+#: Another writer changes the object of a contested write for so long.
+CONTESTED_SECONDS: Final = 2.0
 MAX_ROUNDS: Final = 400
 _PASS: ContextVar[Pass | None] = ContextVar("pass", default=None)
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -101,6 +110,8 @@ class Write:
     of: Pass | None
     status: int = 0
     body: Json | list[Any] | None = None
+    #: Whether the object is another one after it, or another version.
+    changes: bool = False
 
     @property
     def done(self) -> bool:
@@ -130,6 +141,7 @@ class Mishap:
     refused: a 500 without effect. lost: takes effect, but the answer is lost. replaced: its object was deleted and
     created again under its name. changed: its object has a new version and generation. gone: its object was deleted.
     outrun: changed at first, and replaced when it is read again. taken: for a while, another object has the name.
+    wiped: another writer has removed its status. contested: for a while, its object changes before each such request.
     ignored: the runtime does nothing, but says that it did.
     """
 
@@ -264,9 +276,13 @@ class World:
         self.mishap: Mishap | None = None
         self.met: Write | None = None
         self.held: str = ""
+        #: Caches that are listed again, once they are not held any more, so that they miss what happened in between.
+        self.relisted: set[str] = set()
         #: The cache that shows each event only after so many seconds.
         self.lagging: str = ""
         self.lag: float = 0.0
+        #: Whether everything is reconciled again after each write, while a cache lags, or after each event.
+        self.nudged = False
         self.one_by_one = False
         #: What was done to containers and images, and how often.
         self.effects: Counter[str] = Counter()
@@ -279,8 +295,16 @@ class World:
         #: The version after our last write, by resource and key of the object.
         self._own: dict[str, str] = {}
         self._foreign: tuple[Target, float] | None = None
+        self._contested: tuple[str, float] | None = None
+        self._writes_nudged = 0
+        #: Caches that showed something new.
+        self.shown: set[str] = set()
+        #: The uids and keys of objects that were deleted.
+        self._gone: set[str] = set()
+        #: What remembers something: the controllers, their reconcile functions and what runs beside them.
+        self._remembering: list[Any] = []
         self._numbers: Counter[str] = Counter()
-        self._waiting: dict[str, list[tuple[float, Json | None, Json | None]]] = {}
+        self._waiting: dict[str, list[Event]] = {}
         self._replaced: set[str] = set()
         self._beside = beside
         self._tasks: list[asyncio.Task[Any]] = []
@@ -294,6 +318,7 @@ class World:
             store.replace([self._decoded(watched, one.obj) for one in objects if matches(watched, one.obj)])
         server.world = self
         for main in self.running.mains:
+            self._remembering.append(getattr(main, "__self__", None))
             self._tasks.append(asyncio.ensure_future(main()))
 
     async def stop(self) -> None:
@@ -316,6 +341,7 @@ class World:
 
     def _instrument(self, controller: Controller) -> None:
         inner = controller._reconcile
+        self._remembering += [controller, inner]
 
         async def reconcile(key: ObjectKey) -> Result | None:
             one = Pass(controller.name, key)
@@ -371,7 +397,10 @@ class World:
         """A write says something new, about an object that the shell has reason to think is there."""
         target, met = write.target, self.met
         place, after = f"{target.plural} {target.key}", self._version(target)
-        if write.signature in self.careless:
+        write.changes = write.done and (not target.name or before != after)
+        if write.signature in self.careless or (
+            f"again: {write.signature}" in self.careless and (self.nudged or any(self.relisted))
+        ):
             pass
         elif met is None and not self._replaced:
             if write.status == 409 and before and self._own.get(place) == before:
@@ -399,6 +428,10 @@ class World:
 
     async def _through(self, request: Request, write: Write) -> Response:
         mishap = self.mishap
+        if self._contested is not None and self._contested[0] == write.signature:
+            if self.clock.monotonic() < self._contested[1]:
+                self.befall("changed", write.target)
+            return await self._inner.request(request)
         if mishap is None or (mishap.signature, mishap.number) != (write.signature, write.number):
             return await self._inner.request(request)
         self.mishap, self.met = None, write
@@ -412,10 +445,12 @@ class World:
         if mishap.kind == "outrun":
             read = f"GET {write.target.plural}"
             self.mishap = Mishap("replaced", read, self._numbers[read] + 1)
+        if mishap.kind == "contested":
+            self._contested = (write.signature, self.clock.monotonic() + CONTESTED_SECONDS)
         if mishap.kind == "taken":
             self._take_name(write)
         else:
-            self.befall("changed" if mishap.kind == "outrun" else mishap.kind, write.target)
+            self.befall("changed" if mishap.kind in ("outrun", "contested") else mishap.kind, write.target)
         return await self._inner.request(request)
 
     def stream(self, request: Request) -> Any:
@@ -443,6 +478,9 @@ class World:
             metadata["generation"] = metadata.get("generation", 1) + 1
             metadata["annotations"] = {**metadata.get("annotations", {}), "shells.test/changed": "true"}
             storage.update(collection, entry, {**entry.obj, "metadata": metadata})
+            return
+        if kind == "wiped":
+            storage.update(collection, entry, {name: one for name, one in entry.obj.items() if name != "status"})
             return
         storage.delete(collection, entry)
         if kind == "replaced":
@@ -505,6 +543,9 @@ class World:
     def deliver(self) -> bool:
         """Bring what was written into the caches; whether anything was brought."""
         for resource, before, after in self.log:
+            if after is None and before is not None:
+                metadata = before["metadata"]
+                self._gone |= {metadata["uid"], f"{metadata.get('namespace', '')}/{metadata['name']}".removeprefix("/")}
             for watched, _ in self.running.stores:
                 if (watched.resource.group, watched.resource.plural) == (resource.group, resource.plural):
                     waiting = self._waiting.setdefault(watched.name, [])
@@ -515,12 +556,16 @@ class World:
             if watched.name == self.held:
                 continue
             queue = self._waiting.get(watched.name, [])
+            if watched.name in self.relisted and queue:
+                queue[:] = _newest(queue)
+                self.relisted.discard(watched.name)
             until = self.clock.monotonic() - (self.lag if watched.name == self.lagging else 0.0)
             while queue and queue[0][0] <= until:
                 _, before, after = queue.pop(0)
                 if not self._show(watched, store, before, after):
                     continue
                 brought = True
+                self.shown.add(watched.name)
                 if self.one_by_one:
                     return True
         return brought
@@ -550,9 +595,19 @@ class World:
             self.befall("gone", self._foreign[0])
             self._foreign = None
         brought = self.deliver()
+        made = sum(one.changes for one in self.writes)
+        if self.nudged and ((self.lagging and made != self._writes_nudged) or (self.one_by_one and brought)):
+            self._writes_nudged = made
+            controllers = {one.name: one for one in self.running.controllers}
+            for name, key in dict.fromkeys((one.controller, one.key) for one in self.passes):
+                controllers[name].queue.add(key)
+        self.others_work()
+        return brought
+
+    def others_work(self) -> None:
+        """The nodes and whatever else runs in the cluster do their work."""
         kubelet(self)
         self._beside(self)
-        return brought
 
     async def settle(self, rest: float = REST_SECONDS) -> None:
         """Run all actors until nothing changes."""
@@ -574,6 +629,50 @@ class World:
                 return
         self.problems.append(f"does not come to rest: {[one.signature for one in self.writes[-6:]]}")
 
+    # ---- memory
+
+    def clear(self) -> frozenset[str]:
+        """Remove everything. Returns the uids and keys of these objects, and of those that went before."""
+        storage, gone = self.server.api.core.storage, set(self._gone)
+        for name, collection in storage.collections.items():
+            if name.startswith(("customresourcedefinitions", "namespaces", "events", "leases")):
+                continue
+            for key, entry in list(collection.objects.items()):
+                gone |= {entry.obj["metadata"]["uid"], key}
+                storage.delete(collection, entry)
+        return frozenset(gone)
+
+    def remembered(self, gone: frozenset[str]) -> list[str]:
+        """Where the shell still keeps something under the uid or the key of an object that is gone."""
+        found: dict[str, None] = {}
+        seen: set[int] = set()
+
+        def names(key: object) -> bool:
+            parts = key if isinstance(key, tuple) else (key,)
+            return str(key) in gone or any(isinstance(one, str) and one in gone for one in parts)
+
+        def walk(one: Any, path: str) -> None:
+            if one is None or id(one) in seen or isinstance(one, str | bytes | Store | Client | EventRecorder):
+                return
+            seen.add(id(one))
+            if isinstance(one, Mapping | set | frozenset | list | tuple | deque):
+                if any(map(names, one)) and not isinstance(one, tuple):
+                    found[path] = None
+                for value in one.values() if isinstance(one, Mapping) else one:
+                    walk(value, path)
+            elif isinstance(one, MethodType):
+                walk(one.__self__, path)
+            elif type(one).__module__.startswith("app.") and not isinstance(one, type | BaseModel | Struct):
+                slots = [name for kind in type(one).__mro__ for name in getattr(kind, "__slots__", ())]
+                for name in (*slots, *getattr(one, "__dict__", ())):
+                    if isinstance(one, WorkQueue) and name in ("_due", "_heap"):
+                        continue  # timers end
+                    walk(getattr(one, name, None), f"{type(one).__name__}.{name}")
+
+        for one in self._remembering:
+            walk(one, "")
+        return list(found)
+
     def picture(self, ignored: re.Pattern[str]) -> Counter[str]:
         """All objects without what differs between two runs of the same history, and without what is ignored."""
         found: Counter[str] = Counter()
@@ -584,6 +683,16 @@ class World:
                 if text := ignored.sub("", f"{name}: {comparable(entry.obj)}"):
                     found[text] += 1
         return found
+
+
+def _newest(queue: Sequence[Event]) -> list[Event]:
+    """What a list shows of these events: the last state of each object, and nothing of one that came and went."""
+    states: dict[tuple[str, str], Event] = {}
+    for at, before, after in queue:
+        metadata = (after or before or {})["metadata"]
+        key = (metadata.get("namespace", ""), metadata["name"])
+        states[key] = (at, states[key][1] if key in states else before, after)
+    return [one for one in states.values() if one[1:] != (None, None)]
 
 
 def comparable(obj: Json) -> str:
