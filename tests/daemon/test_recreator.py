@@ -16,9 +16,8 @@ from app.daemon.cri.types import ContainerDetails, ContainerState, CriError
 from app.daemon.objects import RECREATE_REQUESTS, Condition, HttpGetAction, RecreateRequest, decode_recreate_request
 from app.daemon.recreate_plan import Found
 from app.daemon.recreator import WORKERS
-from app.kube.errors import NotFound
-from app.kube.resources import NAMESPACES, PODS, ObjectKey
-from tests.daemon.node import NAMESPACE, Agent, Node, node, node_with_agent, on_bare_node, on_node
+from app.kube.resources import NAMESPACES, PODS
+from tests.daemon.node import NAMESPACE, Agent, Node, node, node_with_agent, on_node
 from tests.kube.fakes import running, virtual
 
 NOW = datetime(2030, 1, 1, 0, 1, tzinfo=UTC)
@@ -478,29 +477,6 @@ def test_an_interrupted_agent_stops_each_container_once(forced: bool, after: int
     test()
 
 
-@pytest.mark.behaviour("CRR-37", "CRR-41")
-@on_bare_node
-async def test_an_agent_with_a_stale_cache_stops_no_container_twice(one: Node) -> None:
-    one.runtime.on_stop = one.restart
-    pod = await one.pod({"name": "app"})
-    await one.request(pod, "app", forceRecreate=True)
-    body = {"status": {"phase": "Recreating", "containerRecreateStates": [{"name": "app", "phase": "Pending"}]}}
-    written = await one.client.patch(RECREATE_REQUESTS, "again", body, NAMESPACE, subresource="status")
-    agent = one.agent(watches=False)
-    for store in (agent.node_images, agent.node_pod_probes, agent.pods):
-        assert store is not None
-        store.replace([])
-    agent.requests.replace([decode_recreate_request(msgspec.json.encode(written))])
-    async with running(agent.run()):
-        await one.until(lambda: stopped(one), 5)
-        for _ in range(3):  # longer than anybody waits for a watch that stands still
-            await one.clock.sleep(15)
-            agent.recreator.controller.queue.add(ObjectKey(NAMESPACE, "web-0"))
-    assert len(one.runtime.stops) == 1
-    (state,) = (await one.status(RECREATE_REQUESTS, "again"))["containerRecreateStates"]
-    assert state["isKilled"]
-
-
 @pytest.mark.behaviour("KD-16")
 @on_node
 async def test_an_unavailable_runtime_is_waited_for(one: Node, agent: Agent) -> None:
@@ -559,18 +535,6 @@ def test_final_container_states_are_kept(forced: bool) -> None:
             assert len(one.runtime.stops) == 1
 
     test()
-
-
-@on_node
-async def test_a_deleted_request_is_forgotten(one: Node, agent: Agent) -> None:
-    pod = await one.pod({"name": "app"})
-    await one.request(pod, "app", unreadyGracePeriodSeconds=1)
-    await until_state(one, phase="Recreating")
-    await one.client.delete(RECREATE_REQUESTS, "again", NAMESPACE)
-    await one.clock.sleep(60)
-    with pytest.raises(NotFound):
-        await one.status(RECREATE_REQUESTS, "again")
-    assert one.runtime.stops == []
 
 
 @pytest.mark.behaviour("CRR-63")

@@ -100,16 +100,6 @@ async def test_a_key_is_added_to_the_observed_pod(overtaken: bool) -> None:
 
 
 @virtual
-@pytest.mark.behaviour("PM-60")
-async def test_events_of_an_older_pod_cause_no_second_write() -> None:
-    setting = Setting()
-    reconcile = PodReadinessReconciler(setting.client, setting.pods)
-    await reconcile(KEY)
-    await reconcile(KEY)  # the cache does not show the condition yet
-    assert len(setting.server.writes()) == 1
-
-
-@virtual
 @pytest.mark.behaviour("PM-60", "PM-179")
 async def test_a_concurrent_condition_is_not_overwritten() -> None:
     setting = Setting()
@@ -122,17 +112,6 @@ async def test_a_concurrent_condition_is_not_overwritten() -> None:
     setting.see()
     assert await reconcile(KEY) is None
     assert setting.status() == "False"
-
-
-@virtual
-async def test_a_deleted_pod_needs_nothing() -> None:
-    setting = Setting()
-    cached = setting.cached()
-    del setting.server.objects[pod_path()]
-    reconcile = PodReadinessReconciler(setting.client, setting.pods)
-    assert await reconcile(KEY) is None
-    await add_not_ready_key(setting.client, cached, PRE_DELETE_HOOK)
-    assert await reconcile(ObjectKey("shop", "other")) is None
 
 
 @virtual
@@ -166,12 +145,3 @@ async def test_endless_conflicts_are_reported_after_four_tries() -> None:
         await add_not_ready_key(setting.client, setting.cached(), PRE_DELETE_HOOK)
     assert len(setting.server.writes()) == 4
     assert setting.client.clock.monotonic() == pytest.approx(0.31)  # 10, 50 and 250 ms
-
-
-@virtual
-async def test_another_pod_of_the_same_name_is_left_alone() -> None:
-    setting = Setting()
-    old = setting.cached()
-    setting.server.put(pod_path(), {**POD, "metadata": {**POD["metadata"], "uid": "another"}})
-    await add_not_ready_key(setting.client, old, PRE_DELETE_HOOK)
-    assert setting.status() == ""

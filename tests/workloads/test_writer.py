@@ -12,10 +12,9 @@ from app.features.cloneset.plan.settings import Gates, resolve_spec
 from app.kube.errors import ServerError
 from app.kube.objects import ControllerRevision, ObjectMeta, OwnerReference, Pod
 from app.pods.budget import Disruption, Verdict
-from app.pods.lifecycle import LifecycleState
 from app.pods.revisions import revision_of
-from app.workloads.state import PodGoneError, PodHeldError, gather_results, outcome_of
-from tests.features.cloneset.test_watches import claim_of, filled, pod_of
+from app.workloads.state import PodHeldError, gather_results, outcome_of
+from tests.features.cloneset.test_watches import filled, pod_of
 from tests.kube.fakes import virtual
 
 PODS = "/api/v1/namespaces/moving/pods/"
@@ -23,18 +22,6 @@ PODS = "/api/v1/namespaces/moving/pods/"
 
 def preconditions(shell: Any, path: str) -> list[Any]:
     return [body["preconditions"] for method, at, body in shell.server.requests if (method, at) == ("DELETE", path)]
-
-
-@virtual
-async def test_a_pod_and_a_claim_are_deleted_only_as_observed() -> None:
-    shell, found = filled()
-    owner, pod, claim = shell.caches.workloads.list()[0], pod_of(found["Pod"][0]), claim_of(found, "gx7bz")
-    writer = shell.reconciler.writer
-    await writer.delete_pod(owner, pod)
-    await writer.delete_claim(owner, claim)
-    assert preconditions(shell, PODS + pod.metadata.name) == [{"uid": pod.metadata.uid}]
-    path = f"/api/v1/namespaces/moving/persistentvolumeclaims/{claim.metadata.name}"
-    assert preconditions(shell, path) == [{"uid": claim.metadata.uid}]
 
 
 @pytest.mark.behaviour("PUB-92")
@@ -60,19 +47,6 @@ async def test_a_pod_held_by_a_budget_is_kept_without_an_error() -> None:
     assert (outcome.changed, outcome.error, outcome.message, outcome.requeue_after) == (False, None, "", [1.0])
 
 
-@pytest.mark.behaviour("PM-29")
-@virtual
-async def test_after_a_conflict_a_namesake_is_not_written() -> None:
-    shell, found = filled()
-    pod = pod_of(found["Pod"][0])
-    namesake = copy.deepcopy(found["Pod"][0])
-    namesake["metadata"] |= {"uid": "another", "resourceVersion": "999999"}
-    shell.server.stored[PODS + pod.metadata.name] = namesake
-    with pytest.raises(PodGoneError):
-        await shell.reconciler.writer.set_state("owner", pod, LifecycleState.PREPARING_UPDATE, None)
-    assert len(shell.writes) == 1
-
-
 @virtual
 async def test_a_write_without_response_implies_nothing_about_a_namesake() -> None:
     shell, found = filled()
@@ -84,16 +58,6 @@ async def test_a_write_without_response_implies_nothing_about_a_namesake() -> No
     with pytest.raises(ServerError):
         await shell.reconciler.writer.mark_for_deletion("owner", pod)
     assert not shell.reconciler.writer.expectations.written
-
-
-@pytest.mark.behaviour("CS-132")
-@virtual
-async def test_the_mark_applies_to_the_observed_pod() -> None:
-    shell, found = filled()
-    pod = pod_of(found["Pod"][0])
-    await shell.reconciler.writer.mark_for_deletion("owner", pod)
-    (body,) = [body for method, _, body in shell.server.requests if method == "PATCH"]
-    assert body["metadata"]["uid"] == pod.metadata.uid
 
 
 # ---- revisions

@@ -186,18 +186,6 @@ async def test_a_foreign_job_of_that_name_is_left_alone_and_reported(there: Worl
     assert "ownerReferences" not in job["metadata"]
 
 
-@pytest.mark.behaviour("ACJ-17")
-@in_world
-async def test_a_refused_creation_is_reported_and_retried(there: World) -> None:
-    there.manager.refuse = lambda request: request.method == "POST" and request.path.endswith("/jobs")
-    await cron(there)
-    await there.settled(310)
-    assert creations(there) == []
-    assert "FailedCreate" in await there.reasons()
-    there.manager.refuse = lambda _: False
-    await made(there, 1, seconds=120)
-
-
 @pytest.mark.behaviour("ACJ-12", "ACJ-19")
 @in_world
 async def test_an_unreadable_schedule_is_reported_once_and_not_retried(there: World) -> None:

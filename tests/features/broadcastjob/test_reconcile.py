@@ -105,34 +105,6 @@ async def test_parallelism_is_never_exceeded(there: World) -> None:
     assert len(set(await served(there))) == 10
 
 
-@pytest.mark.behaviour("BJ-13", "BJ-24")
-@in_world
-async def test_lost_responses_and_refusals_serve_no_node_twice(there: World) -> None:
-    await nodes(there, 8)
-    seen: list[str] = []
-
-    def every_other(request: Any) -> bool:
-        if request.method == "POST" and request.path.endswith("/pods"):
-            seen.append(request.path)
-            return len(seen) % 2 == 0
-        return False
-
-    there.manager.lose = every_other
-    await job(there, parallelism=4)
-    for _ in range(400):
-        running = await active(there)
-        assert len(running) <= 4
-        for name in running[:2]:
-            await there.pod_status(name, "Succeeded")
-        if (await there.status(JOBS, "bj")).get("phase") == "completed":
-            break
-        await there.settled(1.0)
-    await counts(there, phase="completed", succeeded=8)
-    created = [name for verb, kind, name in there.writes if (verb, kind) == ("create", "Pod")]
-    assert len(created) == len(set(created)) == 8
-    assert len(set(await served(there))) == 8
-
-
 @pytest.mark.behaviour("BJ-10", "BJ-11", "BJ-24")
 @in_world
 async def test_the_first_failure_stops_the_rest(there: World) -> None:

@@ -635,32 +635,6 @@ async def test_an_unusable_current_revision_is_replaced_by_the_update_revision()
     assert made["metadata"]["labels"]["controller-revision-hash"] == "hooked-update"
 
 
-@pytest.mark.parametrize(
-    ("live", "created"),
-    [({}, 1), ({"uid": "another"}, 0), ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, 0), (None, 0)],
-    ids=["there", "another", "going", "gone"],
-)
-@virtual
-async def test_adopted_pods_are_replaced_only_if_the_set_exists(live: dict[str, Any] | None, created: int) -> None:
-    """The garbage collector deletes all Pods of a deleted CloneSet, which the cache may still contain."""
-    shell, found = filled()
-    await shell.reconcile("hooked", "moving")
-    (owner,) = found["CloneSet"]
-    if live is not None:
-        path = "/apis/apps.kruise.io/v1beta1/namespaces/moving/clonesets/hooked"
-        shell.server.stored[path] = {**owner, "metadata": {**owner["metadata"], **live}}
-    pod = pod_of(found["Pod"][0])
-    shell.caches.pods.remove(ObjectKey("moving", pod.metadata.name))
-    shell.reconciler.mappers.keys_for_pod(Change(pod, None))
-    for _ in range(2):  # it asks again as long as the cache does not say so itself
-        shell.server.requests.clear()
-        await shell.reconcile("hooked", "moving")
-        assert len([path for method, path in shell.writes if method == "POST" and path.endswith("/pods")]) == created
-        if created:
-            break
-        assert not shell.writes
-
-
 @virtual
 async def test_released_pods_are_replaced_even_if_the_set_cannot_be_read() -> None:
     """Roles of an older release lack that right."""

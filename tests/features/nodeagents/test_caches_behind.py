@@ -20,7 +20,7 @@ from app.features.containerrecreate.feature import FEATURE as REQUESTS_SLICE
 from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
 from app.features.imagepull.cache import NodeImages
 from app.features.imagepull.feature import FEATURE as IMAGES_SLICE
-from app.features.imagepull.kind import IMAGE_PULL_JOB, NODE_IMAGE, job_with_defaults
+from app.features.imagepull.kind import IMAGE_PULL_JOB, NODE_IMAGE
 from app.features.podprobe.feature import FEATURE as PROBES_SLICE
 from app.features.podprobe.kind import NODE_POD_PROBE, POD_PROBE_MARKER
 from app.framework.watched import Scope
@@ -119,95 +119,6 @@ async def pod(client: Client, name: str = "p1") -> Json:
     conditions = [{"type": type_, "status": "True"} for type_ in ("Initialized", "Ready", "KruisePodReady")]
     status = {"phase": "Running", "podIP": "10.0.0.1", "conditions": conditions}
     return await client.patch(PODS, name, {"status": status}, "default", subresource="status")
-
-
-async def marker(client: Client) -> None:
-    probe = {"exec": {"command": ["who"]}, "periodSeconds": 1}
-    asked = {"name": "who", "containerName": "main", "podConditionType": CONDITION, "probe": probe}
-    spec = {"selector": {"matchLabels": {"app": "web"}}, "probes": [asked]}
-    await create(client, MARKERS, {"metadata": {"name": "ask"}, "spec": spec}, "default")
-
-
-@pytest.mark.behaviour("PPM-23", "PPM-24", "PPM-26")
-@pytest.mark.parametrize("answered", [True, False])
-@virtual
-async def test_a_returning_result_is_marked_despite_a_stale_cache(answered: bool) -> None:
-    async with cluster() as (api, client):
-        there = Behind(api, client.clock, "nodepodprobe-controller")
-        uid = (await pod(client))["metadata"]["uid"]
-        await marker(client)
-        probe = {"name": "ask#who", "containerName": "main", "probe": {"exec": {"command": ["who"]}}}
-        asked = {"name": "p1", "namespace": "default", "uid": uid, "IP": "", "probes": [probe]}
-        await create(client, NODE_PROBES, {"metadata": {"name": "n1"}, "spec": {"podProbes": [asked]}})
-
-        async def result(state: str) -> None:
-            states = [{"name": "ask#who", "state": state, "message": state}]
-            entry = {"name": "p1", "namespace": "default", "uid": uid, "probeStates": states}
-            await client.patch(NODE_PROBES, "n1", {"status": {"podProbeStatuses": [entry]}}, subresource="status")
-            await there.look(NODE_PROBES)
-            await there.reconcile(ObjectKey("", "n1"))
-
-        async def marked() -> str:
-            conditions = (await client.get(PODS, "p1", "default"))["status"]["conditions"]
-            return next(one["status"] for one in conditions if one["type"] == CONDITION)
-
-        await there.look()
-        await result("Succeeded")
-        await there.look()
-        if answered:
-            await result("Unknown")
-        else:
-            # The write was carried out, and its answer lost.
-            inner = there.transport.request
-
-            async def lost(request: Request) -> Response:
-                response = await inner(request)
-                if request.method != "PATCH":
-                    return response
-                return Response(500, response.headers, b"{}")
-
-            there.client.transport.request = lost  # type: ignore[method-assign]
-            with pytest.raises(Exception, match="500"):
-                await result("Unknown")
-            there.client.transport.request = inner  # type: ignore[method-assign]
-        assert await marked() == "False"
-        await result("Succeeded")
-        assert await marked() == "True"
-
-
-@pytest.mark.behaviour("PPM-15")
-@virtual
-async def test_a_marker_is_not_rewritten() -> None:
-    async with cluster() as (api, client):
-        there = Behind(api, client.clock, "podprobemarker-controller")
-        await marker(client)
-        await there.look()
-        await there.reconcile(ASK)
-        for number in range(2):
-            await pod(client, f"p{number}")
-            await there.look(PODS)
-            await there.reconcile(ASK)
-        assert (await client.get(MARKERS, "ask", "default"))["status"]["matchedPods"] == 2
-        await client.delete(MARKERS, "ask", "default")
-        assert there.transport.conflicts == 0
-
-
-@pytest.mark.behaviour("IMG-46")
-@virtual
-async def test_the_end_of_a_job_is_written_once() -> None:
-    async with cluster() as (api, client):
-        there = Behind(api, client.clock, "imagepulljob-controller")
-        body = {"metadata": {"name": "warm"}, "spec": {"image": "nginx:1", "completionPolicy": {"type": "Always"}}}
-        await create(client, JOBS, job_with_defaults(body), "default")
-        await there.look(JOBS)
-        key = ObjectKey("default", "warm")
-        await there.reconcile(key)
-        assert (await client.get(JOBS, "warm", "default"))["status"]["completionTime"]
-        await there.look(JOBS)
-        for _ in range(2):
-            await there.reconcile(key)
-        assert there.transport.conflicts == 0
-        assert not (await client.get(JOBS, "warm", "default"))["metadata"].get("finalizers")
 
 
 @pytest.mark.behaviour("IMG-90")

@@ -269,55 +269,6 @@ async def test_a_deleted_revision_is_recorded_again() -> None:
 
 
 @virtual
-async def test_a_stale_cache_creates_no_duplicate_revision() -> None:
-    world = World()
-    async with world.controlled():
-        world.apply()
-        await until(lambda: len(world.history()) == 1)
-        world.lagging = True
-        world.sets.put(_changed(world, "a:2"))
-        await until(lambda: len(world.history()) == 2)
-        # Back again, while the cache has neither the second revision nor the status.
-        world.sets.put(_changed(world, "a:1"))
-        await until(lambda: world.history()[-1][1] == 3)
-        world.catch_up()
-        await asyncio.sleep(5)
-        assert [number for _, number in world.history()] == [2, 3]
-        assert world.status()["latestRevision"] == world.history()[-1][0]
-        assert len(world.writes("controllerrevisions")) == 3
-
-
-def _changed(world: World, image: str) -> Any:
-    """The set with another image, as the cache alone knows it."""
-    lagging, world.lagging = world.lagging, False
-    handlers, world.sets._handlers = world.sets._handlers, []
-    world.apply(containers=[{"name": "shipper", "image": image}])
-    found = world.sets.get("s")
-    world.sets._handlers, world.lagging = handlers, lagging
-    assert found is not None
-    return found.model_copy(update={"metadata": found.metadata.model_copy(update={"resource_version": "x"})})
-
-
-@pytest.mark.behaviour("SS-104")
-@virtual
-async def test_deleting_a_set_writes_nothing_and_a_new_one_starts_from_zero() -> None:
-    world = World()
-    async with world.controlled():
-        world.apply()
-        world.pod("a")
-        await until(counts(world, 1, 1, 1, 1))
-        await asyncio.sleep(1)
-        before = len(world.writes())
-        world.delete(f"{SETS}/s")
-        world.pod("a", ready=False)
-        await asyncio.sleep(5)
-        assert len(world.writes()) == before
-        world.apply()
-        world.pod("a")
-        await until(counts(world, 1, 1, 1, 1), 1)
-
-
-@virtual
 async def test_a_terminating_set_is_left_alone() -> None:
     world = World()
     async with world.controlled():

@@ -8,7 +8,6 @@ import pytest
 
 from app.api import names
 from app.kube.client import PatchType
-from app.kube.errors import NotFound
 from app.kube.objects import Pod
 from app.kube.resources import PODS
 from app.kube.wire import Request, Response
@@ -379,28 +378,6 @@ async def test_a_write_without_response_counts_as_done(world: World) -> None:
     assert len(world.sent.to_pods()) == 1
     world.sent.intercept = lambda _: None
     await world.settles(2, 2, 2, 2)
-
-
-@pytest.mark.behaviour("SS-102", "SS-90")
-@in_world
-async def test_a_deleted_pod_blocks_nothing(world: World) -> None:
-    await world.apply()
-    await world.settles(0, 0, 0, 0)
-    await world.pods_of("a", "b")
-    await world.settles(2, 2, 2, 2)
-
-    def gone(request: Request) -> Response | None:
-        if request.method == "PATCH" and request.path.endswith("/pods/a"):
-            return json_response(404, status_body(404, "NotFound", "gone"))
-        return None
-
-    world.sent.intercept = gone
-    await world.apply(containers=[sidecar("a:2")])
-    await world.settles(2, 1, 2, 1)
-    await world.user.delete(PODS, "a", NAMESPACE, grace_period_seconds=0)
-    await world.settles(1, 1, 1, 1)
-    with pytest.raises(NotFound):
-        await world.pod("a")
 
 
 @pytest.mark.behaviour("SS-101", "SS-99", "SS-71")

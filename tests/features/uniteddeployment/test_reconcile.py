@@ -37,19 +37,6 @@ async def test_the_status_is_written_if_it_differs_and_names_no_deleted_subset(t
     assert [one["name"] for one in (await there.status())["subsetStatuses"]] == ["b"]
 
 
-@pytest.mark.behaviour("UD-33", "UD-49")
-@in_world
-async def test_a_lost_response_creates_no_duplicate(there: World) -> None:
-    lost = iter([True])
-    there.manager.lose = lambda request: request.method == "POST" and "/clonesets" in request.path and next(lost, False)
-    await there.unite({"name": "a"}, {"name": "b"})
-    await there.has(a=2, b=2)
-    await there.settled(60)
-    made = [name for verb, kind, name in there.writes if (verb, kind) == ("create", "CloneSet")]
-    assert len(made) == 2
-    assert not [one for one in there.writes if one[0] == "delete"]
-
-
 @pytest.mark.behaviour("UD-41", "UD-63")
 @in_world
 async def test_impossible_shares_keep_the_subset_status(there: World) -> None:

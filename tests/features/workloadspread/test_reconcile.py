@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from app.features.workloadspread.commands import explain_object
@@ -172,23 +170,6 @@ async def test_joining_pods_take_their_places_first(there: World) -> None:
     await there.becomes(lambda: there.annotation("before", RECORD), '{"name":"ws","subset":"a"}')
     await there.becomes(there.status, {"a": (1, 1), "b": (0, -1)})
     await there.becomes(taken, [])
-
-
-@pytest.mark.behaviour("WS-59")
-@in_world
-async def test_a_deletion_cost_is_written_despite_a_conflict(there: World) -> None:
-    await there.workload(1)
-    once = iter([True])
-
-    def refuse(request: Any) -> bool:
-        return request.method == "PATCH" and request.path.endswith("/pods/a1") and next(once, False)
-
-    there.manager.status, there.manager.refuse = 409, refuse
-    await there.spread(A, B)
-    await there.pod("a1", "a")
-    await there.becomes(lambda: there.annotation("a1", COST), "200")
-    assert next(once, None) is None
-    assert "PatchPodDeletionCostFailed" not in await there.reasons()
 
 
 @pytest.mark.behaviour("WS-70", "WS-59")
