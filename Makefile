@@ -30,7 +30,7 @@ COMPILE := --quiet --generate-hashes --allow-unsafe --no-header --no-annotate --
 
 .DEFAULT_GOAL := help
 .PHONY: help venv sandbox serve test test-code test-sandbox nightly lint format types contracts generate check-generated behaviours cluster cluster-down \
-        test-controlplane test-cluster test-versions test-peers test-browser fuzz simulate mutants property bench docs lock clean
+        test-controlplane test-cluster test-versions test-peers test-browser fuzz simulate mutants property bench docs release lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -150,6 +150,9 @@ fuzz: venv ## Hostile input for webhooks, conversion, decoders and the HTTP port
 
 bench: venv ## Measure; the figures are kept in bench/RESULTS.md
 	$(BIN)/python -m bench
+
+release: venv ## What a release of this commit consists of, in dist/: make release URL=https://… (where releases will be)
+	$(BIN)/python -m deploy.release $(if $(URL),--url $(URL))
 
 docs: venv ## The documentation as a site, in build/site; links are checked
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict

@@ -67,6 +67,8 @@ SHARED: Final = {
     "generate": "the definitions and roles that every level installs",
     "workloads": "scenarios of every workload",
 }
+#: What a release is built by and declared in.
+PACKAGING: Final = ("deploy/release", "deploy/krew", "pyproject.toml", "requirements.lock")
 #: Tests whose folder does not say what they are about → areas.
 ABOUT: Final = {
     "scenarios/test_cloneset": ("cloneset",),
@@ -98,6 +100,7 @@ ABOUT: Final = {
     "conformance": ("sandbox",),
     "chaos": ("manager", "certs"),
     "deploy/test_dashboard": ("dashboard",),
+    "deploy/test_release_files": ("packaging",),
     "deploy": ("manager", "api", "generate"),
     "cluster": (),
     "property": ("sidecarset",),
@@ -167,9 +170,10 @@ def area(path: str | Path) -> str:
 
 @cache
 def changed_areas() -> frozenset[str]:
-    """Return the areas of app/ with changes since the base."""
+    """Return the areas of app/ with changes since the base, and "packaging" if what builds a release changed."""
     base = os.environ.get("CI_BASE") or _day_before(_commit())
-    return frozenset(map(area, _git("diff", "--name-only", base, "--", "app").splitlines()))
+    changed = frozenset(map(area, _git("diff", "--name-only", base, "--", "app").splitlines()))
+    return changed | ({"packaging"} if _git("diff", "--name-only", base, "--", *PACKAGING) else set())
 
 
 @cache

@@ -13,7 +13,11 @@ CHART = ROOT / "deploy" / "chart"
 
 
 def render(
-    *settings: str, values: dict[str, Any] | None = None, tmp_path: Path | None = None, kubernetes: str = ""
+    *settings: str,
+    values: dict[str, Any] | None = None,
+    tmp_path: Path | None = None,
+    kubernetes: str = "",
+    chart: Path = CHART,
 ) -> list[dict[str, Any]]:
     """The objects of an installation: `settings` as for `--set`, `values` as in a file, `kubernetes` a version."""
     arguments = [part for setting in settings for part in ("--set", setting)]
@@ -24,7 +28,7 @@ def render(
         path = tmp_path / "values.yaml"
         path.write_text(yaml.safe_dump(values))
         arguments += ["--values", str(path)]
-    text = helm("template", "kruise", str(CHART), *arguments).stdout
+    text = helm("template", "kruise", str(chart), *arguments).stdout
     return [document for document in yaml.safe_load_all(text) if document]
 
 

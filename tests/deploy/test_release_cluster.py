@@ -13,6 +13,7 @@ from urllib.request import urlopen
 import pytest
 
 from app.certs.issue import issue
+from deploy.release.__main__ import write_chart
 from tests.chaos.load import Outcome, pod_creations
 from tests.cli.pages import ROOT, line, shown
 from tests.cli.reader import Reader, ports_of_the_documents
@@ -96,7 +97,9 @@ def reader(own_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Re
     """Somebody who types what the pages print."""
     found = Reader(tmp_path_factory.mktemp("reader"))
     found.administers(own_cluster.kubeconfig)
-    found.folder = ROOT
+    # The chart as a release has it, and that of a clone.
+    write_chart(found.folder, ROOT, "0.1.0", 0)
+    (found.folder / "deploy").symlink_to(ROOT / "deploy")
     return found
 
 
