@@ -28,6 +28,7 @@ NOT_TYPED = {
     "python -m tests.simulation": "the same, for longer: make simulate is a level of .ci/run",
     "docker build": "the Dockerfile is built without Docker (tests/cluster/ourimage.py)",
     "docker push": "to a registry of the reader's own",
+    "kubectl -n argocd patch": "Argo CD itself cannot be built here; tests/peers evaluates the checks of the file",
     "make cluster": "a machine has room for one cluster: tests/cluster/test_cluster.py starts and ends it",
     ".venv/bin/python -m tests.cluster": "the same",
     "export KUBECONFIG=…": "the same",
