@@ -67,8 +67,11 @@ SHARED: Final = {
     "generate": "the definitions and roles that every level installs",
     "workloads": "scenarios of every workload",
 }
-#: What a release is built by and declared in.
-PACKAGING: Final = ("deploy/release", "deploy/krew", "pyproject.toml", "requirements.lock")
+#: Modules of which CI runs the cheap tests only → why.
+NIGHTLY_ONLY: Final = {
+    "deploy/test_release_files": "builds a release twice",
+    "deploy/test_release_archive_cluster": "builds a release with its images",
+}
 #: Tests whose folder does not say what they are about → areas.
 ABOUT: Final = {
     "scenarios/test_cloneset": ("cloneset",),
@@ -100,7 +103,6 @@ ABOUT: Final = {
     "conformance": ("sandbox",),
     "chaos": ("manager", "certs"),
     "deploy/test_dashboard": ("dashboard",),
-    "deploy/test_release_files": ("packaging",),
     "deploy": ("manager", "api", "generate"),
     "cluster": (),
     "property": ("sidecarset",),
@@ -148,6 +150,8 @@ def _selected(item: pytest.Item) -> bool:
     if is_core(item.nodeid):
         return True
     file = item.nodeid.partition("::")[0].removeprefix("tests/").removesuffix(".py")
+    if file in NIGHTLY_ONLY:
+        return False
     name = item.nodeid if file.startswith(("scenarios/", "conformance/", "cli/test_guides")) else file
     return selected(name, areas_of_test(item.nodeid))
 
@@ -170,10 +174,9 @@ def area(path: str | Path) -> str:
 
 @cache
 def changed_areas() -> frozenset[str]:
-    """Return the areas of app/ with changes since the base, and "packaging" if what builds a release changed."""
+    """Return the areas of app/ with changes since the base."""
     base = os.environ.get("CI_BASE") or _day_before(_commit())
-    changed = frozenset(map(area, _git("diff", "--name-only", base, "--", "app").splitlines()))
-    return changed | ({"packaging"} if _git("diff", "--name-only", base, "--", *PACKAGING) else set())
+    return frozenset(map(area, _git("diff", "--name-only", base, "--", "app").splitlines()))
 
 
 @cache

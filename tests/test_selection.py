@@ -26,7 +26,8 @@ def test_every_area_of_the_program_selects_a_test_on_a_real_cluster() -> None:
     assert SHARED.keys() - areas == set(), "areas that no longer exist"
 
 
-def test_core_names_existing_tests() -> None:
+def test_core_and_nightly_name_existing_tests() -> None:
+    assert all((ROOT / "tests" / f"{name}.py").exists() for name in selection.NIGHTLY_ONLY)
     text = "\n".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
     for name in selection.CORE:
         assert (ROOT / "tests" / f"{name}.py").exists() or f"def {name}(" in text, name
