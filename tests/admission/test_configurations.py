@@ -393,7 +393,6 @@ def test_the_reference_page_shows_every_declaration() -> None:
     page = webhook_pages.page(WEBHOOKS)
     for webhook in WEBHOOKS:
         assert f"| {webhook.name} |" in page
-        assert all(one.expression.replace("|", "\\|") in page for one in webhook.match_conditions)
+        assert all(one.name in page for one in webhook.match_conditions)
         assert webhook.summary.rstrip(".") in page
-        assert f"`{webhook.path}`" in page
     assert "/mutate-apps-kruise-io-v1alpha1-sidecarset" in page

@@ -14,6 +14,7 @@ def test_long_texts_are_not_cached() -> None:
 
     @remembered(2)
     def joined(*texts: str) -> str:
+        """Its words."""
         asked.append(texts)
         return "".join(texts)
 

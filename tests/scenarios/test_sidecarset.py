@@ -179,8 +179,11 @@ def test_new_pods_get_the_named_revision(world: World) -> None:  # U-67
     (first,) = eventually(lambda: revisions(1), "the first revision stands in the manager's namespace", 10)
     world.apply(SIDECARSET.replace("busybox:1.36", "busybox:1.35"))
     _, second = eventually(lambda: revisions(2), "the second revision is recorded", 10)
-    latest = world.get("sidecarset", world.namespace)["status"]["latestRevision"]
-    assert latest == second
+    eventually(
+        lambda: world.get("sidecarset", world.namespace)["status"].get("latestRevision") == second,
+        "the status names the second revision",
+        10,
+    )
     # A roll-out would take the new Pod to the latest revision before it is looked at.
     changed = SIDECARSET.replace("busybox:1.36", "busybox:1.35") + "  updateStrategy: {type: NotUpdate}\n"
     world.apply(changed + f"  injectionStrategy: {{revision: {{revisionName: {first}}}}}\n")
