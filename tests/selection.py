@@ -69,6 +69,7 @@ SHARED: Final = {
 }
 #: Modules of which CI runs the cheap tests only → why.
 NIGHTLY_ONLY: Final = {
+    "chaos/test_versions_controlplane": "builds and installs the previous release",
     "deploy/test_release_files": "builds a release twice",
     "deploy/test_release_archive_cluster": "builds a release with its images",
 }

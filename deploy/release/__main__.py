@@ -54,9 +54,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def build(output: Path, work: Path, commit: str, url: str, *, with_image: bool = True) -> None:
     """Write the files of a release to ``output``."""
-    source, epoch = work / "source", int(_git("show", "--no-patch", "--format=%ct", commit))
-    with tarfile.open(fileobj=io.BytesIO(_git("archive", commit))) as archive:
-        archive.extractall(source, filter="data")
+    source = work / "source"
+    epoch = write_source(source, commit)
     version: str = tomllib.loads((source / "pyproject.toml").read_text("utf-8"))["project"]["version"]
     wheel = write_packages(output, work, source, epoch)
     chart = write_chart(output, source, version, epoch)
@@ -72,6 +71,13 @@ def build(output: Path, work: Path, commit: str, url: str, *, with_image: bool =
     bill = bill_of_materials(version, epoch, locked(lock), packages)
     (output / f"pykruise-{version}.cdx.json").write_text(json.dumps(bill, indent=1) + "\n", "utf-8")
     write_checksums(output)
+
+
+def write_source(source: Path, commit: str) -> int:
+    """Write the files of a commit; return its date as seconds since 1970."""
+    with tarfile.open(fileobj=io.BytesIO(_git("archive", commit))) as archive:
+        archive.extractall(source, filter="data")
+    return int(_git("show", "--no-patch", "--format=%ct", f"{commit}^{{commit}}"))
 
 
 def write_packages(output: Path, work: Path, source: Path, epoch: int) -> Path:

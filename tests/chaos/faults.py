@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,29 +41,34 @@ ELECTION: Final = (
 class Site:
     """A control plane, and two replicas behind one address."""
 
-    def __init__(self, control_plane: ControlPlane, folder: Path) -> None:
+    def __init__(self, control_plane: ControlPlane, folder: Path, flags: Sequence[str] = ()) -> None:
         self.control_plane = control_plane
         self._folder = folder
+        self._flags = flags
         self._port = free_port("127.0.0.1")
         self._ports = {host: (free_port(host), free_port(host)) for host in HOSTS}
         self._started = 0
         self.replicas: dict[str, Replica] = {}
         self.balancer_log = folder / "balancer.log"
 
-    def start(self, host: str) -> Replica:
+    def start(self, host: str, python: Path | None = None) -> Replica:
+        """Start a replica; with ``python``, of the version that is installed there."""
         kubeconfig = self.control_plane.kubeconfig_for_service_account(SYSTEM_NAMESPACE, "kruise-manager")
         health, metrics = self._ports[host]
-        command = [sys.executable, "-m", "app.cli.main", "manager", f"--kubeconfig={kubeconfig}"]
+        command = [python or sys.executable, "-m", "app.cli.main", "manager", f"--kubeconfig={kubeconfig}"]
         # The URL that is registered is the balancer's; each replica listens at the same port of its own address.
         command += ["--webhook-host=127.0.0.1", f"--webhook-bind-address={host}", f"--webhook-port={self._port}"]
         command += [f"--health-probe-addr={host}:{health}", f"--metrics-addr={host}:{metrics}"]
         # Long enough for an API server that is starved of processor time to see what was written before.
-        command += [f"--protection-log-path={self._folder}", "--certificate-rotation-step=6s", *ELECTION]
+        command += [f"--protection-log-path={self._folder}", "--certificate-rotation-step=6s", *ELECTION, *self._flags]
         self._started += 1
         log = self._folder / f"manager-{host}-{self._started}.log"
         environment = os.environ | {"POD_NAMESPACE": SYSTEM_NAMESPACE}
+        if python:
+            environment.pop("PYTHONPATH", None)
+        folder = self._folder if python else ROOT
         with log.open("wb") as output:
-            process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output, env=environment)
+            process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=output, env=environment)
         one = Replica(process, log, (self._port, health, metrics), host)
         self.replicas[host] = one
         return one
@@ -74,6 +79,14 @@ class Site:
     def leader(self) -> str | None:
         return next((host for host, one in self.replicas.items() if one.alive() and one.leads()), None)
 
+    def stop(self, host: str) -> None:
+        """End a replica as a Deployment does, once the others have had the time to be known as ready."""
+        ready = time.monotonic()
+        eventually(lambda: time.monotonic() - ready > MIN_READY_SECONDS, "others know that it is ready")
+        one = self.replicas.pop(host)
+        one.process.send_signal(signal.SIGTERM)
+        assert one.process.wait(20) == 0, one.log.read_text()[-2000:]
+
     def kill(self, host: str) -> None:
         """All processes of a replica at once, as when its container is killed."""
         one = self.replicas[host]
@@ -82,18 +95,18 @@ class Site:
             os.kill(pid, signal.SIGKILL)
         one.process.wait()
 
+    def wait_until_ready(self) -> None:
+        eventually(self.all_ready, f"all replicas are ready; logs are in {self._folder}", 90)
+        eventually(self.leader, "one of them leads")
+
     @contextmanager
     def behind_one_address(self) -> Iterator[None]:
-        """The replicas, ready, and what stands before them, for the time of the block."""
+        """The balancer, for the time of the block; replicas that are started in it end with it."""
         places = [f"{host}:{self._port}:{health}" for host, (health, _) in self._ports.items()]
         command = [sys.executable, "-m", "tests.chaos.balancer", str(self._port), *places]
         with self.balancer_log.open("wb") as output:
             balancer = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
         try:
-            for host in HOSTS:
-                self.start(host)
-            eventually(self.all_ready, f"both replicas are ready; logs are in {self._folder}")
-            eventually(self.leader, "one of them leads")
             yield
         finally:
             for one in self.replicas.values():
@@ -118,12 +131,20 @@ def site(folder: Path) -> Iterator[Site]:
         install(control_plane)
         made = Site(control_plane, folder)
         stack.enter_context(made.behind_one_address())
-        manifest = yaml.safe_dump(sidecarset("s", "web"))
-        eventually(
-            lambda: control_plane.kubectl("apply", "-f", "-", stdin=manifest, check=False).returncode == 0,
-            "the SidecarSet is admitted",
-        )
+        for host in HOSTS:
+            made.start(host)
+        made.wait_until_ready()
+        create_sidecarset(control_plane)
         yield made
+
+
+def create_sidecarset(control_plane: ControlPlane) -> None:
+    """Create the SidecarSet that all Pods of the load match."""
+    manifest = yaml.safe_dump(sidecarset("s", "web"))
+    eventually(
+        lambda: control_plane.kubectl("apply", "-f", "-", stdin=manifest, check=False).returncode == 0,
+        "the SidecarSet is admitted",
+    )
 
 
 @dataclass
@@ -233,13 +254,9 @@ def api_server(made: Site, watch: _Watch) -> None:
 def rolling_update(made: Site, watch: _Watch) -> None:
     """Each replica in turn gets SIGTERM, as a Deployment does it, once the other is ready."""
     for host in HOSTS:
-        one = made.replicas[host]
-        one.process.send_signal(signal.SIGTERM)
-        assert one.process.wait(20) == 0, one.log.read_text()[-2000:]
+        made.stop(host)
         made.start(host)
         watch.until(made.all_ready, f"{host} replaced")
-        ready = time.monotonic()
-        eventually(lambda ready=ready: time.monotonic() - ready > MIN_READY_SECONDS, "others know that it is ready")
 
 
 def webhook_configuration(made: Site, watch: _Watch) -> None:

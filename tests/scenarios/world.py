@@ -144,10 +144,10 @@ def running(arguments: Sequence[str], log: Path, **environment: str) -> Iterator
                 ) from None
 
 
-def install(started: ControlPlane, *, gates: bool = True) -> Path:
-    """Install CRDs, namespace and rights as generated (with ``gates`` those of all gates); return the kubeconfig of
-    the manager's service account."""
-    deploy = ROOT / "deploy"
+def install(started: ControlPlane, *, gates: bool = True, root: Path = ROOT) -> Path:
+    """Install CRDs, namespace and rights as generated in the tree ``root`` (with ``gates`` those of all gates); return
+    the kubeconfig of the manager's service account."""
+    deploy = root / "deploy"
     started.kubectl("apply", "-f", str(deploy / "rbac.yaml"))
     if gates:
         started.kubectl("apply", "-f", str(deploy / "rbac-gates"))
