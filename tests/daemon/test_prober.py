@@ -304,6 +304,23 @@ async def test_a_slow_probe_never_overlaps_with_itself(one: Node, agent: Agent) 
     await until_states(one, "Succeeded:")
     await one.clock.sleep(120)
     assert most == 1
+    # The result of a former probe does not count for the present one.
+    runtime, made = one.newest(pod["metadata"]["uid"], "main"), one.clock.monotonic()
+    while not now:
+        await one.clock.sleep(1)
+    await one.probes(pod_probe(pod, command("other", timeoutSeconds=30)))
+
+    async def fails(_command: Any) -> ExecResult:
+        await one.clock.sleep(30)
+        return ExecResult(1)
+
+    runtime.execute = fails
+    found = []
+    while one.clock.monotonic() - made < 40:
+        await one.clock.sleep(1)
+        found += (await states(one)).values()
+    assert "Unknown:" in found
+    assert found[found.index("Unknown:") :].count("Succeeded:") == 0
 
 
 @pytest.mark.behaviour("KD-105")

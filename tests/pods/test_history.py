@@ -35,7 +35,10 @@ def test_a_write_counts_until_cached_and_for_its_owner_only() -> None:
     known.record_write("other", "uid-b", revision("b", owner="v"))
     assert names(known) == ["a"]
     assert names(known, owner="other", uid="v") == ["b"]
+    known.record_write("o", "uid-a", revision("a", 2))
     known.observe(Change(None, revision("a")))
+    assert names(known) == ["a"]  # the event of the write before
+    known.observe(Change(revision("a"), revision("a", 2)))
     assert names(known) == []  # the cache says what there is from now on
     assert names(known, revision("a")) == ["a"]
     assert names(known, owner="other", uid="v") == ["b"]

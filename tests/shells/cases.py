@@ -66,7 +66,7 @@ def cloneset() -> Case:
             "scale up": change({"replicas": 7}),
             "new image": change({"template": template("nginx:2")}),
             "new template": change({"template": template("nginx:2", hostname="x"), **AT_ONCE}),
-            "scale down": change({"replicas": 1}),
+            "scale down": change({"replicas": 1, "scaleStrategy": {"enablePVCReuse": True}}),
             "a Pod is named": name_a_pod,
             "a Pod is deleted": delete_pods,
             "deleted": delete(CLONESETS, name),
@@ -82,7 +82,8 @@ def cloneset() -> Case:
 async def name_a_pod(world: World) -> None:
     """A user names a Pod to be deleted."""
     name = world.objects(PODS)[0]["metadata"]["name"]
-    await patch(CLONESETS, "web", {"spec": {"scaleStrategy": {"podsToDelete": [name]}}})(world)
+    strategy = {"podsToDelete": [name], "enablePVCReuse": False}
+    await patch(CLONESETS, "web", {"spec": {"scaleStrategy": strategy}})(world)
 
 
 async def empty_node(world: World) -> None:
@@ -242,7 +243,12 @@ def ephemeraljob() -> Case:
         "ttlSecondsAfterFinished": 30,
     }
 
-    everywhere = {**spec, "template": {"ephemeralContainers": [{**container, "name": "all"}]}, "replicas": None}
+    everywhere = {
+        **spec,
+        "template": {"ephemeralContainers": [{**container, "name": "all"}]},
+        "replicas": None,
+        "parallelism": 1,
+    }
     return Case(
         "ephemeraljob-controller",
         controller("ephemeraljob-controller"),

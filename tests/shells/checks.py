@@ -84,7 +84,7 @@ class Report:
     problems: list[str] = field(default_factory=list)
     #: Write → its preconditions.
     writes: dict[str, str] = field(default_factory=dict)
-    #: Write that failed → what is written after it in the same reconcile.
+    #: What failed, met another writer, or read what had just changed → what the same reconcile writes after it.
     after_failure: dict[str, list[str]] = field(default_factory=dict)
     creations: set[str] = field(default_factory=set)
     #: How often each write was made, and each call to the runtime, without any mishap.
@@ -432,17 +432,16 @@ class Trial:
         await world.stop()
 
     def _judge(self, during: str, kind: str, world: World, met: Write) -> None:
-        """Return what a reconcile did after its write failed."""
-        if kind not in ("refused", "lost") or met.of is None:
+        """Record what a reconcile wrote after the mishap."""
+        if met.of is None:
             return
-        followers = (
-            [one.signature for one in world.writes[world.writes.index(met) + 1 :] if one.of is met.of]
-            if met in world.writes
-            else []
-        )
-        known = set(self.report.after_failure.get(met.signature, ()))
-        self.report.after_failure[met.signature] = sorted(known | set(followers))
-        if met.signature.startswith("CALL"):
+        followers = [one.signature for one in world.writes[met.position :] if one.of is met.of and one is not met]
+        failed, read = kind in ("refused", "lost"), met.signature.startswith("GET")
+        what = met.signature if failed else f"{kind}: {met.signature}"
+        if failed or (followers and (kind == "contested" or (read and kind != "gone"))):
+            known = set(self.report.after_failure.get(what, ()))
+            self.report.after_failure[what] = sorted(known | set(followers))
+        if not failed or met.signature.startswith("CALL"):
             return
         sent = world.reads if met in world.reads else world.writes
         retried = any(one.of is met.of and one.target == met.target and one is not met for one in sent)
@@ -504,8 +503,8 @@ def _mishaps(world: World) -> Iterator[Mishap]:
     for read in _first_of_each(world.reads):
         yield Mishap("refused", read.signature, read.number)
         if read.target.name:
-            yield Mishap("replaced", read.signature, read.number)
-            yield Mishap("gone", read.signature, read.number)
+            for kind in ("replaced", "changed", "gone"):
+                yield Mishap(kind, read.signature, read.number)
     for call in _first_of_each(world.calls):
         yield Mishap("refused", call.signature, call.number)
         if call.signature == "CALL stop":

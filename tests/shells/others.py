@@ -464,7 +464,9 @@ def pull_job() -> Case:
                 PULL_JOBS, {"metadata": {"name": "pull"}, "spec": {**spec, "completionPolicy": {"type": "Always"}}}
             ),
             "one that never ends": create(PULL_JOBS, {"metadata": {"name": "always"}, "spec": never}),
-            "another image": patch(PULL_JOBS, "always", {"spec": {"image": "nginx:4"}}),
+            "another image": patch(
+                PULL_JOBS, "always", {"spec": {"image": "nginx:4", "selector": {"names": ["node-b"]}}}
+            ),
             "another secret": patch(SECRETS, "key", {"data": {".dockerconfigjson": "e30K"}}),
             "deleted": delete(PULL_JOBS, "always"),
             "with a time to live": create(
@@ -683,6 +685,8 @@ def node_pod_probe() -> Case:
             "probes": probes,
             "found well": probed("Succeeded"),
             "found ill": probed("Failed"),
+            "another Pod of the name": several(vanish(PODS, "web-0"), create(PODS, pod("web-0"))),
+            "its probes": probes,
             "the Pod goes": delete(PODS, "web-0"),
             "the node goes": delete(NODES, "node-c"),
         },

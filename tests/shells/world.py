@@ -108,6 +108,8 @@ class Write:
     preconditions: str
     number: int
     of: Pass | None
+    #: How many writes were made before it.
+    position: int = 0
     status: int = 0
     body: Json | list[Any] | None = None
     #: Whether the object is another one after it, or another version.
@@ -377,7 +379,9 @@ class World:
         signature = f"{request.method} {target.plural}{sub}" if named else f"LIST {target.plural}"
         number = self._numbers[signature] = self._numbers[signature] + 1
         body = orjson.loads(request.body) if request.body else None
-        write = Write(signature, target, preconditions(request), number, _PASS.get(), body=body)
+        write = Write(
+            signature, target, preconditions(request), number, _PASS.get(), position=len(self.writes), body=body
+        )
         (self.reads if request.method == "GET" else self.writes).append(write)
         before = self._version(target)
         response = await self._through(request, write)
@@ -416,7 +420,9 @@ class World:
         """Ask the runtime of a node; whether it obeys."""
         signature = f"CALL {name}"
         number = self._numbers[signature] = self._numbers[signature] + 1
-        call = Write(signature, Target("", "", "", "", "", ""), "", number, _PASS.get(), status=200)
+        call = Write(
+            signature, Target("", "", "", "", "", ""), "", number, _PASS.get(), position=len(self.writes), status=200
+        )
         self.calls.append(call)
         mishap = self.mishap
         if mishap is None or (mishap.signature, mishap.number) != (signature, number):

@@ -228,7 +228,12 @@ async def blind(policy: str, told: Callable[[Client, Connection, Reconcile], Awa
     empty: Any = [Store({BY_CRON: cron_keys}) for _ in range(3)]
     ours = Client(manager, clock)
     reconciler = AdvancedCronJobReconciler(ours, Caches(crons, *empty), EventRecorder(ours, "test"))
-    await told(client, manager, lambda: reconciler(ObjectKey("work", "acj")))
+
+    async def reconcile() -> Any:
+        crons.put(AdvancedCronJob.model_validate(await client.get(CRONS, "acj", "work")))
+        return await reconciler(ObjectKey("work", "acj"))
+
+    await told(client, manager, reconcile)
     api.close()
 
 
@@ -263,6 +268,22 @@ def test_a_job_whose_creation_got_no_answer_does_not_run_beside_the_next(policy:
         assert len((await client.list(BROADCAST_JOBS, "work")).items) == 1
 
     run(blind(policy, told))
+
+
+@pytest.mark.behaviour("ACJ-16")
+def test_a_schedule_that_is_replaced_has_no_runs_of_its_predecessor() -> None:
+    async def told(client: Client, _: Connection, reconcile: Reconcile) -> None:
+        await client.clock.sleep(60.0)
+        await reconcile()
+        await client.clock.sleep(90.0)
+        former = await client.get(CRONS, "acj", "work")
+        await client.delete(CRONS, "acj", "work")
+        metadata = {"name": "acj"}
+        await client.create(CRONS, {**former, "metadata": metadata, "status": {}}, "work")
+        await reconcile()
+        assert len((await client.list(BROADCAST_JOBS, "work")).items) == 1
+
+    run(blind("Allow", told))
 
 
 @pytest.mark.behaviour("ACJ-16")

@@ -469,3 +469,37 @@ async def test_a_pod_deleted_during_a_write_blocks_nothing(there: World) -> None
     await there.client.delete(PODS, "p0", NAMESPACE)
     await there.settled(3.0)
     assert await injected(there) == ["p1"]
+
+
+@pytest.mark.behaviour("EJ-17")
+@in_world
+async def test_a_job_that_is_paused_before_its_record_is_stored_adds_nothing(there: World) -> None:
+    await begins(there, 2)
+    there.manager.holds_back = lambda request: request.path.endswith("/ephemeraljobs")
+    await reports(there, "p0", {"waiting": {"reason": "Error"}})
+    await status(there, waiting=1)  # the cache is behind this write
+    await there.change(JOBS, "ej", {"spec": {"paused": True}})
+    await reports(there, "p0", DONE)
+    await there.settled(3.0)
+    there.manager.holds_back = lambda _: False
+    await status(there, phase="Paused", succeeded=1)
+    assert await injected(there) == ["p0"]
+
+
+@pytest.mark.behaviour("EJ-13")
+@in_world
+async def test_two_jobs_change_a_pod_in_turn(there: World) -> None:
+    """The cache does not show the first change when the second job wants to make its own."""
+    await pods(there, 1)
+    await there.settled(1.0)
+    there.manager.holds_back = lambda request: request.path.endswith("/pods")
+    await job(there)
+    await there.settled(1.0)
+    again = {"ephemeralContainers": [{**CONTAINER, "name": "again"}]}
+    await there.create(JOBS, "other", {"selector": {"matchLabels": {"app": "x"}}, "template": again})
+    await there.settled(3.0)
+    assert sum(request.path.endswith("/ephemeralcontainers") for request in there.manager.requests) == 1
+    there.manager.holds_back = lambda _: False
+    await there.settled(3.0)
+    (pod,) = await there.pods()
+    assert [one["name"] for one in pod["spec"]["ephemeralContainers"]] == ["debug", "again"]

@@ -121,6 +121,55 @@ async def pod(client: Client, name: str = "p1") -> Json:
     return await client.patch(PODS, name, {"status": status}, "default", subresource="status")
 
 
+async def marker(client: Client) -> None:
+    probe = {"exec": {"command": ["who"]}, "periodSeconds": 1}
+    asked = {"name": "who", "containerName": "main", "podConditionType": CONDITION, "probe": probe}
+    spec = {"selector": {"matchLabels": {"app": "web"}}, "probes": [asked]}
+    await create(client, MARKERS, {"metadata": {"name": "ask"}, "spec": spec}, "default")
+
+
+@pytest.mark.behaviour("PPM-23", "PPM-24", "PPM-26")
+@virtual
+async def test_a_returning_result_is_marked_after_a_write_without_response() -> None:
+    async with cluster() as (api, client):
+        there = Behind(api, client.clock, "nodepodprobe-controller")
+        uid = (await pod(client))["metadata"]["uid"]
+        await marker(client)
+        probe = {"name": "ask#who", "containerName": "main", "probe": {"exec": {"command": ["who"]}}}
+        asked = {"name": "p1", "namespace": "default", "uid": uid, "IP": "", "probes": [probe]}
+        await create(client, NODE_PROBES, {"metadata": {"name": "n1"}, "spec": {"podProbes": [asked]}})
+
+        async def result(state: str) -> None:
+            states = [{"name": "ask#who", "state": state, "message": state}]
+            entry = {"name": "p1", "namespace": "default", "uid": uid, "probeStates": states}
+            await client.patch(NODE_PROBES, "n1", {"status": {"podProbeStatuses": [entry]}}, subresource="status")
+            await there.look(NODE_PROBES)
+            await there.reconcile(ObjectKey("", "n1"))
+
+        async def marked() -> str:
+            conditions = (await client.get(PODS, "p1", "default"))["status"]["conditions"]
+            return next(one["status"] for one in conditions if one["type"] == CONDITION)
+
+        await there.look()
+        await result("Succeeded")
+        await there.look()
+        inner = there.transport.request
+
+        async def lost(request: Request) -> Response:
+            response = await inner(request)
+            if request.method != "PATCH":
+                return response
+            return Response(500, response.headers, b"{}")
+
+        there.client.transport.request = lost  # type: ignore[method-assign]
+        with pytest.raises(Exception, match="500"):
+            await result("Unknown")
+        there.client.transport.request = inner  # type: ignore[method-assign]
+        assert await marked() == "False"
+        await result("Succeeded")
+        assert await marked() == "True"
+
+
 @pytest.mark.behaviour("IMG-90")
 @virtual
 async def test_jobs_change_a_node_image_in_turn() -> None:

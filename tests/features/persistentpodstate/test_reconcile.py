@@ -80,14 +80,18 @@ async def test_without_the_workload_nothing_is_recorded(world: World, native: bo
 
 
 @pytest.mark.behaviour("PPS-46")
+@pytest.mark.parametrize("refused", [0, 1])
 @in_world
-async def test_a_briefly_ready_pod_is_recorded(world: World) -> None:
+async def test_a_briefly_ready_pod_is_recorded(world: World, refused: int) -> None:
     await world.workload()
     await world.remember(required=[ZONE])
     await world.settled()
+    answers = iter([True] * refused)
+    world.manager.refuse = lambda request: request.method == "PATCH" and next(answers, False)
     await world.pod("web-0", "node-b")
     await world.kill("web-0")
     await world.becomes(world.places, {"web-0": "node-b"})
+    assert next(answers, None) is None
 
 
 @pytest.mark.behaviour("PPS-25", "PPS-42")

@@ -184,6 +184,25 @@ async def test_reserved_pods_get_substitutes_until_they_run(there: World) -> Non
     assert await there.labels("a") == ["", "false", "true"]
 
 
+@pytest.mark.behaviour("UD-56", "UD-57")
+@in_world
+async def test_nothing_is_written_twice_while_the_cache_lags(there: World) -> None:
+    """The first creation gets no response."""
+    lost = iter([True])
+    there.manager.lag = lambda: 5.0
+    there.manager.lose = lambda request: "/clonesets" in request.path and request.method == "POST" and next(lost, False)
+    await there.unite(**adaptive({"name": "a", "maxReplicas": 2}, {"name": "b"}))
+    await there.settled(60)
+    assert next(lost, None) is None
+    assert [verb for verb, kind, _ in there.writes if kind == "CloneSet"] == ["create", "create"]
+    await there.pods("a", 2, ready=False)
+    await there.pods("b", 2)
+    await there.settled(60)
+    requests = [(request.path, request.body) for request in there.manager.requests if request.method == "PATCH"]
+    labelled = [one for one in requests if "/pods/" in one[0]]
+    assert len(labelled) == len(set(labelled)) > 0
+
+
 @pytest.mark.behaviour("UD-56")
 @in_world
 async def test_a_failed_label_write_changes_nothing(there: World) -> None:
