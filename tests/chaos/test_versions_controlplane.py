@@ -398,7 +398,12 @@ def snapshot(control_plane: ControlPlane, world: World) -> dict[str, Any]:
 
 
 def listed(control_plane: ControlPlane, path: str) -> list[dict[str, Any]]:
-    code, body = control_plane.request("GET", path)
+    def answer() -> tuple[int, Any] | None:
+        found = control_plane.request("GET", path)
+        # Clients retry: the API server replaces the storage of a definition that has changed.
+        return None if found[0] == 429 else found
+
+    code, body = eventually(answer, f"{path} is served")
     assert code == 200, f"{path}: {body}"
     items: list[dict[str, Any]] = body["items"]
     return items
