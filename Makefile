@@ -21,6 +21,7 @@ WAITING := tests/scenarios tests/http tests/cli/test_sandbox.py tests/cli/test_s
 PARALLEL_SERVERS := --numprocesses=4 --dist=loadgroup
 # Kubernetes versions beside that of tests/cluster/go.mod: the oldest, one in the middle, the newest (docs/installing.md).
 VERSIONS ?= 1.24.17 1.29.15 1.37.2
+NIGHTLY := test-controlplane test-cluster test-versions simulate mutants property chaos test-browser fuzz bench
 # --sample: of the tests on real clusters, those that CI selects (tests/selection.py).
 SAMPLE ?=
 # Without bytecode, each of the hundreds of processes that tests start would compile everything again.
@@ -30,7 +31,7 @@ COMPILE := --quiet --generate-hashes --allow-unsafe --no-header --no-annotate --
 
 .DEFAULT_GOAL := help
 .PHONY: help venv sandbox serve test test-code test-sandbox nightly lint format types contracts generate check-generated behaviours cluster cluster-down \
-        test-controlplane test-cluster test-versions test-peers test-browser fuzz simulate mutants property bench docs release lock clean
+        test-controlplane test-cluster test-versions test-peers test-browser fuzz simulate mutants chaos property bench docs release lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -119,15 +120,13 @@ test-peers: venv ## Other projects' software against the manager, on simulated n
 	$(BIN)/pytest -q -m peers tests/peers
 
 nightly: export PYKRUISE_NIGHTLY = 1
-nightly: venv ## All that CI samples, whole: every seed, mutant, scenario and case
-	$(MAKE) --no-print-directory test
-	$(MAKE) --no-print-directory fuzz CASES=100000
-	$(MAKE) --no-print-directory simulate SEEDS=1-300
-	$(MAKE) --no-print-directory mutants
-	$(BIN)/python -m tests.property --cases 100000
-	$(MAKE) --no-print-directory test-browser test-controlplane test-cluster test-versions
-	$(BIN)/python -m tests.chaos --seconds 10
-	$(BIN)/python -m bench
+nightly: export CASES = 100000
+nightly: venv ## All that CI samples, whole: every seed, mutant, scenario and case; a failure does not end it
+	@failed=; for part in $(NIGHTLY); do \
+	  echo "=== $$part"; start=`date +%s`; \
+	  $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; \
+	  echo "=== $$part took $$((`date +%s` - start)) s"; \
+	done; if [ "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 
 test-browser: venv ## The pages in a real browser
 	$(BIN)/python -m tests.browser
@@ -139,10 +138,13 @@ simulate: venv ## Managers against faults on virtual time, by seed: make simulat
 mutants: venv ## Break the code in small ways: a seed must find each
 	$(BIN)/python -m tests.simulation.mutants
 
+chaos: venv ## Kill processes, replicas and API servers under load, one after the other
+	$(BIN)/python -m tests.chaos --seconds 10
+
 property: venv ## 100,000 random Pods and SidecarSets (resumable), and other random examples than those of the commit
 	$(BIN)/python -m tests.property --cases 100000
 	@echo "with the seed $(SEED); the same again: make property SEED=$(SEED)"
-	$(BIN)/pytest -q $(PARALLEL) --hypothesis-seed=$(SEED)
+	PYTEST_ADDOPTS=--hypothesis-seed=$(SEED) $(MAKE) --no-print-directory test
 
 fuzz: venv ## Hostile input for webhooks, conversion, decoders and the HTTP port: make fuzz CASES=1000000 (goes on where it stopped)
 	$(BIN)/python -m tests.fuzz --cases $(CASES) --seed $(FUZZ_SEED) --resume
