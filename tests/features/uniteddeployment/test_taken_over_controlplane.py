@@ -33,7 +33,7 @@ def recorded() -> list[Json]:
         "metadata": {
             "name": united["status"]["currentRevision"],
             "namespace": "moving",
-            "uid": "revision",
+            "uid": "5a2b7d1e-8f0c-4c55-9a53-0b1f6d2c7e94",
             "labels": {"controller.kubernetes.io/hash": "dd9979f77"},
             "ownerReferences": [content_of(model).owner.reference],
         },
@@ -87,7 +87,7 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
         lay_down(api, recorded())
         there = Cluster(api)
         before = there.versions("Pod", "ControllerRevision", "ConfigMap")
-        workloads = there.workloads()
+        pods, workloads = set(there.list("Pod")), there.workloads()
         with manager(api, tmp_path / "manager", GATE):
             # Changes that ask nothing of any workload or copy: once they are seen, all has been worked on.
             change(api, UNITED, revisionHistoryLimit=9)
@@ -102,6 +102,9 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
             # Scaled: those that are free share the rest.
             change(api, UNITED, replicas=6)
             eventually(lambda: there.counts() == {"one": 1, "two": 3, "three": 2}, "the subsets grow")
+            eventually(lambda: len(there.list("Pod")) == 6, "the CloneSets grow")
+            kept = {name for name, pod in there.list("Pod").items() if "deletionTimestamp" not in pod["metadata"]}
+            assert pods <= kept
             # Changed: one more revision, and every subset has it.
             template = there.get(UNITED)["spec"]["template"]
             template["cloneSetTemplate"]["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:1.15.1"
@@ -128,5 +131,10 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
             eventually(lambda: there.counts() == {"one": 1, "two": 5}, "the subset that is gone gave its Pods")
             api.request("DELETE", UNITED)
             api.request("DELETE", DISTRIBUTION)
-            eventually(lambda: not there.list("CloneSet"), "the workloads go with it", 120)
+            # Nothing ends the Pods here, and the CloneSets wait for them.
+            eventually(
+                lambda: all("deletionTimestamp" in one["metadata"] for one in there.list("CloneSet").values()),
+                "the workloads go with it",
+                120,
+            )
             eventually(lambda: data() is None, "the copies go with theirs", 120)
