@@ -263,10 +263,16 @@ class UpdateScatterTerm(ApiModel):
     """Value of the label. In a SidecarSet, `*` matches every value."""
 
 
+#: Maximum number of terms of a strategy: controllers match every Pod of a workload against each of them.
+MAX_TERMS: Final = 256
+
+
 def priority_error(strategy: dict[str, Any] | None) -> str:
     """Return the first error of a JSON priorityStrategy, with OpenKruise's message, or ''. [PM-6]"""
     strategy = strategy or {}
     weights, orders = strategy.get("weightPriority") or [], strategy.get("orderPriority") or []
+    if len(weights) + len(orders) > MAX_TERMS:
+        return f"must have at most {MAX_TERMS} terms"
     if weights and orders:
         return "only one of weightPriority and orderPriority can be used"
     for term in weights:
@@ -284,6 +290,8 @@ def priority_error(strategy: dict[str, Any] | None) -> str:
 
 def scatter_error(terms: list[dict[str, Any]] | None) -> str:
     """Return the first error of a JSON scatterStrategy, or ''. [PM-7]"""
+    if len(terms or ()) > MAX_TERMS:
+        return f"must have at most {MAX_TERMS} terms"
     seen: set[tuple[str, str]] = set()
     for term in terms or []:
         key, value = term.get("key") or "", term.get("value") or ""

@@ -5,6 +5,7 @@ Pure functions of a structural schema (:mod:`app.api.schema`) and a JSON value, 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -236,14 +237,15 @@ def _size_errors(schema: Schema, value: list[Any] | dict[str, Any], path: Path) 
 
 def _repeated(schema: Schema, value: list[Any], path: Path) -> Iterator[FieldError]:
     """Yield errors for repeated items whose keys, or which themselves, must be unique."""
-    seen: list[Any] = []
+    seen: set[str] = set()
     for index, item in enumerate(value):
         key = item
         if schema[LIST_TYPE] == "map" and isinstance(item, dict):
             key = {name: item.get(name) for name in schema.get(LIST_MAP_KEYS, ()) if name in item}
-        if key in seen:
+        text = json.dumps(key, sort_keys=True, default=str)
+        if text in seen:
             yield duplicate(path.index(index), key)
-        seen.append(key)
+        seen.add(text)
 
 
 def _is_a(wanted: str, value: Any) -> bool:

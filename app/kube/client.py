@@ -105,7 +105,7 @@ class Client:
         decode: Decode[T] | None = None,
     ) -> T:
         """Return the current object."""
-        return await self._send("GET", resource.path(namespace, name, subresource), {}, decode)
+        return await self._send("GET", resource.path_of(namespace, name, subresource), {}, decode)
 
     async def list(
         self,
@@ -217,7 +217,7 @@ class Client:
     ) -> T:
         """Replace an object. If the body has a ``resourceVersion``, it must be the current one."""
         query = _write_query(dry_run or self._dry_run, field_manager, field_validation)
-        return await self._send("PUT", resource.path(namespace, name, subresource), query, decode, body)
+        return await self._send("PUT", resource.path_of(namespace, name, subresource), query, decode, body)
 
     async def patch(
         self,
@@ -240,7 +240,7 @@ class Client:
             query.setdefault("fieldManager", USER_AGENT)
             if force:
                 query["force"] = "true"
-        path = resource.path(namespace, name, subresource)
+        path = resource.path_of(namespace, name, subresource)
         return await self._send("PATCH", path, query, decode, patch, content_type=kind.value)
 
     async def delete(
@@ -269,7 +269,7 @@ class Client:
         if preconditions := {k: v for k, v in (("uid", uid), ("resourceVersion", resource_version)) if v}:
             options["preconditions"] = preconditions
         query = _write_query(dry_run or self._dry_run, "", "")
-        return await self._send("DELETE", resource.path(namespace, name), query, decode, options)
+        return await self._send("DELETE", resource.path_of(namespace, name), query, decode, options)
 
     async def raw(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
         """Return the body of a GET request for any path (``/version``, ``/apis``, ``/openapi/v3``)."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 # Text as formatted by Go's fmt and strconv, as used in Kubernetes' own messages.
 #
@@ -297,9 +297,22 @@ def internal(path: Path | str, detail: str) -> FieldError:
     return FieldError(ErrorType.INTERNAL, str(path), "", detail)
 
 
+#: Number of characters of errors after which :func:`aggregate` leaves out the rest. Each error may show a whole list,
+#: so the text of all of them could be as long as the square of the object.
+MAX_AGGREGATE: Final = 64 * 1024
+
+
 def aggregate(errors: Iterable[FieldError | str]) -> str:
-    """Return the text of all errors as ``ErrorList.ToAggregate`` prints it; empty for none."""
-    messages = list(dict.fromkeys(map(str, errors)))
+    """Return the text of the errors as ``ErrorList.ToAggregate`` prints it; empty for none."""
+    found: dict[str, None] = {}
+    size = 0
+    for error in errors:
+        text = str(error)
+        found[text] = None
+        size += len(text)
+        if size > MAX_AGGREGATE:
+            break
+    messages = list(found)
     if len(messages) == 1:
         return messages[0]
     return f"[{', '.join(messages)}]" if messages else ""

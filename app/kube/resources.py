@@ -73,6 +73,13 @@ class Resource:
             parts.append(subresource)
         return "/".join(parts)
 
+    def path_of(self, namespace: str, name: str, subresource: str = "") -> str:
+        """Return the URL path of one object. Raises the errors of :meth:`path`, and ``NotFound`` for an empty name,
+        which may come from a user's object: the request would reach all objects of the namespace."""
+        path = self.path(namespace, name, subresource)
+        self._segment(self.plural, name)
+        return path
+
     @staticmethod
     def _segment(plural: str, name: str) -> str:
         segment = _segment(name)

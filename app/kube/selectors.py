@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -18,6 +18,7 @@ from app.kube.fielderrors import (
     invalid,
     quote,
     required,
+    too_many,
 )
 from app.kube.selector_query import SelectorError, in_requirement, parse
 from app.kube.validation import is_label_value, is_qualified_name, validate_labels
@@ -26,6 +27,12 @@ from app.kube.validation import is_label_value, is_qualified_name, validate_labe
 #
 # A compiled :class:`Selector` is immutable and holds no reference to its source. Compiling and validating follow
 # apimachinery's ``LabelSelectorAsSelector`` and ``ValidateLabelSelector``, the query language its ``labels.Parse``.
+
+
+#: A selector with more requirements is invalid. Controllers match every Pod of a namespace against them.
+MAX_REQUIREMENTS: Final = 256
+#: A requirement with more values is indexed under its label key alone, and matched by a set.
+MAX_VALUES: Final = 16
 
 
 class Operator(StrEnum):
@@ -46,15 +53,21 @@ class Requirement:
     key: str
     operator: Operator
     values: tuple[str, ...] = ()
+    #: The values; a set if there are many.
+    _members: Container[str | None] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        many = len(self.values) > MAX_VALUES
+        object.__setattr__(self, "_members", frozenset(self.values) if many else self.values)
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Return whether ``labels`` meet the condition; a missing key meets ``NotIn`` and ``DoesNotExist``."""
         value = labels.get(self.key)
         match self.operator:
             case Operator.IN:
-                return value in self.values
+                return value in self._members
             case Operator.NOT_IN:
-                return value not in self.values
+                return value not in self._members
             case Operator.EXISTS:
                 return value is not None
             case Operator.DOES_NOT_EXIST:
@@ -148,6 +161,8 @@ def compile_selector(selector: Mapping[str, Any] | None) -> Selector:
     if not selector:
         return EVERYTHING
     labels, expressions = _parts(selector)
+    if (count := len(labels) + len(expressions)) > MAX_REQUIREMENTS:
+        raise SelectorError(f"has {count} requirements; the limit is {MAX_REQUIREMENTS}")
     requirements = [_requirement(key, Operator.IN, (value,)) for key, value in labels.items()]
     for expression in expressions:
         word = expression.get("operator") or ""
@@ -210,6 +225,8 @@ def validate_selector(selector: Mapping[str, Any] | None, path: Path) -> list[Fi
         labels, expressions = _parts(selector)
     except SelectorError as error:
         return [invalid(path, GoLiteral("selector"), str(error))]
+    if (count := len(labels) + len(expressions)) > MAX_REQUIREMENTS:
+        return [too_many(path, count, MAX_REQUIREMENTS)]
     errors = validate_labels(labels, path.child("matchLabels"))
     for index, expression in enumerate(expressions):
         errors.extend(_validate_expression(expression, path.child("matchExpressions").index(index)))
@@ -292,9 +309,6 @@ def parse_query(text: str) -> Selector:
 # Index keys for finding the selectors that may match a set of labels. An object is indexed under the keys of one
 # requirement of its selector; a lookup tries the keys of the labels. The results *may* match: the selector itself
 # decides.
-
-#: A requirement with more values is indexed under its label key alone.
-MAX_VALUES: Final = 16
 
 
 def selector_keys(namespace: str, selector: Selector) -> tuple[str, ...]:

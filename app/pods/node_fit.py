@@ -6,7 +6,7 @@ taints decide; its conditions and cordon count only through the taints they caus
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -148,6 +148,19 @@ def _requirement(found: Mapping[str, Any]) -> Requirement:
     if operator is None or (operator in (Operator.GREATER_THAN, Operator.LESS_THAN) and len(values) != 1):
         raise ValueError(f"{found.get('operator')} of {len(values)} values")
     return Requirement(_text(found.get("key")), operator, values)
+
+
+#: Maximum number of requirements added to a Pod's node selector terms.
+MAX_ADDED: Final = 10_000
+
+
+def joining_problem(terms: Sequence[Any], added: Mapping[str, Any]) -> str:
+    """Return why the requirements of ``added`` cannot be added to each of ``terms``, or "" if they can. The number of
+    requirements in the result is the product of both."""
+    more = sum(len(added.get(field) or ()) for field in ("matchExpressions", "matchFields"))
+    if len(terms) * more <= MAX_ADDED:
+        return ""
+    return f"{more} requirements for each of {len(terms)} node selector terms are more than {MAX_ADDED}"
 
 
 def toleration_of(found: Mapping[str, Any]) -> Toleration:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from app.kube.fielderrors import (
     not_supported,
     quote,
     required,
+    too_many,
 )
 from app.kube.jsonvalues import as_object
 from app.kube.patches import diff, same
@@ -178,12 +180,17 @@ def template_spec(spec: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 CLAIM_TEMPLATES: Final = SPEC.child("volumeClaimTemplates")
+#: More volumes than can be attached to a node. Every Pod of a reconcile gets a claim of each template.
+MAX_CLAIM_TEMPLATES: Final = 256
 
 
 def claims_without_spec(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Reject claim templates that the API server cannot create claims from. OpenKruise admits them and never creates a
-    Pod."""
+    """Reject claim templates that the API server cannot create claims from, and more than a Pod can have. OpenKruise
+    admits them and never creates a Pod."""
     templates = spec.get("volumeClaimTemplates")
+    if isinstance(templates, list) and len(templates) > MAX_CLAIM_TEMPLATES:
+        yield too_many(CLAIM_TEMPLATES, len(templates), MAX_CLAIM_TEMPLATES)
+        return
     for index, template in enumerate(templates if isinstance(templates, list) else ()):
         claim = _claim(template)[1]
         if not claim.get("accessModes") and not claim.get("resources"):
@@ -193,8 +200,8 @@ def claims_without_spec(spec: Mapping[str, Any]) -> Iterator[FieldError]:
 
 def repeated_claims(spec: Mapping[str, Any]) -> Iterator[str]:
     """Warn about each name used by several claim templates."""
-    claims = [name for name, _ in map(_claim, spec.get("volumeClaimTemplates") or ())]
-    for name in sorted({name for name in claims if claims.count(name) > 1}):
+    claims = Counter(name for name, _ in map(_claim, spec.get("volumeClaimTemplates") or ()))
+    for name in sorted(name for name, count in claims.items() if count > 1):
         yield f"{CLAIM_TEMPLATES}: {quote(name)} is used more than once"
 
 

@@ -100,6 +100,17 @@ async def test_a_namespaced_create_without_namespace_is_refused_locally():
 
 
 @virtual
+async def test_a_request_for_an_object_without_a_name_is_never_sent():
+    """It would list, or delete, all objects of the namespace. Names come from owner references and annotations."""
+    client, connections = client_for()
+    writes = (client.patch(PODS, "", {}, "shop"), client.replace(PODS, "", {}, "shop"), client.delete(PODS, "", "shop"))
+    for asked in (client.get(PODS, "", "shop"), client.get(NAMESPACES, ""), *writes):
+        with pytest.raises(NotFound, match="no object can have this name"):
+            await asked
+    assert not connections.requests
+
+
+@virtual
 async def test_lists_are_fetched_in_pages():
     client, connections = client_for(listing(9, obj("a", 1), obj("b", 2), continue_token="t1"), listing(9, obj("c", 3)))
     pods = await client.list(PODS, label_selector="app=a,b", field_selector="spec.nodeName=n", page_size=2,

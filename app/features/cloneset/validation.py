@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -139,7 +140,7 @@ def _pods_to_delete_errors(spec: Mapping[str, Any], facts: Facts) -> list[FieldE
     """Return errors in ``scaleStrategy.podsToDelete``. [CS-27, CS-28]"""
     path = SPEC.child("scaleStrategy", "podsToDelete")
     listed = pods_to_delete(spec)
-    twice = list(dict.fromkeys(name for index, name in enumerate(listed) if name in listed[:index]))
+    twice = [name for name, count in Counter(listed).items() if count > 1]
     if twice:
         return [invalid(path, GoLiteral(go_string_slice(listed)), f"duplicated items [{' '.join(twice)}]")]
     return [invalid(path, name, facts.pods_refused[name]) for name in listed if name in facts.pods_refused]

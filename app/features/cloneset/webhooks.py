@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 from app.api import names
@@ -68,6 +69,8 @@ VALIDATE: Final = validating_webhook(
     CLONE_SET, "Rejects invalid CloneSets", PolicyRule(("get",), ("",), ("pods",)), MAY_CHECK_TEMPLATES
 )
 WEBHOOKS: Final = (MUTATE, VALIDATE)
+#: Maximum number of Pods read for one review; each takes a request.
+MAX_PODS_READ: Final = 100
 _TEMPLATE: Final = SPEC.child("template")
 _RESOURCE: Final = CLONE_SET.resource()
 
@@ -190,14 +193,16 @@ def _with_claim_volumes(spec: Mapping[str, Any]) -> dict[str, Any]:
 async def _refused_pods(
     lookups: CloneSetLookups, review: Review, spec: Mapping[str, Any], former: Mapping[str, Any] | None
 ) -> Mapping[str, str]:
-    """Return the reasons why Pods newly added to ``podsToDelete`` must not be there, by Pod name. [CS-28]"""
-    known = pods_to_delete(former) if former is not None else []
+    """Return the reasons why Pods newly added to ``podsToDelete`` must not be there, by Pod name: of the first
+    MAX_PODS_READ. The controller ignores Pods that are not the CloneSet's. [CS-28]"""
+    known = set(pods_to_delete(former)) if former is not None else set()
     metadata = (review.object or {}).get("metadata") or {}
     identity = (str(metadata.get("name") or ""), review.namespace, str(metadata.get("uid") or ""))
     owner = Owner(_RESOURCE.api_version, _RESOURCE.kind, *identity)
+    new = (name for name in dict.fromkeys(pods_to_delete(spec)) if name not in known)
     refused = {}
-    for name in dict.fromkeys(pods_to_delete(spec)):
-        if name not in known and (problem := await _pod_problem(lookups, name, owner)):
+    for name in islice(new, MAX_PODS_READ):
+        if problem := await _pod_problem(lookups, name, owner):
             refused[name] = problem
     return refused
 

@@ -7,11 +7,23 @@ from typing import Any, Final
 
 from app.api import names
 from app.features.containerrecreate.types import FAILURE_POLICIES
-from app.kube.fielderrors import FieldError, Path, duplicate, forbidden, invalid, not_found, not_supported, required
+from app.kube.fielderrors import (
+    FieldError,
+    Path,
+    duplicate,
+    forbidden,
+    invalid,
+    not_found,
+    not_supported,
+    required,
+    shortened,
+)
 from app.kube.jsonvalues import objects
 
 _SPEC: Final = Path("spec")
 SHORTEST_DEADLINE: Final = 3
+#: Characters of the list of a Pod's containers, which each error repeats.
+_LONGEST_LIST: Final = 1024
 _FILLED_IN: Final = ("preStop", "ports", "statusContext")
 
 
@@ -65,11 +77,11 @@ def pod_errors(spec: Mapping[str, Any], pod: Mapping[str, Any]) -> list[FieldErr
         for container in objects([*(pod_spec.get("initContainers") or ()), *(pod_spec.get("containers") or ())])
     }
     ids = {one.get("name"): one.get("containerID") or "" for one in objects(status.get("containerStatuses"))}
+    there = shortened(", ".join(str(one.get("name")) for one in objects(pod_spec.get("containers"))), _LONGEST_LIST)
     errors = []
     for index, container in enumerate(spec.get("containers") or ()):
         at, wanted = _SPEC.child("containers").index(index).child("name"), container.get("name") or ""
         if wanted not in known:
-            there = ", ".join(str(one.get("name")) for one in objects(pod_spec.get("containers")))
             errors.append(not_found(at, wanted, f"Pod {name} has {there}"))
         elif wanted not in ids:
             errors.append(invalid(at, wanted, "has no status in the Pod; init containers cannot be restarted"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -395,7 +396,9 @@ def affinity_with(state: PersistentPodState, record: PodState, spec: Json) -> Js
     affinity = spec.get("affinity") or {}
     node = affinity.get("nodeAffinity") or {}
     present = node.get(_PREFERRED) or []
-    new = [term for term in terms if term not in present]
+    # Both lists may be long: compare texts in a set instead of every pair of terms.
+    known = {json.dumps(term, sort_keys=True) for term in present}
+    new = [term for term in terms if json.dumps(term, sort_keys=True) not in known]
     return {**affinity, "nodeAffinity": {**node, _PREFERRED: [*present, *new]}}
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from app.api import names
 from app.features.persistentpodstate.types import PersistentPodState, PersistentPodStateSpec, TargetReference
-from app.kube.fielderrors import FieldError, GoLiteral, Path, forbidden, invalid, quote
+from app.kube.fielderrors import FieldError, GoLiteral, Path, forbidden, invalid, quote, too_many
 from app.kube.validation import is_qualified_name
 
 SPEC: Final = Path("spec")
@@ -20,6 +20,8 @@ KNOWN_TARGETS: Final = frozenset({("apps", "StatefulSet"), (names.APPS_GROUP, "S
 #: Weights that the API server accepts in a Pod's preferred terms.
 LEAST_WEIGHT: Final = 1
 MOST_WEIGHT: Final = 100
+#: Maximum number of topology keys and annotation keys. All of them are read from every Pod and node.
+MAX_KEYS: Final = 256
 #: Maximum number of errors and of warnings reported for an object.
 MAX_REPORTED: Final = 20
 
@@ -76,6 +78,9 @@ def topology_errors(
     """Return the errors in weights and topology keys, except those already stored. [PPS-40]"""
     errors: list[FieldError] = []
     known_weights = {one.weight for one in former.preferred_persistent_topology or ()} if former is not None else set()
+    count = sum(1 for _ in _keys(spec, v1alpha1=v1alpha1)) + len(spec.persistent_pod_annotations or ())
+    if count > MAX_KEYS:
+        return [too_many(SPEC, count, MAX_KEYS)]
     known_keys = {key for _, key in _keys(former, v1alpha1=v1alpha1)} if former is not None else set()
     for index, term in enumerate(spec.preferred_persistent_topology or ()):
         if not LEAST_WEIGHT <= term.weight <= MOST_WEIGHT and term.weight not in known_weights:

@@ -197,10 +197,15 @@ class WorkloadSpreadStep:
 
 
 def inject(draft: PodDraft, subset: PreparedSubset, spread: PreparedSpread) -> None:
-    """Apply the subset to the Pod. Raises PodRefusedError if the patch does not apply. [WS-31, WS-32]"""
+    """Apply the subset to the Pod. Raises PodRefusedError if its term or patch does not apply. [WS-31, WS-32]"""
     if subset.tolerations:
         draft.change_field("spec", "tolerations", tolerations_with(subset, draft.spec), "WS-31")
-    draft.change_field("spec", "affinity", affinity_with(subset, draft.spec), "WS-31")
+    try:
+        affinity = affinity_with(subset, draft.spec)
+    except PatchError as error:
+        text = f"WorkloadSpread {spread.key}, subset {subset.name}: its required node selector does not fit: {error}"
+        raise _refused(draft, text) from error
+    draft.change_field("spec", "affinity", affinity, "WS-31")
     if not subset.patch:
         return
     try:

@@ -13,7 +13,7 @@ from app.api.core.pods import node_selector_term_errors, preferred_term_errors, 
 from app.api.gopod import POD_TEMPLATE
 from app.features.workloadspread.kind import NAMES
 from app.features.workloadspread.types import ADAPTIVE, FIXED, TargetReference, WorkloadSpread, WorkloadSpreadSubset
-from app.kube.fielderrors import FieldError, GoLiteral, Path, go_int_or_string, invalid, quote, required
+from app.kube.fielderrors import FieldError, GoLiteral, Path, go_int_or_string, invalid, quote, required, too_many
 from app.kube.quantities import IntOrPercentError, is_percent, scaled
 from app.kube.selectors import validate_selector
 
@@ -30,6 +30,8 @@ GROUPS_BY_KIND: Final[Mapping[str, tuple[str, ...]]] = {
 }
 #: Seconds within which a Pod must be able to try all subsets before the first one is retried. [WS-13]
 ALL_SUBSETS_WITHIN: Final = 295
+#: Maximum number of subsets. Each new Pod is compared with all of them.
+MAX_SUBSETS: Final = 256
 #: Maximum of an int32.
 _NO_LIMIT: Final = 2**31 - 1
 _ALL_PERCENT: Final = 100
@@ -76,6 +78,8 @@ def subset_errors(spread: WorkloadSpread, *, v1alpha1: bool = False) -> list[Fie
     subsets = spread.spec.subsets
     if not subsets:
         return [required(SUBSETS, "subsets number must >= 1 in WorkloadSpread")]
+    if len(subsets) > MAX_SUBSETS:
+        return [too_many(SUBSETS, len(subsets), MAX_SUBSETS)]
     errors: list[FieldError] = []
     seen: set[str] = set()
     total, percent = 0, None

@@ -207,5 +207,6 @@ def template_of(workload: Mapping[str, Any]) -> Mapping[str, Any] | None:
         if isinstance(claim, Mapping) and (name := (claim.get("metadata") or {}).get("name"))
     ]
     pod_spec = template.get("spec") or {}
-    own = [volume for volume in pod_spec.get("volumes") or () if volume.get("name") not in {c["name"] for c in claims}]
+    replaced = {claim["name"] for claim in claims}
+    own = [volume for volume in pod_spec.get("volumes") or () if volume.get("name") not in replaced]
     return {**template, "spec": {**pod_spec, "volumes": [*own, *claims]}} if claims else template

@@ -14,7 +14,7 @@ from app.features.podprobe.kind import HTTP
 from app.features.podprobe.objects import NodePodProbe, ProbeState
 from app.features.podprobe.types import FAILED, SEPARATOR, SUCCEEDED, PodContainerProbe, PodProbeMarker
 from app.features.podprobe.validation import RESERVED
-from app.kube.objects import ContainerPort, Node, Pod
+from app.kube.objects import Container, ContainerPort, Node, Pod
 from app.kube.selectors import Selector
 
 # Pods selected by a PodProbeMarker and the probes of their nodes. [PPM-11 … PPM-14, PPM-40, PPM-41]
@@ -90,17 +90,20 @@ def impossible(marker: PodProbeMarker, pods: Iterable[Pod]) -> dict[str, str]:
         for probe in marker.spec.probes:
             container = there.get(probe.container_name)
             if container is None:
-                lacks, has = f"no container {probe.container_name}", ", ".join(one.name for one in pod.spec.containers)
+                lacks, has = f"no container {probe.container_name}", map(_name, pod.spec.containers)
             elif rendered_probe(probe, pod) is None:
-                lacks, has = f"no such port in container {container.name}", ", ".join(map(_name, container.ports))
+                lacks, has = f"no such port in container {container.name}", map(_name, container.ports)
             else:
                 continue
-            found.setdefault(f"probe {probe.name}: {lacks}", _Lack(pod.metadata.name, has)).count += 1
+            what = f"probe {probe.name}: {lacks}"
+            if what not in found:
+                found[what] = _Lack(pod.metadata.name, ", ".join(has))
+            found[what].count += 1
     return {what: f"{what} {lack}" for what, lack in found.items()}
 
 
-def _name(port: ContainerPort) -> str:
-    return port.name
+def _name(one: Container | ContainerPort) -> str:
+    return one.name
 
 
 def rendered_probe(probe: PodContainerProbe, pod: Pod) -> Json | None:

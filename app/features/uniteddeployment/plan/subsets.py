@@ -27,6 +27,7 @@ from app.kube.patches import PatchError, strategic_merge
 from app.kube.quantities import IntOrPercentError, scaled
 from app.kube.resources import DEPLOYMENTS, Resource
 from app.kube.validation import is_dns1123_subdomain
+from app.pods.node_fit import joining_problem
 from app.pods.predicates import Owner, is_active, is_controlled_by, is_running_and_ready
 from app.workloads.settings import Content, WorkloadKind
 
@@ -124,15 +125,17 @@ def wanted_workload(
     revision: str,
     max_unavailable: int | None = None,
 ) -> Wanted:
-    """Build the desired workload. Raises SubsetError if the patch cannot be merged. [UD-28 … UD-31, UD-58]
+    """Build the desired workload. Raises SubsetError if the patch or the node selector term cannot be merged. [UD-28 …
+    UD-31, UD-58]
 
     ``template`` is the content of the template ``kind``; ``revision`` is the name of its revision; ``max_unavailable``
-    overrides that of the template for rolling updates.
+    overrides that of the template for rolling updates. Parts of the template that the subset does not change are
+    shared: thousands of subsets of a large template must fit into memory.
     """
     ours = {names.SUBSET_NAME: subset.name, names.UNITED_REVISION_HASH: revision}
     metadata = as_object(template.get("metadata"))
     matched = as_object(selector.get("matchLabels"))
-    spec: dict[str, Any] = json_copy(as_object(template.get("spec")))
+    spec: dict[str, Any] = dict(as_object(template.get("spec")))
     spec["selector"] = {**json_copy(dict(selector)), "matchLabels": {**matched, names.SUBSET_NAME: subset.name}}
     spec["replicas"] = replicas
     if kind != DEPLOYMENT:
@@ -255,11 +258,11 @@ def _set_rolling(kind: str, spec: dict[str, Any], name: str, value: int) -> None
 
 
 def _pod_template(template: Mapping[str, Any], labels: Mapping[str, str], subset: Subset) -> dict[str, Any]:
-    made: dict[str, Any] = json_copy(dict(template))
+    made: dict[str, Any] = dict(template)
     metadata = made["metadata"] = {**as_object(made.get("metadata"))}
     metadata["labels"] = {**as_object(metadata.get("labels")), **labels}
     spec = made["spec"] = {**as_object(made.get("spec"))}
-    _add_node_term(spec, subset.node_selector_term or {})
+    _add_node_term(spec, subset.node_selector_term or {}, subset.name)
     if subset.tolerations:
         spec["tolerations"] = [*(spec.get("tolerations") or ()), *json_copy(subset.tolerations)]
     if not subset.patch:
@@ -270,8 +273,8 @@ def _pod_template(template: Mapping[str, Any], labels: Mapping[str, str], subset
         raise SubsetError(f"patch of subset {subset.name}: {error}") from None
 
 
-def _add_node_term(spec: dict[str, Any], term: Mapping[str, Any]) -> None:
-    """Require the term in addition to each existing term. [UD-31]"""
+def _add_node_term(spec: dict[str, Any], term: Mapping[str, Any], subset: str) -> None:
+    """Require the term in addition to each existing term. Raises SubsetError. [UD-31]"""
     more = {key: list(term[key]) for key in ("matchExpressions", "matchFields") if term.get(key)}
     if not more:
         return
@@ -280,6 +283,8 @@ def _add_node_term(spec: dict[str, Any], term: Mapping[str, Any]) -> None:
     required = {**as_object(of_nodes.get("requiredDuringSchedulingIgnoredDuringExecution"))}
     of_nodes["requiredDuringSchedulingIgnoredDuringExecution"] = required
     terms = required.get("nodeSelectorTerms") or [{}]
+    if problem := joining_problem(terms, term):
+        raise SubsetError(f"nodeSelectorTerm of subset {subset}: {problem}")
     required["nodeSelectorTerms"] = [
         {**one, **{key: [*(one.get(key) or ()), *json_copy(added)] for key, added in more.items()}} for one in terms
     ]

@@ -14,7 +14,7 @@ from app.features.workloadspread.types import WorkloadSpread, WorkloadSpreadSubs
 from app.kube.objects import Node, Pod
 from app.kube.patches import PatchError, same, strategic_merge
 from app.kube.rulings import Ruling
-from app.pods.node_fit import node_term, toleration_of
+from app.pods.node_fit import joining_problem, node_term, toleration_of
 
 # Tolerations, node affinity and patch of a subset, prepared once per change of the spec. [WS-31, WS-32]
 
@@ -53,7 +53,8 @@ def tolerations_with(subset: PreparedSubset, spec: Json) -> Sequence[Json]:
 
 
 def affinity_with(subset: PreparedSubset, spec: Json) -> Json:
-    """Return the Pod's affinity with the subset's terms. nodeAffinity is always set, even if empty. [WS-31]"""
+    """Return the Pod's affinity with the subset's terms. nodeAffinity is always set, even if empty. Raises PatchError.
+    [WS-31]"""
     affinity = spec.get("affinity") or {}
     node = dict(affinity.get("nodeAffinity") or {})
     if subset.preferred:
@@ -65,11 +66,13 @@ def affinity_with(subset: PreparedSubset, spec: Json) -> Json:
 
 
 def required_terms(required: Json, own: Json) -> list[Json]:
-    """Add the subset's term to each term of the Pod, so that both must match.
+    """Add the subset's term to each term of the Pod, so that both must match. Raises PatchError if there are too many.
 
     An empty term of the Pod matches no node and stays empty.
     """
     terms = own.get("nodeSelectorTerms") or ()
+    if problem := joining_problem(terms, required):
+        raise PatchError(problem)
     return [_joined(term, required) if any(term.get(key) for key in _REQUIREMENTS) else term for term in terms] or [
         required
     ]
@@ -241,7 +244,10 @@ def _score(subset: PreparedSubset, candidate: Candidate, *, room: bool) -> int |
         return None
     if subset.required is not None:
         node_affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-        terms = required_terms(subset.required, node_affinity.get(_REQUIRED) or {})
+        try:
+            terms = required_terms(subset.required, node_affinity.get(_REQUIRED) or {})
+        except PatchError:
+            return None
         if not any(node_term(term).fits(candidate.node) for term in terms):
             return None
     weights = sum(

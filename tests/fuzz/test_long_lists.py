@@ -1,0 +1,246 @@
+"""Long lists in objects of tenants: reading them costs no more than their length, and lists that controllers read for
+every Pod or node are limited. Comparisons are counted, time is not measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from app.api.structural import validate
+from app.features.cloneset.validation import Facts, spec_errors
+from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
+from app.features.containerrecreate.validation import pod_errors
+from app.features.persistentpodstate.plan import affinity_with
+from app.features.uniteddeployment.plan.subsets import SubsetError, wanted_workload
+from app.features.uniteddeployment.types import Subset
+from app.features.workloadspread.plan.grouping import affinity_with as affinity_of_subset
+from app.features.workloadspread.plan.grouping import prepare
+from app.features.workloadspread.types import WorkloadSpreadSubset
+from app.features.workloadspread.webhooks import template_of
+from app.kube.fielderrors import MAX_AGGREGATE, aggregate
+from app.kube.patches import PatchError
+from app.kube.selectors import MAX_REQUIREMENTS, compile_selector
+from app.workloads.validation import MAX_CLAIM_TEMPLATES, repeated_claims
+from tests.features.cloneset.test_webhooks import refused as refused_clone_set
+from tests.features.cloneset.writing import Lookups, clone_set, rolling, write
+from tests.features.persistentpodstate.states import HOST, read, state
+from tests.features.persistentpodstate.test_webhooks import answer as refused_state
+from tests.features.statefulset.writing import refusal as refusal_of_set
+from tests.features.statefulset.writing import stateful_set
+from tests.features.uniteddeployment.test_webhooks import united
+from tests.features.uniteddeployment.test_webhooks import write as write_united
+from tests.features.workloadspread.test_webhooks import create, spread
+
+Json = dict[str, Any]
+BETA = "apps.kruise.io/v1beta1"
+
+
+class Counted(str):
+    """A string that counts how often any of its kind is compared or hashed."""
+
+    __slots__ = ()
+    count = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.count += 1
+        return str.__eq__(self, other)
+
+    def __hash__(self) -> int:
+        Counted.count += 1
+        return str.__hash__(self)
+
+
+def _pods_to_delete(names: list[str]) -> object:
+    return spec_errors({"scaleStrategy": {"podsToDelete": names}}, None, Facts(), older=False)
+
+
+def _claims(names: list[str]) -> list[Json]:
+    return [{"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteOnce"]}} for name in names]
+
+
+def _volumes(names: list[str]) -> object:
+    template = {"spec": {"volumes": [{"name": name} for name in names]}}
+    return template_of({"spec": {"template": template, "volumeClaimTemplates": _claims(names)}})
+
+
+def _conditions(names: list[str]) -> object:
+    conditions = [{"type": name, "status": "True"} for name in names]
+    return validate(CONTAINER_RECREATE_REQUEST.hub.schema, {"status": {"conditions": conditions}})
+
+
+def _preferred_terms(names: list[str]) -> object:
+    preferred = [(1, [HOST])] * len(names)
+    record = {"web-0": {"nodeName": "n", "nodeTopologyLabels": {HOST: "n"}}}
+    found = read(state(preferred=preferred, status=record))
+    terms = [
+        {"weight": 1, "preference": {"matchExpressions": [{"key": HOST, "operator": "In", "values": [name]}]}}
+        for name in names
+    ]
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
+    return affinity_with(found, found.status.pod_states["web-0"], {"affinity": affinity})
+
+
+def _selector_values(names: list[str]) -> object:
+    selector = compile_selector({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["a"]}]})
+    (requirement,) = selector.requirements
+    long = type(requirement)(requirement.key, requirement.operator, tuple(names))
+    return [long.matches({"app": f"other{number}"}) for number in range(len(names))]
+
+
+@pytest.mark.behaviour("MGR-164")
+@pytest.mark.parametrize(
+    "read_list",
+    [
+        _pods_to_delete,
+        lambda names: list(repeated_claims({"volumeClaimTemplates": _claims(names)})),
+        _volumes,
+        _conditions,
+        _preferred_terms,
+        _selector_values,
+    ],
+    ids=["podsToDelete", "repeated claims", "claims as volumes", "keys of a list", "preferred terms", "values"],
+)
+def test_reading_a_list_compares_each_item_a_few_times(read_list: Callable[[list[str]], object]) -> None:
+    names: list[str] = [Counted(f"n{number}") for number in range(200)]
+    Counted.count = 0
+    read_list(names)
+    assert Counted.count < 10 * len(names)
+
+
+@pytest.mark.behaviour("MGR-164")
+def test_errors_that_each_show_the_whole_list_are_not_all_written_out() -> None:
+    def errors() -> Iterator[str]:
+        for number in range(1_000_000):
+            yielded.append(number)
+            yield f"{number}: {'x' * 1000}"
+
+    yielded: list[int] = []
+    text = aggregate(errors())
+    assert text.startswith("[0: xxx")
+    assert len(text) < MAX_AGGREGATE + 2_000
+    assert len(yielded) < 100
+
+
+@pytest.mark.behaviour("MGR-164")
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        lambda: refusal_of_set(stateful_set(reserveOrdinals=[-1] * 5_000)),
+        lambda: (
+            write_united(
+                united(updateStrategy={"manualUpdate": {"partitions": {f"s{number}": 1 for number in range(5_000)}}})
+            ).message
+        ),
+    ],
+    ids=["reserveOrdinals", "partitions"],
+)
+def test_the_refusal_of_a_long_list_is_short(refusal: Callable[[], str]) -> None:
+    assert 0 < len(refusal()) < 10 * MAX_AGGREGATE
+
+
+def test_a_refused_request_shows_the_containers_of_its_pod_in_part() -> None:
+    containers = [{"name": f"container-{number}"} for number in range(2_000)]
+    pod = {"spec": {"nodeName": "n", "containers": containers}, "status": {"phase": "Running"}}
+    wanted = {"podName": "p", "containers": [{"name": f"other-{number}"} for number in range(2_000)]}
+    assert max(len(str(error)) for error in pod_errors(wanted, pod)) < 2_000
+
+
+@pytest.mark.behaviour("MGR-164")
+def test_only_some_of_many_pods_to_delete_are_read() -> None:
+    class Asked(Lookups):
+        async def pod(self, namespace: str, name: str) -> None:
+            names.append(name)
+
+    names: list[str] = []
+    write(clone_set(scaleStrategy={"podsToDelete": [f"p{number}" for number in range(1_000)]}), lookups=Asked())
+    assert len(names) == 100
+
+
+TOO_MANY = [{"key": "app", "operator": "NotIn", "values": [f"v{number}"]} for number in range(MAX_REQUIREMENTS)]
+
+
+@pytest.mark.behaviour("MGR-164")
+@pytest.mark.parametrize(
+    ("refusal", "words"),
+    [
+        (
+            lambda: refused_clone_set(BETA, selector={"matchLabels": {"app": "web"}, "matchExpressions": TOO_MANY}),
+            "spec.selector: Too many: 257: must have at most 256 items",
+        ),
+        (
+            lambda: refused_clone_set(BETA, volumeClaimTemplates=_claims([f"c{number}" for number in range(257)])),
+            "spec.volumeClaimTemplates: Too many: 257",
+        ),
+        (
+            lambda: refusal_of_set(stateful_set(volumeClaimTemplates=_claims([f"c{n}" for n in range(257)]))),
+            "spec.volumeClaimTemplates: Too many: 257",
+        ),
+        (
+            lambda: refused_clone_set(
+                BETA,
+                updateStrategy=rolling(scatterStrategy=[{"key": "a", "value": f"{number}"} for number in range(257)]),
+            ),
+            "scatterStrategy: Required value: must have at most 256 terms",
+        ),
+        (
+            lambda: refused_clone_set(
+                BETA,
+                updateStrategy=rolling(priorityStrategy={"orderPriority": [{"orderedKey": "a"}] * 257}),
+            ),
+            "priorityStrategy: Required value: must have at most 256 terms",
+        ),
+        (
+            lambda: create(spread(*({"name": f"s{number}", "maxReplicas": 1} for number in range(257)))).message,
+            "spec.subsets: Too many: 257",
+        ),
+        (
+            lambda: refused_state(state(required=[f"key{number}" for number in range(257)])).message,
+            "spec: Too many: 257",
+        ),
+    ],
+    ids=["selector", "claims", "claims of a set", "scatter", "priority", "subsets", "topology keys"],
+)
+def test_lists_that_controllers_read_for_every_pod_are_limited(refusal: Callable[[], str], words: str) -> None:
+    assert words in refusal()
+    assert MAX_CLAIM_TEMPLATES == MAX_REQUIREMENTS == 256
+
+
+TERM = {"matchExpressions": [{"key": f"k{number}", "operator": "Exists"} for number in range(200)]}
+TERMS = [{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}] * 200
+
+
+@pytest.mark.behaviour("MGR-164")
+def test_requirements_of_a_subset_are_not_multiplied_by_thousands_of_terms() -> None:
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": TERMS}}
+    pod = {"affinity": {"nodeAffinity": required}}
+    subset = WorkloadSpreadSubset.model_validate({"name": "a", "requiredNodeSelector": TERM})
+    with pytest.raises(PatchError, match="200 requirements for each of 200 node selector terms"):
+        affinity_of_subset(prepare(subset), pod)
+    template = {"spec": {"template": {"spec": pod}}}
+    with pytest.raises(SubsetError, match="nodeSelectorTerm of subset a: 200 requirements for each of 200"):
+        _wanted(template, nodeSelectorTerm=TERM)
+
+
+def test_subsets_share_what_they_do_not_change() -> None:
+    """A UnitedDeployment of 1.5 MB may have ten thousand subsets."""
+    pod = {
+        "metadata": {"labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "main"}], "volumes": [{"name": "v"}]},
+    }
+    template = {"spec": {"template": pod, "lifecycle": {}}}
+    made = _wanted(
+        template, tolerations=[{"operator": "Exists"}], patch={"spec": {"containers": [{"name": "main", "image": "b"}]}}
+    )
+    assert made.spec["template"]["spec"]["volumes"] is pod["spec"]["volumes"]
+    assert made.spec["lifecycle"] is template["spec"]["lifecycle"]
+    assert made.spec["template"]["spec"]["containers"] == [{"name": "main", "image": "b"}]
+    assert template == {"spec": {"template": pod, "lifecycle": {}}}
+    assert pod["spec"] == {"containers": [{"name": "main"}], "volumes": [{"name": "v"}]}
+
+
+def _wanted(template: Json, **fields: Any) -> Any:
+    subset = Subset.model_validate({"name": "a", **fields})
+    selector = {"matchLabels": {"app": "web"}}
+    return wanted_workload("cloneSetTemplate", template, selector, subset, replicas=1, partition=0, revision="web-1")
