@@ -85,10 +85,13 @@ class Side:
         }
 
     def told(self) -> set[tuple[str, str, str]]:
+        """The events, without those about a deletion that came too late: the native controller's cache may lag."""
         return {
             (one["type"], one["reason"], self._plain(one["message"]))
             for one in self.world.list("events")
-            if one["involvedObject"]["kind"] == "StatefulSet" and one["involvedObject"]["name"] == self.name
+            if one["involvedObject"]["kind"] == "StatefulSet"
+            and one["involvedObject"]["name"] == self.name
+            and not (one["reason"] == "FailedDelete" and one["message"].endswith("not found"))
         }
 
     def _pod(self, pod: Json, order: list[str]) -> Json:
