@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from types import CoroutineType, coroutine
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, TypeVarTuple
 
 import msgspec
 import orjson
@@ -28,6 +29,7 @@ from app.kube.jsonvalues import MAX_DEPTH, cut, nested_deeper
 from app.kube.patches import same
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 async def in_time(decision: Awaitable[T], seconds: float) -> T:
@@ -83,15 +85,19 @@ class LargeReviews:
 
     async def decide(self, decide: Decide, review: Review, seconds: float) -> Decision:
         """Return the decision. Raises ``TimeoutError`` and the exceptions of ``decide``."""
+        return await self.run(review.namespace, seconds, _decided, decide, review)
+
+    async def run(self, namespace: str, seconds: float, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        """Return the result of a function that runs in the thread. Raises ``TimeoutError`` and its exceptions."""
         if self._thread is None:
             sys.setswitchinterval(SWITCH_SECONDS)
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="large reviews")
         async with asyncio.timeout(seconds):
             # An unauthenticated client has one turn, whatever namespaces its reviews name.
-            await self._turn(STRANGER.get(), review.namespace)
+            await self._turn(STRANGER.get(), namespace)
             try:
-                run = copy_context().run
-                return await asyncio.get_running_loop().run_in_executor(self._thread, run, _decided, decide, review)
+                run = partial(copy_context().run, function, *args)
+                return await asyncio.get_running_loop().run_in_executor(self._thread, run)
             finally:
                 self._pass_on()
 

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVarTuple
 
 import msgspec
 from fastapi import FastAPI
@@ -22,7 +22,7 @@ from app.admission.conversion import Convert
 from app.admission.conversion_worker import SMALL_BYTES, ConversionWorker
 from app.admission.metrics import AdmissionMetrics, PathStats, Summary
 from app.admission.registry import Registry, Route
-from app.admission.requests import LARGE_BYTES, DisconnectedError, read_body
+from app.admission.requests import DisconnectedError, is_large, read_body
 from app.admission.review import (
     MAX_BODY_BYTES,
     Refusal,
@@ -43,6 +43,7 @@ from app.kube.text import quoted
 
 logger = logging.getLogger(__name__)
 
+Ts = TypeVarTuple("Ts")
 #: Fraction of a webhook's timeout after which we respond, so that the API server sees our message and not a timeout.
 _PART_OF_TIMEOUT: Final = 0.9
 #: Path prefixes of webhooks of any version of ours, and of OpenKruise.
@@ -187,24 +188,24 @@ class ReviewEndpoint(_PostEndpoint):
             self._stats.decided("", _OUTCOMES[type(handler)])
             return 200, answer(review.uid, handler)
         of_pod = review.resource.resource == "pods"
-        asked = review if of_pod else running.prepared(review, len(body))
-        if isinstance(asked, Denied):
-            self._stats.decided(handler.webhook.name, "denied")
-            return 200, answer(review.uid, asked)
-        aside = not of_pod and len(body) >= LARGE_BYTES
+        aside = not of_pod and is_large(body)
+        asked = review
+        if not of_pod:
+            found, outcome = await self._read(handler, review, aside, running.prepared, review, len(body))
+            if found is not None and not isinstance(found, Review):
+                self._stats.decided(handler.webhook.name, outcome)
+                return 200, answer(review.uid, found)
+            asked = found or review
         decision, outcome = await self._decide(handler, asked, aside=aside)
-        if not handler.webhook.mutating and not isinstance(decision, Denied):
-            try:
-                stored = running.stored_form(asked)
-            except Exception as error:  # noqa: BLE001 - one review must not end the service
-                stored, outcome = self._failed(handler, review, error), "error"
+        if not of_pod and not handler.webhook.mutating and not isinstance(decision, Denied):
+            stored, outcome_of_stored = await self._read(handler, review, aside, running.stored_form, asked)
             if isinstance(stored, Review):
                 as_stored, outcome_of_stored = await self._decide(handler, stored, aside=aside)
                 if isinstance(as_stored, Denied):
                     message = f"stored as {stored.kind.version}: {as_stored.message}"
                     decision, outcome = msgspec.structs.replace(as_stored, message=message), outcome_of_stored
             elif stored is not None:
-                decision, outcome = stored, "error" if outcome == "error" else "denied"
+                decision, outcome = stored, outcome_of_stored
         try:
             payload = answer(review.uid, decision)
         except TypeError as error:  # A value in the patch is not JSON: a bug in a handler, not in the request.
@@ -224,6 +225,25 @@ class ReviewEndpoint(_PostEndpoint):
             )
         )
         return 200, payload
+
+    async def _read(
+        self,
+        handler: Handler,
+        review: Review,
+        aside: bool,
+        read: Callable[[*Ts], Review | Denied | None],
+        *args: *Ts,
+    ) -> tuple[Review | Decision | None, str]:
+        """Return the result of reading a review of one of our kinds, in the thread if it is large, and the outcome if
+        that decides. Reading takes as long as deciding: it converts the object and checks it against its schema."""
+        limit = handler.webhook.timeout_seconds * _PART_OF_TIMEOUT
+        try:
+            found = await self._app.aside.run(review.namespace, limit, read, *args) if aside else read(*args)
+        except TimeoutError:
+            return self._undecided(handler, review, f"no answer within {limit:g} s", 503)
+        except Exception as error:  # noqa: BLE001 - one review must not end the service
+            return self._failed(handler, review, error), "error"
+        return found, "denied"
 
     async def _decide(self, handler: Handler, review: Review, *, aside: bool) -> tuple[Decision, str]:
         limit = handler.webhook.timeout_seconds * _PART_OF_TIMEOUT

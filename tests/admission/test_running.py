@@ -2,15 +2,17 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 import orjson
 import pytest
 
+from app.admission import running
 from app.admission.metrics import AdmissionMetrics
 from app.admission.registry import build_registry
-from app.admission.requests import LARGE_BYTES
+from app.admission.requests import LARGE_BYTES, LARGE_ITEMS
 from app.admission.running import LargeReviews
 from app.admission.server import create_app
 from app.api.conversion import convert
@@ -33,6 +35,7 @@ from app.kube.wire import Request
 
 Json = dict[str, Any]
 JSON = {"Content-Type": "application/json"}
+LARGE = "x" * LARGE_BYTES
 
 
 def handler(path: str, plural: str, group: str, version: str, decide: Decide) -> Handler:
@@ -49,12 +52,12 @@ def service(of_sets: Decide, of_pods: Decide) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://service")
 
 
-async def post(http: httpx.AsyncClient, path: str, bytes_: int = 10) -> Json:
+async def post(http: httpx.AsyncClient, path: str, text: str = "x") -> Json:
     group, version, kind, plural = ("", "v1", "Pod", "pods")
     if path == "/sets":
         group, version, kind, plural = ("apps.kruise.io", "v1beta1", "CloneSet", "clonesets")
     obj = {"apiVersion": f"{group}/{version}".strip("/"), "kind": kind, "metadata": {"name": "x"}}
-    obj["metadata"] = {"name": "x", "annotations": {"text": "x" * bytes_}}
+    obj["metadata"] = {"name": "x", "annotations": {"text": text}}
     request = {
         "uid": "u",
         "kind": {"group": group, "version": version, "kind": kind},
@@ -88,14 +91,15 @@ async def test_large_reviews_do_not_delay_pods(later: bool) -> None:
         return Allowed()
 
     async with service(blocks_later if later else blocks, of_pods) as http:
-        large = asyncio.ensure_future(post(http, "/sets", LARGE_BYTES))
+        large = asyncio.ensure_future(post(http, "/sets", LARGE))
         await asyncio.to_thread(asked.wait, 60)
         assert (await post(http, "/pods"))["allowed"]
         assert (await large)["warnings"] == ["judged"]
 
 
-@pytest.mark.parametrize("size", [10, LARGE_BYTES])
-async def test_large_reviews_get_the_same_answers(size: int) -> None:
+@pytest.mark.behaviour("MGR-149")
+@pytest.mark.parametrize(("text", "large"), [("x", False), (LARGE, True), ("," * LARGE_ITEMS, True)])
+async def test_large_reviews_get_the_same_answers(text: str, large: bool) -> None:
     threads: list[threading.Thread] = []
 
     def fails(_: Review) -> Decision:
@@ -106,13 +110,40 @@ async def test_large_reviews_get_the_same_answers(size: int) -> None:
         raise RecursionError
 
     async with service(fails, fails) as http:
-        assert (await post(http, "/sets", size))["status"]["code"] == 500
-        await post(http, "/pods", LARGE_BYTES)
-        assert [one is threading.main_thread() for one in threads] == [size < LARGE_BYTES, True]
+        assert (await post(http, "/sets", text))["status"]["code"] == 500
+        await post(http, "/pods", LARGE)
+        assert [one is threading.main_thread() for one in threads] == [not large, True]
     async with service(deep, fails) as http:
-        assert (await post(http, "/sets", size))["status"]["code"] == 400
+        assert (await post(http, "/sets", text))["status"]["code"] == 400
     async with service(lambda _: Denied("no", code=422), fails) as http:
-        assert (await post(http, "/sets", size))["status"]["message"] == "no"
+        assert (await post(http, "/sets", text))["status"]["message"] == "no"
+
+
+@pytest.mark.behaviour("MGR-149")
+@pytest.mark.parametrize("text", ["x", LARGE])
+async def test_large_reviews_are_converted_in_the_thread_too(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Converting and checking an object of 1.3 MB takes longer than deciding about it."""
+    in_loop: list[bool] = []
+
+    def noting(read: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*args: Any) -> Any:
+            in_loop.append(threading.current_thread() is threading.main_thread())
+            return read(*args)
+
+        return noted
+
+    for name in ("prepared", "stored_form"):
+        monkeypatch.setattr(running, name, noting(getattr(running, name)))
+    async with service(lambda _: Allowed(), lambda _: Allowed()) as http:
+        assert (await post(http, "/sets", text))["allowed"]
+    assert in_loop == [text != LARGE] * 2
+
+    def fails(*_: Any) -> Any:
+        raise ValueError("a mistake")
+
+    monkeypatch.setattr(running, "prepared", fails)
+    async with service(lambda _: Allowed(), lambda _: Allowed()) as http:
+        assert (await post(http, "/sets", text))["status"]["code"] == 500
 
 
 def of(namespace: str) -> Review:
