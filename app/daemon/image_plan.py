@@ -72,10 +72,13 @@ def may_use(task: Task, secret: Secret) -> bool:
 
     All jobs for a repository share one entry; without this check each job could pull with the credentials of all.
     """
-    source = secret.metadata.annotations.get(names.COPIED_FROM)
-    if source is None or not task.owners:
-        return True
-    return source.partition("/")[0] in {one.namespace for one in task.owners}
+    namespace = source_namespace(secret)
+    return not namespace or not task.owners or namespace in {one.namespace for one in task.owners}
+
+
+def source_namespace(secret: Secret) -> str:
+    """Return the namespace whose jobs a copy of a pull secret serves; "" for a Secret that is not a copy."""
+    return secret.metadata.annotations.get(names.COPIED_FROM, "").partition("/")[0]
 
 
 def pause_after(attempt: int) -> float:

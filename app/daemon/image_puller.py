@@ -287,10 +287,11 @@ class ImagePuller:
                 await self._clock.sleep(_RUNTIME_AWAY_SECONDS)
 
     async def _pull(self, task: Task, seconds: float) -> None:
-        """Try each of the credentials in turn; pull without credentials only if there are none. [KD-37]"""
-        auths = await self._auths(task, seconds)
+        """Try each of the credentials in turn; pull without credentials only for a namespace that gives none.
+        [KD-37]"""
+        tries = await self._tries(task, seconds)
+        auths = [auth for auth in tries if auth is not None]
         errors = []
-        tries: list[Auth | None] = [*auths] if auths else [None]
         for auth in tries:
             try:
                 await self._runtime.pull(task.reference, auth, task.labels, task.annotations, seconds)
@@ -307,19 +308,57 @@ class ImagePuller:
             keyring.forget()
         raise CriError(image_plan.joined(errors))
 
-    async def _auths(self, task: Task, seconds: float) -> list[Auth]:
-        """Return the credentials to try: those of Secrets, then those of the node, as the kubelet orders them."""
-        found: list[Credential] = []
+    async def _tries(self, task: Task, seconds: float) -> list[Auth | None]:
+        """Return the credentials to try: those of Secrets, then those of the node, as the kubelet orders them; None for
+        a pull without.
+
+        If jobs of several namespaces request the tag, their credentials take turns, and a namespace without any pulls
+        as if it were alone: wrong credentials of one must neither fail nor delay the pull of another. [KD-109]
+        """
+        given, failed = await self._given(task)
+        namespaces = {one.namespace for one in task.owners}
+        if len(namespaces) < 2 and failed:
+            raise next(iter(failed.values()))
+        for namespace, error in failed.items():
+            logger.warning("pulling %s without the credentials of namespace %s: %s", task.reference, namespace, error)
+        of_node: list[Auth] = []
+        for keyring in self._keyrings:
+            of_node += lookup(await keyring.credentials(task.reference, seconds / 2), task.reference)
+        if len(namespaces) < 2:
+            every = [one for found in given.values() for one in found]
+            return list(dict.fromkeys([*lookup(every, task.reference), *of_node])) or [None]
+        without = (
+            {one for one in namespaces if not given.get(one) and one not in failed} if not given.get("") else set()
+        )
+        turns: list[Sequence[Auth | None]] = [lookup(found, task.reference) for found in given.values() if found]
+        turns.append(of_node or ([None] if without else []))
+        if not any(turns):
+            raise next(iter(failed.values()))
+        return list(
+            dict.fromkeys(
+                auth for turn in range(max(map(len, turns))) for one in turns for auth in one[turn : turn + 1]
+            )
+        )
+
+    async def _given(self, task: Task) -> tuple[dict[str, list[Credential]], dict[str, CredentialsError]]:
+        """Return the matching credentials of Secrets, and the errors in Secrets that cannot be used, by namespace."""
+        given: dict[str, list[Credential]] = {}
+        failed: dict[str, CredentialsError] = {}
         for wanted in task.secrets:
             secret = await self._secrets.get(wanted)
-            if secret is not None and image_plan.may_use(task, secret):
+            if secret is None or not image_plan.may_use(task, secret):
+                continue
+            namespace = image_plan.source_namespace(secret)
+            found = given.setdefault(namespace, [])
+            try:
                 found += for_image(read_secret(secret), task.reference)
                 if len(found) > _MAX_CREDENTIALS:
-                    raise CredentialsError(f"{task.reference} has more than {_MAX_CREDENTIALS} matching credentials")
-        auths = lookup(found, task.reference)
-        for keyring in self._keyrings:
-            auths += lookup(await keyring.credentials(task.reference, seconds / 2), task.reference)
-        return list(dict.fromkeys(auths))
+                    many = f"{task.reference} has more than {_MAX_CREDENTIALS} matching credentials"
+                    raise CredentialsError(many)  # noqa: TRY301 - it fails the namespace like the others
+            except CredentialsError as error:
+                failed.setdefault(namespace, error)
+                found.clear()
+        return {name: found for name, found in given.items() if name not in failed}, failed
 
     def _record_events(self, task: Task, error: str, took: float) -> None:
         """Record events with OpenKruise's wording and spelling. [KD-41]"""

@@ -207,6 +207,38 @@ async def test_credentials_of_another_namespace_are_never_used(one: Node, agent:
     assert {pull[1] for pull in one.runtime.pulls if pull[0].endswith(":2")} == {""}
 
 
+@pytest.mark.behaviour("KD-109")
+@on_node
+async def test_credentials_of_one_namespace_do_not_fail_the_pull_of_another(one: Node, agent: Agent) -> None:
+    def copied_from(namespace: str) -> dict[str, object]:
+        return {"annotations": {"imagepulljobs.kruise.io/source-key": f"{namespace}/registry"}}
+
+    def asked_by(*namespaces: str) -> dict[str, object]:
+        owners = [{"namespace": namespace, "name": "job", "uid": namespace} for namespace in namespaces]
+        return {**tag("1", policy={"backoffLimit": 0}), "ownerReferences": owners}
+
+    one.runtime.registry.users = {"private.example": ("jane", "word"), "open.example": ("", "")}
+    wrong = {f"{host}/{path}": f"joe:{path}" for host in ("private_example", "open_example") for path in ("a", "app")}
+    await one.secret("wrong", config_json(**wrong), metadata=copied_from("tenant"))
+    unreadable = json.dumps({"auths": {"private.example": {"auth": "not base64"}}}).encode()
+    data = {".dockerconfigjson": base64.b64encode(unreadable).decode()}
+    await one.secret("unreadable", data, metadata=copied_from("other"))
+    await one.secret("right", config_json(private_example="jane:word"), metadata=copied_from("bank"))
+    secrets = [{"namespace": NAMESPACE, "name": name} for name in ("wrong", "unreadable", "right")]
+    await one.node_image(
+        **{
+            "private.example_app": {"tags": [asked_by("tenant", "other", "bank")], "pullSecrets": secrets},
+            "open.example_app": {"tags": [asked_by("tenant", "shop")], "pullSecrets": secrets},
+            "private.example_b": {"tags": [asked_by("tenant", "other")], "pullSecrets": secrets},
+        }
+    )
+    await one.pulled("private.example/app", **{"1": "Succeeded"})
+    await one.pulled("open.example/app", **{"1": "Succeeded"})
+    await one.pulled("private.example/b", **{"1": "Failed"})
+    assert [pull[1] for pull in one.runtime.pulls if pull[0] == "private.example/app:1"] == ["joe", "jane"]
+    assert [pull[1] for pull in one.runtime.pulls if pull[0] == "open.example/app:1"] == ["joe", ""]
+
+
 @pytest.mark.behaviour("KD-37")
 @on_node
 async def test_an_unreadable_secret_fails_the_pull_at_once(one: Node, agent: Agent) -> None:

@@ -56,7 +56,8 @@ class SimulatedContainer:
 
 @dataclass(slots=True)
 class Registry:
-    """Where images come from. By full name: those that are not there, who may pull, how long it takes."""
+    """Where images come from. By full name: those that are not there, who may pull (("", "") without credentials only),
+    how long it takes."""
 
     missing: set[str] = field(default_factory=set)
     users: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -66,7 +67,8 @@ class Registry:
     def refusal(self, name: str, auth: Auth | None) -> str:
         registry = name.partition("/")[0]
         wanted = self.users.get(registry)
-        if wanted is not None and (auth is None or (auth.username, auth.password) != wanted):
+        given = (auth.username, auth.password) if auth is not None else ("", "")
+        if wanted is not None and given != wanted:
             return f"failed to authorize: {registry}: 401 Unauthorized"
         return f"{name}: not found" if name in self.missing else ""
 
