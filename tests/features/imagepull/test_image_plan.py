@@ -101,6 +101,25 @@ def test_adding_a_tag_to_a_node_image() -> None:
     assert node_image["spec"] == {}, "as in OpenKruise nothing empty is left"
 
 
+@pytest.mark.behaviour("IMG-116")
+def test_a_job_of_another_namespace_cannot_shorten_a_pull() -> None:
+    def of(namespace: str, **spec: Any) -> Json:
+        one = job(namespace, **spec)
+        metadata = one.metadata.model_copy(update={"namespace": namespace})
+        request = Request(FamiliarImage("nginx", "1"), one.model_copy(update={"metadata": metadata}))
+        add_tag(node_image, request, Spread(0, 0), STAMP)
+        found: Json = node_image["spec"]["images"]["nginx"]["tags"][0]["pullPolicy"]
+        return found
+
+    node_image: Json = {}
+    short = {"completionPolicy": {"type": "Always", "activeDeadlineSeconds": 1, "ttlSecondsAfterFinished": 0}}
+    assert of("tenant", pullPolicy={"timeoutSeconds": 1, "backoffLimit": 0}, **short)["timeoutSeconds"] == 1
+    patient = of("bank", pullPolicy={"timeoutSeconds": 900, "backoffLimit": 2}, completionPolicy={"type": "Always"})
+    assert (patient["timeoutSeconds"], patient["backoffLimit"]) == (900, 2)
+    assert "activeDeadlineSeconds" not in patient
+    assert of("other", pullPolicy={"timeoutSeconds": 1, "backoffLimit": 0}, **short) == patient
+
+
 @pytest.mark.behaviour("IMG-101")
 def test_a_late_secret_starts_a_new_round_only_after_a_failure() -> None:
     secret = [{"namespace": "kruise-daemon-config", "name": "s", "mode": "batch"}]

@@ -134,6 +134,8 @@ def add_tag(node_image: Json, request: Request, spread: Spread, now: str) -> Non
         entry.pop("sandboxConfig", None)
     if known is not None:
         known.pop("imagePullPolicy", None)
+        if any(owner.get("namespace") != job.metadata.namespace for owner in _owners(known)):
+            known["pullPolicy"] = _most_patient(known.get("pullPolicy") or {}, request.pull_policy(spread))
         known |= {
             "version": (known.get("version") or 0) + 1,
             "createdAt": now,
@@ -154,6 +156,14 @@ def add_tag(node_image: Json, request: Request, spread: Spread, now: str) -> Non
         }
     )
     tags.sort(key=_by_tag)
+
+
+def _most_patient(one: Json, other: Json) -> Json:
+    """Return the longer times of two pull policies: a job of one namespace must not end the pull of another."""
+    found = {key: max(one.get(key) or 0, other.get(key) or 0) for key in {**one, **other}}
+    if "activeDeadlineSeconds" not in one or "activeDeadlineSeconds" not in other:
+        found.pop("activeDeadlineSeconds", None)
+    return found
 
 
 def drop_job(node_image: Json, uid: str, keep: FamiliarImage | None) -> None:
