@@ -3,8 +3,15 @@
 import copy
 import functools
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from app.api.conversion import convert
+from app.kube.client import Client
+from app.kube.resources import CONTROLLERREVISIONS, PODS
+from app.manager.features import kinds
+from tests.kit.cluster import served
 
 FOLDER = Path(__file__).parent / "data" / "openkruise"
 #: Recorded objects of everything it serves, beside the installation itself.
@@ -110,3 +117,33 @@ def bare(item: dict[str, Any]) -> dict[str, Any]:
     if item["kind"] == "Service" and spec:
         item = {**item, "spec": {"ports": spec["ports"], "selector": spec["selector"]}}
     return {key: value for key, value in {**item, "metadata": metadata}.items() if key != "status"}
+
+
+async def leave(client: Client, items: Iterable[dict[str, Any]], namespace: str = "") -> None:
+    """Create the objects, owners first, with their statuses and under the uids that this API server gives.
+
+    ``namespace``: instead of their own. An owner that is not among them is left out.
+    """
+    resources = {"Pod": PODS, "ControllerRevision": CONTROLLERREVISIONS}
+    resources |= {kind.kind: kind.resource() for kind in kinds()}
+    uids: dict[str, str] = {}
+    for item in items:
+        text = json.dumps(item)
+        for old, new in uids.items():
+            text = text.replace(old, new)
+        item, resource = json.loads(text), resources[item["kind"]]
+        if resource not in (PODS, CONTROLLERREVISIONS):
+            await served(client, resource)
+        if item["apiVersion"] != resource.api_version:
+            item = convert(item, resource.api_version)
+        metadata, body = item["metadata"], bare(item)
+        if owners := [one for one in metadata.get("ownerReferences", ()) if one["uid"] in uids.values()]:
+            body["metadata"]["ownerReferences"] = owners
+        there = (namespace or metadata["namespace"]) if resource.namespaced else ""
+        body["metadata"] |= {"namespace": there} if there else {}
+        made = await client.create(resource, body, there)
+        uids[metadata["uid"]] = made["metadata"]["uid"]
+        if status := item.get("status"):
+            if "observedGeneration" in status:
+                status["observedGeneration"] = made["metadata"]["generation"]
+            await client.patch(resource, metadata["name"], {"status": status}, there, subresource="status")

@@ -3,106 +3,44 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from random import Random
-from typing import Any
+from collections.abc import Iterable
 
-import orjson
 import pytest
 
-from app.features.daemonset import reconcile as daemonset
-from app.features.daemonset.plan.settings import Gates
-from app.features.daemonset.reconcile import DaemonSetReconciler
-from app.features.daemonset.types import DaemonSet
-from app.framework.watched import NODES, Stores
-from app.kube.client import Client
-from app.kube.errors import NotFound
-from app.kube.events import EventRecorder
-from app.kube.objects import Node, ObjectMeta, decode_controller_revision, decode_pod
-from app.kube.resources import CONTROLLERREVISIONS, PODS, ObjectKey
-from tests.features.daemonset.world import DAEMONSETS, NAMESPACE, Json, SmallCluster, in_cluster, small_cluster
-from tests.kit.transports import Noting
-from tests.kit.virtualtime import VirtualClock
+from app.kube.resources import CONTROLLERREVISIONS
+from tests.features.daemonset.world import NAMESPACE, Json, SmallCluster, in_cluster, small_cluster
 from tests.kube.fakes import virtual
+from tests.openkruise import FOLDER, leave
 
-RECORDED = Path(__file__).resolve().parents[2] / "data" / "openkruise" / "11-daemonset-jobs.json"
-DECODERS = {
-    "DaemonSet": ("workloads", DaemonSet.model_validate_json),
-    "Pod": ("pods", decode_pod),
-    "ControllerRevision": ("revisions", decode_controller_revision),
-}
+ORDER = ["DaemonSet", "ControllerRevision", "Pod"]
 
 
-def recorded() -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = json.loads(RECORDED.read_text("utf-8"))["items"]
-    return [found for found in items if found["kind"] in DECODERS]
+def recorded() -> list[Json]:
+    """The DaemonSet, its revisions and its Pods."""
+    items: list[Json] = json.loads((FOLDER / "11-daemonset-jobs.json").read_text("utf-8"))["items"]
+    mine = [
+        one
+        for one in items
+        if one["kind"] in ORDER
+        and [owner["kind"] for owner in one["metadata"].get("ownerReferences", ())] in ([], ["DaemonSet"])
+    ]
+    return sorted(mine, key=lambda one: ORDER.index(one["kind"]))
 
 
-@pytest.mark.behaviour("DS-53", "DS-54", "DS-19", "DS-37", "DS-66", "DS-67", "DS-75")
-def test_takeover_writes_only_the_status() -> None:
-    @virtual
-    async def take_over() -> None:
-        clock, server = VirtualClock(), Noting()
-        client = Client(server, clock)
-        stores = Stores(daemonset.WATCHED)
-        caches = daemonset.caches_of(stores)
-        gates = Gates.of(lambda gate: gate in ("PodWebhook", "InPlaceUpdateEnvFromMetadata"))
-        reconciler = DaemonSetReconciler(
-            client, caches, stores(NODES), EventRecorder(client, daemonset.NAME), Random(1), gates=gates
-        )
-        for number in (1, 2, 3):
-            stores(NODES).put(Node(metadata=ObjectMeta(name=f"node{number}", uid=f"n{number}")))
-        for found in recorded():
-            store, decode = DECODERS[found["kind"]]
-            getattr(caches, store).put(decode(orjson.dumps(found)))
-        for _ in range(2):
-            await reconciler(ObjectKey("moving", "ds"))
-        writes = [(method, path, body) for method, path, body in server.requests if method != "GET"]
-        for method, path, body in writes:
-            assert (method, path.rpartition("/")[2]) == ("PATCH", "status"), path
-            assert "/daemonsets/" in path
-            assert set(body["status"]) <= {"numberUnavailable"}, body
-
-    take_over()
+def new_daemon_set() -> Json:
+    """The DaemonSet as its user created it."""
+    made = recorded()[0]
+    made["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:1.14.2"
+    del made["status"]
+    return made
 
 
-async def lay(cluster: SmallCluster, found: list[Json] | None = None) -> None:
-    """What was recorded, under a uid that the API server gives."""
-    found = found or recorded()
-    (ours,) = [one for one in found if one["kind"] == "DaemonSet"]
-
-    async def served() -> bool:
-        try:
-            await cluster.user.list(DAEMONSETS, NAMESPACE)
-        except NotFound:
-            return False
-        return True
-
-    await cluster.until(served, "the kind is served")
-    created = await cluster.user.create(DAEMONSETS, _bare(ours), NAMESPACE)
-    uid = created["metadata"]["uid"]
-    await cluster.user.patch(DAEMONSETS, "ds", {"status": ours["status"]}, NAMESPACE, subresource="status")
-    for one in found:
-        resource = {"ControllerRevision": CONTROLLERREVISIONS, "Pod": PODS}.get(one["kind"])
-        owners = one["metadata"].get("ownerReferences") or []
-        if resource is None or [owner["kind"] for owner in owners] != ["DaemonSet"]:
-            continue
-        body = _bare(one)
-        body["metadata"]["ownerReferences"] = [{**owners[0], "uid": uid}]
-        name = one["metadata"]["name"]
-        await cluster.user.create(resource, body, NAMESPACE)
-        if one["kind"] == "Pod":
-            await cluster.user.patch(PODS, name, {"status": one["status"]}, NAMESPACE, subresource="status")
-
-
-def _bare(found: Json) -> Json:
-    kept = ("name", "labels", "annotations", "generateName")
-    metadata = {key: value for key, value in found["metadata"].items() if key in kept}
-    return {**{key: value for key, value in found.items() if key != "status"}, "metadata": metadata}
+async def lay(cluster: SmallCluster, found: Iterable[Json] = ()) -> None:
+    await leave(cluster.user, found or recorded(), NAMESPACE)
 
 
 @in_cluster(before=lay)
-@pytest.mark.behaviour("DS-48", "DS-54", "DS-20")
+@pytest.mark.behaviour("DS-48", "DS-53", "DS-54", "DS-19", "DS-20", "DS-37", "DS-66", "DS-67", "DS-75")
 async def test_adopted_objects_can_be_changed_and_deleted(cluster: SmallCluster) -> None:
     await cluster.settled(updatedNumberScheduled=2, numberAvailable=3)
     await cluster.clock.sleep(30)
@@ -122,13 +60,11 @@ async def test_adopted_objects_can_be_changed_and_deleted(cluster: SmallCluster)
 @virtual
 @pytest.mark.behaviour("DS-53", "DS-54", "DS-56")
 async def test_new_revisions_are_named_as_in_openkruise() -> None:
-    (ours,) = [one for one in recorded() if one["kind"] == "DaemonSet"]
+    ours = new_daemon_set()
     async with small_cluster() as cluster:
-        body = _bare(ours)
-        body["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:1.14.2"
-        await cluster.user.create(DAEMONSETS, body, NAMESPACE)
+        await leave(cluster.user, [ours], NAMESPACE)
         await cluster.settled(updatedNumberScheduled=3, numberAvailable=3)
-        containers = [{**body["spec"]["template"]["spec"]["containers"][0], "image": "nginx:1.15.1"}]
+        containers = [{**ours["spec"]["template"]["spec"]["containers"][0], "image": "nginx:1.15.1"}]
         await cluster.patch({"spec": {"template": {"spec": {"containers": containers}}}})
         status = await cluster.settled(updatedNumberScheduled=2, numberAvailable=3)
         assert status["updateRevision"] == "68f5c79444"
@@ -168,11 +104,9 @@ async def test_taken_names_are_skipped() -> None:
         body = {"metadata": {"name": "ds-578fd4b58b"}, "revision": 1, "data": {"spec": {}}}
         await cluster.user.create(CONTROLLERREVISIONS, body, NAMESPACE)
 
-    (ours,) = [one for one in recorded() if one["kind"] == "DaemonSet"]
+    ours = new_daemon_set()
     async with small_cluster(before=taken) as cluster:
-        body = _bare(ours)
-        body["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:1.14.2"
-        await cluster.user.create(DAEMONSETS, body, NAMESPACE)
+        await leave(cluster.user, [ours], NAMESPACE)
         status = await cluster.settled(updatedNumberScheduled=3, numberAvailable=3)
         assert status["collisionCount"] == 1
         found = {one["metadata"]["name"]: one["metadata"].get("labels") for one in await cluster.revisions()}

@@ -4,55 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from app.features.cloneset.kind import CLONE_SET
-from app.kube.errors import NotFound
-from app.kube.resources import CONTROLLERREVISIONS, PODS
+from app.kube.resources import PODS
 from tests.features.podunavailablebudget.world import BUDGETS, NAMESPACE, Json, SmallCluster, small_cluster
 from tests.kube.fakes import virtual
-from tests.openkruise import bare
+from tests.openkruise import leave
 from tests.openkruise import recorded as everything
 
-PLACES = {
-    "CloneSet": CLONE_SET.resource(),
-    "Pod": PODS,
-    "PodUnavailableBudget": BUDGETS,
-    "ControllerRevision": CONTROLLERREVISIONS,
-}
+ORDER = ["CloneSet", "Pod", "PodUnavailableBudget", "ControllerRevision"]
 
 
 def recorded() -> list[Json]:
     """The budget, its workload and their Pods, owners first."""
-    order = list(PLACES)
     mine = [
         one
         for one in everything()
-        if one["kind"] in PLACES
+        if one["kind"] in ORDER
         and (one["metadata"]["name"].startswith("spread") or one["kind"] == "PodUnavailableBudget")
     ]
     found = {one["metadata"]["uid"]: one for one in mine}
-    return sorted(found.values(), key=lambda one: order.index(one["kind"]))
-
-
-async def lay(cluster: SmallCluster) -> None:
-    async def served() -> bool:
-        try:
-            await cluster.user.list(CLONE_SET.resource(), NAMESPACE)
-        except NotFound:
-            return False
-        return True
-
-    await cluster.until(served, "CloneSets are served")
-    uids: dict[str, str] = {}
-    for one in recorded():
-        body = bare(one)
-        body["metadata"]["namespace"] = NAMESPACE
-        for reference in one["metadata"].get("ownerReferences", ()):
-            body["metadata"]["ownerReferences"] = [{**reference, "uid": uids[reference["uid"]]}]
-        resource, name = PLACES[one["kind"]], one["metadata"]["name"]
-        made = await cluster.user.create(resource, body, NAMESPACE)
-        uids[one["metadata"]["uid"]] = made["metadata"]["uid"]
-        if one.get("status"):
-            await cluster.user.patch(resource, name, {"status": one["status"]}, NAMESPACE, subresource="status")
+    return sorted(found.values(), key=lambda one: ORDER.index(one["kind"]))
 
 
 @pytest.mark.behaviour("PUB-32", "PUB-58", "MGR-142")
@@ -61,7 +31,7 @@ async def test_takeover_writes_nothing() -> None:
     before: dict[str, Json] = {}
 
     async def prepare(cluster: SmallCluster) -> None:
-        await lay(cluster)
+        await leave(cluster.user, recorded(), NAMESPACE)
         before.update({one["metadata"]["name"]: one for one in (await cluster.user.list(PODS, NAMESPACE)).items})
         before["pub"] = await cluster.user.get(BUDGETS, "pub", NAMESPACE)
 
