@@ -14,17 +14,20 @@ import gc
 import json
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import orjson
 import uvloop
 
 from app.api import names
 from app.features.sidecarset.feature import FEATURE
+from app.features.sidecarset.kind import read_sidecar_set, sidecarset_hashes, with_defaults
 from app.kube.client import Client
 from app.kube.clock import SystemClock
-from app.kube.objects import Pod, decode_pod
-from tests.features.sidecarset.controlled import SETS, World
-from tests.kit.features import controller_of
+from app.kube.objects import Pod, decode_namespace, decode_pod
+from app.kube.store import Store
+from tests.kit.features import controller_of, part_of, stores_of
+from tests.kit.transports import Noting
 from tests.kube.fakes import until
 
 OWN, OTHERS = 1_000, 20_000
@@ -52,12 +55,28 @@ def pod(number: int, version: int, hash_: str, *, ready: bool = True) -> Pod:
     return decode_pod(orjson.dumps({"metadata": metadata, "spec": {"containers": containers}, "status": status}))
 
 
-async def play(world: World, events: Sequence[Pod], rate: int) -> float:
+def sidecar_set(number: int) -> dict[str, Any]:
+    """SidecarSet "s", or one beside it."""
+    spec = {"selector": {"matchLabels": {"app": "web"}}, "containers": [{"name": "shipper", "image": "a:1"}]}
+    spec = with_defaults({"spec": spec})["spec"]
+    name = f"other-{number}" if number else "s"
+    annotations = {names.SIDECARSET_HASH: sidecarset_hashes(spec["containers"], None).hash}
+    metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": "1", "generation": 1, "annotations": annotations}
+    return {"metadata": metadata, "spec": spec}
+
+
+def matched(server: Noting) -> int:
+    """The matched Pods in the last status of the set; -1 without one."""
+    statuses = [body["status"] for _, path, body in server.requests if path.endswith("/sidecarsets/s/status")]
+    return int(statuses[-1].get("matchedPods", 0)) if statuses else -1
+
+
+async def play(pods: Store[Pod], events: Sequence[Pod], rate: int) -> float:
     """Put the events into the store at that rate; seconds of CPU this took."""
     gc.collect()
     began, portion = time.process_time(), rate // PORTIONS
     for index, event in enumerate(events):
-        world.pods.put(event)
+        pods.put(event)
         if index % portion == portion - 1:
             await asyncio.sleep(1 / PORTIONS)
     await asyncio.sleep(0.5)
@@ -65,15 +84,17 @@ async def play(world: World, events: Sequence[Pod], rate: int) -> float:
 
 
 async def measure(rate: int, count: int, sets: int) -> None:
-    world = World()
-    world.apply()
-    for number in range(1, sets):
-        world.apply(f"other-{number}")
-    world.namespace("shop")
-    hash_ = world.objects[f"{SETS}/s"]["metadata"]["annotations"][names.SIDECARSET_HASH]
+    server, stores = Noting(), stores_of(part_of(FEATURE)).by_name
+    for store in stores.values():
+        store.replace([])
+    made = [sidecar_set(number) for number in range(sets)]
+    for one in made:
+        stores["SidecarSets"].put(read_sidecar_set(orjson.dumps(one)))
+    stores["Namespaces"].put(decode_namespace(b'{"metadata": {"name": "shop", "uid": "ns", "resourceVersion": "1"}}'))
+    hash_, pods = made[0]["metadata"]["annotations"][names.SIDECARSET_HASH], stores["Pods"]
     version = 0
     for version in range(OWN + OTHERS):
-        world.pods.put(pod(version, version, hash_))
+        pods.put(pod(version, version, hash_))
 
     def events(kind: str) -> list[Pod]:
         nonlocal version
@@ -85,18 +106,18 @@ async def measure(rate: int, count: int, sets: int) -> None:
             made.append(pod(number, version, hash_, ready=ready))
         return made
 
-    alone = {kind: await play(world, events(kind), rate) for kind in ("flipping", "unchanged", "others")}
-    controller = controller_of(FEATURE, Client(world, SystemClock()), world.stores)
+    alone = {kind: await play(pods, events(kind), rate) for kind in ("flipping", "unchanged", "others")}
+    controller = controller_of(FEATURE, Client(server, SystemClock()), stores)
     began = time.process_time()
     task = asyncio.create_task(controller.run())
-    await until(lambda: world.counts()[0] == OWN)
+    await until(lambda: matched(server) == OWN)
     print(f"start: {(time.process_time() - began) * 1e3:.0f} ms of CPU until the first true status\n")
     print("| events | CPU per event, controller | store alone | requests | seconds |\n|---|---|---|---|---|")
     for kind in ("flipping", "unchanged", "others"):
-        before = len(world.requests)
-        cpu = await play(world, events(kind), rate)
+        before = len(server.requests)
+        cpu = await play(pods, events(kind), rate)
         spent = (cpu - alone[kind]) / count * 1e6
-        requests, seconds = len(world.requests) - before, count / rate
+        requests, seconds = len(server.requests) - before, count / rate
         print(f"| {kind} | {spent:.1f} µs | {alone[kind] / count * 1e6:.1f} µs | {requests} | {seconds:.0f} |")
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

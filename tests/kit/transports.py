@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from math import inf
 from typing import Any
 
 import orjson
@@ -72,6 +73,19 @@ class Counting:
         if isinstance(answer, Exception):
             raise answer
         return answer if answer is not None else await self._inner.request(request)
+
+    def refuses(self, method: str, part: str, message: str = "no", *, times: float = inf, **details: Any) -> list[str]:
+        """Forbid requests whose path contains ``part``, ``times`` at most. Return their paths, as they come."""
+        paths: list[str] = []
+
+        def refuse(request: Request) -> Response | None:
+            if request.method != method or part not in request.path or len(paths) >= times:
+                return None
+            paths.append(request.path)
+            return json_response(403, status_body(403, "Forbidden", message, **details))
+
+        self.intercept = refuse
+        return paths
 
     async def close(self) -> None:
         await self._inner.close()

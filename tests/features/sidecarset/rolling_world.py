@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any, ClassVar
@@ -18,7 +18,8 @@ from app.kube.client import Client
 from app.kube.errors import NotFound
 from app.kube.events import EventRecorder
 from app.kube.reflector import ReflectorMetrics
-from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, NAMESPACES, PODS, Resource
+from app.kube.resources import CONTROLLERREVISIONS, CUSTOMRESOURCEDEFINITIONS, NAMESPACES, PODS, Resource
+from app.kube.store import Store
 from app.kube.wire import Request, Response, Transport
 from app.manager.process import Caches
 from app.pods.budget import DisruptionBudget
@@ -67,8 +68,8 @@ class World(ManagedCluster):
     def __init__(self, api: ApiServer, clock: VirtualClock) -> None:
         super().__init__(api, clock)
         self.sent = Sent(api.transport())
-        #: The most Pods of each look that were not ready, by what a watcher saw.
-        self.readiness: list[int] = []
+        #: The controller's caches.
+        self.caches: dict[str, Store[Any]] = {}
 
     async def apply(self, name: str = "s", **spec: Any) -> Json:
         """Create a SidecarSet or replace its spec, as admission would let it pass."""
@@ -90,7 +91,8 @@ class World(ManagedCluster):
         return await self.user.create(SETS, body)
 
     async def pods_of(self, *pods: str, labels: dict[str, str] | None = None, **spec: Any) -> None:
-        admitting = Admitting(namespaces={NAMESPACE: {}})
+        there = (await self.user.get(NAMESPACES, NAMESPACE))["metadata"]
+        admitting = Admitting(namespaces={NAMESPACE: there.get("labels") or {}})
         for one in (await self.user.list(SETS)).items:
             admitting.apply(one)
         for name in pods:
@@ -102,6 +104,13 @@ class World(ManagedCluster):
             }
             await self.user.create(PODS, admitting.create(body, namespace=NAMESPACE).pod, NAMESPACE)
 
+    async def begin(self, *pods: str, **spec: Any) -> None:
+        """Create the SidecarSet and Pods with its containers."""
+        await self.apply(**spec)
+        await self.settles(0, 0, 0, 0)
+        await self.pods_of(*pods)
+        await self.settles(*(len(pods),) * 4)
+
     async def pod(self, name: str) -> Json:
         found: Json = await self.user.get(PODS, name, NAMESPACE)
         return found
@@ -111,6 +120,19 @@ class World(ManagedCluster):
 
     async def images(self, container: str = "shipper") -> dict[str, str]:
         return {pod["metadata"]["name"]: image_of(pod, container) for pod in await self.pods()}
+
+    async def runs(self, name: str, *, ready: bool = True) -> None:
+        """Act as the kubelet of the Pod."""
+        containers = (await self.pod(name))["spec"]["containers"]
+        statuses = [{"name": one["name"], "image": one["image"], "imageID": one["image"]} for one in containers]
+        conditions = [{"type": "Ready", "status": str(ready)}]
+        status = {"phase": "Running", "conditions": conditions, "containerStatuses": statuses}
+        await self.user.patch(PODS, name, {"status": status}, NAMESPACE, subresource="status")
+
+    async def history(self) -> list[tuple[str, int]]:
+        """Names and numbers of all revisions, oldest first."""
+        found = (await self.user.list(CONTROLLERREVISIONS, "kruise-system")).items
+        return sorted(((one["metadata"]["name"], one["revision"]) for one in found), key=lambda one: one[1])
 
     async def counts(self, name: str = "s") -> tuple[int, ...]:
         """Matched, updated, ready, updated and ready; -1 before the status tells of the set as it is."""
@@ -153,17 +175,29 @@ def is_ready(pod: Json) -> bool:
 
 
 @asynccontextmanager
-async def rolling_world(*, pace: Pace | None = None, budget: DisruptionBudget | None = None) -> AsyncIterator[World]:
-    """The cluster, running, with a namespace for the Pods and the manager's own."""
+async def rolling_world(
+    *,
+    pace: Pace | None = None,
+    budget: DisruptionBudget | None = None,
+    nodes: int = 3,
+    before: Callable[[World], Awaitable[None]] | None = None,
+) -> AsyncIterator[World]:
+    """The cluster, running, with a namespace for the Pods and the manager's own.
+
+    Without nodes nobody runs its Pods. ``before``: what happens before the controller starts.
+    """
     clock, rng = VirtualClock(), Random(7)
     api = ApiServer(clock=clock, rng=rng)
     world = World(api, clock)
     await world.user.create(CUSTOMRESOURCEDEFINITIONS, manifest(SIDECAR_SET))
     for name in (NAMESPACE, "kruise-system"):
         await world.user.create(NAMESPACES, {"metadata": {"name": name}})
-    nodes = Nodes(Client(api.transport(), clock), simulated_nodes(3), rng=rng, bind=True, pace=pace)
+    if before is not None:
+        await before(world)
+    client = Client(api.transport(), clock)
+    simulation = [Nodes(client, simulated_nodes(nodes), rng=rng, bind=True, pace=pace).run()] if nodes else []
     try:
-        async with running(nodes.run()), _managing(world, rng, budget):
+        async with running(*simulation), _managing(world, rng, budget):
             yield world
     finally:
         api.close()
@@ -175,7 +209,7 @@ async def _managing(world: World, rng: Random, budget: DisruptionBudget | None) 
     caches = Caches("kruise-system", declared=[FEATURE])
     events = EventRecorder(client, NAME)
     part = part_of(FEATURE)
-    given = {name: caches.by_name[name] for name in stores_of(part).by_name}
+    given = world.caches = {name: caches.by_name[name] for name in stores_of(part).by_name}
     provided = {DisruptionBudget: budget} if budget is not None else {}
     controller = controller_of(FEATURE, client, given, events=events, provided=provided)
     made = (caches.admission_reflectors, caches.controller_reflectors)

@@ -24,17 +24,10 @@ WHAT = ["sidecarset", "s"]
 GATES = parse_gates("")
 
 
-async def with_pods(world: World, *pods: str) -> None:
-    await world.apply()
-    await world.settles(0, 0, 0, 0)
-    await world.pods_of(*pods)
-    await world.settles(*[len(pods)] * 4)
-
-
 @pytest.mark.behaviour("SS-132")
 @in_world(pace=Pace(start=0.1, restart=1.0))
 async def test_status_pause_resume_history_and_undo(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    await with_pods(world, "a", "b")
+    await world.begin("a", "b")
     first = (await world.user.get(SETS, "s"))["status"]["latestRevision"]
     assert await set_paused(world.user, "default", WHAT, paused=True) == "sidecarset.apps.kruise.io/s paused"
     assert (await world.user.get(SETS, "s"))["spec"]["updateStrategy"]["paused"] is True
@@ -67,7 +60,7 @@ async def test_status_pause_resume_history_and_undo(world: World, capsys: pytest
 @pytest.mark.behaviour("SS-133")
 @in_world
 async def test_plan_lists_step_and_change_of_each_pod(world: World) -> None:
-    await with_pods(world, "a", "b", "c")
+    await world.begin("a", "b", "c")
     live = await world.user.get(SETS, "s")
     manifest = {"apiVersion": SETS.api_version, "kind": "SidecarSet", "metadata": {"name": "s"}}
     hashes = live["metadata"]["annotations"]
@@ -98,7 +91,7 @@ async def test_explain_shows_what_each_pod_waits_for_and_which_were_missed(world
     missed["spec"] = {"containers": [{"name": "main", "image": "nginx:1"}]}
     await world.user.create(PODS, {"apiVersion": "v1", "kind": "Pod", **missed}, NAMESPACE)
     await world.clock.sleep(5)
-    await with_pods(world, "a", "b")
+    await world.begin("a", "b")
     await world.apply(containers=[sidecar("a:2")], updateStrategy={"partition": 1})
     await world.settles(2, 1, 2, 1)
     commands, _ = wanted(WHAT)
@@ -118,7 +111,7 @@ async def test_explain_shows_what_each_pod_waits_for_and_which_were_missed(world
 @pytest.mark.behaviour("SS-132")
 @in_world
 async def test_restart_is_delegated_to_the_owners_of_the_pods(world: World) -> None:
-    await with_pods(world, "a", "b")
+    await world.begin("a", "b")
     template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "main", "image": "n"}]}}
     spec = {"selector": {"matchLabels": {"app": "x"}}, "template": template}
     made = await world.user.create(DEPLOYMENTS, {"metadata": {"name": "web"}, "spec": spec}, NAMESPACE)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -15,13 +14,11 @@ import pytest
 
 from app.api import names
 from app.features.sidecarset.feature import FEATURE
-from app.features.sidecarset.history import snapshot
 from app.features.sidecarset.kind import SIDECAR_SET, sidecarset_hashes, with_defaults
 from app.features.sidecarset.types import SidecarSet
 from app.kube.client import Client
 from app.kube.clock import SystemClock
 from app.kube.config import load_config
-from app.kube.errors import Conflict, NotFound
 from app.kube.reflector import ReflectorMetrics
 from app.kube.resources import CONTROLLERREVISIONS
 from app.kube.transport import AiohttpTransport
@@ -34,7 +31,6 @@ from tests.scenarios.world import eventually
 pytestmark = pytest.mark.controlplane
 
 CRDS = Path(__file__).parents[3] / "deploy" / "crds"
-DATA = Path(__file__).parents[2] / "data" / "openkruise"
 SETS = SIDECAR_SET.resource()
 SYSTEM = "kruise-system"
 
@@ -56,29 +52,15 @@ class World:
 
     client: Client
 
-    async def apply(self, name: str, **spec: Any) -> SidecarSet:
-        """Create or change a SidecarSet, completed as our webhook would."""
-        spec = {"selector": {"matchLabels": {"app": "web"}}, "containers": [{"name": "shipper", "image": "a:1"}]} | spec
-        return await self.write({"metadata": {"name": name}, "spec": with_defaults({"spec": spec})["spec"]})
-
-    async def write(self, body: dict[str, Any]) -> SidecarSet:
-        spec, metadata = body["spec"], body["metadata"]
-        hashes = sidecarset_hashes(spec.get("containers"), spec.get("initContainers"))
+    async def apply(self, name: str) -> SidecarSet:
+        """Create a SidecarSet, completed as our webhook would."""
+        given = {"selector": {"matchLabels": {"app": "web"}}, "containers": [{"name": "shipper", "image": "a:1"}]}
+        spec = with_defaults({"spec": given})["spec"]
         both = (names.SIDECARSET_HASH, names.SIDECARSET_HASH_WITHOUT_IMAGE)
-        annotations = metadata.get("annotations", {}) | dict(zip(both, hashes, strict=True))
-        complete = {"apiVersion": SETS.api_version, "kind": SETS.kind, "spec": spec}
-        complete["metadata"] = {"name": metadata["name"], "annotations": annotations}
-        while True:
-            found = [s for s in (await self.client.list(SETS)).items if s["metadata"]["name"] == metadata["name"]]
-            if not found:
-                return await self.client.create(SETS, complete, decode=SidecarSet.model_validate_json)
-            complete["metadata"]["resourceVersion"] = found[0]["metadata"]["resourceVersion"]
-            try:
-                return await self.client.replace(
-                    SETS, metadata["name"], complete, decode=SidecarSet.model_validate_json
-                )
-            except Conflict:
-                continue  # the controller wrote the status meanwhile
+        annotations = dict(zip(both, sidecarset_hashes(spec["containers"], None), strict=True))
+        head = {"apiVersion": SETS.api_version, "kind": SETS.kind}
+        body = {**head, "metadata": {"name": name, "annotations": annotations}, "spec": spec}
+        return await self.client.create(SETS, body, decode=SidecarSet.model_validate_json)
 
     async def status(self, name: str) -> dict[str, Any]:
         return dict((await self.client.get(SETS, name)).get("status") or {})
@@ -117,34 +99,6 @@ async def at_work(control_plane: ControlPlane) -> AsyncIterator[World]:
             yield World(client)
     finally:
         await transport.close()
-
-
-@pytest.mark.behaviour("SS-73", "SS-74")
-@pytest.mark.parametrize("file", ["01-created-v1beta1.json", "03-sidecar-updated-hooks-waiting-v1beta1.json"])
-async def test_a_recorded_set_creates_the_recorded_revision(served: ControlPlane, file: str) -> None:
-    items = json.loads((DATA / file).read_text("utf-8"))["items"]
-    recorded = next(item for item in items if item["kind"] == "SidecarSet")
-    name = recorded["status"]["latestRevision"]
-    left = next(item for item in items if item["metadata"]["name"] == name)
-    async with at_work(served) as world:
-        stored = await world.write(recorded)
-        await until(lambda: latest(world, "logs"), name)
-        raw = await world.client.get(CONTROLLERREVISIONS, name, SYSTEM, decode=bytes)
-        assert b'"data":' + snapshot(stored.spec) + b',"revision":' in raw
-        seen = json.loads(raw)
-        assert seen["data"] == left["data"]
-        for key in ("name", "namespace", "labels", "annotations"):
-            assert seen["metadata"][key] == left["metadata"][key]
-        [owner] = seen["metadata"]["ownerReferences"]
-        assert owner == left["metadata"]["ownerReferences"][0] | {"uid": stored.metadata.uid}
-        await world.client.delete(SETS, "logs")
-        # The next one is about a set of the same name and another content.
-        with suppress(NotFound):  # the garbage collector may have been faster
-            await world.client.delete(CONTROLLERREVISIONS, name, SYSTEM)
-
-
-async def latest(world: World, name: str) -> str:
-    return str((await world.status(name)).get("latestRevision"))
 
 
 @pytest.mark.behaviour("SS-121", "SS-104")

@@ -31,10 +31,7 @@ from tests.kube.fakes import json_response, status_body, virtual
 @pytest.mark.behaviour("SS-98", "SS-99", "SS-89", "SS-106", "SS-107")
 @in_world(pace=Pace(start=0.1, restart=3.0))
 async def test_a_new_image_restarts_only_the_sidecar(world: World) -> None:
-    await world.apply()
-    await world.settles(0, 0, 0, 0)
-    await world.pods_of("a")
-    await world.settles(1, 1, 1, 1)
+    await world.begin("a")
     before = await world.pod("a")
     made = await world.apply(containers=[sidecar("a:2")])
     await world.settles(1, 1, 0, 0)
@@ -114,10 +111,7 @@ async def test_partition_selector_and_pause_hold_pods(world: World) -> None:
 async def test_not_update_and_paused_keep_running_pods_and_update_new_ones() -> None:  # U-64
     for strategy in ({"type": "NotUpdate"}, {"paused": True}):
         async with rolling_world() as world:
-            await world.apply(updateStrategy=strategy)
-            await world.settles(0, 0, 0, 0)
-            await world.pods_of("a")
-            await world.settles(1, 1, 1, 1)
+            await world.begin("a", updateStrategy=strategy)
             await world.apply(containers=[sidecar("a:2")], updateStrategy=strategy)
             await world.settles(1, 0, 1, 0)
             await world.pods_of("b")
@@ -135,10 +129,7 @@ async def conditions(world: World) -> list[tuple[str, str, str]]:
 @pytest.mark.behaviour("SS-105")
 @in_world
 async def test_a_pod_updated_in_place_is_marked_upgradable(world: World) -> None:
-    await world.apply()
-    await world.settles(0, 0, 0, 0)
-    await world.pods_of("a", "b")
-    await world.settles(2, 2, 2, 2)
+    await world.begin("a", "b")
     assert await conditions(world) == []
     refused = []
 
@@ -166,10 +157,7 @@ async def test_a_pod_updated_in_place_is_marked_upgradable(world: World) -> None
 @pytest.mark.behaviour("SS-93", "SS-105", "SS-107", "SS-123")
 @in_world
 async def test_pods_that_differ_in_more_than_images_are_reported_once(world: World) -> None:
-    await world.apply()
-    await world.settles(0, 0, 0, 0)
-    await world.pods_of("a", "b")
-    await world.settles(2, 2, 2, 2)
+    await world.begin("a", "b")
     assert [one for one in (await world.pod("a"))["status"]["conditions"] if one["type"] == CONDITION] == []
     await world.apply(containers=[sidecar("a:2", env=[{"name": "A", "value": "1"}])])
     await world.settles(2, 0, 2, 0)
@@ -196,10 +184,7 @@ async def test_pods_that_differ_in_more_than_images_are_reported_once(world: Wor
 @pytest.mark.behaviour("SS-124")
 @in_world
 async def test_pods_that_cannot_be_updated_count_toward_the_partition(world: World) -> None:
-    await world.apply(containers=[sidecar("a:1", env=[{"name": "A", "value": "1"}])])
-    await world.settles(0, 0, 0, 0)
-    await world.pods_of("stuck")
-    await world.settles(1, 1, 1, 1)
+    await world.begin("stuck", containers=[sidecar("a:1", env=[{"name": "A", "value": "1"}])])
     await world.apply(containers=[sidecar("a:1")])
     await world.settles(1, 0, 1, 0)
     await world.pods_of("a", "b", "c")
@@ -226,17 +211,10 @@ def versions(pod: dict[str, Any]) -> list[str]:
     return [pod["metadata"]["annotations"][f"{prefix}{twin}"] for twin in ("mesh-1", "mesh-2") for prefix in prefixes]
 
 
-async def hot_world(world: World) -> None:
-    await world.apply(containers=[hot("m:1")])
-    await world.settles(0, 0, 0, 0)
-    await world.pods_of("a")
-    await world.settles(1, 1, 1, 1)
-
-
 @pytest.mark.behaviour("SS-80", "SS-81", "SS-82", "SS-84", "SS-107")
 @in_world(pace=Pace(start=0.1, restart=2.0))
 async def test_hot_upgrades_alternate_between_containers(world: World) -> None:
-    await hot_world(world)
+    await world.begin("a", containers=[hot("m:1")])
     assert versions(await world.pod("a")) == ["1", "0", "0", "1"]
     first = (await world.apply(containers=[hot("m:2")]))["metadata"]["resourceVersion"]
     await world.settles(1, 1, 0, 0)
@@ -264,7 +242,7 @@ async def test_hot_upgrades_alternate_between_containers(world: World) -> None:
 @pytest.mark.behaviour("SS-83")
 @in_world(pace=Pace(start=0.1, restart=2.0))
 async def test_a_pause_during_a_hot_upgrade_lets_it_finish(world: World) -> None:
-    await hot_world(world)
+    await world.begin("a", containers=[hot("m:1")])
     await world.apply(containers=[hot("m:2")])
     await world.settles(1, 1, 0, 0)
     await world.apply(containers=[hot("m:2")], updateStrategy={"paused": True})
@@ -275,7 +253,7 @@ async def test_a_pause_during_a_hot_upgrade_lets_it_finish(world: World) -> None
 @pytest.mark.behaviour("SS-85")
 @in_world(pace=Pace(start=0.1, restart=0.5))
 async def test_rolling_back_a_failed_hot_upgrade_ends_it(world: World) -> None:
-    await hot_world(world)
+    await world.begin("a", containers=[hot("m:1")])
     await world.apply(containers=[hot("registry.invalid/m:2")])
 
     async def broken() -> bool:
@@ -310,10 +288,7 @@ async def test_a_budget_holds_only_its_pod() -> None:
     budget = Budget()
     made: DisruptionBudget = budget
     async with rolling_world(budget=made) as world:
-        await world.apply(updateStrategy={"maxUnavailable": 1})
-        await world.settles(0, 0, 0, 0)
-        await world.pods_of("a", "b", "c")
-        await world.settles(3, 3, 3, 3)
+        await world.begin("a", "b", "c", updateStrategy={"maxUnavailable": 1})
         budget.refused = {"a", "c"}
         await world.apply(containers=[sidecar("a:2")])
         await world.settles(3, 1, 3, 1)
@@ -328,17 +303,9 @@ async def test_a_budget_holds_only_its_pod() -> None:
 @pytest.mark.behaviour("SS-102")
 @in_world
 async def test_a_refused_pod_does_not_block_others(world: World) -> None:
-    await world.apply()
-    await world.settles(0, 0, 0, 0)
-    await world.pods_of("a", "b", "c")
-    await world.settles(3, 3, 3, 3)
+    await world.begin("a", "b", "c")
 
-    def refuse(request: Request) -> Response | None:
-        if request.method == "PATCH" and request.path.endswith("/pods/b"):
-            return json_response(403, status_body(403, "Forbidden", "not this one"))
-        return None
-
-    world.sent.intercept = refuse
+    world.sent.refuses("PATCH", "/pods/b", "not this one")
     await world.apply(containers=[sidecar("a:2")])
     await world.settles(3, 2, 3, 2)
     assert await world.images() == {"a": "a:2", "b": "a:1", "c": "a:2"}
@@ -358,10 +325,7 @@ async def test_a_refused_pod_does_not_block_others(world: World) -> None:
 @pytest.mark.behaviour("SS-90")
 @in_world(pace=Pace(start=0.1, restart=3.0))
 async def test_a_write_without_response_counts_as_done(world: World) -> None:
-    await world.apply()
-    await world.settles(0, 0, 0, 0)
-    await world.pods_of("a", "b")
-    await world.settles(2, 2, 2, 2)
+    await world.begin("a", "b")
     lost: list[str] = []
 
     def lose(request: Request) -> Response | None:
@@ -383,10 +347,7 @@ async def test_a_write_without_response_counts_as_done(world: World) -> None:
 @pytest.mark.behaviour("SS-101", "SS-99", "SS-71")
 @in_world
 async def test_a_pod_with_the_image_is_only_recorded(world: World) -> None:
-    await world.apply(updateStrategy={"type": "NotUpdate"})
-    await world.settles(0, 0, 0, 0)
-    await world.pods_of("a")
-    await world.settles(1, 1, 1, 1)
+    await world.begin("a", updateStrategy={"type": "NotUpdate"})
     await world.apply(containers=[sidecar("a:2")], updateStrategy={"type": "NotUpdate"})
     await world.settles(1, 0, 1, 0)
     await world.user.patch(
@@ -408,10 +369,7 @@ async def test_a_pod_with_the_image_is_only_recorded(world: World) -> None:
 @pytest.mark.behaviour("SS-100")
 @in_world
 async def test_the_update_record_is_that_of_the_last_update(world: World) -> None:
-    await world.apply()
-    await world.settles(0, 0, 0, 0)
-    await world.pods_of("a")
-    await world.settles(1, 1, 1, 1)
+    await world.begin("a")
     times = []
     for image in ("a:2", "a:3"):
         await world.clock.sleep(30)
@@ -426,10 +384,7 @@ async def test_the_update_record_is_that_of_the_last_update(world: World) -> Non
 @pytest.mark.behaviour("SS-55")
 @in_world
 async def test_an_update_reapplies_metadata_patches(world: World) -> None:
-    await world.apply()
-    await world.settles(0, 0, 0, 0)
-    await world.pods_of("a")
-    await world.settles(1, 1, 1, 1)
+    await world.begin("a")
     patches = [
         {"annotations": {"kept": "new"}, "patchPolicy": "Retain"},
         {"annotations": {"over": "new"}, "patchPolicy": "Overwrite"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,8 +12,8 @@ from hypothesis import strategies as st
 
 from app.features.sidecarset.plan.missed import message, missing_from, pod_patch, set_conditions
 from app.kube.objects import Pod, decode_pod
-from tests.features.sidecarset.controlled import World
-from tests.kube.fakes import virtual
+from app.kube.resources import PODS
+from tests.features.sidecarset.rolling_world import NAMESPACE, World, in_world
 
 pytestmark = pytest.mark.behaviour("SS-136")
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
@@ -76,24 +75,21 @@ def test_foreign_conditions_are_kept_and_writes_are_idempotent() -> None:
     assert set_conditions([other], [], LATER) is None
 
 
-@virtual
-async def test_the_set_status_counts_missed_pods_until_they_are_deleted() -> None:
-    world = World()
-    world.namespace("shop")
-    world.apply("logs")
-    async with world.controlled():
-        for name in ("web-0", "web-1"):
-            world.store(f"/api/v1/namespaces/shop/pods/{name}", lacking("logs", name=name))
-        await asyncio.sleep(1)
-        (condition,) = world.status("logs")["conditions"]
-        assert (condition["type"], condition["status"]) == ("PodsMissed", "True")
-        assert condition["message"].startswith("2 Pods run without the containers")
-        world.delete_pod("web-0")
-        await asyncio.sleep(1)
-        assert world.status("logs")["conditions"][0]["message"].startswith("1 Pod runs")
-        world.delete_pod("web-1")
-        await asyncio.sleep(1)
-        assert not world.status("logs").get("conditions")
-        before = len(world.requests)
-        await asyncio.sleep(60)
-        assert len(world.requests) == before
+@in_world(nodes=0)
+async def test_the_set_status_counts_missed_pods_until_they_are_deleted(world: World) -> None:
+    await world.apply("logs", selector={"matchLabels": {"app": "db"}})
+    for name in ("web-0", "web-1"):
+        await world.pods_of(name)
+        status = lacking("logs")["status"]
+        await world.user.patch(PODS, name, {"status": status}, NAMESPACE, subresource="status")
+
+    async def said() -> str:
+        await world.clock.sleep(1)
+        conditions = (await world.status("logs")).get("conditions") or []
+        return ", ".join(f"{one['type']} {one['status']}: {one['message']}" for one in conditions)
+
+    assert (await said()).startswith("PodsMissed True: 2 Pods run without the containers")
+    await world.user.delete(PODS, "web-0", NAMESPACE, grace_period_seconds=0)
+    assert (await said()).startswith("PodsMissed True: 1 Pod runs")
+    await world.user.delete(PODS, "web-1", NAMESPACE, grace_period_seconds=0)
+    assert await said() == ""
