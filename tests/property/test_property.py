@@ -20,7 +20,9 @@ from tests.property.product import Answer
 RULES = [f"SS-{n}" for n in range(35, 72) if n not in (36, 55, 68, 71)]
 
 
-@pytest.mark.behaviour(*RULES, "SS-77", "PW-6", "PW-10", "PW-11", "PW-12", "PW-13", "PW-14", "PW-15", "PW-30")
+@pytest.mark.behaviour(
+    *RULES, "SS-51", "SS-77", "PW-6", "PW-10", "PW-11", "PW-12", "PW-13", "PW-14", "PW-15", "PW-30", "D-21"
+)
 @pytest.mark.parametrize("first", range(1, 301, 50))
 def test_random_cases_match_the_reference(first: int) -> None:
     for seed in range(first, first + 50):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.gojson import GoTypeError, dumps_go, go_value
-from app.features.sidecarset.kind import SIDECAR_CONTAINER, sidecarset_hashes, with_defaults
+from app.api.gojson import GoTypeError
+from app.features.sidecarset.kind import sidecarset_hashes, with_defaults
 
 DATA = Path(__file__).parent.parent.parent / "data" / "openkruise"
 HASH = "kruise.io/sidecarset-hash"
@@ -149,96 +149,6 @@ def test_the_recorded_answers_contain_sets() -> None:
     recorded = [one for path in DATA.glob("*.json") for one in sidecarsets(json.loads(path.read_text()))]
     assert len(recorded) > 100
     assert len({one["metadata"]["annotations"][HASH] for one in recorded}) >= 5
-
-
-@pytest.mark.behaviour("SS-12", "SS-23")
-@pytest.mark.parametrize("pattern", [{}, {"targetContainersNameRegex": ""}, {"targetContainersNameRegex": None}])
-def test_an_empty_target_pattern_hashes_like_its_default(pattern: dict[str, Any]) -> None:
-    def hashes(**given: Any) -> tuple[str, str]:
-        policy = {"targetContainersMode": "sum", "resourcesExpr": {"limits": {"cpu": "cpu*50%"}}, **given}
-        return sidecarset_hashes([{**CONTAINER, "resourcesPolicy": policy}], None)
-
-    assert hashes(**pattern) == hashes(targetContainersNameRegex=".*")
-    assert hashes(**pattern) != hashes(targetContainersNameRegex="^app$")
-
-
-@pytest.mark.behaviour("SS-10", "SS-12")
-@pytest.mark.parametrize(
-    "extra",
-    [
-        {"notAFieldOfKubernetes": {"x": 1}},
-        {"stdin": False},
-        {"env": []},
-        {"livenessProbe": None},
-        {"resources": {}},
-        {"transferEnv": []},
-        {"resourcesPolicy": None},
-    ],
-)
-def test_empty_and_unknown_fields_do_not_affect_hashes(extra: dict[str, Any]) -> None:
-    assert sidecarset_hashes([{**CONTAINER, **extra}], None) == sidecarset_hashes([CONTAINER], None)
-
-
-@pytest.mark.behaviour("SS-12")
-@pytest.mark.parametrize(
-    "extra",
-    [
-        {"securityContext": {}},
-        {"securityContext": {"privileged": False}},
-        {"shareVolumeDevicePolicy": {}},
-        {"transferEnv": [{}]},
-        {"transferEnv": [{"sourceContainerNameFrom": {}}]},
-        {"resourcesPolicy": {}},
-        {"restartPolicyRules": [{"action": "Restart"}]},
-        {"tty": True},
-        {"lifecycle": {"stopSignal": "SIGUSR1"}},
-    ],
-)
-def test_every_field_affects_both_hashes(extra: dict[str, Any]) -> None:
-    plain, changed = sidecarset_hashes([CONTAINER], None), sidecarset_hashes([{**CONTAINER, **extra}], None)
-    assert plain.hash != changed.hash
-    assert plain.without_image != changed.without_image
-
-
-@pytest.mark.behaviour("SS-12")
-def test_openkruise_fields_are_hashed_in_declaration_order() -> None:
-    given = {
-        "resourcesPolicy": {
-            "resourcesExpr": {"requests": {"memory": "d", "cpu": "c"}, "limits": {"memory": "b", "cpu": "a"}},
-            "targetContainersNameRegex": "x",
-            "targetContainersMode": "sum",
-        },
-        "transferEnv": [
-            {
-                "envNames": ["B"],
-                "envName": "A",
-                "sourceContainerNameFrom": {"fieldRef": {"fieldPath": "metadata.name", "apiVersion": "v1"}},
-                "sourceContainerName": "app",
-            }
-        ],
-        "shareVolumeDevicePolicy": {"type": "enabled"},
-        "shareVolumePolicy": {"type": "enabled"},
-        "upgradeStrategy": {"hotUpgradeEmptyImage": "empty", "upgradeType": "HotUpgrade"},
-        "podInjectPolicy": "BeforeAppContainer",
-        "name": "one",
-    }
-    assert dumps_go(go_value(SIDECAR_CONTAINER, given)) == (
-        '{"name":"one","resources":{},"podInjectPolicy":"BeforeAppContainer",'
-        '"upgradeStrategy":{"upgradeType":"HotUpgrade","hotUpgradeEmptyImage":"empty"},'
-        '"shareVolumePolicy":{"type":"enabled"},"shareVolumeDevicePolicy":{"type":"enabled"},'
-        '"transferEnv":[{"sourceContainerName":"app",'
-        '"sourceContainerNameFrom":{"fieldRef":{"apiVersion":"v1","fieldPath":"metadata.name"}},'
-        '"envName":"A","envNames":["B"]}],'
-        '"resourcesPolicy":{"targetContainersMode":"sum","targetContainersNameRegex":"x",'
-        '"resourcesExpr":{"limits":{"cpu":"a","memory":"b"},"requests":{"cpu":"c","memory":"d"}}}}'
-    )
-
-
-@pytest.mark.behaviour("SS-12")
-def test_equal_quantities_and_maps_have_equal_hashes() -> None:
-    first = {**CONTAINER, "resources": {"limits": {"memory": "1024Mi", "cpu": "0.5"}}}
-    second = {"resources": {"limits": {"cpu": "500m", "memory": "1024Mi"}}, **CONTAINER}
-    assert sidecarset_hashes([first], None) == sidecarset_hashes([second], None)
 
 
 @pytest.mark.behaviour("SS-10")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
@@ -29,23 +28,6 @@ def names_of(index: SidecarSetIndex, namespace: str, labels: dict[str, str]) -> 
     return [s.name for s in in_scope(index.candidates(namespace, labels), {NAME: namespace, "env": "prod"})]
 
 
-@pytest.mark.behaviour("SS-36", "SS-37")
-def test_namespaced_sets_come_first_and_groups_are_sorted_by_name() -> None:
-    index = SidecarSetIndex()
-    sets = [
-        one("d"),
-        one("b", namespaces={"matchLabels": {"env": "prod"}}),
-        one("e", namespaces={"matchLabels": {NAME: "shop"}}),
-        one("c", namespaces={"matchExpressions": [{"key": NAME, "operator": "In", "values": ["lab", "shop"]}]}),
-    ]
-    random.Random(3).shuffle(sets)
-    for obj in sets:
-        index.update(obj)
-    assert names_of(index, "shop", {"app": "web"}) == ["c", "e", "b", "d"]
-    assert names_of(index, "lab", {"app": "web"}) == ["c", "b", "d"]
-    assert names_of(index, "other", {"app": "web"}) == ["b", "d"]
-
-
 @pytest.mark.behaviour("SS-36", "SS-39")
 @pytest.mark.parametrize(
     ("namespaces", "needed"),
@@ -64,21 +46,6 @@ def test_namespace_labels_are_read_only_if_the_name_does_not_decide(namespaces: 
     candidates = index.candidates("shop", {"app": "web"})
     assert need_namespace_labels(candidates) is needed
     assert bool(in_scope(candidates, None)) is not needed
-
-
-@pytest.mark.behaviour("SS-35")
-@pytest.mark.parametrize("selector", [{}, {"matchLabels": {}}, {"matchLabels": {"app": "db"}}])
-def test_an_empty_or_other_selector_matches_nothing(selector: Any) -> None:
-    index = SidecarSetIndex()
-    index.update(one("s", selector))
-    assert index.candidates("shop", {"app": "web"}) == []
-
-
-@pytest.mark.behaviour("SS-35")
-def test_a_set_without_selector_matches_nothing() -> None:
-    obj = one("s")
-    del obj["spec"]["selector"]
-    assert World().apply(obj).create(pod()).operations == []
 
 
 @pytest.mark.behaviour("SS-38", "SS-39")
