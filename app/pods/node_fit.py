@@ -6,10 +6,11 @@ taints decide; its conditions and cordon count only through the taints they caus
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from app.kube.fielderrors import FieldError, Path, too_many
 from app.kube.jsonvalues import as_object, objects
 from app.kube.objects import Node, Taint
 from app.kube.selectors import Operator, Requirement
@@ -17,6 +18,7 @@ from app.kube.selectors import Operator, Requirement
 NO_SCHEDULE: Final = "NoSchedule"
 NO_EXECUTE: Final = "NoExecute"
 _NAME: Final = "metadata.name"
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _OPERATORS: Final = {operator.value: operator for operator in Operator}
 
 
@@ -116,9 +118,7 @@ class Placement:
 def placement_of(spec: Mapping[str, Any]) -> Placement:
     """Compile the node constraints of a Pod spec given as unvalidated JSON. Constraints that cannot be parsed match no
     node."""
-    required = as_object(as_object(spec.get("affinity")).get("nodeAffinity")).get(
-        "requiredDuringSchedulingIgnoredDuringExecution"
-    )
+    required = as_object(as_object(spec.get("affinity")).get("nodeAffinity")).get(_REQUIRED)
     terms = None
     if required is not None:
         terms = tuple(node_term(one) for one in objects(as_object(required).get("nodeSelectorTerms")))
@@ -128,6 +128,25 @@ def placement_of(spec: Mapping[str, Any]) -> Placement:
         terms=terms,
         tolerations=tuple(toleration_of(one) for one in objects(spec.get("tolerations"))),
     )
+
+
+#: Maximum number of requirements, and of tolerations, of a Pod that is compared with every node.
+MAX_RULES: Final = 1_000
+
+
+def placement_errors(spec: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+    """Yield errors in a Pod spec at ``path`` whose node constraints take too long to compare with every node."""
+    required = as_object(as_object(spec.get("affinity")).get("nodeAffinity")).get(_REQUIRED)
+    terms = objects(as_object(required).get("nodeSelectorTerms"))
+    rules = sum(max(1, _count(term.get("matchExpressions")) + _count(term.get("matchFields"))) for term in terms)
+    if rules > MAX_RULES:
+        yield too_many(path.child("affinity", "nodeAffinity", _REQUIRED, "nodeSelectorTerms"), rules, MAX_RULES)
+    if (tolerations := _count(spec.get("tolerations"))) > MAX_RULES:
+        yield too_many(path.child("tolerations"), tolerations, MAX_RULES)
+
+
+def _count(listed: Any) -> int:
+    return len(listed) if isinstance(listed, list) else 0
 
 
 def node_term(term: Mapping[str, Any]) -> NodeTerm:

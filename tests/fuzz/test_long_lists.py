@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from app.api.structural import validate
+from app.features.broadcastjob.validation import spec_errors as job_errors
 from app.features.cloneset.validation import Facts, spec_errors
 from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
 from app.features.containerrecreate.validation import pod_errors
+from app.features.daemonset.validation import spec_errors as daemon_errors
 from app.features.persistentpodstate.plan import affinity_with
 from app.features.uniteddeployment.plan.subsets import SubsetError, wanted_workload
 from app.features.uniteddeployment.types import Subset
@@ -207,13 +209,35 @@ def test_lists_that_controllers_read_for_every_pod_are_limited(refusal: Callable
     assert MAX_CLAIM_TEMPLATES == MAX_REQUIREMENTS == 256
 
 
+@pytest.mark.behaviour("MGR-164")
+def test_templates_that_are_compared_with_every_node_are_limited() -> None:
+    template = {
+        "spec": {
+            "affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}] * 500 + [TERM] * 3}}},
+            "tolerations": [{"operator": "Exists"}] * 1_001,
+        }
+    }
+    terms = (
+        f"spec.template.spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms: Too many: 1100: must have at most 1000"
+    )
+    tolerations = "spec.template.spec.tolerations: Too many: 1001: must have at most 1000 items"
+    for errors in (
+        job_errors({"template": template}, ()),
+        daemon_errors({"template": template, "selector": {}}, None, (), older=False),
+    ):
+        said = aggregate(errors)
+        assert terms in said
+        assert tolerations in said
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 TERM = {"matchExpressions": [{"key": f"k{number}", "operator": "Exists"} for number in range(200)]}
 TERMS = [{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}] * 200
 
 
 @pytest.mark.behaviour("MGR-164")
 def test_requirements_of_a_subset_are_not_multiplied_by_thousands_of_terms() -> None:
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": TERMS}}
+    required = {REQUIRED: {"nodeSelectorTerms": TERMS}}
     pod = {"affinity": {"nodeAffinity": required}}
     subset = WorkloadSpreadSubset.model_validate({"name": "a", "requiredNodeSelector": TERM})
     with pytest.raises(PatchError, match="200 requirements for each of 200 node selector terms"):

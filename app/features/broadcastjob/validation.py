@@ -9,6 +9,7 @@ from typing import Any, Final
 from app.api.names import BROADCAST_JOB_CONTROLLER_UID, BROADCAST_JOB_NAME
 from app.features.broadcastjob.types import COMPLETION_TYPES, FAILURE_TYPES, NEVER
 from app.kube.fielderrors import FieldError, Path, invalid, quote
+from app.pods.node_fit import placement_errors
 
 RESTART_POLICIES: Final = ("Never", "OnFailure")
 _METADATA: Final = Path("metadata")
@@ -40,6 +41,7 @@ def spec_errors(
                 errors.append(invalid(at.child(field), policy[field], detail))
     pod_template = spec.get("template") or {}
     errors += restart_policy_errors(pod_template, path.child("template"))
+    errors += placement_errors(pod_template.get("spec") or {}, path.child("template", "spec"))
     labels = (pod_template.get("metadata") or {}).get("labels") or {}
     for key in (BROADCAST_JOB_NAME, BROADCAST_JOB_CONTROLLER_UID):
         if key in labels:

@@ -31,6 +31,7 @@ from app.kube.fielderrors import (
 )
 from app.kube.patches import same
 from app.kube.selectors import validate_selector
+from app.pods.node_fit import placement_errors
 from app.workloads.validation import (
     HOLDS_NOTHING,
     NOT_NEGATIVE,
@@ -70,6 +71,7 @@ def spec_errors(
     errors += unreadable or selector_errors(spec, _KIND)
     errors += template
     errors += template_errors(spec, _KIND)  # Kubernetes also reports an unknown policy. [DS-9]
+    errors += placement_errors(template_spec(spec), SPEC.child("template", "spec"))
     errors += _number_errors(spec, "minReadySeconds")
     errors += _strategy_errors(spec, older=older)
     errors += _number_errors(spec, "revisionHistoryLimit")
