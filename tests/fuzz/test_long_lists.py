@@ -4,6 +4,8 @@ every Pod or node are limited. Comparisons are counted, time is not measured."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -15,8 +17,9 @@ from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
 from app.features.containerrecreate.validation import pod_errors
 from app.features.daemonset.validation import spec_errors as daemon_errors
 from app.features.persistentpodstate.plan import affinity_with
-from app.features.uniteddeployment.plan.subsets import SubsetError, wanted_workload
-from app.features.uniteddeployment.types import Subset
+from app.features.uniteddeployment.plan.decisions import Situation, allocated, judged
+from app.features.uniteddeployment.plan.subsets import SubsetError, SubsetWorkload, wanted_workload
+from app.features.uniteddeployment.types import Subset, UnitedDeployment
 from app.features.workloadspread.plan.grouping import affinity_with as affinity_of_subset
 from app.features.workloadspread.plan.grouping import prepare
 from app.features.workloadspread.types import WorkloadSpreadSubset
@@ -34,6 +37,7 @@ from tests.features.statefulset.writing import stateful_set
 from tests.features.uniteddeployment.test_webhooks import united
 from tests.features.uniteddeployment.test_webhooks import write as write_united
 from tests.features.workloadspread.test_webhooks import create, spread
+from tests.fuzz import cost
 
 Json = dict[str, Any]
 BETA = "apps.kruise.io/v1beta1"
@@ -198,11 +202,15 @@ TOO_MANY = [{"key": "app", "operator": "NotIn", "values": [f"v{number}"]} for nu
             "spec.subsets: Too many: 257",
         ),
         (
+            lambda: write_united(united(*({"name": f"s{number}"} for number in range(1_001)))).message,
+            "spec.topology.subsets: Too many: 1001: must have at most 1000 items",
+        ),
+        (
             lambda: refused_state(state(required=[f"key{number}" for number in range(257)])).message,
             "spec: Too many: 257",
         ),
     ],
-    ids=["selector", "claims", "claims of a set", "scatter", "priority", "subsets", "topology keys"],
+    ids=["selector", "claims", "claims of a set", "scatter", "priority", "subsets", "workloads", "topology keys"],
 )
 def test_lists_that_controllers_read_for_every_pod_are_limited(refusal: Callable[[], str], words: str) -> None:
     assert words in refusal()
@@ -245,6 +253,26 @@ def test_requirements_of_a_subset_are_not_multiplied_by_thousands_of_terms() -> 
     template = {"spec": {"template": {"spec": pod}}}
     with pytest.raises(SubsetError, match="nodeSelectorTerm of subset a: 200 requirements for each of 200"):
         _wanted(template, nodeSelectorTerm=TERM)
+
+
+@pytest.mark.behaviour("MGR-164")
+@pytest.mark.parametrize("reserve", [True, False])
+def test_the_cost_of_subsets_is_linear_in_their_number(reserve: bool) -> None:
+    def steps(subsets: int) -> int:
+        names = [f"s{number}" for number in range(subsets)]
+        adaptive = {"type": "Adaptive", "adaptive": {"reserveUnschedulablePods": reserve}}
+        obj = united(*({"name": name} for name in names), replicas=0)
+        obj["spec"]["topology"]["scheduleStrategy"] = adaptive
+        read_united = UnitedDeployment.model_validate(obj)
+        status = {"subsetStatuses": [{"name": name} for name in names]}
+        existing = {} if reserve else dict.fromkeys(names, SubsetWorkload())
+        now = datetime(2026, 1, 1, tzinfo=UTC)
+        found = Situation(read_united, "deploymentTemplate", {}, None, status, existing, {}, now)  # type: ignore[arg-type]
+        with cost.counted() as count:
+            allocated(replace(found, **judged(found)))
+        return count[0]
+
+    assert steps(400) < 5 * steps(100)
 
 
 def test_subsets_share_what_they_do_not_change() -> None:

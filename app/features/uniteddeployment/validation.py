@@ -36,6 +36,7 @@ from app.kube.fielderrors import (
     not_supported,
     quote,
     required,
+    too_many,
 )
 from app.kube.patches import PatchError, same, strategic_merge
 from app.kube.selector_query import SelectorError
@@ -50,6 +51,8 @@ LONGEST_NAME: Final = 52
 #: The API server appends a dash and five characters to the names of workloads, and the Pods of most kinds carry the
 #: name of the workload's revision as a label.
 LONGEST_LABELLED_NAME: Final = LONGEST_NAME - 6
+#: Maximum number of subsets. Each reconcile builds all of their workloads.
+MAX_SUBSETS: Final = 1_000
 #: Maximum number of patches to validate; the controller reports errors in others.
 MOST_PATCHES: Final = 64
 #: Maximum number of unknown fields to warn about.
@@ -149,6 +152,8 @@ def patch_errors(new: UnitedDeployment, old: UnitedDeployment | None) -> list[Fi
 
 def topology_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
     """Return errors in the topology. [UD-11 … UD-14]"""
+    if (count := len(_subsets(spec))) > MAX_SUBSETS:
+        return [too_many(SUBSETS, count, MAX_SUBSETS)]
     errors: list[FieldError] = []
     known: set[str] = set()
     for index, subset in enumerate(_subsets(spec)):

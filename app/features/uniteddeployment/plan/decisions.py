@@ -15,11 +15,11 @@ from app.features.uniteddeployment.plan.status import (
     UNITED_UPDATED,
     Limits,
     Reservation,
-    condition_of,
     is_marked,
     marked_condition,
     reservation,
     schedulability,
+    schedulable_conditions,
 )
 from app.features.uniteddeployment.plan.subsets import (
     STATEFUL,
@@ -128,11 +128,11 @@ def judged(found: Situation) -> Mapping[str, Any]:
         return _judged_with_reservation(found)
     if not found.adapts:
         return {}
-    limits = found.limits
+    limits, before = found.limits, schedulable_conditions(found.status)
     return {
         "schedulable": {
             name: allocation.schedulability(
-                condition_of(found.status, name),
+                before.get(name),
                 pending_pods(found.pods.get(name, ()), limits.critical, found.now),
                 limits.duration,
                 found.now,
@@ -144,12 +144,13 @@ def judged(found: Situation) -> Mapping[str, Any]:
 
 def _judged_with_reservation(found: Situation) -> Mapping[str, Any]:
     """Return the schedulability of each subset when Pods are reserved. [UD-53, UD-56, UD-57]"""
+    conditions = schedulable_conditions(found.status)
     schedulable: dict[str, Schedulability] = {}
     reservations: dict[str, Reservation] = {}
     unreliable: dict[str, int] = {}
     for subset in found.subsets:
         name = subset.name
-        before, workload = condition_of(found.status, name), found.existing.get(name)
+        before, workload = conditions.get(name), found.existing.get(name)
         if workload is None:
             # Whether the Pods of a new subset can run is still unknown. [UD-53]
             if before is None and found.status.get("subsetStatuses"):
@@ -173,7 +174,7 @@ def _judged_with_reservation(found: Situation) -> Mapping[str, Any]:
 
 def allocated(found: Situation) -> allocation.Allocation:
     """Return the number of Pods of each subset. Raises ShareError. [UD-35]"""
-    subsets = []
+    subsets, conditions = [], schedulable_conditions(found.status)
     for subset in found.subsets:
         workload, known = found.existing.get(subset.name), found.schedulable.get(subset.name)
         joins = workload is None and known is not None and is_marked(known.condition)
@@ -188,7 +189,7 @@ def allocated(found: Situation) -> allocation.Allocation:
                 ready=workload.status.ready_replicas if workload is not None else 0,
                 unschedulable=known is not None and known.unschedulable,
                 reserved=found.unreliable.get(subset.name, 0),
-                marked=joins or is_marked(condition_of(found.status, subset.name)),
+                marked=joins or is_marked(conditions.get(subset.name)),
             )
         )
     return allocation.allocate(found.united.spec.replicas, subsets, adaptive=found.adapts, reserve=found.reserves)

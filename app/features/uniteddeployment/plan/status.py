@@ -127,13 +127,13 @@ def trouble_of(conditions: Iterable[WorkloadCondition]) -> tuple[str, str]:
     return failure, halted
 
 
-def condition_of(status: Mapping[str, Any], subset: str) -> Mapping[str, Any] | None:
-    """Return the condition Schedulable of a subset from the status."""
+def schedulable_conditions(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any] | None]:
+    """Return the condition Schedulable of each subset in the status."""
+    found: dict[str, Mapping[str, Any] | None] = {}
     for entry in objects(status.get("subsetStatuses")):
-        if entry.get("name") == subset:
-            found = (one for one in objects(entry.get("conditions")) if one.get("type") == SCHEDULABLE)
-            return next(found, None)
-    return None
+        conditions = (one for one in objects(entry.get("conditions")) if one.get("type") == SCHEDULABLE)
+        found.setdefault(str(entry.get("name")), next(conditions, None))
+    return found
 
 
 def with_condition(
