@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -14,6 +15,8 @@ import orjson
 from app.kube.wire import Request, Response, Stream, Transport
 from tests.kube.fakes import json_response, status_body
 
+#: The path of an object, with a subresource or not.
+_OBJECT = re.compile(r"/v\w+(/namespaces/(?P<namespace>[^/]+))?/[a-z]+/(?P<name>[^/]+)(/[a-z]+)?$")
 REASONS = {403: "Forbidden", 409: "Conflict"}
 
 
@@ -128,12 +131,17 @@ class Noting:
             found = self.stored.get(request.path)
             return json_response(200, found) if found else json_response(404, status_body(404, "NotFound"))
         metadata = body.get("metadata", {}) if isinstance(body, dict) else {}
-        known = self.stored.get(request.path.removesuffix("/status"))
+        path = request.path.removesuffix("/status")
+        known = self.stored.get(path)
         if known and metadata.get("resourceVersion", "") not in ("", known["metadata"]["resourceVersion"]):
             return json_response(409, status_body(409, "Conflict"))
         self.version += 1
+        if known:
+            self.stored[path] = {**known, "metadata": {**known["metadata"], "resourceVersion": str(self.version)}}
         whole = body if request.method == "POST" else {}
-        metadata = {"uid": f"uid-{self.version}", **metadata, "resourceVersion": str(self.version)}
+        at = _OBJECT.search(request.path) if request.method != "POST" else None
+        place = {"namespace": at["namespace"] or "", "name": at["name"]} if at is not None else {}
+        metadata = {"uid": f"uid-{self.version}", **place, **metadata, "resourceVersion": str(self.version)}
         return json_response(200, {**whole, "metadata": metadata})
 
     def stream(self, request: Request) -> Any:
