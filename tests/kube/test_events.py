@@ -23,6 +23,7 @@ def occurrence(message: str = "m", regarding: ObjectReference = POD, reason: str
     return Occurrence(regarding, "Normal", reason, message)
 
 
+@pytest.mark.behaviour("CS-168")
 def test_identical_events_increase_a_count():
     correlator = EventCorrelator()
     results = [correlator.correlate(occurrence(), NOW + timedelta(seconds=n)) for n in range(3)]

@@ -14,8 +14,7 @@ from app.features.cloneset.feature import FEATURE
 from app.features.cloneset.plan.settings import Gates
 from app.features.podreadiness import feature as newpods
 from app.kube.admission import PolicyRule
-from app.kube.errors import RequestInfo, TransportError
-from app.kube.resources import CONTROLLERREVISIONS, EVENTS, NODES, PODS
+from app.kube.resources import CONTROLLERREVISIONS, NODES, PODS
 from app.manager.permissions import Granted, missing_rights
 from app.sandbox.kubelet.program import Pace
 from tests.features.cloneset.world import (
@@ -453,45 +452,12 @@ async def test_a_terminating_namespace_causes_no_warnings(
     cluster: SmallCluster, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     cause = {"reason": "NamespaceTerminating", "field": "metadata.namespace"}
-    refusal = json_response(403, status_body(403, "Forbidden", "it is being terminated", details={"causes": [cause]}))
-
-    def intercept(request: Any) -> Any:
-        return refusal if request.method == "POST" and request.path.endswith((path, "/events")) else None
-
-    cluster.sent.intercept = intercept
+    tries = cluster.sent.refuses("POST", path, "it is being terminated", details={"causes": [cause]})
     await cluster.apply()
     await cluster.clock.sleep(120)
-    tries = [line for line in cluster.sent.requests if line.startswith("POST") and line.endswith(path)]
     assert 1 <= len(tries) < 20
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
     assert not (await cluster.status()).get("conditions")
-
-
-@in_cluster
-@pytest.mark.behaviour("CS-177")
-async def test_a_lost_response_creates_no_second_pod(cluster: SmallCluster) -> None:
-    lost: list[str] = []
-    inner = cluster.sent._inner
-
-    async def request(sent: Any) -> Any:
-        answer = await inner.request(sent)
-        if sent.method == "POST" and sent.path.endswith("/pods") and len(lost) < 2:
-            lost.append(sent.path)
-            raise TransportError(RequestInfo(sent.method, sent.path), "connection lost")
-        return answer
-
-    cluster.sent.request = request  # type: ignore[method-assign]
-    most = 0
-    await cluster.apply()
-
-    async def done() -> bool:
-        nonlocal most
-        most = max(most, len(await cluster.pods()))
-        return (await cluster.status()).get("availableReplicas") == 3
-
-    await cluster.until(done, "three are available")
-    await cluster.clock.sleep(10)
-    assert (most, len(await cluster.pods()), len(lost)) == (3, 3, 2)
 
 
 @in_cluster
@@ -505,16 +471,6 @@ async def test_scale_out_waits_for_available_pods(cluster: SmallCluster) -> None
     text = "scaleUp is limited because of scaleStrategy.maxUnavailable, limit: "
     told = {message.removeprefix(text) for message in await cluster.events("ScaleUpLimited")}
     assert told == {"0", "1"}
-
-
-@in_cluster
-@pytest.mark.behaviour("CS-168")
-async def test_identical_events_are_aggregated(cluster: SmallCluster) -> None:
-    await cluster.apply(minReadySeconds=60, scaleStrategy={"maxUnavailable": 1})
-    await cluster.settled(availableReplicas=3, seconds=600)
-    limited = [one for one in (await cluster.user.list(EVENTS, NAMESPACE)).items if one["reason"] == "ScaleUpLimited"]
-    assert len({one["message"] for one in limited}) == len(limited) == 2
-    assert max(one["count"] for one in limited) > 1
 
 
 @virtual
@@ -577,18 +533,6 @@ async def test_pods_to_delete(cluster: SmallCluster) -> None:
         return names[0] not in pods and len(pods) == 2
 
     await cluster.until(replaced, "another one in its place")
-
-
-@in_cluster
-@pytest.mark.behaviour("CS-63")
-async def test_history_is_trimmed_in_the_reconcile_that_ends_a_rollout(cluster: SmallCluster) -> None:
-    await cluster.apply(replicas=0, revisionHistoryLimit=1)
-    await cluster.settled(replicas=0)
-    for image in ("nginx:2", "nginx:3", "nginx:4"):
-        await cluster.patch({"spec": {"template": template(image=image)}})
-        await cluster.settled(replicas=0)
-    await cluster.clock.sleep(1)
-    assert sorted(revision["revision"] for revision in await cluster.revisions()) == [3, 4]
 
 
 @in_cluster

@@ -137,22 +137,6 @@ async def test_an_expectation_delays_the_reconcile_until_it_times_out() -> None:
     assert shell.server.requests != []
 
 
-@pytest.mark.behaviour("CS-57", "CS-178")
-@virtual
-async def test_a_stale_pod_in_the_cache_delays_the_reconcile() -> None:
-    shell, found = filled()
-    writer, uid = shell.reconciler.writer, found["CloneSet"][0]["metadata"]["uid"]
-    newer = pod_of(found["Pod"][0], resourceVersion="999999")
-    writer.expectations.versions.expect(newer.metadata)
-    writer.expectations.written[uid] = {newer.metadata.uid}
-    result = await shell.reconcile("hooked", "moving")
-    assert result == Result(requeue_after=300.0)
-    assert shell.server.requests == []
-    shell.show({**found["Pod"][0], "metadata": {**found["Pod"][0]["metadata"], "resourceVersion": "999999"}})
-    await shell.reconcile("hooked", "moving")
-    assert shell.server.requests != []
-
-
 @pytest.mark.behaviour("CS-50", "CS-51", "CS-67")
 @virtual
 async def test_a_set_that_is_gone_terminating_or_unreadable_is_left_alone() -> None:
@@ -340,28 +324,6 @@ async def test_a_pod_scheduled_meanwhile_is_left_to_the_readiness_controller() -
     assert len(shell.server.requests) == 1
 
 
-@pytest.mark.behaviour("CS-57", "CS-66")
-@virtual
-async def test_a_write_without_response_invalidates_earlier_observations() -> None:
-    """The write may have been carried out, as in this case."""
-    shell, found = filled()
-    pods = found["Pod"]
-    hook = {"preDelete": {"labelsHandler": {"app": pods[0]["metadata"]["labels"]["app"]}}}
-    owner = changed(found, "nginx:2", replicas=len(pods) - 1, lifecycle=hook)
-    shell.show(owner)
-    for pod in pods:
-        newer = {**pod, "metadata": {**pod["metadata"], "resourceVersion": "999999"}}
-        shell.server.stored[f"/api/v1/namespaces/moving/pods/{pod['metadata']['name']}"] = newer
-    shell.server.lost = lambda request: request.method == "PATCH" and "/pods/" in request.path
-    with pytest.raises(ServerError):
-        await shell.reconcile("hooked", "moving")
-    assert len([path for method, path in shell.writes if method == "PATCH" and "/pods/" in path]) == 1
-    shell.server.requests.clear()
-    waiting = await shell.reconcile("hooked", "moving")
-    assert waiting is not None
-    assert shell.writes == []
-
-
 @pytest.mark.behaviour("PM-29", "PM-71")
 @pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize(("live", "goes_on"), [("Normal", True), ("PreparingDelete", False)])
@@ -521,46 +483,6 @@ def claim_of(found: dict[str, Any], instance: str, **more: Any) -> Any:
     return decode_persistent_volume_claim(orjson.dumps({"kind": "PersistentVolumeClaim", "metadata": metadata}))
 
 
-@pytest.mark.behaviour("CS-105", "CS-106")
-@pytest.mark.parametrize(("code", "reason", "goes"), [(409, "Conflict", False), (404, "NotFound", True)])
-@virtual
-async def test_claims_stay_with_a_new_pod_of_the_name(code: int, reason: str, goes: bool) -> None:
-    shell, found = filled()
-    owner = shell.caches.workloads.list()[0]
-    shell.server.answer["/api/v1/namespaces/moving/pods/" + found["Pod"][0]["metadata"]["name"]] = (code, reason)
-    assert await shell.reconciler.writer.delete_pod(owner, pod_of(found["Pod"][0])) is goes
-
-
-@pytest.mark.behaviour("CS-106")
-@pytest.mark.parametrize("replicas_then", [0, 2])
-@virtual
-async def test_claims_are_deleted_after_their_pod_despite_an_error(replicas_then: int) -> None:
-    shell, found = filled()
-    owner, pods = changed(found, replicas=0, lifecycle={}), [pod_of(one) for one in found["Pod"]]
-    owner["spec"].setdefault("scaleStrategy", {})["enablePVCReuse"] = True
-    shell.show(owner)
-    instance = pods[0].metadata.labels["apps.kruise.io/cloneset-instance-id"]
-    claim = claim_of(found, instance)
-    shell.caches.claims.put(claim)
-    path = f"/api/v1/namespaces/moving/persistentvolumeclaims/{claim.metadata.name}"
-    shell.server.answer[path] = (500, "InternalError")
-    with pytest.raises(ServerError):
-        await shell.reconcile("hooked", "moving")
-    assert not [path for method, path in shell.writes if method == "PATCH" and "/pods/" in path]  # CS-66
-    for pod in pods:
-        shell.caches.pods.remove(ObjectKey("moving", pod.metadata.name))
-        shell.reconciler.mappers.keys_for_pod(Change(pod, None))
-    del shell.server.answer[path]
-    shell.server.requests.clear()
-    owner["spec"]["replicas"] = replicas_then
-    owner["metadata"] |= {"generation": 3, "resourceVersion": "700001"}
-    shell.show(owner)
-    await shell.reconcile("hooked", "moving")
-    assert ("DELETE", path) in shell.writes
-    # Whoever comes now must not count on it.
-    assert not [path for method, path in shell.writes if method == "POST" and path.endswith("/pods")]
-
-
 @pytest.mark.behaviour("CS-66", "CS-106")
 @virtual
 async def test_a_reconcile_that_deleted_a_pod_updates_none_even_if_claims_stay() -> None:
@@ -576,21 +498,6 @@ async def test_a_reconcile_that_deleted_a_pod_updates_none_even_if_claims_stay()
     with pytest.raises(ServerError):
         await shell.reconcile("hooked", "moving")
     assert [method for method, path in shell.writes if "/pods/" in path] == ["DELETE"]
-
-
-@pytest.mark.behaviour("CS-120")
-@pytest.mark.parametrize("there", [True, False])
-@virtual
-async def test_a_claim_is_orphaned_only_if_its_pod_is_really_gone(there: bool) -> None:
-    """The Pod watch may lag behind the claim watch."""
-    shell, found = filled()
-    owner = shell.caches.workloads.list()[0]
-    if there:
-        shell.server.stored["/api/v1/namespaces/moving/pods/hooked-gx7bz"] = found["Pod"][0]
-    claim = claim_of(found, "gx7bz")
-    cleaned = await shell.reconciler._scaler.clean_up_claims(snapshot_of(owner, PodsAndClaims([], [], [claim])))
-    assert cleaned.pods_and_claims.claims == ([claim] if there else [])
-    assert (shell.writes == []) is there
 
 
 @pytest.mark.behaviour("CS-119")
@@ -664,3 +571,48 @@ async def test_the_set_is_not_read_again_after_its_own_deletion_of_a_pod() -> No
     shell.server.requests.clear()
     await shell.reconcile("hooked", "moving")
     assert not [path for method, path, _ in shell.server.requests if (method, path[-7:]) == ("GET", "/hooked")]
+
+
+@pytest.mark.behaviour("CS-120")
+@pytest.mark.parametrize("there", [True, False])
+@virtual
+async def test_a_claim_is_orphaned_only_if_its_pod_is_really_gone(there: bool) -> None:
+    """The Pod watch may lag behind the claim watch."""
+    shell, found = filled()
+    owner = shell.caches.workloads.list()[0]
+    if there:
+        shell.server.stored["/api/v1/namespaces/moving/pods/hooked-gx7bz"] = found["Pod"][0]
+    claim = claim_of(found, "gx7bz")
+    cleaned = await shell.reconciler._scaler.clean_up_claims(snapshot_of(owner, PodsAndClaims([], [], [claim])))
+    assert cleaned.pods_and_claims.claims == ([claim] if there else [])
+    assert (shell.writes == []) is there
+
+
+@pytest.mark.behaviour("CS-106")
+@pytest.mark.parametrize("replicas_then", [0, 2])
+@virtual
+async def test_claims_are_deleted_after_their_pod_despite_an_error(replicas_then: int) -> None:
+    shell, found = filled()
+    owner, pods = changed(found, replicas=0, lifecycle={}), [pod_of(one) for one in found["Pod"]]
+    owner["spec"].setdefault("scaleStrategy", {})["enablePVCReuse"] = True
+    shell.show(owner)
+    instance = pods[0].metadata.labels["apps.kruise.io/cloneset-instance-id"]
+    claim = claim_of(found, instance)
+    shell.caches.claims.put(claim)
+    path = f"/api/v1/namespaces/moving/persistentvolumeclaims/{claim.metadata.name}"
+    shell.server.answer[path] = (500, "InternalError")
+    with pytest.raises(ServerError):
+        await shell.reconcile("hooked", "moving")
+    assert not [path for method, path in shell.writes if method == "PATCH" and "/pods/" in path]  # CS-66
+    for pod in pods:
+        shell.caches.pods.remove(ObjectKey("moving", pod.metadata.name))
+        shell.reconciler.mappers.keys_for_pod(Change(pod, None))
+    del shell.server.answer[path]
+    shell.server.requests.clear()
+    owner["spec"]["replicas"] = replicas_then
+    owner["metadata"] |= {"generation": 3, "resourceVersion": "700001"}
+    shell.show(owner)
+    await shell.reconcile("hooked", "moving")
+    assert ("DELETE", path) in shell.writes
+    # Whoever comes now must not count on it.
+    assert not [path for method, path in shell.writes if method == "POST" and path.endswith("/pods")]

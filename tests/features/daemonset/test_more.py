@@ -15,8 +15,7 @@ from app.features.daemonset.feature import FEATURE
 from app.features.imagepull.kind import IMAGE_PULL_JOB
 from app.kube.clock import rfc3339
 from app.kube.objects import Pod
-from app.kube.resources import CONTROLLERREVISIONS, CUSTOMRESOURCEDEFINITIONS, EVENTS, NODES, PODS
-from app.kube.wire import Request, Response
+from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, NODES, PODS
 from app.pods.budget import Disruption, Verdict
 from app.workloads.image_pulls import IMAGE_PULL_JOBS
 from tests.features.daemonset.world import (
@@ -30,7 +29,7 @@ from tests.features.daemonset.world import (
     small_cluster,
     template,
 )
-from tests.kube.fakes import json_response, status_body, virtual
+from tests.kube.fakes import virtual
 
 
 class Stingy:
@@ -146,15 +145,7 @@ async def test_a_deleted_daemonset_does_nothing(cluster: SmallCluster) -> None:
 @in_cluster(nodes=8)
 @pytest.mark.behaviour("DS-32", "DS-69")
 async def test_creations_stop_at_the_first_refusal_and_are_retried(cluster: SmallCluster) -> None:
-    refused: list[str] = []
-
-    def intercept(request: Request) -> Response | None:
-        if (request.method, request.path) != ("POST", f"/api/v1/namespaces/{NAMESPACE}/pods") or len(refused) >= 3:
-            return None
-        refused.append(request.path)
-        return json_response(403, status_body(403, "Forbidden", "exceeded quota"))
-
-    cluster.sent.intercept = intercept
+    refused = cluster.sent.refuses("POST", "/pods", "exceeded quota", times=3)
     await cluster.apply()
     await cluster.all_updated(8)
     told = await cluster.events("FailedCreate")
@@ -166,16 +157,8 @@ async def test_creations_stop_at_the_first_refusal_and_are_retried(cluster: Smal
 @in_cluster
 @pytest.mark.behaviour("DS-32", "DS-69")
 async def test_no_event_is_recorded_in_a_terminating_namespace(cluster: SmallCluster) -> None:
-    refused: list[str] = []
     cause = {"reason": "NamespaceTerminating", "field": "metadata.namespace"}
-
-    def intercept(request: Request) -> Response | None:
-        if (request.method, request.path) != ("POST", f"/api/v1/namespaces/{NAMESPACE}/pods"):
-            return None
-        refused.append(request.path)
-        return json_response(403, status_body(403, "Forbidden", "no new content", details={"causes": [cause]}))
-
-    cluster.sent.intercept = intercept
+    refused = cluster.sent.refuses("POST", "/pods", "no new content", details={"causes": [cause]})
     await cluster.apply()
     await cluster.settled(desiredNumberScheduled=3, currentNumberScheduled=0)
     await cluster.clock.sleep(60)
@@ -188,15 +171,8 @@ async def test_no_event_is_recorded_in_a_terminating_namespace(cluster: SmallClu
 async def test_failed_pods_are_replaced_with_backoff(cluster: SmallCluster) -> None:
     await cluster.apply()
     await cluster.all_updated(1)
-    gaps, refused = [], list[str]()
-
-    def intercept(request: Request) -> Response | None:
-        if request.method != "DELETE" or "/pods/" not in request.path or len(refused) >= 3:
-            return None
-        refused.append(request.path)
-        return json_response(403, status_body(403, "Forbidden", "not now"))
-
-    cluster.sent.intercept = intercept
+    gaps = []
+    cluster.sent.refuses("DELETE", "/pods/", times=3)
     for _ in range(4):
         began = cluster.clock.monotonic()
         (pod,) = await cluster.pods()
@@ -221,15 +197,7 @@ async def test_failed_pods_are_replaced_with_backoff(cluster: SmallCluster) -> N
 async def test_a_refused_deletion_is_reported_and_retried(cluster: SmallCluster) -> None:
     await cluster.apply()
     await cluster.all_updated(2)
-    refused: list[str] = []
-
-    def intercept(request: Request) -> Response | None:
-        if request.method != "DELETE" or "/pods/" not in request.path or len(refused) >= 2:
-            return None
-        refused.append(request.path)
-        return json_response(403, status_body(403, "Forbidden", "not now"))
-
-    cluster.sent.intercept = intercept
+    refused = cluster.sent.refuses("DELETE", "/pods/", "not now", times=2)
     await cluster.node("node1", {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}})
     await cluster.settled(desiredNumberScheduled=1, numberMisscheduled=0)
     assert set(await cluster.events("FailedDelete")) == {"Error deleting: not now"}
@@ -253,27 +221,6 @@ async def test_a_succeeded_pod_is_replaced_like_a_native_one(cluster: SmallClust
     text = f"Found succeeded daemon pod default/{name} on node node1, will try to delete it"
     assert await cluster.events("SucceededDaemonPod") == [text]
     assert await cluster.events("FailedDaemonPod") == []
-
-
-@in_cluster
-@pytest.mark.behaviour("DS-56")
-async def test_a_revision_name_collision_is_retried(cluster: SmallCluster) -> None:
-    await cluster.apply(updateStrategy=rolling(maxUnavailable="100%"))
-    await cluster.all_updated()
-    await cluster.image("nginx:2")
-    second = (await cluster.all_updated())["updateRevision"]
-    (found,) = [one for one in await cluster.revisions() if one["metadata"]["name"] == f"ds-{second}"]
-    other = {**found, "data": {"spec": {}}, "metadata": {"name": f"ds-{second}", "labels": {"mine": "yes"}}}
-    await cluster.user.delete(CONTROLLERREVISIONS, f"ds-{second}", NAMESPACE)
-    await cluster.image("nginx:1")
-    await cluster.all_updated()
-    revisions = {one["metadata"]["name"] for one in await cluster.revisions()}
-    if f"ds-{second}" in revisions:
-        await cluster.user.delete(CONTROLLERREVISIONS, f"ds-{second}", NAMESPACE)
-    await cluster.user.create(CONTROLLERREVISIONS, other, NAMESPACE)
-    await cluster.image("nginx:2")
-    status = await cluster.settled(updatedNumberScheduled=3, numberAvailable=3, collisionCount=1)
-    assert status["updateRevision"] != second
 
 
 @in_cluster
@@ -323,26 +270,6 @@ async def test_an_update_sends_only_the_needed_requests(strategy: Json, expected
         assert not [line for line in others if line.startswith("GET")]
         # One revision, and a status for each reconcile in which it changed.
         assert len(others) < nodes, others
-
-
-@in_cluster
-@pytest.mark.behaviour("DS-70", "DS-24")
-async def test_a_lost_response_creates_no_second_pod(cluster: SmallCluster) -> None:
-    lost: list[str] = []
-    inner = cluster.sent._inner
-
-    async def request(one: Request) -> Response:
-        answer = await inner.request(one)
-        if one.method == "POST" and one.path.endswith("/pods") and len(lost) < 2:
-            lost.append(one.path)
-            return json_response(504, status_body(504, "Timeout", "timed out"))
-        return answer
-
-    cluster.sent.request = request  # type: ignore[method-assign]
-    await cluster.apply()
-    await cluster.all_updated()
-    assert len(await cluster.pods()) == 3
-    assert len(lost) == 2
 
 
 @pytest.mark.behaviour("DS-72")

@@ -221,30 +221,6 @@ async def test_an_unmatched_pod_keeps_its_slot(there: World) -> None:
     assert await injected(there) == ["p0"]
 
 
-@pytest.mark.behaviour("EJ-3", "EJ-13")
-@in_world
-async def test_a_job_does_not_wait_for_writes_of_its_predecessor(there: World) -> None:
-    await pods(there, 1)
-    there.manager.lose = lambda request: request.path.endswith("/ephemeralcontainers")
-    await job(there)
-    await there.settled(3.0)
-    there.manager.lose = lambda _: False
-    await there.client.delete(JOBS, "ej", NAMESPACE)
-    await there.settled(3.0)
-    assert await there.get(JOBS, "ej") is None
-    await there.create(
-        JOBS,
-        "ej",
-        {
-            "selector": {"matchLabels": {"app": "x"}},
-            "template": {"ephemeralContainers": [{**CONTAINER, "name": "again"}]},
-        },
-    )
-    await there.settled(5.0)
-    (pod,) = await there.pods()
-    assert [one["name"] for one in pod["spec"]["ephemeralContainers"]] == ["debug", "again"]
-
-
 @pytest.mark.behaviour("EJ-10", "EJ-14")
 @pytest.mark.parametrize("said", [None, {"running": {}}, {"waiting": {"reason": "ContainerCreating"}}])
 @in_world
@@ -303,21 +279,6 @@ async def test_a_pod_that_vanishes_before_its_turn_is_replaced_by_another(there:
     await reports(there, "p0", DONE)
     await there.settled(3.0)
     assert await injected(there) == ["p0", "p2"]
-
-
-@pytest.mark.behaviour("EJ-17")
-@in_world
-async def test_a_recreated_pod_does_not_get_the_container_of_its_predecessor(there: World) -> None:
-    """The write gets no response, and the Pod is recreated under the same name."""
-    await pods(there, 1)
-    there.manager.refuse = lambda request: request.path.endswith("/ephemeralcontainers")
-    await job(there, replicas=1)
-    await there.settled(3.0)
-    await there.client.delete(PODS, "p0", NAMESPACE)
-    await pods(there, 1)
-    there.manager.refuse = lambda _: False
-    await status(there, phase="Failed", match=1, failed=1)
-    assert await injected(there) == []
 
 
 @pytest.mark.behaviour("EJ-17")
@@ -453,22 +414,6 @@ async def test_a_running_job_keeps_state_of_its_own_pods_only(there: World) -> N
     gc.collect()
     found = [one for one in gc.get_objects() if isinstance(one, Candidate)]
     assert {uids[one.pod.metadata.uid] for one in found if one.pod.metadata.uid in uids} == {"p0", "p1"}
-
-
-@pytest.mark.behaviour("EJ-13")
-@in_world
-async def test_a_pod_deleted_during_a_write_blocks_nothing(there: World) -> None:
-    """The Pod no longer matches by then, but its expectation still finds the job."""
-    await pods(there, 2)
-    there.manager.lose = lambda request: request.path.endswith("/p0/ephemeralcontainers")
-    there.manager.refuse = lambda request: request.path.endswith("/p0/ephemeralcontainers")
-    await job(there)
-    await there.settled(3.0)
-    there.manager.refuse = there.manager.lose = lambda _: False
-    await there.change(PODS, "p0", {"metadata": {"labels": {"app": "y"}}})
-    await there.client.delete(PODS, "p0", NAMESPACE)
-    await there.settled(3.0)
-    assert await injected(there) == ["p1"]
 
 
 @pytest.mark.behaviour("EJ-17")

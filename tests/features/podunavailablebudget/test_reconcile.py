@@ -123,19 +123,6 @@ async def test_pods_of_a_deleted_budget_get_another(cluster: SmallCluster) -> No
     await cluster.until(moved, "the Pod comes under the other budget")
 
 
-@pytest.mark.behaviour("PUB-58")
-@in_cluster
-async def test_an_unchanged_budget_is_not_written(cluster: SmallCluster) -> None:
-    await cluster.budget()
-    await cluster.made(3)
-    await cluster.numbers(1, 3, 2, 3)
-    before = len(cluster.sent.requests)
-    for number in range(3):
-        await cluster.user.patch(PODS, "web-0", {"metadata": {"labels": {"x": str(number)}}}, NAMESPACE)
-        await cluster.clock.sleep(1)
-    assert [line for line in cluster.sent.requests[before:] if not line.startswith("GET")] == []
-
-
 @pytest.mark.behaviour("PUB-52")
 @in_cluster
 async def test_a_budget_without_pods_is_reported_once(cluster: SmallCluster) -> None:
@@ -547,22 +534,6 @@ async def test_a_deleted_budget_protects_nothing(cluster: SmallCluster) -> None:
     with pytest.raises(NotFound):
         await cluster.status()
     assert (await cluster.get("web-0"))["metadata"]["annotations"] == RELATED
-
-
-@pytest.mark.behaviour("PUB-82")
-@in_cluster(2)
-async def test_a_concurrent_status_write_triggers_a_recount(cluster: SmallCluster) -> None:
-    await cluster.budget(maxUnavailable=2)
-    await cluster.made(4)
-    await cluster.numbers(2, 4, 2, 4)
-    for number, replica in enumerate(cluster.replicas):
-        await cluster.is_ready(f"web-{number + 2}", ready=False)
-        await replica.delete(await cluster.get(f"web-{number}"))
-    status = await cluster.status()
-    granted = set(status.get("disruptedPods", {}))
-    await cluster.clock.sleep(1)
-    assert set((await cluster.status()).get("disruptedPods", {})) == granted
-    assert (await cluster.status())["currentAvailable"] == 2 - len(granted)
 
 
 @pytest.mark.behaviour("PUB-54")
