@@ -10,15 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.kube.client import Client, PatchType
+from app.kube.client import Client
 from app.kube.clock import SystemClock
 from app.kube.config import load_config, load_kubeconfig
 from app.kube.errors import (
-    AlreadyExists,
-    BadRequest,
-    Conflict,
     Forbidden,
-    Invalid,
     NotFound,
     TransportError,
     Unauthorized,
@@ -90,69 +86,6 @@ def config_map(name: str, **data: str) -> dict:
     return {"metadata": {"name": name}, "data": data}
 
 
-async def test_objects_are_written_read_patched_and_deleted(cluster):
-    client, ns = cluster.client, cluster.namespace
-    made = await client.create(CONFIGMAPS, config_map("a", x="1"), ns, decode=decode_config_map)
-    assert made.data == {"x": "1"}
-    with pytest.raises(AlreadyExists, match='configmaps "a" already exists'):
-        await client.create(CONFIGMAPS, config_map("a"), ns)
-    merged = await client.patch(CONFIGMAPS, "a", {"data": {"y": "2"}}, ns, decode=decode_config_map)
-    assert merged.data == {"x": "1", "y": "2"}
-    operations = [{"op": "test", "path": "/data/x", "value": "1"}, {"op": "remove", "path": "/data/y"}]
-    patched = await client.patch(CONFIGMAPS, "a", operations, ns, kind=PatchType.JSON, decode=decode_config_map)
-    assert patched.data == {"x": "1"}
-    with pytest.raises(Invalid):
-        await client.patch(CONFIGMAPS, "a", operations, ns, kind=PatchType.JSON)
-    strategic = {"metadata": {"labels": {"l": "v"}}}
-    labelled = await client.patch(CONFIGMAPS, "a", strategic, ns, kind=PatchType.STRATEGIC, decode=decode_config_map)
-    assert labelled.metadata.labels == {"l": "v"}
-    stale = {"metadata": {"name": "a", "resourceVersion": made.metadata.resource_version}}
-    with pytest.raises(Conflict, match="the object has been modified"):
-        await client.replace(CONFIGMAPS, "a", stale, ns)
-    with pytest.raises(Conflict, match="the UID in the precondition"):
-        await client.delete(CONFIGMAPS, "a", ns, uid="another")
-    await client.delete(CONFIGMAPS, "a", ns, uid=made.metadata.uid)
-    with pytest.raises(NotFound, match='configmaps "a" not found'):
-        await client.get(CONFIGMAPS, "a", ns)
-
-
-async def test_server_side_apply_owns_its_fields(cluster):
-    client, ns = cluster.client, cluster.namespace
-    applied = {"apiVersion": "v1", "kind": "ConfigMap", **config_map("applied", x="1")}
-    await client.patch(CONFIGMAPS, "applied", applied, ns, kind=PatchType.APPLY, field_manager="one")
-    applied["data"] = {"x": "2"}
-    with pytest.raises(Conflict, match="conflict with"):
-        await client.patch(CONFIGMAPS, "applied", applied, ns, kind=PatchType.APPLY, field_manager="two")
-    done = await client.patch(
-        CONFIGMAPS, "applied", applied, ns, kind=PatchType.APPLY, force=True, decode=decode_config_map
-    )
-    assert done.data == {"x": "2"}
-
-
-async def test_a_dry_run_changes_nothing_and_strict_validation_refuses_unknown_fields(cluster):
-    client, ns = cluster.client, cluster.namespace
-    dry = await client.create(CONFIGMAPS, config_map("dry"), ns, dry_run=True)
-    assert dry["metadata"]["uid"]
-    with pytest.raises(NotFound):
-        await client.get(CONFIGMAPS, "dry", ns)
-    unknown = {**config_map("dry"), "colour": "red"}
-    with pytest.raises(BadRequest, match='strict decoding error: unknown field "colour"'):
-        await client.create(CONFIGMAPS, unknown, ns, field_validation="Strict")
-
-
-async def test_any_path_can_be_read(cluster):
-    assert b'"major": "1"' in await cluster.client.raw("/version")
-    with pytest.raises(NotFound):
-        await cluster.client.raw("/apis/nowhere.example.com/v1")
-
-
-async def test_every_invalid_field_is_a_cause(cluster):
-    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "Bad_Name"}]}}
-    with pytest.raises(Invalid) as caught:
-        await cluster.client.create(PODS, pod, cluster.namespace)
-    assert {cause.field for cause in caught.value.causes} == {"spec.containers[0].name", "spec.containers[0].image"}
-
-
 async def test_foreign_objects_are_decoded(cluster):
     client, ns = cluster.client, cluster.namespace
     namespace = await client.get(NAMESPACES, ns, decode=decode_namespace)
@@ -188,22 +121,6 @@ async def until_ready(call) -> None:
                 await asyncio.sleep(0.1)
             else:
                 return
-
-
-async def test_lists_are_paged(cluster):
-    client, ns = cluster.client, cluster.namespace
-    for number in range(7):
-        await client.create(CONFIGMAPS, config_map(f"c{number}"), ns)
-    page = await client.list_page(CONFIGMAPS, ns, limit=3)
-    assert len(page.items) == 3
-    assert page.continue_token
-    selected = await client.list(
-        CONFIGMAPS, ns, page_size=3, field_selector="metadata.name!=c3", decode=decode_config_map
-    )
-    assert {c.metadata.name for c in selected.items} >= {f"c{number}" for number in range(7)} - {"c3"}
-    assert "c3" not in {c.metadata.name for c in selected.items}
-    with pytest.raises(BadRequest, match="continue key is not valid"):
-        await client.list_page(CONFIGMAPS, ns, continue_token="junk")
 
 
 class Line:
