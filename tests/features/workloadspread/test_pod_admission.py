@@ -156,14 +156,6 @@ async def test_a_new_pod_carries_its_deletion_cost() -> None:
     assert cost(await here.create(own)) == "7"
 
 
-@pytest.mark.behaviour("WS-25")
-async def test_a_single_subset_sets_no_cost() -> None:
-    # [Example 21]
-    here = Here(spread({"a": None}))
-    assert record(await here.create(new_pod())) == {"name": "ws", "subset": "a"}
-    assert here.missing() == {}
-
-
 @pytest.mark.behaviour("WS-21")
 async def test_a_dry_run_changes_nothing_and_the_step_precedes_sidecars() -> None:
     here = Here(spread(A_THEN_B))
@@ -241,15 +233,6 @@ async def test_the_filter_selects_and_without_selector_selects_all(selector: Jso
     )
     here = Here(WorkloadSpread.model_validate(obj))
     assert (record(await here.create(new_pod(tier="web"))) is not None) is placed
-
-
-@pytest.mark.behaviour("WS-77")
-async def test_percentages_use_current_replicas() -> None:
-    here = Here(spread({"a": "50%", "b": "50%"}), targets=Targets(wanted=2))
-    first = record(await here.create(new_pod(generated=True)))
-    here.targets.number = 10
-    second = record(await here.create(new_pod(generated=True)))
-    assert [one["subset"] if one else None for one in (first, second)] == ["a", "a"]
 
 
 FULL: Json = {

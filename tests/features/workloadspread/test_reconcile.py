@@ -8,7 +8,6 @@ from app.features.workloadspread.commands import explain_object
 from app.framework.commands import report
 from app.kube.clock import rfc3339
 from app.kube.errors import CommandError
-from app.kube.resources import PODS
 from tests.features.workloadspread.world import CLONE_SETS, SPREADS, World, in_world
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -35,29 +34,6 @@ async def test_target_pods_are_counted_and_priced(there: World) -> None:
     await there.becomes(there.status, {"a": (2, 0), "b": (1, -1)})
     await there.becomes(lambda: there.annotation("a1", COST), "-100")
     await there.becomes(lambda: there.annotation("a2", COST), "200")
-
-
-@pytest.mark.behaviour("WS-19")
-@in_world
-async def test_existing_pods_count_even_if_none_are_wanted(there: World) -> None:
-    await there.workload(0)
-    await there.spread(A, B)
-    await there.pod("a1", "a")
-    await there.becomes(there.status, {"a": (1, 1), "b": (0, -1)})
-
-
-@pytest.mark.behaviour("WS-63", "WS-59")
-@in_world
-async def test_a_settled_object_is_not_written(there: World) -> None:
-    await there.workload(1)
-    await there.spread(A, B)
-    await there.pod("a1", "a")
-    await there.becomes(lambda: there.annotation("a1", COST), "200")
-    await there.client.clock.sleep(5)
-    there.writes.clear()
-    await there.client.patch(PODS, "a1", {"metadata": {"labels": {"some": "label"}}}, "ns")
-    await there.client.clock.sleep(10)
-    assert [one[:2] for one in there.writes] == [("update", "Pod")], "that of the test"
 
 
 @pytest.mark.behaviour("WS-61", "WS-70")
@@ -125,30 +101,6 @@ async def test_a_foreign_pod_keeps_no_place(there: World) -> None:
     status = (await there.client.get(SPREADS, "ws", "ns"))["status"]
     assert status["subsetStatuses"][0]["missingReplicas"] == 2
     assert "CreatePodFailed" in await there.reasons()
-
-
-@pytest.mark.behaviour("WS-51", "WS-53")
-@in_world
-async def test_an_adopted_pod_joins_a_subset(there: World) -> None:
-    await there.workload(1)
-    await there.pod("before")
-    await there.pod("elsewhere", node="gone")
-    await there.spread({**A, "patch": {"metadata": {"labels": {"tier": "a"}}}}, B)
-    await there.becomes(lambda: there.annotation("before", RECORD), '{"name":"ws","subset":"b"}')
-    assert await there.annotation("elsewhere", RECORD) == ""
-    await there.becomes(lambda: there.annotation("elsewhere", COST), "-300")
-
-
-@pytest.mark.behaviour("WS-52")
-@in_world
-async def test_a_place_reserved_by_admission_is_not_given_to_an_existing_pod(there: World) -> None:
-    await there.workload(3)
-    await there.spread({**A, "maxReplicas": 1}, B)
-    await there.becomes(there.status, {"a": (0, 1), "b": (0, -1)})
-    now = rfc3339(there.client.clock.now())
-    await there.set_status(replicas=0, missingReplicas=0, creatingPods={"new": now})
-    await there.pod("before")
-    await there.becomes(lambda: there.annotation("before", RECORD), '{"name":"ws","subset":"b"}')
 
 
 @pytest.mark.behaviour("WS-52", "WS-53")

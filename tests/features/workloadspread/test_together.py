@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from random import Random
 
@@ -15,13 +14,12 @@ from app.features.workloadspread.plan.targets import Whitelist
 from app.features.workloadspread.pod_admission import Placer, shared_statuses
 from app.features.workloadspread.types import WorkloadSpread
 from app.kube.objects import OwnerReference
-from app.kube.resources import NODES, PODS, ObjectKey
+from app.kube.resources import PODS, ObjectKey
 from app.kube.statuses import SharedStatus
 from app.kube.store import Store
-from tests.admission.recorded import DATA
 from tests.features.workloadspread.spreads import Json
 from tests.features.workloadspread.test_pod_admission import Targets
-from tests.features.workloadspread.world import CLONE_SETS, SPREADS, World, in_world
+from tests.features.workloadspread.world import SPREADS, World, in_world
 from tests.simulation.clocks import WallClock
 
 KEY = ObjectKey("ns", "ws")
@@ -164,51 +162,3 @@ async def test_invalid_statuses_and_annotations_take_no_place(there: World, held
 
 
 RECORD = "apps.kruise.io/matched-workloadspread"
-
-
-@pytest.mark.behaviour("WS-33", "WS-50", "WS-60")
-@in_world
-async def test_openkruise_state_is_adopted_unchanged(there: World) -> None:
-    items: list[Json] = json.loads((DATA / "12-placement-protection.json").read_text("utf-8"))["items"]
-    (left,) = [one for one in items if one["kind"] == "WorkloadSpread"]
-    client = there.client
-    await client.create(NODES, {"metadata": {"name": "node1", "labels": {"kubernetes.io/hostname": "node1"}}})
-    (workload,) = [one for one in items if one["kind"] == "CloneSet" and one["metadata"]["name"] == "spread"]
-    made = await client.create(CLONE_SETS, moved(workload), "ns")
-    for pod in (one for one in items if one["kind"] == "Pod"):
-        body = moved(pod)
-        body["metadata"]["ownerReferences"] = [
-            {**reference, "uid": made["metadata"]["uid"]} for reference in pod["metadata"]["ownerReferences"]
-        ]
-        await client.create(PODS, body, "ns")
-        status = {"status": {"phase": pod["status"]["phase"]}}
-        await client.patch(PODS, pod["metadata"]["name"], status, "ns", subresource="status")
-    await client.create(SPREADS, moved(left), "ns")
-    await client.patch(SPREADS, "ws", {"status": left["status"]}, "ns", subresource="status")
-    there.writes.clear()
-    await client.clock.sleep(10)
-    found = (await client.get(SPREADS, "ws", "ns"))["status"]
-    assert found == left["status"]
-    for pod in (one for one in items if one["kind"] == "Pod"):
-        now = await client.get(PODS, pod["metadata"]["name"], "ns")
-        kept = {**now["metadata"]["annotations"]}
-        before = {**pod["metadata"]["annotations"]}
-        # The recorded cost is that of a PodProbeMarker, which disputes it there; ours is WS-55's.
-        assert kept.pop(COST) in ("200", "100")
-        before.pop(COST)
-        assert kept == before
-        assert now["spec"]["containers"] == pod["spec"]["containers"]
-
-
-COST = "controller.kubernetes.io/pod-deletion-cost"
-
-
-def moved(obj: Json) -> Json:
-    kept = ("name", "labels", "annotations")
-    metadata = {key: value for key, value in obj["metadata"].items() if key in kept}
-    return {
-        "apiVersion": obj["apiVersion"],
-        "kind": obj["kind"],
-        "metadata": {**metadata, "namespace": "ns"},
-        "spec": obj["spec"],
-    }
