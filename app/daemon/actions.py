@@ -209,7 +209,7 @@ async def _ask(action: HttpGetAction, scheme: str, host: str, port: int, target:
         head = await connection.send("GET", target, headers, None)
         body = b""
         with suppress(HttpError):
-            async for piece in connection.pieces("GET", head):
+            async for piece in connection.pieces():
                 body += piece
                 if len(body) >= MAX_OUTPUT:
                     break

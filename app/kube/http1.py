@@ -1,4 +1,4 @@
-"""A minimal HTTP/1.1 client over asyncio streams, for requests to an API server and container probes.
+"""A small HTTP/1.1 client over asyncio streams, for requests to an API server and container probes.
 
 For processes that run on every node, where aiohttp costs 12 MiB of memory each. Connections are reused; the size of
 responses is bounded.
@@ -16,29 +16,24 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
+import httptools
+
 from app.kube.config import ClusterConfig
 from app.kube.errors import ConfigError, RequestInfo, TransportError
 from app.kube.wire import Request, Response, Stream
 
-#: The maximum size of a response head, and of a chunk size line.
+#: Bytes that a server may send without any content: a response head, interim responses, trailers.
 MAX_HEAD: Final = 64 * 1024
 #: The maximum size of a response that is read as a whole: lists are paged, objects are at most 3 MiB.
 MAX_BODY: Final = 256 * 1024 * 1024
-_PIECE: Final = 256 * 1024
-#: The maximum number of interim responses and of trailer lines. Without a limit, a hostile server could send them
-#: forever.
-_MAX_INTERIM: Final = 16
-_MAX_TRAILERS: Final = 100
+_PIECE: Final = 64 * 1024
 #: Seconds for which a closed connection may send remaining data and shut down TLS.
 CLOSE_SECONDS: Final = 2.0
-#: The maximum number of digits of a length.
-_MAX_DIGITS: Final = 18
 #: Seconds after which an idle connection is closed; the server does not keep it forever either.
 _IDLE_SECONDS: Final = 60.0
 _MAX_IDLE: Final = 8
 _CONNECT_SECONDS: Final = 10.0
 _REQUEST_SECONDS: Final = 60.0
-_SAFE: Final = frozenset({"GET", "HEAD"})
 
 
 class HttpError(Exception):
@@ -67,7 +62,74 @@ class Head:
 
     status: int
     headers: Headers
-    keep_alive: bool
+
+
+class _Answer:
+    """One response as it arrives; the callbacks of its parser."""
+
+    def __init__(self) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        # As in Go, chunks take precedence over a length.
+        self._parser.set_dangerous_leniencies(lenient_chunked_length=True)
+        self._headers = Headers()
+        #: Bytes received since the last content.
+        self._overhead = 0
+        self.begun = False
+        self.head: Head | None = None
+        self.body: list[bytes] = []
+        self.complete = False
+        self.keep_alive = False
+
+    def feed(self, data: bytes) -> None:
+        """Parse the next bytes; none at the end of the connection. Raises ``HttpError``."""
+        if not data:
+            self._end()
+            return
+        self.begun = True
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self.keep_alive = False
+            if not self.complete:
+                raise HttpError(f"the response is not HTTP: {error}") from error
+        self._overhead = 0 if self.body else self._overhead + len(data)
+        if self._overhead > MAX_HEAD and not self.complete:
+            raise HttpError(f"the response has more than {MAX_HEAD} bytes without content")
+
+    def _end(self) -> None:
+        if self.head is None:
+            raise ConnectionLost("the connection was closed before a response", begun=self.begun)
+        headers = self.head.headers
+        if "content-length" in headers or "chunked" in (headers.get("transfer-encoding") or "").lower():
+            raise ConnectionLost("the connection was closed during the response", begun=True)
+        self.complete = True
+
+    def on_message_begin(self) -> None:
+        """Do not reuse a connection on which more follows than the response."""
+        self.keep_alive = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Add a header; trailers are ignored."""
+        if self.head is None:
+            self._headers[name.decode("latin-1").lower()] = value.decode("latin-1").strip()
+
+    def on_headers_complete(self) -> None:
+        """Complete the head, unless an interim response ends here."""
+        status, headers = self._parser.get_status_code(), self._headers
+        self._headers = Headers()
+        if self.head is None and (status >= 200 or status == 101):
+            self.head = Head(status, headers)
+
+    def on_body(self, data: bytes) -> None:
+        """Add content."""
+        if not self.complete:
+            self.body.append(data)
+
+    def on_message_complete(self) -> None:
+        """Complete the response."""
+        if self.head is not None and not self.complete:
+            self.complete = True
+            self.keep_alive = self._parser.should_keep_alive()
 
 
 class Connection:
@@ -76,8 +138,8 @@ class Connection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        self._answer = _Answer()
         self.idle_since = 0.0
-        self.reusable = True
 
     @classmethod
     async def open(
@@ -86,9 +148,7 @@ class Connection:
         """Connect. Raises ``OSError`` (including ``ssl.SSLError``), also for an invalid host name."""
         name = (server_name or host) if context is not None else None
         try:
-            reader, writer = await asyncio.open_connection(
-                host, port, ssl=context, server_hostname=name, limit=MAX_HEAD
-            )
+            reader, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=name)
         except ssl.SSLError:
             raise  # a certificate error is also a ValueError
         except ValueError:
@@ -100,107 +160,43 @@ class Connection:
         """Return whether the server has closed the connection."""
         return self._reader.at_eof() or self._writer.is_closing()
 
+    @property
+    def reusable(self) -> bool:
+        """Return whether the response was read to its end and both sides keep the connection open."""
+        return self._answer.complete and self._answer.keep_alive
+
     async def send(self, method: str, target: str, headers: Mapping[str, str], body: bytes | None) -> Head:
         """Send a request and read the head of the response."""
         lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
         if body is not None:
             lines.append(f"Content-Length: {len(body)}")
         self._writer.write("\r\n".join([*lines, "", ""]).encode("latin-1", "replace") + (body or b""))
+        answer = self._answer = _Answer()
         try:
             await self._writer.drain()
-        except (ConnectionError, BrokenPipeError) as error:
-            raise ConnectionLost(f"the connection broke: {error}", begun=False) from error
-        for _ in range(_MAX_INTERIM):
-            head = await self._head()
-            if head.status >= 200 or head.status == 101:
-                return head
-        raise HttpError(f"received {_MAX_INTERIM} interim responses but no final one")
-
-    async def _head(self) -> Head:
-        try:
-            raw = await self._reader.readuntil(b"\r\n\r\n")
-        except asyncio.IncompleteReadError as error:
-            raise ConnectionLost("the connection was closed before a response", begun=bool(error.partial)) from error
-        except asyncio.LimitOverrunError as error:
-            raise HttpError(f"the response head is longer than {MAX_HEAD} bytes") from error
         except ConnectionError as error:
             raise ConnectionLost(f"the connection broke: {error}", begun=False) from error
-        first, *lines = raw[:-4].decode("latin-1").split("\r\n")
-        version, _, rest = first.partition(" ")
-        code = rest[:3]
-        if version not in ("HTTP/1.1", "HTTP/1.0") or not (code.isascii() and code.isdigit() and len(code) == 3):
-            raise HttpError(f"the response is not HTTP: {first[:60]!r}")
-        headers = Headers()
-        for line in lines:
-            name, _, value = line.partition(":")
-            headers[name.strip().lower()] = value.strip()
-        asked = (headers.get("connection") or "").lower()
-        keep = "close" not in asked and (version == "HTTP/1.1" or "keep-alive" in asked)
-        return Head(int(code), headers, keep)
+        while answer.head is None:
+            await self._receive()
+        return answer.head
 
-    async def pieces(self, method: str, head: Head) -> AsyncIterator[bytes]:
-        """Yield the body of the response as it arrives. Afterwards the connection can be reused if both sides keep it
-        open."""
-        self.reusable = False
-        if method == "HEAD" or head.status in (204, 304):
-            self.reusable = head.keep_alive
-        elif "chunked" in (head.headers.get("transfer-encoding") or "").lower():
-            async for piece in self._chunks():
-                yield piece
-            self.reusable = head.keep_alive
-        elif (length := head.headers.get("content-length")) is not None:
-            if not (length.isascii() and length.isdigit() and len(length) <= _MAX_DIGITS):
-                raise HttpError(f"invalid length of the response: {length[:60]!r}")
-            async for piece in self._exactly(int(length)):
-                yield piece
-            self.reusable = head.keep_alive
-        else:
-            while piece := await self._read(_PIECE):
-                yield piece
-
-    async def _chunks(self) -> AsyncIterator[bytes]:
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Yield the body of the response as it arrives."""
+        answer = self._answer
         while True:
-            line = await self._line()
-            size = line.partition(b";")[0].strip()
-            try:
-                length = int(size, 16) if size and size.isalnum() else -1
-            except ValueError:
-                length = -1
-            if length < 0:
-                raise HttpError(f"invalid chunk in the response: {line[:60]!r}")
-            if length == 0:
-                for _ in range(_MAX_TRAILERS):
-                    if not await self._line():
-                        return
-                raise HttpError(f"the response has more than {_MAX_TRAILERS} trailer lines")
-            async for piece in self._exactly(length):
+            pieces, answer.body = answer.body, []
+            for piece in pieces:
                 yield piece
-            if await self._line():
-                raise HttpError("a chunk of the response is longer than its declared size")
+            if answer.complete:
+                return
+            await self._receive()
 
-    async def _exactly(self, length: int) -> AsyncIterator[bytes]:
-        while length:
-            piece = await self._read(min(length, _PIECE))
-            if not piece:
-                raise ConnectionLost("the connection was closed during the response", begun=True)
-            length -= len(piece)
-            yield piece
-
-    async def _read(self, size: int) -> bytes:
+    async def _receive(self) -> None:
         try:
-            return await self._reader.read(size)
+            data = await self._reader.read(_PIECE)
         except ConnectionError as error:
-            raise ConnectionLost(f"the connection broke: {error}", begun=True) from error
-
-    async def _line(self) -> bytes:
-        try:
-            return (await self._reader.readuntil(b"\r\n"))[:-2]
-        except asyncio.IncompleteReadError as error:
-            raise ConnectionLost("the connection was closed during the response", begun=True) from error
-        except asyncio.LimitOverrunError as error:
-            raise HttpError("a line of the response is too long") from error
-        except ConnectionError as error:
-            raise ConnectionLost(f"the connection broke: {error}", begun=True) from error
+            raise ConnectionLost(f"the connection broke: {error}", begun=self._answer.begun) from error
+        self._answer.feed(data)
 
     def close(self) -> None:
         """Close the connection without waiting."""
@@ -253,7 +249,7 @@ class PlainTransport:
                 connection, head = await self._begin(request)
                 try:
                     body = bytearray()
-                    async for piece in connection.pieces(request.method, head):
+                    async for piece in connection.pieces():
                         body += piece
                         if len(body) > MAX_BODY:
                             raise HttpError(f"the response is longer than {MAX_BODY} bytes")  # noqa: TRY301
@@ -273,7 +269,7 @@ class PlainTransport:
             try:
                 if head.status == 401:
                     await self.config.renew()  # the caller retries after its back-off
-                yield Stream(head.status, head.headers, connection.pieces(request.method, head))
+                yield Stream(head.status, head.headers, connection.pieces())
             finally:
                 connection.close()
         except (HttpError, OSError, TimeoutError) as error:
@@ -289,7 +285,7 @@ class PlainTransport:
             try:
                 return kept, await self._send(kept, request, target, headers)
             except ConnectionLost as error:
-                if error.begun or request.method not in _SAFE:
+                if error.begun or request.method != "GET":
                     raise
         connection = await self._open()
         return connection, await self._send(connection, request, target, headers)
