@@ -1,4 +1,13 @@
-"""The client: the verbs of the Kubernetes API as coroutines that take and return decoded objects."""
+"""The client: the verbs of the Kubernetes API as coroutines, on any resource.
+
+    pod = await client.get(PODS, "web-0", "shop", decode=decode_pod)     # a Pod
+    raw = await client.get(PODS, "web-0", "shop")                        # a dict
+    await client.patch(PODS, "web-0", {"metadata": {"labels": {"a": "b"}}}, "shop")
+
+A decoder is any function from JSON bytes to an object: ``decode_pod``, or a model's ``model_validate_json``. Without
+one, the result is a dict. API errors raise ``ApiError`` by reason, missing responses ``TransportError``, and
+undecodable ones ``DecodeError``.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +28,6 @@ from app.kube.errors import ApiError, DecodeError, Gone, NotFound, RequestInfo, 
 from app.kube.objects import decode_metadata
 from app.kube.resources import Resource
 from app.kube.wire import USER_AGENT, Listing, Request, Response, Stream, Transport, read_list
-
-# Client: the verbs of the Kubernetes API on any resource, typed by the decoder.
-#
-#     pod = await client.get(PODS, "web-0", "shop", decode=decode_pod)     # a Pod
-#     raw = await client.get(PODS, "web-0", "shop")                        # a dict
-#     await client.patch(PODS, "web-0", {"metadata": {"labels": {"a": "b"}}}, "shop")
-#
-# A decoder is any function from JSON bytes to an object: ``decode_pod``, or a model's ``model_validate_json``. Without
-# one, the result is a dict. API errors raise ``ApiError`` by reason, missing responses ``TransportError``, and
-# undecodable ones ``DecodeError``.
 
 logger = logging.getLogger(__name__)
 
@@ -271,9 +270,9 @@ class Client:
         query = _write_query(dry_run or self._dry_run, "", "")
         return await self._send("DELETE", resource.path_of(namespace, name), query, decode, options)
 
-    async def raw(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
+    async def raw(self, path: str) -> bytes:
         """Return the body of a GET request for any path (``/version``, ``/apis``, ``/openapi/v3``)."""
-        return (await self._exchange(self._request("GET", path, query or {}))).body
+        return (await self._exchange(self._request("GET", path, {}))).body
 
     # ---- internals
 
@@ -406,11 +405,10 @@ async def get_or_none(
     name: str,
     namespace: str = "",
     *,
-    subresource: str = "",
     decode: Decode[Found] | None = None,
 ) -> Found | None:
     """Return the current object, or None if it does not exist. Raises any other API error."""
     try:
-        return await client.get(resource, name, namespace, subresource=subresource, decode=decode)
+        return await client.get(resource, name, namespace, decode=decode)
     except NotFound:
         return None

@@ -1,4 +1,8 @@
-"""Time: the clock interface, RFC 3339 timestamps, back-off and rate limits."""
+"""Time: the clock interface, RFC 3339 timestamps, back-off and rate limits.
+
+The toolkit waits and measures time only with a :class:`Clock` parameter, so the same code runs on the system clock in
+production and on virtual time in tests and simulations.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,6 @@ from collections.abc import Awaitable
 from datetime import UTC, datetime
 from random import Random
 from typing import Final, Protocol, TypeVar
-
-# Clock: the only access to time.
-#
-# Everything in the toolkit that waits or measures time uses a :class:`Clock` parameter, so the same code runs on the
-# system clock in production and on virtual time (``virtualtime.py``) in tests and simulations.
 
 T = TypeVar("T")
 

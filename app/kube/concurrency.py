@@ -25,11 +25,12 @@ async def settled(work: Iterable[Awaitable[T]], limit: int) -> list[T | BaseExce
 
 async def together(work: Iterable[Awaitable[T]], limit: int) -> list[T]:
     """Return the results in order. The first error is raised after all have finished."""
-    found = await settled(work, limit)
-    for one in found:
+    results: list[T] = []
+    for one in await settled(work, limit):
         if isinstance(one, BaseException):
             raise one
-    return [one for one in found if not isinstance(one, BaseException)]
+        results.append(one)
+    return results
 
 
 class KeyedLocks:
@@ -54,35 +55,29 @@ def _limited(work: Iterable[Awaitable[T]], limit: int) -> Iterator[Coroutine[Any
     return (limited(one) for one in work)
 
 
-# Coalesced reads: simultaneous callers share one read, which starts after they called.
-#
-#     deployments = Coalesced(lambda key: client.get(DEPLOYMENTS, key.name, key.namespace))
-#     await deployments(key)
-#
-# While a read is under way, further calls for the same key wait for the next one, so no caller gets a result that is
-# older than its call. Unknown callers do not share reads with others: a read that fails because its budget is spent
-# must not fail another caller.
-
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 #: Event loop, unknown caller, and key.
-_Asked: TypeAlias = "tuple[asyncio.AbstractEventLoop, str, K]"
+_ReadKey: TypeAlias = "tuple[asyncio.AbstractEventLoop, str, K]"
 
 
 class Coalesced(Generic[K, V]):
-    """Coalesce concurrent reads of a key.
+    """Coalesces concurrent reads of a key: the callers share one read, which starts after they called.
+
+        deployments = Coalesced(lambda key: client.get(DEPLOYMENTS, key.name, key.namespace))
+        await deployments(key)
 
     ``read`` returns the value for a key; its exceptions are raised to all waiting callers. Two reads of a key start at
-    least ``interval`` seconds apart. Set ``shared`` if no budget limits the reads, so that unknown callers may share
-    them.
+    least ``interval`` seconds apart. Unknown callers do not share reads with others, because a read that fails for
+    lack of budget must not fail another caller; set ``shared`` if no budget limits the reads.
     """
 
     def __init__(self, read: Callable[[K], Awaitable[V]], *, interval: float = 0.0, shared: bool = False) -> None:
         self._read = read
         self._shared = shared
         self._interval = interval
-        self._next: dict[_Asked[K], asyncio.Future[V]] = {}
-        self._tasks: dict[_Asked[K], asyncio.Task[None]] = {}
+        self._next: dict[_ReadKey[K], asyncio.Future[V]] = {}
+        self._tasks: dict[_ReadKey[K], asyncio.Task[None]] = {}
         #: Number of calls and of reads.
         self.asked = 0
         self.reads = 0
@@ -100,7 +95,7 @@ class Coalesced(Generic[K, V]):
             self._tasks[asked] = asyncio.create_task(self._serve(asked))
         return await asyncio.shield(answer)
 
-    async def _serve(self, asked: _Asked[K]) -> None:
+    async def _serve(self, asked: _ReadKey[K]) -> None:
         loop, due = asked[0], 0.0
         try:
             while True:
@@ -112,7 +107,7 @@ class Coalesced(Generic[K, V]):
                 self.reads += 1
                 try:
                     value = await self._read(asked[2])
-                except Exception as error:  # noqa: BLE001  # it is raised where it was asked
+                except Exception as error:  # noqa: BLE001  # raised to the callers
                     answer.set_exception(error)
                     answer.exception()
                 except BaseException:

@@ -1,4 +1,9 @@
-"""How to reach an API server: from a kubeconfig or a service account, with or without the ``kubernetes`` package."""
+"""How to reach an API server: from kubeconfig files, or from inside a Pod.
+
+The standard library reads a service account, and a kubeconfig with a token or a certificate. The ``kubernetes`` package
+reads all others and runs authentication plugins, but costs 20 MiB and a third of a second, so it is imported only then:
+it is too much for an agent on every node, and for an interactive command.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +18,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from app.kube.errors import ConfigError
 
 if TYPE_CHECKING:
     from kubernetes.aio.client import Configuration
-
-
-# Configuration: how to reach a cluster, from a kubeconfig file or from inside a Pod.
-#
-# The ``kubernetes`` package reads the files and runs authentication plugins, unless the standard library is enough. The
-# result is a :class:`ClusterConfig`: the server's address, a TLS context, and credentials that renew themselves.
 
 WAYS_OUT = "use --kubeconfig FILE, set KUBECONFIG, create ~/.kube/config, or run in a Pod with a service account"
 #: An exec plugin that prompts for a password on a hidden terminal must not block startup forever.
@@ -73,7 +72,8 @@ async def load_config(
     if env.get("KUBECONFIG"):
         return await load_kubeconfig(env["KUBECONFIG"], context)
     if env.get("KUBERNETES_SERVICE_HOST"):
-        return await load_in_cluster(env)
+        found = in_cluster(env)
+        return replace(found, proxy=_proxy_from_environment(found.host))
     default = os.path.join(env.get("HOME", os.sep), ".kube", "config")
     if os.path.exists(default):  # noqa: ASYNC240 - once, at the start
         return await load_kubeconfig(default, context)
@@ -83,9 +83,8 @@ async def load_config(
 async def load_kubeconfig(paths: str, context: str | None = None) -> ClusterConfig:
     """Load a context (default: the current one) from one or several kubeconfig files."""
     _check_readable(paths, context)
-    if os.pathsep not in paths and (found := _plain_config(paths, context)) is not None:
-        return found
-    # Imported here because it costs 20 MiB and a third of a second, and most processes do not need it.
+    if os.pathsep not in paths and (found := read_kubeconfig(Path(paths), context)) is not None:
+        return replace(found, proxy=_proxy_from_environment(found.host))
     from kubernetes.aio.client import Configuration
     from kubernetes.aio.config import ConfigException
     from kubernetes.aio.config.kube_config import KubeConfigMerger
@@ -108,35 +107,9 @@ async def load_kubeconfig(paths: str, context: str | None = None) -> ClusterConf
         raise ConfigError(f"kubeconfig {paths} is not a kubeconfig ({error}); {WAYS_OUT}") from error
 
 
-def _plain_config(path: str, context: str | None) -> ClusterConfig | None:
-    """Return the configuration from one file if the standard library is enough to use it."""
-
-    found = read_kubeconfig(Path(path), context)
-    return None if found is None else replace(found, proxy=_proxy_from_environment(found.host))
-
-
-async def load_in_cluster(environ: Mapping[str, str]) -> ClusterConfig:
-    """Return the configuration of this Pod. The token is read again every minute, since the kubelet rotates it."""
-    from kubernetes.aio.client import Configuration
-    from kubernetes.aio.config import ConfigException
-    from kubernetes.aio.config import incluster_config as incluster
-
-    configuration = Configuration()
-    loader = incluster.InClusterConfigLoader(
-        token_filename=incluster.SERVICE_TOKEN_FILENAME,
-        cert_filename=incluster.SERVICE_CERT_FILENAME,
-        environ=environ,
-    )
-    try:
-        loader.load_and_set(configuration)
-    except ConfigException as error:
-        raise ConfigError(f"service account of this Pod ({incluster.SERVICE_TOKEN_FILENAME}): {error}") from error
-    return _cluster_config(configuration, "the Pod's service account", _nothing_to_renew)
-
-
 def _check_readable(paths: str, context: str | None) -> None:
     """Report problems with a file clearly before the ``kubernetes`` package fails on them."""
-    import yaml  # With a service account, no file is read.
+    import yaml  # imported here: a Pod reads no file
 
     found = False
     for path in filter(None, paths.split(os.pathsep)):
@@ -217,14 +190,19 @@ def _cluster_config(configuration: Configuration, source: str, renew: Callable[[
 
 
 def _ssl_context(configuration: Configuration) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-    # Python 3.13 and later refuse certificates without a key identifier, which kubectl and the kubelet accept.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    if not configuration.verify_ssl:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
+    context = _tls_context(cafile=configuration.ssl_ca_cert, verify=configuration.verify_ssl)
     if configuration.cert_file:
         context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    return context
+
+
+def _tls_context(cafile: str | None, cadata: str | None = None, *, verify: bool = True) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=cafile, cadata=cadata)
+    # Python 3.13 and later refuse certificates without a key identifier, which kubectl and the kubelet accept.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
     return context
 
 
@@ -326,10 +304,7 @@ def _certificate_files(status: Mapping[str, str]) -> tuple[str, str]:
     return file("clientCertificateData"), file("clientKeyData")
 
 
-# Configurations that need only the standard library: a token or a certificate, from a kubeconfig or a service account.
-#
-# The ``kubernetes`` package, which supports plugins and all other methods, costs 20 MiB and a third of a second: too
-# much for an agent on every node, and for an interactive command.
+# ---- configurations that need only the standard library
 
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 #: The kubelet rotates the file long before the token expires.
@@ -365,10 +340,9 @@ def in_cluster(environ: Mapping[str, str], account: Path = ACCOUNT) -> ClusterCo
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
     token = _Token(account / "token")
     try:
-        context = ssl.create_default_context(cafile=str(account / "ca.crt"))
+        context = _tls_context(cafile=str(account / "ca.crt"))
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"service account of this Pod ({account}): {error}") from None
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return ClusterConfig(
         host=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
         ssl_context=context,
@@ -380,7 +354,7 @@ def in_cluster(environ: Mapping[str, str], account: Path = ACCOUNT) -> ClusterCo
 
 def read_kubeconfig(path: Path, context: str | None = None) -> ClusterConfig | None:
     """Read a kubeconfig whose user has a token or a certificate. Returns None for any other or unreadable file."""
-    import yaml  # imported only here
+    import yaml
 
     try:
         return _plain(yaml.safe_load(path.expanduser().read_bytes()), path.expanduser(), context)
@@ -423,14 +397,11 @@ def _plain(document: Mapping[str, Any], path: Path, wanted: str | None) -> Clust
 def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any], folder: Path) -> ssl.SSLContext:
     authority = cluster.get("certificate-authority-data")
     file = cluster.get("certificate-authority")
-    context = ssl.create_default_context(
+    context = _tls_context(
         cafile=str(folder / file) if file and not authority else None,
         cadata=_decoded(authority).decode("ascii") if authority else None,
+        verify=not cluster.get("insecure-skip-tls-verify"),
     )
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    if cluster.get("insecure-skip-tls-verify"):
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
     certificate, key = user.get("client-certificate-data"), user.get("client-key-data")
     if certificate and key:
         # The standard library loads certificates only from files.
@@ -454,6 +425,5 @@ def _decoded(text: str) -> bytes:
 def _named(entries: Any, name: str) -> Mapping[str, Any]:
     for entry in entries:
         if entry["name"] == name:
-            found: Mapping[str, Any] = entry
-            return found
+            return cast("Mapping[str, Any]", entry)
     raise KeyError(name)

@@ -1,4 +1,15 @@
-"""Record Kubernetes events without blocking, and aggregate repeated ones."""
+"""Record Kubernetes events without blocking, and aggregate repeated ones.
+
+The correlator follows client-go, as pure functions of the event and the time:
+
+* a repeated event (same object, type, reason, message) increments the count of the first;
+* from the tenth distinct message for one object, type and reason within ten minutes, they share one event, whose
+  message starts with ``(combined from similar events): ``;
+* an object may cause 25 events at once and then one every five minutes; more are dropped.
+
+Recording never fails: events are queued, and a task sends them. Events that cannot be sent are logged and dropped,
+since nothing may depend on an event.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +36,6 @@ from app.kube.errors import (
 from app.kube.objects import Object, ObjectReference
 from app.kube.resources import EVENTS, Resource
 from app.kube.text import printable
-
-# Event correlation: decides which events become new objects, which increment a count, and which are dropped.
-#
-# The rules are those of client-go, as pure functions of the event and the time:
-#
-# * a repeated event (same object, type, reason, message) increments the count of the first;
-# * from the tenth distinct message for one object, type and reason within ten minutes, they share one event, whose
-#   message starts with ``(combined from similar events): ``;
-# * an object may cause 25 events at once and then one every five minutes; more are dropped.
 
 V = TypeVar("V")
 
@@ -171,11 +173,6 @@ def _identity(reference: ObjectReference) -> Hashable:
     return (reference.api_version, reference.kind, reference.namespace, reference.name, reference.uid)
 
 
-# Events: report what was done to an object, as shown by ``kubectl describe``.
-#
-# Recording never blocks and never fails: events are queued, and a task sends them. Events that cannot be sent are
-# logged and dropped, since nothing may depend on an event.
-
 logger = logging.getLogger(__name__)
 
 #: Maximum number of queued events; more are dropped.
@@ -238,7 +235,7 @@ class EventRecorder:
             event = await self._queue.get()
             try:
                 await self._send(event)
-            except Exception as error:  # noqa: BLE001 - a mistake over one event must not keep others from being told
+            except Exception as error:  # noqa: BLE001 - one event must not block the others
                 self._drop(event, f"{type(error).__name__}: {error}")
             finally:
                 self._queue.task_done()

@@ -8,19 +8,14 @@ from dataclasses import dataclass
 from functools import lru_cache, wraps
 from typing import Any, Final, TypeVar
 
-# Caches keyed by strings from users.
-#
-# Values that repeat in a cluster (images, names and their hashes) are worth caching. But users choose these strings,
-# and a cache of four thousand one-megabyte results would exhaust the memory. Results for long strings are not cached.
-
 #: Longer than any real name, image or path.
 LONGEST: Final = 1024
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def remembered(maxsize: int, longest: int = LONGEST) -> Callable[[F], F]:
-    """Like ``lru_cache``, for functions of strings: caches only calls whose arguments have at most ``longest``
-    characters in total."""
+    """Like ``lru_cache``, for functions of strings that users choose: caches only calls whose arguments have at most
+    ``longest`` characters in total. Four thousand results of a megabyte each would exhaust the memory."""
 
     def decorate(function: F) -> F:
         cached = lru_cache(maxsize)(function)
@@ -37,11 +32,8 @@ def remembered(maxsize: int, longest: int = LONGEST) -> Callable[[F], F]:
     return decorate
 
 
-# Image references: their parts and their full names.
-#
-# Follows the grammar of https://github.com/distribution/reference. Short names are expanded as in container runtimes:
+# The grammar is that of https://github.com/distribution/reference. Short names are expanded as in container runtimes:
 # ``busybox`` is ``docker.io/library/busybox``.
-
 _PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _HOST_LABEL = r"(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"
 _DOMAIN = rf"(?:{_HOST_LABEL}(?:\.{_HOST_LABEL})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?"

@@ -1,4 +1,9 @@
-"""JSON values: copy them, read their parts, and limit their depth."""
+"""JSON values: copy them, read their parts, and limit their depth.
+
+Decoders reject a document nested several hundred or thousand levels deep, even in a part that is never read. In
+Kubernetes objects, ``metadata.managedFields`` is such a part: anyone who may patch an object chooses its keys. ``read``
+decodes as usual; a document that its decoder refuses is flattened, in one pass over its bytes.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +14,6 @@ from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
 import orjson
-
-# Depth: flattens JSON that is nested too deep for decoders, in one pass over its bytes.
-#
-# Decoders reject a document nested several hundred or thousand levels deep, even in a part that is never read. In
-# Kubernetes objects, ``metadata.managedFields`` is such a part: anyone who may patch an object chooses its keys.
-# ``read`` decodes as usual, and processes only documents that its decoder refuses.
 
 T = TypeVar("T")
 

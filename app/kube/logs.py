@@ -130,7 +130,7 @@ class LineHandler(logging.Handler):
         """Buffer one record."""
         try:
             self._lines.append(self.format(record))
-        except Exception:  # noqa: BLE001 - a log line must never be what breaks the service
+        except Exception:  # noqa: BLE001 - a log line must not break the service
             self.handleError(record)
             return
         if record.levelno >= logging.WARNING:

@@ -9,16 +9,15 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-# Base structs and decoders of all objects.
-#
-# ``gc=False``: the structs hold no cycles, and 10,000 Pods must not make every garbage collection walk half a million
-# objects.
-
 T = TypeVar("T")
 
 
 class Struct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """Base class of all structs in this module."""
+    """Base class of all structs in this module.
+
+    ``gc=False``: the structs hold no cycles, and garbage collection must not walk the half a million objects of 10,000
+    Pods each time.
+    """
 
 
 class OwnerReference(Struct, frozen=True):
@@ -492,11 +491,8 @@ class Job(Struct, frozen=True):
 
 
 decode_workload = decoder(Workload)
-
 decode_persistent_volume_claim = decoder(PersistentVolumeClaim)
-
 decode_controller_revision = decoder(ControllerRevision)
-
 decode_job = decoder(Job)
 
 
@@ -591,37 +587,8 @@ class ObjectReference(Struct, frozen=True):
     field_path: str = ""
 
 
-class EventSource(Struct, frozen=True):
-    """The component that reports an event."""
-
-    component: str = ""
-    host: str = ""
-
-
-class Event(Struct, frozen=True):
-    """An event of core/v1, as ``kubectl describe`` shows it."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    involved_object: ObjectReference = ObjectReference()
-    type: str = ""
-    reason: str = ""
-    message: str = ""
-    count: int = 0
-    first_timestamp: datetime | None = None
-    last_timestamp: datetime | None = None
-    source: EventSource = EventSource()
-    reporting_component: str = ""
-    reporting_instance: str = ""
-
-
 decode_namespace = decoder(Namespace)
-
 decode_node = decoder(Node)
-
 decode_config_map = decoder(ConfigMap)
-
 decode_secret = decoder(Secret)
-
 decode_lease = decoder(Lease)
-
-decode_event = decoder(Event)

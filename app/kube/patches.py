@@ -1,4 +1,8 @@
-"""JSON patches, merge patches and strategic merge patches: create, apply and combine them."""
+"""JSON patches, merge patches and strategic merge patches: create, apply and combine them.
+
+``diff`` compares whole documents and is meant for defaulting our own kinds, whose objects are small. A plan that knows
+what it changes builds its operations itself: comparing two Pods costs more than making the decision.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,6 @@ import jsonpatch
 
 from app.kube.admission import PatchOperation
 from app.kube.fielderrors import printed
-
-# JSON patches: pointers, RFC 6902 operations, RFC 7386 merge, and a small diff of two documents.
-#
-# ``diff`` compares whole documents and is meant for defaulting our own kinds, whose objects are small. A plan that
-# knows what it changes builds its operations itself: comparing two Pods costs more than making the decision.
 
 #: The maximum nesting depth of documents. The deepest Kubernetes type has about 20 levels.
 MAX_DEPTH = 200
@@ -29,11 +28,6 @@ def escape(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
-def unescape(segment: str) -> str:
-    """Return the key of a JSON pointer's segment."""
-    return segment.replace("~1", "/").replace("~0", "~")
-
-
 def pointer(*keys: str | int) -> str:
     """Return the JSON pointer to ``keys`` from the root: ``pointer("metadata", "labels", "a/b")``."""
     return "".join(f"/{escape(str(key))}" for key in keys)
@@ -43,7 +37,7 @@ def segments(path: str) -> list[str]:
     """Return the keys of a JSON pointer. Raises :class:`PatchError`."""
     if path and not path.startswith("/"):
         raise PatchError(f"JSON pointer {path!r} does not start with '/'")
-    return [unescape(segment) for segment in path.split("/")[1:]]
+    return [segment.replace("~1", "/").replace("~0", "~") for segment in path.split("/")[1:]]
 
 
 def merge_patch(target: Any, patch: Any) -> Any:

@@ -1,4 +1,11 @@
-"""A reflector lists and watches one kind of object and keeps a store in step with the API server."""
+"""A reflector lists and watches one kind of object and keeps a store in sync with the API server.
+
+It starts with a streaming list if the server supports that (one request: the objects, a bookmark that ends them, then
+the changes), otherwise with a paged list. After a disconnect, the watch resumes where it stopped. Only if the server no
+longer has that version (410), the reflector relists and removes deleted objects from the store. An object that cannot
+be decoded, or that an index function rejects, does not block others: it is counted, logged once by name, kept in its
+last known state, and read again when it changes or is relisted.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +73,6 @@ class UnreadableObjects:
     """Unreadable objects of one kind."""
 
     def __init__(self, kind: str, metrics: ReflectorMetrics) -> None:
-        """Create an empty set."""
         self._kind = kind
         self._metrics = metrics
         self._why: dict[ObjectKey, str] = {}
@@ -92,14 +98,6 @@ class UnreadableObjects:
         for key in self._why.keys() - keys:
             self.take_back(key)
 
-
-# Reflector: keeps a store in sync with the API server, by list and watch, for as long as it runs.
-#
-# It starts with a streaming list if the server supports that (one request: the objects, a bookmark that ends them,
-# then the changes), otherwise with a paged list. After a disconnect, the watch resumes where it stopped. Only if the
-# server no longer has that version (410), the reflector relists and removes deleted objects from the store. An object
-# that cannot be decoded, or that an index function rejects, does not block others: it is counted, logged once by
-# name, kept in its last known state, and read again when it changes or is relisted.
 
 T = TypeVar("T", bound=Object)
 
@@ -190,7 +188,9 @@ class Reflector(Generic[T]):
             backoff = self._backoff
             asked = 0.0
             try:
-                await self._list_and_watch()
+                if not self._version and not self._streaming_list:
+                    await self._list()
+                await self._watch(initial=not self._version)
             except _NoStreamingList as reason:
                 logger.info("%s: no streaming list (%s), listing in pages", self.resource.kind, reason)
                 self._streaming_list = False
@@ -253,12 +253,6 @@ class Reflector(Generic[T]):
                 self._unread_after = None
             else:
                 self._unread_after = self._version
-
-    async def _list_and_watch(self) -> None:
-        """Run one round: list if needed, then watch until the stream ends."""
-        if not self._version and not self._streaming_list:
-            await self._list()
-        await self._watch(initial=not self._version)
 
     async def _list(self) -> None:
         objects: list[T] = []
@@ -419,21 +413,16 @@ class Reflector(Generic[T]):
     def _read(self, raw: bytes, unreadable: set[ObjectKey], *, lossy: bool = False) -> T | None:
         """Decode one object; if that fails, record it as unreadable."""
         try:
-            obj = self._named(raw, lossy=lossy)
-        except Exception as error:  # noqa: BLE001 - whatever a decoder makes of one object, the others are read
+            if lossy:
+                raise jsonvalues.UnreadableError(jsonvalues.TOO_DEEP)  # noqa: TRY301
+            obj = jsonvalues.read(self._decode, raw)
+            if not obj.metadata.name:
+                raise jsonvalues.UnreadableError("metadata.name: is missing")  # noqa: TRY301
+        except Exception as error:  # noqa: BLE001 - an unreadable object must not block the others
             key = _raw_key(raw)
             unreadable.add(key)
             self._unreadable.set_aside(key, error)
             return None
-        return obj
-
-    def _named(self, raw: bytes, *, lossy: bool) -> T:
-        """Decode one object that has a name. Raises an error that says what is wrong."""
-        if lossy:
-            raise jsonvalues.UnreadableError(jsonvalues.TOO_DEEP)
-        obj = jsonvalues.read(self._decode, raw)
-        if not obj.metadata.name:
-            raise jsonvalues.UnreadableError("metadata.name: is missing")
         return obj
 
     def _put(self, obj: T, unreadable: set[ObjectKey] | None = None) -> bool:
@@ -445,7 +434,7 @@ class Reflector(Generic[T]):
                 self.store.remove(key)
                 return False
             self.store.put(obj)
-        except Exception as error:  # noqa: BLE001 - a mistake over one object must not keep the others away
+        except Exception as error:  # noqa: BLE001 - one object must not block the others
             if unreadable is not None:
                 unreadable.add(key)
             self._unreadable.set_aside(key, error)
@@ -460,7 +449,7 @@ class Reflector(Generic[T]):
 
 
 def is_expired(error: Exception) -> bool:
-    """Return whether only a new list helps: the version is too old, or newer than any the server (restored?) has."""
+    """Return whether only a new list helps: the version is too old, or too new for a server that was restored."""
     if isinstance(error, Gone):
         return True
     return isinstance(error, ServerError) and any(c.reason == "ResourceVersionTooLarge" for c in error.causes)

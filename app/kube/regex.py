@@ -14,20 +14,15 @@ import re2
 #: The maximum pattern length. A Kubernetes name has at most 253 characters; no sensible pattern for names is longer
 #: than this.
 MAX_PATTERN_LENGTH = 1024
-#: The maximum memory of a compiled program; nested counted repetitions would otherwise grow large.
-_MAX_MEMORY = 1 << 20
+_OPTIONS = re2.Options()
+# By default, RE2 prints errors to standard error; here they are reported in PatternError.
+_OPTIONS.log_errors = False
+# Limits a compiled program; nested counted repetitions would otherwise grow large.
+_OPTIONS.max_mem = 1 << 20
 
 
 class PatternError(ValueError):
     """A pattern that RE2 does not accept, or that is too long."""
-
-
-def _options() -> Any:
-    options = re2.Options()
-    # By default, RE2 prints errors to standard error; here they are reported in PatternError.
-    options.log_errors = False
-    options.max_mem = _MAX_MEMORY
-    return options
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +44,7 @@ def compile_re2(text: str) -> Pattern:
     if len(text) > MAX_PATTERN_LENGTH:
         raise PatternError(f"pattern has {len(text)} characters, more than the {MAX_PATTERN_LENGTH} allowed")
     try:
-        return Pattern(text, re2.compile(text, _options()))
+        return Pattern(text, re2.compile(text, _OPTIONS))
     except UnicodeEncodeError as error:
         raise PatternError("error parsing regexp: not valid UTF-8") from error
     except re2.error as error:

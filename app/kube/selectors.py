@@ -1,4 +1,8 @@
-"""Label selectors: compile them, match labels, and find candidate selectors without trying each one."""
+"""Label selectors: compile them, match labels, and find candidate selectors without trying each one.
+
+A compiled :class:`Selector` is immutable and holds no reference to its source. Compiling and validating follow
+apimachinery's ``LabelSelectorAsSelector`` and ``ValidateLabelSelector``, the query language its ``labels.Parse``.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +26,6 @@ from app.kube.fielderrors import (
 )
 from app.kube.selector_query import SelectorError, in_requirement, parse
 from app.kube.validation import is_label_value, is_qualified_name, validate_labels
-
-# Label selectors: compile once, match many times; the JSON form, the query form, and validation of both.
-#
-# A compiled :class:`Selector` is immutable and holds no reference to its source. Compiling and validating follow
-# apimachinery's ``LabelSelectorAsSelector`` and ``ValidateLabelSelector``, the query language its ``labels.Parse``.
-
 
 #: A selector with more requirements is invalid. Controllers match every Pod of a namespace against them.
 MAX_REQUIREMENTS: Final = 256

@@ -214,7 +214,7 @@ class SharedStatus(Generic[T]):
                     together = self._next(line, together)
                 try:
                     await self._settle(key, together)
-                except Exception as error:  # noqa: BLE001  # it is raised where it was asked
+                except Exception as error:  # noqa: BLE001  # raised to the callers
                     _fail(together, error)
         except BaseException as error:
             # Canceled on shutdown: no caller must wait forever.
@@ -348,7 +348,7 @@ def _decided(
             continue
         try:
             ruling = request.decision(copy)
-        except Exception as error:  # noqa: BLE001  # it is raised where it was asked
+        except Exception as error:  # noqa: BLE001  # raised to the callers
             _fail([request], error)
             continue
         if ruling.changed is not None:

@@ -93,10 +93,6 @@ class Store(Generic[T]):
         """Return the objects that an index has under the key. Raises ``KeyError`` for an undeclared index."""
         return list(self._indexes[index].get(key, {}).values())
 
-    def index_keys(self, index: str) -> Sequence[str]:
-        """Return the keys of an index."""
-        return list(self._indexes[index])
-
     # ---- subscribing
 
     def subscribe(self, handler: Handler[T]) -> Callable[[], None]:

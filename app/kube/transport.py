@@ -1,7 +1,4 @@
-"""Transport: bytes to and from an API server, and nothing else.
-
-:class:`AiohttpTransport` uses aiohttp. Retries and semantics belong to the client.
-"""
+"""Transport on aiohttp: bytes to and from an API server. Retries and semantics belong to the client."""
 
 from __future__ import annotations
 
@@ -16,9 +13,7 @@ from yarl import URL
 
 from app.kube.config import ClusterConfig
 from app.kube.errors import RequestInfo, TransportError
-from app.kube.wire import Request, Response, Stream, Transport
-
-__all__ = ["AiohttpTransport", "OnResponse", "Request", "Response", "Stream", "Transport"]
+from app.kube.wire import Request, Response, Stream
 
 #: Called once per response with the HTTP status (or ``<error>``), method and host. For ``rest_client_requests_total``.
 OnResponse = Callable[[str, str, str], None]

@@ -1,4 +1,7 @@
-"""Requests, responses, lists and watch events as bytes, and the ``Transport`` protocol that carries them."""
+"""Requests, responses, lists and watch events as bytes, and the ``Transport`` protocol that carries them.
+
+``transport.py`` implements it on aiohttp, ``http1.py`` with less memory; tests and simulations have their own.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,6 @@ import msgspec
 from typing_extensions import TypeVar
 
 from app.kube import jsonvalues
-
-# Wire format: requests and responses of an API server as bytes, and the interface for sending them.
-#
-# :class:`Transport` is what the client needs. ``transport.py`` implements it on aiohttp, ``http1.py`` with less memory;
-# tests and simulations have their own.
 
 #: The user agent, and the field manager in managedFields.
 USER_AGENT: Final = "kruise-manager"
@@ -126,11 +124,16 @@ INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 MAX_LINE: Final = 64 * 2**20
 
 
-class WatchEvent(msgspec.Struct, frozen=True):
-    """One event; ``object`` is kept as bytes, a view into the line."""
+class _Line(msgspec.Struct, frozen=True):
+    """An event as received."""
 
     type: str
     object: msgspec.Raw
+
+
+class WatchEvent(_Line, frozen=True):
+    """One event; ``object`` is kept as bytes, a view into the line."""
+
     #: Whether the object lost values nested too deep outside of its managedFields.
     lossy: bool = False
 
@@ -156,8 +159,8 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 
 def typed_event_decoder(decode: Callable[[bytes], Item]) -> Callable[[bytes], TypedEvent[Item]] | None:
-    """Return a function that decodes an event in one pass, if ``decode`` is a struct's decoder. Two passes cost half as
-    much again.
+    """Return a function that decodes an event in one pass, if ``decode`` is a struct's decoder. Two passes take 50 %
+    longer.
 
     It raises ``msgspec.MsgspecError`` also for events that are not about such an object.
     """
@@ -165,13 +168,6 @@ def typed_event_decoder(decode: Callable[[bytes], Item]) -> Callable[[bytes], Ty
     if not isinstance(decoder, msgspec.json.Decoder):
         return None
     return msgspec.json.Decoder(TypedEvent[decoder.type]).decode  # type: ignore[name-defined]
-
-
-class _Line(msgspec.Struct, frozen=True):
-    """An event as received."""
-
-    type: str
-    object: msgspec.Raw
 
 
 _decode_line = msgspec.json.Decoder(_Line).decode

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
-from kubernetes.aio.config import incluster_config
 
-from app.kube.config import load_config, load_in_cluster, load_kubeconfig
+from app.kube.config import in_cluster, load_config, load_kubeconfig
 from app.kube.errors import ConfigError
 from tests.kube.test_transport import self_signed
 
@@ -240,12 +239,10 @@ async def test_search_order(tmp_path):
     assert await (await load_config(flag, environ=environ)).authorization() == "Bearer flag"
 
 
-async def test_in_a_pod_the_service_account_is_used(tmp_path, monkeypatch):
-    token = tmp_path / "token"
-    token.write_text("first")
-    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
-    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", self_signed(tmp_path))
-    config = await load_in_cluster({"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"})
+async def test_in_a_pod_the_service_account_is_used(tmp_path):
+    (tmp_path / "token").write_text("first")
+    Path(self_signed(tmp_path)).rename(tmp_path / "ca.crt")
+    config = in_cluster({"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}, tmp_path)
     assert config.host == "https://[fd00::1]:443"
-    assert await config.authorization() == "bearer first"
+    assert await config.authorization() == "Bearer first"
     assert config.ssl_context is not None

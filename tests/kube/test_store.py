@@ -90,7 +90,7 @@ def test_objects_are_found_by_name_namespace_and_index():
     assert len(store) == 3
     assert names(store.list("shop")) == ["a", "c"]
     assert names(store.by_index("node", "n1")) == ["a", "b"]
-    assert list(store.index_keys("node")) == ["n1"]
+    assert list(store._indexes["node"]) == ["n1"]
     with pytest.raises(KeyError):
         store.by_index("owner", "x")
 
@@ -147,4 +147,4 @@ def test_indexes_and_subscribers_agree_with_the_objects(steps):
         expected = sorted(names(obj for obj in store.list() if obj.spec.node_name == node))
         assert sorted(names(store.by_index("node", node))) == expected
         assert all(obj in store.list() for obj in store.by_index("node", node))
-    assert set(store.index_keys("node")) == {obj.spec.node_name for obj in store.list()} - {""}
+    assert set(store._indexes["node"]) == {obj.spec.node_name for obj in store.list()} - {""}
