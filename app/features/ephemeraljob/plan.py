@@ -22,8 +22,9 @@ from app.pods.predicates import FINISHED, is_active
 # the job before a container is added to a Pod, and only if ``replicas`` limits the number of Pods; otherwise no Pod
 # takes another's place.
 
-#: All annotations of an object share 256 KiB. Pods beyond this limit are not recorded.
+#: All annotations of an object share 256 KiB. Pods beyond these limits are not recorded.
 MAX_BYTES: Final = 128 * 1024
+MAX_PODS: Final = 2_000
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -44,14 +45,16 @@ def recorded(text: str) -> Record:
     if not text or len(text) > MAX_BYTES:
         return NONE
     try:
-        return _decoder.decode(text)
+        found = _decoder.decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return NONE
+    return found if len(found) <= MAX_PODS else NONE
 
 
 def merged(one: Record, other: Record) -> Record:
-    """Merge two records. A Pod that succeeded in either has succeeded."""
-    if not other or one is other or one == other:
+    """Merge two records. A Pod that succeeded in either has succeeded. If both together exceed the limit, the second is
+    dropped: users may replace the annotation any number of times."""
+    if not other or one is other or one == other or len(one.keys() | other.keys()) > MAX_PODS:
         return one
     found = {**one}
     for uid, begun in other.items():
@@ -74,7 +77,7 @@ def begun_with(record: Record, pods: Iterable[Pod], succeeded: Iterable[str]) ->
     if not new:
         return record
     found = {**record, **new}
-    return found if len(written(found)) <= MAX_BYTES else record
+    return found if len(found) <= MAX_PODS and len(written(found)) <= MAX_BYTES else record
 
 
 def is_needed(record: Record, saved: Record, begins: Container[str], there: Container[str]) -> bool:

@@ -50,6 +50,9 @@ from app.workloads.jobs import End, JobReconciler, JobState, write_each
 OWNER: Final = EPHEMERAL_JOB.resource()
 FINALIZER: Final = names.EPHEMERAL_JOB_CLEANUP
 NO_SUBRESOURCE: Final = "the API server has no subresource pods/ephemeralcontainers: upgrade to Kubernetes 1.23"
+#: Recorded Pods to look up in one reconcile, and the seconds until the next ones: users may name any number of Pods.
+MAX_LOOKUPS: Final = 100
+LOOKUPS_AGAIN: Final = 1.0
 #: Indexes of the open jobs by selector and by UID.
 BY_SELECTOR: Final = "selector of open jobs"
 BY_UID: Final = "uid of open jobs"
@@ -197,14 +200,14 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         started = parsed_rfc3339(job.status.start_time) if job.status is not None else None
         began = started if started is not None else now.replace(microsecond=0)
         passed = (now - began).total_seconds()
-        selector = self._selector(job)
+        selector, more = self._selector(job), False
         if selector is None:
             step = broken()
         else:
             candidates = self._candidates(job, state, selector)
             state.record = self._known_record(job, state)
             state.candidates = {uid: one for uid, one in candidates.items() if is_meant(one, state.record)}
-            unseen = await self._unseen(job, state, candidates)
+            unseen, more = await self._unseen(job, state, candidates)
             step = next_step(job, candidates.values(), passed, state.record, unseen)
             begins = {pod.metadata.uid for pod in step.inject}
             if not step.ended and is_needed(step.record, state.saved, begins, candidates):
@@ -221,7 +224,10 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         if step.ended:
             return self.again(key, kept=_ttl(job))
         deadline = job.spec.active_deadline_seconds if not job.spec.paused else None
-        return self.again(key, left=deadline - passed if deadline is not None else None)
+        waits = [LOOKUPS_AGAIN] if more else []
+        if deadline is not None:
+            waits.append(deadline - passed)
+        return self.again(key, left=min(waits, default=None))
 
     def _candidates(self, job: EphemeralJob, state: _State, selector: Selector) -> Mapping[str, Candidate]:
         """Evaluate the Pods of the namespace. Unchanged targeted Pods are reused."""
@@ -250,20 +256,25 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         state.saved = merged(state.read[1], state.saved)
         return merged(state.saved, state.record)
 
-    async def _unseen(self, job: EphemeralJob, state: _State, there: Container[str]) -> set[str]:
-        """Return the recorded Pods that exist but are missing from the cache. A Pod found to be gone stays gone.
-        [EJ-17]"""
-        namespace, found = job.metadata.namespace, set[str]()
+    async def _unseen(self, job: EphemeralJob, state: _State, there: Container[str]) -> tuple[set[str], bool]:
+        """Return the recorded Pods that exist but are missing from the cache, and whether some of them were not looked
+        up yet. A Pod found to be gone stays gone. [EJ-17]"""
+        namespace, found, asked = job.metadata.namespace, set[str](), 0
+        state.gone &= state.record.keys()
         for uid, one in state.record.items():
             if uid in there or uid in state.gone:
                 continue
+            if asked == MAX_LOOKUPS:
+                found.add(uid)
+                continue
+            asked += 1
             try:
                 live = await self.client.get(PODS, one.pod, namespace, decode=decode_metadata)
             except NotFound:
                 state.gone.add(uid)
                 continue
             (found if live.metadata.uid == uid else state.gone).add(uid)
-        return found
+        return found, asked == MAX_LOOKUPS
 
     # ---- writing
 

@@ -11,7 +11,8 @@ import pytest
 from app.features.ephemeraljob import reconcile
 from app.features.ephemeraljob.feature import FEATURE
 from app.features.ephemeraljob.kind import EPHEMERAL_JOB
-from app.features.ephemeraljob.plan import Candidate, candidate
+from app.features.ephemeraljob.plan import MAX_PODS, Candidate, candidate
+from app.features.ephemeraljob.reconcile import MAX_LOOKUPS
 from app.kube.objects import Pod
 from app.kube.resources import PODS
 from tests.features.jobs.world import NAMESPACE, World, worlds
@@ -314,6 +315,38 @@ async def test_a_record_of_unknown_pods_fails_the_job_after_one_lookup_each(ther
     await there.create(JOBS, "ej", {**body, "replicas": 2}, annotations=annotations)
     await status(there, phase="Failed", failed=2)
     assert len(asked) == len(set(asked)) == 50
+
+
+@pytest.mark.behaviour("EJ-17")
+@in_world
+async def test_rewritten_records_neither_accumulate_nor_occupy_a_worker(there: World) -> None:
+    """A user replaces the record again and again, with Pods that never existed."""
+    await pods(there, 1)
+    await job(there, replicas=100_000)
+    await there.settled(3.0)
+    await reports(there, "p0", {"running": {}})
+    asked: list[str] = []
+
+    def note(request: Any) -> bool:
+        if request.method == "GET" and "/pods/gone-" in request.path:
+            asked.append(request.path)
+        return False
+
+    there.manager.refuse = note
+    for round_ in range(8):
+        record = {f"forged-{round_}-{number}": {"pod": f"gone-{number}"} for number in range(1_000)}
+        annotations = {"apps.kruise.io/ephemeraljob-begun": orjson.dumps(record).decode()}
+        asked.clear()
+        await there.change(JOBS, "ej", {"metadata": {"annotations": annotations}})
+        await there.settled(0.5)
+        assert 0 < len(asked) <= 3 * MAX_LOOKUPS  # in the few reconciles that the write starts
+        await there.settled(30.0)
+    gc.collect()
+    forged = {uid for one in gc.get_objects() if isinstance(one, dict) for uid in one if str(uid).startswith("forged-")}
+    assert len(forged) <= 2 * MAX_PODS
+    found = await there.status(JOBS, "ej")
+    assert found["running"] == 1
+    assert found["phase"] == "Running"
 
 
 @pytest.mark.behaviour("EJ-17")
