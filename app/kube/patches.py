@@ -7,13 +7,14 @@ what it changes builds its operations itself: comparing two Pods costs more than
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 import jsonpatch
 
 from app.kube.admission import PatchOperation
-from app.kube.fielderrors import printed
+from app.kube.fielderrors import printed, shortened
 
 #: The maximum nesting depth of documents. The deepest Kubernetes type has about 20 levels.
 MAX_DEPTH = 200
@@ -190,6 +191,8 @@ class MergeType(Protocol):
         ...
 
 
+#: How often a patch may name the same item of a list. Each time, the whole item is merged again.
+MAX_REPEATS: Final = 8
 _DIRECTIVE: Final = "$patch"
 _RETAIN: Final = "$retainKeys"
 _DELETE_FROM: Final = "$deleteFromPrimitiveList/"
@@ -199,7 +202,7 @@ _ORDER: Final = "$setElementOrder/"
 def strategic_merge(target: Json, patch: Json, schema: MergeType | None) -> Json:
     """Return ``target`` with the patch merged in by the types of ``schema``. Neither is changed.
 
-    Raises :class:`PatchError` for an invalid directive, or a list item without its merge key.
+    Raises :class:`PatchError` for an invalid directive, or a list item without its merge key or named too often.
     """
     return _merge_map(target, patch, schema, 0)
 
@@ -227,7 +230,8 @@ def _merge_map(target: Json, patch: Json, schema: MergeType | None, depth: int) 
             if not isinstance(value, list):
                 raise PatchError(f"{key} must be a list, got {printed(value)}")
             if isinstance(merged.get(name), list):
-                merged[name] = [item for item in merged[name] if item not in value]
+                deleted = set(map(_hashable, value))
+                merged[name] = [item for item in merged[name] if _hashable(item) not in deleted]
         elif key.startswith(_ORDER):
             _set_order(merged, patch, key.removeprefix(_ORDER), value, schema, depth)
         elif key not in (_DIRECTIVE, _RETAIN) and f"{_ORDER}{key}" not in patch:
@@ -294,12 +298,16 @@ def _merge_items(original: list[Any], patch: list[Any], key: str, items: MergeTy
         return [_bare(item) for item in patch if not (item.get(_DIRECTIVE) == "replace" and key not in item)]
     merged: list[Json | None] = list(original)
     positions: dict[Any, list[int]] = {}
+    repeats: Counter[Any] = Counter()
     for position, item in enumerate(original):
         positions.setdefault(_hashable(item.get(key)), []).append(position)
     for item in patch:
         if item.get(key) is None:
             raise PatchError(f"map: {printed(item)} does not contain declared merge key: {key}")
         name = _hashable(item[key])
+        repeats[name] += 1
+        if repeats[name] > MAX_REPEATS:
+            raise PatchError(f"{key}: {shortened(printed(name))} is named more than {MAX_REPEATS} times")
         places = positions.get(name)
         directive = item.get(_DIRECTIVE)
         if directive == "delete":

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from app.api.gopod import POD
 from app.api.structural import validate
 from app.features.broadcastjob.validation import spec_errors as job_errors
 from app.features.cloneset.validation import Facts, spec_errors
@@ -25,7 +26,7 @@ from app.features.workloadspread.plan.grouping import prepare
 from app.features.workloadspread.types import WorkloadSpreadSubset
 from app.features.workloadspread.webhooks import template_of
 from app.kube.fielderrors import MAX_AGGREGATE, aggregate
-from app.kube.patches import PatchError
+from app.kube.patches import PatchError, strategic_merge
 from app.kube.selectors import MAX_REQUIREMENTS, compile_selector
 from app.workloads.validation import MAX_CLAIM_TEMPLATES, repeated_claims
 from tests.features.cloneset.test_webhooks import refused as refused_clone_set
@@ -88,6 +89,11 @@ def _preferred_terms(names: list[str]) -> object:
     return affinity_with(found, found.status.pod_states["web-0"], {"affinity": affinity})
 
 
+def _deleted_from_a_list(names: list[str]) -> object:
+    others = [Counted(f"other-{name}") for name in names]
+    return strategic_merge({"finalizers": names}, {"$deleteFromPrimitiveList/finalizers": others}, None)
+
+
 def _selector_values(names: list[str]) -> object:
     selector = compile_selector({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["a"]}]})
     (requirement,) = selector.requirements
@@ -104,9 +110,10 @@ def _selector_values(names: list[str]) -> object:
         _volumes,
         _conditions,
         _preferred_terms,
+        _deleted_from_a_list,
         _selector_values,
     ],
-    ids=["podsToDelete", "repeated claims", "claims as volumes", "keys of a list", "preferred terms", "values"],
+    ids=["podsToDelete", "repeated claims", "claims as volumes", "keys of a list", "preferred terms", "deleted", "values"],
 )
 def test_reading_a_list_compares_each_item_a_few_times(read_list: Callable[[list[str]], object]) -> None:
     names: list[str] = [Counted(f"n{number}") for number in range(200)]
@@ -253,6 +260,20 @@ def test_requirements_of_a_subset_are_not_multiplied_by_thousands_of_terms() -> 
     template = {"spec": {"template": {"spec": pod}}}
     with pytest.raises(SubsetError, match="nodeSelectorTerm of subset a: 200 requirements for each of 200"):
         _wanted(template, nodeSelectorTerm=TERM)
+
+
+@pytest.mark.behaviour("MGR-164")
+def test_a_patch_names_an_item_of_a_list_only_a_few_times() -> None:
+    """Each repetition merges the whole item again, with the thousands of variables that it may have."""
+    pod = {"spec": {"containers": [{"name": "main", "env": [{"name": f"e{number}"} for number in range(1_000)]}]}}
+
+    def merged(repeats: int) -> Json:
+        patch = {"spec": {"containers": [{"name": "main", "env": [{"name": "e0", "value": "1"}]}] * repeats}}
+        return strategic_merge(pod, patch, POD)
+
+    assert merged(8)["spec"]["containers"][0]["env"][0] == {"name": "e0", "value": "1"}
+    with pytest.raises(PatchError, match="name: main is named more than 8 times"):
+        merged(9)
 
 
 @pytest.mark.behaviour("MGR-164")
