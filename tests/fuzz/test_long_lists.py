@@ -113,7 +113,15 @@ def _selector_values(names: list[str]) -> object:
         _deleted_from_a_list,
         _selector_values,
     ],
-    ids=["podsToDelete", "repeated claims", "claims as volumes", "keys of a list", "preferred terms", "deleted", "values"],
+    ids=[
+        "podsToDelete",
+        "repeated claims",
+        "claims as volumes",
+        "keys of a list",
+        "preferred terms",
+        "deleted",
+        "values",
+    ],
 )
 def test_reading_a_list_compares_each_item_a_few_times(read_list: Callable[[list[str]], object]) -> None:
     names: list[str] = [Counted(f"n{number}") for number in range(200)]

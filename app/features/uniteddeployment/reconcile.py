@@ -73,6 +73,9 @@ COALESCE_SECONDS: Final = 0.1
 CLAIM_SECONDS: Final = 1.0
 #: Seconds after which the caches agree on the workloads of a former object with the same name.
 PREDECESSOR_SECONDS: Final = 5.0
+#: Bytes of Pod templates to patch in one reconcile, and the seconds until the next.
+PATCH_BYTES: Final = 1024 * 1024
+PATCH_AGAIN: Final = 0.5
 REVISION_HISTORY_LIMIT: Final = 10
 _WORKLOAD: Final = struct(optional("metadata", METADATA), optional("spec", struct(optional("template", POD_TEMPLATE))))
 #: Go types of the parts of the spec without a schema.
@@ -322,7 +325,7 @@ class UnitedDeploymentReconciler:
             said = f"Specified subset replicas is ineffective: {error}"
             self._writer.event(united, "Warning", "Failed SpecifySubsetReplicas", said)
             return await self._failed(here, state, [str(error)])
-        wanted, errors = decisions.wanted(here, allocated.replicas)
+        wanted, errors = decisions.wanted(here, allocated.replicas, patch_bytes=PATCH_BYTES)
         for said in errors:
             self._writer.event(united, "Warning", "FailedUpdateSubset", said)
         missing = [one for name, one in sorted(wanted.items()) if name not in here.existing]
@@ -331,6 +334,9 @@ class UnitedDeploymentReconciler:
             for name, one in sorted(wanted.items())
             if name in here.existing and needs_update(here.kind, here.existing[name], one)
         ]
+        later = any(one.unpatched for one in (*missing, *(one for _, one in changed)))
+        missing = [one for one in missing if not one.unpatched]
+        changed = [(workload, one) for workload, one in changed if not one.unpatched]
         made = await self._create(here, state, missing)
         if surplus and not await self._is_current(united):
             # The new spec may need the subset again, and deleting a workload deletes all its Pods.
@@ -340,13 +346,17 @@ class UnitedDeploymentReconciler:
         errors += await self._unblock(here)
         unprovisioned = "; ".join((*made.errors, *left))
         outcome = Outcome(
-            bool(missing or surplus), "; ".join((*errors, *([unprovisioned] if unprovisioned else ()))), unprovisioned
+            bool(missing or surplus or later),
+            "; ".join((*errors, *([unprovisioned] if unprovisioned else ()))),
+            unprovisioned,
         )
         present = present_status(united, state.status)
         state.status = await report(self._client, here, present, wanted, allocated.remarked, outcome) or state.status
         await self._truncate(here, state)
         if outcome.error:
             return Result(requeue=True)
+        if later:
+            return Result(requeue_after=PATCH_AGAIN)
         times = [one.again for one in here.schedulable.values() if one.again > 0]
         if here.adapts and (missing or changed):
             times.append(float(here.limits.critical))  # new Pods may turn out to be unschedulable [UD-60]

@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal
 
+import orjson
+
 from app.api import names
 from app.features.cloneset.kind import CLONE_SET
 from app.features.cloneset.types import CloneSet
@@ -42,6 +44,7 @@ from app.kube.controller import Result, Watch
 from app.kube.errors import Conflict, Forbidden, KubeError, NotFound, message_of
 from app.kube.events import EventRecorder, reference
 from app.kube.expectations import ResourceVersionExpectations
+from app.kube.jsonvalues import without_managed_fields
 from app.kube.objects import ObjectMeta, Pod, decode_metadata
 from app.kube.resources import PODS, ObjectKey
 from app.kube.rulings import Ruling
@@ -49,6 +52,10 @@ from app.kube.statuses import SharedStatus
 from app.kube.store import Change
 from app.pods.custom_workloads import HOW_TO_GRANT
 from app.pods.predicates import is_active
+
+
+def _size(pod: Mapping[str, Any]) -> int:
+    return len(orjson.dumps(pod))
 
 
 def pods_alike(old: Pod, new: Pod) -> bool:
@@ -91,6 +98,10 @@ GATHER: Final = 0.05
 GATHER_STATUS: Final = 1.0
 #: Seconds until a WorkloadSpread with an unwatched target is requeued.
 UNWATCHED_AGAIN: Final = 5.0
+#: Bytes of Pods times subsets to compare in one reconcile, and the seconds until the next. A Pod above the limit joins
+#: no subset.
+COMPARE_BYTES: Final = 4 * 1024 * 1024
+COMPARE_AGAIN: Final = 1.0
 #: Seconds until discovery of an unserved kind is retried.
 UNKNOWN_KIND_RETRY: Final = 30.0
 
@@ -123,6 +134,8 @@ class WorkloadSpreadReconciler:
         self._last_events: dict[ObjectKey, str] = {}
         #: By UID: subset written to a Pod that the cache does not show yet.
         self._adopted: dict[str, str] = {}
+        #: The last Pod compared with the subsets, where others are left for the next reconcile.
+        self._compared: dict[ObjectKey, str] = {}
 
     def of_spread(self, change: Change[WorkloadSpread]) -> Iterable[ObjectKey]:
         """Return the key of the WorkloadSpread."""
@@ -192,6 +205,7 @@ class WorkloadSpreadReconciler:
         if spread is None or prepared is None or spread.deleting:
             self._statuses.forget(key)
             self._last_events.pop(key, None)
+            self._compared.pop(key, None)
             return None
         try:
             target = await self._workloads.find(prepared)
@@ -206,18 +220,20 @@ class WorkloadSpreadReconciler:
             self._event_once(key, spread, "MissingRight", said)
             raise
         self._last_events.pop(key, None)
-        versions = await self._grouped(spread, prepared, target)
+        versions, more = await self._grouped(spread, prepared, target)
         failures = await self._price(spread, versions, target)
         outcome = await self._write(key, spread, versions, target)
         self._record_events(spread, outcome)
         failures += await self._move_on(spread, outcome)
         if failures:
             raise failures[0]
-        waits = [seconds for seconds in (outcome.again_after, None if target.watched else UNWATCHED_AGAIN) if seconds]
+        unwatched, next_part = None if target.watched else UNWATCHED_AGAIN, COMPARE_AGAIN if more else None
+        waits = [seconds for seconds in (outcome.again_after, unwatched, next_part) if seconds]
         return Result(requeue_after=min(waits)) if waits else None
 
-    async def _grouped(self, spread: WorkloadSpread, prepared: PreparedSpread, target: Target) -> Versions:
-        """Group the Pods by version and subset, assigning those that fit one. [WS-50 … WS-53]"""
+    async def _grouped(self, spread: WorkloadSpread, prepared: PreparedSpread, target: Target) -> tuple[Versions, bool]:
+        """Group the Pods by version and subset, assigning those that fit one. Return them, and whether other Pods must
+        be compared with the subsets in the next reconcile. [WS-50 … WS-53]"""
         versions: Versions = {}
         homeless: list[tuple[Pod, str]] = []
         counted: Counter[tuple[str, str]] = Counter()
@@ -230,14 +246,34 @@ class WorkloadSpreadReconciler:
                 continue
             versions.setdefault(version, {}).setdefault(subset, []).append(pod)
             counted[version, subset] += 1
-        candidates = await self._candidates(homeless)
+        candidates, more = self._in_turn(prepared, await self._candidates(homeless))
         adopted = await self._adopt(spread, prepared, candidates, counted, target) if candidates else []
         subsets = {one.pod.metadata.uid: one.subset for one in adopted}
         for pod, version in homeless:
             # The cache may not show a written assignment yet.
             subset = subsets.get(pod.metadata.uid) or self._adopted.get(pod.metadata.uid, NO_SUBSET)
             versions.setdefault(version, {}).setdefault(subset, []).append(pod)
-        return versions
+        return versions, more
+
+    def _in_turn(self, spread: PreparedSpread, candidates: Sequence[Candidate]) -> tuple[Sequence[Candidate], bool]:
+        """Return the Pods to compare with the subsets now, after those of the last reconcile, and whether some are
+        left. Comparing a large Pod with hundreds of subsets takes seconds, in which all other controllers wait."""
+        after = self._compared.pop(spread.key, "")
+        costs = {one.pod.metadata.name: _size(one.raw) * len(spread.subsets) for one in candidates}
+        if not after and sum(costs.values()) <= COMPARE_BYTES:
+            return candidates, False
+        chosen: list[Candidate] = []
+        room = COMPARE_BYTES
+        for one in sorted(candidates, key=lambda one: one.pod.metadata.name):
+            name = one.pod.metadata.name
+            if name <= after or costs[name] > COMPARE_BYTES:
+                continue
+            if costs[name] > room:
+                self._compared[spread.key] = chosen[-1].pod.metadata.name
+                return chosen, True
+            room -= costs[name]
+            chosen.append(one)
+        return chosen, False
 
     async def _candidates(self, homeless: Sequence[tuple[Pod, str]]) -> list[Candidate]:
         """Return the active Pods whose node is known."""
@@ -259,7 +295,7 @@ class WorkloadSpreadReconciler:
         if known is not None and version == pod.metadata.resource_version:
             return known
         try:
-            found = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace)
+            found = without_managed_fields(await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace))
         except NotFound:
             return None
         metadata = found.get("metadata") or {}

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from app.features.uniteddeployment import reconcile
+from app.features.uniteddeployment.plan import subsets
 from app.kube.resources import CONFIGMAPS, PODS
 from tests.features.uniteddeployment.world import CLONE_SETS, NAMESPACE, SUBSET, UNITED, World, in_world
 
@@ -284,8 +286,8 @@ async def test_patch_and_replicas_of_a_subset_are_one_write_without_a_revision(t
     before = (await there.workloads())["a"]["metadata"]
     writes = len(there.writes)
     patch = {"metadata": {"labels": {"tier": "gold"}}}
-    subsets = [{"name": "a", "replicas": 4, "patch": patch}, {"name": "b"}]
-    await there.respecify({"replicas": 5, "topology": {"subsets": subsets}})
+    wanted = [{"name": "a", "replicas": 4, "patch": patch}, {"name": "b"}]
+    await there.respecify({"replicas": 5, "topology": {"subsets": wanted}})
     await there.has(a=4, b=1)
     await there.settled()
     made = (await there.workloads())["a"]
@@ -293,3 +295,32 @@ async def test_patch_and_replicas_of_a_subset_are_one_write_without_a_revision(t
     written = [one for one in there.writes[writes:] if one[2] == before["name"]]
     assert len(written) == 1
     assert (await there.status())["updatedRevision"] == revision
+
+
+@pytest.mark.behaviour("UD-29", "MGR-164")
+@in_world
+async def test_patches_of_a_large_template_are_applied_over_several_reconciles(
+    there: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand patches of one large template would keep all other controllers waiting for a minute."""
+    monkeypatch.setattr(reconcile, "PATCH_BYTES", 1)
+    built: list[str] = []
+    merge = subsets.strategic_merge
+
+    def counted(target: Any, patch: Any, schema: Any) -> Any:
+        built.append(patch["spec"]["hostname"])
+        return merge(target, patch, schema)
+
+    monkeypatch.setattr(subsets, "strategic_merge", counted)
+    await there.unite(*({"name": name, "patch": {"spec": {"hostname": name}}} for name in "abc"), replicas=3)
+    await there.has(a=1, b=1, c=1)
+    await there.settled(30)
+    assert built == ["a", "b", "c"]
+    found = (await there.workloads()).values()
+    assert sorted(one["spec"]["template"]["spec"]["hostname"] for one in found) == ["a", "b", "c"]
+    assert (await there.condition("SubsetProvisioned"))["status"] == "True"
+    # Replicas change without the template; the workload is written with its patch.
+    await there.respecify({"replicas": 6})
+    await there.has(a=2, b=2, c=2)
+    found = (await there.workloads()).values()
+    assert sorted(one["spec"]["template"]["spec"]["hostname"] for one in found) == ["a", "b", "c"]

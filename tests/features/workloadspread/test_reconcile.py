@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import orjson
 import pytest
 
+from app.features.workloadspread import reconcile
 from app.features.workloadspread.commands import explain_object
 from app.framework.commands import report
 from app.kube.clock import rfc3339
 from app.kube.errors import CommandError
+from app.kube.jsonvalues import without_managed_fields
+from app.kube.resources import PODS
 from tests.features.workloadspread.world import CLONE_SETS, SPREADS, World, in_world
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -174,3 +180,30 @@ async def test_the_command_explains_the_next_pod(there: World) -> None:
     assert lines[7].split()[:4] == ["a1", "-", "a", "200"]
     with pytest.raises(CommandError):
         await explain_object(there.client, {"metadata": {"name": "ws"}}, lambda _: True)
+
+
+@pytest.mark.behaviour("WS-51", "MGR-164")
+@in_world
+async def test_large_pods_are_compared_with_subsets_over_several_reconciles(
+    there: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Comparing many large Pods with hundreds of subsets takes minutes, in which no other controller runs."""
+    compared: list[tuple[str, ...]] = []
+    adopt = reconcile.adopt
+
+    def noted(fresh: Any, subsets: Any, candidates: Any, *rest: Any) -> Any:
+        compared.append(tuple(one.pod.metadata.name for one in candidates))
+        return adopt(fresh, subsets, candidates, *rest)
+
+    monkeypatch.setattr(reconcile, "adopt", noted)
+    await there.workload(4)
+    for name in ("b", "a", "c"):
+        await there.pod(name)
+    await there.pod("huge")
+    await there.change(PODS, "huge", {"metadata": {"annotations": {"long": "x" * 20_000}}})
+    found = without_managed_fields(await there.client.get(PODS, "a", "ns"))
+    monkeypatch.setattr(reconcile, "COMPARE_BYTES", 3 * len(orjson.dumps([found["metadata"], found["spec"]])))
+    await there.spread(A, B)
+    await there.settled(30)
+    assert list(dict.fromkeys(compared)) == [("a",), ("b",), ("c",)]
+    assert [bool(await there.annotation(name, RECORD)) for name in ("a", "b", "c", "huge")] == [True, True, True, False]

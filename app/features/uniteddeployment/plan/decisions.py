@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
+
+import orjson
 
 from app.api import names
 from app.features.uniteddeployment.plan import allocation
@@ -195,14 +199,22 @@ def allocated(found: Situation) -> allocation.Allocation:
     return allocation.allocate(found.united.spec.replicas, subsets, adaptive=found.adapts, reserve=found.reserves)
 
 
-def wanted(found: Situation, replicas: Mapping[str, int]) -> tuple[dict[str, Wanted], list[str]]:
-    """Return the desired workload of each subset, and errors for those that cannot be built."""
+def wanted(
+    found: Situation, replicas: Mapping[str, int], *, patch_bytes: int = sys.maxsize
+) -> tuple[dict[str, Wanted], list[str]]:
+    """Return the desired workload of each subset, and errors for those that cannot be built.
+
+    Patches are applied to workloads that must be written, until their Pod templates have ``patch_bytes`` together: a
+    large template with a thousand patches would take a minute.
+    """
     made: dict[str, Wanted] = {}
     errors = []
+    size = 0
     for subset in found.subsets:
-        count = replicas[subset.name]
+        count, workload = replicas[subset.name], found.existing.get(subset.name)
         try:
-            made[subset.name] = wanted_workload(
+            build = partial(
+                wanted_workload,
                 found.kind,
                 found.template,
                 found.united.spec.selector,
@@ -212,9 +224,22 @@ def wanted(found: Situation, replicas: Mapping[str, int]) -> tuple[dict[str, Wan
                 revision=found.revisions.update.name,
                 max_unavailable=_max_unavailable(found, subset.name, count),
             )
+            one = made[subset.name] = build(patched=False)
+            if one.unpatched and patch_bytes > 0 and (workload is None or needs_update(found.kind, workload, one)):
+                made[subset.name] = build()
+                size = size or _size(found.template)
+                patch_bytes -= size
         except SubsetError as error:
+            made.pop(subset.name, None)
             errors.append(str(error))
     return made, errors
+
+
+def _size(template: Mapping[str, Any]) -> int:
+    try:
+        return len(orjson.dumps(template))
+    except TypeError:  # such as a number of more than 64 bits
+        return sys.maxsize
 
 
 def _max_unavailable(found: Situation, subset: str, replicas: int) -> int | None:

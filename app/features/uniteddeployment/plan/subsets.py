@@ -108,6 +108,8 @@ class Wanted:
     spec: Mapping[str, Any]
     #: Overrides maxUnavailable of the template, if set. [UD-58]
     max_unavailable: int | None = None
+    #: The patch of the subset must be applied before this is written, in a later reconcile.
+    unpatched: bool = False
 
 
 class SubsetError(ValueError):
@@ -124,13 +126,14 @@ def wanted_workload(
     partition: int,
     revision: str,
     max_unavailable: int | None = None,
+    patched: bool = True,
 ) -> Wanted:
     """Build the desired workload. Raises SubsetError if the patch or the node selector term cannot be merged. [UD-28 …
     UD-31, UD-58]
 
     ``template`` is the content of the template ``kind``; ``revision`` is the name of its revision; ``max_unavailable``
-    overrides that of the template for rolling updates. Parts of the template that the subset does not change are
-    shared: thousands of subsets of a large template must fit into memory.
+    overrides that of the template for rolling updates; ``patched`` applies the subset's patch. Parts of the template
+    that the subset does not change are shared: thousands of subsets of a large template must fit into memory.
     """
     ours = {names.SUBSET_NAME: subset.name, names.UNITED_REVISION_HASH: revision}
     metadata = as_object(template.get("metadata"))
@@ -142,7 +145,7 @@ def wanted_workload(
         _set_rolling(kind, spec, "partition", partition)
     if max_unavailable is not None:
         _set_rolling(kind, spec, "maxUnavailable", max_unavailable)
-    spec["template"] = _pod_template(as_object(spec.get("template")), ours, subset)
+    spec["template"] = _pod_template(as_object(spec.get("template")), ours, subset, patched=patched)
     return Wanted(
         subset.name,
         replicas,
@@ -151,6 +154,7 @@ def wanted_workload(
         {**as_object(metadata.get("annotations")), names.SUBSET_PATCH: patch_text(subset)},
         spec,
         max_unavailable,
+        unpatched=bool(subset.patch) and not patched,
     )
 
 
@@ -257,7 +261,9 @@ def _set_rolling(kind: str, spec: dict[str, Any], name: str, value: int) -> None
     }
 
 
-def _pod_template(template: Mapping[str, Any], labels: Mapping[str, str], subset: Subset) -> dict[str, Any]:
+def _pod_template(
+    template: Mapping[str, Any], labels: Mapping[str, str], subset: Subset, *, patched: bool
+) -> dict[str, Any]:
     made: dict[str, Any] = dict(template)
     metadata = made["metadata"] = {**as_object(made.get("metadata"))}
     metadata["labels"] = {**as_object(metadata.get("labels")), **labels}
@@ -265,7 +271,7 @@ def _pod_template(template: Mapping[str, Any], labels: Mapping[str, str], subset
     _add_node_term(spec, subset.node_selector_term or {}, subset.name)
     if subset.tolerations:
         spec["tolerations"] = [*(spec.get("tolerations") or ()), *json_copy(subset.tolerations)]
-    if not subset.patch:
+    if not subset.patch or not patched:
         return made
     try:
         return strategic_merge(made, json_copy(subset.patch), POD)
