@@ -258,6 +258,7 @@ def _review(uid: str, request: dict[str, Any]) -> Review:
         _read_object(get("object"), "object", kind),
         _read_object(get("oldObject"), "oldObject", kind),
         options or {},  # older API servers do not send them [MGR-45]
+        get("userInfo") or {},
     )
 
 

@@ -48,7 +48,7 @@ class Review(msgspec.Struct, frozen=True):
     """One AdmissionReview v1 request.
 
     ``object`` and ``old_object`` are raw JSON and must not be changed. For kinds other than Pods, managedFields are
-    removed.
+    removed. ``user`` is the raw userInfo, of which only ``username`` and ``groups`` are checked.
     """
 
     uid: str
@@ -64,6 +64,7 @@ class Review(msgspec.Struct, frozen=True):
     object: Mapping[str, Any] | None = None
     old_object: Mapping[str, Any] | None = None
     options: Mapping[str, Any] = {}
+    user: Mapping[str, Any] = {}
 
 
 class PatchOperation(msgspec.Struct, frozen=True):

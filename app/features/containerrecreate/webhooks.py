@@ -133,7 +133,9 @@ class Lookups:
         if not review.username and not review.groups:
             return False
         attributes = {"namespace": review.namespace, "verb": "get", "version": "v1", "resource": "pods", "name": name}
-        spec = {"user": review.username, "groups": list(review.groups), "resourceAttributes": attributes}
+        # Some authorizers decide by the rest, such as the scopes of a token.
+        rest = {field: review.user[field] for field in ("uid", "extra") if review.user.get(field)}
+        spec = {"user": review.username, "groups": list(review.groups), **rest, "resourceAttributes": attributes}
         resource = SUBJECTACCESSREVIEWS
         body = {"apiVersion": resource.api_version, "kind": resource.kind, "spec": spec}
         answer: Mapping[str, Any] = await self._client.create(resource, body)

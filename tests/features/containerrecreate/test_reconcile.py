@@ -11,13 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from app.admission.review import read_review
 from app.daemon.objects import RECREATE_REQUESTS
 from app.features.containerrecreate import plan
 from app.features.containerrecreate.feature import FEATURE
 from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
 from app.features.containerrecreate.types import ContainerRecreateRequest
 from app.features.containerrecreate.webhooks import Lookups, mutate
-from app.kube.admission import Denied
+from app.kube.admission import Denied, Review
 from app.kube.callers import STRANGER
 from app.kube.client import Client
 from app.kube.clock import parsed_rfc3339
@@ -33,7 +34,8 @@ from tests.daemon.node import NAMESPACE, NODE, Node, node
 from tests.kit import objects
 from tests.kit.cluster import scenarios
 from tests.kit.features import context, stores_of
-from tests.kube.fakes import running
+from tests.kit.virtualtime import VirtualClock
+from tests.kube.fakes import Connections, running
 
 Json = dict[str, Any]
 
@@ -190,6 +192,28 @@ async def test_a_review_reveals_no_unreadable_pod(stranger: bool) -> None:
         STRANGER.reset(token)
     assert isinstance(answer, Denied)
     assert answer.code == 403
+
+
+@pytest.mark.behaviour("CRR-69")
+async def test_the_authorizer_is_asked_with_everything_known_of_the_user() -> None:
+    """It may grant less to a token of limited scope than to the user."""
+    asked: list[Json] = []
+
+    class Asking(Client):
+        async def create(self, _: Any, body: Any, *__: Any, **___: Any) -> Any:
+            asked.append(body)
+            return {"status": {"allowed": False}}
+
+    extra = {"scopes.authorization.openshift.io": ["user:info"]}
+    user = {"username": "jane", "uid": "7", "groups": ["dev"], "extra": extra}
+    request = {"uid": "u", "operation": "CREATE", "kind": {}, "resource": {}, "namespace": NAMESPACE, "userInfo": user}
+    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    review = read_review(json.dumps(body).encode())
+    assert isinstance(review, Review)
+    assert not await Lookups(Asking(Connections(), VirtualClock())).may_read_pod(review, "web-0")
+    attributes = {"namespace": NAMESPACE, "verb": "get", "version": "v1", "resource": "pods", "name": "web-0"}
+    wanted = {"user": "jane", "groups": ["dev"], "uid": "7", "extra": extra, "resourceAttributes": attributes}
+    assert [one["spec"] for one in asked] == [wanted]
 
 
 @pytest.mark.behaviour("CRR-10", "CRR-21", "CRR-22", "CRR-51", "CRR-33")
