@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -89,7 +88,9 @@ class ControllerMetrics:
 class Controller:
     """The reconcile loop of one kind. Other code may add keys to ``queue``.
 
-    It starts once the stores of its watches, and those in ``needs``, which it only reads, have synced.
+    It starts once the stores of its watches, and those in ``needs``, which it only reads, have synced. One worker is
+    kept for other namespaces: a tenant with thousands of slow keys delays only itself. ``share`` sets another limit on
+    the keys of one namespace that are processed at once.
     """
 
     def __init__(
@@ -103,13 +104,15 @@ class Controller:
         needs: Sequence[Store[Any]] = (),
         sync_timeout: float = 120.0,
         limits: RateLimits | None = None,
-        share: int = sys.maxsize,
+        share: int = 0,
         metrics: ControllerMetrics | None = None,
         queue_metrics: QueueMetrics | None = None,
     ) -> None:
         self.name = name
         self.workers = workers
-        self.queue: WorkQueue[ObjectKey] = WorkQueue(name, clock, limits, queue_metrics, share)
+        self.queue: WorkQueue[ObjectKey] = WorkQueue(
+            name, clock, limits, queue_metrics, share or max(1, workers - 1)
+        )
         self._clock = clock
         self._watches = watches
         self._needs = needs

@@ -71,7 +71,8 @@ class WorkQueue(Generic[K]):
         metrics: QueueMetrics | None = None,
         share: int = sys.maxsize,
     ) -> None:
-        """Create a queue. ``share`` limits how many keys of one namespace are processed at once, for slow work."""
+        """Create a queue. ``share`` limits how many keys of one namespace are processed at once; cluster-scoped keys are
+        not limited."""
         self.name = name
         self._share = share
         self._clock = clock
@@ -225,7 +226,7 @@ class WorkQueue(Generic[K]):
 
     def _next(self) -> str | None:
         """Return the namespace whose turn it is."""
-        return next((name for name in self._ready if self._working.get(name, 0) < self._share), None)
+        return next((name for name in self._ready if not name or self._working.get(name, 0) < self._share), None)
 
     def _pop(self, namespace: str) -> K:
         """Take the next key of the namespace, and move the namespace to the end of the line."""

@@ -187,7 +187,7 @@ async def test_keys_run_concurrently_but_never_twice_at_once():
         await setup.clock.sleep(1)
         busy[key] -= 1
 
-    setup = Setup(reconcile, workers=3)
+    setup = Setup(reconcile, workers=3, share=3)
     setup.store.replace([pod(name) for name in "abcdef"])
     async with running(setup.controller.run()):
         for version in range(2, 20):
@@ -197,6 +197,30 @@ async def test_keys_run_concurrently_but_never_twice_at_once():
     assert most == 3
     assert setup.metrics.most_active == 3
     assert setup.metrics.results["success"] < 15  # the burst over one object was taken together
+
+
+@pytest.mark.behaviour("MGR-165")
+@pytest.mark.parametrize("workers", [2, 3])
+@virtual
+async def test_slow_keys_of_one_namespace_never_take_all_workers(workers):
+    done = asyncio.Event()
+    finished = []
+
+    async def reconcile(key: ObjectKey) -> None:
+        if key.namespace == "tenant":
+            await done.wait()
+        finished.append(key)
+
+    setup = Setup(reconcile, workers=workers)
+    async with running(setup.controller.run()):
+        setup.store.replace([])
+        for number in range(10):
+            setup.controller.queue.add(ObjectKey("tenant", str(number)))
+        await until(lambda: len(setup.controller.queue.processing) == workers - 1)
+        setup.controller.queue.add(A)
+        await until(lambda: finished == [A])
+        done.set()
+        await until(lambda: len(finished) == 11)
 
 
 @virtual
