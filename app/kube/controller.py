@@ -110,9 +110,7 @@ class Controller:
     ) -> None:
         self.name = name
         self.workers = workers
-        self.queue: WorkQueue[ObjectKey] = WorkQueue(
-            name, clock, limits, queue_metrics, share or max(1, workers - 1)
-        )
+        self.queue: WorkQueue[ObjectKey] = WorkQueue(name, clock, limits, queue_metrics, share or max(1, workers - 1))
         self._clock = clock
         self._watches = watches
         self._needs = needs
