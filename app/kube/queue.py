@@ -71,8 +71,8 @@ class WorkQueue(Generic[K]):
         metrics: QueueMetrics | None = None,
         share: int = sys.maxsize,
     ) -> None:
-        """Create a queue. ``share`` limits how many keys of one namespace are processed at once; cluster-scoped keys are
-        not limited."""
+        """Create a queue. ``share`` limits how many keys of one namespace are processed at once. It does not limit
+        cluster-scoped keys."""
         self.name = name
         self._share = share
         self._clock = clock
