@@ -184,6 +184,8 @@ async def observed(client: Client, namespace: str) -> Installed:
         (CLUSTER_ROLE_BINDINGS, f"{permissions.CLUSTER_ROLE}binding", ""),
         (ROLES, permissions.NAMESPACED_ROLE, namespace),
         (ROLE_BINDINGS, f"{permissions.NAMESPACED_ROLE}binding", namespace),
+        (CLUSTER_ROLES, permissions.EXTENSION_ROLE, ""),
+        (CLUSTER_ROLE_BINDINGS, permissions.EXTENSION_BINDING, ""),
         (NAMESPACES, names.DAEMON_CONFIG_NAMESPACE, ""),
         (ROLES, DAEMON_PULL_ROLE, names.DAEMON_CONFIG_NAMESPACE),
         (ROLE_BINDINGS, f"{DAEMON_PULL_ROLE}binding", names.DAEMON_CONFIG_NAMESPACE),

@@ -297,6 +297,8 @@ NAMESPACED_ROLE: Final = "kruise-manager-namespaced-role"
 SERVICE_ACCOUNT: Final = "kruise-manager"
 #: Aggregated from ClusterRoles of the operator.
 EXTENSION_ROLE: Final = "kruise-manager-workloads-role"
+_EXTENSION_BINDING: Final = "-workloads-rolebinding"
+EXTENSION_BINDING: Final = f"{SERVICE_ACCOUNT}{_EXTENSION_BINDING}"
 
 _VERB_ORDER: Final = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 
@@ -357,7 +359,7 @@ def extension_binding(service_account: str, namespace: str) -> dict[str, Any]:
     """Return the binding of that role to a ServiceAccount."""
     subject = {"kind": "ServiceAccount", "name": service_account, "namespace": namespace}
     binding = _binding("ClusterRoleBinding", "ClusterRole", EXTENSION_ROLE, "", subject)
-    return {**binding, "metadata": {"name": f"{service_account}-workloads-rolebinding"}}
+    return {**binding, "metadata": {"name": f"{service_account}{_EXTENSION_BINDING}"}}
 
 
 def roles(

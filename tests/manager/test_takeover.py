@@ -67,6 +67,8 @@ NAMESPACE = "kruise-system"
 IMAGE = "registry.example/kruise-manager:v0.1.0"
 THEIRS = "openkruise/kruise-manager:v1.8.0"
 SERVED = {kind.crd_name for kind in reconciled_kinds()}
+#: OpenKruise's right to read the scale of every kind.
+SCALES = {"apiGroups": ["*"], "resources": ["*/scale"], "verbs": ["get", "list", "watch"]}
 RESOURCES: dict[str, Resource] = {
     resource.kind: resource
     for resource in (
@@ -180,6 +182,18 @@ def test_the_order_of_steps_leaves_no_gap_in_service() -> None:
     assert all(rule in both for rule in steps[-1].body["rules"])
     strategy = steps[deployment].body["spec"]["strategy"]
     assert strategy["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+
+
+@pytest.mark.behaviour("MGR-161")
+def test_rights_to_read_workloads_of_others_stay() -> None:
+    games = {"apiGroups": ["game.example.com"], "resources": ["gameservers"], "verbs": ["get", "patch"]}
+    role = seen().cluster_role
+    assert role is not None
+    left = planned(seen(cluster_role={**role, "rules": [*role["rules"], games]})).steps[-1].body["rules"]
+    assert [rule for rule in left if rule not in planned(seen()).steps[-1].body["rules"]] == [
+        {**games, "verbs": ["get"]}
+    ]
+    assert [rule for rule in left if "*" in rule["apiGroups"]] == [SCALES]
 
 
 @pytest.mark.behaviour("MGR-144")
@@ -652,7 +666,7 @@ def is_taken_over(found: Mapping[str, Any]) -> bool:
     return (
         (container["image"], container["command"]) == (IMAGE, ["pykruise", "manager"])
         and all("description" in json.dumps(found[f"CustomResourceDefinition {name}"]) for name in SERVED)
-        and found[f"ClusterRole {CLUSTER_ROLE}"]["rules"] == wanted["rules"]
+        and found[f"ClusterRole {CLUSTER_ROLE}"]["rules"] == [*wanted["rules"], SCALES]
     )
 
 
@@ -715,7 +729,7 @@ async def test_a_resumed_takeover_lists_what_is_left_without_an_image(world: Sim
     assert await stopped(world.client, "after", 8)
     told: list[str] = []
     await run(world.client, NAMESPACE, IMAGE, say=told.append)
-    assert any("  a takeover was begun: 10 of its 26 steps are done" in line for line in told)
+    assert any("  a takeover was begun: 10 of its 28 steps are done" in line for line in told)
     assert [line.partition(".")[0] for line in told if line.startswith("  1.")] == ["  1"]
     await run(world.client, NAMESPACE, "", yes=True, say=told.append)
     assert is_taken_over(await everything(world.client))

@@ -40,8 +40,8 @@ from app.framework.watched import (
 )
 from app.kube.client import Client
 from app.kube.discovery import KindMapper
-from app.kube.errors import NotFound
-from app.kube.objects import ConfigMap, Metadata, OwnerReference, Pod, Struct, decode_metadata
+from app.kube.errors import Forbidden, NotFound
+from app.kube.objects import ConfigMap, Metadata, ObjectMeta, OwnerReference, Pod, Struct, decode_metadata
 from app.kube.objects import Workload as NativeWorkload
 from app.kube.resources import ObjectKey, Resource
 from app.kube.selector_query import SelectorError
@@ -96,7 +96,7 @@ class _Listed(Metadata, frozen=True):
     spec: Any = None
 
 
-class _Scale(Struct, frozen=True):
+class _Scale(Metadata, frozen=True):
     spec: _ScaleSpec = _ScaleSpec()
     status: _ScaleStatus = _ScaleStatus()
 
@@ -291,17 +291,28 @@ class Workloads:
         try:
             if (reference.group, reference.kind) in self._listed():
                 return await self._by_replicas(resource, reference.name, namespace)
-            found: Metadata = await self._client.get(resource, reference.name, namespace, decode=decode_metadata)
-            if found.metadata.deletion_timestamp is not None:
+            metadata = await self._metadata(resource, reference.name, namespace, scalable=mapped.scalable)
+            if metadata is not None and metadata.deletion_timestamp is not None:
                 return None
-            if not mapped.scalable:
-                return _Found(found.metadata.uid, UNKNOWN, watched=False)
+            if metadata is not None and not mapped.scalable:
+                return _Found(metadata.uid, UNKNOWN, watched=False)
             scale = await self._client.get(
                 resource, reference.name, namespace, subresource="scale", decode=_decode_scale
             )
         except NotFound:
             return None
-        return _Found(found.metadata.uid, _or_default(scale.spec.replicas), scale.status.selector, watched=False)
+        uid = (metadata or scale.metadata).uid
+        return _Found(uid, _or_default(scale.spec.replicas), scale.status.selector, watched=False)
+
+    async def _metadata(self, resource: Resource, name: str, namespace: str, *, scalable: bool) -> ObjectMeta | None:
+        """Read a workload's metadata; None if only its scale may be read, for which OpenKruise has the right."""
+        try:
+            found: Metadata = await self._client.get(resource, name, namespace, decode=decode_metadata)
+        except Forbidden:
+            if not scalable:
+                raise
+            return None
+        return found.metadata
 
     async def _by_replicas(self, resource: Resource, name: str, namespace: str) -> _Found | None:
         """Read spec.replicas; 0 if it is missing. [PUB-34]"""

@@ -196,7 +196,7 @@ def remaining(steps: Sequence[Step], seen: Installed) -> tuple[Step, ...]:
             done = only_ours[permissions.CLUSTER_ROLE]
         elif step.action == "hand over":
             done = only_ours[DAEMON_ROLE]
-        elif step.resource is CLUSTER_ROLES and only_ours[step.name] and step.name in exact and not step.exact:
+        elif step.resource is CLUSTER_ROLES and step.name in exact and not step.exact and only_ours[step.name]:
             # Objects that only OpenKruise's program needed may already be deleted.
             done = _missing(exact[step.name], seen) == 0
         else:
@@ -241,7 +241,7 @@ def _is_done(step: Step, seen: Installed) -> bool:
             return _covers(live["spec"].get("updateStrategy"), strategy)
         wanted, running = container_of(step.body), container_of(live)
         return all((running.get(name) or []) == wanted[name] for name in ("image", "command", "args"))
-    if step.resource is CLUSTER_ROLES:
+    if step.resource is CLUSTER_ROLES and step.action == "patch":
         held = _held(step.name, seen)
         return _missing(step, seen) == 0 and (not step.exact or held == by_text(step.body["rules"]).keys())
     return _covers(seen.granted.get((step.resource.kind, step.name)), step.body)

@@ -6,7 +6,7 @@ import base64
 import copy
 import functools
 import gzip
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -25,6 +25,8 @@ from app.manager.takeover.model import (
     BACKUP,
     BACKUP_KEY,
     BY_KIND,
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
     COMMAND,
     CONFIGURATIONS,
     DAEMON,
@@ -48,6 +50,7 @@ from app.manager.uninstall import DEPLOYMENT
 #: An object may have 1 MiB, including base64 encoding and metadata.
 MAX_BACKUP_BYTES: Final = 700_000
 _HELM_RELEASE: Final = "meta.helm.sh/release-name"
+_READING: Final = ("get", "list", "watch")
 #: As in the chart: no CPU limit, and memory for caches.
 _RESOURCES: Final = {"requests": {"cpu": "200m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
 
@@ -250,6 +253,13 @@ def _forward(
     ]
     steps += [_applied(one, seen.namespace, "add our rights") for one in roles if one["kind"] != "ClusterRole"]
     steps += [
+        _applied(one, seen.namespace, "let operators add rights to read other workloads")
+        for one in (
+            permissions.extension_role(),
+            permissions.extension_binding(permissions.SERVICE_ACCOUNT, seen.namespace),
+        )
+    ]
+    steps += [
         _applied(crd.manifest(kind), seen.namespace, "install a definition that it did not have")
         for kind in kinds
         if kind.crd_name not in had
@@ -259,8 +269,27 @@ def _forward(
         Step(f"wait until only {image} runs", "wait", DEPLOYMENTS, DEPLOYMENT, seen.namespace),
     ]
     steps += [_definition(kind, seen) for kind in kinds if kind.crd_name in had]
-    steps.append(rights(cluster_role["rules"], "take away the rights that only it needed", exact=True))
+    left = [*cluster_role["rules"], *rights_to_other_kinds(before["clusterRole"]["rules"])]
+    steps.append(rights(left, "take away the rights that only it needed", exact=True))
     return tuple(steps)
+
+
+def rights_to_other_kinds(rules: Iterable[Json]) -> Iterator[Json]:
+    """Yield the rights to read scales, and kinds that neither Kubernetes nor OpenKruise defines. Budgets and spreads of
+    such workloads stay in force. [MGR-161]"""
+    for rule in rules:
+        verbs = [verb for verb in rule.get("verbs") or () if verb in _READING]
+        resources = rule.get("resources") or []
+        scales = [one for one in resources if one.endswith("/scale")]
+        others = [one for one in rule.get("apiGroups") or () if _is_of_others(one)]
+        if verbs and scales:
+            yield {**rule, "resources": scales, "verbs": verbs}
+        elif verbs and others:
+            yield {**rule, "apiGroups": others, "verbs": verbs}
+
+
+def _is_of_others(group: str) -> bool:
+    return "." in group and not group.endswith((".k8s.io", ".kruise.io"))
 
 
 def _before(seen: Installed, deployment: Json, role: Json, kinds: Iterable[KindDefinition]) -> Json:
@@ -374,6 +403,8 @@ def back_plan(seen: Installed) -> Plan:
             seen.namespace,
         ),
         Step("delete our rights in its namespace", "delete", ROLES, permissions.NAMESPACED_ROLE, seen.namespace),
+        Step("delete the role that collects rights", "delete", CLUSTER_ROLE_BINDINGS, permissions.EXTENSION_BINDING),
+        Step("delete the role that collects rights", "delete", CLUSTER_ROLES, permissions.EXTENSION_ROLE),
         Step("forget what was kept", "delete", CONFIGMAPS, BACKUP, seen.namespace),
     ]
     return Plan(tuple(facts), warnings=tuple(warnings), steps=tuple(steps))

@@ -426,13 +426,24 @@ async def test_a_forbidden_workload_is_reported_with_the_missing_right(cluster: 
     await thing(cluster)
     text = 'things.example.com "t" is forbidden: User "kruise" cannot get resource "things" in API group "example.com"'
     refusal = json_response(403, status_body(403, "Forbidden", text))
-    cluster.sent.intercept = lambda request: refusal if request.path.endswith("/things/t") else None
+    cluster.sent.intercept = lambda request: refusal if "/things/t" in request.path else None
     await cluster.budget(**of_thing())
 
     async def told() -> list[str]:
         return await cluster.events("MissingRight")
 
     assert text in (await cluster.until(told, "the event"))[0]
+
+
+@pytest.mark.behaviour("PUB-34", "PUB-36")
+@in_cluster(kinds=(definition(),))
+async def test_the_right_to_read_scales_is_enough(cluster: SmallCluster) -> None:
+    owner = await thing(cluster, 2)
+    refusal = json_response(403, status_body(403, "Forbidden", "things are not for you"))
+    cluster.sent.intercept = lambda request: refusal if request.path.endswith("/things/t") else None
+    await cluster.budget(**of_thing())
+    await cluster.pod("p0", owner, "Thing")
+    await cluster.numbers(0, 1, 1, 2)
 
 
 @pytest.mark.behaviour("PUB-53")
