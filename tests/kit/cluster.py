@@ -130,8 +130,17 @@ class ManagedCluster:
         found = (await self.user.list(PODS, self.namespace)).items
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
+    async def uids(self) -> dict[str, str]:
+        """Return the UIDs of its Pods by name."""
+        return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in await self.pods()}
+
     async def revisions(self) -> list[Json]:
         return (await self.user.list(CONTROLLERREVISIONS, self.namespace)).items
+
+    async def condition(self, type_: str, name: str = "web") -> Json:
+        """Return the condition of that type; empty if there is none."""
+        conditions = (await self.status(name)).get("conditions") or []
+        return next((one for one in conditions if one["type"] == type_), {})
 
     async def events(self, reason: str) -> list[str]:
         """Messages, however often each was sent."""

@@ -1,4 +1,4 @@
-"""An API server in memory as far as Pods and their ConfigMaps need one, and a store that sees it as a watch would."""
+"""An in-memory API server for Pods and their ConfigMaps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 
 class ApiServer(MemoryServer):
-    """Beside what MemoryServer does: uids, preconditions, deletion, and conditions merged by type."""
+    """Adds UIDs, preconditions, deletion and conditions merged by type to MemoryServer."""
 
     def _answer(self, request: Request) -> Response:
         path = request.path.removesuffix("/status")
@@ -41,7 +41,7 @@ class ApiServer(MemoryServer):
             if request.headers["Content-Type"].startswith("application/strategic-merge-patch"):
                 body = {**body, "status": _merged_status(found.get("status") or {}, body["status"])}
             body.get("metadata", {}).pop("resourceVersion", None)
-            if merge_patch(found, body) == found:  # the server stores no change that changes nothing
+            if merge_patch(found, body) == found:
                 return json_response(200, found)
             return super()._answer(Request("PATCH", path, {}, {}, orjson.dumps(body)))
         return super()._answer(Request(request.method, path, {}, {}))
@@ -56,7 +56,7 @@ class ApiServer(MemoryServer):
         return [f"{request.method} {request.path}" for request in self.requests if request.method != "GET"]
 
     def show(self, store: Store[T], decode: Callable[[bytes], T], within: str = "/pods/") -> None:
-        """Let a store see everything that is here, as after a list."""
+        """Fill a store with all objects, as a list would."""
         store.replace([decode(orjson.dumps(obj)) for path, obj in self.objects.items() if within in path])
 
 

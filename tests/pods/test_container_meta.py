@@ -26,19 +26,16 @@ def test_hashes_of_known_containers() -> None:
 
 
 @pytest.mark.behaviour("PM-138")
-@pytest.mark.parametrize(
-    ("env", "annotations", "known"),
-    [
-        ([], {}, 86995377),
-        ([env_from("annotations", "cfg")], {"cfg": "1"}, 2095859147),
-        ([env_from("annotations", "cfg", "e2")], {"cfg": "foo"}, 2053173458),
-        ([{"name": "CFG", "value": "1"}], {}, 86995377),
-        ([env_from("annotations", "cfg"), env_from("annotations", "cfg")], {"cfg": "1"}, 2095859147),
-        ([env_from("annotations", "old", "e2"), env_from("annotations", "cfg", "e2")], {"cfg": "foo"}, 2053173458),
-        ([env_from("annotations", "cfg", "SIDECARSET_VERSION")], {"cfg": "1"}, 86995377),
-        ([{"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}], {}, 86995377),
-    ],
-)
+@pytest.mark.parametrize(("env", "annotations", "known"), [
+    ([], {}, 86995377),
+    ([env_from("annotations", "cfg")], {"cfg": "1"}, 2095859147),
+    ([env_from("annotations", "cfg", "e2")], {"cfg": "foo"}, 2053173458),
+    ([{"name": "CFG", "value": "1"}], {}, 86995377),
+    ([env_from("annotations", "cfg"), env_from("annotations", "cfg")], {"cfg": "1"}, 2095859147),
+    ([env_from("annotations", "old", "e2"), env_from("annotations", "cfg", "e2")], {"cfg": "foo"}, 2053173458),
+    ([env_from("annotations", "cfg", "SIDECARSET_VERSION")], {"cfg": "1"}, 86995377),
+    ([{"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}], {}, 86995377),
+])  # fmt: skip
 def test_the_env_hash_follows_the_pods_metadata(env: Any, annotations: Any, known: int) -> None:
     found = pod(raw_pod(template(container("main", env=env)), annotations=annotations))
     assert env_hash(found.spec.containers[0], found) == known

@@ -1,4 +1,4 @@
-"""The draft of a Pod: reads what was changed, never touches what was given, records a patch that applies."""
+"""Drafts of Pods: reads, the recorded patch, and the unchanged original."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 
 def patched(draft: PodDraft) -> Json:
-    """The original with the recorded operations applied, as an API server would."""
+    """Apply the recorded operations to the original, as an API server would."""
     operations = orjson.loads(orjson.dumps([operation.as_json() for operation in draft.operations]))
     result: Json = jsonpatch.JsonPatch(operations).apply(copy.deepcopy(draft.original))
     return result
@@ -110,10 +110,10 @@ def test_shared_containers_are_not_modified() -> None:
 
 @pytest.mark.behaviour("PW-6")
 @pytest.mark.parametrize(
-    ("metadata", "asked_for", "expected"), [({"namespace": "a"}, "b", "a"), ({}, "b", "b"), ({}, "", "default")]
+    ("metadata", "requested", "expected"), [({"namespace": "a"}, "b", "a"), ({}, "b", "b"), ({}, "", "default")]
 )
-def test_the_namespace_comes_from_the_pod_or_the_request(metadata: Json, asked_for: str, expected: str) -> None:
-    assert PodDraft({"metadata": metadata}, asked_for).namespace == expected
+def test_the_namespace_comes_from_the_pod_or_the_request(metadata: Json, requested: str, expected: str) -> None:
+    assert PodDraft({"metadata": metadata}, requested).namespace == expected
 
 
 def test_an_unnamed_pod_is_shown_by_its_prefix() -> None:

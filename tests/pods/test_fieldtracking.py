@@ -1,4 +1,4 @@
-"""Pods whose creator asks for it are stored without managed fields, and no others."""
+"""Pods are stored without managed fields if their creator requests it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Revisions that the cache does not show yet: what we wrote counts until it does, or too long ago."""
+"""Our own writes of revisions count until the cache shows them or they expire."""
 
 from typing import Any
 
@@ -37,9 +37,9 @@ def test_a_write_counts_until_cached_and_for_its_owner_only() -> None:
     assert names(known, owner="other", uid="v") == ["b"]
     known.record_write("o", "uid-a", revision("a", 2))
     known.observe(Change(None, revision("a")))
-    assert names(known) == ["a"]  # the event of the write before
+    assert names(known) == ["a"]  # the event of the previous write
     known.observe(Change(revision("a"), revision("a", 2)))
-    assert names(known) == []  # the cache says what there is from now on
+    assert names(known) == []  # the cache is up to date
     assert names(known, revision("a")) == ["a"]
     assert names(known, owner="other", uid="v") == ["b"]
 
@@ -63,5 +63,5 @@ def test_old_writes_are_forgotten_and_the_last_one_counts() -> None:
     assert names(known) == ["a"]
     clock.now_is = 2 * OWN_WRITE_TTL
     assert names(known) == []
-    assert not known._writes  # nothing stays behind
+    assert not known._writes  # no state is left
     assert not known._written_of

@@ -24,11 +24,11 @@ TEXTS = {
     "deep list": "[" * 100_000,
     "a set, deep": '{"set":{"lastContainerStatuses":' + '{"a":' * 900 + "1" + "}" * 900 + "}}",
     "an entry, deep": '{"set":{"pod":"p","x":' + "[" * 10_000 + "]" * 10_000 + "}}",
-    "no object": "[1]",
+    "not an object": "[1]",
     "null": "null",
     "numbers": '{"set":1e999}',
-    "half a character": '{"set":"\\ud800"}',
-    "nothing": "",
+    "lone surrogate": '{"set":"\\ud800"}',
+    "empty": "",
 }
 KEYS = (
     names.SIDECARSET_HASH,

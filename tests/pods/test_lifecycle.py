@@ -38,18 +38,15 @@ def pod(state: str = "", labels: Any = None, finalizers: Any = (), node: str = "
 BOTH = ("example.com/a", "example.com/b")
 
 
-@pytest.mark.parametrize(
-    ("hook", "given", "hooked", "all_hooked"),
-    [
-        pytest.param(None, pod(), False, False, id="no hook"),
-        pytest.param(EMPTY, pod(), False, True, id="a hook of nothing"),
-        pytest.param(HOOK, pod(), False, False, id="nothing on the Pod"),
-        pytest.param(HOOK, pod(labels={"hold": "true"}), True, False, id="the label"),
-        pytest.param(HOOK, pod(labels={"hold": "no"}), False, False, id="another value"),
-        pytest.param(HOOK, pod(finalizers=BOTH[:1]), True, False, id="one finalizer"),
-        pytest.param(HOOK, pod(labels={"hold": "true"}, finalizers=BOTH), True, True, id="all"),
-    ],
-)
+@pytest.mark.parametrize(("hook", "given", "hooked", "all_hooked"), [
+    pytest.param(None, pod(), False, False, id="no hook"),
+    pytest.param(EMPTY, pod(), False, True, id="an empty hook"),
+    pytest.param(HOOK, pod(), False, False, id="nothing on the Pod"),
+    pytest.param(HOOK, pod(labels={"hold": "true"}), True, False, id="the label"),
+    pytest.param(HOOK, pod(labels={"hold": "no"}), False, False, id="another value"),
+    pytest.param(HOOK, pod(finalizers=BOTH[:1]), True, False, id="one finalizer"),
+    pytest.param(HOOK, pod(labels={"hold": "true"}, finalizers=BOTH), True, True, id="all"),
+])  # fmt: skip
 @pytest.mark.behaviour("PM-70")
 def test_when_a_hook_holds_a_pod(hook: Hook | None, given: Pod, hooked: bool, all_hooked: bool) -> None:
     assert (is_hooked(hook, given), is_all_hooked(hook, given)) == (hooked, all_hooked)
@@ -68,37 +65,28 @@ UPDATE = Lifecycle(in_place_update=Hook({"hold": "true"}))
 HELD = {"hold": "true"}
 
 
-@pytest.mark.parametrize(
-    ("given", "lifecycle", "at_revision", "complete", "then"),
-    [
-        pytest.param(pod(S.PREPARING_NORMAL), None, True, True, S.NORMAL, id="scheduled"),
-        pytest.param(pod(S.PREPARING_NORMAL, node=""), None, True, True, None, id="not scheduled"),
-        pytest.param(
-            pod(S.PREPARING_NORMAL, HELD, node=""),
-            Lifecycle(Hook(HELD)),
-            True,
-            True,
-            S.NORMAL,
-            id="preNormal satisfied",
-        ),
-        pytest.param(pod(S.PREPARING_NORMAL), Lifecycle(Hook(HELD)), True, True, None, id="preNormal not satisfied"),
-        pytest.param(pod(S.PREPARING_UPDATE), UPDATE, False, True, None, id="waits for the hook"),
-        pytest.param(pod(S.PREPARING_UPDATE), UPDATE, True, True, S.UPDATED, id="rolled back while waiting"),
-        pytest.param(pod(S.PREPARING_UPDATE, HELD), UPDATE, True, True, S.NORMAL, id="rolled back, hook still on"),
-        pytest.param(pod(S.UPDATING), UPDATE, True, False, None, id="not complete"),
-        pytest.param(pod(S.UPDATING), UPDATE, True, True, S.UPDATED, id="complete, hook not back"),
-        pytest.param(pod(S.UPDATING, HELD), UPDATE, True, True, S.NORMAL, id="complete, hook back"),
-        pytest.param(pod(S.UPDATING), None, True, True, S.NORMAL, id="complete, no lifecycle"),
-        pytest.param(pod(S.UPDATING), Lifecycle(), True, True, S.UPDATED, id="lifecycle without this hook"),
-        pytest.param(pod(S.UPDATED), UPDATE, True, True, None, id="hook not back"),
-        pytest.param(pod(S.UPDATED, HELD), UPDATE, True, True, S.NORMAL, id="hook back"),
-        pytest.param(pod(S.UPDATED), Lifecycle(), True, True, S.NORMAL, id="hook gone"),
-        pytest.param(pod(S.UPDATED), None, True, True, S.NORMAL, id="lifecycle gone"),
-        pytest.param(pod(S.PREPARING_DELETE, HELD), UPDATE, True, True, None, id="on its way out"),
-        pytest.param(pod(S.NORMAL), UPDATE, True, True, None, id="normal"),
-        pytest.param(pod(), UPDATE, True, True, None, id="without state"),
-    ],
-)
+@pytest.mark.parametrize(("given", "lifecycle", "at_revision", "complete", "then"), [
+    pytest.param(pod(S.PREPARING_NORMAL), None, True, True, S.NORMAL, id="scheduled"),
+    pytest.param(pod(S.PREPARING_NORMAL, node=""), None, True, True, None, id="not scheduled"),
+    pytest.param(pod(S.PREPARING_NORMAL, HELD, node=""), Lifecycle(Hook(HELD)), True, True, S.NORMAL,
+     id="preNormal satisfied"),
+    pytest.param(pod(S.PREPARING_NORMAL), Lifecycle(Hook(HELD)), True, True, None, id="preNormal not satisfied"),
+    pytest.param(pod(S.PREPARING_UPDATE), UPDATE, False, True, None, id="waits for the hook"),
+    pytest.param(pod(S.PREPARING_UPDATE), UPDATE, True, True, S.UPDATED, id="rolled back while waiting"),
+    pytest.param(pod(S.PREPARING_UPDATE, HELD), UPDATE, True, True, S.NORMAL, id="rolled back, hook still on"),
+    pytest.param(pod(S.UPDATING), UPDATE, True, False, None, id="not complete"),
+    pytest.param(pod(S.UPDATING), UPDATE, True, True, S.UPDATED, id="complete, hook not back"),
+    pytest.param(pod(S.UPDATING, HELD), UPDATE, True, True, S.NORMAL, id="complete, hook back"),
+    pytest.param(pod(S.UPDATING), None, True, True, S.NORMAL, id="complete, no lifecycle"),
+    pytest.param(pod(S.UPDATING), Lifecycle(), True, True, S.UPDATED, id="lifecycle without this hook"),
+    pytest.param(pod(S.UPDATED), UPDATE, True, True, None, id="hook not back"),
+    pytest.param(pod(S.UPDATED, HELD), UPDATE, True, True, S.NORMAL, id="hook back"),
+    pytest.param(pod(S.UPDATED), Lifecycle(), True, True, S.NORMAL, id="hook gone"),
+    pytest.param(pod(S.UPDATED), None, True, True, S.NORMAL, id="lifecycle gone"),
+    pytest.param(pod(S.PREPARING_DELETE, HELD), UPDATE, True, True, None, id="preparing deletion"),
+    pytest.param(pod(S.NORMAL), UPDATE, True, True, None, id="normal"),
+    pytest.param(pod(), UPDATE, True, True, None, id="without state"),
+])  # fmt: skip
 @pytest.mark.behaviour("PM-74", "PM-75", "PM-76", "PM-77")
 def test_next_lifecycle_state(given: Pod, lifecycle: Any, at_revision: bool, complete: bool, then: Any) -> None:
     assert next_state(given, lifecycle, at_update_revision=at_revision, update_complete=complete) == then
@@ -110,22 +98,19 @@ def test_some_workloads_do_not_wait_for_a_node() -> None:
     assert next_state(given, None, at_update_revision=True, update_complete=True, needs_node=False) == S.NORMAL
 
 
-@pytest.mark.parametrize(
-    ("state", "labels", "hook", "action"),
-    [
-        ("", {}, None, UpdateAction.START),
-        ("", HELD, UPDATE.in_place_update, UpdateAction.PREPARE),
-        (S.NORMAL, {}, UPDATE.in_place_update, UpdateAction.START),
-        (S.PREPARING_NORMAL, HELD, UPDATE.in_place_update, UpdateAction.PREPARE),
-        (S.PREPARING_UPDATE, HELD, UPDATE.in_place_update, UpdateAction.WAIT),
-        (S.PREPARING_UPDATE, {}, UPDATE.in_place_update, UpdateAction.START),
-        (S.UPDATING, HELD, UPDATE.in_place_update, UpdateAction.START),
-        (S.UPDATED, HELD, UPDATE.in_place_update, UpdateAction.REARM),
-        (S.UPDATED, {}, None, UpdateAction.LATER),
-        (S.PREPARING_DELETE, {}, None, UpdateAction.REFUSE),
-        ("Nonsense", {}, None, UpdateAction.REFUSE),
-    ],
-)
+@pytest.mark.parametrize(("state", "labels", "hook", "action"), [
+    ("", {}, None, UpdateAction.START),
+    ("", HELD, UPDATE.in_place_update, UpdateAction.PREPARE),
+    (S.NORMAL, {}, UPDATE.in_place_update, UpdateAction.START),
+    (S.PREPARING_NORMAL, HELD, UPDATE.in_place_update, UpdateAction.PREPARE),
+    (S.PREPARING_UPDATE, HELD, UPDATE.in_place_update, UpdateAction.WAIT),
+    (S.PREPARING_UPDATE, {}, UPDATE.in_place_update, UpdateAction.START),
+    (S.UPDATING, HELD, UPDATE.in_place_update, UpdateAction.START),
+    (S.UPDATED, HELD, UPDATE.in_place_update, UpdateAction.REARM),
+    (S.UPDATED, {}, None, UpdateAction.LATER),
+    (S.PREPARING_DELETE, {}, None, UpdateAction.REFUSE),
+    ("Nonsense", {}, None, UpdateAction.REFUSE),
+])  # fmt: skip
 @pytest.mark.behaviour("PM-55", "PM-73")
 def test_effects_of_an_update_on_a_pod(state: str, labels: Any, hook: Hook | None, action: UpdateAction) -> None:
     assert update_action(pod(state, labels), hook) is action
@@ -151,23 +136,20 @@ UPDATE_KEY, DELETE_KEY = _key("preUpdateHook"), _key("preDeleteHook")
 MARKED = Lifecycle(in_place_update=HOOK, pre_delete=HOOK)
 
 
-@pytest.mark.parametrize(
-    ("state", "lifecycle", "before", "after"),
-    [
-        pytest.param(S.PREPARING_DELETE, MARKED, "", f"[{DELETE_KEY}]", id="deletion is prepared"),
-        pytest.param(S.PREPARING_DELETE, Lifecycle(pre_delete=EMPTY), "", None, id="without mark"),
-        pytest.param(S.PREPARING_UPDATE, MARKED, "", f"[{UPDATE_KEY}]", id="update is prepared"),
-        pytest.param(S.PREPARING_UPDATE, MARKED, f"[{UPDATE_KEY}]", None, id="that was written already"),
-        pytest.param(S.UPDATED, MARKED, f"[{UPDATE_KEY}]", "[]", id="updated"),
-        pytest.param(S.NORMAL, MARKED, f"[{UPDATE_KEY}]", "[]", id="straight back to normal"),
-        pytest.param(S.NORMAL, None, f"[{UPDATE_KEY}]", "[]", id="hooks taken out meanwhile"),
-        pytest.param(S.NORMAL, MARKED, f"[{DELETE_KEY}]", "[]", id="its deletion is called off"),
-        pytest.param(S.UPDATED, MARKED, f"[{DELETE_KEY}]", None, id="what the other hook did stays"),
-        pytest.param(S.PREPARING_DELETE, MARKED, f"[{UPDATE_KEY}]", f"[{DELETE_KEY}]", id="scale-in during an update"),
-        pytest.param(S.UPDATING, MARKED, f"[{UPDATE_KEY}]", None, id="updating"),
-        pytest.param(S.PREPARING_NORMAL, Lifecycle(HOOK), "", None, id="preNormal never marks"),
-    ],
-)
+@pytest.mark.parametrize(("state", "lifecycle", "before", "after"), [
+    pytest.param(S.PREPARING_DELETE, MARKED, "", f"[{DELETE_KEY}]", id="deletion is prepared"),
+    pytest.param(S.PREPARING_DELETE, Lifecycle(pre_delete=EMPTY), "", None, id="without mark"),
+    pytest.param(S.PREPARING_UPDATE, MARKED, "", f"[{UPDATE_KEY}]", id="update is prepared"),
+    pytest.param(S.PREPARING_UPDATE, MARKED, f"[{UPDATE_KEY}]", None, id="already written"),
+    pytest.param(S.UPDATED, MARKED, f"[{UPDATE_KEY}]", "[]", id="updated"),
+    pytest.param(S.NORMAL, MARKED, f"[{UPDATE_KEY}]", "[]", id="straight back to normal"),
+    pytest.param(S.NORMAL, None, f"[{UPDATE_KEY}]", "[]", id="hooks removed"),
+    pytest.param(S.NORMAL, MARKED, f"[{DELETE_KEY}]", "[]", id="deletion canceled"),
+    pytest.param(S.UPDATED, MARKED, f"[{DELETE_KEY}]", None, id="key of the other hook is kept"),
+    pytest.param(S.PREPARING_DELETE, MARKED, f"[{UPDATE_KEY}]", f"[{DELETE_KEY}]", id="scale-in during an update"),
+    pytest.param(S.UPDATING, MARKED, f"[{UPDATE_KEY}]", None, id="updating"),
+    pytest.param(S.PREPARING_NORMAL, Lifecycle(HOOK), "", None, id="preNormal never marks"),
+])  # fmt: skip
 @pytest.mark.behaviour("PM-72", "PM-59a")
 def test_hooks_that_mark_pods_not_ready(state: Any, lifecycle: Any, before: str, after: str | None) -> None:
     patch = readiness_patch(pod(message=before), state, lifecycle, NOW)
@@ -175,15 +157,12 @@ def test_hooks_that_mark_pods_not_ready(state: Any, lifecycle: Any, before: str,
 
 
 @pytest.mark.behaviour("PM-67")
-@pytest.mark.parametrize(
-    ("lifecycle", "may"),
-    [
-        (None, True),
-        (Lifecycle(pre_delete=EMPTY), True),
-        (Lifecycle(pre_delete=HOOK), False),
-        (Lifecycle(in_place_update=HOOK), False),
-        (Lifecycle(pre_normal=HOOK), True),
-    ],
-)
+@pytest.mark.parametrize(("lifecycle", "may"), [
+    (None, True),
+    (Lifecycle(pre_delete=EMPTY), True),
+    (Lifecycle(pre_delete=HOOK), False),
+    (Lifecycle(in_place_update=HOOK), False),
+    (Lifecycle(pre_normal=HOOK), True),
+])  # fmt: skip
 def test_when_a_deletion_can_be_canceled(lifecycle: Any, may: bool) -> None:
     assert may_cancel_deletion(lifecycle) is may

@@ -1,4 +1,4 @@
-"""Which nodes a Pod may be on: what its spec says, held against the sandbox's scheduler where that says the same."""
+"""Eligibility of nodes for a Pod, compared with the sandbox's scheduler."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ K8S = "node.kubernetes.io/"
          node(), (True, True)),
         ({"affinity": affinity({})}, node(), (False, False)),
         ({"affinity": affinity(expression("cores", "Gt", "7"))}, node(labels={"cores": "8"}), (True, True)),
-        # What nobody can have judged.
+        # Terms that the API server rejects.
         ({"affinity": affinity(expression("cores", "Gt", "7", "8"))}, node(labels={"cores": "9"}), (False, False)),
         ({"affinity": affinity(expression("zone", "Like", "a"))}, node(), (False, False)),
         ({"affinity": affinity()}, node(), (False, False)),
@@ -179,7 +179,7 @@ def test_a_pod_belongs_to_its_bound_or_intended_node() -> None:
     wanted = affinity({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]})
     assert made(affinity=wanted).spec.target_node == "n2"
     assert made(affinity=wanted, nodeName="n3").spec.target_node == "n3"
-    # Nobody reads it of a Pod that has its node.
+    # The affinity of a bound Pod is not decoded.
     assert made(affinity=wanted, nodeName="n3").spec.affinity is None
     assert made(affinity=affinity(expression("zone", "In", "a"))).spec.target_node == ""
     assert made().spec.target_node == ""

@@ -69,7 +69,7 @@ FIRST_LAST = [
     pytest.param({"phase": "Pending"}, {"phase": "Unknown", "ready": False}, id="pending before unknown"),
     pytest.param({"phase": "Unknown"}, {"ready": False}, id="unknown before running"),
     pytest.param({"ready": False}, {"ready": 5}, id="not ready before ready"),
-    pytest.param({"ready": None}, {"ready": 5}, id="ready since nobody knows when comes first"),
+    pytest.param({"ready": None}, {"ready": 5}, id="unknown ready time comes first"),
     pytest.param({"ready": 5}, {"ready": 1, "restarts": 9}, id="ready for a shorter time"),
     pytest.param({"restarts": 2}, {"restarts": 1, "age": 1}, id="more restarts"),
     pytest.param({"age": None}, {"age": 1}, id="no creation time"),
@@ -80,24 +80,19 @@ FIRST_LAST = [
 @pytest.mark.parametrize(("first", "last"), FIRST_LAST)
 @pytest.mark.behaviour("PM-121", "PM-126")
 def test_both_orders_start_with_the_least_useful_pod(first: Any, last: Any) -> None:
-    # Names the other way round, so that they cannot be what decides.
+    # The names are in reverse order, so they do not decide.
     one, two = pod("z", **(BASE | first)), pod("a", **(BASE | last))
     assert names(in_deletion_order([two, one])) == ["z", "a"]
     assert names(in_default_update_order([two, one])) == ["z", "a"]
 
 
 @pytest.mark.behaviour("PM-121")
-@pytest.mark.parametrize(
-    ("first", "last", "options"),
-    [
-        pytest.param(
-            {"cost": "9"}, {"cost": "1"}, {"available": lambda found: found.metadata.name == "a"}, id="available"
-        ),
-        pytest.param({"ready": False, "cost": "9"}, {"cost": "1"}, {}, id="ready before cost"),
-        pytest.param({"cost": "-1"}, {"ready": 9}, {"ranks": {"a": 5.0}}, id="cost before rank"),
-        pytest.param({"ready": 0}, {"ready": 9}, {"ranks": {"z": 1.0}}, id="rank before time"),
-    ],
-)
+@pytest.mark.parametrize(("first", "last", "options"), [
+    pytest.param({"cost": "9"}, {"cost": "1"}, {"available": lambda found: found.metadata.name == "a"}, id="available"),
+    pytest.param({"ready": False, "cost": "9"}, {"cost": "1"}, {}, id="ready before cost"),
+    pytest.param({"cost": "-1"}, {"ready": 9}, {"ranks": {"a": 5.0}}, id="cost before rank"),
+    pytest.param({"ready": 0}, {"ready": 9}, {"ranks": {"z": 1.0}}, id="rank before time"),
+])  # fmt: skip
 def test_sort_keys_used_only_for_deletion(first: Any, last: Any, options: Any) -> None:
     one, two = pod("z", **(BASE | first)), pod("a", **(BASE | last))
     assert names(in_deletion_order([two, one], **options)) == ["z", "a"]
@@ -110,26 +105,23 @@ def test_restarts_of_sidecars_break_ties_in_updates() -> None:
 
 
 @pytest.mark.behaviour("PM-122")
-@pytest.mark.parametrize(
-    ("text", "cost"),
-    [
-        ("", 0),
-        ("0", 0),
-        ("7", 7),
-        ("-7", -7),
-        ("-07", -7),
-        ("+5", 0),
-        ("007", 0),
-        ("1.5", 0),
-        ("x", 0),
-        ("2147483647", 2147483647),
-        ("2147483648", 0),
-        ("-2147483648", -2147483648),
-        ("-2147483649", 0),
-        ("9" * 5000, 0),
-        ("١", 0),
-    ],
-)
+@pytest.mark.parametrize(("text", "cost"), [
+    ("", 0),
+    ("0", 0),
+    ("7", 7),
+    ("-7", -7),
+    ("-07", -7),
+    ("+5", 0),
+    ("007", 0),
+    ("1.5", 0),
+    ("x", 0),
+    ("2147483647", 2147483647),
+    ("2147483648", 0),
+    ("-2147483648", -2147483648),
+    ("-2147483649", 0),
+    ("9" * 5000, 0),
+    ("١", 0),
+])  # fmt: skip
 def test_deletion_cost(text: str, cost: int) -> None:
     assert deletion_cost(pod("a", cost=text)) == cost
 
@@ -150,7 +142,7 @@ def test_ranks_by_zone() -> None:
     pods += [pod("e", node="n4"), pod("f", node="gone"), pod("g", node="")]
     weight = log(4)
     ranks = spread_ranks(pods, ["zone"], ZONES.get)
-    # Inside zone x the Pod that shares its node goes first.
+    # In zone x, Pods that share a node come first.
     assert ranks == {"a": 3 * weight, "b": 2 * weight, "c": weight, "d": weight}
     twice = spread_ranks(pods, ["zone", HOSTNAME], ZONES.get)
     assert twice["a"] == pytest.approx(3 * weight + 2 * log(4))

@@ -12,25 +12,22 @@ from app.pods.ordinals import MAX_ORDINAL, Slots, ordinal_of, reserved_intervals
 
 
 @pytest.mark.behaviour("AS-48", "AS-49", "AS-50")
-@pytest.mark.parametrize(
-    ("replicas", "start", "reserve", "slots", "end"),
-    [
-        (4, 0, [1], [0, 2, 3, 4], 5),
-        (4, 0, [1, 3], [0, 2, 4, 5], 6),
-        (3, 0, [1, 3], [0, 2, 4], 5),
-        (4, 0, ["2-5", 7], [0, 1, 6, 8], 9),
-        (3, 0, [0], [1, 2, 3], 4),
-        (5, 3, [], [3, 4, 5, 6, 7], 8),
-        (3, 2, [0, 4], [2, 3, 5], 6),
-        (3, 2, [0, 2, 3, 4, 5], [6, 7, 8], 9),
-        (4, 1, [1, 3, 4], [2, 5, 6, 7], 8),
-        (4, 2, [1, 3], [2, 4, 5, 6], 7),
-        (4, 4, [1, 3], [4, 5, 6, 7], 8),
-        (0, 0, [0], [], 0),
-        (3, 0, [1, "x", "5-3", -4, "3"], [0, 2, 3], 4),
-        (2, 0, [f"0-{MAX_ORDINAL}"], [MAX_ORDINAL + 1, MAX_ORDINAL + 2], MAX_ORDINAL + 3),
-    ],
-)
+@pytest.mark.parametrize(("replicas", "start", "reserve", "slots", "end"), [
+    (4, 0, [1], [0, 2, 3, 4], 5),
+    (4, 0, [1, 3], [0, 2, 4, 5], 6),
+    (3, 0, [1, 3], [0, 2, 4], 5),
+    (4, 0, ["2-5", 7], [0, 1, 6, 8], 9),
+    (3, 0, [0], [1, 2, 3], 4),
+    (5, 3, [], [3, 4, 5, 6, 7], 8),
+    (3, 2, [0, 4], [2, 3, 5], 6),
+    (3, 2, [0, 2, 3, 4, 5], [6, 7, 8], 9),
+    (4, 1, [1, 3, 4], [2, 5, 6, 7], 8),
+    (4, 2, [1, 3], [2, 4, 5, 6], 7),
+    (4, 4, [1, 3], [4, 5, 6, 7], 8),
+    (0, 0, [0], [], 0),
+    (3, 0, [1, "x", "5-3", -4, "3"], [0, 2, 3], 4),
+    (2, 0, [f"0-{MAX_ORDINAL}"], [MAX_ORDINAL + 1, MAX_ORDINAL + 2], MAX_ORDINAL + 3),
+])  # fmt: skip
 def test_slots_skip_reserved_ordinals(
     replicas: int, start: int, reserve: list[int | str], slots: list[int], end: int
 ) -> None:
@@ -61,24 +58,21 @@ def test_a_huge_set_is_cheap() -> None:
 
 
 @pytest.mark.behaviour("AS-39", "AS-134")
-@pytest.mark.parametrize(
-    ("name", "ordinal"),
-    [
-        ("web-0", 0),
-        ("web-12", 12),
-        ("web-01", -1),
-        ("web-", -1),
-        ("web", -1),
-        ("web-x", -1),
-        ("other-1", -1),
-        ("web-a-1", -1),
-        ("web--1", -1),
-        ("web-2147483647", 2147483647),
-        ("web-2147483648", -1),
-        ("web-99999999999999999999", -1),
-        ("web-١", -1),
-    ],
-)
+@pytest.mark.parametrize(("name", "ordinal"), [
+    ("web-0", 0),
+    ("web-12", 12),
+    ("web-01", -1),
+    ("web-", -1),
+    ("web", -1),
+    ("web-x", -1),
+    ("other-1", -1),
+    ("web-a-1", -1),
+    ("web--1", -1),
+    ("web-2147483647", 2147483647),
+    ("web-2147483648", -1),
+    ("web-99999999999999999999", -1),
+    ("web-١", -1),
+])  # fmt: skip
 def test_ordinal_of_a_name(name: str, ordinal: int) -> None:
     assert ordinal_of("web", name) == ordinal
 

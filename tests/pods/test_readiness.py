@@ -41,23 +41,17 @@ def condition(type_: str, status: str, message: str = "") -> dict[str, Any]:
 READY = (condition("ContainersReady", "True"), condition("Ready", "True"))
 
 
-@pytest.mark.parametrize(
-    ("given_pod", "wanted"),
-    [
-        pytest.param(pod(), True, id="gate, no condition"),
-        pytest.param(pod(gates=()), False, id="no gate"),
-        pytest.param(pod(gates=("example.com/ours",)), False, id="another gate"),
-        pytest.param(pod(gates=("InPlaceUpdateReady",)), True, id="the gate of in-place updates"),
-        pytest.param(
-            pod(gates=("InPlaceUpdateReady",), annotations={"apps.kruise.io/inplace-update-state": "{}"}),
-            False,
-            id="updated in place before",
-        ),
-        pytest.param(pod(condition("KruisePodReady", "True")), False, id="condition is there"),
-        pytest.param(pod(condition("KruisePodReady", "False", HELD)), False, id="somebody holds it"),
-        pytest.param(pod(deletionTimestamp="2026-11-21T03:10:17Z"), False, id="terminating"),
-    ],
-)
+@pytest.mark.parametrize(("given_pod", "wanted"), [
+    pytest.param(pod(), True, id="gate, no condition"),
+    pytest.param(pod(gates=()), False, id="no gate"),
+    pytest.param(pod(gates=("example.com/ours",)), False, id="another gate"),
+    pytest.param(pod(gates=("InPlaceUpdateReady",)), True, id="the gate of in-place updates"),
+    pytest.param(pod(gates=("InPlaceUpdateReady",), annotations={"apps.kruise.io/inplace-update-state": "{}"}), False,
+     id="updated in place before"),
+    pytest.param(pod(condition("KruisePodReady", "True")), False, id="condition is there"),
+    pytest.param(pod(condition("KruisePodReady", "False", HELD)), False, id="held by a key"),
+    pytest.param(pod(deletionTimestamp="2026-11-21T03:10:17Z"), False, id="terminating"),
+])  # fmt: skip
 @pytest.mark.behaviour("PM-60", "PM-184")
 def test_only_a_pod_awaiting_its_first_condition_gets_it(given_pod: Pod, wanted: bool) -> None:
     assert needs_condition(given_pod) is wanted
@@ -138,13 +132,10 @@ def test_a_key_on_a_pod_without_the_condition_writes_false() -> None:
     assert (own["status"], own["message"]) == ("False", HELD)
 
 
-@pytest.mark.parametrize(
-    "given_pod",
-    [
-        pytest.param(pod(*READY, gates=()), id="no gate"),
-        pytest.param(pod(condition("KruisePodReady", "False", HELD), *READY), id="the key is there"),
-    ],
-)
+@pytest.mark.parametrize("given_pod", [
+    pytest.param(pod(*READY, gates=()), id="no gate"),
+    pytest.param(pod(condition("KruisePodReady", "False", HELD), *READY), id="the key is there"),
+])  # fmt: skip
 @pytest.mark.behaviour("PM-62")
 def test_a_key_that_changes_nothing_is_not_written(given_pod: Pod) -> None:
     assert with_key(given_pod, PRE_UPDATE_HOOK, NOW) is None
@@ -173,14 +164,11 @@ def test_a_pod_is_ready_again_without_keys() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "given_pod",
-    [
-        pytest.param(pod(condition("KruisePodReady", "False", HELD), gates=()), id="no gate"),
-        pytest.param(pod(), id="no condition"),
-        pytest.param(pod(condition("KruisePodReady", "True", "[]")), id="no such key"),
-    ],
-)
+@pytest.mark.parametrize("given_pod", [
+    pytest.param(pod(condition("KruisePodReady", "False", HELD), gates=()), id="no gate"),
+    pytest.param(pod(), id="no condition"),
+    pytest.param(pod(condition("KruisePodReady", "True", "[]")), id="no such key"),
+])  # fmt: skip
 @pytest.mark.behaviour("PM-64")
 def test_a_missing_key_is_not_removed(given_pod: Pod) -> None:
     assert without_key(given_pod, PRE_UPDATE_HOOK, NOW) is None
@@ -191,21 +179,13 @@ IS_FALSE = 'the status of pod readiness gate "{}" is not "True", but {}'
 IS_MISSING = 'corresponding condition of pod readiness gate "{}" does not exist.'
 
 
-@pytest.mark.parametrize(
-    ("conditions", "message"),
-    [
-        pytest.param(
-            (condition("InPlaceUpdateReady", "Unknown"), condition("example.com/lb", "True"), *READY),
-            ", ".join([IS_FALSE.format("KruisePodReady", "False"), IS_FALSE.format("InPlaceUpdateReady", "Unknown")]),
-            id="in the order of the gates",
-        ),
-        pytest.param(
-            (condition("InPlaceUpdateReady", "True"), *READY),
-            ", ".join([IS_FALSE.format("KruisePodReady", "False"), IS_MISSING.format("example.com/lb")]),
-            id="a missing condition",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("conditions", "message"), [
+    pytest.param((condition("InPlaceUpdateReady", "Unknown"), condition("example.com/lb", "True"), *READY),
+     ", ".join([IS_FALSE.format("KruisePodReady", "False"), IS_FALSE.format("InPlaceUpdateReady", "Unknown")]),
+     id="in the order of the gates"),
+    pytest.param((condition("InPlaceUpdateReady", "True"), *READY), ", ".join([IS_FALSE.format("KruisePodReady",
+     "False"), IS_MISSING.format("example.com/lb")]), id="a missing condition"),
+])  # fmt: skip
 @pytest.mark.behaviour("PM-41")
 def test_the_ready_message_names_the_closed_gates(conditions: tuple[dict[str, Any], ...], message: str) -> None:
     ready = ready_after(pod(*conditions, gates=GATES), "KruisePodReady", "False", NOW)
@@ -213,19 +193,13 @@ def test_the_ready_message_names_the_closed_gates(conditions: tuple[dict[str, An
     assert ready["message"] == message
 
 
-@pytest.mark.parametrize(
-    "given_pod",
-    [
-        pytest.param(pod(condition("ContainersReady", "True")), id="Ready was never reported"),
-        pytest.param(pod(condition("Ready", "True")), id="ContainersReady was never reported"),
-        pytest.param(
-            pod(condition("ContainersReady", "False"), condition("Ready", "False")), id="containers not ready"
-        ),
-        pytest.param(
-            pod(condition("ContainersReady", "True"), condition("Ready", "False", "first gate")), id="lowered before"
-        ),
-    ],
-)
+@pytest.mark.parametrize("given_pod", [
+    pytest.param(pod(condition("ContainersReady", "True")), id="Ready was never reported"),
+    pytest.param(pod(condition("Ready", "True")), id="ContainersReady was never reported"),
+    pytest.param(pod(condition("ContainersReady", "False"), condition("Ready", "False")), id="containers not ready"),
+    pytest.param(pod(condition("ContainersReady", "True"), condition("Ready", "False", "first gate")),
+     id="already False"),
+])  # fmt: skip
 @pytest.mark.behaviour("PM-40", "PM-41")
 def test_ready_is_otherwise_left_to_the_kubelet(given_pod: Pod) -> None:
     assert ready_after(given_pod, "KruisePodReady", "False", NOW) is None

@@ -28,7 +28,7 @@ POD: dict[str, Any] = {
 
 
 class Setting:
-    """One Pod on a server in memory, a store that sees it when told to, and a client."""
+    """A Pod on an in-memory API server, a client, and a cache that :meth:`see` updates."""
 
     def __init__(self, pod: dict[str, Any] | None = None) -> None:
         self.server = ApiServer()
@@ -140,7 +140,7 @@ async def test_two_stale_writers_both_add_their_key() -> None:
     assert setting.status() == "False"
     await remove_not_ready_key(setting.client, setting.live(), PRE_UPDATE_HOOK)
     assert setting.status() == "True"
-    assert len([write for write in setting.server.writes() if write.startswith("PATCH")]) == 5  # one met a conflict
+    assert len([write for write in setting.server.writes() if write.startswith("PATCH")]) == 5  # one conflict
 
 
 @virtual

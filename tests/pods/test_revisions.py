@@ -70,34 +70,25 @@ def test_revisions_of_another_owner_do_not_count() -> None:
 
 
 @pytest.mark.behaviour("PM-87", "PM-88", "PM-89", "PM-90")
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        pytest.param(b"content 4", Unchanged(HISTORY[2]), id="the newest has the content"),
-        pytest.param(b"content 1", Renumber(HISTORY[0], 5), id="an older one has it: rollback"),
-        pytest.param(
-            b"new",
-            Create("web-" + revision_hash(b"new", 7), revision_hash(b"new", 7), 5, 7, b"new"),
-            id="none has it",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("data", "expected"), [
+    pytest.param(b"content 4", Unchanged(HISTORY[2]), id="the newest has the content"),
+    pytest.param(b"content 1", Renumber(HISTORY[0], 5), id="an older one has it: rollback"),
+    pytest.param(b"new", Create("web-" + revision_hash(b"new", 7), revision_hash(b"new", 7), 5, 7, b"new"),
+     id="none has it"),
+])  # fmt: skip
 def test_recording_of_content(data: bytes, expected: object) -> None:
     assert plan_revision("web", data, HISTORY, 7) == expected
 
 
 @pytest.mark.behaviour("PM-87", "PM-88")
-@pytest.mark.parametrize(
-    ("metadata", "same"),
-    [
-        ('{"creationTimestamp":null,"labels":{"app":"web"}}', True),
-        ('{"labels":{"app":"web"}}', True),
-        ('{"creationTimestamp":"2026-01-01T00:00:00Z","labels":{"app":"web"}}', False),
-        ('{"labels":{}}', False),
-        ("null", False),
-        ("[]", False),
-    ],
-)
+@pytest.mark.parametrize(("metadata", "same"), [
+    ('{"creationTimestamp":null,"labels":{"app":"web"}}', True),
+    ('{"labels":{"app":"web"}}', True),
+    ('{"creationTimestamp":"2026-01-01T00:00:00Z","labels":{"app":"web"}}', False),
+    ('{"labels":{}}', False),
+    ("null", False),
+    ("[]", False),
+])  # fmt: skip
 def test_a_null_creation_timestamp_equals_a_missing_one(metadata: str, same: bool) -> None:
     """Kubernetes 1.34 records null. The revision keeps its name."""
     ours = template_data({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": []}})
@@ -214,17 +205,14 @@ def test_truncation_is_limited_by_revisions_in_use() -> None:
 
 
 @pytest.mark.behaviour("PM-78")
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("web-abc", "web-abc", True),
-        ("web-abc", "abc", True),
-        ("abc", "web-abc", True),
-        ("web-abc", "web-abd", False),
-        ("", "", False),
-        ("", "web-abc", False),
-    ],
-)
+@pytest.mark.parametrize(("one", "other", "same"), [
+    ("web-abc", "web-abc", True),
+    ("web-abc", "abc", True),
+    ("abc", "web-abc", True),
+    ("web-abc", "web-abd", False),
+    ("", "", False),
+    ("", "web-abc", False),
+])  # fmt: skip
 def test_full_and_short_names_are_the_same_revision(one: str, other: str, same: bool) -> None:
     assert is_same_revision(one, other) is same
     assert short_hash("my-web-abc") == "abc"

@@ -49,15 +49,12 @@ def test_hashes_are_those_of_kubernetes(template: Any, hashes: list[str]) -> Non
 
 
 @pytest.mark.behaviour("DS-53")
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"lifecycle": {"stopSignal": "SIGINT"}},
-        {"restartPolicyRules": [{"action": "Restart"}]},
-        {"ofNoRelease": True},
-        {"env": [{"name": "a", "valueFrom": {"fileKeyRef": {"volumeName": "v", "path": "p", "key": "k"}}}]},
-    ],
-)
+@pytest.mark.parametrize("fields", [
+    {"lifecycle": {"stopSignal": "SIGINT"}},
+    {"restartPolicyRules": [{"action": "Restart"}]},
+    {"ofNoRelease": True},
+    {"env": [{"name": "a", "valueFrom": {"fileKeyRef": {"volumeName": "v", "path": "p", "key": "k"}}}]},
+])  # fmt: skip
 def test_fields_unknown_to_openkruise_change_the_hash(fields: dict[str, Any]) -> None:
     """OpenKruise drops these fields. Here they reach the Pods, so the revisions need distinct names."""
     plain = template_hash(data_of(with_container()))
@@ -73,17 +70,14 @@ def test_older_releases_lack_newer_fields() -> None:
 
 
 @pytest.mark.behaviour("DS-53")
-@pytest.mark.parametrize(
-    "template",
-    [
-        {"spec": {"containers": "all"}},
-        {"spec": {"containers": [{"stdin": "yes"}]}},
-        {"spec": {"containers": [{"resources": {"limits": {"cpu": "lots"}}}]}},
-        {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
-        {"metadata": {"managedFields": [{"fieldsV1": {}}]}},
-        {"spec": {"tolerations": [{"operator": "Exists"}] * 10_000}},
-    ],
-)
+@pytest.mark.parametrize("template", [
+    {"spec": {"containers": "all"}},
+    {"spec": {"containers": [{"stdin": "yes"}]}},
+    {"spec": {"containers": [{"resources": {"limits": {"cpu": "lots"}}}]}},
+    {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
+    {"metadata": {"managedFields": [{"fieldsV1": {}}]}},
+    {"spec": {"tolerations": [{"operator": "Exists"}] * 10_000}},
+])  # fmt: skip
 def test_unreadable_or_long_templates_have_their_own_hash(template: Any) -> None:
     with pytest.raises(TextError):
         template_text(template)

@@ -22,61 +22,58 @@ def names(found: Any) -> list[int]:
     return [int(pod.metadata.name) for pod in found]
 
 
-@pytest.mark.parametrize(
-    ("pattern", "candidates", "order"),
-    [
-        ("....MM", 6, [4, 0, 1, 2, 3, 5]),
-        ("...MMM", 6, [3, 0, 1, 4, 2, 5]),
-        ("..MMMM", 6, [2, 3, 0, 4, 1, 5]),
-        ("....MMM", 6, [0, 1, 4, 2, 3, 5]),
-        ("MM.......M", 7, [2, 0, 3, 4, 5, 6, 1]),
-        ("M.....", 6, [0, 1, 2, 3, 4, 5]),
-        ("MMMM.", 5, [0, 1, 2, 3, 4]),
-    ],
-)
+@pytest.mark.parametrize(("pattern", "candidates", "order"), [
+    ("....MM", 6, [4, 0, 1, 2, 3, 5]),
+    ("...MMM", 6, [3, 0, 1, 4, 2, 5]),
+    ("..MMMM", 6, [2, 3, 0, 4, 1, 5]),
+    ("....MMM", 6, [0, 1, 4, 2, 3, 5]),
+    ("MM.......M", 7, [2, 0, 3, 4, 5, 6, 1]),
+    ("M.....", 6, [0, 1, 2, 3, 4, 5]),
+    ("MMMM.", 5, [0, 1, 2, 3, 4]),
+])  # fmt: skip
 @pytest.mark.behaviour("PM-131", "PM-132", "PM-133", "PM-134")
 def test_scattered_pods_are_spread_over_the_update(pattern: str, candidates: int, order: list[int]) -> None:
-    everybody = pods(pattern)
-    assert names(scattered(everybody[:candidates], everybody, MATCH)) == order
+    all_pods = pods(pattern)
+    assert names(scattered(all_pods[:candidates], all_pods, MATCH)) == order
 
 
 @pytest.mark.behaviour("PM-134")
 @pytest.mark.parametrize(("count", "matching", "positions"), [(10, 3, [1, 6, 10]), (12, 4, [1, 5, 9, 12])])
 def test_positions_of_scattered_pods(count: int, matching: int, positions: list[int]) -> None:
-    everybody = pods("M" * matching + "." * (count - matching))
-    order = scattered(everybody, everybody, MATCH)
+    all_pods = pods("M" * matching + "." * (count - matching))
+    order = scattered(all_pods, all_pods, MATCH)
     assert [index + 1 for index, pod in enumerate(order) if pod.metadata.labels] == positions
 
 
 @pytest.mark.behaviour("PM-130", "PM-7")
 def test_terms_apply_by_the_number_of_matching_candidates() -> None:
     labels: list[dict[str, str]] = [{"a": "1"}] * 2 + [{"b": "1"}] * 3 + [{}] * 5
-    everybody = [Pod(ObjectMeta(str(index), labels=own)) for index, own in enumerate(labels)]
+    all_pods = [Pod(ObjectMeta(str(index), labels=own)) for index, own in enumerate(labels)]
     a, b = UpdateScatterTerm(key="a", value="1"), UpdateScatterTerm(key="b", value="1")
-    nobody = UpdateScatterTerm(key="c", value="1")
-    twice = scattered(scattered(everybody, everybody, [b]), everybody, [a])
-    assert names(scattered(everybody, everybody, [a, nobody, b])) == names(twice)
+    unmatched = UpdateScatterTerm(key="c", value="1")
+    twice = scattered(scattered(all_pods, all_pods, [b]), all_pods, [a])
+    assert names(scattered(all_pods, all_pods, [a, unmatched, b])) == names(twice)
     unlabelled = [UpdateScatterTerm(key="m", value="")]
     assert names(scattered(pods("..MMMM"), pods("..MMMM"), unlabelled))[-1] == 1
 
 
 @pytest.mark.behaviour("PM-130", "PM-7")
 def test_of_several_terms_those_without_pods_do_not_count() -> None:
-    everybody = pods("..MMMM....")
+    all_pods = pods("..MMMM....")
     absent, a = UpdateScatterTerm(key="other", value=""), MATCH[0]
     unlabelled = UpdateScatterTerm(key="m", value="")
-    assert names(scattered(everybody, everybody, [unlabelled, a])) == names(scattered(everybody, everybody, MATCH))
-    assert names(scattered(everybody, everybody, [absent, unlabelled])) == list(range(10))
+    assert names(scattered(all_pods, all_pods, [unlabelled, a])) == names(scattered(all_pods, all_pods, MATCH))
+    assert names(scattered(all_pods, all_pods, [absent, unlabelled])) == list(range(10))
     # One Pod with the label, though empty, is enough.
-    everybody[0].metadata.labels["m"] = ""
-    assert names(scattered(everybody, everybody, [unlabelled, absent])) != list(range(10))
+    all_pods[0].metadata.labels["m"] = ""
+    assert names(scattered(all_pods, all_pods, [unlabelled, absent])) != list(range(10))
 
 
 @given(st.text("M.", max_size=14), st.integers(0, 14))
 def test_scatter_loses_no_pod(pattern: str, count: int) -> None:
-    everybody = pods(pattern)
-    candidates = everybody[:count]
-    found = names(scattered(candidates, everybody, MATCH))
+    all_pods = pods(pattern)
+    candidates = all_pods[:count]
+    found = names(scattered(candidates, all_pods, MATCH))
     assert sorted(found) == names(candidates)
     if sum(char == "M" for char in pattern[:count]) > 1 and pattern[:count].count(".") > 1:
         assert pattern[found[-1]] == "M"

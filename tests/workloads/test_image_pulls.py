@@ -1,4 +1,4 @@
-"""New images pulled ahead of an update in place: which jobs there are, when they come and when they go."""
+"""ImagePullJobs of in-place updates: when they are created and deleted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.features.cloneset.plan.settings import Gates
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS
 from app.kube.wire import Request
 from app.workloads.image_pulls import IMAGE_PULL_JOBS
-from tests.features.cloneset.world import NAMESPACE, SmallCluster, in_cluster, rolling, small_cluster, template
+from tests.features.cloneset.world import NAMESPACE, SmallCluster, in_cluster, rolling, small_cluster
 from tests.kube.fakes import json_response, status_body, virtual
 
 GATES = Gates(pre_download=True)
@@ -19,23 +19,21 @@ CREATED, IGNORED = "apps.kruise.io/pre-predownload-created", "apps.kruise.io/ima
 CHANGE = {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "nginx:2"}]}}}}
 
 
-async def serve_jobs(cluster: SmallCluster) -> None:
-    version = {
-        "name": "v1beta1",
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-    }
+async def ready(cluster: SmallCluster, replicas: int = 4, *, served: bool = True, **strategy: Any) -> None:
+    """Serve ImagePullJobs, and create a CloneSet whose Pods are ready."""
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": "v1beta1", "served": True, "storage": True, "schema": schema}
     names = {"plural": "imagepulljobs", "singular": "imagepulljob", "kind": "ImagePullJob", "listKind": "ImagePullJobs"}
-    await cluster.user.create(
-        CUSTOMRESOURCEDEFINITIONS,
-        {
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": {"name": "imagepulljobs.apps.kruise.io"},
-            "spec": {"group": "apps.kruise.io", "scope": "Namespaced", "names": names, "versions": [version]},
-        },
-    )
+    crd = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "imagepulljobs.apps.kruise.io"},
+        "spec": {"group": "apps.kruise.io", "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+    if served:
+        await cluster.user.create(CUSTOMRESOURCEDEFINITIONS, crd)
+    await cluster.apply(replicas=replicas, updateStrategy=rolling(**strategy))
+    await cluster.settled(readyReplicas=replicas)
 
 
 async def jobs(cluster: SmallCluster) -> list[dict[str, Any]]:
@@ -56,10 +54,7 @@ def asked(cluster: SmallCluster) -> list[str]:
 @in_cluster(GATES)
 @pytest.mark.behaviour("CS-59", "CS-139", "CS-140", "CS-141", "PM-160", "PM-167", "PM-168", "CS-166")
 async def test_jobs_exist_before_the_first_pod_changes_and_end_with_the_rollout(cluster: SmallCluster) -> None:
-    await serve_jobs(cluster)
-    strategy = rolling(partition=2, inPlaceUpdateStrategy={"imagePreDownloadParallelism": 4})
-    await cluster.apply(replicas=4, updateStrategy=strategy)
-    await cluster.settled(readyReplicas=4)
+    await ready(cluster, partition=2, inPlaceUpdateStrategy={"imagePreDownloadParallelism": 4})
     assert asked(cluster) == []
     await cluster.patch(CHANGE)
     status = await cluster.settled(updatedReadyReplicas=2)
@@ -74,12 +69,12 @@ async def test_jobs_exist_before_the_first_pod_changes_and_end_with_the_rollout(
     assert "imagepulljobs" in changes[0]
     await cluster.patch({"spec": {"updateStrategy": {"rollingUpdate": {"partition": 0}}}})
     await cluster.settled(updatedReadyReplicas=4)
-    await cluster.until(lambda: no_jobs(cluster), "the jobs are gone")
-    assert len(asked(cluster)) == 3  # made, listed, deleted: each once
 
+    async def no_jobs() -> bool:
+        return not await jobs(cluster)
 
-async def no_jobs(cluster: SmallCluster) -> bool:
-    return not await jobs(cluster)
+    await cluster.until(no_jobs, "the jobs are deleted")
+    assert len(asked(cluster)) == 3  # one creation, one list, one deletion
 
 
 @virtual
@@ -92,34 +87,30 @@ async def test_foreign_jobs_are_kept_and_own_ones_deleted_as_observed() -> None:
             deleted.append(orjson.loads(request.body or b"{}").get("preconditions"))
 
     async with small_cluster(GATES) as cluster:
-        await serve_jobs(cluster)
         cluster.sent.intercept = note
         other = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "ImagePullJob", "metadata": {"name": "other"}}
-        await cluster.apply(replicas=4, updateStrategy=rolling())
-        await cluster.settled(readyReplicas=4)
+        await ready(cluster)
         await cluster.user.create(IMAGE_PULL_JOBS, other, NAMESPACE)
         await cluster.patch(CHANGE)
-        made = await cluster.until(lambda: job_of_ours(cluster), "a job")
+        own = await cluster.until(lambda: own_job(cluster), "a job")
         await cluster.settled(updatedReadyReplicas=4)
-        await cluster.until(lambda: is_deleted(deleted), "the job is gone")
-        assert deleted == [{"uid": made["metadata"]["uid"]}]
+
+        async def is_deleted() -> bool:
+            return bool(deleted)
+
+        await cluster.until(is_deleted, "the job is deleted")
+        assert deleted == [{"uid": own["metadata"]["uid"]}]
         assert [job["metadata"]["name"] for job in await jobs(cluster)] == ["other"]
 
 
-async def job_of_ours(cluster: SmallCluster) -> dict[str, Any] | None:
+async def own_job(cluster: SmallCluster) -> dict[str, Any] | None:
     return next((job for job in await jobs(cluster) if job["metadata"]["name"] != "other"), None)
-
-
-async def is_deleted(deleted: list[Any]) -> bool:
-    return bool(deleted)
 
 
 @in_cluster(GATES)
 @pytest.mark.behaviour("CS-140", "PM-164")
 async def test_an_unnecessary_predownload_is_recorded_without_a_job(cluster: SmallCluster) -> None:
-    await serve_jobs(cluster)
-    await cluster.apply(replicas=3, updateStrategy=rolling())
-    await cluster.settled(readyReplicas=3)
+    await ready(cluster, 3)
     await cluster.patch(CHANGE)
     await cluster.settled(updatedReadyReplicas=3)
     assert (await labels_of_update_revision(cluster))[IGNORED] == "true"
@@ -129,10 +120,7 @@ async def test_an_unnecessary_predownload_is_recorded_without_a_job(cluster: Sma
 @in_cluster(GATES)
 @pytest.mark.behaviour("CS-139", "PM-161")
 async def test_jobs_wait_for_the_first_updated_pods_to_be_ready(cluster: SmallCluster) -> None:
-    await serve_jobs(cluster)
-    strategy = rolling(partition=4, inPlaceUpdateStrategy={"imagePreDownloadMinUpdatedReadyPods": 1})
-    await cluster.apply(replicas=4, updateStrategy=strategy)
-    await cluster.settled(readyReplicas=4)
+    await ready(cluster, partition=4, inPlaceUpdateStrategy={"imagePreDownloadMinUpdatedReadyPods": 1})
     await cluster.patch(CHANGE)
     await cluster.clock.sleep(30)
     assert asked(cluster) == []
@@ -146,11 +134,9 @@ async def test_jobs_wait_for_the_first_updated_pods_to_be_ready(cluster: SmallCl
 @pytest.mark.parametrize(("text", "waits"), [("50%", True), ("nonsense", False)])
 async def test_an_annotation_percentage_is_waited_for(cluster: SmallCluster, text: str, waits: bool) -> None:
     """OpenKruise 1.9 rounds it up, and later releases lose it. [B-16]"""
-    await serve_jobs(cluster)
     annotations = {"apps.kruise.io/image-predownload-min-updated-ready-pods": text}
-    await cluster.apply(replicas=5, updateStrategy=rolling(partition=3))
+    await ready(cluster, 5, partition=3)
     await cluster.patch({"metadata": {"annotations": annotations}})
-    await cluster.settled(readyReplicas=5)
     await cluster.patch(CHANGE)
     await cluster.settled(updatedReadyReplicas=2)
     await cluster.clock.sleep(5)
@@ -162,9 +148,8 @@ async def test_an_annotation_percentage_is_waited_for(cluster: SmallCluster, tex
 
 @in_cluster(GATES)
 @pytest.mark.behaviour("CS-138")
-async def test_without_image_jobs_a_rollout_goes_on_and_says_so_once(cluster: SmallCluster) -> None:
-    await cluster.apply(replicas=4, updateStrategy=rolling())
-    await cluster.settled(readyReplicas=4)
+async def test_a_cluster_without_image_jobs_is_reported_once_and_the_rollout_continues(cluster: SmallCluster) -> None:
+    await ready(cluster, served=False)
     await cluster.patch(CHANGE)
     status = await cluster.settled(updatedReadyReplicas=4)
     (message,) = await cluster.events("FailedCreateImagePullJob")
@@ -180,11 +165,9 @@ async def test_without_image_jobs_a_rollout_goes_on_and_says_so_once(cluster: Sm
 @in_cluster(GATES)
 @pytest.mark.behaviour("PM-168", "CS-140", "CS-167")
 async def test_a_refused_image_job_is_reported_and_not_retried(cluster: SmallCluster) -> None:
-    await serve_jobs(cluster)
     refused = json_response(403, status_body(403, "Forbidden", "quota"))
     cluster.sent.intercept = lambda request: refused if "imagepulljobs" in request.path else None
-    await cluster.apply(replicas=4, updateStrategy=rolling())
-    await cluster.settled(readyReplicas=4)
+    await ready(cluster)
     await cluster.patch(CHANGE)
     await cluster.settled(updatedReadyReplicas=4)
     (message,) = await cluster.events("FailedCreateImagePullJob")
@@ -197,9 +180,7 @@ async def test_a_refused_image_job_is_reported_and_not_retried(cluster: SmallClu
 @in_cluster
 @pytest.mark.behaviour("CS-138")
 async def test_without_the_gate_no_job_is_created(cluster: SmallCluster) -> None:
-    await serve_jobs(cluster)
-    await cluster.apply(replicas=4, updateStrategy=rolling(), template=template())
-    await cluster.settled(readyReplicas=4)
+    await ready(cluster)
     await cluster.patch(CHANGE)
     await cluster.settled(updatedReadyReplicas=4)
     assert asked(cluster) == []

@@ -1,4 +1,4 @@
-"""Writing many objects: slowly at first, then with so many under way all the time."""
+"""Writes of many objects: batches that double, then a fixed number of concurrent writes."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ REFUSAL = Conflict(RequestInfo("POST", "/x"), Status(code=409, reason="Conflict"
 
 
 class Writes:
-    """Each takes a second, but one, which takes ten; ``refused``: the number of one that fails."""
+    """Each takes one second, the slow one ten; ``refused`` is the number of the one that fails."""
 
     def __init__(self, refused: int | None = None, slow: int | None = None) -> None:
         self.refused = refused
         self.slow = slow
-        self.begun: list[int] = []
-        self.under_way = 0
+        self.started: list[int] = []
+        self.running = 0
         self.most: list[int] = []
 
     async def __call__(self, number: int) -> KubeError | None:
-        self.begun.append(number)
-        self.under_way += 1
-        self.most.append(self.under_way)
+        self.started.append(number)
+        self.running += 1
+        self.most.append(self.running)
         await asyncio.sleep(10 if number == self.slow else 1)
-        self.under_way -= 1
+        self.running -= 1
         return REFUSAL if number == self.refused else None
 
 
 def written(given: Sequence[int], writes: Writes, first: int = 1) -> float:
-    """Seconds until all is done."""
+    """Return the seconds until all are written."""
 
     async def main() -> float:
         loop = asyncio.get_running_loop()
@@ -53,7 +53,7 @@ def written(given: Sequence[int], writes: Writes, first: int = 1) -> float:
 def test_batches_grow_exponentially(count: int, seconds: int) -> None:
     writes = Writes()
     assert written(range(count), writes) == pytest.approx(seconds)
-    assert writes.begun == list(range(count))
+    assert writes.started == list(range(count))
     assert max(writes.most, default=0) <= MOST
 
 
@@ -62,7 +62,7 @@ def test_a_slow_item_holds_only_its_own_slot() -> None:
     """All other items proceed, within the concurrency limit."""
     writes = Writes(slow=63)
     assert written(range(63 + 5 * MOST), writes) == pytest.approx(16)
-    assert len(writes.begun) == 63 + 5 * MOST
+    assert len(writes.started) == 63 + 5 * MOST
 
 
 @pytest.mark.behaviour("BJ-12", "EJ-9")
@@ -71,8 +71,8 @@ def test_nothing_starts_after_a_refusal(refused: int) -> None:
     writes = Writes(refused)
     with pytest.raises(Conflict):
         written(range(63 + 5 * MOST), writes)
-    assert writes.under_way == 0, "what was under way has ended"
-    assert len(writes.begun) <= {0: 1, 2: 3, 6: 7}.get(refused, 63 + MOST + 7)
+    assert writes.running == 0
+    assert len(writes.started) <= {0: 1, 2: 3, 6: 7}.get(refused, 63 + MOST + 7)
 
 
 def test_everything_starts_at_once_if_nothing_can_fail() -> None:

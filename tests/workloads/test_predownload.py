@@ -22,22 +22,19 @@ CREATED, IGNORED = "apps.kruise.io/pre-predownload-created", "apps.kruise.io/ima
 ROLLOUT = Rollout("old", "new", {}, True, True, replicas=10, partition=0, max_unavailable=2, updated_ready=3)
 
 
-@pytest.mark.parametrize(
-    ("change", "decision"),
-    [
-        pytest.param({}, Decision.CREATE, id="worth it"),
-        pytest.param({"update": "old"}, Decision.CLEAN_UP, id="nothing is rolled out"),
-        pytest.param({"labels": {CREATED: "true"}}, Decision.NOTHING, id="created before"),
-        pytest.param({"labels": {IGNORED: "true"}}, Decision.NOTHING, id="ignored before"),
-        pytest.param({"min_updated_ready": 4}, Decision.WAIT, id="not enough are ready"),
-        pytest.param({"min_updated_ready": 3}, Decision.CREATE, id="enough are ready"),
-        pytest.param({"in_place_policy": False}, Decision.IGNORE, id="recreate"),
-        pytest.param({"in_place_possible": False}, Decision.IGNORE, id="not in place"),
-        pytest.param({"replicas": 3}, Decision.IGNORE, id="few"),
-        pytest.param({"max_unavailable": 10}, Decision.IGNORE, id="one batch"),
-        pytest.param({"max_unavailable": 10, "partition": 1}, Decision.CREATE, id="one batch, but a partition"),
-    ],
-)
+@pytest.mark.parametrize(("change", "decision"), [
+    pytest.param({}, Decision.CREATE, id="worth it"),
+    pytest.param({"update": "old"}, Decision.CLEAN_UP, id="nothing is rolled out"),
+    pytest.param({"labels": {CREATED: "true"}}, Decision.NOTHING, id="created before"),
+    pytest.param({"labels": {IGNORED: "true"}}, Decision.NOTHING, id="ignored before"),
+    pytest.param({"min_updated_ready": 4}, Decision.WAIT, id="not enough are ready"),
+    pytest.param({"min_updated_ready": 3}, Decision.CREATE, id="enough are ready"),
+    pytest.param({"in_place_policy": False}, Decision.IGNORE, id="recreate"),
+    pytest.param({"in_place_possible": False}, Decision.IGNORE, id="not in place"),
+    pytest.param({"replicas": 3}, Decision.IGNORE, id="few"),
+    pytest.param({"max_unavailable": 10}, Decision.IGNORE, id="one batch"),
+    pytest.param({"max_unavailable": 10, "partition": 1}, Decision.CREATE, id="one batch, but a partition"),
+])  # fmt: skip
 @pytest.mark.behaviour("PM-160", "PM-161", "PM-162", "PM-163", "PM-164", "PM-165", "PM-166")
 def test_when_to_predownload(change: Any, decision: Decision) -> None:
     assert decide(replace(ROLLOUT, **change)) is decision

@@ -18,7 +18,7 @@ from tests.kube.fakes import virtual
 
 
 async def snapshot_seen(shell: Any, monkeypatch: pytest.MonkeyPatch) -> CloneSetSnapshot:
-    """Inputs of the plan."""
+    """Reconcile, and return the snapshot passed to the plan."""
     seen: list[CloneSetSnapshot] = []
 
     async def reconcile(snapshot: CloneSetSnapshot) -> Result | None:
@@ -101,13 +101,13 @@ async def test_after_scaling_the_current_revision_is_still_needed(
 
 @pytest.mark.behaviour("CS-57", "PM-96")
 @pytest.mark.parametrize(
-    ("live", "given_up"),
+    ("live", "dropped"),
     [({"resourceVersion": "1"}, True), ({"resourceVersion": "999999"}, False), ({"uid": "another"}, False)],
-    ids=["as old", "newer", "a namesake"],
+    ids=["not newer", "newer", "another Pod"],
 )
 @virtual
 async def test_an_expected_version_is_dropped_only_if_the_api_server_has_none_newer(
-    live: dict[str, str], given_up: bool
+    live: dict[str, str], dropped: bool
 ) -> None:
     shell, found = filled(expectation_timeout=60.0)
     expected, uid = shell.reconciler.writer.expectations, found["CloneSet"][0]["metadata"]["uid"]
@@ -119,18 +119,18 @@ async def test_an_expected_version_is_dropped_only_if_the_api_server_has_none_ne
     shell.server.stored[path] = {**found["Pod"][0], "metadata": metadata}
     await shell.clock.sleep(61)
     await shell.reconcile("hooked", "moving")
-    assert (expected.versions.unsatisfied(pod.metadata) is None) is given_up
+    assert (expected.versions.unsatisfied(pod.metadata) is None) is dropped
 
 
 # ---- adopting
 
 
-#: Somebody else's controller.
+#: Another controller.
 OTHERS = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "other", "controller": True}
 
 
 class Adopting(CloneSetReconciler):
-    """A workload that adopts Pods, but for those that are named otherwise."""
+    """Adopts Pods whose name starts with that of the CloneSet."""
 
     adopts = True
 
@@ -152,16 +152,16 @@ class Adopting(CloneSetReconciler):
     ],
     ids=[
         "an orphan",
-        "of another name",
-        "going",
+        "another name",
+        "terminating",
         "not matching",
-        "of another controller",
-        "owner is another",
-        "owner is going",
+        "another controller",
+        "another owner",
+        "terminating owner",
     ],
 )
 @virtual
-async def test_orphaned_pods_are_adopted_after_the_owner_was_read_again(
+async def test_orphaned_pods_are_adopted_after_the_owner_was_read(
     live: dict[str, str], change: dict[str, Any], adopted: bool
 ) -> None:
     shell, found = filled()
@@ -189,7 +189,7 @@ async def test_orphaned_pods_are_adopted_after_the_owner_was_read_again(
 @pytest.mark.behaviour("PM-109")
 @pytest.mark.parametrize("labels", [None, {"app": "other"}])
 @virtual
-async def test_an_orphaned_pod_wakes_the_sets_that_may_adopt_it(labels: dict[str, str] | None) -> None:
+async def test_an_orphaned_pod_enqueues_the_sets_that_may_adopt_it(labels: dict[str, str] | None) -> None:
     shell, found = filled()
     reconciler = Adopting(shell.reconciler.client, shell.caches, shell.recorder, Random(1))
     await reconciler(KEY)
@@ -199,16 +199,12 @@ async def test_an_orphaned_pod_wakes_the_sets_that_may_adopt_it(labels: dict[str
 
 
 @pytest.mark.behaviour("PM-105", "PM-106", "PM-107", "PM-108")
-@pytest.mark.parametrize(
-    ("going", "change", "released"),
-    [
-        (False, {}, False),
-        (False, {"labels": {"app": "other"}}, True),
-        (True, {"labels": {"app": "other"}}, False),
-        (False, {"labels": {"app": "other"}, "ownerReferences": [OTHERS]}, False),
-    ],
-    ids=["matching", "not matching", "owner is going", "of another controller"],
-)
+@pytest.mark.parametrize(("going", "change", "released"), [
+    (False, {}, False),
+    (False, {"labels": {"app": "other"}}, True),
+    (True, {"labels": {"app": "other"}}, False),
+    (False, {"labels": {"app": "other"}, "ownerReferences": [OTHERS]}, False),
+], ids=["matching", "not matching", "terminating owner", "another controller"])  # fmt: skip
 @virtual
 async def test_only_own_unmatched_pods_are_released_and_none_by_a_terminating_owner(
     going: bool, change: dict[str, Any], released: bool

@@ -1,4 +1,4 @@
-"""Conditions keep their times as long as they say the same."""
+"""Times of conditions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ THEN, NOW = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
 @pytest.mark.behaviour("CS-151")
 @pytest.mark.parametrize(("reason", "moves"), [("Paused", False), ("Updated", True)])
 def test_a_changed_reason_is_no_transition(reason: str, moves: bool) -> None:
-    before = with_condition([], Condition("Progressing", "True", "Paused", "it rests"), THEN)
-    (after,) = with_condition(before, Condition("Progressing", "True", reason, "it rests"), NOW)
+    before = with_condition([], Condition("Progressing", "True", "Paused", "paused"), THEN)
+    (after,) = with_condition(before, Condition("Progressing", "True", reason, "paused"), NOW)
     assert (after["lastUpdateTime"] != before[0]["lastUpdateTime"]) is moves
     assert after["lastTransitionTime"] == before[0]["lastTransitionTime"]

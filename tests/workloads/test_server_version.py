@@ -1,4 +1,4 @@
-"""How resources of running Pods change depends on the API server, which is asked once."""
+"""Resources of running Pods change as the API server's version requires, which is read once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def with_cpu(limits: dict[str, str]) -> dict[str, Any]:
 
 
 class Answering:
-    """Says of itself which version it is, and notes what changes resources."""
+    """Reports a version, and records the requests that change resources."""
 
     def __init__(self, cluster: SmallCluster, version: str) -> None:
         self.version = version
@@ -55,7 +55,7 @@ async def test_resources_use_the_subresource_if_the_server_has_it(cluster: Small
 
 
 @in_cluster
-async def test_the_server_version_is_not_read_where_no_resources_change(cluster: SmallCluster) -> None:
+async def test_the_server_version_is_not_read_unless_resources_change(cluster: SmallCluster) -> None:
     answering = Answering(cluster, "v1.34.1")
     await cluster.apply(replicas=2, updateStrategy=rolling(maxUnavailable=2))
     await cluster.settled(readyReplicas=2)

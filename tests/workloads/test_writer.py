@@ -1,4 +1,4 @@
-"""Writes apply only to the object that was seen, never to another one with its name."""
+"""Writes apply only to the observed object, never to another of the same name."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_a_pod_held_by_a_budget_is_kept_without_an_error() -> None:
 
 
 @virtual
-async def test_a_write_without_response_implies_nothing_about_a_namesake() -> None:
+async def test_a_write_without_response_does_not_concern_another_pod_of_that_name() -> None:
     shell, found = filled()
     pod = pod_of(found["Pod"][0])
     namesake = copy.deepcopy(found["Pod"][0])
@@ -86,7 +86,7 @@ def history_of(shell: Any) -> tuple[Any, Any, str]:
 
 @pytest.mark.behaviour("PM-10")
 @pytest.mark.parametrize(
-    ("controller", "is_ours"), [(None, True), ("own", True), ("another", False)], ids=["nobody's", "ours", "another's"]
+    ("controller", "is_ours"), [(None, True), ("own", True), ("another", False)], ids=["an orphan", "ours", "another's"]
 )
 @virtual
 async def test_a_revision_missing_from_the_cache_is_ours_unless_controlled_by_others(
@@ -97,8 +97,8 @@ async def test_a_revision_missing_from_the_cache_is_ours_unless_controlled_by_ot
     stored = copy.deepcopy(found["ControllerRevision"][0])
     stored["metadata"] |= {"name": "hooked-late", "ownerReferences": []}
     if controller is not None:
-        whose = {"uid": uid if controller == "own" else controller, "controller": True, "name": "hooked"}
-        stored["metadata"]["ownerReferences"] = [{"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", **whose}]
+        fields = {"uid": uid if controller == "own" else controller, "controller": True, "name": "hooked"}
+        stored["metadata"]["ownerReferences"] = [{"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", **fields}]
     shell.server.stored["/apis/apps/v1/namespaces/moving/controllerrevisions/hooked-late"] = stored
     assert await history.is_recorded(resolved.content, "hooked-late") is is_ours
 
@@ -109,8 +109,8 @@ async def test_only_own_observed_revisions_are_deleted() -> None:
     shell, _ = filled()
     history, resolved, uid = history_of(shell)
     ours = revision_of(revision("hooked-ours", owned_by("CloneSet", uid)))
-    nobodys = revision_of(revision("hooked-nobodys"))
-    await history.truncate(resolved.content, [nobodys, ours], set(), 0)
+    orphan = revision_of(revision("hooked-orphan"))
+    await history.truncate(resolved.content, [orphan, ours], set(), 0)
     path = "/apis/apps/v1/namespaces/moving/controllerrevisions/hooked-ours"
     assert shell.writes == [("DELETE", path)]
     assert preconditions(shell, path) == [{"uid": "uid-hooked-ours"}]
@@ -129,17 +129,13 @@ async def test_a_revision_with_a_forged_owner_enters_no_history() -> None:
 
 
 @pytest.mark.behaviour("CS-72")
-@pytest.mark.parametrize(
-    ("controller", "used"),
-    [
-        (None, True),
-        (owned_by("CloneSet", "an older one"), True),
-        (owned_by("CloneSet", "another", name="other"), False),
-        (owned_by("StatefulSet", "another"), False),
-        (owned_by("CloneSet", "another", group="example.com"), False),
-    ],
-    ids=["nobody's", "left behind", "another set's", "a StatefulSet's", "another group's"],
-)
+@pytest.mark.parametrize(("controller", "used"), [
+    (None, True),
+    (owned_by("CloneSet", "an older one"), True),
+    (owned_by("CloneSet", "another", name="other"), False),
+    (owned_by("StatefulSet", "another"), False),
+    (owned_by("CloneSet", "another", group="example.com"), False),
+], ids=["an orphan", "of a deleted set", "another set's", "a StatefulSet's", "another group's"])  # fmt: skip
 def test_a_revision_of_our_name_is_used_only_if_it_is_ours(controller: OwnerReference | None, used: bool) -> None:
     shell, _ = filled()
     content = resolve_spec(shell.caches.workloads.list()[0], Gates()).content

@@ -52,28 +52,22 @@ def test_the_two_versions_of_one_cloneset() -> None:
 
 
 @pytest.mark.behaviour("CS-6", "CS-7")
-@pytest.mark.parametrize(
-    ("flat", "nested"),
-    [
-        ({}, {"type": "RollingUpdate", "rollingUpdate": {"podUpdatePolicy": "ReCreate"}}),
-        ({"type": "Bad"}, {"type": "RollingUpdate", "rollingUpdate": {"podUpdatePolicy": "ReCreate"}}),
-        ({"type": "OnDelete"}, {"type": "OnDelete"}),
-        ({"type": "OnDelete", "partition": 2}, {"type": "OnDelete", "rollingUpdate": {"partition": 2}}),
-    ],
-)
+@pytest.mark.parametrize(("flat", "nested"), [
+    ({}, {"type": "RollingUpdate", "rollingUpdate": {"podUpdatePolicy": "ReCreate"}}),
+    ({"type": "Bad"}, {"type": "RollingUpdate", "rollingUpdate": {"podUpdatePolicy": "ReCreate"}}),
+    ({"type": "OnDelete"}, {"type": "OnDelete"}),
+    ({"type": "OnDelete", "partition": 2}, {"type": "OnDelete", "rollingUpdate": {"partition": 2}}),
+])  # fmt: skip
 def test_update_types_in_v1beta1(flat: Json, nested: Json) -> None:
     assert up(updateStrategy=flat)["spec"]["updateStrategy"] == nested
 
 
 @pytest.mark.behaviour("CS-7")
-@pytest.mark.parametrize(
-    ("nested", "flat"),
-    [
-        ({}, {"type": "ReCreate"}),
-        ({"type": "RollingUpdate", "rollingUpdate": {"podUpdatePolicy": "Bad"}}, {"type": "ReCreate"}),
-        ({"type": "OnDelete", "rollingUpdate": {"partition": 1}}, {"type": "OnDelete", "partition": 1}),
-    ],
-)
+@pytest.mark.parametrize(("nested", "flat"), [
+    ({}, {"type": "ReCreate"}),
+    ({"type": "RollingUpdate", "rollingUpdate": {"podUpdatePolicy": "Bad"}}, {"type": "ReCreate"}),
+    ({"type": "OnDelete", "rollingUpdate": {"partition": 1}}, {"type": "OnDelete", "partition": 1}),
+])  # fmt: skip
 def test_update_types_in_v1alpha1(nested: Json, flat: Json) -> None:
     assert down(updateStrategy=nested)["spec"]["updateStrategy"] == flat
 
@@ -120,30 +114,24 @@ def test_an_empty_block_is_hidden_in_v1alpha1() -> None:
 
 
 @pytest.mark.behaviour("CS-8")
-@pytest.mark.parametrize(
-    ("scale", "shown"),
-    [
-        ({}, {"disablePVCReuse": True}),
-        ({"enablePVCReuse": None}, {"disablePVCReuse": True}),
-        ({"enablePVCReuse": False}, {"disablePVCReuse": True}),
-        ({"enablePVCReuse": True}, {}),
-        ({"enablePVCReuse": True, "maxUnavailable": 1}, {"maxUnavailable": 1}),
-    ],
-)
+@pytest.mark.parametrize(("scale", "shown"), [
+    ({}, {"disablePVCReuse": True}),
+    ({"enablePVCReuse": None}, {"disablePVCReuse": True}),
+    ({"enablePVCReuse": False}, {"disablePVCReuse": True}),
+    ({"enablePVCReuse": True}, {}),
+    ({"enablePVCReuse": True, "maxUnavailable": 1}, {"maxUnavailable": 1}),
+])  # fmt: skip
 def test_claim_reuse_is_inverted_in_v1alpha1(scale: Json, shown: Json) -> None:
     assert down(scaleStrategy=scale)["spec"]["scaleStrategy"] == shown
 
 
 @pytest.mark.behaviour("CS-14")
-@pytest.mark.parametrize(
-    ("in_place", "shown"),
-    [
-        ({"gracePeriodSeconds": 0}, None),
-        ({"gracePeriodSeconds": None}, None),
-        ({"gracePeriodSeconds": 0, "markPodNotReady": True}, {"gracePeriodSeconds": 0, "markPodNotReady": True}),
-        ({"gracePeriodSeconds": 5}, {"gracePeriodSeconds": 5}),
-    ],
-)
+@pytest.mark.parametrize(("in_place", "shown"), [
+    ({"gracePeriodSeconds": 0}, None),
+    ({"gracePeriodSeconds": None}, None),
+    ({"gracePeriodSeconds": 0, "markPodNotReady": True}, {"gracePeriodSeconds": 0, "markPodNotReady": True}),
+    ({"gracePeriodSeconds": 5}, {"gracePeriodSeconds": 5}),
+])  # fmt: skip
 def test_a_block_without_values_is_hidden_in_v1alpha1(in_place: Json, shown: Json | None) -> None:
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"inPlaceUpdateStrategy": in_place}}
     assert down(updateStrategy=strategy)["spec"]["updateStrategy"].get("inPlaceUpdateStrategy") == shown

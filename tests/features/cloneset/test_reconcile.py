@@ -39,12 +39,10 @@ async def test_scale_out_needs_few_writes(cluster: SmallCluster) -> None:
     assert {pod["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] for pod in pods} == {"Normal"}
     assert {pod["metadata"]["labels"]["controller-revision-hash"] for pod in pods} == {status["updateRevision"]}
     assert len(await cluster.revisions()) == 1
-    names = {pod["metadata"]["name"] for pod in pods}
-    assert {
-        message.removeprefix("succeed to create pod ") for message in await cluster.events("SuccessfulCreate")
-    } == names
+    created = {f"succeed to create pod {pod['metadata']['name']}" for pod in pods}
+    assert set(await cluster.events("SuccessfulCreate")) == created
     per_pod = [line for line in cluster.sent.requests if "/pods" in line and "GET" not in line]
-    assert len(per_pod) <= 3 * 2 + 3  # create and one write that takes it into service; a few conflicts
+    assert len(per_pod) <= 3 * 2 + 3  # the creation and the step to Normal; a few conflicts
 
 
 @in_cluster
@@ -69,28 +67,36 @@ async def test_scales_in(cluster: SmallCluster) -> None:
     assert len(await cluster.events("SuccessfulDelete")) == 5
 
 
+class Rollout:
+    """Watches the Pods during an update to image nginx:2."""
+
+    def __init__(self, cluster: SmallCluster) -> None:
+        self._cluster = cluster
+        self.most, self.least_ready = 0, 99
+
+    async def until_done(self, replicas: int) -> None:
+        await self._cluster.patch({"spec": {"template": template(image="nginx:2")}})
+
+        async def done() -> bool:
+            pods = await self._cluster.pods()
+            ready = sum(map(is_ready, pods))
+            self.most, self.least_ready = max(self.most, len(pods)), min(self.least_ready, ready)
+            changed = all(pod["spec"]["containers"][0]["image"] == "nginx:2" for pod in pods)
+            return changed and len(pods) == ready == replicas
+
+        await self._cluster.until(done, "all Pods are updated")
+
+
 @in_cluster(pace=Pace(restart=2.0))
 @pytest.mark.behaviour("CS-124", "CS-130", "CS-131", "CS-162", "CS-76", "CS-145", "CS-188")
 async def test_in_place_updates_respect_max_unavailable(cluster: SmallCluster) -> None:
     await cluster.apply(replicas=6, updateStrategy=rolling(maxUnavailable=2))
     await cluster.settled(availableReplicas=6)
-    before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in await cluster.pods()}
-    await cluster.patch({"spec": {"template": template(image="nginx:2")}})
-    least = 6
-
-    async def done() -> bool:
-        nonlocal least
-        status = await cluster.status()
-        pods = await cluster.pods()
-        least = min(least, sum(map(is_ready, pods)))
-        changed = all(pod["spec"]["containers"][0]["image"] == "nginx:2" for pod in pods)
-        return changed and status.get("updatedAvailableReplicas") == 6
-
-    await cluster.until(done, "all are updated")
-    assert least == 4
-    after = await cluster.pods()
-    assert {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in after} == before
-    assert {pod["spec"]["containers"][0]["image"] for pod in after} == {"nginx:2"}
+    before, rollout = await cluster.uids(), Rollout(cluster)
+    await rollout.until_done(6)
+    assert rollout.least_ready == 4
+    assert await cluster.uids() == before
+    await cluster.settled(updatedAvailableReplicas=6)
     assert len(await cluster.events("SuccessfulUpdatePodInPlace")) == 6
 
 
@@ -108,21 +114,21 @@ async def test_the_updated_mark_applies_only_to_the_observed_version(cluster: Sm
         if not marks or "/pods/" not in request.path:
             return None
         seen.append(body["metadata"]["resourceVersion"])
-        # Somebody has written the Pod since: the first mark must not come through.
+        # Another client has written the Pod since, so the first write is rejected.
         return json_response(409, status_body(409, "Conflict")) if len(seen) == 1 else None
 
     cluster.sent.intercept = intercept
     (pod,) = await cluster.pods()
     await cluster.patch({"spec": {"template": template(image="nginx:2")}})
-    await cluster.until(lambda: waited(lambda: len(seen) > 0), "the first try")
-    assert len(seen) == 1, "it is looked at again before the next"
+
+    async def tried() -> list[str]:
+        return seen
+
+    await cluster.until(tried, "the first attempt")
+    assert len(seen) == 1, "the Pod is read again before the next attempt"
     await cluster.user.patch(PODS, pod["metadata"]["name"], {"metadata": {"labels": {"x": "y"}}}, NAMESPACE)
     await cluster.settled(updatedAvailableReplicas=1)
     assert len(seen) == len(set(seen)) > 1
-
-
-async def waited(condition: Any) -> bool:
-    return bool(condition())
 
 
 def is_ready(pod: dict[str, Any]) -> bool:
@@ -135,10 +141,10 @@ def is_ready(pod: dict[str, Any]) -> bool:
 async def test_replaces_pods_that_cannot_be_updated_in_place(cluster: SmallCluster) -> None:
     await cluster.apply(updateStrategy=rolling())
     await cluster.settled(availableReplicas=3)
-    before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
+    before = await cluster.uids()
     await cluster.patch({"spec": {"template": template(hostname="other")}})
     status = await cluster.settled(updatedAvailableReplicas=3, replicas=3)
-    assert not before & {pod["metadata"]["uid"] for pod in await cluster.pods()}
+    assert not set(before.values()) & set((await cluster.uids()).values())
     assert await cluster.events("InPlaceUpdateNotPossible") == [
         f"pods are replaced for update(revision {status['updateRevision']}), not updated in-place: "
         "add /spec/hostname: cannot be changed in a running Pod"
@@ -147,19 +153,12 @@ async def test_replaces_pods_that_cannot_be_updated_in_place(cluster: SmallClust
 
 @in_cluster
 @pytest.mark.behaviour("CS-132", "CS-150")
-async def test_in_place_only_fails_with_the_openkruise_message_and_an_event_with_the_field(
-    cluster: SmallCluster,
-) -> None:
+async def test_in_place_only_reports_the_field_that_prevents_the_update(cluster: SmallCluster) -> None:
     await cluster.apply(replicas=1, updateStrategy=rolling("InPlaceOnly"))
     await cluster.settled(availableReplicas=1)
     await cluster.patch({"spec": {"template": template(hostname="other")}})
-
-    async def told() -> Any:
-        return (await cluster.status()).get("conditions")
-
-    (condition,) = await cluster.until(told, "the condition")
-    (pod,) = await cluster.pods()
-    name = pod["metadata"]["name"]
+    condition = await cluster.until(lambda: cluster.condition("FailedUpdate"), "the condition")
+    (name,) = await cluster.uids()
     assert condition["message"] == f"find Pod {name} update strategy is InPlaceOnly but can not update in-place"
     await cluster.clock.sleep(60)
     update = (await cluster.status())["updateRevision"]
@@ -188,39 +187,20 @@ async def test_a_surge_keeps_all_replicas_available(cluster: SmallCluster) -> No
     # [U-19]
     await cluster.apply(replicas=4, updateStrategy=rolling("ReCreate", maxSurge=3))
     await cluster.settled(availableReplicas=4)
-    await cluster.patch({"spec": {"template": template(image="nginx:2")}})
-    most = 0
-
-    async def done() -> bool:
-        nonlocal most
-        pods = await cluster.pods()
-        most = max(most, len(pods))
-        changed = all(pod["spec"]["containers"][0]["image"] == "nginx:2" for pod in pods)
-        return changed and len(pods) == 4 and all(map(is_ready, pods))
-
-    await cluster.until(done, "all are updated")
-    assert most == 7
+    rollout = Rollout(cluster)
+    await rollout.until_done(4)
+    assert rollout.most == 7
 
 
 @in_cluster(Gates(in_place_surge=True))
 @pytest.mark.behaviour("CS-90", "CS-176")
-async def test_with_the_gate_surge_covers_and_all_pods_stay(cluster: SmallCluster) -> None:
+async def test_with_the_gate_a_surge_covers_in_place_updates(cluster: SmallCluster) -> None:
     await cluster.apply(replicas=4, updateStrategy=rolling(maxSurge=2, maxUnavailable=0))
     await cluster.settled(availableReplicas=4)
-    before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
-    await cluster.patch({"spec": {"template": template(image="nginx:2")}})
-    most, least = 0, 9
-
-    async def done() -> bool:
-        nonlocal most, least
-        pods = await cluster.pods()
-        most, least = max(most, len(pods)), min(least, sum(map(is_ready, pods)))
-        changed = all(pod["spec"]["containers"][0]["image"] == "nginx:2" for pod in pods)
-        return changed and len(pods) == 4 and all(map(is_ready, pods))
-
-    await cluster.until(done, "all are updated")
-    assert (most, least) == (6, 4)
-    assert {pod["metadata"]["uid"] for pod in await cluster.pods()} == before
+    before, rollout = await cluster.uids(), Rollout(cluster)
+    await rollout.until_done(4)
+    assert (rollout.most, rollout.least_ready) == (6, 4)
+    assert await cluster.uids() == before
 
 
 @in_cluster
@@ -250,26 +230,24 @@ async def test_hooks_hold_pods_until_their_finalizer_is_removed() -> None:
         changed = template(image="nginx:2")
         changed["metadata"]["finalizers"] = ["example.com/hold"]
         await cluster.patch({"spec": {"template": changed}})
-        held = await cluster.until(lambda: in_state(cluster, "PreparingUpdate"), "one prepares")
+        held = await cluster.until(lambda: in_state(cluster, "PreparingUpdate"), "one is held")
         assert len(held) == 1
         assert held[0]["spec"]["containers"][0]["image"] == "nginx:1"
-        name = held[0]["metadata"]["name"]
-        await cluster.user.patch(PODS, name, {"metadata": {"finalizers": None}}, NAMESPACE)
+        name, release = held[0]["metadata"]["name"], {"metadata": {"finalizers": None}}
+        await cluster.user.patch(PODS, name, release, NAMESPACE)
         updated = await cluster.until(lambda: in_state(cluster, "Updated"), "it is updated")
         assert [pod["metadata"]["name"] for pod in updated] == [name]
         await cluster.user.patch(PODS, name, {"metadata": {"finalizers": ["example.com/hold"]}}, NAMESPACE)
-        await cluster.until(lambda: in_state(cluster, "Normal"), "it serves again")
+        await cluster.until(lambda: in_state(cluster, "Normal"), "it is back in service")
         await cluster.patch({"spec": {"replicas": 0}})
-        await cluster.until(lambda: in_state(cluster, "PreparingDelete"), "they prepare to go")
-        for pod in await cluster.pods():
-            await cluster.user.patch(PODS, pod["metadata"]["name"], {"metadata": {"finalizers": None}}, NAMESPACE)
+        await cluster.until(lambda: in_state(cluster, "PreparingDelete"), "they are held")
 
         async def all_released() -> bool:
-            for pod in await cluster.pods():
-                await cluster.user.patch(PODS, pod["metadata"]["name"], {"metadata": {"finalizers": None}}, NAMESPACE)
+            for pod in await cluster.uids():
+                await cluster.user.patch(PODS, pod, release, NAMESPACE)
             return not await cluster.pods()
 
-        await cluster.until(all_released, "they are gone")
+        await cluster.until(all_released, "they are deleted")
 
 
 async def in_state(cluster: Any, state: str) -> list[dict[str, Any]]:
@@ -278,12 +256,8 @@ async def in_state(cluster: Any, state: str) -> list[dict[str, Any]]:
     ]
 
 
-CLAIMS = [
-    {
-        "metadata": {"name": "data"},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
-    }
-]
+CLAIM_SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
+CLAIMS = [{"metadata": {"name": "data"}, "spec": CLAIM_SPEC}]
 
 
 @in_cluster
@@ -292,21 +266,20 @@ async def test_claims_are_reused_when_a_user_deletes_the_pod(cluster: SmallClust
     # [U-22]
     await cluster.apply(replicas=2, volumeClaimTemplates=CLAIMS, scaleStrategy={"enablePVCReuse": True})
     await cluster.settled(replicas=2)
-    before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in await cluster.pods()}
+    before = await cluster.uids()
     claims = {claim["metadata"]["uid"] for claim in await cluster.claims()}
     gone = sorted(before)[0]
     await cluster.user.delete(PODS, gone, NAMESPACE, grace_period_seconds=0)
 
     async def replaced() -> bool:
-        after = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in await cluster.pods()}
+        after = await cluster.uids()
         return after.keys() == before.keys() and after[gone] != before[gone]
 
-    await cluster.until(replaced, "the same name again")
+    await cluster.until(replaced, "a new Pod of the same name")
     assert {claim["metadata"]["uid"] for claim in await cluster.claims()} == claims
     await cluster.patch({"spec": {"replicas": 1}})
     await cluster.settled(replicas=1)
-    left = await cluster.claims()
-    assert len(left) == 1
+    assert len(await cluster.claims()) == 1
 
 
 @in_cluster
@@ -314,15 +287,15 @@ async def test_claims_are_reused_when_a_user_deletes_the_pod(cluster: SmallClust
 async def test_claims_are_deleted_with_the_pod_if_not_reused(cluster: SmallCluster) -> None:
     await cluster.apply(replicas=2, volumeClaimTemplates=CLAIMS)
     await cluster.settled(replicas=2)
-    gone = (await cluster.pods())[0]["metadata"]["name"]
+    gone = min(await cluster.uids())
     await cluster.user.delete(PODS, gone, NAMESPACE, grace_period_seconds=0)
 
     async def replaced() -> bool:
-        pods = {pod["metadata"]["name"] for pod in await cluster.pods()}
+        pods = (await cluster.uids()).keys()
         claims = {claim["metadata"]["name"].removeprefix("data-") for claim in await cluster.claims()}
         return len(pods) == 2 and gone not in pods and claims == pods
 
-    await cluster.until(replaced, "another name, another claim")
+    await cluster.until(replaced, "a Pod and a claim of other names")
 
 
 @in_cluster
@@ -330,7 +303,7 @@ async def test_claims_are_deleted_with_the_pod_if_not_reused(cluster: SmallClust
 async def test_an_unmatched_pod_is_released_and_replaced(cluster: SmallCluster) -> None:
     await cluster.apply()
     await cluster.settled(availableReplicas=3)
-    name = (await cluster.pods())[0]["metadata"]["name"]
+    name = min(await cluster.uids())
     await cluster.user.patch(PODS, name, {"metadata": {"labels": {"app": "mine"}}}, NAMESPACE)
 
     async def released() -> bool:
@@ -341,8 +314,7 @@ async def test_an_unmatched_pod_is_released_and_replaced(cluster: SmallCluster) 
     await cluster.user.patch(PODS, name, {"metadata": {"labels": {"app": "web"}}}, NAMESPACE)
     await cluster.clock.sleep(5)
     assert len(await cluster.pods()) == 4
-    status = await cluster.status()
-    assert status["replicas"] == 3
+    assert (await cluster.status())["replicas"] == 3
 
 
 @in_cluster
@@ -350,22 +322,22 @@ async def test_an_unmatched_pod_is_released_and_replaced(cluster: SmallCluster) 
 async def test_a_released_pod_keeps_its_name_and_is_replaced_under_another(cluster: SmallCluster) -> None:
     await cluster.apply(volumeClaimTemplates=CLAIMS, scaleStrategy={"enablePVCReuse": True})
     await cluster.settled(replicas=3)
-    before = {pod["metadata"]["name"] for pod in await cluster.pods()}
+    before = set(await cluster.uids())
     name = min(before)
     await cluster.user.patch(PODS, name, {"metadata": {"labels": {"app": "mine"}}}, NAMESPACE)
 
     async def replaced() -> bool:
-        return before < {pod["metadata"]["name"] for pod in await cluster.pods()}
+        return before < set(await cluster.uids())
 
-    await cluster.until(replaced, "one more")
+    await cluster.until(replaced, "a fourth Pod")
     status = await cluster.settled(replicas=3)
     assert "conditions" not in status
     assert await cluster.events("FailedCreate") == []
-    # Once the name is free the claim that was kept is used again.
+    # Once the name is free, its claim is used again.
     await cluster.user.delete(PODS, name, NAMESPACE)
     await cluster.patch({"spec": {"replicas": 4}})
     await cluster.settled(replicas=4)
-    assert name in {pod["metadata"]["name"] for pod in await cluster.pods()}
+    assert name in await cluster.uids()
 
 
 @in_cluster
@@ -384,12 +356,7 @@ async def test_refused_pods_are_reported_and_retried_with_growing_delays(
 
     cluster.sent.intercept = intercept
     await cluster.apply()
-
-    async def told() -> Any:
-        conditions = {c["type"]: c for c in (await cluster.status()).get("conditions") or []}
-        return conditions.get("FailedScale")
-
-    condition = await cluster.until(told, "the condition")
+    condition = await cluster.until(lambda: cluster.condition("FailedScale"), "the condition")
     assert condition["status"] == "True"
     assert condition["message"] == "exceeded quota (3 of 3 Pods were not created)"
     await cluster.clock.sleep(120)
@@ -410,12 +377,12 @@ async def test_refused_pods_are_reported_and_retried_with_growing_delays(
     )
     why = "exceeded the other quota"
 
-    async def told_anew() -> Any:
-        found = await told()
+    async def updated_message() -> Any:
+        found = await cluster.condition("FailedScale")
         return found if why in found["message"] else None
 
-    anew = await cluster.until(told_anew, "the message is kept true", 1_000)
-    assert anew["lastTransitionTime"] == condition["lastTransitionTime"]
+    updated = await cluster.until(updated_message, "the message is updated", 1_000)
+    assert updated["lastTransitionTime"] == condition["lastTransitionTime"]
     refuse = False
     status = await cluster.settled(availableReplicas=3)
     assert not status.get("conditions")
@@ -469,8 +436,7 @@ async def test_scale_out_waits_for_available_pods(cluster: SmallCluster) -> None
     await cluster.settled(availableReplicas=3, seconds=600)
     assert 180 <= cluster.clock.monotonic() - began < 190
     text = "scaleUp is limited because of scaleStrategy.maxUnavailable, limit: "
-    told = {message.removeprefix(text) for message in await cluster.events("ScaleUpLimited")}
-    assert told == {"0", "1"}
+    assert {message.removeprefix(text) for message in await cluster.events("ScaleUpLimited")} == {"0", "1"}
 
 
 @virtual
@@ -484,7 +450,7 @@ async def test_the_controller_needs_only_its_role() -> None:
         await cluster.patch({"spec": {"replicas": 1, "template": template(image="nginx:2")}})
         await cluster.settled(replicas=1, updatedAvailableReplicas=1)
         asked = sorted({right for line in cluster.sent.requests if (right := right_of(line)) is not None})
-    # What was asked for covers what the controller is for, and its role all that was asked for.
+    # The scenario covers the main requests, and the role covers all requests of the scenario.
     assert {("create", "", "pods"), ("delete", "", "pods"), ("patch", "", "pods/status")} <= set(asked)
     declared = [
         *newpods.FEATURE.controllers[0].permissions,
@@ -500,7 +466,7 @@ VERBS = {"POST": "create", "PATCH": "patch", "PUT": "update", "DELETE": "delete"
 
 
 def right_of(line: str) -> tuple[str, str, str] | None:
-    """What an API server asks about a request: verb, group and resource."""
+    """Return the verb, group and resource of a request, as used for authorization."""
     method, _, path = line.partition(" ")
     parts = path.strip("/").split("/")
     group, rest = ("", parts[2:]) if parts[0] == "api" else (parts[1], parts[3:])
@@ -515,24 +481,23 @@ async def test_pods_to_delete(cluster: SmallCluster) -> None:
     # [U-12, U-13]
     await cluster.apply()
     await cluster.settled(availableReplicas=3)
-    names = sorted(pod["metadata"]["name"] for pod in await cluster.pods())
+    names = sorted(await cluster.uids())
     await cluster.patch({"spec": {"replicas": 2, "scaleStrategy": {"podsToDelete": [names[1]]}}})
 
     async def gone() -> bool:
         spec = (await cluster.user.get(CLONESETS, "web", NAMESPACE))["spec"]
         return not spec["scaleStrategy"].get("podsToDelete")
 
-    await cluster.until(gone, "the name leaves the list")
-    assert sorted(pod["metadata"]["name"] for pod in await cluster.pods()) == [names[0], names[2]]
-    await cluster.user.patch(
-        PODS, names[0], {"metadata": {"labels": {"apps.kruise.io/specified-delete": "false"}}}, NAMESPACE
-    )
+    await cluster.until(gone, "the name is removed from the list")
+    assert sorted(await cluster.uids()) == [names[0], names[2]]
+    label = {"apps.kruise.io/specified-delete": "false"}
+    await cluster.user.patch(PODS, names[0], {"metadata": {"labels": label}}, NAMESPACE)
 
     async def replaced() -> bool:
-        pods = {pod["metadata"]["name"] for pod in await cluster.pods()}
+        pods = await cluster.uids()
         return names[0] not in pods and len(pods) == 2
 
-    await cluster.until(replaced, "another one in its place")
+    await cluster.until(replaced, "a Pod that replaces it")
 
 
 @in_cluster
@@ -547,7 +512,7 @@ async def test_history_has_a_limit_and_a_rollback_adds_no_revision(cluster: Smal
     async def two() -> bool:
         return len(await cluster.revisions()) == 2
 
-    await cluster.until(two, "the one in use and one more")
+    await cluster.until(two, "two revisions")
     assert max(found["revision"] for found in await cluster.revisions()) == 5
 
 
@@ -562,22 +527,17 @@ async def test_handmade_revisions_and_broken_annotations_crash_nothing(cluster: 
          "data": {"spec": 5}, "revision": 77},
         NAMESPACE,
     )  # fmt: skip
-    name = (await cluster.pods())[0]["metadata"]["name"]
+    name = min(await cluster.uids())
     garbage = {"annotations": {"apps.kruise.io/inplace-update-state": "{", "apps.kruise.io/inplace-update-grace": "["}}
     await cluster.user.patch(PODS, name, {"metadata": garbage}, NAMESPACE)
     await cluster.patch({"spec": {"replicas": 4}})
     await cluster.settled(replicas=4)
-
-    async def told() -> Any:
-        conditions = {c["type"]: c for c in (await cluster.status()).get("conditions") or []}
-        return conditions.get("FailedUpdate")
-
-    assert name in (await cluster.until(told, "the condition"))["message"]
+    condition = await cluster.until(lambda: cluster.condition("FailedUpdate"), "the condition")
+    assert name in condition["message"]
     status = await cluster.status()
     assert "web-hand" not in (status["updateRevision"], status["currentRevision"])
-    assert {pod["metadata"]["labels"]["controller-revision-hash"] for pod in await cluster.pods()} == {
-        status["updateRevision"]
-    }
+    used = {pod["metadata"]["labels"]["controller-revision-hash"] for pod in await cluster.pods()}
+    assert used == {status["updateRevision"]}
     cluster.sent.requests.clear()
     await cluster.clock.sleep(60)
     assert len(cluster.sent.requests) < 10, "no loop at full speed"
@@ -586,25 +546,19 @@ async def test_handmade_revisions_and_broken_annotations_crash_nothing(cluster: 
 @in_cluster
 @pytest.mark.behaviour("CS-153", "CS-154")
 async def test_a_slow_rollout_is_reported(cluster: SmallCluster) -> None:
+    async def reported(reason: str) -> None:
+        async def found() -> bool:
+            return (await cluster.condition("Progressing")).get("reason") == reason
+
+        await cluster.until(found, reason)
+
     await cluster.apply(progressDeadlineSeconds=30, updateStrategy=rolling())
-
-    async def reason() -> str:
-        conditions = {c["type"]: c for c in (await cluster.status()).get("conditions") or []}
-        return (conditions.get("Progressing") or {}).get("reason", "")
-
-    async def available() -> bool:
-        return await reason() == "CloneSetAvailable"
-
-    await cluster.until(available, "available")
+    await reported("CloneSetAvailable")
     unready = template(image="nginx:2")
     unready["metadata"]["annotations"] = {"sandbox.pykruise.io/unready": "main"}
     await cluster.patch({"spec": {"template": unready}})
-
-    async def exceeded() -> bool:
-        return await reason() == "ProgressDeadlineExceeded"
-
     began = cluster.clock.monotonic()
-    await cluster.until(exceeded, "the deadline")
+    await reported("ProgressDeadlineExceeded")
     assert 30 <= cluster.clock.monotonic() - began < 40
 
 
@@ -613,14 +567,13 @@ async def test_a_slow_rollout_is_reported(cluster: SmallCluster) -> None:
 async def test_a_failed_pod_is_replaced_and_kept(cluster: SmallCluster) -> None:
     await cluster.apply()
     await cluster.settled(availableReplicas=3)
-    name = (await cluster.pods())[0]["metadata"]["name"]
     failed = {"status": {"phase": "Failed"}}
-    await cluster.user.patch(PODS, name, failed, NAMESPACE, subresource="status")
+    await cluster.user.patch(PODS, min(await cluster.uids()), failed, NAMESPACE, subresource="status")
 
     async def replaced() -> bool:
         return len(await cluster.pods()) == 4 and (await cluster.status()).get("availableReplicas") == 3
 
-    await cluster.until(replaced, "another one beside it")
+    await cluster.until(replaced, "a fourth Pod")
     assert (await cluster.status())["replicas"] == 3
 
 
@@ -639,9 +592,7 @@ async def test_changed_claim_templates_apply_to_new_pods(cluster: SmallCluster) 
 
 @in_cluster
 @pytest.mark.behaviour("PM-45", "PM-74", "CS-135")
-async def test_an_unscheduled_pod_gets_initial_conditions_and_serves_later(
-    cluster: SmallCluster,
-) -> None:
+async def test_an_unscheduled_pod_gets_initial_conditions_and_serves_later(cluster: SmallCluster) -> None:
     await cluster.apply(replicas=1, template=template(nodeSelector={"disk": "ssd"}))
 
     async def waits() -> bool:
@@ -651,7 +602,7 @@ async def test_an_unscheduled_pod_gets_initial_conditions_and_serves_later(
         ]
         return shown == [{"PodScheduled": "False", "InPlaceUpdateReady": "True", "KruisePodReady": "True"}]
 
-    await cluster.until(waits, "the condition is there")
+    await cluster.until(waits, "the initial conditions")
     assert len(await in_state(cluster, "PreparingNormal")) == 1
     node = (await cluster.user.list(NODES)).items[0]["metadata"]["name"]
     await cluster.user.patch(NODES, node, {"metadata": {"labels": {"disk": "ssd"}}})

@@ -248,24 +248,12 @@ async def test_a_claim_event_concerns_its_cloneset() -> None:
 
 
 @pytest.mark.behaviour("CS-159", "CS-163", "CS-165")
-@pytest.mark.parametrize(
-    ("policy", "replicas", "reason", "message"),
-    [
-        ("ReCreate", 2, "FailedDelete", "failed to delete pod {pod}: no"),
-        (
-            "ReCreate",
-            3,
-            "FailedUpdatePodReCreate",
-            "failed to patch pod specified-delete {pod} for update(revision {revision}): no",
-        ),
-        (
-            "InPlaceIfPossible",
-            3,
-            "FailedUpdatePodInPlace",
-            "failed to update pod {pod} in-place(revision {revision}): no",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("policy", "replicas", "reason", "message"), [
+    ("ReCreate", 2, "FailedDelete", "failed to delete pod {pod}: no"),
+    ("ReCreate", 3, "FailedUpdatePodReCreate",
+     "failed to patch pod specified-delete {pod} for update(revision {revision}): no"),
+    ("InPlaceIfPossible", 3, "FailedUpdatePodInPlace", "failed to update pod {pod} in-place(revision {revision}): no"),
+])  # fmt: skip
 @virtual
 async def test_a_refused_write_to_a_pod_is_reported_by_an_event(
     policy: str, replicas: int, reason: str, message: str

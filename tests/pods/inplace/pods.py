@@ -1,4 +1,4 @@
-"""Pods and revisions for tests of in-place updates, and what an API server does with the patches made for them."""
+"""Pods and revisions for tests of in-place updates, and patches applied as an API server would."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def barrier(pod_name: str, priority: int) -> dict[str, Any]:
 def raw_pod(
     given: Mapping[str, Any], *, priorities: Mapping[str, int] | None = None, ready: bool = True, **metadata: Any
 ) -> dict[str, Any]:
-    """A running Pod of this template at revision web-old, as the API server shows it."""
+    """Return a running Pod of this template at revision web-old as JSON."""
     spec = copy.deepcopy(dict(given["spec"]))
     for item in spec["containers"]:
         if item["name"] in (priorities or {}):
@@ -121,7 +121,7 @@ def state_of(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def patched(raw: Mapping[str, Any], patch: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The Pod after a strategic merge patch of the kind these plans make; a new resourceVersion if it changed."""
+    """Return the Pod after a strategic merge patch, with a new resourceVersion."""
     before = copy.deepcopy(dict(raw))
     if patch is None:
         return before
@@ -166,7 +166,7 @@ def _merged_list(target: list[Any], patch: list[Any], key: str) -> list[Any]:
 
 
 def restarted(raw: Mapping[str, Any], *names: str, ready: bool = True) -> dict[str, Any]:
-    """The Pod after the kubelet restarted these containers as the spec has them now."""
+    """Return the Pod after the kubelet restarted these containers."""
     after = copy.deepcopy(dict(raw))
     images = {item["name"]: item for item in after["spec"]["containers"]}
     for found in after["status"]["containerStatuses"]:

@@ -24,98 +24,47 @@ def sized(requests: dict[str, str] | None = None, limits: dict[str, str] | None 
 READER = container("main", env=[env_from("annotations", "cfg")])
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "images"),
-    [
-        pytest.param(template(), template(container("main", "nginx:2")), {"main": "nginx:2"}, id="one image"),
-        pytest.param(
-            template(container("a"), container("b"), container("c")),
-            template(container("a", "x:2"), container("b"), container("c", "y:2")),
-            {"a": "x:2", "c": "y:2"},
-            id="several images",
-        ),
-        pytest.param(template(), template(), {}, id="no difference"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "images"), [
+    pytest.param(template(), template(container("main", "nginx:2")), {"main": "nginx:2"}, id="one image"),
+    pytest.param(template(container("a"), container("b"), container("c")), template(container("a", "x:2"),
+     container("b"), container("c", "y:2")), {"a": "x:2", "c": "y:2"}, id="several images"),
+    pytest.param(template(), template(), {}, id="no difference"),
+])  # fmt: skip
 @pytest.mark.behaviour("PM-11", "PM-12", "PM-20", "PM-21")
 def test_images_can_change_in_place(old: Any, new: Any, images: dict[str, str]) -> None:
     assert possible(old, new) == UpdateSpec("web-new", images)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "path"),
-    [
-        pytest.param(
-            template(initContainers=[container("init")]),
-            template(initContainers=[container("init", "nginx:2")]),
-            "/spec/initContainers/0/image",
-            id="image of an init container",
-        ),
-        pytest.param(
-            template(), template(container("main"), container("b")), "/spec/containers/1", id="container added"
-        ),
-        pytest.param(
-            template(container("a"), container("b")), template(container("a")), "/spec/containers/1", id="removed"
-        ),
-        pytest.param(template(), template(container("other")), "/spec/containers/0/name", id="renamed"),
-        pytest.param(
-            template(container("a"), container("b")),
-            template(container("b"), container("a")),
-            "/spec/containers/0/name",
-            id="reordered",
-        ),
-        pytest.param(
-            template(container("main", env=[{"name": "A", "value": "1"}])),
-            template(container("main", env=[{"name": "A", "value": "2"}])),
-            "/spec/containers/0/env/0/value",
-            id="literal env",
-        ),
-        pytest.param(template(), template(READER), "/spec/containers/0/env", id="env added"),
-        pytest.param(
-            template(READER),
-            template(container("main", env=[env_from("labels", "cfg")])),
-            "/spec/containers/0/env/0/valueFrom/fieldRef/fieldPath",
-            id="valueFrom",
-        ),
-        pytest.param(
-            template(), template(terminationGracePeriodSeconds=1), "/spec/terminationGracePeriodSeconds", id="grace"
-        ),
-        pytest.param(template(), template(tolerations=[{"key": "a"}]), "/spec/tolerations", id="tolerations"),
-        pytest.param(
-            template(),
-            template(container("main", "nginx:2", imagePullPolicy="Always")),
-            "/spec/containers/0/imagePullPolicy",
-            id="image and pull policy",
-        ),
-        pytest.param(
-            sized({"cpu": "1"}),
-            sized({"cpu": "1", "memory": "1Gi"}),
-            "/spec/containers/0/resources/requests/memory",
-            id="request added",
-        ),
-        pytest.param(
-            sized({"cpu": "1"}),
-            sized({"cpu": "1"}, {"cpu": "2"}),
-            "/spec/containers/0/resources/limits",
-            id="limits added",
-        ),
-        pytest.param(
-            sized({"cpu": "1", "memory": "1Gi"}),
-            sized({"cpu": "1"}),
-            "/spec/containers/0/resources/requests/memory",
-            id="request removed",
-        ),
-        pytest.param(
-            sized({"nvidia.com/gpu": "1"}),
-            sized({"nvidia.com/gpu": "2"}),
-            "/spec/containers/0/resources/requests/nvidia.com~1gpu",
-            id="gpu",
-        ),
-        pytest.param(
-            sized({"cpu": "1"}), sized({"cpu": "x"}), "/spec/containers/0/resources/requests/cpu", id="no quantity"
-        ),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "path"), [
+    pytest.param(template(initContainers=[container("init")]), template(initContainers=[container("init", "nginx:2")]),
+     "/spec/initContainers/0/image", id="image of an init container"),
+    pytest.param(template(), template(container("main"), container("b")), "/spec/containers/1", id="container added"),
+    pytest.param(template(container("a"), container("b")), template(container("a")), "/spec/containers/1",
+     id="removed"),
+    pytest.param(template(), template(container("other")), "/spec/containers/0/name", id="renamed"),
+    pytest.param(template(container("a"), container("b")), template(container("b"), container("a")),
+     "/spec/containers/0/name", id="reordered"),
+    pytest.param(template(container("main", env=[{"name": "A", "value": "1"}])), template(container("main",
+     env=[{"name": "A", "value": "2"}])), "/spec/containers/0/env/0/value", id="literal env"),
+    pytest.param(template(), template(READER), "/spec/containers/0/env", id="env added"),
+    pytest.param(template(READER), template(container("main", env=[env_from("labels", "cfg")])),
+     "/spec/containers/0/env/0/valueFrom/fieldRef/fieldPath", id="valueFrom"),
+    pytest.param(template(), template(terminationGracePeriodSeconds=1), "/spec/terminationGracePeriodSeconds",
+     id="grace"),
+    pytest.param(template(), template(tolerations=[{"key": "a"}]), "/spec/tolerations", id="tolerations"),
+    pytest.param(template(), template(container("main", "nginx:2", imagePullPolicy="Always")),
+     "/spec/containers/0/imagePullPolicy", id="image and pull policy"),
+    pytest.param(sized({"cpu": "1"}), sized({"cpu": "1", "memory": "1Gi"}),
+     "/spec/containers/0/resources/requests/memory", id="request added"),
+    pytest.param(sized({"cpu": "1"}), sized({"cpu": "1"}, {"cpu": "2"}), "/spec/containers/0/resources/limits",
+     id="limits added"),
+    pytest.param(sized({"cpu": "1", "memory": "1Gi"}), sized({"cpu": "1"}),
+     "/spec/containers/0/resources/requests/memory", id="request removed"),
+    pytest.param(sized({"nvidia.com/gpu": "1"}), sized({"nvidia.com/gpu": "2"}),
+     "/spec/containers/0/resources/requests/nvidia.com~1gpu", id="gpu"),
+    pytest.param(sized({"cpu": "1"}), sized({"cpu": "x"}), "/spec/containers/0/resources/requests/cpu",
+     id="no quantity"),
+])  # fmt: skip
 @pytest.mark.behaviour("PM-12", "PM-13")
 def test_immutable_fields_are_named(old: Any, new: Any, path: str) -> None:
     blocked = way(old, new)
@@ -151,17 +100,14 @@ def test_image_and_resources_change_together() -> None:
 
 
 @pytest.mark.behaviour("PM-10")
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"{",
-        b"null",
-        b"[]",
-        b'{"spec":1}',
-        b'{"spec":{"template":[]}}',
-        b'{"spec":{"template":{"spec":{"containers":{"a":1}}}}}',
-    ],
-)
+@pytest.mark.parametrize("data", [
+    b"{",
+    b"null",
+    b"[]",
+    b'{"spec":1}',
+    b'{"spec":{"template":[]}}',
+    b'{"spec":{"template":{"spec":{"containers":{"a":1}}}}}',
+])  # fmt: skip
 def test_missing_and_invalid_revisions_cannot_be_updated_in_place(data: bytes) -> None:
     new = revision("web-new", template())
     for old in (None, Revision("web-old", 1, data)):
@@ -205,16 +151,13 @@ def test_template_finalizers_are_synced_and_others_kept() -> None:
 
 
 @pytest.mark.behaviour("PM-17", "PM-18")
-@pytest.mark.parametrize(
-    ("old", "new", "value"),
-    [
-        pytest.param({"cfg": "1"}, {"cfg": "2"}, "2", id="replaced"),
-        pytest.param({"other": ""}, {"other": "", "cfg": "2"}, "2", id="added"),
-        pytest.param(None, {"cfg": "2"}, "2", id="the first annotation"),
-        pytest.param({"cfg": "1", "other": ""}, {"other": ""}, "", id="removed"),
-        pytest.param({"cfg": "1"}, None, "", id="the last one removed"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "value"), [
+    pytest.param({"cfg": "1"}, {"cfg": "2"}, "2", id="replaced"),
+    pytest.param({"other": ""}, {"other": "", "cfg": "2"}, "2", id="added"),
+    pytest.param(None, {"cfg": "2"}, "2", id="the first annotation"),
+    pytest.param({"cfg": "1", "other": ""}, {"other": ""}, "", id="removed"),
+    pytest.param({"cfg": "1"}, None, "", id="the last one removed"),
+])  # fmt: skip
 def test_a_container_that_reads_an_annotation_is_refreshed(old: Any, new: Any, value: str) -> None:
     found = possible(template(READER, annotations=old), template(READER, annotations=new))
     assert found.update_env_from_metadata

@@ -1,4 +1,4 @@
-"""Any sequence of template changes, kubelet restarts and refreshes: what must hold at every step, and how it ends."""
+"""Invariants of in-place updates under any sequence of template changes, restarts and refreshes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def versions(images: tuple[int, ...], annotation: int, cpu: int) -> dict[str, An
 
 
 class Node:
-    """One Pod, the workload that wants it at ``target``, and a kubelet that obeys now and then."""
+    """A Pod, its kubelet, and the template that its workload wants."""
 
     def __init__(self, first: dict[str, Any]) -> None:
         self.target, self.count, self.now = first, 0, NOW
@@ -109,7 +109,7 @@ def test_a_pod_reaches_its_last_template_without_traffic_during_updates(first: A
             case ("time", seconds):
                 node.now = later(seconds + (node.now - NOW).total_seconds())
         node.check()
-    # From here on the kubelet does its work.
+    # Now the kubelet restarts all containers.
     for _ in range(12):
         if is_update_complete(pod(node.raw), vertical_scaling=True) and node.refresh() is RefreshAction.NOTHING:
             break

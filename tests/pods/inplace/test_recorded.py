@@ -1,4 +1,4 @@
-"""What OpenKruise's manager left behind is understood, and would have come out alike."""
+"""Revisions and Pods written by OpenKruise are read, and would be written alike."""
 
 from __future__ import annotations
 
@@ -84,6 +84,6 @@ def test_the_state_annotation_matches() -> None:
         raw = patched(raw, unready_patch(decode_pod(orjson.dumps(raw)), spec, state.update_timestamp))
         begin = start(decode_pod(orjson.dumps(raw)), spec, state.update_timestamp, labels={})
         written = begin.patch["metadata"]["annotations"][names.IN_PLACE_UPDATE_STATE]
-        # Keys of ours come behind theirs.
+        # Keys that OpenKruise lacks come last.
         assert written.startswith(text.removesuffix("}"))
         assert begin.patch["spec"]["containers"] == [{"name": "main", "image": "nginx:1.15.1"}]

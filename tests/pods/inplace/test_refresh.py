@@ -84,18 +84,15 @@ def test_only_a_grace_annotation_of_another_revision_is_dropped() -> None:
 
 
 @pytest.mark.behaviour("PM-42", "PM-46")
-@pytest.mark.parametrize(
-    ("annotations", "error"),
-    [
-        ({STATE: "{"}, StateError),
-        ({STATE: '{"updateTimestamp":"yesterday"}'}, StateError),
-        ({STATE: '{"updateTimestamp":"2026-01-02T03:04:05"}'}, StateError),
-        ({GRACE: "7", STATE: "{}"}, GraceError),
-        ({GRACE: '{"revision":"web-old","metaDataPatch":"%"}', STATE: "{}"}, GraceError),
-        ({GRACE: '{"revision":"web-old","metaDataPatch":"W10="}', STATE: "{}"}, GraceError),
-        ({GRACE: '{"revision":"web-old"}'}, StateError),
-    ],
-)
+@pytest.mark.parametrize(("annotations", "error"), [
+    ({STATE: "{"}, StateError),
+    ({STATE: '{"updateTimestamp":"yesterday"}'}, StateError),
+    ({STATE: '{"updateTimestamp":"2026-01-02T03:04:05"}'}, StateError),
+    ({GRACE: "7", STATE: "{}"}, GraceError),
+    ({GRACE: '{"revision":"web-old","metaDataPatch":"%"}', STATE: "{}"}, GraceError),
+    ({GRACE: '{"revision":"web-old","metaDataPatch":"W10="}', STATE: "{}"}, GraceError),
+    ({GRACE: '{"revision":"web-old"}'}, StateError),
+])  # fmt: skip
 def test_unusable_annotations_are_reported_with_the_pod(annotations: Any, error: Any) -> None:
     with pytest.raises(error, match="Pod shop/web-0"):
         refresh(pod(raw_pod(OLD, annotations=annotations)), NOW)
@@ -200,30 +197,21 @@ def updated(before: dict[str, Any], /, **now: Any) -> dict[str, Any]:
 TAG = "docker.io/library/nginx:2"
 
 
-@pytest.mark.parametrize(
-    ("raw", "complete"),
-    [
-        pytest.param(updated({}), False, id="nothing happened"),
-        pytest.param(updated({}, imageID="id-2", image=TAG), True, id="another image"),
-        pytest.param(updated({}, imageID="id-2", image=TAG, ready=False), True, id="another image, crashing"),
-        pytest.param(updated({}, image=TAG), True, id="the same content under the new tag"),
-        pytest.param(updated({}, image="nginx:2"), True, id="the same content, short name"),
-        pytest.param(updated({}, imageID="", image=TAG), False, id="being pulled"),
-        pytest.param(updated({"imageID": "", "containerID": "", "ready": False}), False, id="it never ran"),
-        pytest.param(
-            updated({"imageID": "", "containerID": ""}, imageID="id-2", image=TAG, ready=False),
-            True,
-            id="runs for the first time",
-        ),
-        pytest.param(
-            updated({"imageID": ""}, imageID="id-1", ready=False), False, id="the old image came in the meantime"
-        ),
-        pytest.param(
-            updated({}, containerID="containerd://new"), True, id="restarted, and the runtime reports the first tag"
-        ),
-        pytest.param(updated({}, containerID="containerd://new", ready=False), False, id="the same, not ready"),
-    ],
-)
+@pytest.mark.parametrize(("raw", "complete"), [
+    pytest.param(updated({}), False, id="nothing happened"),
+    pytest.param(updated({}, imageID="id-2", image=TAG), True, id="another image"),
+    pytest.param(updated({}, imageID="id-2", image=TAG, ready=False), True, id="another image, crashing"),
+    pytest.param(updated({}, image=TAG), True, id="the same content under the new tag"),
+    pytest.param(updated({}, image="nginx:2"), True, id="the same content, short name"),
+    pytest.param(updated({}, imageID="", image=TAG), False, id="being pulled"),
+    pytest.param(updated({"imageID": "", "containerID": "", "ready": False}), False, id="it never ran"),
+    pytest.param(updated({"imageID": "", "containerID": ""}, imageID="id-2", image=TAG, ready=False), True,
+     id="runs for the first time"),
+    pytest.param(updated({"imageID": ""}, imageID="id-1", ready=False), False, id="the old image came in the meantime"),
+    pytest.param(updated({}, containerID="containerd://new"), True,
+     id="restarted, and the runtime reports the first tag"),
+    pytest.param(updated({}, containerID="containerd://new", ready=False), False, id="the same, not ready"),
+])  # fmt: skip
 @pytest.mark.behaviour("PM-52", "PM-54")
 def test_when_an_image_has_changed(raw: dict[str, Any], complete: bool) -> None:
     assert is_update_complete(pod(raw)) is complete
@@ -240,13 +228,10 @@ DIGEST = "sha256:" + "ab" * 32
 
 
 @pytest.mark.behaviour("PM-52")
-@pytest.mark.parametrize(
-    ("old", "shown", "new", "arrived"),
-    [
-        ("nginx:1", "nginx:1", f"nginx:1@{DIGEST}", f"nginx@{DIGEST}"),
-        (f"nginx@{DIGEST}", f"nginx@{DIGEST}", "nginx", "nginx:latest"),
-    ],
-)
+@pytest.mark.parametrize(("old", "shown", "new", "arrived"), [
+    ("nginx:1", "nginx:1", f"nginx:1@{DIGEST}", f"nginx@{DIGEST}"),
+    (f"nginx@{DIGEST}", f"nginx@{DIGEST}", "nginx", "nginx:latest"),
+])  # fmt: skip
 def test_a_tag_does_not_prove_the_image(old: str, shown: str, new: str, arrived: str) -> None:
     before, after = template(container("main", old)), template(container("main", new))
     raw = raw_pod(before, generation=2)

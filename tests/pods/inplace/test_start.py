@@ -123,14 +123,11 @@ def resized(policy: dict[str, str] | None, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.behaviour("PM-23")
-@pytest.mark.parametrize(
-    ("policy", "unready"),
-    [
-        pytest.param({}, False, id="nothing restarts"),
-        pytest.param({"cpu": "RestartContainer"}, True, id="cpu restarts"),
-        pytest.param({"memory": "RestartContainer", "cpu": "NotRequired"}, False, id="memory would restart"),
-    ],
-)
+@pytest.mark.parametrize(("policy", "unready"), [
+    pytest.param({}, False, id="nothing restarts"),
+    pytest.param({"cpu": "RestartContainer"}, True, id="cpu restarts"),
+    pytest.param({"memory": "RestartContainer", "cpu": "NotRequired"}, False, id="memory would restart"),
+])  # fmt: skip
 def test_a_resource_change_leaves_service_only_for_a_restart(policy: dict[str, str], unready: bool) -> None:
     old = template(resized(policy, resources={"requests": {"cpu": "1", "memory": "1Gi"}}))
     new = template(resized(policy, resources={"requests": {"cpu": "2", "memory": "1Gi"}}))
@@ -189,20 +186,14 @@ REFS = {"c2": RefMetadata({"k": "1"}, {}), "c3": RefMetadata({"k": "1"}, {"a": "
 
 
 @pytest.mark.behaviour("PM-32", "PM-33")
-@pytest.mark.parametrize(
-    ("spec", "priorities", "batch"),
-    [
-        pytest.param(UpdateSpec(container_images={"a": "", "b": ""}), {}, {"a", "b"}, id="no priorities: all at once"),
-        pytest.param(
-            UpdateSpec(container_images={"a": "", "b": ""}), {"a": 1}, {"a", "b"}, id="without joins the first"
-        ),
-        pytest.param(UpdateSpec(container_images={"a": "", "b": ""}), {"a": -2, "b": -1}, {"b"}, id="negative"),
-        pytest.param(UpdateSpec(container_images={"b": ""}), {"a": 5, "b": 1}, {"b"}, id="only affected ones count"),
-        pytest.param(
-            UpdateSpec(container_ref_metadata=REFS), {"c2": 9, "c3": 0, "c4": 0}, {"c2", "c3", "c4"}, id="chain of keys"
-        ),
-    ],
-)
+@pytest.mark.parametrize(("spec", "priorities", "batch"), [
+    pytest.param(UpdateSpec(container_images={"a": "", "b": ""}), {}, {"a", "b"}, id="no priorities: all at once"),
+    pytest.param(UpdateSpec(container_images={"a": "", "b": ""}), {"a": 1}, {"a", "b"}, id="without joins the first"),
+    pytest.param(UpdateSpec(container_images={"a": "", "b": ""}), {"a": -2, "b": -1}, {"b"}, id="negative"),
+    pytest.param(UpdateSpec(container_images={"b": ""}), {"a": 5, "b": 1}, {"b"}, id="only affected ones count"),
+    pytest.param(UpdateSpec(container_ref_metadata=REFS), {"c2": 9, "c3": 0, "c4": 0}, {"c2", "c3", "c4"},
+     id="chain of keys"),
+])  # fmt: skip
 def test_pods_update_in_batches_of_their_priority(
     spec: UpdateSpec, priorities: dict[str, int], batch: set[str]
 ) -> None:

@@ -173,22 +173,19 @@ def test_percentages_may_have_decimals_everywhere() -> None:
     assert limits(Settings(replicas=10, rolling_update=RollingUpdate(max_unavailable="12.5%"))).max_unavailable == 2
 
 
-@pytest.mark.parametrize(
-    ("value", "replicas", "count"),
-    [
-        ("99%", 9, 8),
-        ("1%", 10, 1),
-        ("99%", 99, 98),
-        ("100%", 99, 99),
-        ("99%", 0, 0),
-        ("1%", 1, 1),
-        (None, 5, 0),
-        (-3, 5, 0),
-        (7, 5, 5),
-        ("300%", 5, 5),
-        ("100.0%", 5, 4),
-    ],
-)
+@pytest.mark.parametrize(("value", "replicas", "count"), [
+    ("99%", 9, 8),
+    ("1%", 10, 1),
+    ("99%", 99, 98),
+    ("100%", 99, 99),
+    ("99%", 0, 0),
+    ("1%", 1, 1),
+    (None, 5, 0),
+    (-3, 5, 0),
+    (7, 5, 5),
+    ("300%", 5, 5),
+    ("100.0%", 5, 4),
+])  # fmt: skip
 def test_a_partition_counts_pods_that_stay(value: int | str | None, replicas: int, count: int) -> None:
     assert partition_count(value, replicas) == count
 

@@ -82,13 +82,10 @@ def test_the_preview_ends_at_the_partition() -> None:
     assert found.ends == "partition: 2 Pods keep their revision"
 
 
-@pytest.mark.parametrize(
-    ("strategy", "ends"),
-    [
-        (rolling(paused=True), "paused: the other Pods are updated after the rollout is resumed"),
-        ({"type": "OnDelete"}, "OnDelete: the other Pods are updated when they are deleted"),
-    ],
-)
+@pytest.mark.parametrize(("strategy", "ends"), [
+    (rolling(paused=True), "paused: the other Pods are updated after the rollout is resumed"),
+    ({"type": "OnDelete"}, "OnDelete: the other Pods are updated when they are deleted"),
+])  # fmt: skip
 @pytest.mark.behaviour("CS-123")
 def test_the_preview_says_what_holds_a_rollout_back(strategy: dict[str, Any], ends: str) -> None:
     found = told(resolved(replicas=3, strategy=strategy), old_pods(3))
@@ -226,16 +223,11 @@ def test_the_preview_says_what_a_pod_lacks_to_serve(state: str, hook: str) -> No
 
 
 @pytest.mark.behaviour("CLI-7")
-@pytest.mark.parametrize(
-    ("record", "said"),
-    [
-        (
-            '{"revision":"x","lastContainerStatuses":{"main":{"imageID":"i"}}}',
-            "its in-place update is in progress: container main has no status",
-        ),
-        ("none", "its in-place update cannot continue: Pod default/web-0: annotation apps.kruise.io/inplace-update-"),
-    ],
-)
+@pytest.mark.parametrize(("record", "said"), [
+    ('{"revision":"x","lastContainerStatuses":{"main":{"imageID":"i"}}}',
+     "its in-place update is in progress: container main has no status"),
+    ("none", "its in-place update cannot continue: Pod default/web-0: annotation apps.kruise.io/inplace-update-"),
+])  # fmt: skip
 def test_the_preview_says_what_an_update_in_place_waits_for(record: str, said: str) -> None:
     one = pod(OLD_HASH, name="web-0", lifecycle="Updating")
     one.pod = replace_status(one, PodStatus(phase="Running"))

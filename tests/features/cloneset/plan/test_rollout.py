@@ -93,20 +93,13 @@ def test_without_a_deadline_there_is_no_condition(deadline: int | None) -> None:
 
 
 @pytest.mark.behaviour("CS-153")
-@pytest.mark.parametrize(
-    ("new", "paused", "reason", "message"),
-    [
-        (status(Counts(3, 3, 3, 3, 3, 3)), True, "CloneSetAvailable", "CloneSet is available"),
-        (MOVING, True, "CloneSetPaused", "CloneSet is paused"),
-        (
-            status(Counts(3, 3, 3, 1, 1, 1), partition=2),
-            False,
-            "ProgressPartitionAvailable",
-            "CloneSet has been paused due to partition ready",
-        ),
-        (MOVING, False, "CloneSetUpdated", "CloneSet is progressing"),
-    ],
-)
+@pytest.mark.parametrize(("new", "paused", "reason", "message"), [
+    (status(Counts(3, 3, 3, 3, 3, 3)), True, "CloneSetAvailable", "CloneSet is available"),
+    (MOVING, True, "CloneSetPaused", "CloneSet is paused"),
+    (status(Counts(3, 3, 3, 1, 1, 1), partition=2), False, "ProgressPartitionAvailable",
+     "CloneSet has been paused due to partition ready"),
+    (MOVING, False, "CloneSetUpdated", "CloneSet is progressing"),
+])  # fmt: skip
 def test_condition_reasons(new: dict, paused: bool, reason: str, message: str) -> None:
     found, _ = judged({}, new, [], paused=paused)
     assert (found["status"], found["reason"], found["message"]) == ("True", reason, message)

@@ -26,21 +26,18 @@ def parse(text: str) -> list[PodFacts]:
 
 
 @pytest.mark.behaviour("CS-124", "CS-109")
-@pytest.mark.parametrize(
-    ("pods", "update", "maximum", "updated"),
-    [
-        pytest.param("OOO", 3, 1, 1, id="L1"),
-        pytest.param("oOO", 3, 1, 1, id="L2"),
-        pytest.param("ooooo", 5, 2, 2, id="L3"),
-        pytest.param("ooonn", 3, 2, 0, id="L4"),
-        pytest.param("ooonN", 3, 2, 1, id="L5"),
-        pytest.param("oooonN", 3, 3, 2, id="L6"),
-        pytest.param("OOOOOOn", 5, 2, 1, id="L7"),
-        pytest.param("nnnnnOO", -4, 3, 3, id="L8"),
-        pytest.param("OOOOOOOnn", 7, 1, 0, id="L9"),
-        pytest.param("Oo", 2, 1, 1, id="a broken Pod does not wait behind a healthy one"),
-    ],
-)
+@pytest.mark.parametrize(("pods", "update", "maximum", "updated"), [
+    pytest.param("OOO", 3, 1, 1, id="L1"),
+    pytest.param("oOO", 3, 1, 1, id="L2"),
+    pytest.param("ooooo", 5, 2, 2, id="L3"),
+    pytest.param("ooonn", 3, 2, 0, id="L4"),
+    pytest.param("ooonN", 3, 2, 1, id="L5"),
+    pytest.param("oooonN", 3, 3, 2, id="L6"),
+    pytest.param("OOOOOOn", 5, 2, 1, id="L7"),
+    pytest.param("nnnnnOO", -4, 3, 3, id="L8"),
+    pytest.param("OOOOOOOnn", 7, 1, 0, id="L9"),
+    pytest.param("Oo", 2, 1, 1, id="a broken Pod does not wait behind a healthy one"),
+])  # fmt: skip
 def test_worked_example(pods: str, update: int, maximum: int, updated: int) -> None:
     listed = parse(pods)
     chosen = chosen_pods(listed, Diff(update=update, update_max=maximum), update=NEW, now=0.0, order=as_listed)
@@ -89,21 +86,18 @@ def planned(policy: UpdatePolicy, pods, obstacle=lambda _pod: None, lifecycle=No
 
 
 @pytest.mark.behaviour("CS-130")
-@pytest.mark.parametrize(
-    ("state", "hooked", "step"),
-    [
-        ("", False, StepKind.IN_PLACE),
-        ("", True, StepKind.PREPARE),
-        ("PreparingNormal", True, StepKind.PREPARE),
-        ("Normal", False, StepKind.IN_PLACE),
-        ("Normal", True, StepKind.PREPARE),
-        ("PreparingUpdate", True, None),
-        ("PreparingUpdate", False, StepKind.IN_PLACE),
-        ("Updating", True, StepKind.IN_PLACE),
-        ("Updated", False, StepKind.REARM),
-        ("Mine", False, StepKind.REFUSE),
-    ],
-)
+@pytest.mark.parametrize(("state", "hooked", "step"), [
+    ("", False, StepKind.IN_PLACE),
+    ("", True, StepKind.PREPARE),
+    ("PreparingNormal", True, StepKind.PREPARE),
+    ("Normal", False, StepKind.IN_PLACE),
+    ("Normal", True, StepKind.PREPARE),
+    ("PreparingUpdate", True, None),
+    ("PreparingUpdate", False, StepKind.IN_PLACE),
+    ("Updating", True, StepKind.IN_PLACE),
+    ("Updated", False, StepKind.REARM),
+    ("Mine", False, StepKind.REFUSE),
+])  # fmt: skip
 def test_step_by_lifecycle_state(state: str, hooked: bool, step: StepKind | None) -> None:
     one = pod(OLD, lifecycle=state, update_hooked=hooked)
     plan = planned(UpdatePolicy.IN_PLACE_IF_POSSIBLE, [one], lifecycle=HOOKED)
