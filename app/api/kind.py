@@ -63,6 +63,11 @@ class PrinterColumn:
 
 
 AGE = PrinterColumn("AGE", "date", ".metadata.creationTimestamp", "Time since the object was created.")
+#: Columns of kinds with a Pod template.
+TEMPLATE_COLUMNS = (
+    PrinterColumn("CONTAINERS", "string", ".spec.template.spec.containers[*].name", "Container names.", priority=1),
+    PrinterColumn("IMAGES", "string", ".spec.template.spec.containers[*].image", "Container images.", priority=1),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,6 @@ class NoNodeAgents:
     """No node has an agent."""
 
     def runs_on(self, node: str) -> bool:  # noqa: ARG002
-        """Return False."""
         return False
 
 

@@ -48,7 +48,6 @@ class NoBudget:
     """A budget that allows every disruption."""
 
     async def ask(self, pod: Pod, disruption: Disruption) -> Verdict:  # noqa: ARG002
-        """Allow the disruption."""
         return ALLOWED
 
 

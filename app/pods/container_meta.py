@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -17,8 +17,10 @@ from app.kube.objects import Container, Pod, Struct
 # The node agent reports the hashes that running containers were started with (§ 4.10). They show, without comparing
 # images, whether a container runs its current spec. [PM-48, PM-50, PM-51, PM-136 … PM-138]
 
-_FIELD_PATH: Final = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]", re.DOTALL)
-_NO_REFERENCE: Final = frozenset({names.ENV_SIDECARSET_VERSION, names.ENV_SIDECARSET_VERSION_ALT})
+#: Path of a label or an annotation in the env of a container.
+FIELD_PATH: Final = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]", re.DOTALL)
+#: These env variables follow the SidecarSet, not the template. [PM-17]
+NO_REFERENCE: Final = frozenset({names.ENV_SIDECARSET_VERSION, names.ENV_SIDECARSET_VERSION_ALT})
 
 
 class ContainerHashes(Struct, frozen=True):
@@ -75,8 +77,8 @@ def env_from_metadata(container: Container, pod: Pod) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for entry in container.env:
         source = entry.value_from.field_ref if entry.value_from is not None else None
-        path = _FIELD_PATH.fullmatch(source.field_path) if source is not None else None
-        if path is None or entry.name in _NO_REFERENCE:
+        path = FIELD_PATH.fullmatch(source.field_path) if source is not None else None
+        if path is None or entry.name in NO_REFERENCE:
             found.pop(entry.name, None)
         else:
             found[entry.name] = (metadata.labels if path[1] == "labels" else metadata.annotations).get(path[2], "")
@@ -85,11 +87,7 @@ def env_from_metadata(container: Container, pod: Pod) -> Mapping[str, str]:
 
 def hash_of_env(values: Mapping[str, str]) -> int:
     """Return the same hash for the env a process was started with. [PM-138]"""
-    return _hash_of(sorted(values.items()))
-
-
-def _hash_of(values: Sequence[tuple[str, str]]) -> int:
-    return _env_hash(*(text for entry in values for text in entry))
+    return _env_hash(*(text for entry in sorted(values.items()) for text in entry))
 
 
 @remembered(4096)

@@ -129,7 +129,6 @@ class ConfiguredList(Generic[L]):
         self._list = parse(None)
 
     def __call__(self) -> L:
-        """Return the current list."""
         found = self._store.get(names.CONFIGURATION_CONFIG_MAP, self._namespace)
         text = (found.data or {}).get(self._key) if found else None
         if text != self._text:

@@ -55,62 +55,50 @@ class PodDraft:
 
     @property
     def generate_name(self) -> str:
-        """``metadata.generateName``."""
         return self._metadata.get("generateName") or ""
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """``metadata.labels``."""
         return self._metadata.get("labels") or _NOTHING
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        """``metadata.annotations``, changes included."""
         return self._metadata.get("annotations") or _NOTHING
 
     @property
     def owner_references(self) -> Sequence[Mapping[str, Any]]:
-        """``metadata.ownerReferences``."""
         return self._metadata.get("ownerReferences") or ()
 
     @property
     def managed_fields(self) -> Sequence[Mapping[str, Any]]:
-        """``metadata.managedFields``."""
         return self._metadata.get("managedFields") or ()
 
     @property
     def containers(self) -> Sequence[Container]:
-        """``spec.containers``, changes included."""
         return self._spec.get("containers") or ()
 
     @property
     def init_containers(self) -> Sequence[Container]:
-        """``spec.initContainers``, changes included."""
         return self._spec.get("initContainers") or ()
 
     @property
     def volumes(self) -> Sequence[Mapping[str, Any]]:
-        """``spec.volumes``, changes included."""
         return self._spec.get("volumes") or ()
 
     @property
     def image_pull_secrets(self) -> Sequence[Mapping[str, Any]]:
-        """``spec.imagePullSecrets``, changes included."""
         return self._spec.get("imagePullSecrets") or ()
 
     @property
     def readiness_gates(self) -> Sequence[Mapping[str, Any]]:
-        """``spec.readinessGates``, changes included."""
         return self._spec.get("readinessGates") or ()
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """``metadata``, changes included."""
         return self._metadata
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """``spec``, changes included."""
         return self._spec
 
     @property
@@ -156,7 +144,6 @@ class PodDraft:
             held[key] = value
 
     def remove_managed_fields(self, rule: str) -> None:
-        """Remove ``metadata.managedFields``."""
         if "managedFields" in self._metadata:
             self._record("remove", "/metadata/managedFields", None, rule)
             del self._own_metadata()["managedFields"]
@@ -186,14 +173,12 @@ class PodDraft:
         into: ContainerList = "containers",
         rendered: orjson.Fragment | None = None,
     ) -> None:
-        """Replace the container at position ``index``."""
         items = self._own_list(into)
         if items[index] != container:
             items[index] = container
             self._record("replace", f"/spec/{into}/{index}", container if rendered is None else rendered, rule)
 
     def remove_container_field(self, index: int, field: str, rule: str) -> None:
-        """Remove an existing field from the container at position ``index``."""
         items = self._own_list("containers")
         items[index] = {name: value for name, value in items[index].items() if name != field}
         self._record("remove", f"/spec/containers/{index}/{escape(field)}", None, rule)
@@ -201,7 +186,6 @@ class PodDraft:
     def append_env(
         self, index: int, entry: Mapping[str, Any], rule: str, *, into: ContainerList = "containers"
     ) -> None:
-        """Append an environment variable to the container at position ``index``."""
         items = self._own_list(into)
         container = items[index]
         env = container.get("env")
@@ -214,7 +198,6 @@ class PodDraft:
             items[index] = {**container, "env": [entry]}
 
     def add_volume(self, volume: Mapping[str, Any], rule: str, *, rendered: orjson.Fragment | None = None) -> None:
-        """Append a volume."""
         self._insert("volumes", len(self.volumes), volume, rule, rendered)
 
     def set_image_pull_secrets(self, secrets: Sequence[Mapping[str, Any]], rule: str) -> None:

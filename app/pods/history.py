@@ -47,7 +47,8 @@ class _OwnWrite:
 
 
 class KnownRevisions:
-    """``owner`` is the caller's key for a workload, such as a uid or a name."""
+    """The cached revisions, overlaid with our own writes. ``owner`` is the caller's key for a workload: a uid or a
+    name."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -118,10 +119,6 @@ def _includes(stored: ControllerRevision, write: _OwnWrite) -> bool:
     )
 
 
-# Carries out revision plans: create, renumber, adopt, delete, label. The shell of :mod:`app.pods.revisions`, for every
-# workload with a revision history. Own writes are remembered until the cache shows them, so that a watch that lags
-# causes no duplicate revision.
-
 logger = logging.getLogger(__name__)
 
 
@@ -139,23 +136,17 @@ class Recorded(Protocol):
         ...
 
     @property
-    def namespace(self) -> str:
-        """Namespace of its revisions."""
-        ...
+    def namespace(self) -> str: ...
 
     @property
-    def data(self) -> bytes:
-        """Current content."""
-        ...
+    def data(self) -> bytes: ...
 
     @property
     def digest(self) -> Digest:
         """Function that computes the suffix of a revision's name."""
         ...
 
-    def revision_object(self, create: Create) -> dict[str, Any]:
-        """Return the ControllerRevision to create."""
-        ...
+    def revision_object(self, create: Create) -> dict[str, Any]: ...
 
     def revision_patch(self, revision: Revision, number: int) -> Mapping[str, Any] | None:
         """Return the patch that adopts an existing revision under that number, or None if nothing changes."""
@@ -171,16 +162,7 @@ class RevisionHistory:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._known = KnownRevisions(client.clock)
-
-    def observe(self, change: Change[ControllerRevision]) -> None:
-        """Drop locally recorded revisions that the cache has caught up with."""
-        self._known.observe(change)
-
-    def of(self, known_as: str, owner: Owner, cached: Iterable[ControllerRevision]) -> list[Revision]:
-        """Return the cached revisions without a controller and those that ``owner`` controls, with our own writes,
-        oldest first."""
-        return self._known.of(known_as, owner, cached)
+        self.known = KnownRevisions(client.clock)
 
     async def get(self, recorded: Recorded, name: str) -> ControllerRevision | None:
         """Read a revision from the API server; None if it does not exist."""
@@ -190,7 +172,7 @@ class RevisionHistory:
 
     def record_write(self, recorded: Recorded, stored: ControllerRevision) -> None:
         """Remember this revision until the cache shows it."""
-        self._known.record_write(recorded.known_as, stored.metadata.uid, stored)
+        self.known.record_write(recorded.known_as, stored.metadata.uid, stored)
 
     async def record(self, recorded: Recorded, ordered: list[Revision], collision_count: int) -> tuple[Revision, int]:
         """Return the revision with the current content, made the newest, and the collision count.
@@ -236,14 +218,13 @@ class RevisionHistory:
             await self._patch(recorded, revision, patch)
 
     async def label(self, recorded: Recorded, revision: Revision, labels: Mapping[str, str]) -> None:
-        """Set labels on a revision."""
         await self._patch(recorded, revision, {"metadata": {"uid": revision.uid, "labels": dict(labels)}})
 
     async def _patch(self, recorded: Recorded, revision: Revision, body: Mapping[str, Any]) -> ControllerRevision:
         written = await self._client.patch(
             CONTROLLERREVISIONS, revision.name, body, recorded.namespace, decode=decode_controller_revision
         )
-        self._known.record_write(recorded.known_as, revision.uid, written)
+        self.known.record_write(recorded.known_as, revision.uid, written)
         return written
 
     async def delete(self, recorded: Recorded, revisions: Iterable[Revision]) -> None:
@@ -253,4 +234,4 @@ class RevisionHistory:
                 await self._client.delete(CONTROLLERREVISIONS, revision.name, recorded.namespace, uid=revision.uid)
             except NotFound:
                 logger.debug("%s: revision %s is already deleted", recorded, revision.name)
-            self._known.record_write(recorded.known_as, revision.uid, None)
+            self.known.record_write(recorded.known_as, revision.uid, None)

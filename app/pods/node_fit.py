@@ -32,7 +32,6 @@ class Toleration:
     effect: str = ""
 
     def tolerates(self, taint: Taint) -> bool:
-        """Return whether it covers the taint."""
         if self.effect and self.effect != taint.effect:
             return False
         if self.key and self.key != taint.key:
@@ -53,7 +52,6 @@ class NodeTerm:
     impossible: bool = False
 
     def fits(self, node: Node) -> bool:
-        """Return whether the node matches."""
         if self.impossible or not (self.labels or self.fields):
             return False
         fields = {_NAME: node.metadata.name}

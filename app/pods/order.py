@@ -137,7 +137,6 @@ def _restarts(pod: Pod) -> int:
 
 
 def _sidecar_restarts(pod: Pod) -> int:
-    """Return the restarts of native sidecars."""
     sidecars = {container.name for container in pod.spec.init_containers if container.restart_policy == "Always"}
     return max(
         (status.restart_count for status in pod.status.init_container_statuses if status.name in sidecars), default=0

@@ -106,7 +106,6 @@ class Owner:
 
     @property
     def key(self) -> ObjectKey:
-        """The work queue key of the owner."""
         return ObjectKey(self.namespace, self.name)
 
     @property

@@ -59,7 +59,6 @@ class PodReadinessReconciler:
         return KUBELET_FIRST if pod is not None and pod.spec.node_name and pod.status.start_time is None else 0.0
 
     def _initial_metadata(self, pod: Pod, now: datetime) -> Mapping[str, Any] | None:
-        """Return the metadata from the Pod's workload."""
         for workload in self._workloads:
             found = workload(pod, now)
             if found is None or found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from app.api.core.defaults import default_pod_template
+from app.api.core.defaults import completed_template, default_claim_template, default_pod_template
 from app.api.core.pods import pod_errors
 from app.api.gojson import normalized
 from app.api.gopod import POD_TEMPLATE
@@ -13,7 +13,7 @@ from app.kube.admission import PolicyRule
 from app.kube.client import Client
 from app.kube.errors import BadRequest, Invalid, StatusCause
 from app.kube.fielderrors import FieldError, Path, not_supported, required
-from app.kube.jsonvalues import json_copy
+from app.kube.jsonvalues import json_copy, objects
 from app.kube.patches import same
 from app.kube.resources import POD_TEMPLATES
 
@@ -84,7 +84,28 @@ def template_changed(spec: Mapping[str, Any], former: Mapping[str, Any] | None) 
     ``former`` is the result of ``former_spec``. [CS-16, AS-14]"""
     if former is None:
         return True
-    return not same(normalized(POD_TEMPLATE, spec.get("template") or {}, "spec.template"), former.get("template"))
+    new = normalized(POD_TEMPLATE, spec.get("template") or {}, "spec.template")
+    return not same(new, former.get("template") or {})
+
+
+def default_templates(
+    spec: dict[str, Any], former: Mapping[str, Any] | None = None, *, host_ports: bool = False
+) -> None:
+    """Fill the defaults of the Pod template and the claim templates into ``spec``. [CS-16, CS-17, AS-14]
+
+    ``former`` is the stored spec; its template is kept if the two differ only in defaults.
+    """
+    template = spec.get("template")
+    if isinstance(template, dict):
+        spec["template"] = completed_template(template, (former or {}).get("template"), host_ports=host_ports)
+    for claim in objects(spec.get("volumeClaimTemplates")):
+        default_claim_template(claim)
+
+
+def complete_templates(lookups: TemplateLookups, spec: dict[str, Any], former: Mapping[str, Any] | None) -> None:
+    """Fill the defaults of the templates into ``spec`` if its Pod template is new or has changed."""
+    if not lookups.no_template_defaults and template_changed(spec, former):
+        default_templates(spec, former, host_ports=lookups.default_host_ports)
 
 
 async def judge_template(lookups: TemplateLookups, given: Mapping[str, Any], path: Path) -> Sequence[FieldError | str]:

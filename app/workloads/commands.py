@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from app.api import names
-from app.api.fields import RECREATE, ROLLING_UPDATE
 from app.api.model import KubeObject
 from app.framework.commands import PLAN_COLUMNS, Report
 from app.kube.client import Client
@@ -15,11 +14,16 @@ from app.kube.clock import rfc3339
 from app.kube.errors import CommandError, NotFound
 from app.kube.objects import Pod, decode_controller_revision, decode_pod
 from app.kube.resources import CONTROLLERREVISIONS, PODS, Resource
+from app.kube.selector_query import SelectorError
 from app.kube.selectors import to_query
 from app.pods.predicates import Owner, is_active, is_controlled_by
 from app.pods.revisions import Create, Revision, current_revision, in_order, of_owner, plan_revision, revision_of
-from app.workloads.report import Preview
+from app.workloads.report import PASSIVE, Preview
 from app.workloads.settings import Content, Revisions, WorkloadKind
+
+W = TypeVar("W", bound=KubeObject)
+G = TypeVar("G")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,24 +79,6 @@ def revisions_of(status: RecordedStatus | None, content: Content, recorded: Sequ
     return revisions_to_come(content, recorded, status.current_revision, status.collision_count or 0)
 
 
-class RollingUpdate(Protocol):
-    """The part of a rolling update that a restart reads."""
-
-    @property
-    def paused(self) -> bool: ...
-    @property
-    def pod_update_policy(self) -> str: ...
-
-
-class UpdateStrategy(Protocol):
-    """The part of an update strategy that a restart reads."""
-
-    @property
-    def type(self) -> str: ...
-    @property
-    def rolling_update(self) -> RollingUpdate | None: ...
-
-
 RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
 _MANAGER: Final = "pykruise"
 
@@ -125,6 +111,14 @@ def refuse_paused(resource: Resource, name: str, *, paused: bool) -> None:
         raise CommandError(f"{resource.kind} {name}: is paused; pykruise rollout resume {word} {name}")
 
 
+def resolved_spec(kind: WorkloadKind, resolve: Callable[[W, G], R], owner: W, gates: G) -> R:
+    """Return the resolved spec of the workload. Raises CommandError if its selector is invalid."""
+    try:
+        return resolve(owner, gates)
+    except SelectorError as error:
+        raise CommandError(f"{kind.resource.kind} {owner.name}: spec.selector: {error}") from None
+
+
 async def restart_by_template(client: Client, resource: Resource, owner: KubeObject) -> str:
     """Set the restart annotation on the template as kubectl does, so that all Pods are replaced. Return a one-line
     summary."""
@@ -135,12 +129,11 @@ async def restart_by_template(client: Client, resource: Resource, owner: KubeObj
 
 
 async def restart(
-    client: Client, kind: WorkloadKind, owner: KubeObject, strategy: UpdateStrategy, selector: Mapping[str, Any]
+    client: Client, kind: WorkloadKind, owner: KubeObject, selector: Mapping[str, Any], *, paused: bool, recreates: bool
 ) -> str:
-    """Replace all Pods step by step. Raises CommandError."""
-    rolling = strategy.rolling_update
-    refuse_paused(kind.resource, owner.name, paused=rolling is not None and rolling.paused)
-    if strategy.type == ROLLING_UPDATE and (rolling is None or rolling.pod_update_policy in ("", RECREATE)):
+    """Replace all Pods step by step. ``recreates``: the rollout of a changed template does. Raises CommandError."""
+    refuse_paused(kind.resource, owner.name, paused=paused)
+    if recreates:
         return await restart_by_template(client, kind.resource, owner)
     pods, _ = await pods_and_revisions(client, kind, owner, selector)
     return await restart_each(client, owner, pods)
@@ -215,7 +208,7 @@ def becomes(coming: Preview, pod: str) -> str:
     turn = coming.of(pod)
     if turn is None:
         return "adopted as it is"
-    done = f"adopted, then {turn.action.value}d".replace("update in placed", "updated in place")
+    done = f"adopted, then {PASSIVE[turn.action]}"
     return f"{done}: {turn.reason}" if turn.reason else done
 
 

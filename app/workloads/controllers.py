@@ -53,7 +53,6 @@ class WorkloadCounters:
         )
 
     def of(self, kind: str) -> KindCounters:
-        """The counters of one kind."""
         # OpenKruise puts the kind in the name of this metric.
         name = f"{kind.lower()}_scale_expectation_leakage"
         if name not in self._leaks:
@@ -83,15 +82,12 @@ class KindCounters(Metrics):
         self._leaks.labels(*self._counters.objects.of(namespace, name)).inc()
 
     def in_place_started(self, namespace: str) -> None:
-        """Count a started in-place update."""
         self._counters.started.labels(*self._labels(namespace)).inc()
 
     def in_place_failed(self, namespace: str) -> None:
-        """Count an in-place update that failed to start."""
         self._counters.failed.labels(*self._labels(namespace)).inc()
 
     def in_place_finished(self, namespace: str, seconds: float) -> None:
-        """Observe the duration of a completed in-place update."""
         self._counters.seconds.labels(*self._labels(namespace)).observe(seconds)
 
 

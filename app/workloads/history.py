@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from functools import partial
 
 from app.kube.client import Client
 from app.kube.objects import ControllerRevision
@@ -30,8 +30,7 @@ class History:
         self._store = store
 
     def observe(self, change: Change[ControllerRevision]) -> None:
-        """Update the history with a change from the cache."""
-        self._revisions.observe(change)
+        self._revisions.known.observe(change)
 
     def revisions(self, content: Content, selector: Selector) -> list[Revision]:
         """Return the revisions that the workload controls and matching orphans, oldest first. [CS-56]
@@ -40,9 +39,9 @@ class History:
         """
         owner = content.owner
         own = self._store.by_index(OWNER, owner.index_key)
-        nobodys = self._store.by_index(OWNER, ownerless(content.namespace))
-        matching = [found for found in nobodys if selector.matches(found.metadata.labels)]
-        return self._revisions.of(owner.uid, owner, [*own, *matching])
+        orphans = self._store.by_index(OWNER, ownerless(content.namespace))
+        matching = [found for found in orphans if selector.matches(found.metadata.labels)]
+        return self._revisions.known.of(owner.uid, owner, [*own, *matching])
 
     async def is_recorded(self, content: Content, name: str) -> bool:
         """Read a revision that is missing from the cache from the API server. [PM-10]
@@ -83,7 +82,6 @@ class History:
         await self._revisions.delete(content, surplus_of_workload(own, in_use, limit))
 
     async def label(self, content: Content, revision: Revision, labels: Mapping[str, str]) -> None:
-        """Put labels on a revision."""
         await self._revisions.label(content, revision, labels)
 
 
@@ -102,10 +100,8 @@ async def write_workload_status(
     ``required`` lists the fields that the schema requires. Raises any API error.
     """
 
-    def difference(present: Status) -> dict[str, Any]:
-        return status_patch(present, wanted, required=required)
-
     workload, state = snapshot.workload, snapshot.state
+    difference = partial(status_patch, wanted=wanted, required=required)
     known = state.present_status(workload)
     written = await write_status(client, resource, workload.metadata, known, difference)
     if written is not None:

@@ -68,7 +68,6 @@ class ImagePuller:
         self._history = history
 
     async def reconcile(self, snapshot: AnySnapshot, counts: RolloutCounts) -> None:
-        """Create or delete the jobs of the update revision."""
         update, state, ordered = snapshot.revisions.update, snapshot.state, snapshot.revisions.ordered
         decision = self.decision(snapshot, counts)
         done = (update.name, decision)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Generic, Literal, TypeVar
@@ -120,7 +121,6 @@ class JobReconciler(ABC, Generic[J, S]):
     # ---- reconcile
 
     async def __call__(self, key: ObjectKey) -> Result | None:
-        """Reconcile one job."""
         job = self.jobs.by_key(key)
         if job is None:
             self._forget(key)
@@ -163,12 +163,10 @@ class JobReconciler(ABC, Generic[J, S]):
         if left > 0:
             return Result(requeue_after=left)
         metadata = job.metadata
-        try:
+        with suppress(NotFound, Conflict):
             await self.client.delete(
                 self._resource, job.name, metadata.namespace, propagation_policy="Background", uid=metadata.uid
             )
-        except (NotFound, Conflict):
-            return None
         return None
 
     def again(self, key: ObjectKey, *, kept: int | None = None, left: float | None = None) -> Result | None:
@@ -216,7 +214,6 @@ class JobReconciler(ABC, Generic[J, S]):
     # ---- events
 
     def record_event(self, job: J, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
-        """Record an event about the job."""
         self._events.event(reference(self._resource, job), type_, reason, message)
 
     def tell_once(self, job: J, state: JobState, reason: str, message: str) -> None:

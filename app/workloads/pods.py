@@ -190,17 +190,11 @@ class InPlaceUpdates:
 
     specs: dict[tuple[str, str], UpdateSpec | Blocked] = field(default_factory=dict)
 
-    def spec_of(
-        self, pod: PodFacts, target: Revision, ordered: Sequence[Revision], settings: WorkloadSettings
-    ) -> UpdateSpec | Blocked:
-        """Return what an in-place update of the Pod changes. ``ordered`` holds all revisions."""
-        return self.spec_between(pod.revision, target, ordered, settings)
-
     def obstacle(
         self, pod: PodFacts, target: Revision, ordered: Sequence[Revision], settings: WorkloadSettings
     ) -> str | None:
         """Return why the Pod cannot be updated in place; None if it can."""
-        found = self.spec_of(pod, target, ordered, settings)
+        found = self.spec_between(pod.revision, target, ordered, settings)
         replaceable = settings.update_policy == UpdatePolicy.IN_PLACE_IF_POSSIBLE
         if not isinstance(found, Blocked) and replaceable:
             found = blocked_on_pod(pod.pod, found) or found  # B-4
@@ -209,7 +203,8 @@ class InPlaceUpdates:
     def spec_between(
         self, at: str, target: Revision, ordered: Sequence[Revision], settings: WorkloadSettings
     ) -> UpdateSpec | Blocked:
-        """Return what an in-place update from the revision with this short hash changes; computed once per pair."""
+        """Return what an in-place update from the revision with this short hash changes; computed once per pair.
+        ``ordered`` holds all revisions."""
         key = (at, target.name)
         found = self.specs.get(key)
         if found is None:

@@ -87,7 +87,8 @@ class EventMappers(Generic[W, S]):
         for uid, name in {found.uid: found.name for found in references if found is not None}.items():
             key = ObjectKey(pod.metadata.namespace, name)
             keys[key] = None
-            if not self._is_known(key, uid):
+            state = self._known(key, uid)
+            if state is None:
                 continue
             if change.old is None:
                 expected.creation_observed(uid, pod.metadata.name)
@@ -95,7 +96,7 @@ class EventMappers(Generic[W, S]):
                 expected.creation_observed(uid, pod.metadata.name)
                 asked = expected.deletion_observed(uid, pod.metadata.name)
                 if not asked and (change.old is None or change.old.metadata.deletion_timestamp is None):
-                    self._deleted_by_others(key)
+                    state.pods_deleted_by_others = True
         if change.new is None:
             expected.versions.forget(pod.metadata.uid)
         if self._adopts and pod.metadata.controller is None:
@@ -108,16 +109,11 @@ class EventMappers(Generic[W, S]):
             if state.resolved is not None and state.resolved.selector.matches(pod.metadata.labels):
                 yield state.key
 
-    def _is_known(self, key: ObjectKey, uid: str) -> bool:
-        """Return whether the workload at that key has this UID. Expectations are kept by UID and only for known
-        workloads, so a forged reference cannot fulfill any."""
+    def _known(self, key: ObjectKey, uid: str) -> S | None:
+        """Return the state of the workload at that key if it has this UID. Expectations are kept by UID and only for
+        known workloads, so a forged reference cannot fulfill any."""
         state = self._states.get(key)
-        return state is not None and state.uid == uid
-
-    def _deleted_by_others(self, key: ObjectKey) -> None:
-        state = self._states.get(key)
-        if state is not None:
-            state.pods_deleted_by_others = True
+        return state if state is not None and state.uid == uid else None
 
     def keys_for_claim(self, change: Change[PersistentVolumeClaim]) -> Iterable[ObjectKey]:
         """Return the workload of a claim that is created, deleted or transferred; other changes are ignored. [CS-49]"""
@@ -131,7 +127,7 @@ class EventMappers(Generic[W, S]):
         for reference in {found.uid: found for found in (old, new) if found is not None}.values():
             name, key = claim_expectation(claim.metadata.name), ObjectKey(claim.metadata.namespace, reference.name)
             keys.append(key)
-            if not self._is_known(key, reference.uid):
+            if self._known(key, reference.uid) is None:
                 continue
             self._expectations.creation_observed(reference.uid, name)
             if going:
@@ -234,7 +230,6 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
     # ---- implemented by kinds
 
     def make_writer(self, events: EventRecorder) -> Writer:
-        """Return the writer of Pods; kinds may override it."""
         return Writer(self.client, events, self.kind)
 
     @abstractmethod
@@ -245,10 +240,6 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
     async def reconcile(self, snapshot: Snapshot[W, S, R]) -> Result | None:
         """Plan, carry out, report. Return when to reconcile again."""
 
-    def recorded_revision(self, status: Mapping[str, Any]) -> tuple[str, int]:
-        """Return the current revision and the collision count of the status."""
-        return str(status.get("currentRevision") or ""), int(status.get("collisionCount") or 0)
-
     def may_adopt(self, resolved: R, pod: Pod) -> bool:  # noqa: ARG002
         """Return whether the workload could have created a matching Pod; other Pods are released."""
         return True
@@ -256,7 +247,6 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
     # ---- watches
 
     def watches(self) -> list[Watch[Any]]:
-        """Return the watches and their mappers."""
         mappers, caches = self.mappers, self.caches
         watched: list[Watch[Any]] = [Watch(caches.revisions, mappers.keys_for_revision)]
         if caches.claims is not None:
@@ -268,17 +258,16 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
     # ---- reconcile
 
     async def __call__(self, key: ObjectKey) -> Result | None:
-        """Reconcile one workload: its Pods and its status."""
         workload = self.caches.workloads.by_key(key)
         if workload is None:
             gone = self.states.pop(key)
             if gone is not None:
-                self.writer.forget(gone.uid)  # [CS-50]
+                self.writer.expectations.forget(gone.uid)  # [CS-50]
             return None
         return await self._reconcile(key, workload)
 
     async def _reconcile(self, key: ObjectKey, workload: W) -> Result | None:
-        state = self.states.of(key, workload.metadata.uid, self.writer.forget)
+        state = self.states.of(key, workload.metadata.uid, self.writer.expectations.forget)
         self.mappers.begun(state)
         resolved = self._resolved(workload, state)
         if resolved is None:
@@ -369,7 +358,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
             if claim.metadata.deletion_timestamp is None
         ]
         status = dict(state.present_status(workload).status)
-        current, collisions = self.recorded_revision(status)
+        current, collisions = str(status.get("currentRevision") or ""), int(status.get("collisionCount") or 0)
         ordered = await self._revisions(state, resolved, observed.active, current)
         revisions = await self.history.record(resolved.content, resolved.selector, ordered, current, collisions)
         orphans = [one for one in revisions.ordered if one.controller is None and one.name != revisions.update.name]

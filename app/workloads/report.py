@@ -50,11 +50,10 @@ class Preview:
     ends: str
 
     def of(self, pod: str) -> PreviewStep | None:
-        """Return the step of this Pod."""
         return next((one for one in self.steps if one.pod == pod), None)
 
 
-_PASSIVE: Final = {
+PASSIVE: Final = {
     Action.IN_PLACE: "updated in place",
     Action.RECREATE: "recreated",
     Action.CREATE: "created",
@@ -119,7 +118,7 @@ def next_line(pod: str, coming: Preview) -> str:
     if turn is not None:
         steps = max(one.step for one in coming.steps)
         reason = f": {turn.reason}" if turn.reason else ""
-        return f"next: will be {_PASSIVE[turn.action]} in step {turn.step} of {steps}{reason}"
+        return f"next: will be {PASSIVE[turn.action]} in step {turn.step} of {steps}{reason}"
     if pod in coming.rest:
         return f"next: stays at its revision ({coming.ends})" if coming.ends else "next: stays at its revision"
     return "next: nothing to do"

@@ -95,7 +95,6 @@ class Content:
 
     @property
     def namespace(self) -> str:
-        """Namespace of the revisions."""
         return self.owner.namespace
 
     def __str__(self) -> str:
@@ -247,7 +246,6 @@ class ImagePullSettings:
 
     @classmethod
     def of(cls, strategy: InPlaceUpdateStrategy | None) -> ImagePullSettings:
-        """Return the settings of an in-place update strategy."""
         if strategy is None:
             return NO_IMAGE_PULL_SETTINGS
         return cls(
@@ -273,18 +271,15 @@ class ResolvedSpec(Generic[Settings]):
 
     @property
     def template(self) -> Mapping[str, Any]:
-        """The Pod template."""
         found: Mapping[str, Any] = self.spec.get("template") or {}
         return found
 
     @property
     def claim_templates(self) -> Sequence[Mapping[str, Any]]:
-        """The volumeClaimTemplates."""
         return self.spec.get("volumeClaimTemplates") or ()
 
     @property
     def selector_labels(self) -> Mapping[str, str]:
-        """The matchLabels of the selector."""
         return (self.spec.get("selector") or {}).get("matchLabels") or {}
 
 

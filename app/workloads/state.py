@@ -47,7 +47,6 @@ class CreationBackoff:
         return self.until - now if now < self.until - TIMER_TOLERANCE else 0.0
 
     def refuse(self, now: float) -> None:
-        """Record a rejected creation."""
         self.until = now + min(CREATION_BACKOFF * 2 ** min(self.refused, 20), MAX_CREATION_BACKOFF)
         self.refused += 1
 
@@ -131,7 +130,6 @@ class States(Generic[S]):
         return state
 
     def pop(self, key: ObjectKey) -> S | None:
-        """Remove the state of a deleted workload."""
         there = self._namespaces.get(key.namespace, {})
         there.pop(key, None)
         if not there:
@@ -139,11 +137,9 @@ class States(Generic[S]):
         return self._states.pop(key, None)
 
     def everywhere(self) -> Iterable[S]:
-        """Return the states of all workloads."""
         return list(self._states.values())
 
     def in_namespace(self, namespace: str) -> Iterable[S]:
-        """Return the states of the workloads in a namespace."""
         return list(self._namespaces.get(namespace, {}).values())
 
 
@@ -184,17 +180,14 @@ class Snapshot(Generic[W, S, R]):
 
     @property
     def pods(self) -> Sequence[PodFacts]:
-        """Active Pods that match its selector."""
         return self.observed.active
 
     @property
     def current_hash(self) -> str:
-        """Short hash of the current revision."""
         return short_hash(self.revisions.current.name)
 
     @property
     def update_hash(self) -> str:
-        """Short hash of the update revision."""
         return short_hash(self.revisions.update.name)
 
     def revision_of(self, digest: str) -> Revision:
@@ -255,7 +248,6 @@ class Expectations:
         self.written.setdefault(owner_uid, set()).add(written.uid or "")
 
     def forget(self, owner_uid: str) -> None:
-        """Drop the expectations of a deleted workload."""
         self.scale.forget(owner_uid)
         for uid in self.written.pop(owner_uid, ()):
             self.versions.forget(uid)

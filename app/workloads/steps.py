@@ -105,7 +105,6 @@ class PodRefresh:
 
     @property
     def writes(self) -> bool:
-        """Return whether there is anything to write."""
         return self.patch is not None or self.resize is not None or self.status is not None
 
 

@@ -160,7 +160,7 @@ class Updater:
         if step.kind is not StepKind.RECREATE or not step.obstacle:
             return 0.0
         settings, ordered = snapshot.resolved.settings, snapshot.revisions.ordered
-        spec = snapshot.state.in_place.spec_of(step.pod, target, ordered, settings)
+        spec = snapshot.state.in_place.spec_between(step.pod.revision, target, ordered, settings)
         blocked = None if isinstance(spec, Blocked) else blocked_on_pod(pod, spec)
         if blocked is None or step.obstacle != str(blocked) or not self.writer.agents.runs_on(pod.spec.node_name):
             return 0.0
@@ -201,7 +201,7 @@ class Updater:
         """Update the Pod in place; return the seconds until the next step. [CS-131]"""
         pod, settings, workload = facts.pod, snapshot.resolved.settings, snapshot.workload
         namespace = snapshot.owner.namespace
-        spec = snapshot.state.in_place.spec_of(facts, target, snapshot.revisions.ordered, settings)
+        spec = snapshot.state.in_place.spec_between(facts.revision, target, snapshot.revisions.ordered, settings)
         if isinstance(spec, Blocked):
             return 0.0
         labels = revision_labels(target.name, short_hash(target.name), bare_hash=settings.gates.short_hash)

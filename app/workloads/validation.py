@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from app.api.fields import IN_PLACE_ONLY, ON_POD_ROLLING_UPDATE, POD_UPDATE_POLICIES
+from app.api.gocore import LABEL_SELECTOR
+from app.api.gojson import GoType, list_of, pointer
+from app.api.gopod import CLAIM, POD_TEMPLATE
 from app.kube.fielderrors import (
     FieldError,
     GoLiteral,
@@ -34,6 +37,14 @@ from app.kube.validation import (
 )
 from app.pods.inplace.eligibility import Blocked, InPlaceOptions, update_spec
 from app.pods.revisions import Revision, template_data
+
+#: Go types of the spec fields whose types the models do not have.
+SPEC_TYPES: Final[Mapping[str, GoType]] = {
+    "selector": pointer(LABEL_SELECTOR),
+    "matchSelector": LABEL_SELECTOR,
+    "template": POD_TEMPLATE,
+    "volumeClaimTemplates": list_of(CLAIM),
+}
 
 # Rejected for every workload: selectors that match nothing and templates that no Pod of it can have. Pure. Messages,
 # paths and their order are OpenKruise's.

@@ -51,15 +51,12 @@ class Wording:
         return f"failed to create pod: {why}, pod: {body}"
 
     def deleted(self, owner: Owner, pod: str) -> str:  # noqa: ARG002
-        """Message for a deleted Pod."""
         return f"succeed to delete pod {pod}"
 
     def updated_in_place(self, pod: str, revision: str) -> str:
-        """Message for a started in-place update."""
         return f"successfully update pod {pod} in-place(revision {revision})"
 
     def not_deleted(self, owner: Owner, pod: str, why: str) -> str:  # noqa: ARG002
-        """Message for a rejected deletion."""
         return f"failed to delete pod {pod}: {why}"
 
 
@@ -368,17 +365,13 @@ class Writer:
 
     async def adopt(self, owner: Owner, pod: Pod) -> None:
         """Adopt a matching orphan. The caller must have confirmed that the owner exists. [PM-109]"""
-        try:
+        with suppress(PodGoneError):
             await self.patch_pod(owner.uid, pod, adoption_patch(pod.metadata, owner.reference))
-        except PodGoneError:
-            return
 
     async def release(self, owner_uid: str, pod: Pod) -> None:
         """Release the Pod. [CS-55]"""
-        try:
+        with suppress(PodGoneError):
             await self.patch_pod(owner_uid, pod, release_patch(pod.metadata, owner_uid))
-        except PodGoneError:
-            return
 
     async def update_in_place(
         self,
@@ -439,10 +432,6 @@ class Writer:
             if pod.metadata.uid != uid:
                 raise PodGoneError(pod.metadata.name)
         raise AssertionError("unreachable")
-
-    def forget(self, owner_uid: str) -> None:
-        """Drop the state of a deleted workload."""
-        self.expectations.forget(owner_uid)
 
 
 def _go_json(go_type: GoType, body: Mapping[str, Any]) -> str:

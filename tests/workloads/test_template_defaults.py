@@ -65,7 +65,7 @@ def handlers(kind: KindDefinition, *gates: str) -> Sequence[Handler]:
     templates = TemplateLookups(enabled)
     by_kind = {
         CLONE_SET: lambda: cloneset.handlers(CloneSetLookups(enabled)),
-        STATEFUL_SET: lambda: statefulset.handlers(statefulset.Lookups.of(enabled)),
+        STATEFUL_SET: lambda: statefulset.handlers(statefulset.Lookups(enabled)),
         BROADCAST_JOB: lambda: broadcastjob.handlers(templates),
         ADVANCED_CRON_JOB: lambda: advancedcronjob.handlers(templates, lambda: datetime(2026, 11, 22, tzinfo=UTC)),
         UNITED_DEPLOYMENT: lambda: uniteddeployment.handlers(templates),

@@ -32,7 +32,6 @@ class Fit:
     requests: Mapping[str, Quantity] | None
 
     def fits(self, node: Node) -> bool:
-        """Return whether the node can run the Pod."""
         return not self.obstacle(node)
 
     def obstacle(self, node: Node) -> str:

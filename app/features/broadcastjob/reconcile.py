@@ -128,7 +128,6 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         return End(ended, job.spec.completion_policy.ttl_seconds_after_finished)
 
     async def go_on(self, key: ObjectKey, job: BroadcastJob, state: _State) -> Result | None:
-        """Carry out one step of the plan."""
         try:
             go_value(POD_TEMPLATE, job.spec.template, "spec.template")
         except GoTypeError as error:

@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-from app.api.core.defaults import completed_template
-from app.api.gojson import normalized
-from app.api.gopod import POD_TEMPLATE
 from app.api.webhooks import (
     Judgment,
     Submitted,
@@ -22,9 +19,8 @@ from app.features.broadcastjob.kind import BROADCAST_JOB, SPECS, with_defaults
 from app.features.broadcastjob.validation import name_errors, spec_errors, warnings
 from app.kube.admission import Allowed, Decision, Handler, Review
 from app.kube.fielderrors import Path
-from app.kube.patches import same
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
-from app.pods.template_check import TemplateLookups, judge_template
+from app.pods.template_check import TemplateLookups, complete_templates, judge_template, template_changed
 
 MUTATE: Final = mutating_webhook(BROADCAST_JOB, "Sets the defaults of a BroadcastJob and of its Pod template")
 VALIDATE: Final = validating_webhook(BROADCAST_JOB, "Rejects invalid BroadcastJobs", MAY_CHECK_TEMPLATES)
@@ -43,21 +39,10 @@ def mutate(lookups: TemplateLookups, review: Review) -> Decision:
 
     def complete(given: Mapping[str, Any]) -> dict[str, Any]:
         defaulted = with_defaults(given)
-        spec = defaulted.get("spec") or {}
-        former = _former(review)
-        if not lookups.no_template_defaults and _template_changed(spec, former):
-            stored = (former or {}).get("template")
-            spec["template"] = completed_template(spec["template"], stored, host_ports=lookups.default_host_ports)
+        complete_templates(lookups, defaulted.get("spec") or {}, _former(review))
         return defaulted
 
     return completed(review, BROADCAST_JOB, SPECS, complete, rule="BJ-2")
-
-
-def _template_changed(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> bool:
-    if not isinstance(spec.get("template"), dict):
-        return False
-    new = normalized(POD_TEMPLATE, spec["template"], "spec.template")
-    return former is None or not same(new, former.get("template") or {})
 
 
 async def judge(lookups: TemplateLookups, job: Submitted) -> Judgment:
@@ -66,7 +51,7 @@ async def judge(lookups: TemplateLookups, job: Submitted) -> Judgment:
     if job.is_leaving:
         return Allowed()
     # An unchanged template is not validated again.
-    changed = _template_changed(spec, _former(job.review))
+    changed = isinstance(spec.get("template"), dict) and template_changed(spec, _former(job.review))
     found = await judge_template(lookups, spec["template"], _TEMPLATE) if changed else ()
     return [*name_errors(job.metadata), *spec_errors(spec, found)] or Allowed(tuple(warnings(spec)))
 

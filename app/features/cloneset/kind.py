@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from app.api import names
-from app.api.core.defaults import completed_template, default_claim_template
 from app.api.fields import IN_PLACE_POLICIES, ON_DELETE, POD_UPDATE_POLICIES, RECREATE, ROLLING_UPDATE
-from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Scale, Version, noted
+from app.api.kind import AGE, TEMPLATE_COLUMNS, Access, KindDefinition, PrinterColumn, Scale, Version, noted
 from app.features.cloneset.types import NO_DEADLINE, CloneSet, CloneSetV1Alpha1
-from app.kube.jsonvalues import fill, json_copy, object_at, objects, part
+from app.kube.jsonvalues import fill, json_copy, object_at, part
 
 # Conversion of CloneSets between versions [CS-5 … CS-12]. Each direction may lose fields; app.api.conversion records
 # them in an annotation [D-1].
@@ -167,20 +166,7 @@ _COLUMNS: Final = (
     PrinterColumn("READY", "integer", ".status.readyReplicas", "Number of ready Pods."),
     PrinterColumn("TOTAL", "integer", ".status.replicas", "Number of Pods."),
     AGE,
-    PrinterColumn(
-        "CONTAINERS",
-        "string",
-        ".spec.template.spec.containers[*].name",
-        "Container names.",
-        priority=1,
-    ),
-    PrinterColumn(
-        "IMAGES",
-        "string",
-        ".spec.template.spec.containers[*].image",
-        "Container images.",
-        priority=1,
-    ),
+    *TEMPLATE_COLUMNS,
     PrinterColumn("SELECTOR", "string", ".status.labelSelector", "Label selector of the Pods.", priority=1),
 )
 _SCALE: Final = Scale(label_selector=".status.labelSelector")
@@ -290,17 +276,3 @@ def _default_rolling(rolling: dict[str, Any], policy: Any) -> None:
     fill(rolling, {"partition": PARTITION, "maxUnavailable": MAX_UNAVAILABLE, "maxSurge": MAX_SURGE})
     if policy in IN_PLACE_POLICIES:
         fill(rolling, {"inPlaceUpdateStrategy": {}})
-
-
-def default_templates(
-    spec: dict[str, Any], former: Mapping[str, Any] | None = None, *, host_ports: bool = False
-) -> None:
-    """Fill the defaults of the Pod template and the claim templates into ``spec``. [CS-16, CS-17]
-
-    ``former`` is the stored spec; its template is kept if the two differ only in defaults.
-    """
-    template = part(spec, "template")
-    if template is not None:
-        spec["template"] = completed_template(template, (former or {}).get("template"), host_ports=host_ports)
-    for claim in objects(spec.get("volumeClaimTemplates")):
-        default_claim_template(claim)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from app.api.fields import RECREATE, ROLLING_UPDATE
 from app.features.cloneset.commands import parsed
 from app.features.cloneset.plan.preview import explain as explained
 from app.features.cloneset.plan.preview import preview
@@ -16,15 +17,13 @@ from app.features.cloneset.types import CloneSet
 from app.framework.commands import Report, Stored
 from app.framework.options import Enabled
 from app.kube.client import Client
-from app.kube.errors import CommandError
 from app.kube.objects import Node, Pod, decode_node
 from app.kube.resources import NODES
-from app.kube.selector_query import SelectorError
 from app.pods.order import NodeLabels
 from app.pods.predicates import is_active
 from app.pods.revisions import Revision
 from app.workloads import commands as engine
-from app.workloads.commands import pods_and_revisions, revisions_of
+from app.workloads.commands import pods_and_revisions, resolved_spec, revisions_of
 from app.workloads.pods import InPlaceUpdates, PodFacts, pod_facts
 from app.workloads.report import Preview
 from app.workloads.settings import Revisions
@@ -65,10 +64,7 @@ class Situation:
 
 def situation(owner: CloneSet, related: RelatedObjects, gates: Gates) -> Situation:
     """Combine what was read. The update revision may be one that is not recorded yet. Raises CommandError."""
-    try:
-        resolved = resolve_spec(owner, gates)
-    except SelectorError as error:
-        raise CommandError(f"CloneSet {owner.name}: spec.selector: {error}") from None
+    resolved = resolved_spec(KIND, resolve_spec, owner, gates)
     revisions = revisions_of(owner.status, resolved.content, related.revisions)
     pods = [
         pod_facts(pod, resolved.settings)
@@ -81,7 +77,11 @@ def situation(owner: CloneSet, related: RelatedObjects, gates: Gates) -> Situati
 async def restart(client: Client, stored: Stored) -> str:
     """Replace all Pods with new ones, step by step."""
     owner = parsed(stored)
-    return await engine.restart(client, KIND, owner, owner.spec.update_strategy, owner.spec.selector)
+    strategy = owner.spec.update_strategy
+    rolling = strategy.rolling_update
+    recreates = strategy.type == ROLLING_UPDATE and (rolling is None or rolling.pod_update_policy in ("", RECREATE))
+    paused = rolling is not None and rolling.paused
+    return await engine.restart(client, KIND, owner, owner.spec.selector, paused=paused, recreates=recreates)
 
 
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:

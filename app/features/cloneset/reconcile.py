@@ -172,7 +172,6 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
         self._reporter = Reporter(client, self.history)
 
     def resolve(self, workload: CloneSet) -> ResolvedSpec:
-        """Resolve the spec of the CloneSet. Raises SelectorError if its selector is invalid."""
         return resolve_spec(workload, self._gates, exclude_preparing_delete=self._exclude)
 
     async def reconcile(self, snapshot: Observed) -> Result | None:

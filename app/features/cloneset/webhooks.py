@@ -9,9 +9,7 @@ from itertools import islice
 from typing import Any, Final
 
 from app.api import names
-from app.api.gocore import LABEL_SELECTOR
-from app.api.gojson import GoType, list_of, pointer
-from app.api.gopod import CLAIM, POD_TEMPLATE
+from app.api.gojson import GoType
 from app.api.schema import go_struct
 from app.api.webhooks import (
     Judgment,
@@ -23,7 +21,7 @@ from app.api.webhooks import (
     validating_webhook,
 )
 from app.features.cloneset import validation
-from app.features.cloneset.kind import CLONE_SET, default_templates, with_defaults
+from app.features.cloneset.kind import CLONE_SET, with_defaults
 from app.features.cloneset.types import CloneSetSpec, CloneSetV1Alpha1Spec
 from app.features.cloneset.validation import GATE, Facts, pods_to_delete, spec_errors
 from app.kube.admission import Allowed, Decision, Handler, PolicyRule, Review
@@ -37,28 +35,21 @@ from app.pods.predicates import Owner, is_controlled_by
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
 from app.pods.template_check import (
     TemplateLookups,
+    complete_templates,
+    default_templates,
     judge_template,
-    template_changed,
 )
-from app.workloads.validation import SPEC, metadata_errors
+from app.workloads.validation import SPEC, SPEC_TYPES, metadata_errors
 
 # Go types of the CloneSet spec in both versions, derived from the models. OpenKruise's webhook stores the spec as its
 # Go types print it: without empty values and with canonical quantities. This webhook stores the same, so that manifests
 # and revisions are identical, but it keeps unknown fields.
 
-#: Go types of fields without a schema in the models.
-_NAMED: Final[Mapping[str, GoType]] = {
-    "selector": pointer(LABEL_SELECTOR),
-    "matchSelector": LABEL_SELECTOR,
-    "template": POD_TEMPLATE,
-    "volumeClaimTemplates": list_of(CLAIM),
-}
-
 #: Go type of the spec, by API version.
 SPECS: Final[Mapping[str, GoType]] = {
     # enablePVCReuse is always written, because the schema would default it to false. [CS-8]
-    names.V1BETA1: go_struct(CloneSetSpec, _NAMED),
-    names.V1ALPHA1: go_struct(CloneSetV1Alpha1Spec, _NAMED),
+    names.V1BETA1: go_struct(CloneSetSpec, SPEC_TYPES),
+    names.V1ALPHA1: go_struct(CloneSetV1Alpha1Spec, SPEC_TYPES),
 }
 
 
@@ -106,8 +97,7 @@ def mutate(lookups: CloneSetLookups, review: Review) -> Decision:
         spec = defaulted["spec"]
         if former is not None:
             _keep_claim_reuse(spec, former)
-        if not lookups.no_template_defaults and template_changed(spec, former):
-            default_templates(spec, former, host_ports=lookups.default_host_ports)
+        complete_templates(lookups, spec, former)
         return defaulted
 
     return completed(review, CLONE_SET, SPECS, complete, rule="CS-13")
@@ -147,9 +137,7 @@ def _new(found: Iterable[FieldError], before: Iterable[FieldError]) -> list[Fiel
     return [error for error in found if str(error) not in known]
 
 
-def _former_spec(review: Review) -> Mapping[str, Any] | None:
-    """Return the stored spec with its defaults, in the version of the request, or None if there is none."""
-    return former_spec(CLONE_SET, SPECS, review, with_defaults)
+_former_spec: Final = partial(former_spec, CLONE_SET, SPECS, with_defaults=with_defaults)
 
 
 def _only_cleans_up(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> bool:

@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from app.api import names
-from app.api.webhooks import unreadable
+from app.api.webhooks import stored_model
 from app.features.daemonset.kind import DAEMON_SET, with_defaults
 from app.features.daemonset.plan.scale import DaemonPod, Observed, daemon_pod, observe
 from app.features.daemonset.plan.settings import KIND, Gates, ResolvedSpec, resolve_spec
@@ -21,17 +19,18 @@ from app.kube.client import Client
 from app.kube.errors import CommandError
 from app.kube.objects import Node, Pod, decode_node, decode_pod
 from app.kube.resources import DAEMONSETS, NODES, PODS
-from app.kube.selector_query import SelectorError
 from app.kube.selectors import to_query
 from app.pods.predicates import is_active, is_controlled_by
 from app.pods.readiness import has_gate
-from app.pods.revisions import Create, Revision, plan_revision, short_hash
+from app.pods.revisions import Revision, short_hash
 from app.workloads.commands import (
     moved_manifest,
     nothing_happens,
     pods_and_revisions,
     refuse_paused,
+    resolved_spec,
     restart_by_template,
+    revisions_to_come,
 )
 from app.workloads.pods import InPlaceUpdates, pod_facts
 from app.workloads.report import Preview
@@ -41,10 +40,7 @@ RESOURCE: Final = DAEMON_SET.resource()
 
 def parsed(obj: Mapping[str, Any]) -> DaemonSet:
     """Return the model of a stored (v1beta1) object. Raises CommandError."""
-    try:
-        return DaemonSet.model_validate(with_defaults(obj))
-    except ValidationError as error:
-        raise CommandError(f"DaemonSet {obj['metadata']['name']}: {unreadable(error)}") from None
+    return stored_model(DAEMON_SET, DaemonSet, obj, with_defaults(obj))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +54,6 @@ class Situation:
     unselected: frozenset[str]
 
     def preview(self) -> Preview:
-        """Preview the rollout from the current state."""
         update = short_hash(self.update.name)
         return preview(
             self.observed,
@@ -76,21 +71,14 @@ class Situation:
         return InPlaceUpdates().obstacle(pod_facts(pod.pod, settings), self.update, self.ordered, settings)
 
 
-def _resolved(owner: DaemonSet, gates: Gates) -> ResolvedSpec:
-    try:
-        return resolve_spec(owner, gates)
-    except SelectorError as error:
-        raise CommandError(f"DaemonSet {owner.name}: spec.selector: {error}") from None
-
-
 async def situation(client: Client, owner: DaemonSet, gates: Gates) -> Situation:
     """Read the inputs from the cluster. The current revision may be unrecorded so far. Raises CommandError."""
-    resolved = _resolved(owner, gates)
+    resolved = resolved_spec(KIND, resolve_spec, owner, gates)
     pods, known = await pods_and_revisions(client, KIND, owner, owner.spec.selector)
     nodes: Sequence[Node] = (await client.list(NODES, decode=decode_node)).items
     collisions = (owner.status.collision_count or 0) if owner.status is not None else 0
-    plan = plan_revision(owner.name, resolved.content.data, known, collisions, resolved.content.digest)
-    update = Revision(plan.name, plan.number, plan.data) if isinstance(plan, Create) else plan.revision
+    revisions = revisions_to_come(resolved.content, known, "", collisions)
+    update = revisions.update
     selector = resolved.settings.node_selector
     unselected = frozenset(
         node.metadata.name for node in nodes if selector is not None and not selector.matches(node.metadata.labels)
@@ -102,13 +90,12 @@ async def situation(client: Client, owner: DaemonSet, gates: Gates) -> Situation
         new={short_hash(one.name) for one in (*known, update) if one.data == update.data},
         now=client.clock.now().timestamp(),
     )
-    ordered = [*(one for one in known if one.name != update.name), update]
-    return Situation(resolved, observed, update, ordered, unselected)
+    return Situation(resolved, observed, update, revisions.ordered, unselected)
 
 
 def progress_of(daemonset: DaemonSet) -> Progress:
     """Return the progress of the rollout according to the status. Pure."""
-    status, settings = daemonset.status, _resolved(daemonset, Gates()).settings
+    status, settings = daemonset.status, resolved_spec(KIND, resolve_spec, daemonset, Gates()).settings
     if status is None or status.observed_generation < daemonset.metadata.generation:
         return Progress(0, 0, 1, False, "", "waiting for the controller to observe the change")
     desired, updated, available = (
@@ -136,7 +123,7 @@ def progress_of(daemonset: DaemonSet) -> Progress:
 async def restart(client: Client, stored: Stored) -> str:
     """Replace all Pods with new ones, step by step."""
     owner = parsed(stored)
-    name, settings = owner.name, _resolved(owner, Gates()).settings
+    name, settings = owner.name, resolved_spec(KIND, resolve_spec, owner, Gates()).settings
     refuse_paused(RESOURCE, name, paused=settings.paused)
     if settings.in_place:
         why = "Pods are updated in place, so a new annotation would not restart them"
@@ -200,7 +187,7 @@ async def explain_node(client: Client, node: Node, enabled: Enabled) -> Sequence
     for stored in sorted(found.items, key=lambda one: (one["metadata"]["namespace"], one["metadata"]["name"])):
         try:
             owner = parsed(stored)
-            resolved = _resolved(owner, gates)
+            resolved = resolved_spec(KIND, resolve_spec, owner, gates)
         except CommandError as error:
             lines.append(str(error))
             continue

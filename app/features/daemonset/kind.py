@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from app.api import names
-from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version, noted
+from app.api.kind import AGE, TEMPLATE_COLUMNS, Access, KindDefinition, PrinterColumn, Version, noted
 from app.features.daemonset.types import ROLLING_UPDATE, STANDARD, SURGING, DaemonSet, DaemonSetV1Alpha1
 from app.kube.jsonvalues import fill, json_copy, object_at, part
 
@@ -70,8 +70,7 @@ _COLUMNS: Final = (
     PrinterColumn("UP-TO-DATE", "integer", _UPDATED, "Number of nodes with a Pod of the current template."),
     PrinterColumn("AVAILABLE", "integer", ".status.numberAvailable", "Number of nodes with an available Pod."),
     AGE,
-    PrinterColumn("CONTAINERS", "string", ".spec.template.spec.containers[*].name", "Container names.", priority=1),
-    PrinterColumn("IMAGES", "string", ".spec.template.spec.containers[*].image", "Container images.", priority=1),
+    *TEMPLATE_COLUMNS,
     # Former names of the first columns. [DS-79]
     PrinterColumn("DESIREDNUMBER", "integer", _DESIRED, "Same as DESIRED.", priority=1),
     PrinterColumn("CURRENTNUMBER", "integer", _CURRENT, "Same as CURRENT.", priority=1),

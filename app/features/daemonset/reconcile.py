@@ -79,7 +79,6 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
         return Writer(self.client, events, self.kind, DaemonSetWording())
 
     def resolve(self, workload: DaemonSet) -> ResolvedSpec:
-        """Resolve the spec of the DaemonSet. Raises SelectorError if its selector is invalid."""
         return resolve_spec(workload, self._gates)
 
     def may_adopt(self, resolved: ResolvedSpec, pod: Pod) -> bool:  # noqa: ARG002
@@ -87,7 +86,6 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
         return not resolved.selector.empty
 
     def watches(self) -> list[Watch[Any]]:
-        """Return the watches of the controller."""
         return [*super().watches(), Watch(self._cluster_nodes, self.keys_for_node, self.mappers.coalesce_delay)]
 
     def keys_for_node(self, change: Change[Node]) -> Iterable[ObjectKey]:

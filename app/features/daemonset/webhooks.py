@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from app.api import names
-from app.api.gocore import LABEL_SELECTOR
-from app.api.gojson import GoType, pointer
-from app.api.gopod import POD_TEMPLATE
+from app.api.gojson import GoType
 from app.api.schema import go_struct
 from app.api.webhooks import (
     Judgment,
@@ -24,21 +22,18 @@ from app.features.daemonset.kind import DAEMON_SET, with_defaults
 from app.features.daemonset.types import DaemonSetSpec, DaemonSetV1Alpha1Spec
 from app.features.daemonset.validation import spec_errors, warnings
 from app.kube.admission import Allowed, Decision, Handler, Review
-from app.kube.fielderrors import FieldError
 from app.kube.patches import same
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
 from app.pods.template_check import TemplateLookups, judge_template
-from app.workloads.validation import SPEC, metadata_errors
+from app.workloads.validation import SPEC, SPEC_TYPES, metadata_errors
 
 # Go types of the DaemonSet spec in both versions. OpenKruise's webhook stores the spec as its Go types print it. This
 # webhook stores the same, but keeps unknown fields.
 
-#: Go types of fields without a schema in the models.
-_NAMED: Final[Mapping[str, GoType]] = {"selector": pointer(LABEL_SELECTOR), "template": POD_TEMPLATE}
 #: Go type of the spec, by API version.
 SPECS: Final[Mapping[str, GoType]] = {
-    names.V1BETA1: go_struct(DaemonSetSpec, _NAMED),
-    names.V1ALPHA1: go_struct(DaemonSetV1Alpha1Spec, _NAMED),
+    names.V1BETA1: go_struct(DaemonSetSpec, SPEC_TYPES),
+    names.V1ALPHA1: go_struct(DaemonSetV1Alpha1Spec, SPEC_TYPES),
 }
 
 
@@ -67,20 +62,11 @@ async def judge(lookups: TemplateLookups, daemon_set: Submitted) -> Judgment:
     if daemon_set.is_leaving:
         return Allowed()
     older = daemon_set.version.name == names.V1ALPHA1
-    found = await _template_errors(lookups, spec, former)
+    # An unchanged template is not validated again. [DS-9]
+    changed = former is None or not same(spec.get("template"), former.get("template"))
+    found = await judge_template(lookups, spec.get("template") or {}, _TEMPLATE) if changed else ()
     errors = [*metadata_errors(daemon_set.metadata), *spec_errors(spec, former, found, older=older)]
     return errors or Allowed(tuple(warnings(spec)))
 
 
-def _former_spec(review: Review) -> Mapping[str, Any] | None:
-    """Return the stored spec with its defaults, in the version of the request, or None if there is none."""
-    return former_spec(DAEMON_SET, SPECS, review, with_defaults)
-
-
-async def _template_errors(
-    lookups: TemplateLookups, spec: Mapping[str, Any], former: Mapping[str, Any] | None
-) -> Sequence[FieldError | str]:
-    """Return errors in the template. An unchanged template is not validated again. [DS-9]"""
-    if former is not None and same(spec.get("template"), former.get("template")):
-        return ()
-    return await judge_template(lookups, spec.get("template") or {}, _TEMPLATE)
+_former_spec: Final = partial(former_spec, DAEMON_SET, SPECS, with_defaults=with_defaults)

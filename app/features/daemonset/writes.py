@@ -133,23 +133,18 @@ class DaemonSetWording(Wording):
     __slots__ = ()
 
     def created(self, owner: Owner, pod: str) -> str:  # noqa: ARG002
-        """Return the message for a created Pod."""
         return f"Created pod: {pod}"
 
     def not_created(self, owner: Owner, pod: str, why: str, body: str) -> str:  # noqa: ARG002
-        """Return the message for a failed creation."""
         return f"Error creating: {why}"
 
     def deleted(self, owner: Owner, pod: str) -> str:  # noqa: ARG002
-        """Return the message for a deleted Pod."""
         return f"Deleted pod: {pod}"
 
     def not_deleted(self, owner: Owner, pod: str, why: str) -> str:  # noqa: ARG002
-        """Return the message for a failed deletion."""
         return f"Error deleting: {why}"
 
     def updated_in_place(self, pod: str, revision: str) -> str:  # noqa: ARG002
-        """Return the message for an in-place update that has begun."""
         return f"successfully update pod {pod} in-place"
 
 
@@ -186,7 +181,6 @@ class Scaler:
         )
 
     async def create(self, snapshot: DaemonSetSnapshot, nodes: Sequence[str]) -> Outcome:
-        """Create a Pod of the current template on each of these nodes."""
         state, now = snapshot.state, self._clock.monotonic()
         if not nodes:
             return Outcome()

@@ -192,7 +192,7 @@ class RevisionRecorder:
 
     def observe(self, change: Change[ControllerRevision]) -> None:
         """Drop locally recorded revisions that the cache has caught up with."""
-        self._history.observe(change)
+        self._history.known.observe(change)
 
     def forget(self, owner_uid: str) -> None:
         """Forget a deleted set."""
@@ -200,7 +200,7 @@ class RevisionRecorder:
 
     def revisions(self, owner: SidecarSet) -> list[Revision]:
         """Return the set's best known revisions, oldest first, without those of another owner. [SS-75]"""
-        return self._history.of(owner.name, set_owner(owner), self._store.by_index(RECORDED_SET, owner.name))
+        return self._history.known.of(owner.name, set_owner(owner), self._store.by_index(RECORDED_SET, owner.name))
 
     def _recorded(self, owner: SidecarSet) -> _RecordedSet:
         """Return the set with its content, serialized once per generation."""

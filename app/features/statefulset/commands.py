@@ -29,11 +29,12 @@ from app.workloads.commands import (
     moving_steps,
     native_workload,
     pods_and_revisions,
+    resolved_spec,
     revisions_of,
 )
 from app.workloads.pods import PodFacts, pod_facts
 from app.workloads.report import Preview
-from app.workloads.settings import Revisions
+from app.workloads.settings import Revisions, UpdatePolicy
 
 RESOURCE: Final = STATEFUL_SET.resource()
 
@@ -58,10 +59,7 @@ class Situation:
 
 async def situation(client: Client, owner: StatefulSet, gates: Gates) -> Situation:
     """Read the inputs from the cluster. The update revision may be unrecorded so far. Raises CommandError."""
-    try:
-        resolved = resolve_spec(owner, gates)
-    except SelectorError as error:
-        raise CommandError(f"StatefulSet {owner.name}: spec.selector: {error}") from None
+    resolved = resolved_spec(KIND, resolve_spec, owner, gates)
     pods, recorded = await pods_and_revisions(client, KIND, owner, owner.spec.selector)
     revisions = revisions_of(owner.status, resolved.content, recorded)
     return Situation(resolved, [pod_facts(pod, resolved.settings) for pod in pods], revisions)
@@ -89,7 +87,9 @@ def progress_of(found: StatefulSet) -> Progress:
 async def restart(client: Client, stored: Stored) -> str:
     """Replace all Pods with new ones, step by step."""
     owner = parsed(stored)
-    return await engine.restart(client, KIND, owner, owner.spec.update_strategy, owner.spec.selector)
+    settings = settings_of(owner.spec, Gates())
+    recreates = not settings.on_delete and settings.update_policy == UpdatePolicy.RECREATE
+    return await engine.restart(client, KIND, owner, owner.spec.selector, paused=settings.paused, recreates=recreates)
 
 
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
@@ -127,32 +127,13 @@ def scale_in(stored: Stored, pods: Sequence[str]) -> Sequence[Mapping[str, Any]]
     return changes
 
 
-async def moving(client: Client, namespace: str, name: str, enabled: Enabled) -> Report:
-    """Report what happens when a native StatefulSet is migrated. Raises CommandError or KubeError."""
-
-    return await read_moving(client, namespace, name, enabled)
-
-
-COMMANDS: Final = Commands(
-    STATEFUL_SET,
-    progress=lambda stored: progress_of(parsed(stored)),
-    restart=restart,
-    plan=plan,
-    moving=moving,
-    explain=explain,
-    scale_in=scale_in,
-    adoptions=(Migration(STATEFULSETS, lambda native, _: moved_manifest(native, RESOURCE)),),
-    without_rollout=ON_DELETE,
-)
-
-
 # ``pykruise plan --from statefulset/NAME``: what happens to the Pods, claims and revisions of a native StatefulSet when
 # it is migrated [AS-38, AS-42].
 
 COLUMNS: Final = ("pod", "revision", "claims", "becomes")
 
 
-async def read_moving(client: Client, namespace: str, name: str, enabled: Enabled) -> Report:
+async def moving(client: Client, namespace: str, name: str, enabled: Enabled) -> Report:
     """Report what would happen, without changing anything. Raises CommandError, or KubeError for any API error."""
     try:
         native = await native_workload(client, STATEFULSETS, RESOURCE, namespace, name)
@@ -203,3 +184,16 @@ def moving_report(
     stay = "all of its Pods are kept" if kept == len(pods) else f"{kept} of its {len(pods)} Pods are kept"
     head = f"native StatefulSet {namespace}/{name}, moved to {RESOURCE.api_version}: {stay}"
     return Report(head, COLUMNS, rows, notes, todo)
+
+
+COMMANDS: Final = Commands(
+    STATEFUL_SET,
+    progress=lambda stored: progress_of(parsed(stored)),
+    restart=restart,
+    plan=plan,
+    moving=moving,
+    explain=explain,
+    scale_in=scale_in,
+    adoptions=(Migration(STATEFULSETS, lambda native, _: moved_manifest(native, RESOURCE)),),
+    without_rollout=ON_DELETE,
+)

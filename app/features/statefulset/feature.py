@@ -34,7 +34,7 @@ from app.workloads.controllers import WorkloadCounters
 
 def decisions(context: AdmissionContext) -> Decisions:
     """Return the handlers of both webhooks."""
-    return Decisions(webhooks.handlers(webhooks.Lookups.of(context.enabled, context.client)))
+    return Decisions(webhooks.handlers(webhooks.Lookups(context.enabled, context.client)))
 
 
 def commands() -> tuple[Commands, ...]:

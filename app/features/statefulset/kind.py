@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from app.api import names
-from app.api.core.defaults import completed_template, default_claim_template
 from app.api.fields import ON_DELETE, RECREATE, ROLLING_UPDATE
-from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Scale, Version, noted
+from app.api.kind import AGE, TEMPLATE_COLUMNS, Access, KindDefinition, PrinterColumn, Scale, Version, noted
 from app.features.statefulset.types import ORDERED_READY, RETAIN, StatefulSet, StatefulSetV1Alpha1
-from app.kube.jsonvalues import json_copy, objects
+from app.kube.jsonvalues import json_copy
 
 # Conversion of Advanced StatefulSets between versions [AS-1 … AS-4]. v1alpha1 drops what it has no fields for;
 # app.api.conversion records it in an annotation [AS-137].
@@ -53,8 +52,7 @@ _COLUMNS: Final = (
     PrinterColumn("UPDATED", "integer", ".status.updatedReplicas", "Number of Pods at the update revision."),
     PrinterColumn("READY", "integer", ".status.readyReplicas", "Number of ready Pods."),
     AGE,
-    PrinterColumn("CONTAINERS", "string", ".spec.template.spec.containers[*].name", "Container names.", priority=1),
-    PrinterColumn("IMAGES", "string", ".spec.template.spec.containers[*].image", "Container images.", priority=1),
+    *TEMPLATE_COLUMNS,
 )
 _SCALE: Final = Scale(label_selector=".status.labelSelector")
 _NOTED: Final = (
@@ -138,20 +136,6 @@ def with_defaults(obj: Mapping[str, Any], gates: ClaimGates) -> dict[str, Any]:
         if isinstance(spec["volumeClaimUpdateStrategy"], dict):
             _fill(spec["volumeClaimUpdateStrategy"], {"type": ON_DELETE})
     return defaulted
-
-
-def default_templates(
-    spec: dict[str, Any], former: Mapping[str, Any] | None = None, *, host_ports: bool = False
-) -> None:
-    """Fill the defaults of the Pod template and the claim templates into ``spec``. [AS-14]
-
-    ``former`` is the stored spec; its template is kept if the two differ only in defaults.
-    """
-    template = spec.get("template")
-    if isinstance(template, dict):
-        spec["template"] = completed_template(template, (former or {}).get("template"), host_ports=host_ports)
-    for claim in objects(spec.get("volumeClaimTemplates")):
-        default_claim_template(claim)
 
 
 def _fill(target: dict[str, Any], values: Mapping[str, Any]) -> None:

@@ -88,12 +88,10 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         self._puller = ImagePuller(client, self._writer, self.history)
 
     def make_writer(self, events: EventRecorder) -> Writer:
-        """Return a writer that also writes claims."""
         self._writer = NamedClaimsWriter(self.client, events, KIND, StatefulSetWording())
         return self._writer
 
     def resolve(self, workload: StatefulSet) -> ResolvedSpec:
-        """Resolve the spec of the StatefulSet. Raises SelectorError if its selector is invalid."""
         return resolve_spec(workload, self._gates)
 
     def may_adopt(self, resolved: ResolvedSpec, pod: Pod) -> bool:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from app.api import names
-from app.api.gocore import LABEL_SELECTOR
-from app.api.gojson import GoType, list_of, normalized, pointer
-from app.api.gopod import CLAIM, POD_TEMPLATE
+from app.api.gojson import GoType, normalized
 from app.api.schema import go_struct
 from app.api.webhooks import (
     Judgment,
@@ -22,27 +20,21 @@ from app.api.webhooks import (
     validating_webhook,
 )
 from app.features.statefulset.claims import list_storage_classes
-from app.features.statefulset.kind import STATEFUL_SET, ClaimGates, default_templates, with_defaults
+from app.features.statefulset.kind import STATEFUL_SET, ClaimGates, with_defaults
 from app.features.statefulset.types import StatefulSetSpec, StatefulSetV1Alpha1Spec
 from app.features.statefulset.validation import Facts, annotation_warnings, name_errors, spec_errors, warnings
 from app.kube.admission import Allowed, Decision, Handler, Operation, PolicyRule, Review
 from app.kube.client import Client
-from app.pods.template_check import HOST_PORTS_GATE, template_changed
+from app.pods.template_check import TemplateLookups, complete_templates
+from app.workloads.validation import SPEC_TYPES
 
 # Go types of the Advanced StatefulSet spec in both versions. OpenKruise's webhook stores the spec as its Go types print
 # it. This webhook stores the same, but keeps unknown fields.
 
-#: Go types of fields without a schema in the models.
-_NAMED: Final[Mapping[str, GoType]] = {
-    "selector": pointer(LABEL_SELECTOR),
-    "matchSelector": LABEL_SELECTOR,
-    "template": POD_TEMPLATE,
-    "volumeClaimTemplates": list_of(CLAIM),
-}
 #: Go type of the spec, by API version.
 SPECS: Final[Mapping[str, GoType]] = {
-    names.V1BETA1: go_struct(StatefulSetSpec, _NAMED),
-    names.V1ALPHA1: go_struct(StatefulSetV1Alpha1Spec, _NAMED),
+    names.V1BETA1: go_struct(StatefulSetSpec, SPEC_TYPES),
+    names.V1ALPHA1: go_struct(StatefulSetV1Alpha1Spec, SPEC_TYPES),
 }
 
 
@@ -57,28 +49,13 @@ VALIDATE: Final = validating_webhook(
 WEBHOOKS: Final = (MUTATE, VALIDATE)
 
 
-@dataclass(frozen=True, slots=True)
-class Lookups:
-    """Lookups that the webhooks need in addition to the request. ``no_template_defaults``, ``vertical_scaling`` and
-    ``default_host_ports`` are the gates TemplateNoDefaults, InPlaceWorkloadVerticalScaling and
-    DefaultHostNetworkHostPortsInPodTemplates; ``client`` is None without a cluster."""
+class Lookups(TemplateLookups):
+    """Lookups that the webhooks need in addition to the request."""
 
-    no_template_defaults: bool
-    vertical_scaling: bool
-    claims: ClaimGates
-    client: Client | None = None
-    default_host_ports: bool = False
-
-    @classmethod
-    def of(cls, enabled: Callable[[str], bool], client: Client | None = None) -> Self:
-        """Create the lookups. ``enabled`` returns whether a feature gate is on."""
-        return cls(
-            enabled("TemplateNoDefaults"),
-            enabled("InPlaceWorkloadVerticalScaling"),
-            ClaimGates(enabled("StatefulSetAutoDeletePVC"), enabled("StatefulSetAutoResizePVCGate")),
-            client,
-            enabled(HOST_PORTS_GATE),
-        )
+    def __init__(self, enabled: Callable[[str], bool], client: Client | None = None) -> None:
+        super().__init__(enabled, client)
+        self.vertical_scaling = enabled("InPlaceWorkloadVerticalScaling")
+        self.claims = ClaimGates(enabled("StatefulSetAutoDeletePVC"), enabled("StatefulSetAutoResizePVCGate"))
 
     async def expandable(self) -> Mapping[str, bool | None]:
         """Return whether each storage class allows expansion; "" is the default class. Empty without a cluster."""
@@ -97,9 +74,7 @@ def mutate(lookups: Lookups, review: Review) -> Decision:
     def complete(given: Mapping[str, Any]) -> dict[str, Any]:
         defaulted = with_defaults(given, lookups.claims)
         spec = defaulted.setdefault("spec", {})
-        former = _former_spec(lookups, review)
-        if not lookups.no_template_defaults and template_changed(spec, former):
-            default_templates(spec, former, host_ports=lookups.default_host_ports)
+        complete_templates(lookups, spec, _former_spec(lookups, review))
         return defaulted
 
     return completed(review, STATEFUL_SET, SPECS, complete, rule="AS-5")

@@ -80,7 +80,6 @@ class Scaler:
     claims: Store[PersistentVolumeClaim]
 
     def plan(self, snapshot: Observed, replicas: Replicas) -> ScalePlan:
-        """Plan which Pods to create and delete now."""
         return plan_scaling(
             replicas,
             current=snapshot.current_hash,
@@ -241,17 +240,13 @@ class StatefulSetWording(Wording):
     __slots__ = ()
 
     def created(self, owner: Owner, pod: str) -> str:
-        """Return the message for a created Pod."""
         return f"create Pod {pod} in StatefulSet {owner.name} successful"
 
     def not_created(self, owner: Owner, pod: str, why: str, body: str) -> str:  # noqa: ARG002
-        """Return the message for a failed creation."""
         return f"create Pod {pod} in StatefulSet {owner.name} failed error: {why}"
 
     def deleted(self, owner: Owner, pod: str) -> str:
-        """Return the message for a deleted Pod."""
         return f"delete Pod {pod} in StatefulSet {owner.name} successful"
 
     def not_deleted(self, owner: Owner, pod: str, why: str) -> str:
-        """Return the message for a failed deletion."""
         return f"delete Pod {pod} in StatefulSet {owner.name} failed error: {why}"

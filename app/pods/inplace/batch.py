@@ -42,7 +42,6 @@ class PodChange:
     containers: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def of_container(self, name: str, fields: Mapping[str, Any]) -> None:
-        """Add changed fields of a container."""
         self.containers.setdefault(name, {}).update(fields)
 
     def patch(self, pod: Pod) -> dict[str, Any]:
@@ -90,7 +89,7 @@ def apply_batch(
     ``resize``: resources are set through the subresource (:func:`resize_patch`), not by this patch. Containers that the
     Pod lacks are dropped, since they can never change.
     """
-    spec = _of_pod(spec, pod)
+    spec, _ = _divided(spec, frozenset(images_of(pod)))
     batch = containers_of_batch(spec, launch_priorities(pod))
     now_spec, rest = _divided(spec, batch)
     statuses = statuses_of(pod)
@@ -116,10 +115,6 @@ def apply_batch(
     state = state.with_next(rest, batch).with_batch(batch, now)
     change.annotations.update(state_annotations(pod, state))
     return state
-
-
-def _of_pod(spec: UpdateSpec, pod: Pod) -> UpdateSpec:
-    return _divided(spec, frozenset(images_of(pod)))[0]
 
 
 def _divided(spec: UpdateSpec, containers: frozenset[str]) -> tuple[UpdateSpec, UpdateSpec]:

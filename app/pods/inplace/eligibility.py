@@ -18,16 +18,13 @@ from app.kube.jsonvalues import as_object
 from app.kube.objects import Pod, ResourceRequirements
 from app.kube.patches import PatchError, diff
 from app.kube.quantities import Quantity, QuantityError, parse
-from app.pods.container_meta import runtime_meta
+from app.pods.container_meta import FIELD_PATH, NO_REFERENCE, runtime_meta
 from app.pods.inplace.state import RefMetadata, UpdateSpec, metadata_patch_bytes
 from app.pods.revisions import Revision
 
 _TEMPLATE: Final = "/spec/template"
 _IMAGE: Final = re.compile(r"/spec/(containers|initContainers)/(\d+)/image")
 _RESOURCE: Final = re.compile(r"/spec/containers/(\d+)/resources/(limits|requests)/(cpu|memory)")
-_FIELD_PATH: Final = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]", re.DOTALL)
-#: These follow the SidecarSet, not the template. [PM-17]
-_NO_REFERENCE: Final = frozenset({names.ENV_SIDECARSET_VERSION, names.ENV_SIDECARSET_VERSION_ALT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,8 +295,8 @@ def _readers(template: Mapping[str, Any]) -> Mapping[tuple[str, str], Sequence[s
         env = container.get("env")
         for entry in env if isinstance(env, list) else ():
             path = as_object(as_object(as_object(entry).get("valueFrom")).get("fieldRef")).get("fieldPath")
-            match = _FIELD_PATH.fullmatch(path) if isinstance(path, str) else None
-            if match is None or as_object(entry).get("name") in _NO_REFERENCE:
+            match = FIELD_PATH.fullmatch(path) if isinstance(path, str) else None
+            if match is None or as_object(entry).get("name") in NO_REFERENCE:
                 continue
             readers = found.setdefault((match[1], match[2]), [])
             if container.get("name") not in readers:

@@ -264,7 +264,6 @@ class InPlaceUpdateState(Struct, frozen=True):
         )
 
     def as_json(self) -> str:
-        """Return the annotation's value."""
         return dumps_go({key: value for key, value in self._members() if value is not _LEFT_OUT})
 
     def _members(self) -> list[tuple[str, Any]]:

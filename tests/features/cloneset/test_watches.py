@@ -70,7 +70,7 @@ async def test_a_pod_event_wakes_its_owner_and_possible_adopters() -> None:
     reconciler, uid = shell.reconciler, found["CloneSet"][0]["metadata"]["uid"]
     one = pod_of(found["Pod"][0])
     scale = reconciler.writer.expectations.scale
-    reconciler.states.of(KEY, uid, reconciler.writer.forget)
+    reconciler.states.of(KEY, uid, reconciler.writer.expectations.forget)
     scale.expect(uid, ScaleAction.CREATE, one.metadata.name)
     other_name = {**found["Pod"][0]["metadata"]["ownerReferences"][0], "name": "x"}
     for forged in ({"namespace": "elsewhere"}, {"ownerReferences": [other_name]}):

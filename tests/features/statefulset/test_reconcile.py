@@ -8,11 +8,12 @@ from typing import Any
 import orjson
 import pytest
 
-from app.features.statefulset.kind import ClaimGates, default_templates, with_defaults
+from app.features.statefulset.kind import ClaimGates, with_defaults
 from app.features.statefulset.plan.settings import Gates
 from app.kube.objects import decode_persistent_volume_claim, decode_pod
 from app.kube.resources import ObjectKey
 from app.kube.store import Change
+from app.pods.template_check import default_templates
 from tests.features.statefulset.shell import Shell
 from tests.features.statefulset.writing import claim, rolling, stateful_set
 from tests.kit import objects

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app.features.statefulset.kind import STATEFUL_SET
@@ -45,16 +44,17 @@ def claim(storage: str = "1Gi", name: str = "data", **spec: Any) -> Json:
     return {"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": resources, **spec}}
 
 
-@dataclass(frozen=True)
 class ClusterLookups(Lookups):
-    classes: Mapping[str, bool | None] = field(default_factory=dict)
+    def __init__(self, gates: Collection[str], classes: Mapping[str, bool | None]) -> None:
+        super().__init__(lambda gate: gate in gates)
+        self.classes = classes
 
     async def expandable(self) -> Mapping[str, bool | None]:
         return self.classes
 
 
 def lookups(gates: Collection[str] = ALL, classes: Mapping[str, bool | None] | None = None) -> Lookups:
-    return replace(ClusterLookups.of(lambda gate: gate in gates), classes=classes or {})
+    return ClusterLookups(gates, classes or {})
 
 
 def write(obj: Json, old: Json | None = None, asked: Lookups | None = None) -> Written:

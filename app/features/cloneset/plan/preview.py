@@ -241,7 +241,7 @@ def _carry_out_step(run: _PreviewRun, target: str, step: Step) -> None:
         case StepKind.IN_PLACE:
             revisions = run.revisions
             goal = revisions.update if target == short_hash(revisions.update.name) else revisions.current
-            found = run.updates.spec_of(pod, goal, revisions.ordered, run.resolved.settings)
+            found = run.updates.spec_between(pod.revision, goal, revisions.ordered, run.resolved.settings)
             what = changes(found) if isinstance(found, UpdateSpec) else ""
             hook = ", after its inPlaceUpdate hook" if pod.name in run.waiting else ""
             run.note(Action.IN_PLACE, pod.name, target, f"{what}{hook}")

@@ -32,7 +32,6 @@ class PodCounts:
 
     @property
     def total(self) -> int:
-        """Number of Pods."""
         return self.old + self.new
 
     @property
@@ -61,7 +60,6 @@ class PodCounts:
         return self.preparing_delete + self.unavailable_old + self.unavailable_new
 
     def count(self, *, new: bool, preparing_delete: bool, marked: bool, available: bool) -> None:
-        """Add one Pod to the counts."""
         if new:
             self.new += 1
         else:

@@ -49,7 +49,6 @@ class Gates(EngineGates):
 
     @classmethod
     def of(cls, enabled: Callable[[str], bool]) -> Self:
-        """Read the gates by name."""
         return cls(
             **shared_gates(enabled),
             short_hash=enabled("CloneSetShortHash"),
@@ -80,7 +79,6 @@ class Settings:
 
     @property
     def paused(self) -> bool:
-        """Whether updates are paused."""
         return self.rolling_update is not None and self.rolling_update.paused
 
     @property
@@ -90,7 +88,6 @@ class Settings:
 
     @property
     def grace_seconds(self) -> int | None:
-        """Seconds a Pod stays out of service before its in-place update."""
         return self.rolling_update.grace_seconds if self.rolling_update is not None else None
 
 

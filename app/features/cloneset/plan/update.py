@@ -206,7 +206,6 @@ class PodMaker:
         return NewPod(name, partial(self.pod, instance), self.claims(instance, existing), self.managed_fields)
 
     def pod(self, instance: str, now: datetime) -> Json:
-        """Return the Pod with that instance ID."""
         name = pod_name(self.owner.name, instance)
         state_labels, annotations = state_members(LifecycleState.PREPARING_NORMAL, now)
         body = pod_of_template(

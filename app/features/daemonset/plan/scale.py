@@ -111,7 +111,6 @@ class Observed:
         return pod.revision in self.new
 
     def available(self, pod: DaemonPod) -> bool:
-        """Return whether the Pod is available now."""
         return pod.available_after < self.now
 
 
@@ -271,7 +270,6 @@ class PodMaker:
         return NewPod(name, partial(self.pod, name, node), managed_fields=self.resolved.settings.gates.managed_fields)
 
     def pod(self, name: str, node: str, now: datetime) -> Mapping[str, Any]:  # noqa: ARG002  # the time is not in it
-        """Return the Pod as JSON."""
         resolved, owner = self.resolved, self.resolved.owner
         labels = {names.CONTROLLER_REVISION_HASH: short_hash(self.revision.name)}
         if resolved.template_generation:

@@ -39,7 +39,6 @@ class Gates(EngineGates):
 
     @classmethod
     def of(cls, enabled: Callable[[str], bool], *, by_scheduler: bool = True) -> Self:
-        """Read the gates by name."""
         shared = {**shared_gates(enabled), "template_hash": False, "short_hash": True}
         return cls(
             **shared,
@@ -84,7 +83,6 @@ class Settings:
 
     @property
     def update_policy(self) -> UpdatePolicy | None:
-        """How Pods move to another revision."""
         return UpdatePolicy.IN_PLACE_IF_POSSIBLE if self.in_place else UpdatePolicy.RECREATE
 
     @property

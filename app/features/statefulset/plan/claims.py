@@ -57,7 +57,6 @@ class PodMaker:
         return NewPod(name, partial(self.pod, ordinal), claims, gates.managed_fields)
 
     def pod(self, ordinal: int, now: datetime) -> Json:
-        """Return the Pod with that ordinal."""
         resolved, owner = self.resolved, self.resolved.owner
         name, settings = pod_name(owner.name, ordinal), resolved.settings
         labels, annotations = state_members(first_state(settings.lifecycle, self.template), now)

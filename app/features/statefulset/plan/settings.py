@@ -43,7 +43,6 @@ class Gates(EngineGates):
 
     @classmethod
     def of(cls, enabled: Callable[[str], bool]) -> Self:
-        """Read the gates by name."""
         return cls(
             **shared_gates(enabled),
             pod_index_label=enabled("PodIndexLabel"),
@@ -209,22 +208,18 @@ class Replica:
 
     @property
     def name(self) -> str:
-        """Name of the Pod."""
         return self.facts.name
 
     @property
     def terminating(self) -> bool:
-        """Whether the Pod is terminating."""
         return self.facts.pod.metadata.deletion_timestamp is not None
 
     @property
     def ended(self) -> bool:
-        """Whether the Pod has finished."""
         return self.facts.pod.status.phase in FINISHED
 
     @property
     def running_and_ready(self) -> bool:
-        """Whether the Pod is running and ready."""
         return is_running_and_ready(self.facts.pod)
 
     @property
