@@ -349,8 +349,6 @@ class Outcome:
     requeue_after: list[float] = field(default_factory=list)
     #: Message about Pods waiting for the report of their node agent.
     waiting: str = ""
-    #: One-word reason why there are too few Pods, defined by the workload; '' if there are enough.
-    shortfall: str = ""
 
 
 async def gather_results(work: Iterable[Awaitable[T]]) -> list[T | KubeError | PodGoneError]:

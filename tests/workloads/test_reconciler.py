@@ -94,7 +94,7 @@ async def test_after_scaling_the_current_revision_is_still_needed(
 
     monkeypatch.setattr(shell.reconciler._scaler, "carry_out", scale)
     monkeypatch.setattr(shell.reconciler._updater, "update", update)
-    monkeypatch.setattr(shell.reconciler._reporter, "clean_up", clean_up)
+    monkeypatch.setattr(shell.reconciler, "_clean_up", clean_up)
     await shell.reconcile("hooked", "moving")
     assert needed == [2 if scaled else 1]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from random import Random
 from typing import Any, Final
 
@@ -45,7 +46,7 @@ from app.pods.predicates import refers_to
 from app.pods.readiness import InitialMetadata
 from app.pods.revisions import Revision
 from app.workloads import controllers as engine
-from app.workloads.history import History, truncate_history, write_workload_status
+from app.workloads.history import write_workload_status
 from app.workloads.image_pulls import ImagePuller, RolloutCounts
 from app.workloads.pods import initial_metadata as engine_initial_metadata
 from app.workloads.reconciler import WorkloadReconciler, result_of
@@ -53,89 +54,9 @@ from app.workloads.report import FAILED_SCALE, FAILED_UPDATE, WAITING_FOR_AGENT,
 from app.workloads.settings import DEFAULT_MAX_UNAVAILABLE, share
 from app.workloads.state import Caches, Outcome, failures_of
 
-# The end of a reconcile: write the status, then remove obsolete names and revisions. [CS-58 … CS-63]
-
 logger = logging.getLogger(__name__)
 
 _CLONESETS: Final = CLONE_SET.resource()
-
-
-class Reporter:
-    """Writes the status of a CloneSet and cleans up after a reconcile."""
-
-    def __init__(self, client: Client, history: History) -> None:
-        self._client = client
-        self._clock = client.clock
-        self._history = history
-
-    async def report(self, snapshot: CloneSetSnapshot, scaling: Outcome, updating: Outcome) -> float:
-        """Write the status if it changed. Return the seconds until the deadline can pass. [CS-58, CS-61, CS-148]"""
-        workload, rollout, settings = snapshot.workload, snapshot.rollout, snapshot.resolved.settings
-        now, present = self._clock.now(), snapshot.state.present_status(workload).status
-        wanted = base_status(
-            rollout.counts,
-            snapshot.revisions,
-            generation=workload.metadata.generation,
-            replicas=rollout.limits.replicas,
-            partition=rollout.limits.partition,
-            label_selector=snapshot.resolved.selector_text,
-        )
-        failures = failures_of({FAILED_SCALE: scaling, FAILED_UPDATE: updating})
-        failures[WAITING_FOR_AGENT] = updating.waiting or None
-        conditions = with_failures(present.get("conditions") or [], failures, now)
-        judged = progress(
-            present,
-            wanted,
-            conditions,
-            replicas=rollout.limits.replicas,
-            paused=settings.paused,
-            deadline=settings.progress_deadline,
-            now=now,
-        )
-        wanted["conditions"] = list(judged.conditions)
-        await write_workload_status(self._client, _CLONESETS, snapshot, wanted, REQUIRED)
-        return judged.requeue_after
-
-    async def clean_up(self, snapshot: CloneSetSnapshot, needed: Collection[Revision]) -> None:
-        """Remove the names of deleted Pods from podsToDelete, and unused revisions. A failure is logged and retried.
-        [CS-62, CS-63]
-
-        ``needed``: revisions to keep in addition to those of the Pods and the status.
-        """
-        workload = snapshot.workload
-        named = workload.spec.scale_strategy.pods_to_delete
-        try:
-            if named:
-                present = {pod.name for pod in snapshot.pods}
-                left = [name for name in named if name in present]
-                if len(left) < len(named):
-                    await self._truncate_pods_to_delete(workload, named, left)
-            await truncate_history(self._history, snapshot, needed, snapshot.resolved.settings.history_limit)
-        except KubeError as error:
-            logger.info("%s: cleanup failed: %s", snapshot.owner, error)
-            snapshot.state.side_task_left = True
-
-    async def _truncate_pods_to_delete(self, workload: CloneSet, named: list[str], left: list[str]) -> None:
-        path = "/spec/scaleStrategy/podsToDelete"
-        operations: list[dict[str, Any]] = [
-            {"op": "test", "path": "/metadata/uid", "value": workload.metadata.uid},
-            {"op": "test", "path": path, "value": named},
-        ]
-        if left:
-            operations.append({"op": "replace", "path": path, "value": left})
-        else:
-            operations.append({"op": "remove", "path": path})
-        try:
-            await self._client.patch(
-                _CLONESETS,
-                workload.name,
-                operations,
-                workload.metadata.namespace,
-                kind=PatchType.JSON,
-                decode=decode_metadata,
-            )
-        except Conflict:
-            return
 
 
 # The reconcile: compute the plan, carry it out, report. [CS-44 … CS-68]
@@ -169,7 +90,6 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
         self._scaler = Scaler(self.writer, rng)
         self._updater = CloneSetUpdater(self.writer, self.clock, self.budget, self.metrics)
         self._puller = ImagePuller(client, self.writer, self.history)
-        self._reporter = Reporter(client, self.history)
 
     def resolve(self, workload: CloneSet) -> ResolvedSpec:
         return resolve_spec(workload, self._gates, exclude_preparing_delete=self._exclude)
@@ -184,13 +104,77 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
             scaling = await self._scale(current)
             if not scaling.changed:
                 updating = await self._updater.update(current)
-        again = await self._reporter.report(current, scaling, updating)
+        again = await self._report(current, scaling, updating)
         if not deleting:
             # Pods created just now may be at a revision that the status no longer names.
             revisions = current.revisions
             needed = (revisions.current, revisions.update) if scaling.changed else (revisions.update,)
-            await self._reporter.clean_up(current, needed)
+            await self._clean_up(current, needed)
         return self._result(current, again, scaling, updating)
+
+    async def _report(self, snapshot: CloneSetSnapshot, scaling: Outcome, updating: Outcome) -> float:
+        """Write the status if it changed. Return the seconds until the deadline can pass. [CS-58, CS-61, CS-148]"""
+        workload, rollout, settings = snapshot.workload, snapshot.rollout, snapshot.resolved.settings
+        now, present = self.clock.now(), snapshot.state.present_status(workload).status
+        wanted = base_status(
+            rollout.counts,
+            snapshot.revisions,
+            generation=workload.metadata.generation,
+            replicas=rollout.limits.replicas,
+            partition=rollout.limits.partition,
+            label_selector=snapshot.resolved.selector_text,
+        )
+        failures = failures_of({FAILED_SCALE: scaling, FAILED_UPDATE: updating})
+        failures[WAITING_FOR_AGENT] = updating.waiting or None
+        conditions = with_failures(present.get("conditions") or [], failures, now)
+        judged = progress(
+            present,
+            wanted,
+            conditions,
+            replicas=rollout.limits.replicas,
+            paused=settings.paused,
+            deadline=settings.progress_deadline,
+            now=now,
+        )
+        wanted["conditions"] = list(judged.conditions)
+        await write_workload_status(self.client, _CLONESETS, snapshot, wanted, REQUIRED)
+        return judged.requeue_after
+
+    async def _clean_up(self, snapshot: CloneSetSnapshot, needed: Collection[Revision]) -> None:
+        """Remove the names of deleted Pods from podsToDelete, and unused revisions that are not ``needed``. A failure
+        is logged and retried. [CS-62, CS-63]"""
+        named = snapshot.workload.spec.scale_strategy.pods_to_delete
+        if named:
+            present = {pod.name for pod in snapshot.pods}
+            left = [name for name in named if name in present]
+            try:
+                if len(left) < len(named):
+                    await self._truncate_pods_to_delete(snapshot.workload, named, left)
+            except KubeError as error:
+                logger.info("%s: cleanup failed: %s", snapshot.owner, error)
+                snapshot.state.side_task_left = True
+                return
+        await self.truncate_history(snapshot, needed)
+
+    async def _truncate_pods_to_delete(self, workload: CloneSet, named: list[str], left: list[str]) -> None:
+        path = "/spec/scaleStrategy/podsToDelete"
+        operations: list[dict[str, Any]] = [
+            {"op": "test", "path": "/metadata/uid", "value": workload.metadata.uid},
+            {"op": "test", "path": path, "value": named},
+        ]
+        if left:
+            operations.append({"op": "replace", "path": path, "value": left})
+        else:
+            operations.append({"op": "remove", "path": path})
+        with suppress(Conflict):
+            await self.client.patch(
+                _CLONESETS,
+                workload.name,
+                operations,
+                workload.metadata.namespace,
+                kind=PatchType.JSON,
+                decode=decode_metadata,
+            )
 
     def _counted(self, snapshot: Observed) -> CloneSetSnapshot:
         inputs = Inputs(

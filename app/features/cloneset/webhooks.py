@@ -97,7 +97,7 @@ def mutate(lookups: CloneSetLookups, review: Review) -> Decision:
         spec = defaulted["spec"]
         if former is not None:
             _keep_claim_reuse(spec, former)
-        complete_templates(lookups, spec, former)
+        complete_templates(lookups, spec, former)  # [CS-16, CS-17]
         return defaulted
 
     return completed(review, CLONE_SET, SPECS, complete, rule="CS-13")

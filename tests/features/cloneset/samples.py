@@ -1,4 +1,4 @@
-"""Pods as plan tests write them: facts without a Pod of the API behind them."""
+"""Facts about Pods for tests of the plan."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pod(
     in_grace: bool = False,
     awaits_initial_conditions: bool = False,
 ) -> PodFacts:
-    """``ready``: without minReadySeconds; as available where it is not said."""
+    """``ready`` ignores minReadySeconds and defaults to ``available``."""
     name = name or f"web-{next(_numbers):05}"
     normal = lifecycle in ("", "Normal")
     ready = available if ready is None else ready

@@ -22,7 +22,7 @@ CASES = cases("cloneset")
 NAMESPACE = "diff"
 PROBE = {"httpGet": {"port": 80}}
 FIELD = {"fieldRef": {"fieldPath": "metadata.name"}}
-#: A template that leaves out all it can.
+#: A template without optional fields.
 TEMPLATE: dict[str, Any] = {
     "metadata": {"labels": {"app": "web"}},
     "spec": {

@@ -28,13 +28,12 @@ async def test_a_pod_without_an_agent_is_replaced_where_that_is_allowed(
     """Updated in place, such a Pod would stay out of service forever."""
     await cluster.apply(replicas=1, template=versioned("1"), updateStrategy=rolling(policy))
     await cluster.settled(readyReplicas=1)
-    before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
+    before = await cluster.uids()
     await cluster.patch({"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}})
     await cluster.settled(updatedReplicas=1)
     if replaced:
         await cluster.settled(updatedReadyReplicas=1)
-    after = {pod["metadata"]["uid"] for pod in await cluster.pods()}
-    assert (after != before) is replaced
+    assert (await cluster.uids() != before) is replaced
 
 
 class Everywhere:
@@ -45,7 +44,7 @@ class Everywhere:
 @in_cluster(agents=Everywhere())
 @pytest.mark.behaviour("PM-140")
 @pytest.mark.parametrize("reports", [True, False])
-async def test_an_agent_that_has_not_reported_is_waited_for(cluster: SmallCluster, reports: bool) -> None:
+async def test_the_update_waits_for_the_report_of_the_agent(cluster: SmallCluster, reports: bool) -> None:
     await cluster.apply(replicas=1, template=versioned("1"), updateStrategy=rolling("InPlaceIfPossible"))
     await cluster.settled(readyReplicas=1)
     (before,) = await cluster.pods()

@@ -1,4 +1,4 @@
-"""In-place updates as people see them from outside, on virtual time (U-24, U-95, U-96)."""
+"""In-place updates as users observe them, on virtual time (U-24, U-95, U-96)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GRACE = "apps.kruise.io/inplace-update-grace"
 
 
 def seen(pod: dict[str, Any]) -> tuple[str, bool, str, str]:
-    """The phase, whether it is ready, its image, and the revision it bears."""
+    """Return the phase of its update, whether it is ready, its image and its revision."""
     metadata = pod["metadata"]
     phase = orjson.loads(metadata["annotations"].get(STATE, "{}")).get("state", "")
     return phase, is_ready(pod), pod["spec"]["containers"][0]["image"], metadata["labels"]["controller-revision-hash"]
@@ -87,9 +87,9 @@ async def test_an_in_place_rollback_heals_crashing_pods(cluster: SmallCluster) -
         states = [pod["status"]["containerStatuses"][0] for pod in await cluster.pods()]
         return sum((state["state"].get("waiting") or {}).get("reason") == "CrashLoopBackOff" for state in states) == 2
 
-    await cluster.until(crashing, "two crash over and over")
+    await cluster.until(crashing, "two Pods crash")
     await cluster.clock.sleep(30)
-    # No third one is taken while two are down.
+    # No third Pod is updated while two are unavailable.
     assert (await cluster.status())["updatedReplicas"] == 2
     await cluster.patch(
         {"spec": {"template": {**template(), "metadata": {**template()["metadata"], "annotations": None}}}}

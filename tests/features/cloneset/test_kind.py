@@ -1,4 +1,4 @@
-"""CloneSets between their versions: what each shows of the other, and that nothing is lost on the way."""
+"""Conversion of CloneSets between their versions."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_excluding_pods_that_prepare_deletion_is_a_label_in_v1alpha1() -> None:
     # B-1: an edit in v1alpha1 does not lose it.
     shown["spec"]["replicas"] = 7
     assert convert(shown, BETA)["spec"]["scaleStrategy"]["excludePreparingDelete"] is True
-    # And taken away there, it is away.
+    # Removed there, it is removed here.
     del shown["metadata"]["labels"]
     assert "excludePreparingDelete" not in convert(shown, BETA)["spec"]["scaleStrategy"]
 
@@ -90,7 +90,7 @@ def test_excluding_pods_that_prepare_deletion_is_a_label_in_v1alpha1() -> None:
 def test_predownload_settings_are_annotations_in_v1alpha1() -> None:
     annotations = {f"{PULL}parallelism": "4", f"{PULL}timeout-seconds": "60", f"{PULL}min-updated-ready-pods": "30%"}
     rolling = up(metadata={"annotations": annotations})["spec"]["updateStrategy"]["rollingUpdate"]
-    # B-16: a percentage, which the field cannot hold, stays where it is read from.
+    # B-16: a percentage stays in the annotation, because the field cannot hold it.
     wanted = {"imagePreDownloadParallelism": 4, "imagePreDownloadTimeoutSeconds": 60}
     assert rolling["inPlaceUpdateStrategy"] == wanted
     in_place = {"gracePeriodSeconds": 5, "imagePreDownloadParallelism": "8"}

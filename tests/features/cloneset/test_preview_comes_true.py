@@ -1,4 +1,4 @@
-"""What ``pykruise plan`` says is what the controller then does, for random CloneSets, Pods and gates, on the sandbox.
+"""The controller does what ``pykruise plan`` predicts, for random CloneSets, Pods and gates.
 
 ``KRUISE_PREVIEWS=2000 pytest tests/features/cloneset/test_preview_comes_true.py`` tries more of them.
 """
@@ -28,9 +28,9 @@ from tests.kube.fakes import virtual
 SEEDS = range(int(os.environ.get("KRUISE_PREVIEWS", "40")))
 #: Seconds of the virtual clock after which nothing happens any more.
 REST = 90.0
-#: Seconds in which Pods come up, or go.
+#: Seconds in which Pods start or stop.
 STEP = 40.0
-#: Gates that have no say in which Pods change, or for which the cluster here has no counterpart.
+#: Gates that do not affect which Pods change, or that this cluster does not support.
 _LEFT_ALONE = {"ready_gate", "managed_fields", "pre_download", "budget"}
 
 
@@ -77,7 +77,7 @@ def case_of(seed: int) -> Case:
 
 
 def by_step(found: Preview) -> list[set[tuple[Action, str]]]:
-    """Of the Pods that are there: what happens to them, together and one after the other."""
+    """Return the changes of existing Pods, by step."""
     steps: dict[int, set[tuple[Action, str]]] = {}
     for one in found.steps:
         if "(new " not in one.pod:
@@ -86,7 +86,7 @@ def by_step(found: Preview) -> list[set[tuple[Action, str]]]:
 
 
 class Noted:
-    """What the controller does to Pods, by the requests it sends. ``at``: Pods that are there, and their revisions."""
+    """Records what the controller does to Pods. ``at`` holds the revisions of existing Pods by name."""
 
     def __init__(self, cluster: SmallCluster, at: dict[str, str]) -> None:
         self.cluster = cluster
@@ -121,12 +121,12 @@ class Noted:
             self.turns.append((action, name))
 
     async def until_rest(self) -> None:
-        """Until nothing was written for a while."""
+        """Wait until nothing was written for a while."""
         while self.cluster.clock.monotonic() - self.last < REST:
             await self.cluster.clock.sleep(1.0)
 
 
-async def foretold(cluster: SmallCluster, gates: Gates, spec: dict[str, Any]) -> Preview:
+async def predicted(cluster: SmallCluster, gates: Gates, spec: dict[str, Any]) -> Preview:
     live = await cluster.user.get(CLONESETS, "web", NAMESPACE)
     wanted = parsed({**live, "spec": {**live["spec"], **spec}})
     found = situation(wanted, await related_objects(cluster.user, wanted), gates)
@@ -153,7 +153,7 @@ async def test_the_controller_follows_the_preview(seed: int) -> None:
         for pod in pods[: case.marked]:
             body = {"metadata": {"labels": {names.SPECIFIED_DELETE: "true"}}}
             await cluster.user.patch(PODS, pod["metadata"]["name"], body, NAMESPACE)
-        coming = await foretold(cluster, case.gates, case.after)
+        coming = await predicted(cluster, case.gates, case.after)
         at = {
             pod["metadata"]["name"]: pod["metadata"]["labels"]["controller-revision-hash"].rpartition("-")[2]
             for pod in pods
@@ -165,7 +165,7 @@ async def test_the_controller_follows_the_preview(seed: int) -> None:
 
 
 def agree(coming: Preview, noted: Noted) -> None:
-    """The same turns in the same order, where what stands in one step may come in any; the same Pods come and go."""
+    """Check that the predicted changes happened, step by step, and the same Pods were created and deleted."""
     left = list(noted.turns)
     for step in by_step(coming):
         assert set(left[: len(step)]) == step, (coming, noted.turns)

@@ -1,4 +1,4 @@
-"""What OpenKruise's manager left behind is taken over as it is: no restart, no new revision, no write but status."""
+"""CloneSets left by OpenKruise are taken over without a restart or a new revision; only the status is written."""
 
 import json
 from pathlib import Path

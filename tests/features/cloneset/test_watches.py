@@ -1,4 +1,4 @@
-"""Which changes wake a CloneSet, and what holds a pass back."""
+"""Which changes trigger a reconcile of a CloneSet, and what delays one."""
 
 import copy
 from dataclasses import replace
@@ -26,6 +26,7 @@ from app.pods.lifecycle import LifecycleState
 from app.pods.revisions import Revision, revision_of, short_hash
 from app.workloads.pods import InPlaceUpdates, ObservedPods
 from app.workloads.settings import Revisions
+from app.workloads.state import Metrics
 from tests.features.cloneset.shell import Shell
 from tests.features.cloneset.test_takeover import recorded
 from tests.kube.fakes import virtual
@@ -34,7 +35,7 @@ KEY = ObjectKey("moving", "hooked")
 
 
 def objects() -> dict[str, list[dict[str, Any]]]:
-    """The CloneSet without claims, and all that is its."""
+    """Return the CloneSet without claims and its objects, by kind."""
     found: dict[str, list[dict[str, Any]]] = {}
     for one in recorded("01-created-v1beta1.json"):
         owners = [owner["name"] for owner in one["metadata"].get("ownerReferences", [])]
@@ -50,7 +51,7 @@ def filled(**options: Any) -> tuple[Shell, dict[str, list[dict[str, Any]]]]:
 
 
 def changed(found: dict[str, Any], image: str = "", **spec: Any) -> dict[str, Any]:
-    """The CloneSet after its user changed it."""
+    """Return the CloneSet after a change by its user."""
     owner = copy.deepcopy(found["CloneSet"][0])
     owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
     owner["spec"] |= spec
@@ -65,7 +66,7 @@ def pod_of(found: dict[str, Any], **metadata: Any) -> Any:
 
 @pytest.mark.behaviour("CS-44", "CS-45", "CS-46", "CS-47", "CS-48")
 @virtual
-async def test_a_pod_event_wakes_its_owner_and_possible_adopters() -> None:
+async def test_a_pod_event_enqueues_its_owner_and_possible_adopters() -> None:
     shell, found = filled()
     reconciler, uid = shell.reconciler, found["CloneSet"][0]["metadata"]["uid"]
     one = pod_of(found["Pod"][0])
@@ -117,15 +118,11 @@ async def test_a_label_that_is_a_field_in_v1beta1_counts_despite_the_same_genera
 async def test_an_expectation_delays_the_reconcile_until_it_times_out() -> None:
     leaked: list[str] = []
 
-    class Metrics:
+    class Leaks(Metrics):
         def expectation_leaked(self, namespace: str, name: str) -> None:
             leaked.append(name)
 
-        def in_place_started(self, namespace: str) -> None: ...
-        def in_place_failed(self, namespace: str) -> None: ...
-        def in_place_finished(self, namespace: str, seconds: float) -> None: ...
-
-    shell, found = filled(metrics=Metrics(), expectation_timeout=60.0, force_expectations=True)
+    shell, found = filled(metrics=Leaks(), expectation_timeout=60.0, force_expectations=True)
     uid = found["CloneSet"][0]["metadata"]["uid"]
     shell.reconciler.writer.expectations.scale.expect(uid, ScaleAction.CREATE, "hooked-never")
     assert await shell.reconcile("hooked", "moving") == Result(requeue_after=60.0)
@@ -287,9 +284,7 @@ def test_a_late_revision_does_not_block_in_place_updates() -> None:
     revisions = (found["ControllerRevision"][-1], next_one)
     own, target = (revision_of(decode_controller_revision(orjson.dumps(one))) for one in revisions)
     updates, at, settings = InPlaceUpdates(), short_hash(own.name), resolved.settings
-    assert isinstance(
-        updates.spec_between(at, target, [target], settings), Blocked
-    )  # nobody knows what it is made from
+    assert isinstance(updates.spec_between(at, target, [target], settings), Blocked)  # its own revision is not known
     assert not isinstance(updates.spec_between(at, target, [own, target], settings), Blocked)
 
 
@@ -602,5 +597,5 @@ async def test_claims_are_deleted_after_their_pod_despite_an_error(replicas_then
     shell.show(owner)
     await shell.reconcile("hooked", "moving")
     assert ("DELETE", path) in shell.writes
-    # Whoever comes now must not count on it.
+    # No Pod is created with a claim that is being deleted.
     assert not [path for method, path in shell.writes if method == "POST" and path.endswith("/pods")]

@@ -75,7 +75,7 @@ async def small_cluster(
     agents: NodeAgents | None = None,
     seed: int = 7,
 ) -> AsyncIterator[SmallCluster]:
-    """The cluster, running, to be used on virtual time."""
+    """Run the cluster on virtual time."""
     clock, rng = VirtualClock(), Random(seed)
     api = ApiServer(clock=clock, rng=rng)
     cluster = SmallCluster(api, clock)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from app.features.cloneset.kind import CLONE_SET
-from app.features.cloneset.webhooks import VALIDATE, CloneSetLookups, handlers
+from app.features.cloneset.webhooks import CloneSetLookups, handlers
 from app.kube.admission import Review
 from app.kube.objects import Pod
 from tests.admission.writing import ALPHA, BETA, Json, Written, review_of, written
@@ -15,7 +15,7 @@ UID = "11111111-2222-3333-4444-555555555555"
 
 
 def clone_set(name: str = "cs", *, version: str = BETA, metadata: Json | None = None, **spec: Any) -> Json:
-    """A CloneSet that is right, save for what ``spec`` (merged over it; None takes a field away) makes wrong."""
+    """Return a valid CloneSet with ``spec`` merged over it; None removes a field."""
     template = {
         "metadata": {"labels": {"app": "web"}},
         "spec": {"containers": [{"name": "main", "image": "nginx:1"}]},
@@ -42,7 +42,7 @@ def review(obj: Json, old: Json | None = None) -> Review:
 
 
 class Lookups(CloneSetLookups):
-    """Answers of a cluster, given by the test; notes what it is asked."""
+    """Lookups with the answers of the test, which record the templates to validate."""
 
     def __init__(
         self, pods: Sequence[Pod] = (), template: Sequence[str] | None = None, gates: Collection[str] = ()
@@ -68,8 +68,3 @@ def write(obj: Json, old: Json | None = None, lookups: Lookups | None = None) ->
 
 def refusal(spec_or_obj: Json, old: Json | None = None, lookups: Lookups | None = None) -> str:
     return write(spec_or_obj, old, lookups).message
-
-
-def prefixed(message: str) -> str:
-    """A webhook's refusal as kubectl prints it behind ``Error from server``."""
-    return f'admission webhook "{VALIDATE.name}" denied the request: {message}'

@@ -35,7 +35,7 @@ from app.workloads.report import (
     revision_line,
 )
 from app.workloads.settings import Revisions
-from app.workloads.steps import Step, StepKind, UpdatePlan
+from app.workloads.steps import Step, StepKind
 
 # Runs the plan until nothing is left to do: the order of the Pods, in place or not, and why. After each step the
 # affected Pods are assumed to become available, because the next step waits for them. Lifecycle hooks are assumed to
@@ -102,7 +102,9 @@ def preview(
         if scaling.create or scaling.remove or scaling.cancel_deletion:
             _scale(run, rollout, scaling)
             continue
-        if _go_back_into_service(run, rollout):
+        if back := released(rollout):
+            for pod in back:
+                run.change(pod, **_IN_SERVICE, pod=_in_state(pod, LifecycleState.NORMAL))
             continue
         updating = planned_update(inputs, rollout)
         run.refused |= {step.pod.name: step.obstacle for step in updating.steps if step.kind is StepKind.REFUSE}
@@ -110,10 +112,11 @@ def preview(
         for step in steps:
             _carry_out_step(run, updating.target, step)
         if updating.failure:
-            ends = _failure(updating)
+            ends = f"{updating.failure}: {updating.obstacle}"
             break
-        if not steps and not _let_go(run):
-            ends = _refusals(run) or _why_it_ends(rollout)
+        if not steps and not _complete_deletions(run):
+            refusals = "; ".join(f"Pod {name}: {why}" for name, why in sorted(run.refused.items()))
+            ends = refusals or _why_it_ends(rollout)
             break
     rest = tuple(pod.name for pod in run.pods if pod.revision != short_hash(revisions.update.name))
     return Preview(tuple(run.steps), rest, ends)
@@ -127,15 +130,7 @@ def _let_finish(run: _PreviewRun, pod: PodFacts) -> None:
         run.change(pod, **_IN_SERVICE, pod=_in_state(pod, LifecycleState.NORMAL))
 
 
-def _go_back_into_service(run: _PreviewRun, rollout: RolloutState) -> bool:
-    """Return Pods in PreparingUpdate that no longer need an update to service. Return whether there were any."""
-    back = released(rollout)
-    for pod in back:
-        run.change(pod, **_IN_SERVICE, pod=_in_state(pod, LifecycleState.NORMAL))
-    return bool(back)
-
-
-def _let_go(run: _PreviewRun) -> bool:
+def _complete_deletions(run: _PreviewRun) -> bool:
     """Assume that pending preDelete hooks complete. Return whether there were any."""
     held = [pod for pod in run.pods if pod.preparing_delete and pod.delete_hooked]
     for pod in held:
@@ -262,14 +257,6 @@ def changes(spec: UpdateSpec) -> str:
     return ", ".join(parts)
 
 
-def _failure(plan: UpdatePlan) -> str:
-    return f"{plan.failure}: {plan.obstacle}" if plan.failure else ""
-
-
-def _refusals(run: _PreviewRun) -> str:
-    return "; ".join(f"Pod {name}: {why}" for name, why in sorted(run.refused.items()))
-
-
 def _why_it_ends(rollout: RolloutState) -> str:
     settings, left = rollout.settings, len(rollout.pods) - rollout.counts.updated
     if not left:
@@ -346,8 +333,8 @@ def _readiness_lines(facts: PodFacts, resolved: ResolvedSpec, rollout: RolloutSt
 def _hook_lines(facts: PodFacts, resolved: ResolvedSpec) -> Iterator[str]:
     lifecycle = resolved.settings.lifecycle
     if lifecycle is not None and facts.lifecycle in (LifecycleState.PREPARING_NORMAL, LifecycleState.UPDATED):
-        awaits_initial_conditions = facts.lifecycle == LifecycleState.PREPARING_NORMAL
-        hook = lifecycle.pre_normal if awaits_initial_conditions else lifecycle.in_place_update
+        is_new = facts.lifecycle == LifecycleState.PREPARING_NORMAL
+        hook = lifecycle.pre_normal if is_new else lifecycle.in_place_update
         if hook is not None and (lacks := hook_members(hook, facts.pod, present=False)):
             yield f"  it enters service once it has: {', '.join(lacks)}"
         return

@@ -19,6 +19,7 @@ from app.features.cloneset.plan.update import (
     topology_keys,
     update_order,
 )
+from app.features.cloneset.types import NO_DEADLINE
 from app.pods.inplace.eligibility import Blocked
 from app.pods.lifecycle import LifecycleState, may_cancel_deletion
 from app.pods.order import NodeLabels
@@ -300,9 +301,6 @@ def _diff(
 # Condition Progressing: whether a rollout progresses, rests or has exceeded its deadline [CS-152 … CS-155, B-11]. Pure.
 
 PROGRESSING: Final = "Progressing"
-#: Deadline value that means no deadline. [CS-152]
-NO_DEADLINE: Final = 2**31 - 1
-
 AVAILABLE: Final = Condition(PROGRESSING, "True", "CloneSetAvailable", "CloneSet is available")
 PAUSED: Final = Condition(PROGRESSING, "True", "CloneSetPaused", "CloneSet is paused")
 PARTITION_AVAILABLE: Final = Condition(

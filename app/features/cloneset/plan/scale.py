@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TypeAlias
 
 from app.features.cloneset.plan.settings import Limits
@@ -190,21 +189,6 @@ def _surge(pods: PodCounts, limits: Limits, old_surplus: int, new_surplus: int) 
 DeletionOrder: TypeAlias = Callable[[Sequence[PodFacts]], Sequence[PodFacts]]
 
 
-class Shortfall(StrEnum):
-    """Reason why a CloneSet temporarily has fewer Pods than desired, or does not replace a Pod."""
-
-    SCALE_UP_LIMITED = "ScaleUpLimited"
-    """scaleStrategy.maxUnavailable delays new Pods until others are available. [CS-92]"""
-    CREATION_REFUSED = "CreationRefused"
-    """The API server rejected a Pod. [CS-157]"""
-    WAITING_FOR_INSTANCE = "WaitingForInstance"
-    """A terminating Pod still holds the name and the claims of its replacement. [CS-119]"""
-    PREPARING_DELETE = "PreparingDelete"
-    """A Pod that waits for its preDelete hook is not replaced until it is gone. [CS-137]"""
-    HELD_BY_GATE = "HeldByGate"
-    """An expectation timed out while the gate ForceDeleteTimeoutExpectationGate is off. [CS-52]"""
-
-
 @dataclass(frozen=True, slots=True)
 class Removal:
     """A Pod to delete. If ``prepare`` is set, its preDelete hook must complete first. [CS-105]"""
@@ -224,7 +208,6 @@ class ScalePlan:
     remove: tuple[Removal, ...] = ()
     #: Number of Pods that may be created if more are missing. [CS-99]
     limited_to: int | None = None
-    shortfall: Shortfall | None = None
 
     @property
     def create(self) -> int:
@@ -257,22 +240,10 @@ def plan_scale(
             cancel_deletion=_deletions_to_cancel(back, wanted, limits.partition - pod_counts.active_old, is_new)
         )
     limited = difference.create_limit if difference.create > difference.create_limit else None
-    shortfall = Shortfall.SCALE_UP_LIMITED if limited is not None else None
     if difference.create_limit:  # [CS-100, CS-108]
         create = min(difference.create_limit, MAX_CREATIONS)  # [CS-195]
         current = min(create, difference.create_old)
-        return ScalePlan(
-            create_current=current,
-            create_update=create - current,
-            limited_to=limited,
-            shortfall=shortfall,
-        )
-    if (
-        shortfall is None
-        and pod_counts.preparing_delete
-        and pod_counts.total - pod_counts.preparing_delete < limits.replicas
-    ):
-        shortfall = Shortfall.PREPARING_DELETE
+        return ScalePlan(create_current=current, create_update=create - current, limited_to=limited)
     # Deletions proceed even if creations are limited. [B-7]
     removals = [Removal(pod, prepare=False) for pod in preparing if not pod.delete_hooked]  # [CS-102]
     if not removals:
@@ -284,7 +255,7 @@ def plan_scale(
         # A Pod without its initial conditions enters PreparingDelete only after it has them.
         victims = [pod for pod in victims if not (pod.awaits_initial_conditions and pod.delete_hooked)]
         removals = [Removal(pod, prepare=pod.delete_hooked) for pod in victims if budget.allows(pod)]
-    return ScalePlan(remove=tuple(removals), limited_to=limited, shortfall=shortfall)
+    return ScalePlan(remove=tuple(removals), limited_to=limited)
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What a CloneSet creates."""
+"""Pods and claims that a CloneSet creates."""
 
 from datetime import UTC, datetime
 
@@ -28,9 +28,7 @@ def maker(*, bare_hash: bool = False, ready_gate: bool = True) -> PodMaker:
     ("switched", "tracked"),
     [({}, False), ({"CloneSetPodManagedFields": True}, True), ({"PodWebhook": False}, True)],
 )
-def test_field_tracking_of_pods_is_kept_where_it_was_asked_for_or_cannot_be_removed(
-    switched: dict[str, bool], tracked: bool
-) -> None:
+def test_pods_keep_managed_fields_on_request_or_without_the_webhook(switched: dict[str, bool], tracked: bool) -> None:
     gates = Gates.of(lambda name: switched.get(name, GATES[name].default))
     made = PodMaker(OWNER, TEMPLATE, [], "web-1", {}, managed_fields=gates.managed_fields)
     assert made.new_pod("7f4x2", ()).managed_fields is tracked
@@ -74,7 +72,7 @@ def test_a_new_pod(bare_hash: bool, revision: str) -> None:
 
 @pytest.mark.behaviour("PM-4", "PM-176")
 @pytest.mark.parametrize("ready_gate", [True, False])
-def test_a_new_pod_waits_like_after_admission(ready_gate: bool) -> None:
+def test_a_new_pod_has_the_gates_that_admission_would_add(ready_gate: bool) -> None:
     pod = maker(ready_gate=ready_gate).pod("abcde", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
     gates = [gate["conditionType"] for gate in pod["spec"]["readinessGates"]]
     assert gates == ["mine", "InPlaceUpdateReady", *(["KruisePodReady"] if ready_gate else [])]

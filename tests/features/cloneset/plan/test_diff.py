@@ -1,4 +1,4 @@
-"""The worked examples of the diff: counts of Pods to create, delete and update, by their number."""
+"""Worked examples of the diff: numbers of Pods to create, delete and update."""
 
 import re
 

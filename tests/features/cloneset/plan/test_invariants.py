@@ -1,8 +1,8 @@
-"""What holds from any state, whatever happens: a small world in which only the plan decides.
+"""Invariants of the plan, from any state of a small cluster.
 
-In each step the plan's actions are carried out at once, or the world moves: Pods become ready or break, hooks are
-taken away, a user changes the CloneSet. The plan must never be what makes more Pods unavailable than is allowed, makes
-more active than the surge allows, or takes the partition away.
+In each step the plan's actions are carried out at once, or the cluster changes: Pods become ready or break, hooks are
+taken away, a user changes the CloneSet. The plan must never make more Pods unavailable than is allowed, make more
+active than the surge allows, or violate the partition.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def test_one_reconcile_from_any_state(pods: list[PodFacts], wanted: Settings, ca
 
 
 def moved(facts: PodFacts, back: frozenset[PodFacts]) -> PodFacts:
-    """The world helps: hooks are released, containers start, refreshes are carried out."""
+    """Release its hooks, start its containers, and carry out its refresh."""
     if facts.lifecycle == "PreparingDelete":
         return pod(facts.revision, name=facts.name, available=False, lifecycle="PreparingDelete", marked=facts.marked)
     if facts.lifecycle == "PreparingUpdate" and facts not in back:

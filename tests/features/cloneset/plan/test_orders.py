@@ -1,31 +1,21 @@
-"""In which order Pods of a CloneSet are deleted and updated."""
+"""Deletion and update order of the Pods of a CloneSet."""
 
-from typing import Any
-
-import orjson
 import pytest
 
 from app.features.cloneset.plan.settings import Settings
 from app.features.cloneset.plan.update import deletion_order, update_order
 from app.features.cloneset.types import RollingUpdate
-from app.kube.objects import decode_pod
 from app.workloads.pods import PodFacts, pod_facts
+from tests.kit import objects
 
 
 def made(
     name: str, *, node: str = "a", phase: str = "Running", ready: bool = True, cost: str = "", **labels: str
 ) -> PodFacts:
-    body: dict[str, Any] = {
-        "metadata": {"name": name, "uid": name, "labels": labels, "creationTimestamp": "2026-01-01T00:00:00Z"},
-        "spec": {"nodeName": node},
-        "status": {
-            "phase": phase,
-            "conditions": [{"type": "Ready", "status": str(ready), "lastTransitionTime": "2026-01-01T00:00:01Z"}],
-        },
-    }
-    if cost:
-        body["metadata"]["annotations"] = {"controller.kubernetes.io/pod-deletion-cost": cost}
-    return pod_facts(decode_pod(orjson.dumps(body)), Settings())
+    condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": "2026-01-01T00:00:01Z"}
+    annotations = {"controller.kubernetes.io/pod-deletion-cost": cost} if cost else {}
+    metadata = {"labels": labels, "annotations": annotations, "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return pod_facts(objects.pod(name, node=node, phase=phase, conditions=[condition], **metadata), Settings())
 
 
 def names(pods: list[PodFacts]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a roll-out would do, told before it does, and why a Pod is as it is."""
+"""Previews of a rollout, and explanations of single Pods."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.features.cloneset.plan.preview import explain, preview
 from app.features.cloneset.plan.rollout import rollout_state
 from app.features.cloneset.plan.settings import Gates, ResolvedSpec, resolve_spec
 from app.features.cloneset.types import CloneSet
-from app.kube.objects import ContainerStatus, ObjectMeta, PodCondition, PodStatus
+from app.kube.objects import ContainerStatus, PodCondition, PodStatus
 from app.pods.revisions import Create, Revision, plan_revision, short_hash
 from app.workloads.pods import PodFacts
 from app.workloads.report import Action, Preview
@@ -45,7 +45,7 @@ OLD = revision(resolved("nginx:1"), 1)
 OLD_HASH = short_hash(OLD.name)
 
 
-def told(wanted: ResolvedSpec, pods: list[PodFacts]) -> Preview:
+def previewed(wanted: ResolvedSpec, pods: list[PodFacts]) -> Preview:
     update = revision(wanted, 2)
     return preview(wanted, pods, Revisions(OLD, update, [OLD, update]), NOW, lambda _: None)
 
@@ -54,14 +54,14 @@ def old_pods(count: int, **fields: Any) -> list[PodFacts]:
     return [pod(OLD_HASH, name=f"web-{index}", **fields) for index in range(count)]
 
 
-def turns(found: Preview) -> list[tuple[int, str, str]]:
+def steps_of(found: Preview) -> list[tuple[int, str, str]]:
     return [(one.step, one.action.value, one.pod) for one in found.steps]
 
 
 @pytest.mark.behaviour("CS-124", "CS-130")
 def test_an_in_place_update_respects_max_unavailable() -> None:
-    found = told(resolved(replicas=5, strategy=rolling(policy="InPlaceIfPossible", maxUnavailable=2)), old_pods(5))
-    assert turns(found) == [(1 + n // 2, "update in place", f"web-{n}") for n in range(5)]
+    found = previewed(resolved(replicas=5, strategy=rolling(policy="InPlaceIfPossible", maxUnavailable=2)), old_pods(5))
+    assert steps_of(found) == [(1 + n // 2, "update in place", f"web-{n}") for n in range(5)]
     assert {one.reason for one in found.steps} == {"image of main becomes nginx:2"}
     assert found.rest == ()
     assert found.ends == ""
@@ -69,14 +69,14 @@ def test_an_in_place_update_respects_max_unavailable() -> None:
 
 @pytest.mark.behaviour("CS-132")
 def test_an_immutable_field_is_named_and_pods_are_recreated() -> None:
-    found = told(resolved(env=True, replicas=3), old_pods(3))
+    found = previewed(resolved(env=True, replicas=3), old_pods(3))
     assert [(one.step, one.action) for one in found.steps] == [(n, Action.RECREATE) for n in (1, 2, 3)]
     assert found.steps[0].reason == "add /spec/containers/0/env: cannot be changed in a running Pod"
 
 
 @pytest.mark.behaviour("CS-84")
 def test_the_preview_ends_at_the_partition() -> None:
-    found = told(resolved(replicas=4, strategy=rolling(policy="InPlaceIfPossible", partition=2)), old_pods(4))
+    found = previewed(resolved(replicas=4, strategy=rolling(policy="InPlaceIfPossible", partition=2)), old_pods(4))
     assert len(found.steps) == 2
     assert found.rest == ("web-2", "web-3")
     assert found.ends == "partition: 2 Pods keep their revision"
@@ -87,26 +87,26 @@ def test_the_preview_ends_at_the_partition() -> None:
     ({"type": "OnDelete"}, "OnDelete: the other Pods are updated when they are deleted"),
 ])  # fmt: skip
 @pytest.mark.behaviour("CS-123")
-def test_the_preview_says_what_holds_a_rollout_back(strategy: dict[str, Any], ends: str) -> None:
-    found = told(resolved(replicas=3, strategy=strategy), old_pods(3))
+def test_the_preview_says_why_a_rollout_stops(strategy: dict[str, Any], ends: str) -> None:
+    found = previewed(resolved(replicas=3, strategy=strategy), old_pods(3))
     assert found.steps == ()
     assert found.ends == ends
 
 
 @pytest.mark.behaviour("CS-132")
 def test_in_place_only_ends_at_the_first_blocked_pod() -> None:
-    found = told(resolved(env=True, replicas=3, strategy=rolling(policy="InPlaceOnly")), old_pods(3))
+    found = previewed(resolved(env=True, replicas=3, strategy=rolling(policy="InPlaceOnly")), old_pods(3))
     assert found.steps == ()
     assert found.ends.startswith("find Pod web-0 update strategy is InPlaceOnly but can not update in-place: add /spec")
 
 
 @pytest.mark.behaviour("CS-130")
-def test_a_pod_in_a_foreign_lifecycle_state_is_named_and_left_as_it_is() -> None:
+def test_a_pod_in_an_unknown_lifecycle_state_is_named_and_kept() -> None:
     odd = pod(OLD_HASH, name="web-odd", lifecycle="Foo")
-    found = told(
+    found = previewed(
         resolved(replicas=2, strategy=rolling(policy="InPlaceIfPossible", maxUnavailable=2)), [odd, *old_pods(1)]
     )
-    assert turns(found) == [(1, "update in place", "web-0")]
+    assert steps_of(found) == [(1, "update in place", "web-0")]
     assert found.rest == ("web-odd",)
     assert found.ends == "Pod web-odd: not allowed in lifecycle state 'Foo'"
 
@@ -127,13 +127,13 @@ def test_pods_without_an_agent_to_refresh_their_env_are_previewed_as_replaced() 
     runs.pod = msgspec.structs.replace(runs.pod, status=status)
     after = revision(wanted, 2)
     found = preview(wanted, [runs], Revisions(before, after, [before, after]), NOW, lambda _: None)
-    assert turns(found) == [(1, "recreate", "web-0")]
+    assert steps_of(found) == [(1, "recreate", "web-0")]
     assert found.steps[0].reason.startswith("no node agent reports the Pod's containers")
 
 
 @pytest.mark.behaviour("CS-90")
 def test_surge_pods_come_first_and_are_removed() -> None:
-    found = told(resolved(replicas=4, strategy=rolling(maxSurge=2, maxUnavailable=0)), old_pods(4))
+    found = previewed(resolved(replicas=4, strategy=rolling(maxSurge=2, maxUnavailable=0)), old_pods(4))
     actions = [one.action for one in found.steps]
     assert actions[:2] == [Action.CREATE, Action.CREATE]
     assert found.steps[0].reason == "maxSurge"
@@ -144,8 +144,8 @@ def test_surge_pods_come_first_and_are_removed() -> None:
 def test_with_the_gate_surge_pods_cover_an_in_place_update() -> None:
     wanted = resolved(replicas=3, strategy=rolling(policy="InPlaceIfPossible", maxSurge=1, maxUnavailable=0))
     wanted = replace(wanted, settings=replace(wanted.settings, gates=Gates(in_place_surge=True)))
-    found = told(wanted, old_pods(3))
-    assert turns(found) == [
+    found = previewed(wanted, old_pods(3))
+    assert steps_of(found) == [
         (1, "create", "web-(new 1)"),
         (2, "update in place", "web-0"),
         (3, "update in place", "web-1"),
@@ -157,7 +157,7 @@ def test_with_the_gate_surge_pods_cover_an_in_place_update() -> None:
 @pytest.mark.behaviour("CS-124")
 def test_broken_pods_that_use_up_the_budget_are_named() -> None:
     pods = [*old_pods(3), pod(revision(resolved(), 2).name.rpartition("-")[2], name="web-sick", available=False)]
-    found = told(resolved(replicas=4, strategy=rolling(policy="InPlaceIfPossible", maxUnavailable=1)), pods)
+    found = previewed(resolved(replicas=4, strategy=rolling(policy="InPlaceIfPossible", maxUnavailable=1)), pods)
     assert found.steps == ()
     assert found.ends == "maxUnavailable 1 is used up by Pods that are not available: web-sick"
 
@@ -165,15 +165,15 @@ def test_broken_pods_that_use_up_the_budget_are_named() -> None:
 @pytest.mark.behaviour("CS-130")
 def test_the_preview_names_the_hook_that_it_waits_for() -> None:
     lifecycle = {"inPlaceUpdate": {"finalizersHandler": [HOLD]}}
-    found = told(resolved(replicas=1, lifecycle=lifecycle), old_pods(1, update_hooked=True))
+    found = previewed(resolved(replicas=1, lifecycle=lifecycle), old_pods(1, update_hooked=True))
     assert [one.reason for one in found.steps] == ["image of main becomes nginx:2, after its inPlaceUpdate hook"]
 
 
 @pytest.mark.behaviour("CS-100", "CS-104")
 def test_scaling_precedes_updating() -> None:
-    found = told(resolved(replicas=2), old_pods(4))
+    found = previewed(resolved(replicas=2), old_pods(4))
     assert [one.action for one in found.steps][:2] == [Action.DELETE, Action.DELETE]
-    more = told(resolved(replicas=3), old_pods(2))
+    more = previewed(resolved(replicas=3), old_pods(2))
     assert more.steps[0].action is Action.CREATE
     assert more.steps[0].pod == "web-(new 1)"
 
@@ -184,7 +184,7 @@ def test_scaling_precedes_updating() -> None:
 def explained(wanted: ResolvedSpec, pods: list[PodFacts], about: PodFacts) -> str:
     update = revision(wanted, 2)
     rollout = rollout_state(pods, wanted.settings, OLD_HASH, short_hash(update.name), NOW)
-    return "\n".join(explain(about.pod, wanted, rollout, told(wanted, pods), update, lambda _: None))
+    return "\n".join(explain(about.pod, wanted, rollout, previewed(wanted, pods), update, lambda _: None))
 
 
 def test_the_preview_says_when_and_how_a_pod_is_updated() -> None:
@@ -201,10 +201,7 @@ def test_the_preview_says_when_and_how_a_pod_is_updated() -> None:
 def test_the_preview_says_why_a_pod_is_not_available() -> None:
     gate = PodCondition(type="KruisePodReady", status="False", message='[{"userAgent":"me","key":"hold"}]')
     sick = pod(OLD_HASH, name="web-sick", available=False, lifecycle="PreparingUpdate", update_hooked=True)
-    sick = replace(
-        sick,
-        pod=replace_status(sick, PodStatus(phase="Running", conditions=(gate,))),
-    )
+    sick = replace(sick, pod=replace_status(sick, PodStatus(phase="Running", conditions=(gate,))))
     lifecycle = {"inPlaceUpdate": {"finalizersHandler": [HOLD]}}
     text = explained(resolved(replicas=1, lifecycle=lifecycle), [sick], sick)
     assert "not available; lifecycle state PreparingUpdate" in text
@@ -214,7 +211,7 @@ def test_the_preview_says_why_a_pod_is_not_available() -> None:
 
 @pytest.mark.behaviour("CLI-7")
 @pytest.mark.parametrize(("state", "hook"), [("PreparingNormal", "preNormal"), ("Updated", "inPlaceUpdate")])
-def test_the_preview_says_what_a_pod_lacks_to_serve(state: str, hook: str) -> None:
+def test_the_preview_says_what_a_pod_needs_to_enter_service(state: str, hook: str) -> None:
     lifecycle = {hook: {"finalizersHandler": [HOLD], "labelsHandler": {"traffic": "on"}}}
     one = pod(OLD_HASH, name="web-0", lifecycle=state, update_hooked=True)
     one.pod = replace_status(one, PodStatus(phase="Running"))
@@ -223,19 +220,19 @@ def test_the_preview_says_what_a_pod_lacks_to_serve(state: str, hook: str) -> No
 
 
 @pytest.mark.behaviour("CLI-7")
-@pytest.mark.parametrize(("record", "said"), [
+@pytest.mark.parametrize(("record", "line"), [
     ('{"revision":"x","lastContainerStatuses":{"main":{"imageID":"i"}}}',
      "its in-place update is in progress: container main has no status"),
     ("none", "its in-place update cannot continue: Pod default/web-0: annotation apps.kruise.io/inplace-update-"),
 ])  # fmt: skip
-def test_the_preview_says_what_an_update_in_place_waits_for(record: str, said: str) -> None:
+def test_the_preview_says_what_an_update_in_place_waits_for(record: str, line: str) -> None:
     one = pod(OLD_HASH, name="web-0", lifecycle="Updating")
     one.pod = replace_status(one, PodStatus(phase="Running"))
     annotations = {"apps.kruise.io/inplace-update-state": record}
     one.pod = msgspec.structs.replace(
         one.pod, metadata=msgspec.structs.replace(one.pod.metadata, annotations=annotations)
     )
-    assert said in explained(resolved(replicas=1), [one], one)
+    assert line in explained(resolved(replicas=1), [one], one)
 
 
 def test_the_preview_says_why_a_pod_does_not_count() -> None:
@@ -251,8 +248,6 @@ def test_the_preview_shows_pods_marked_for_deletion() -> None:
 
 
 def replace_status(facts: PodFacts, status: PodStatus) -> Any:
-    return msgspec.structs.replace(facts.pod, status=status, metadata=named(facts.pod.metadata))
-
-
-def named(metadata: ObjectMeta) -> ObjectMeta:
-    return msgspec.structs.replace(metadata, labels={**metadata.labels, "app": "web"})
+    metadata = facts.pod.metadata
+    metadata = msgspec.structs.replace(metadata, labels={**metadata.labels, "app": "web"})
+    return msgspec.structs.replace(facts.pod, status=status, metadata=metadata)

@@ -1,4 +1,4 @@
-"""Counters and conditions."""
+"""Status counters and conditions."""
 
 from datetime import UTC, datetime, timedelta
 

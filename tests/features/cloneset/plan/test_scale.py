@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.features.cloneset.plan.scale import PodCounts, Removal, ScalePlan, Shortfall, diff, plan_scale
+from app.features.cloneset.plan.scale import PodCounts, Removal, ScalePlan, diff, plan_scale
 from app.features.cloneset.plan.settings import RollingUpdate, Settings, limits
 from app.workloads.pods import PodFacts
 from tests.features.cloneset.samples import NEW, OLD, pod
@@ -62,7 +62,7 @@ def test_missing_old_pods_are_created_first() -> None:
 def test_scale_out_is_limited_and_reported() -> None:
     settings = Settings(replicas=7, rolling_update=RollingUpdate(max_unavailable=1), scale_max_unavailable=2)
     plan = planned([pod(), pod(), pod()], 7, settings=settings)
-    assert (plan.create, plan.limited_to, plan.shortfall) == (2, 2, Shortfall.SCALE_UP_LIMITED)
+    assert (plan.create, plan.limited_to) == (2, 2)
 
 
 @pytest.mark.behaviour("CS-96", "CS-97")
@@ -71,7 +71,7 @@ def test_a_pod_preparing_deletion_is_revived_when_needed() -> None:
     pods = [pod(), *leaving]
     assert planned(pods, 2).cancel_deletion == (leaving[0],)
     assert planned(pods, 3).cancel_deletion == tuple(leaving)
-    assert planned(pods, 3, may_cancel_deletion=False) == ScalePlan(shortfall=Shortfall.PREPARING_DELETE)
+    assert planned(pods, 3, may_cancel_deletion=False) == ScalePlan()
 
 
 @pytest.mark.behaviour("CS-97")
@@ -114,20 +114,26 @@ def test_marked_pods_are_deleted_within_the_limit_after_their_hook() -> None:
     assert plan.remove == (Removal(broken, prepare=False), Removal(hooked, prepare=True))
 
 
-@pytest.mark.behaviour("CS-103")
-def test_unavailable_marked_pods_do_not_exceed_the_limit() -> None:
-    """OpenKruise allows one deletion too many (W34): an unavailable marked Pod already counts as unavailable."""
-    broken, healthy = pod(marked=True, available=False), pod(marked=True)
-    assert removed(planned([broken, healthy, pod(), pod(), pod()], 5)) == [broken]
+FRESH = {"available": False, "ready": True}
+BROKEN = {"available": False}
+MARKED = {"marked": True}
 
 
-@pytest.mark.behaviour("CS-94", "CS-103")
-def test_a_recently_ready_marked_pod_costs_no_available_one() -> None:
-    """With five replicas, maxUnavailable 1 and four available Pods, a marked Pod within minReadySeconds is deleted at
-    once."""
-    fresh = pod(marked=True, available=False, ready=True)
-    assert removed(planned([*(pod() for _ in range(4)), fresh], 5)) == [fresh]
-    assert removed(planned([pod(available=False), *(pod() for _ in range(3)), fresh], 5)) == []
+@pytest.mark.behaviour("CS-94", "CS-103", "CS-104", "CS-109", "CS-111", "CS-182")
+@pytest.mark.parametrize(("pods", "replicas", "removed_pods"), [
+    # OpenKruise allows one deletion too many (W34): an unavailable marked Pod already counts as unavailable.
+    pytest.param([MARKED | BROKEN, MARKED, {}, {}, {}], 5, [0], id="a broken marked Pod uses up the limit"),
+    pytest.param([{}, {}, {}, {}, MARKED | FRESH], 5, [4], id="a marked Pod within minReadySeconds is not available"),
+    pytest.param([BROKEN, {}, {}, {}, MARKED | FRESH], 5, [], id="unless the limit is used up"),
+    pytest.param([FRESH] * 5, 3, [], id="ready but unavailable Pods stay without spare capacity"),
+    pytest.param([BROKEN, BROKEN, BROKEN, {}], 1, [0, 1, 2], id="Pods that are not ready are not limited"),
+    pytest.param([{}, {}, {}, {}, MARKED], 4, [4], id="a named Pod and lower replicas delete exactly this Pod"),
+])  # fmt: skip
+def test_deletions_respect_the_availability(
+    pods: list[dict[str, bool]], replicas: int, removed_pods: list[int]
+) -> None:
+    made = [pod(name=f"web-{index}", **fields) for index, fields in enumerate(pods)]
+    assert removed(planned(made, replicas)) == [made[index] for index in removed_pods]
 
 
 @pytest.mark.behaviour("CS-104", "CS-181")
@@ -142,24 +148,6 @@ def test_scale_in_deletes_old_pods_first_within_the_partition() -> None:
     new = [pod(NEW, name=f"n{i}") for i in range(3)]
     assert removed(planned([*new, *old], 4, partition=2)) == [old[0], new[0]]
     assert removed(planned([*new, *old], 4)) == old[:2]
-
-
-@pytest.mark.behaviour("CS-104", "CS-182")
-def test_ready_unavailable_pods_stay_without_spare_capacity() -> None:
-    pods = [pod(available=False, ready=True) for _ in range(5)]
-    assert removed(planned(pods, 3)) == []
-
-
-@pytest.mark.behaviour("CS-104", "CS-109")
-def test_unready_victims_are_not_limited() -> None:
-    pods = [pod(name=f"a{i}", available=False) for i in range(3)] + [pod(name="b")]
-    assert removed(planned(pods, 1)) == pods[:3]
-
-
-@pytest.mark.behaviour("CS-111")
-def test_deleting_named_pods_with_lower_replicas_deletes_exactly_those() -> None:
-    marked = pod(marked=True)
-    assert removed(planned([*(pod() for _ in range(4)), marked], 4)) == [marked]
 
 
 @pytest.mark.behaviour("CS-100")

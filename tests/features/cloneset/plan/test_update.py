@@ -71,12 +71,14 @@ def test_a_pod_that_waits_for_its_update_is_replaced_even_if_the_only_serving_po
 HOOKED = Lifecycle(in_place_update=Hook(finalizers=(HOLD,)))
 
 
-def planned(policy: UpdatePolicy, pods, obstacle=lambda _pod: None, lifecycle=None, **strategy) -> UpdatePlan:
-    rolling = RollingUpdate(policy=policy, **strategy)
+def planned(
+    policy: UpdatePolicy, pods, obstacle=lambda _pod: None, lifecycle=None, on_delete=False, **strategy
+) -> UpdatePlan:
+    rolling = None if on_delete else RollingUpdate(policy=policy, **strategy)
     return plan_update(
         pods,
         Diff(update=len(pods), update_max=len(pods) + 1),
-        Settings(replicas=len(pods), rolling_update=rolling, lifecycle=lifecycle),
+        Settings(replicas=len(pods), rolling_update=rolling, on_delete=on_delete, lifecycle=lifecycle),
         current=OLD,
         update=NEW,
         now=0.0,
@@ -126,25 +128,10 @@ def test_in_place_only_fails_on_the_first_blocked_pod() -> None:
     assert plan.obstacle == "/spec/x"
 
 
-@pytest.mark.behaviour("CS-123", "CS-133")
-def test_a_paused_set_updates_no_pod() -> None:
-    assert planned(UpdatePolicy.RECREATE, [pod(OLD)], paused=True) == UpdatePlan()
-
-
-@pytest.mark.behaviour("CS-123", "CS-186")
-def test_on_delete_updates_no_pod() -> None:
-    settings = Settings(on_delete=True, rolling_update=None)
-    plan = plan_update(
-        [pod(OLD)],
-        Diff(update=1, update_max=1),
-        settings,
-        current=OLD,
-        update=NEW,
-        now=0.0,
-        order=as_listed,
-        obstacle=lambda _pod: None,
-    )
-    assert plan == UpdatePlan()
+@pytest.mark.behaviour("CS-123", "CS-133", "CS-186")
+@pytest.mark.parametrize("strategy", [{"paused": True}, {"on_delete": True}])
+def test_a_paused_set_and_on_delete_update_no_pod(strategy: dict[str, bool]) -> None:
+    assert planned(UpdatePolicy.RECREATE, [pod(OLD)], **strategy) == UpdatePlan()
 
 
 @pytest.mark.behaviour("CS-130", "CS-135")
