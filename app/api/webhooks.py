@@ -172,14 +172,27 @@ def mutating_webhook(
 
 
 def validating_webhook(
-    kind: KindDefinition, summary: str, *permissions: PolicyRule, when: Sequence[MatchCondition] = (SPEC_CHANGED,)
+    kind: KindDefinition,
+    summary: str,
+    *permissions: PolicyRule,
+    when: Sequence[MatchCondition] = (SPEC_CHANGED,),
+    reads_others: bool = False,
 ) -> Webhook:
-    """Return the validating webhook of a kind; for arguments see :func:`mutating_webhook`."""
-    return _webhook(kind, "validate", summary, permissions, when)
+    """Return the validating webhook of a kind; for arguments see :func:`mutating_webhook`.
+
+    ``reads_others``: it compares the object with all others of the namespace.
+    """
+    return _webhook(kind, "validate", summary, permissions, when, reads_others=reads_others)
 
 
 def _webhook(
-    kind: KindDefinition, verb: str, summary: str, permissions: tuple[PolicyRule, ...], when: Sequence[MatchCondition]
+    kind: KindDefinition,
+    verb: str,
+    summary: str,
+    permissions: tuple[PolicyRule, ...],
+    when: Sequence[MatchCondition],
+    *,
+    reads_others: bool = False,
 ) -> Webhook:
     versions = tuple(sorted(version.name for version in kind.versions))
     return Webhook(
@@ -190,6 +203,7 @@ def _webhook(
         match_conditions=tuple(when),
         summary=summary,
         permissions=permissions,
+        reads_others=reads_others,
     )
 
 
