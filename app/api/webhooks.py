@@ -274,6 +274,15 @@ class Submitted:
         its content."""
         return is_leaving(self.review)
 
+    def specs(
+        self, with_defaults: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+    ) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+        """Return the spec with defaults and, for an update, the spec it replaces."""
+        former = None
+        if self.review.operation == Operation.UPDATE:
+            former = with_defaults(without_managed_fields(self.review.old_object)).get("spec")
+        return with_defaults(self.object).get("spec") or {}, former if isinstance(former, Mapping) else None
+
     @property
     def keeps_spec(self) -> bool:
         """Return whether an update changes only metadata."""

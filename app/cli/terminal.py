@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, Typ
 
 import typer
 
-from app.framework.options import parse_duration
 from app.kube.errors import CommandError
+from app.kube.fielderrors import parse_duration
 from app.kube.text import one_line, printable
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Actions on containers: run a probe, run a hook, stop a container."""
+"""Actions on containers: run a probe or a hook (a command, a request or a connection); stop one. [KD-51, KD-64]"""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import asyncio
 import logging
 import os
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import SplitResult, urljoin, urlsplit
 from urllib.parse import quote as percent_encoded
 
@@ -24,7 +24,7 @@ from app.kube.http1 import Connection, ConnectionLost, Head, HttpError
 from app.kube.objects import ObjectReference
 from app.kube.resources import PODS
 
-# Actions of probes and hooks: run a command in a container, send an HTTP request, open a connection. [KD-51, KD-64]
+T = TypeVar("T")
 
 #: Bytes read of a command's output or a server's response.
 MAX_OUTPUT: Final = 10 * 1024
@@ -68,14 +68,13 @@ def port_number(port: int | str, ports: Sequence[ContainerPort]) -> int:
         if port.isascii() and port.isdigit() and len(port) < 6:
             port = int(port)
         else:
-            port = next((one.container_port for one in ports if one.name == port), 0) or _unknown(port)
+            number = next((one.container_port for one in ports if one.name == port), 0)
+            if not number:
+                raise LookupError(f"the container has no port {port!r}")
+            port = number
     if not 0 < port < 65536:
         raise LookupError(f"{port} is no port")
     return port
-
-
-def _unknown(port: str) -> int:
-    raise LookupError(f"the container has no port {port!r}")
 
 
 async def probe_command(runtime: Runtime, container_id: str, action: ExecAction, seconds: float) -> Outcome:
@@ -186,9 +185,8 @@ async def _get(action: HttpGetAction, host: str, port: int) -> tuple[int, bytes]
 
 def _redirected(scheme: str, host: str, port: int, target: str, location: str) -> SplitResult:
     """Return the target of a redirect. Raises ``HttpError``: the probed server may answer with anything."""
-    shown = f"[{host}]" if ":" in host else host
     try:
-        parts = urlsplit(urljoin(f"{scheme}://{shown}:{port}{target}", location))
+        parts = urlsplit(urljoin(f"{scheme}://{_joined(host, port)}{target}", location))
         _ = parts.port
     except ValueError as error:
         raise HttpError(f"redirected to no address: {error}") from None
@@ -198,8 +196,7 @@ def _redirected(scheme: str, host: str, port: int, target: str, location: str) -
 
 
 async def _ask(action: HttpGetAction, scheme: str, host: str, port: int, target: str) -> tuple[Head, bytes]:
-    shown = f"[{host}]" if ":" in host else host
-    headers = {"Host": f"{shown}:{port}", "User-Agent": "kube-probe/pykruise", "Accept": "*/*", "Connection": "close"}
+    headers = {"Host": _joined(host, port), "User-Agent": "kube-probe/pykruise", "Accept": "*/*", "Connection": "close"}
     known = {name.lower(): name for name in headers}
     for header in action.http_headers:
         if "\n" not in header.name + header.value and "\r" not in header.name + header.value:
@@ -310,19 +307,15 @@ def grace_left(grace: int, elapsed: float) -> int:
 
 def recorded_hook(details: ContainerDetails) -> Handler | None:
     """Return the preStop hook that the kubelet recorded with the container; None if it is missing or unreadable."""
-    text = details.annotations.get(PRE_STOP, "")
+    return _recorded(details, PRE_STOP, _decode_hook)
+
+
+def _recorded(details: ContainerDetails, key: str, decode: Callable[[str], T]) -> T | None:
+    text = details.annotations.get(key, "")
     try:
-        return _decode_hook(text) if text else None
+        return decode(text) if text else None
     except (msgspec.MsgspecError, RecursionError):
         return None
-
-
-def _recorded_ports(details: ContainerDetails) -> tuple[ContainerPort, ...]:
-    text = details.annotations.get(PORTS, "")
-    try:
-        return _decode_ports(text) if text else ()
-    except (msgspec.MsgspecError, RecursionError):
-        return ()
 
 
 def container_reference(namespace: str, name: str, uid: str, container: str) -> ObjectReference:
@@ -399,7 +392,7 @@ class Stopper:
     ) -> None:
         """Run the hook for at most the grace period. A failure is only recorded as an event. [KD-51]"""
         try:
-            ports = _recorded_ports(details)
+            ports = _recorded(details, PORTS, _decode_ports) or ()
             running = run_hook(runtime, details.id, hook, ports, pod_ip, self._clock, self._network)
             await self._clock.wait_for(running, grace)
         except TimeoutError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ import msgspec
 
 from app.daemon.credentials import Credential, CredentialsError, Entries, Pattern, credentials, read_file
 from app.kube.clock import Clock
+from app.kube.fielderrors import parse_duration
 from app.kube.images import parse_image
 from app.kube.objects import Struct
 
@@ -36,8 +36,6 @@ _MAX_CACHED: Final = 512
 _CONFIGS: Final = tuple(f"kubelet.config.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1"))
 _VERSIONS: Final = tuple(f"credentialprovider.kubelet.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1"))
 _FIELDS: Final = {"name", "apiVersion", "matchImages", "defaultCacheDuration", "args", "env", "tokenAttributes"}
-_DURATION: Final = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
-_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _MAX_DURATION: Final = 64
 
 
@@ -122,11 +120,13 @@ def _plugin(provider: Any, path: str) -> Plugin:
 
 def duration(text: Any) -> float | None:
     """Parse a Go duration into seconds; None if it is invalid or negative."""
-    if text in ("0", 0):
-        return 0.0
-    if not isinstance(text, str) or not 0 < len(text) <= _MAX_DURATION or _DURATION.sub("", text):
+    if not (isinstance(text, str | int) and len(str(text)) <= _MAX_DURATION):
         return None
-    return sum(float(number) * _UNITS[unit] for number, unit in _DURATION.findall(text))
+    try:
+        seconds = parse_duration(str(text))
+    except ValueError:
+        return None
+    return seconds if seconds >= 0 else None
 
 
 class Plugins:

@@ -22,7 +22,8 @@ TIMEOUT_SECONDS: Final = 600
 BACKOFF_LIMIT: Final = 3
 LONGEST_PAUSE: Final = 30.0
 NO_TIME_LEFT: Final = "pulling exceeds the activeDeadlineSeconds"
-_MAX_MESSAGE: Final = 1024
+#: Maximum number of characters of a message in a status.
+MAX_MESSAGE: Final = 1024
 
 
 class Key(NamedTuple):
@@ -213,8 +214,3 @@ def joined(errors: Sequence[str]) -> str:
     """Join distinct errors as Go formats an aggregate error. [KD-37]"""
     each = list(dict.fromkeys(errors))
     return each[0] if len(each) == 1 else f"[{', '.join(each)}]"
-
-
-def short(message: str) -> str:
-    """Cut a message to the length allowed in a status or event."""
-    return message if len(message) <= _MAX_MESSAGE else message[: _MAX_MESSAGE - 1] + "…"

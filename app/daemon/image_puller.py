@@ -36,6 +36,7 @@ from app.kube.objects import Metadata, Secret, decode_metadata, decode_secret
 from app.kube.queue import QueueMetrics, RateLimits
 from app.kube.resources import SECRETS, ObjectKey
 from app.kube.store import Store
+from app.kube.text import truncated
 
 logger = logging.getLogger(__name__)
 
@@ -250,7 +251,9 @@ class ImagePuller:
         took = self._clock.monotonic() - began
         if error:
             logger.warning("pulling %s failed: %s", task.reference, error)
-            self._show(pull, phase=FAILED, message=image_plan.short(error), completion_time=self._now())
+            self._show(
+                pull, phase=FAILED, message=truncated(error, image_plan.MAX_MESSAGE), completion_time=self._now()
+            )
         else:
             logger.info("pulled %s in %.1f s", task.reference, took)
             self._show(pull, phase=SUCCEEDED, progress=100, image_id=image_id, completion_time=self._now())

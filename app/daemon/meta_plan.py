@@ -26,7 +26,6 @@ from app.pods.container_meta import (
 
 #: Annotations that the kubelet records on containers. [KD-14]
 HASH: Final = "io.kubernetes.container.hash"
-RESTART_COUNT: Final = "io.kubernetes.container.restartCount"
 DELETION_GRACE: Final = "io.kubernetes.pod.deletionGracePeriod"
 GRACE: Final = "io.kubernetes.pod.terminationGracePeriod"
 _IS_NAME: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*").fullmatch
@@ -95,13 +94,9 @@ def reported(pod: Pod, runtime: str, seen: Mapping[str, Seen], *, with_env: bool
         full_id = f"{runtime}://{one.details.id}"
         known = known_of(meta, full_id)
         if known is None:
-            annotations = one.details.annotations
-            known = ContainerMeta(
-                name=status.name,
-                container_id=full_id,
-                restart_count=_integer(annotations.get(RESTART_COUNT, "")),
-                hashes=ContainerHashes(plain_hash=_hexadecimal(annotations.get(HASH, ""))),
-            )
+            text = one.details.annotations.get(HASH, "")
+            hashes = ContainerHashes(plain_hash=int(text, 16) if _HEX(text) else 0)
+            known = ContainerMeta(status.name, full_id, one.details.restart_count, hashes)
         if with_env and known.hashes.env_hash == 0 and one.details.state is ContainerState.RUNNING:
             wanted = env_from_metadata(container, pod)
             if wanted and one.env is None:
@@ -191,11 +186,3 @@ def grace_of(annotations: Mapping[str, str]) -> int:
         if text.isascii() and text.isdigit() and len(text) < 10:
             return int(text)
     return 2
-
-
-def _integer(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
-
-
-def _hexadecimal(text: str) -> int:
-    return int(text, 16) if _HEX(text) else 0

@@ -63,7 +63,7 @@ class MetaReporter:
         self.controller = Controller(
             "runtime_container_meta",
             client.clock,
-            [Watch(pods, self._keys, lambda _change, _key: _DELAY_SECONDS)],
+            [Watch(pods, self._keys, _DELAY_SECONDS)],
             self._report,
             workers=WORKERS,
             metrics=metrics,

@@ -267,7 +267,9 @@ class Prober:
             await self._clock.sleep(due - now)
 
     async def _once(self, key: Key, worker: _Worker) -> None:
-        container = await self._containers.newest(key.uid, key.container, self._version(key))
+        pod = self._cached(key)
+        version = pod.metadata.resource_version if pod is not None else ""
+        container = await self._containers.newest(key.uid, key.container, version)
         want = worker.want
         step = probe_plan.before(
             worker.progress, container, want, self._clock.monotonic(), self._clock.now().timestamp()
@@ -277,7 +279,9 @@ class Prober:
             return
         try:
             async with self._made.setdefault(key.namespace, asyncio.Semaphore(AT_ONCE)):
-                outcome = await self._probe(want, container.id, self._address(key, want))
+                pod = self._cached(key)  # its address may have changed [KD-91]
+                address = pod.status.pod_ip if pod is not None and pod.status.pod_ip else want.ip
+                outcome = await self._probe(want, container.id, address)
         except ProbeError as error:
             self._containers.doubt(key.uid)
             # An unavailable runtime says nothing about the probe.
@@ -310,14 +314,7 @@ class Prober:
             return await self._network.connection(probe.tcp_socket, address, want.timeout)
         raise ProbeError("one of exec, httpGet and tcpSocket is required")
 
-    def _version(self, key: Key) -> str:
-        """Return the resource version of the Pod in the cache; '' if it is not cached."""
+    def _cached(self, key: Key) -> Pod | None:
+        """Return the Pod from the cache, if it is watched and the Pod of the probe."""
         pod = self._pods.get(key.pod, key.namespace) if self._pods is not None else None
-        return pod.metadata.resource_version if pod is not None and pod.metadata.uid == key.uid else ""
-
-    def _address(self, key: Key, want: Wanted) -> str:
-        """Return the current address of the Pod. [KD-91]"""
-        pod = self._pods.get(key.pod, key.namespace) if self._pods is not None else None
-        if pod is not None and pod.metadata.uid == key.uid and pod.status.pod_ip:
-            return pod.status.pod_ip
-        return want.ip
+        return pod if pod is not None and pod.metadata.uid == key.uid else None

@@ -12,6 +12,7 @@ import msgspec
 from app.daemon.cri.types import ContainerDetails, ContainerState
 from app.daemon.objects import ContainerSnapshot, RecreateContainer, RecreateRequest, RecreateState
 from app.kube.clock import rfc3339
+from app.kube.text import truncated
 
 PENDING: Final = "Pending"
 RECREATING: Final = "Recreating"
@@ -209,7 +210,7 @@ def walk(request: RecreateRequest, current: Sequence[RecreateState], found: Mapp
 def killed(current: Sequence[RecreateState], name: str, error: str = "") -> tuple[RecreateState, ...]:
     """Return the states after a container was stopped or could not be. [CRR-37]"""
     if error:
-        done = RecreateState(name, FAILED, short(f"kill container error: {error}"))
+        done = RecreateState(name, FAILED, truncated(f"kill container error: {error}", _MAX_MESSAGE))
     else:
         done = RecreateState(name, RECREATING, is_killed=True)
     return tuple(done if state.name == name else state for state in current)
@@ -238,12 +239,8 @@ def _json(state: RecreateState) -> dict[str, Any]:
 
 def completed_patch(now: datetime, message: str) -> dict[str, Any]:
     """Return the merge patch for the status that completes a request."""
-    return {"phase": COMPLETED, "completionTime": rfc3339(now), **({"message": short(message)} if message else {})}
-
-
-def short(message: str) -> str:
-    """Cut a message to the length allowed in a status."""
-    return message if len(message) <= _MAX_MESSAGE else message[: _MAX_MESSAGE - 1] + "…"
+    shown = {"message": truncated(message, _MAX_MESSAGE)} if message else {}
+    return {"phase": COMPLETED, "completionTime": rfc3339(now), **shown}
 
 
 def newest(containers: Iterable[Any]) -> dict[str, Any]:

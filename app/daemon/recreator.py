@@ -42,7 +42,6 @@ _UNSEEN_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 3.0
 BY_POD: Final = "pod"
 POD_NAMESPACE: Final = "io.kubernetes.pod.namespace"
-RESTART_COUNT: Final = "io.kubernetes.container.restartCount"
 
 
 def pods_of(request: RecreateRequest) -> Iterable[str]:
@@ -155,8 +154,7 @@ class Recreator:
                 # An admission webhook checks the UID label; without this check a tenant could name any Pod.
                 if details.labels.get(POD_NAMESPACE, namespace) != namespace or not details.is_of(request.pod_uid):
                     continue
-                count = _integer(details.annotations.get(RESTART_COUNT, ""))
-                found[name] = Found(details, count, _is_restarted(pod, details.exit_code))
+                found[name] = Found(details, details.restart_count, _is_restarted(pod, details.exit_code))
         return found
 
     async def _kill(
@@ -289,11 +287,6 @@ class Recreator:
         version = written.metadata.resource_version
         self._written[key_of(request)] = (version, self._clock.monotonic())
         return version
-
-
-def _integer(text: str) -> int:
-    """Parse a non-negative integer; invalid text is 0. [KD-14]"""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 def _is_restarted(pod: Pod | None, exit_code: int) -> bool:

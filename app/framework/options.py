@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import TypeAlias
+
+from app.kube.fielderrors import parse_duration
 
 #: Returns whether a feature gate is enabled.
 Enabled: TypeAlias = Callable[[str], bool]
@@ -63,10 +64,6 @@ class Flag:
     meaningful: bool = True
 
 
-_DURATION_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
-_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
 def parse_bool(text: str) -> bool:
     """Parse a boolean as Go's strconv.ParseBool does. Raises ValueError."""
     if text in ("1", "t", "T", "true", "TRUE", "True"):
@@ -74,17 +71,6 @@ def parse_bool(text: str) -> bool:
     if text in ("0", "f", "F", "false", "FALSE", "False"):
         return False
     raise ValueError("expected true or false")
-
-
-def parse_duration(text: str) -> float:
-    """Parse a Go duration (``1h30m``, ``15s``, ``0``) into seconds. Raises ValueError."""
-    sign, body = (-1.0, text[1:]) if text.startswith("-") else (1.0, text.removeprefix("+"))
-    if body == "0":
-        return 0.0
-    parts = _DURATION_PART.findall(body)
-    if not parts or "".join(number + unit for number, unit in parts) != body:
-        raise ValueError("expected a duration such as 15s or 2m30s")
-    return sign * sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
 def parse_integer(text: str) -> int:

@@ -8,9 +8,9 @@ from math import ceil
 from typing import Any, Final
 
 from app.framework.commands import left_behind
-from app.framework.options import parse_duration
 from app.kube.client import Client, get_or_none
 from app.kube.errors import CommandError, WrongCommandError
+from app.kube.fielderrors import parse_duration
 from app.kube.resources import Resource
 
 #: In seconds; the range of a 32-bit field.

@@ -25,7 +25,7 @@ from typing_extensions import TypeVar
 from app.kube import jsonvalues
 from app.kube.clock import Clock, TokenBucket
 from app.kube.errors import ApiError, DecodeError, Gone, NotFound, RequestInfo, TooManyRequests, api_error
-from app.kube.objects import decode_metadata
+from app.kube.objects import Meta, decode_metadata
 from app.kube.resources import Resource
 from app.kube.wire import USER_AGENT, Listing, Request, Response, Stream, Transport, read_list
 
@@ -412,3 +412,19 @@ async def get_or_none(
         return await client.get(resource, name, namespace, decode=decode)
     except NotFound:
         return None
+
+
+async def delete_if_present(client: Client, resource: Resource, metadata: Meta) -> bool:
+    """Delete exactly this object, and what it owns in the background. Returns False if it is already gone."""
+    try:
+        await client.delete(
+            resource,
+            metadata.name,
+            metadata.namespace or "",
+            uid=metadata.uid or "",
+            propagation_policy="Background",
+            decode=decode_metadata,
+        )
+    except NotFound:
+        return False
+    return True

@@ -50,7 +50,7 @@ class Watch(Generic[T]):
 
     store: Store[T]
     keys: Keys[T]
-    delay: Callable[[Change[T], ObjectKey], float] | None = None
+    delay: float | Callable[[Change[T], ObjectKey], float] = 0.0
 
 
 def to_self(change: Change[Any]) -> Iterable[ObjectKey]:
@@ -154,7 +154,7 @@ class Controller:
         def handle(change: Change[T]) -> None:
             try:
                 for key in watch.keys(change):
-                    self.queue.add_after(key, watch.delay(change, key) if watch.delay is not None else 0.0)
+                    self.queue.add_after(key, watch.delay(change, key) if callable(watch.delay) else watch.delay)
             except Exception:
                 # An error with one object must not stop the reflector.
                 self._metrics.panicked(self.name)

@@ -35,7 +35,7 @@ from app.kube.errors import (
 )
 from app.kube.objects import Object, ObjectReference
 from app.kube.resources import EVENTS, Resource
-from app.kube.text import printable
+from app.kube.text import printable, truncated
 
 V = TypeVar("V")
 
@@ -218,9 +218,7 @@ class EventRecorder:
             # No object has such a name, but a webhook caller can invent it, and names are kept in memory.
             return
         # Messages quote text from users, such as probe output, and are shown on terminals.
-        message = printable(message[: MAX_MESSAGE + 1])
-        if len(message) > MAX_MESSAGE:
-            message = message[: MAX_MESSAGE - 1] + "…"
+        message = truncated(printable(message[: MAX_MESSAGE + 1]), MAX_MESSAGE)
         correlated = self._correlator.correlate(Occurrence(regarding, type_, reason, message), self._clock.now())
         if correlated is None:
             return

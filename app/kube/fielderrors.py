@@ -1,4 +1,7 @@
-"""Field errors as the API server reports them, with values formatted as Go prints them."""
+"""Field errors as the API server reports them, with values formatted as Go prints them.
+
+Validation messages are read by users and matched by tools written for Kubernetes and OpenKruise.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final
-
-# Text as formatted by Go's fmt and strconv, as used in Kubernetes' own messages.
-#
-# Validation messages are read by users and matched by tools written for Kubernetes and OpenKruise, so values in them
-# are quoted and formatted as in Go.
 
 _SHORT = {
     "\a": r"\a",
@@ -116,10 +114,19 @@ def duration(seconds: float) -> str:
     return sign + text
 
 
-# Field errors, printed exactly as Kubernetes' ``field.Error`` and ``ErrorList`` print them.
-#
-# Pure values. ``aggregate`` returns the text of a denial: a single error unchanged, several as ``[a, b]`` without
-# repeats.
+_DURATION_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_duration(text: str) -> float:
+    """Parse a Go duration (``1h30m``, ``15s``, ``0``) into seconds. Raises ValueError."""
+    sign, body = (-1.0, text[1:]) if text.startswith("-") else (1.0, text.removeprefix("+"))
+    if body == "0":
+        return 0.0
+    parts = _DURATION_PART.findall(body)
+    if not parts or "".join(number + unit for number, unit in parts) != body:
+        raise ValueError("expected a duration such as 15s or 2m30s")
+    return sign * sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
 class ErrorType(StrEnum):

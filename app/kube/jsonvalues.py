@@ -163,23 +163,7 @@ def _cuts(raw: bytes, limit: int, only_managed: bool = False) -> tuple[list[_Cut
 def split_list(raw: bytes) -> tuple[bytes, list[bytes]]:
     """Return a list without its items, and the items, for reading them one by one when one is nested too deep. Items
     without an object or list are ignored."""
-    items: list[bytes] = []
-    depth = position = start = 0
-    while (step := _STEP.match(raw, position)) is not None:
-        position = step.end()
-        if (run := step["open"]) is not None:
-            if depth < _ITEM_LEVEL:
-                places = _first(run, _ITEM_LEVEL - depth, step.start("open"))
-                depth += run.count(b"[") + run.count(b"{")
-                if depth >= _ITEM_LEVEL:
-                    start = places[-1]
-            else:
-                depth += run.count(b"[") + run.count(b"{")
-            continue
-        first = step.start("close")
-        before, depth = depth, depth - (position - first)
-        if before >= _ITEM_LEVEL > depth:
-            items.append(raw[start : first + before - _ITEM_LEVEL + 1])
+    items = [raw[start:end] for start, end in _values_at(raw, _ITEM_LEVEL)]
     return shallow_json(raw, _ITEM_LEVEL - 1).data, items
 
 
@@ -190,28 +174,34 @@ def items_of(raw: bytes, smallest: int) -> list[bytes]:
     bytes.
     """
     items: list[bytes] = []
-    depth = position = start = 0
     end = raw.find(b"[") + 1
+    for start, stop in _values_at(raw, _LIST_ITEM_LEVEL):
+        if raw[end:start].strip(_BETWEEN):
+            raise ValueError("an item is not an object")
+        if stop - start < smallest:
+            raise ValueError("an item is too small")
+        items.append(raw[start:stop])
+        end = stop
+    if raw[end:].strip(_BETWEEN + b"]"):
+        raise ValueError("an item is not an object")
+    return items
+
+
+def _values_at(raw: bytes, level: int) -> Iterator[tuple[int, int]]:
+    """Yield the start and the end of each object or list at this depth."""
+    depth = position = start = 0
     while (step := _STEP.match(raw, position)) is not None:
         position = step.end()
         if (run := step["open"]) is not None:
             levels = run.count(b"[") + run.count(b"{")
-            if depth < _LIST_ITEM_LEVEL <= depth + levels:
-                start = _first(run, _LIST_ITEM_LEVEL - depth, step.start("open"))[-1]
-                if raw[end:start].strip(_BETWEEN):
-                    raise ValueError("an item is not an object")
+            if depth < level <= depth + levels:
+                start = _first(run, level - depth, step.start("open"))[-1]
             depth += levels
             continue
         first = step.start("close")
         before, depth = depth, depth - (position - first)
-        if before >= _LIST_ITEM_LEVEL > depth:
-            end = first + before - _LIST_ITEM_LEVEL + 1
-            if end - start < smallest:
-                raise ValueError("an item is too small")
-            items.append(raw[start:end])
-    if raw[end:].strip(_BETWEEN + b"]"):
-        raise ValueError("an item is not an object")
-    return items
+        if before >= level > depth:
+            yield start, first + before - level + 1
 
 
 def _first(run: bytes, count: int, offset: int) -> list[int]:

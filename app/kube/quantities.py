@@ -1,4 +1,12 @@
-"""Quantities such as ``100m`` and ``1Gi``, and integers or percentages."""
+"""Quantities such as ``100m`` and ``1Gi``, and integers or percentages: they parse, compare and print as in Kubernetes.
+
+A :class:`Quantity` is an integer times a power of ten, plus the suffix family it was written in. Printing follows
+apimachinery's ``Quantity.String`` to the byte, because it is part of hashes: a quantity parsed from a canonical string
+keeps that string; all others get the largest suffix that leaves an integer.
+
+Two differences from Go are deliberate: numbers beyond 64 bits stay exact instead of wrapping, and huge exponents are
+refused, since ``1e999999999`` would need that many digits in the first comparison.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +14,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, total_ordering
 
 from app.kube.fielderrors import quote
-
-# Resource quantities (``500m``, ``1.5Gi``, ``12e6``): exact values that parse, compare and print as in Kubernetes.
-#
-# A :class:`Quantity` is an integer times a power of ten, plus the suffix family it was written in. Printing follows
-# apimachinery's ``Quantity.String`` to the byte, because it is part of hashes: a quantity parsed from a canonical
-# string keeps that string; all others get the largest suffix that leaves an integer.
-#
-# Two differences from Go are deliberate: numbers beyond 64 bits stay exact instead of wrapping, and huge exponents are
-# refused, since ``1e999999999`` would need that many digits in the first comparison.
 
 
 class QuantityError(ValueError):
@@ -48,6 +47,7 @@ _TEXT = re.compile(r"([+-]?)(0*)([0-9]*)(?:(\.)([0-9]*))?([eEinumkKMGTP]*(?:[-+]
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)", re.ASCII)
 
 
+@total_ordering
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantity:
     """``unscaled × 10**scale``. Equality, order and hash depend only on the value: ``1000m`` equals ``1``."""
@@ -155,15 +155,6 @@ class Quantity:
 
     def __lt__(self, other: Quantity) -> bool:
         return self.compare(other) < 0
-
-    def __le__(self, other: Quantity) -> bool:
-        return self.compare(other) <= 0
-
-    def __gt__(self, other: Quantity) -> bool:
-        return self.compare(other) > 0
-
-    def __ge__(self, other: Quantity) -> bool:
-        return self.compare(other) >= 0
 
     def __hash__(self) -> int:
         return hash(_without_trailing_zeros(self.unscaled, self.scale))

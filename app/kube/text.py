@@ -40,6 +40,11 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() or one in _SPACES else _escaped(one) for one in text)
 
 
+def truncated(text: str, limit: int) -> str:
+    """Return the text with at most ``limit`` characters; a truncated one ends with an ellipsis."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
 def _escaped(character: str) -> str:
     units = character.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

@@ -15,10 +15,10 @@ from app.framework.options import (
     FlagValue,
     parse_bool,
     parse_delay,
-    parse_duration,
     parse_integer,
     parse_positive,
 )
+from app.kube.fielderrors import parse_duration
 from app.kube.logs import FLAGS_WITHOUT_EFFECT, own_flags
 from app.manager.features import features
 from app.manager.gates import GATES

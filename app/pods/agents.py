@@ -1,6 +1,6 @@
-"""Node agents as workloads see them: whether a node has one, and how long its report on a Pod may take. [PM-140]
+"""Node agents as controllers see them: the nodes that have one, and how long its report on a Pod may take. [PM-140]
 
-Node agents are another domain; workloads know only this protocol, and the manager provides it.
+Node agents are another domain; workloads know only the protocol, and the manager provides it.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final, Protocol
 
-from app.kube.objects import Pod
+from app.api import names
+from app.kube.objects import Node, Pod
 
 #: Seconds after the start of its containers within which the node agent reports on a Pod. An agent that is being
 #: updated is back by then.
@@ -28,6 +29,21 @@ class NoNodeAgents:
 
     def runs_on(self, node: str) -> bool:  # noqa: ARG002
         return False
+
+
+def is_virtual(node: Node) -> bool:
+    """Return whether the node is virtual and runs no agent. [IMG-107]"""
+    return node.metadata.labels.get("type") == names.VIRTUAL_KUBELET
+
+
+def may_run_agent(node: Node | None) -> bool:
+    """Return whether the node exists and may run an agent."""
+    return node is not None and node.metadata.deletion_timestamp is None and not is_virtual(node)
+
+
+def is_ready(node: Node) -> bool:
+    """Return whether the node is ready."""
+    return any(one.type == "Ready" and one.status == "True" for one in node.status.conditions)
 
 
 def seconds_for_report(pod: Pod, now: datetime) -> float:

@@ -17,6 +17,7 @@ from app.daemon import meta_plan as meta
 from app.daemon.actions import PORTS, PRE_STOP, Network, Outcome
 from app.daemon.agent import Agent
 from app.daemon.cri.types import (
+    RESTART_COUNT,
     Auth,
     Container,
     ContainerDetails,
@@ -185,7 +186,7 @@ class PodRuntime:
         state, started_at, finished_at, code = _state(status)
         started = self._all.started_with(status.container_id)
         annotations = {
-            meta.RESTART_COUNT: str(status.restart_count),
+            RESTART_COUNT: str(status.restart_count),
             meta.GRACE: str(pod.spec.termination_grace_period_seconds),
         }
         if started is not None:

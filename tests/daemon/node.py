@@ -11,6 +11,7 @@ from typing import Any
 from app.api import crd
 from app.daemon.actions import PRE_STOP
 from app.daemon.agent import Agent, Features
+from app.daemon.cri.types import RESTART_COUNT
 from app.daemon.objects import NODE_IMAGES, NODE_POD_PROBES, RECREATE_REQUESTS
 from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
 from app.features.imagepull.kind import NODE_IMAGE
@@ -27,7 +28,6 @@ from tests.kube.fakes import running
 NODE = "node1"
 NAMESPACE = "shop"
 UID = "11111111-1111-1111-1111-111111111111"
-RESTART_COUNT = "io.kubernetes.container.restartCount"
 
 
 class Node:

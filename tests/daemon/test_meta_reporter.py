@@ -11,7 +11,7 @@ from app.api import names
 from app.daemon import meta_plan
 from app.daemon.actions import PORTS, PRE_STOP
 from app.daemon.agent import Features
-from app.daemon.cri.types import ContainerState, ExecResult
+from app.daemon.cri.types import RESTART_COUNT, ContainerState, ExecResult
 from app.kube.objects import decode_pod
 from app.kube.resources import PODS
 from app.pods.container_meta import env_hash, is_env_current, is_image_current, plain_hash, runtime_meta
@@ -231,7 +231,7 @@ async def test_forged_annotations_do_no_harm(one: Node, agent: Agent) -> None:
     bad = {names.RUNTIME_CONTAINERS_META: "[" * 10_000, names.SIDECARSET_HASH: "{}"}
     pod = await one.pod({"name": "main"}, annotations=bad)
     seen = one.newest(pod["metadata"]["uid"], "main")
-    seen.annotations.update({meta_plan.HASH: "zz", meta_plan.RESTART_COUNT: "", PRE_STOP: "{", PORTS: "7"})
+    seen.annotations.update({meta_plan.HASH: "zz", RESTART_COUNT: "", PRE_STOP: "{", PORTS: "7"})
     await become_ready(one)
 
     async def read() -> bool:

@@ -41,7 +41,7 @@ class Setup:
         self.clock = VirtualClock()
         self.store: Store[Pod] = Store()
         self.metrics = Metrics()
-        watch = Watch(self.store, keys, options.pop("delay", None))
+        watch = Watch(self.store, keys, options.pop("delay", 0.0))
         self.controller = Controller("test", self.clock, [watch], reconcile, metrics=self.metrics, **options)
 
 
@@ -263,13 +263,14 @@ async def test_a_failed_mapper_does_not_stop_others(caplog):
 
 
 @virtual
-async def test_a_watch_may_delay_keys():
+@pytest.mark.parametrize("delay", [3.0, lambda change, key: 3.0])
+async def test_a_watch_may_delay_keys(delay):
     times = []
 
     async def reconcile(key: ObjectKey) -> None:
         times.append(setup.clock.monotonic())
 
-    setup = Setup(reconcile, delay=lambda change, key: 3.0)
+    setup = Setup(reconcile, delay=delay)
     setup.store.replace([pod("a")])
     async with running(setup.controller.run()):
         await until(lambda: times)

@@ -9,8 +9,9 @@ from typing import Final, Protocol
 
 from app.kube.errors import KubeError
 
-#: Labels that the kubelet sets on every container.
+#: A label and an annotation that the kubelet sets on every container. [KD-14]
 POD_UID: Final = "io.kubernetes.pod.uid"
+RESTART_COUNT: Final = "io.kubernetes.container.restartCount"
 
 
 class CriError(KubeError):
@@ -61,6 +62,12 @@ class ContainerDetails:
     exit_code: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def restart_count(self) -> int:
+        """Return the kubelet's count of restarts; 0 if it is missing or invalid."""
+        text = self.annotations.get(RESTART_COUNT, "")
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
     def is_of(self, pod_uid: str) -> bool:
         """Return whether the kubelet's label names this Pod; containers without the label match every Pod. [KD-99]"""

@@ -33,7 +33,7 @@ def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
     if snapshot is not None:
         status[_SNAPSHOT] = snapshot
     if isinstance(since, str) and is_time(since):
-        others = [one for one in _conditions(status) if one.get("type") != PRE_RECREATE_GRACE]
+        others = [one for one in objects(status.get("conditions")) if one.get("type") != PRE_RECREATE_GRACE]
         status["conditions"] = [*others, grace_condition(since)]
     if status:
         obj["status"] = status
@@ -112,16 +112,11 @@ def grace_condition(since: str) -> dict[str, Any]:
 
 def grace_since(status: dict[str, Any]) -> str | None:
     """Return since when the request has kept the Pod not ready, or None."""
-    for condition in _conditions(status):
+    for condition in objects(status.get("conditions")):
         if condition.get("type") == PRE_RECREATE_GRACE and condition.get("status") == "True":
             since = condition.get("lastTransitionTime")
             return since if isinstance(since, str) else None
     return None
-
-
-def _conditions(status: dict[str, Any]) -> list[dict[str, Any]]:
-    found = status.get("conditions")
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 _NODE: Final = ".metadata.labels." + names.CRR_NODE_NAME.replace(".", r"\.")

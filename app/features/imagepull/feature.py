@@ -13,7 +13,7 @@ from app.features.imagepull.objects import BY_JOB, NODE_IMAGES, NodeImage, decod
 from app.features.imagepull.plan.jobs import BY_LIST, by_list
 from app.features.imagepull.reconcile.jobs import ImagePullJobReconciler
 from app.features.imagepull.reconcile.lists import ImageListPullJobReconciler
-from app.features.imagepull.reconcile.mappers import Caches
+from app.features.imagepull.reconcile.mappers import COALESCE_SECONDS, Caches
 from app.features.imagepull.reconcile.nodeimages import NodeImageReconciler
 from app.features.imagepull.secrets import READING, WATCHED_COPIES
 from app.features.imagepull.types import ImageListPullJob, ImagePullJob
@@ -100,9 +100,9 @@ def imagepulljob_controller(context: ControllerContext) -> Reconciling:
     return Reconciling(
         reconciler,
         [
-            Watch(caches.pods, concerned.keys_for_pod, concerned.coalesce_delay),
-            Watch(caches.nodes, concerned.keys_for_node, concerned.coalesce_delay),
-            Watch(caches.node_images, concerned.keys_for_node_image, concerned.coalesce_delay),
+            Watch(caches.pods, concerned.keys_for_pod, COALESCE_SECONDS),
+            Watch(caches.nodes, concerned.keys_for_node, COALESCE_SECONDS),
+            Watch(caches.node_images, concerned.keys_for_node_image, COALESCE_SECONDS),
             Watch(caches.lists, concerned.keys_for_list),
             Watch(caches.copies, concerned.keys_for_copy),
             Watch(caches.jobs, reconciler.keys_for_job),

@@ -64,10 +64,7 @@ class ImageEntry(Struct, frozen=True):
 
     def tag(self, wanted: str) -> ImageTag | None:
         """Return the entry of the tag."""
-        for tag in self.tags:
-            if tag.tag == wanted:
-                return tag
-        return None
+        return next((tag for tag in self.tags if tag.tag == wanted), None)
 
 
 class NodeImageSpec(Struct, frozen=True):
@@ -92,10 +89,7 @@ class ImageStatus(Struct, frozen=True):
 
     def tag(self, wanted: str) -> TagStatus | None:
         """Return the entry of the tag."""
-        for tag in self.tags:
-            if tag.tag == wanted:
-                return tag
-        return None
+        return next((tag for tag in self.tags if tag.tag == wanted), None)
 
 
 class NodeImageStatus(Struct, frozen=True):

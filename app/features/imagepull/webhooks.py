@@ -143,17 +143,11 @@ def only_completes_pull_policy(given: Object, defaulted: Object) -> bool:
 async def judge(kind: _Kind, clock: Clock, enabled: Enabled, given: Submitted) -> Judgment:
     """Validate the object. [IMG-7 … IMG-12]"""
     # Reviews from outside the API server may lack the defaulted times.
-    now, review = rfc3339(clock.now()), given.review
-    spec = kind.defaults(given.object, now).get("spec") or {}
-    former = (
-        kind.defaults(without_managed_fields(review.old_object), now).get("spec")
-        if review.operation == Operation.UPDATE
-        else None
-    )
+    now = rfc3339(clock.now())
+    spec, former = given.specs(lambda obj: kind.defaults(obj, now))
     if given.is_leaving or (former is not None and same(former, spec)):
         # Updates that leave the spec alone, such as removing a finalizer, must not fail on it.
         return Allowed()
     if off := [gate for gate in kind.gates if not enabled(gate)]:
         return Denied(gate_is_off(*off), code=403)
-    before = former if isinstance(former, Mapping) else None
-    return kind.errors(spec, before) or Allowed(tuple(kind.warnings(spec, before)))
+    return kind.errors(spec, former) or Allowed(tuple(kind.warnings(spec, former)))

@@ -150,10 +150,6 @@ class PersistentPodStateReconciler:
         """Return the key of the list."""
         return (CONFIGURED,)
 
-    def delay(self, _change: Change[Any], _key: ObjectKey) -> float:
-        """Return the delay over which changes of Pods and nodes are coalesced."""
-        return GATHER
-
     def _keys_of(self, namespace: str, workload: tuple[str, str, str]) -> list[ObjectKey]:
         return [key_of(one) for one in states_of(self._caches.states, namespace, workload)]
 
@@ -394,8 +390,8 @@ def persistentpodstate_controller(context: ControllerContext) -> Reconciling:
             Watch(caches.states, reconciler.of_state),
             Watch(caches.statefulsets, reconciler.of_workload(plan.native)),
             Watch(caches.advanced_statefulsets, reconciler.of_workload(reconciler.advanced)),
-            Watch(caches.nodes, reconciler.of_node, reconciler.delay),
+            Watch(caches.nodes, reconciler.of_node, GATHER),
             Watch(caches.configuration, reconciler.of_configuration),
-            Watch(caches.pods, reconciler.of_pod, reconciler.delay),
+            Watch(caches.pods, reconciler.of_pod, GATHER),
         ],
     )

@@ -29,6 +29,7 @@ from app.features.podprobe.reconcile.liveness import (
 from app.features.podprobe.reconcile.liveness import Caches as LivenessCaches
 from app.features.podprobe.reconcile.markers import (
     BY_SELECTOR,
+    COALESCE_SECONDS,
     Caches,
     PodProbeMarkerReconciler,
     by_namespace,
@@ -82,9 +83,9 @@ def podprobemarker_controller(context: ControllerContext) -> Reconciling:
     return Reconciling(
         reconciler,
         [
-            Watch(caches.pods, reconciler.keys_for_pod, reconciler.coalesce_delay),
-            Watch(caches.nodes, reconciler.keys_for_node, reconciler.coalesce_delay),
-            Watch(caches.node_pod_probes, reconciler.keys_for_node_pod_probe, reconciler.coalesce_delay),
+            Watch(caches.pods, reconciler.keys_for_pod, COALESCE_SECONDS),
+            Watch(caches.nodes, reconciler.keys_for_node, COALESCE_SECONDS),
+            Watch(caches.node_pod_probes, reconciler.keys_for_node_pod_probe, COALESCE_SECONDS),
             Watch(caches.markers, reconciler.keys_for_marker),
         ],
     )
@@ -121,7 +122,7 @@ def liveness_controller(context: ControllerContext) -> Reconciling:
     return Reconciling(
         reconciler,
         [
-            Watch(caches.pods, reconciler.keys_for_pod, reconciler.coalesce_delay),
+            Watch(caches.pods, reconciler.keys_for_pod, COALESCE_SECONDS),
             Watch(caches.node_pod_probes, reconciler.keys_for_node_pod_probe),
             Watch(caches.requests, reconciler.keys_for_request),
         ],

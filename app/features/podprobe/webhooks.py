@@ -16,7 +16,6 @@ from app.features.podprobe.validation import spec_errors
 from app.framework.options import Enabled, gate_is_off
 from app.framework.watched import BY_NAMESPACE
 from app.kube.admission import Allowed, Denied, Handler, Operation, Review, Rule, Webhook
-from app.kube.jsonvalues import without_managed_fields
 from app.kube.patches import same
 from app.kube.selector_query import SelectorError
 from app.kube.selectors import compile_selector
@@ -49,18 +48,13 @@ def handlers(enabled: Enabled) -> tuple[Handler, ...]:
 
 async def judge(enabled: Enabled, given: Submitted) -> Judgment:
     """Validate a PodProbeMarker. [PPM-1 … PPM-4]"""
-    spec, review = with_defaults(given.object).get("spec") or {}, given.review
-    former = (
-        with_defaults(without_managed_fields(review.old_object)).get("spec")
-        if review.operation == Operation.UPDATE
-        else None
-    )
+    spec, former = given.specs(with_defaults)
     if given.is_leaving or (former is not None and same(former, spec)):
         # Updates that do not touch the spec, such as removing a finalizer, must not fail on it.
         return Allowed()
     if off := [gate for gate in (GATE, DAEMON_GATE) if not enabled(gate)]:
         return Denied(gate_is_off(*off), code=403)
-    return spec_errors(spec, former if isinstance(former, Mapping) else None)
+    return spec_errors(spec, former)
 
 
 class ServerlessProbesStep:

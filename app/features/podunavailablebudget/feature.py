@@ -26,7 +26,7 @@ from app.features.podunavailablebudget.budgets import (
 from app.features.podunavailablebudget.index import Claims, DirectOwners, LiveOwners, Owners
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
 from app.features.podunavailablebudget.pod_admission import DELETE_GATE, UPDATE_GATE, BudgetGuard, BudgetStep
-from app.features.podunavailablebudget.reconcile import BudgetReconciler
+from app.features.podunavailablebudget.reconcile import GATHER, BudgetReconciler
 from app.features.podunavailablebudget.targets import (
     BUDGETS,
     NATIVE,
@@ -205,7 +205,7 @@ def budget_controller(context: ControllerContext) -> Reconciling:
         [
             Watch(caches.budgets, reconciler.of_budget),
             *workloads,
-            Watch(caches.pods, reconciler.of_pod, reconciler.delay),
+            Watch(caches.pods, reconciler.of_pod, GATHER),
         ],
     )
 

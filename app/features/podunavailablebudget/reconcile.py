@@ -112,10 +112,6 @@ class BudgetReconciler:
             found.add(related_budget(one.metadata.annotations))
         return [ObjectKey(namespace, name) for name in sorted(found) if name in known]
 
-    def delay(self, _change: Change[Any], _key: ObjectKey) -> float:
-        """Return the delay over which Pod changes are coalesced."""
-        return GATHER
-
     def _alike(self, old: Pod, new: Pod) -> bool:
         if old.metadata.uid != new.metadata.uid:
             return False

@@ -142,10 +142,6 @@ class ResourceDistributionReconciler:
             keys[key] = None
         return keys
 
-    def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:  # noqa: ARG002
-        """Return how long to delay a reconcile caused by a copy or a namespace."""
-        return COALESCE_SECONDS
-
     # ---- reconcile
 
     async def __call__(self, key: ObjectKey) -> Result | None:
@@ -450,9 +446,9 @@ def resourcedistribution_controller(context: ControllerContext) -> Reconciling:
     return Reconciling(
         reconciler,
         [
-            Watch(caches.namespaces, reconciler.keys_for_namespace, reconciler.coalesce_delay),
-            Watch(caches.configmaps, reconciler.keys_for_copy, reconciler.coalesce_delay),
-            Watch(caches.secrets, reconciler.keys_for_copy, reconciler.coalesce_delay),
+            Watch(caches.namespaces, reconciler.keys_for_namespace, COALESCE_SECONDS),
+            Watch(caches.configmaps, reconciler.keys_for_copy, COALESCE_SECONDS),
+            Watch(caches.secrets, reconciler.keys_for_copy, COALESCE_SECONDS),
             Watch(caches.distributions, reconciler.keys_for_distribution),
         ],
     )

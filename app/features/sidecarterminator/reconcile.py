@@ -26,6 +26,7 @@ from app.kube.events import EventRecorder, reference
 from app.kube.objects import Pod, decode_metadata, decode_node
 from app.kube.resources import NODES, PODS, ObjectKey
 from app.kube.store import Change, Store, key_of
+from app.pods.agents import is_virtual
 
 logger = logging.getLogger(__name__)
 
@@ -94,9 +95,7 @@ class SidecarTerminatorReconciler:
 
     async def _is_on_virtual_node(self, pod: JobPod) -> bool:
         node = await get_or_none(self._client, NODES, pod.spec.node_name, decode=decode_node)
-        if node is None:
-            return False  # the Pod is deleted with its node
-        return node.metadata.labels.get("type") == names.VIRTUAL_KUBELET
+        return node is not None and is_virtual(node)  # without a node, the Pod is deleted
 
     async def _set_images(self, pod: JobPod, step: Step) -> None:
         """Set the images that stop the sidecars. [SS-114]"""

@@ -157,10 +157,6 @@ class UnitedDeploymentReconciler:
         self._history.observe(change)
         return ()
 
-    def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:  # noqa: ARG002
-        """Return the delay of a reconcile requested by a workload or a Pod."""
-        return COALESCE_SECONDS
-
     async def __call__(self, key: ObjectKey) -> Result | None:
         """Reconcile one UnitedDeployment."""
         united = self._caches.united.by_key(key)
@@ -441,13 +437,12 @@ def uniteddeployment_controller(context: ControllerContext) -> Reconciling:
     workloads = {template: stores(watched) for template, watched in WORKLOADS.items()}
     caches = Caches(stores(UNITED), stores(SUBSET_PODS), stores(REVISIONS), workloads)
     reconciler = UnitedDeploymentReconciler(context.client, caches, context.events, RESOURCES)
-    delay = reconciler.coalesce_delay
     return Reconciling(
         reconciler,
         [
             Watch(caches.revisions, reconciler.keys_for_revision),
-            Watch(caches.pods, reconciler.keys_for_pod, delay),
-            *(Watch(store, reconciler.keys_for_workload, delay) for store in workloads.values()),
+            Watch(caches.pods, reconciler.keys_for_pod, COALESCE_SECONDS),
+            *(Watch(store, reconciler.keys_for_workload, COALESCE_SECONDS) for store in workloads.values()),
             Watch(caches.united, reconciler.keys_for_united),
         ],
     )

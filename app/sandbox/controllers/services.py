@@ -102,7 +102,7 @@ class Services:
         ]
         watches: list[Watch[Any]] = [
             Watch(self.services, to_self),
-            Watch(pods, self._keys_for_pod, delay=lambda _change, _key: 0.05),
+            Watch(pods, self._keys_for_pod, delay=0.05),
             Watch(self.slices, lambda _change: ()),
             Watch(self.endpoints, lambda _change: ()),
         ]

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from app.features.imagepull.objects import NodeImage
 from app.features.imagepull.plan.tags import says_otherwise
-from app.features.imagepull.types import FAILED, NEVER, SUCCEEDED, ImagePullJob
+from app.features.imagepull.types import FAILED, NEVER, SUCCEEDED, ImageListPullJob, ImagePullJob
 from app.kube.clock import parsed_rfc3339, rfc3339
 from app.kube.images import FamiliarImage
 from app.pods.predicates import owner_key
@@ -205,15 +205,16 @@ def parallelism(job: ImagePullJob) -> int:
         return 0
 
 
-def seconds_kept(job: ImagePullJob, now: datetime) -> float | None:
-    """Return the seconds a completed job is kept, or None if it is kept forever. [IMG-47]"""
+def seconds_kept(job: ImagePullJob | ImageListPullJob, now: datetime) -> float | None:
+    """Return the seconds a completed job is kept, or None if it is kept forever. [IMG-47, IMG-71]"""
     ttl = job.spec.completion_policy.ttl_seconds_after_finished
     ended = parsed_rfc3339(job.status.completion_time) if job.status is not None else None
     return ttl - (now - ended).total_seconds() if ttl is not None and ended is not None else None
 
 
-def is_active(job: ImagePullJob) -> bool:
-    """Return whether the job is neither completed nor being deleted."""
+def is_active(job: ImagePullJob | ImageListPullJob) -> bool:
+    """Return whether the job is neither completed nor being deleted. An active list needs its jobs: one deleted early
+    would be recreated and pull again. [IMG-104]"""
     return not job.deleting and (job.status is None or not job.status.completion_time)
 
 

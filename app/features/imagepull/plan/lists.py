@@ -11,7 +11,7 @@ from typing import Any, Final
 from app.api import names
 from app.features.imagepull.kind import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, job_with_defaults
 from app.features.imagepull.types import NEVER, ImageListPullJob, ImagePullJob
-from app.kube.clock import parsed_rfc3339, rfc3339
+from app.kube.clock import rfc3339
 from app.kube.hashes import ALPHABET, fnv32a, safe_encode
 from app.pods.predicates import Owner
 
@@ -77,11 +77,7 @@ def _text(type_: str, value: str | None) -> str:
 
 
 def _strings(value: list[str] | None) -> str:
-    return f"([]string){_list(value)}"
-
-
-def _list(value: list[str] | None) -> str:
-    return "<nil>" if value is None else f"[{' '.join(value)}]"
+    return "([]string)" + ("<nil>" if value is None else f"[{' '.join(value)}]")
 
 
 def _map(value: Mapping[str, str] | None) -> str:
@@ -152,21 +148,17 @@ def is_up_to_date(child: ImagePullJob, template: Mapping[str, Any]) -> bool:
     return bool(_comparable(spec) == _comparable(template))
 
 
-def is_unfinished(job: ImageListPullJob) -> bool:
-    """Return whether the list still needs its jobs: one deleted early would be recreated and pull again. [IMG-104]"""
-    return not job.deleting and (job.status is None or not job.status.completion_time)
-
-
 def child_of(job: ImageListPullJob, image: str, template: Mapping[str, Any], hash_: str) -> Json:
     """Return the job of an image. Its name derives from list, image and template: creation is idempotent. [IMG-72]"""
     metadata = job.metadata
     prefix = f"{metadata.name[: _MAX_NAME - _SUFFIX - 1]}-"
-    child_kind = IMAGE_PULL_JOB
+    digest = hashlib.sha256(f"{metadata.uid} {image} {hash_}".encode("utf-8", "surrogatepass")).digest()
+    resource = IMAGE_PULL_JOB.resource()
     return {
-        "apiVersion": f"{child_kind.group}/{child_kind.hub.name}",
-        "kind": child_kind.kind,
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
         "metadata": {
-            "name": prefix + _safe(f"{metadata.uid} {image} {hash_}", _SUFFIX),
+            "name": prefix + "".join(ALPHABET[byte % len(ALPHABET)] for byte in digest[:_SUFFIX]),
             "generateName": prefix,
             "namespace": metadata.namespace,
             "labels": {names.CONTROLLER_REVISION_HASH: hash_},
@@ -232,13 +224,6 @@ def status_of(job: ImageListPullJob, current: Mapping[str, ImagePullJob], now: d
     return found
 
 
-def seconds_kept(job: ImageListPullJob, now: datetime) -> float | None:
-    """Return the seconds a completed list is kept, or None if it is kept forever. [IMG-71]"""
-    ttl = job.spec.completion_policy.ttl_seconds_after_finished
-    ended = parsed_rfc3339(job.status.completion_time) if job.status is not None else None
-    return ttl - (now - ended).total_seconds() if ttl is not None and ended is not None else None
-
-
 def _comparable(template: Mapping[str, Any]) -> Any:
     """Return the template with defaults and without empty fields."""
     return _full(job_with_defaults({"spec": dict(template)})["spec"])
@@ -248,11 +233,6 @@ def _full(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: kept for key, one in value.items() if (kept := _full(one)) not in (None, "", [], {})}
     return [_full(one) for one in value] if isinstance(value, list) else value
-
-
-def _safe(text: str, length: int) -> str:
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-    return "".join(ALPHABET[byte % len(ALPHABET)] for byte in digest[:length])
 
 
 def batches(images: Sequence[str]) -> Iterable[Sequence[str]]:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from app.api import names
 from app.features.imagepull.objects import ImageEntry, ImageStatus, ImageTag, NodeImage, TagStatus
 from app.features.imagepull.types import FAILED, PULLING, SUCCEEDED, ImagePullTemplate
 from app.kube.clock import parsed_rfc3339, rfc3339
 from app.kube.images import FamiliarImage
 from app.kube.objects import Node, ObjectMeta, Pod
 from app.kube.selectors import EVERYTHING, Selector, compile_selector
+from app.pods.agents import may_run_agent
 
 # Nodes of a job. [IMG-43]
 
@@ -90,21 +90,6 @@ LATE_SECONDS: Final = 60.0
 Json = dict[str, Any]
 
 
-def is_virtual(node: Node) -> bool:
-    """Return whether the node is virtual and runs no node agent. [IMG-107]"""
-    return node.metadata.labels.get("type") == names.VIRTUAL_KUBELET
-
-
-def has_node_image(node: Node | None) -> bool:
-    """Return whether the node exists and may have a NodeImage."""
-    return node is not None and node.metadata.deletion_timestamp is None and not is_virtual(node)
-
-
-def is_ready(node: Node) -> bool:
-    """Return whether the node is ready."""
-    return any(one.type == "Ready" and one.status == "True" for one in node.status.conditions)
-
-
 def creation_wait(node: Node, delay: float, now: datetime) -> float | None:
     """Return the seconds until the node gets its NodeImage, or None if it is not ready. [IMG-30]"""
     left = _until_due(node, delay, now)
@@ -113,7 +98,7 @@ def creation_wait(node: Node, delay: float, now: datetime) -> float | None:
 
 def awaited(node: Node, delay: float, started: datetime, now: datetime) -> float | None:
     """Return the seconds a job still waits for the node's missing NodeImage, or None if it does not wait. [IMG-109]"""
-    due = _until_due(node, delay, now) if has_node_image(node) else None
+    due = _until_due(node, delay, now) if may_run_agent(node) else None
     if due is None:
         return None
     left = max(due, (started - now).total_seconds()) + LATE_SECONDS

@@ -17,6 +17,7 @@ from app.features.imagepull.types import BATCH, FAILED, NEVER, SUCCEEDED, ImageP
 from app.features.imagepull.validation import MAX_NODE_IMAGES
 from app.kube.clock import parsed_rfc3339
 from app.kube.images import FamiliarImage
+from app.kube.jsonvalues import objects
 
 # Adding and removing tags. [IMG-53 … IMG-56, IMG-32, IMG-106] These functions edit the JSON of the live object in
 # place, so that unknown fields are preserved.
@@ -53,10 +54,10 @@ class Request:
     @property
     def reference(self) -> Json:
         """Return the job as an owner reference of a tag."""
-        metadata, kind = self.job.metadata, IMAGE_PULL_JOB
+        metadata, resource = self.job.metadata, IMAGE_PULL_JOB.resource()
         return {
-            "apiVersion": f"{kind.group}/{kind.hub.name}",
-            "kind": kind.kind,
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
             "namespace": metadata.namespace,
             "name": metadata.name,
             "uid": metadata.uid,
@@ -111,7 +112,7 @@ def add_tag(node_image: Json, request: Request, spread: Spread, now: str) -> Non
     images = _images(node_image)
     name, wanted, job = request.image.name, request.image.tag, request.job
     entry = images.setdefault(name, {"tags": []})
-    tags = entry["tags"] = [tag for tag in entry.get("tags") or () if isinstance(tag, dict)]
+    tags = entry["tags"] = list(objects(entry.get("tags")))
     known = next((tag for tag in tags if tag.get("tag") == wanted), None)
     missing = _add_secrets(entry, request.secrets)
     policy: Json = {"imagePullPolicy": job.spec.image_pull_policy} if job.spec.image_pull_policy else {}
@@ -144,7 +145,8 @@ def add_tag(node_image: Json, request: Request, spread: Spread, now: str) -> Non
         }
         return
     # Must exceed the version of any leftover status. Version 0 is not written. [IMG-93]
-    version = _version_in_status(node_image, name, wanted) + 1
+    status = _status_of(node_image, name, wanted)
+    version = (status.get("version") or 0) + 1 if status is not None else 0
     tags.append(
         {
             "tag": wanted,
@@ -210,7 +212,7 @@ def clean(node_image: Json, facts: CleanUp, now: datetime) -> float | None:
     for entry in _images_there(node_image).values():
         secrets = entry.get("pullSecrets")
         if secrets:
-            left = [one for one in secrets if one.get("mode") == BATCH or not _is_gone(one, facts.gone_secrets)]
+            left = [one for one in secrets if one.get("mode") == BATCH or _key_of(one) not in facts.gone_secrets]
             if len(left) < len(secrets):
                 entry["pullSecrets"] = left
                 if not left:
@@ -225,8 +227,8 @@ def is_our_job(owner: Mapping[str, Any]) -> bool:
     return (group, owner.get("kind")) == (IMAGE_PULL_JOB.group, IMAGE_PULL_JOB.kind)
 
 
-def _is_gone(secret: Mapping[str, Any], gone: frozenset[tuple[str, str]]) -> bool:
-    return (secret.get("namespace") or "", secret.get("name") or "") in gone
+def _key_of(secret: Mapping[str, Any]) -> tuple[str, str]:
+    return secret.get("namespace") or "", secret.get("name") or ""
 
 
 def _seconds_left(node_image: Json, image: str, tag: Json, now: datetime) -> float | None:
@@ -276,7 +278,7 @@ def _drop_owners(tag: Json, stays: Callable[[Json], bool]) -> bool:
 
 
 def _owners(tag: Mapping[str, Any]) -> list[Json]:
-    return [owner for owner in tag.get("ownerReferences") or () if isinstance(owner, dict)]
+    return list(objects(tag.get("ownerReferences")))
 
 
 def _add_secrets(entry: Json, secrets: Sequence[Mapping[str, str]]) -> bool:
@@ -291,16 +293,8 @@ def _add_secrets(entry: Json, secrets: Sequence[Mapping[str, str]]) -> bool:
 
 def _status_of(node_image: Json, image: str, tag: str) -> Json | None:
     statuses = (node_image.get("status") or {}).get("imageStatuses") or {}
-    for status in (statuses.get(image) or {}).get("tags") or ():
-        if status.get("tag") == tag:
-            found: Json = status
-            return found
-    return None
-
-
-def _version_in_status(node_image: Json, image: str, tag: str) -> int:
-    status = _status_of(node_image, image, tag)
-    return (status.get("version") or 0) if status is not None else -1
+    tags = (statuses.get(image) or {}).get("tags") or ()
+    return next((status for status in tags if status.get("tag") == tag), None)
 
 
 def _phase(node_image: Json, image: str, tag: str, version: int) -> str:

@@ -14,14 +14,14 @@ from app.features.imagepull.kind import IMAGE_PULL_JOB
 from app.features.imagepull.objects import BY_JOB
 from app.features.imagepull.plan import jobs as plan
 from app.features.imagepull.plan.jobs import is_active
-from app.features.imagepull.plan.lists import is_unfinished, owner_of
+from app.features.imagepull.plan.lists import owner_of
 from app.features.imagepull.plan.nodes import NodeRule, awaited, by_pods, has_other_tag, is_scheduled
 from app.features.imagepull.plan.tags import WHOLE, Request, Spread, add_tag, drop_job
 from app.features.imagepull.reconcile.mappers import Caches, JobMapper
 from app.features.imagepull.secrets import Claimed, NoCopyError, PullSecrets, told
 from app.features.imagepull.types import ImageListPullJob, ImagePullJob
 from app.framework.watched import BY_NAMESPACE
-from app.kube.client import Client, get_or_none
+from app.kube.client import Client, delete_if_present, get_or_none
 from app.kube.clock import parsed_rfc3339, rfc3339
 from app.kube.concurrency import settled
 from app.kube.controller import Result
@@ -174,19 +174,14 @@ class ImagePullJobReconciler:
             if version := await self._set_finalizers(job, others):
                 self._statuses[metadata.uid] = KnownStatus(known.status, version)
         made_by = self._list_of(job)
-        if job.deleting or (made_by is not None and is_unfinished(made_by)):
+        if job.deleting or (made_by is not None and is_active(made_by)):
             return None  # completion of the list requeues the job
         left = plan.seconds_kept(job, self._clock.now())
         if left is None:
             return None
         if left > 0:
             return Result(requeue_after=left)
-        try:
-            await self._client.delete(
-                JOBS, key.name, key.namespace, uid=metadata.uid, propagation_policy="Background", decode=decode_metadata
-            )
-        except NotFound:
-            logger.debug("ImagePullJob %s is already deleted", key)
+        await delete_if_present(self._client, JOBS, metadata)
         return None
 
     async def _gone(self, key: ObjectKey) -> None:

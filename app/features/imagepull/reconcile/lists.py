@@ -11,12 +11,12 @@ from app.api import names
 from app.api.gojson import GoTypeError, go_value
 from app.features.imagepull.kind import IMAGE_LIST_PULL_JOB, LIST_SPEC
 from app.features.imagepull.plan import lists as plan
-from app.features.imagepull.plan.jobs import BY_LIST
+from app.features.imagepull.plan.jobs import BY_LIST, seconds_kept
 from app.features.imagepull.reconcile.jobs import JOBS
 from app.features.imagepull.types import ImageListPullJob, ImagePullJob
-from app.kube.client import Client
+from app.kube.client import Client, delete_if_present
 from app.kube.controller import Result
-from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from app.kube.errors import AlreadyExists, Conflict, KubeError
 from app.kube.events import INVALID_SPEC, EventRecorder, reference
 from app.kube.objects import Metadata, decode_metadata
 from app.kube.patches import merge_difference
@@ -83,23 +83,12 @@ class ImageListPullJobReconciler:
 
     async def _end(self, job: ImageListPullJob) -> Result | None:
         """Delete a completed list after its TTL. [IMG-71]"""
-        left = plan.seconds_kept(job, self._clock.now())
+        left = seconds_kept(job, self._clock.now())
         if left is None:
             return None
         if left > 0:
             return Result(requeue_after=left)
-        key = key_of(job)
-        try:
-            await self._client.delete(
-                LISTS,
-                key.name,
-                key.namespace,
-                uid=job.metadata.uid,
-                propagation_policy="Background",
-                decode=decode_metadata,
-            )
-        except NotFound:
-            logger.debug("ImageListPullJob %s is already deleted", key)
+        await delete_if_present(self._client, LISTS, job.metadata)
         return None
 
     async def _label(self, job: ImageListPullJob, hash_: str) -> str:
@@ -148,18 +137,9 @@ class ImageListPullJobReconciler:
         gone = 0
         for one in jobs:
             try:
-                await self._client.delete(
-                    JOBS,
-                    one.name,
-                    one.metadata.namespace,
-                    uid=one.metadata.uid,
-                    propagation_policy="Background",
-                    decode=decode_metadata,
-                )
-            except (NotFound, Conflict):
-                logger.debug("ImagePullJob %s is already deleted", key_of(one))
-            else:
-                gone += 1
+                gone += await delete_if_present(self._client, JOBS, one.metadata)
+            except Conflict:
+                logger.debug("ImagePullJob %s was replaced", key_of(one))
         if gone:
             text = f"Delete {gone} ImagePullJob"
             self._events.event(reference(LISTS, job), "Normal", "Successful delete ImagePullJob", text)

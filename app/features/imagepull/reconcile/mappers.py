@@ -5,18 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from app.features.imagepull.cache import BY_IMAGE, BY_POD_SELECTOR, NodeImages, WaitingJobs, image_of
 from app.features.imagepull.objects import NodeImage
 from app.features.imagepull.plan.jobs import BY_LIST, is_active
-from app.features.imagepull.plan.lists import is_unfinished, owner_of
+from app.features.imagepull.plan.lists import owner_of
 from app.features.imagepull.plan.nodes import (
     Named,
     NodeRule,
     changed_images,
-    has_node_image,
-    is_ready,
     is_scheduled,
     tag_changed,
 )
@@ -27,6 +25,7 @@ from app.kube.objects import Node, Pod
 from app.kube.resources import ObjectKey
 from app.kube.selector_query import SelectorError
 from app.kube.store import Change, Store, key_of
+from app.pods.agents import is_ready, may_run_agent
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +62,7 @@ class JobMapper:
 
     def keys_for_list(self, change: Change[ImageListPullJob]) -> Iterable[ObjectKey]:
         """Return the jobs of a completed or deleted list; their TTL applies from now on. [IMG-104]"""
-        if change.new is not None and is_unfinished(change.new):
+        if change.new is not None and is_active(change.new):
             return ()
         return [key_of(job) for job in self._caches.jobs.by_index(BY_LIST, owner_of(change.object).index_key)]
 
@@ -114,10 +113,6 @@ class JobMapper:
                 found[key_of(job)] = None
         return found
 
-    def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:  # noqa: ARG002
-        """Return the seconds by which changes of nodes and Pods are delayed."""
-        return COALESCE_SECONDS
-
     def rule(self, job: ImagePullJob) -> NodeRule | None:
         metadata = job.metadata
         known = self._rules.get(metadata.uid)
@@ -147,7 +142,7 @@ def _concerns(job: ImagePullJob, name: str, old: NodeImage, new: NodeImage) -> b
 
 
 def _ready(node: Node | None) -> bool:
-    return node is not None and has_node_image(node) and is_ready(node)
+    return node is not None and may_run_agent(node) and is_ready(node)
 
 
 def _same_place(old: Pod, new: Pod) -> bool:

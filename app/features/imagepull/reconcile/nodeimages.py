@@ -26,6 +26,7 @@ from app.kube.patches import merge_difference
 from app.kube.resources import SECRETS, ObjectKey
 from app.kube.statuses import create_for_node, delete_without_node
 from app.kube.store import Change, Store
+from app.pods.agents import may_run_agent
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class NodeImageReconciler:
         """Return the key of the node. [IMG-30, IMG-107]"""
         node, name = change.new, change.object.metadata.name
         node_image = self._node_images.get(name)
-        if not plan.has_node_image(node):
+        if not may_run_agent(node):
             return (ObjectKey("", name),) if node_image is not None else ()
         assert node is not None  # noqa: S101  # it has one
         if node_image is not None:
@@ -87,7 +88,7 @@ class NodeImageReconciler:
     async def __call__(self, key: ObjectKey) -> Result | None:
         """Reconcile the NodeImage of one node. [IMG-31]"""
         node, node_image = self._nodes.get(key.name), self._node_images.get(key.name)
-        if not plan.has_node_image(node):
+        if not may_run_agent(node):
             if node_image is not None and not node_image.deleting:
                 await self._delete(node_image)
             return None

@@ -16,7 +16,7 @@ from app.api.gojson import dumps_go, normalized
 from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
 from app.features.containerrecreate.types import ContainerRecreateRequest
 from app.features.podprobe.objects import ProbeState
-from app.features.podprobe.plan.probes import rendered_probe
+from app.features.podprobe.plan.probes import entry_of, rendered_probe
 from app.features.podprobe.types import FAILED, SEPARATOR, PodContainerProbe
 from app.features.podprobe.validation import probe_errors
 from app.kube.clock import parsed_rfc3339
@@ -103,14 +103,7 @@ def pod_entry(pod: Pod, present: Collection[str]) -> Json:
         rendered = rendered_probe(saved, pod)
         if rendered is not None:
             found.append({"name": name, "containerName": saved.container_name, "probe": rendered})
-    metadata = pod.metadata
-    return {
-        "name": metadata.name,
-        "namespace": metadata.namespace,
-        "uid": metadata.uid,
-        "IP": pod.status.pod_ip,
-        "probes": found,
-    }
+    return entry_of(pod, found)
 
 
 @dataclass(frozen=True, slots=True)

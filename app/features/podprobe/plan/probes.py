@@ -9,12 +9,11 @@ from typing import Any, Final
 
 import orjson
 
-from app.api import names
 from app.features.podprobe.kind import HTTP
 from app.features.podprobe.objects import NodePodProbe, ProbeState
 from app.features.podprobe.types import FAILED, SEPARATOR, SUCCEEDED, PodContainerProbe, PodProbeMarker
 from app.features.podprobe.validation import RESERVED
-from app.kube.objects import Container, ContainerPort, Node, Pod
+from app.kube.objects import Container, ContainerPort, Pod
 from app.kube.selectors import Selector
 
 # Pods selected by a PodProbeMarker and the probes of their nodes. [PPM-11 … PPM-14, PPM-40, PPM-41]
@@ -37,11 +36,6 @@ def is_probed(pod: Pod) -> bool:
     return is_active(pod) and bool(pod.spec.node_name) and initialized is not None and initialized.status == "True"
 
 
-def is_virtual(node: Node) -> bool:
-    """Return whether the node is virtual and has no node agent."""
-    return node.metadata.labels.get("type") == names.VIRTUAL_KUBELET
-
-
 def matching(selector: Selector, pods: Iterable[Pod]) -> list[Pod]:
     """Return the Pods a marker selects. An empty selector selects none. [PPM-10]"""
     if selector.empty:
@@ -58,13 +52,18 @@ def pod_probe(marker: PodProbeMarker, pod: Pod) -> Json:
             continue  # Reported by impossible(). [PPM-47]
         name = f"{marker.name}{SEPARATOR}{probe.name}"
         found.append({"name": name, "containerName": probe.container_name, "probe": rendered})
+    return entry_of(pod, found)
+
+
+def entry_of(pod: Pod, probes: list[Json]) -> Json:
+    """Return the NodePodProbe entry of a Pod with these probes."""
     metadata = pod.metadata
     return {
         "name": metadata.name,
         "namespace": metadata.namespace,
         "uid": metadata.uid,
         "IP": pod.status.pod_ip,
-        "probes": found,
+        "probes": probes,
     }
 
 

@@ -42,8 +42,6 @@ from app.pods.predicates import BY_CONTROLLER, owner_key
 
 logger = logging.getLogger(__name__)
 
-#: Seconds during which changes of Pods are coalesced.
-COALESCE_SECONDS: Final = 0.2
 #: Seconds until a postponed restart is retried.
 RETRY_SECONDS: Final = 2.0
 #: Seconds after which a created request that no watch has shown is looked up before it stops counting.
@@ -128,10 +126,6 @@ class LivenessReconciler:
         if change.new is not None or not self._caches.pods.by_index(BY_LIVENESS_NODE, node):
             return ()
         return (ObjectKey("", node),)
-
-    def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:  # noqa: ARG002
-        """Return how long to delay a reconcile caused by a Pod."""
-        return COALESCE_SECONDS
 
     # ---- reconcile
 

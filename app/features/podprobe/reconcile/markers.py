@@ -15,7 +15,6 @@ from app.features.podprobe.plan.probes import (
     MAX_NAMESPACE_BYTES,
     impossible,
     is_probed,
-    is_virtual,
     marks_of_conditions,
     matching,
     pod_probe,
@@ -35,6 +34,7 @@ from app.kube.selector_query import SelectorError
 from app.kube.selectors import Selector, compile_selector, label_keys, selector_keys
 from app.kube.statuses import KnownStatus, newest_status, write_status
 from app.kube.store import Change, Store, key_of
+from app.pods.agents import is_virtual
 
 Json = dict[str, Any]
 
@@ -153,10 +153,6 @@ class PodProbeMarkerReconciler:
     def keys_for_node_pod_probe(self, change: Change[NodePodProbe]) -> Iterable[ObjectKey]:
         """Return the markers with Pods on the node of a new NodePodProbe, which still lacks their probes. [PPM-42]"""
         return map(key_of, self._caches.markers.list()) if change.old is None else ()
-
-    def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:  # noqa: ARG002
-        """Return how long to delay a reconcile caused by a Pod or a node."""
-        return COALESCE_SECONDS
 
     def _same(self, old: Pod, new: Pod) -> bool:
         return (

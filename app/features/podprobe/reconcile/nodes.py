@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from app.features.podprobe.objects import BY_MARKER, BY_POD, NODE_POD_PROBES, NodePodProbe
-from app.features.podprobe.plan.probes import Marks, is_active, is_virtual, marks_of
+from app.features.podprobe.plan.probes import Marks, is_active, marks_of
 from app.features.podprobe.reconcile.markers import change_probes
 from app.features.podprobe.types import PodProbeMarker
 from app.kube.client import Client, PatchType
@@ -19,18 +19,9 @@ from app.kube.objects import Node, Pod, decode_metadata, decode_pod
 from app.kube.resources import PODS, ObjectKey
 from app.kube.statuses import create_for_node, delete_without_node
 from app.kube.store import Change, Store, key_of
+from app.pods.agents import is_ready, may_run_agent
 
 logger = logging.getLogger(__name__)
-
-
-def is_wanted(node: Node | None) -> bool:
-    """Return whether the node exists and runs an agent."""
-    return node is not None and node.metadata.deletion_timestamp is None and not is_virtual(node)
-
-
-def is_ready(node: Node) -> bool:
-    """Return whether the node is ready."""
-    return any(one.type == "Ready" and one.status == "True" for one in node.status.conditions)
 
 
 class NodePodProbeReconciler:
@@ -58,7 +49,7 @@ class NodePodProbeReconciler:
         """Return the node if its readiness or existence changed. [PPM-20]"""
         node, name = change.new, change.object.metadata.name
         present = self._node_pod_probes.get(name) is not None
-        if not is_wanted(node):
+        if not may_run_agent(node):
             return (ObjectKey("", name),) if present else ()
         return (ObjectKey("", name),) if node is not None and not present and is_ready(node) else ()
 
@@ -85,7 +76,7 @@ class NodePodProbeReconciler:
     async def __call__(self, key: ObjectKey) -> None:
         """Reconcile one node."""
         node, node_pod_probe = self._nodes.get(key.name), self._node_pod_probes.get(key.name)
-        if not is_wanted(node):
+        if not may_run_agent(node):
             if node_pod_probe is not None and not node_pod_probe.deleting:
                 await delete_without_node(self._client, NODE_POD_PROBES, node_pod_probe.metadata, self._nodes)
             return
