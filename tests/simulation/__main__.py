@@ -1,7 +1,7 @@
-"""``python -m tests.simulation --seeds 1-2000``: run seeds, and show the first that breaks an invariant.
+"""``python -m tests.simulation --seeds 1-2000``: run seeds, and show the first that violates an invariant.
 
-What was run and found clean with this very code is noted in a file and not run again, so that a stopped run can be
-continued. The exit code is 1 if a seed broke.
+A file records the seeds that passed with the current code, so that a stopped run resumes. The exit code is 1 if a seed
+failed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.simulation.world import simulate
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DONE = ROOT / ".simulation"
-#: How long a long run is, and how much is done in it.
+#: Seconds and actions of a long run.
 HOUR = (3600.0, 100)
 
 
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     keep = None if options.keep is None else frozenset(int(i) for i in options.keep.split(",") if i.isdigit())
     without = tuple(name for name in options.without.split(",") if name)
     if unknown := [name for name in without if name not in FAULTS]:
-        print(f"--without: no fault is called {unknown[0]}; there are {', '.join(FAULTS)}", file=sys.stderr)
+        print(f"--without: unknown fault {unknown[0]}, use one of {', '.join(FAULTS)}", file=sys.stderr)
         return 2
     done = _Done(options.again or keep is not None or bool(without))
     began, virtual, cpu, ran, broken = time.perf_counter(), 0.0, 0.0, 0, 0
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     abouts = [*SUBJECTS] if options.about == "all" else [options.about]
     there = SUBJECTS[abouts[0]].focuses if len(abouts) == 1 else {}
     if unknown := [name for name in options.focus if name not in (*there, "all")]:
-        print(f"--focus: there is no {unknown[0]}; there are {', '.join(there)}", file=sys.stderr)
+        print(f"--focus: unknown focus {unknown[0]}, use one of {', '.join(there)}", file=sys.stderr)
         return 2
     focuses = [*there] if "all" in options.focus else options.focus or [""]
     chosen = [(about, focus, seed) for about in abouts for focus in focuses for seed in _seeds(options.seeds)]
@@ -65,9 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cpu += outcome.cpu_seconds
         spent[outcome.run.about] += round(1000 * outcome.cpu_seconds)
         if options.show or options.hour:
-            told = f"{outcome.writes} writes, {outcome.most_pods} Pods at most, {outcome.virtual_seconds:.0f} s, "
-            told += f"{outcome.cpu_seconds:.1f} s of a processor"
-            print(f"seed {outcome.run.seed}: digest {outcome.digest}, {told}")
+            print(
+                f"seed {outcome.run.seed}: digest {outcome.digest}, {outcome.writes} writes, "
+                f"at most {outcome.most_pods} Pods, {outcome.virtual_seconds:.0f} s, {outcome.cpu_seconds:.1f} s CPU"
+            )
         if not outcome.broken:
             done.add(outcome.run)
             continue
@@ -78,16 +79,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     took = time.perf_counter() - began
     if len(abouts) > 1:
         for about in abouts:
-            print(f"{about:<24} {spent[about] / 1000:6.1f} s of a processor")
+            print(f"{about:<24} {spent[about] / 1000:6.1f} s CPU")
     print(
-        f"{ran} seeds, {broken} broken, {virtual / 3600:.1f} virtual hours in {took:.1f} s "
-        f"({took / max(1, ran):.2f} s each, {cpu / max(1, ran):.2f} s of a processor)"
+        f"{ran} seeds, {broken} failed, {virtual / 3600:.1f} virtual hours in {took:.1f} s "
+        f"({took / max(1, ran):.2f} s each, {cpu / max(1, ran):.2f} s CPU)"
     )
     return 1 if broken else 0
 
 
 def _outcomes(runs: Sequence[Run], jobs: int, *, twice: bool) -> Iterator[Outcome]:
-    """What comes of each, in their order; so many are run at once."""
+    """Yield the outcomes in order."""
     one = partial(checked, twice=twice)
     if jobs == 1 or len(runs) < 2:
         yield from map(one, runs)
@@ -97,7 +98,7 @@ def _outcomes(runs: Sequence[Run], jobs: int, *, twice: bool) -> Iterator[Outcom
 
 
 def checked(run: Run, *, twice: bool = False) -> Outcome:
-    """Run it; what is raised counts as broken. ``twice``: the second history must be the same."""
+    """Run it; an exception counts as a violation. ``twice``: a second run must have the same history."""
     try:
         outcome = simulate(run)
     except (Stalled, AssertionError) as error:
@@ -109,7 +110,7 @@ def checked(run: Run, *, twice: bool = False) -> Outcome:
 
 
 def _report(outcome: Outcome, ran: int) -> None:
-    print(f"\nseed {outcome.run.seed} (the {ran}. of this run) breaks:")
+    print(f"\nseed {outcome.run.seed} (number {ran} of this run) failed:")
     for line in outcome.broken[:10]:
         print(f"  {line}")
     print("the end of its history:")
@@ -122,7 +123,7 @@ def _report(outcome: Outcome, ran: int) -> None:
 
 
 class _Done:
-    """Seeds found clean with this code."""
+    """Seeds that passed with this code."""
 
     def __init__(self, ignore: bool) -> None:
         self._ignore = ignore
@@ -159,24 +160,22 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seeds", default="1-100", help="like 1-2000 or 7,9 (default: 1-100)")
     parser.add_argument("--seconds", type=float, help="virtual seconds of script (default: by seed, 60 to 180)")
     parser.add_argument("--actions", type=int, help="actions in that time (default: by seed, 12 to 30)")
-    parser.add_argument("--size", type=int, default=SMALL, help=f"Pods of a workload at most (default: {SMALL})")
+    parser.add_argument("--size", type=int, default=SMALL, help=f"most Pods of a workload (default: {SMALL})")
     seconds, actions = HOUR
-    told = f"a long one: --seconds {seconds:g} --actions {actions} --size {LARGE}, with about 100 Pods"
-    parser.add_argument("--hour", action="store_true", help=told)
-    parser.add_argument("--keep", help="only these actions of the script, by number")
+    long = f"--seconds {seconds:g} --actions {actions} --size {LARGE}: about 100 Pods"
+    parser.add_argument("--hour", action="store_true", help=long)
+    parser.add_argument("--keep", help="run only these actions of the script, by number")
     parser.add_argument("--without", default="", help="faults to leave out")
-    parser.add_argument("--focus", action="append", default=[], help="no storm but this time after time; all: each")
-    about = f"what it is about (default: {DEFAULT}); all: each"
+    parser.add_argument("--focus", action="append", default=[], help="repeat this instead of a storm; all: each")
+    about = f"the subject (default: {DEFAULT}); all: each subject"
     parser.add_argument("--about", choices=[*SUBJECTS, "all"], default=DEFAULT, help=about)
-    parser.add_argument("--failures", type=int, default=1, help="stop after so many broken seeds (default: 1)")
-    parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, help="how many at once (default: a processor each)"
-    )
-    parser.add_argument("--again", action="store_true", help="also what was found clean before")
-    parser.add_argument("--twice", action="store_true", help="run each twice and compare the histories")
-    parser.add_argument("--no-shrink", action="store_true", help="show a broken seed as it is")
-    parser.add_argument("--show", action="store_true", help="a line per seed")
-    parser.add_argument("--log", action="store_true", help="the logs of everything")
+    parser.add_argument("--failures", type=int, default=1, help="stop after this many failed seeds (default: 1)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="parallel runs (default: one per CPU)")
+    parser.add_argument("--again", action="store_true", help="also run seeds that have passed")
+    parser.add_argument("--twice", action="store_true", help="run each seed twice and compare the histories")
+    parser.add_argument("--no-shrink", action="store_true", help="do not shorten a failed seed")
+    parser.add_argument("--show", action="store_true", help="print a line per seed")
+    parser.add_argument("--log", action="store_true", help="print all logs")
     return parser.parse_args(arguments)
 
 

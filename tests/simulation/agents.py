@@ -1,7 +1,7 @@
-"""The agents of the simulated nodes, each a process of its own that may be killed at any moment, and their runtimes.
+"""Node agents, each a process that may be killed at any time, and their container runtimes.
 
-The code of the agents is that of ``pykruise daemon``, with watches and a connection of its own for each. A runtime
-outlives its agent: what it was asked to stop it stops, whether anybody waits for the answer or not.
+The agents run the code of ``pykruise daemon``, each with its own watches and connection. A runtime outlives its agent
+and completes a stop even if no caller waits for the answer.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ WHO = "whoami"
 CONTAINERS = ("main", "side")
 REQUESTS = CONTAINER_RECREATE_REQUEST.resource()
 MARKERS = POD_PROBE_MARKER.resource()
-#: How soon what was done must be dealt with: containers that end time and again are started late.
+#: Seconds within which an action must be handled: containers in back-off start late.
 _PATIENCE = 600.0
 UID = "io.kubernetes.pod.uid"
-#: How often and at what intervals it is looked whether a name is free; others may have been faster.
+#: Attempts to reuse a name, and seconds between them.
 _LOOKS, _LOOK_SECONDS = 50, 0.2
-#: What an agent stops a container for: the request, and the container's name.
+#: The request and container name for which an agent stops a container.
 _REQUEST: ContextVar[tuple[RecreateRequest, str] | None] = ContextVar("request", default=None)
 
 
 class JudgeOfAgents(Judge):
-    """Is told what agents ask of runtimes, too, and says what that breaks."""
+    """Also judges the calls of agents to runtimes."""
 
     def stops(self, request: RecreateRequest | None, name: str, pod_uid: str, container_id: str) -> Iterable[str]:
         raise NotImplementedError
@@ -77,7 +77,7 @@ class _Runtimes(PodRuntimes):
 
 
 class _Runtime(PodRuntime):
-    """The agents of one node. While the node is away, no request is answered; every answer takes time."""
+    """The runtime of one node: slow, and unreachable until ``away_until``."""
 
     def __init__(self, all_of_them: _Runtimes, node: str) -> None:
         super().__init__(all_of_them, node)
@@ -103,7 +103,6 @@ class _Runtime(PodRuntime):
         return await super().container(container_id)
 
     async def details(self, container_id: str) -> ContainerDetails:
-        """Return the details of a container."""
         self._check()
         return await super().details(container_id)
 
@@ -115,7 +114,6 @@ class _Runtime(PodRuntime):
         annotations: Mapping[str, str],
         seconds: float,
     ) -> None:
-        """Pull an image, for a moment or longer."""
         self._check()
         self._company.pulls(self._node, reference)
         await self._clock.sleep(self._rng.choice((0.1, 2.0, 9.0)))
@@ -124,7 +122,7 @@ class _Runtime(PodRuntime):
         self._check()
 
     async def stop(self, container_id: str, grace: int) -> None:
-        """End a container; the answer may be late, or never come."""
+        """Stop a container. The answer may be late or lost."""
         self._check()
         details = await super().details(container_id)
         if details.state is ContainerState.RUNNING:
@@ -136,7 +134,7 @@ class _Runtime(PodRuntime):
         self._check()
 
     async def execute(self, container_id: str, command: Sequence[str], seconds: float) -> ExecResult:
-        """Run a command; one tells who is asked."""
+        """Run a command. ``whoami`` prints the uid of the Pod."""
         self._check()
         await self._clock.sleep(self._rng.choice((0.0, 0.4)))
         details = await super().details(container_id)
@@ -146,7 +144,7 @@ class _Runtime(PodRuntime):
 
 
 class _Process:
-    """The agent of one node, started again some time after it died."""
+    """The agent of one node, restarted some time after it died."""
 
     def __init__(self, company: NodeAgents, node: str, runtime: _Runtime) -> None:
         self.node = node
@@ -160,14 +158,14 @@ class _Process:
     def kill(self, when: str) -> None:
         if self._life is None:
             return
-        logger.info("the agent of %s is killed %s", self.node, when)
+        logger.info("killing the agent of %s %s", self.node, when)
         life, self._life = self._life, None
         if self._transport is not None:
             self._transport.dead = True
         life.cancel()
 
     async def run(self) -> None:
-        """Live, die and live again, for ever."""
+        """Restart the agent whenever it dies."""
         while True:
             self._life = life = asyncio.create_task(self._live(), name=f"agent of {self.node}")
             try:
@@ -200,12 +198,12 @@ class _Process:
 
 
 class NodeAgents:
-    """The agents of all nodes, and what users and mishaps do to them and to what they work on."""
+    """The agents of all nodes, and the actions on them, their Pods and their requests."""
 
     def __init__(self, there: Surroundings) -> None:
         self.there = there
         if not isinstance(there.judge, JudgeOfAgents):
-            raise TypeError("nobody judges what agents do")
+            raise TypeError("the judge must be a JudgeOfAgents")
         self._judge = there.judge
         self._nodes: Nodes = there.nodes
         runtimes = _Runtimes(self)
@@ -236,10 +234,10 @@ class NodeAgents:
         for sentence in self._judge.pulls(node, reference):
             self.there.breaks(sentence)
 
-    # ---- what is done
+    # ---- actions
 
     async def _create_marker(self, _users: Users) -> None:
-        """Every Pod is asked who it is, once a second."""
+        """Probe every Pod's uid once a second."""
         probe = {"exec": {"command": [WHO]}, "periodSeconds": 1}
         asked = {"name": "who", "containerName": "main", "podConditionType": CONDITION, "probe": probe}
         spec = {"selector": {"matchLabels": {"app": "web"}}, "probes": [asked]}
@@ -247,7 +245,7 @@ class NodeAgents:
         await self.there.admin.create(MARKERS, body, NAMESPACE)
 
     async def _replace_pod(self, _users: Users, name: str, node: str, seconds: int) -> None:
-        """A Pod goes, and another takes its name as soon as it is free."""
+        """Delete a Pod and create another with its name as soon as possible."""
         client = self.there.admin
         with suppress(NotFound):
             await client.delete(PODS, name, NAMESPACE, grace_period_seconds=seconds)
@@ -258,7 +256,6 @@ class NodeAgents:
             await client.clock.sleep(_LOOK_SECONDS)
 
     async def _crash_container(self, _users: Users, pod_name: str, container: str) -> None:
-        """A container ends by itself."""
         found = self._nodes.pods.get(pod_name, NAMESPACE)
         if found is not None:
             self._nodes.kubelets.end_container(found, container, 1)
@@ -266,8 +263,8 @@ class NodeAgents:
     async def _restart_containers(
         self, users: Users, name: str, spec: Json, again: bool = False, then: str = "", seconds: float = 0.0
     ) -> None:
-        """A user wants containers to be restarted. ``again``: with the name of a request that goes first; ``then``:
-        what happens so many seconds later."""
+        """Request a restart of containers. ``again``: replace a request with the same name; ``then``: what happens
+        ``seconds`` later."""
         client = self.there.admin
         body = {"apiVersion": REQUESTS.api_version, "kind": REQUESTS.kind, "metadata": {"name": name}, "spec": spec}
         if again:
@@ -297,7 +294,7 @@ class NodeAgents:
 
 
 def pod(name: str, node: str) -> Json:
-    """A Pod on a node, with containers that anybody may want to restart."""
+    """Return a Pod on a node."""
     return {
         "metadata": {"name": name, "labels": {"app": "web"}},
         "spec": {

@@ -1,4 +1,4 @@
-"""What is looked at after every write: whatever a write touches is held against what must hold of it."""
+"""Checks after every write."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Json = dict[str, Any]
 
 
 class Checks:
-    """Records violations in the history, and passes writes on to the hooks, the volumes and the rest detection."""
+    """Records violations in the history, and passes writes on to hooks, volumes and the detection of rest."""
 
     def __init__(
         self, api: ApiServer, history: History, rest: Rest, users: Users, judge: Judge, hooks: Hooks, volumes: Volumes
@@ -35,13 +35,13 @@ class Checks:
         self._hooks = hooks
         self._volumes = volumes
         self._trust = Trust()
-        #: Writes by kind and name, without those that come in any case.
+        #: Writes by kind and name, without those that never stop (Leases, Nodes, Events).
         self.writes: Counter[str] = Counter()
         self.most_pods = 0
 
     @property
     def calm(self) -> bool:
-        """Whether nothing goes wrong, so that a write that changes nothing is one too many."""
+        """Whether no fault is active, so a write that changes nothing is a violation."""
         return self._judge.calm
 
     @calm.setter
@@ -49,7 +49,7 @@ class Checks:
         self._judge.calm = calm
 
     def check_trust(self) -> None:
-        """At every moment the bundles that API servers may hold trust whatever is served."""
+        """Check that every CA bundle that an API server may hold trusts the served certificates."""
         if self._users.sabotaged:
             return
         boards = {
@@ -61,7 +61,7 @@ class Checks:
             self._history.breaks(at, sentence)
 
     def wrote(self, verb: str, resource: Resource, before: Json | None, after: Json | None) -> None:
-        """Hold a write against all that must hold after it."""
+        """Check a write."""
         at = self._clock.monotonic()
         obj = after if after is not None else before
         if obj is None:

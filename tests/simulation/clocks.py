@@ -1,4 +1,4 @@
-"""A wall clock that may be set, and a monotonic clock for intervals."""
+"""A virtual clock whose wall time may be set."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from tests.kit.virtualtime import VirtualClock
 
 
 class WallClock(VirtualClock):
-    """The clock of a run, the same for all who take part in it."""
+    """The clock of a run."""
 
-    #: By how many seconds it was set forward.
+    #: Seconds by which the wall clock is ahead.
     ahead = 0.0
 
     def now(self) -> datetime:

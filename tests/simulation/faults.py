@@ -1,4 +1,4 @@
-"""Faults: a transport that behaves like the worst day of a network and an API server, decided by a seed."""
+"""Faults: a transport that misbehaves like a bad network and an overloaded API server, decided by a seed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from app.kube.errors import RequestInfo, TransportError
 from app.kube.wire import Request, Response, Stream, Transport
 from tests.simulation.streams import Streams
 
-#: A request that is answered after this is given up by the client (what ``AiohttpTransport`` does).
+#: The client's request timeout (that of ``AiohttpTransport``).
 TIMEOUT_SECONDS = 60.0
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
@@ -30,20 +30,20 @@ class Weather:
     conflict: float = 0.0
     overload: float = 0.0
     error: float = 0.0
-    #: No answer: the request never arrived, or it did and its answer was lost.
+    #: No answer: the request or the answer was lost.
     lost_request: float = 0.0
     lost_answer: float = 0.0
-    #: Seconds instead of milliseconds, to the server or back.
+    #: The request or the answer takes seconds.
     slow: float = 0.0
-    #: Watches, per portion of events: the connection ends, nothing comes for minutes, a portion comes twice.
+    #: Watches, per chunk of events: the connection ends, stalls for minutes, or repeats the chunk.
     watch_ends: float = 0.0
     watch_stalls: float = 0.0
     watch_repeats: float = 0.0
-    #: Watches, when they are opened: the version is too old (410).
+    #: Watches, on opening: the resourceVersion is too old (410).
     watch_expired: float = 0.0
-    #: Per request of a manager: it dies right before it is sent, or right after it took effect.
+    #: Per request: the process dies right before it is sent, or right after it took effect.
     killed: float = 0.0
-    #: The plural of the one resource whose requests it befalls; empty: all.
+    #: The plural of the only affected resource; empty: all.
     only: str = ""
 
     def of(self, resource: str) -> Weather:
@@ -59,18 +59,18 @@ class Weather:
         return f"{told} of {self.only}" if self.only else told
 
 
-#: How often what goes wrong that is frequent for a while.
+#: The rate of a fault during a squall.
 SQUALL = 0.5
-#: What may go on for long without keeping anybody from getting on.
+#: Faults that may last without blocking progress.
 DRIZZLE = ("conflict", "conflict", "error")
 CALM = Weather()
-#: Nothing comes through.
+#: No request succeeds.
 CUT_OFF = Weather(lost_request=1.0, watch_ends=1.0)
 FAULTS = tuple(field.name for field in fields(Weather) if field.name != "only")
 
 
 def weather(rng: Random) -> Weather:
-    """A day by seed: most faults rare, some of them frequent."""
+    """Draw the rates of faults: most are rare, some frequent."""
 
     def rate(usual: float) -> float:
         draw = rng.random()
@@ -92,8 +92,8 @@ def weather(rng: Random) -> Weather:
 
 
 class CountingTransport:
-    """Tells of writes that changed nothing. ``revision``: that of the store's last change, ``counts``: whether somebody
-    wants to know."""
+    """Reports writes that change nothing. ``revision``: the last revision of the store; ``counts``: whether to
+    report."""
 
     def __init__(
         self,
@@ -122,9 +122,9 @@ class CountingTransport:
 
 
 class FaultyTransport:
-    """A client's connection through the weather. ``kill`` ends the client's process; None: it cannot be killed.
+    """A client's faulty connection. ``kill`` ends the client's process; None: it cannot be killed.
 
-    What happens to a request is drawn from the stream of its sender, its verb and its resource.
+    Faults are drawn from a stream per sender, verb and resource.
     """
 
     def __init__(
@@ -142,12 +142,12 @@ class FaultyTransport:
         self._streams = streams
         self._weather = now
         self._kill = kill
-        #: Until when watches of a resource stand still.
+        #: Until when watches of a resource are frozen.
         self._frozen = frozen
-        #: Sees to requests that are on their way when their sender ends.
+        #: Runs requests that are in flight when their sender ends.
         self._left_behind = left_behind
         self.dead = False
-        #: How many requests about a resource came to nothing.
+        #: Failed requests by resource.
         self.failed: Counter[str] = Counter()
 
     async def request(self, request: Request) -> Response:
@@ -182,7 +182,7 @@ class FaultyTransport:
         await self._alive(rng, weather, f"after {request.method} {request.path}", info)
         if late:
             await self._clock.sleep(late)
-        if rng.random() < 0.3:  # most answers are there at once; a timer for each would be a tenth of all the work
+        if rng.random() < 0.3:  # most answers are immediate; a timer for each would cost a tenth of the time
             await self._clock.sleep(rng.expovariate(200.0))
         if request.method in _WRITES and rng.random() < weather.lost_answer:
             await self._clock.sleep(rng.choice((0.0, 0.0, 10.0, TIMEOUT_SECONDS)))
@@ -217,13 +217,13 @@ class FaultyTransport:
             await self._clock.sleep(rng.expovariate(300.0))
             if self._frozen(resource) > self._clock.monotonic():
                 while (seconds := self._frozen(resource) - self._clock.monotonic()) > 0:
-                    await self._clock.sleep(max(seconds, 0.001))  # less may be nothing to a clock that counts in floats
-                if rng.random() < 0.5:  # all that was missed is seen at once
+                    await self._clock.sleep(max(seconds, 0.001))  # a smaller step may round to nothing
+                if rng.random() < 0.5:  # a relist shows all missed events at once
                     yield _EXPIRED
                     return
             if rng.random() < weather.watch_stalls:
                 await self._stand_still(rng.choice((2.0, 20.0, 150.0)))
-                if rng.random() < 0.3:  # so long behind that what was missed is not told any more
+                if rng.random() < 0.3:  # too far behind: the missed events are compacted
                     yield _EXPIRED
                     return
             self._check(info)
@@ -237,14 +237,14 @@ class FaultyTransport:
                 yield chunk
 
     async def _stand_still(self, seconds: float) -> None:
-        """So long at most: with the weather it is over."""
+        """Stall until the faults end, for ``seconds`` at most."""
         until = self._clock.monotonic() + seconds
         while self._weather() != CALM and self._clock.monotonic() < until:
             await self._clock.sleep(2.0)
 
     async def _on_its_way(self, request: Request, seconds: float) -> None:
-        """Delay a request. A patch arrives even if its sender has died; creations and deletions do not, as no sender
-        could undo them."""
+        """Delay a request. A patch arrives even if its sender has died; creations and deletions do not, because no
+        sender could undo them."""
         arrives = self._clock.monotonic() + seconds
         try:
             await self._clock.sleep(seconds)
@@ -266,7 +266,7 @@ class FaultyTransport:
         if self._kill is not None and rng.random() < weather.killed:
             self.dead = True
             self._kill(when)
-            await asyncio.Future()  # nothing follows a kill: the task that waits here is cancelled
+            await asyncio.Future()  # the kill cancels this task
 
     def _check(self, info: RequestInfo) -> None:
         if self.dead:
@@ -285,7 +285,7 @@ def _refusal(rng: Random, request: Request, weather: Weather) -> Response | None
 
 @lru_cache(maxsize=4096)
 def resource_of(path: str) -> str:
-    """The plural of the resource that a path speaks of."""
+    """Return the plural of the resource in a path."""
     parts = path.strip("/").split("/")
     rest = parts[2:] if parts[0] == "api" else parts[3:]
     named = rest[2:] if rest[:1] == ["namespaces"] and len(rest) > 2 else rest
@@ -293,7 +293,7 @@ def resource_of(path: str) -> str:
 
 
 def status(code: int, reason: str, message: str, headers: dict[str, str] | None = None) -> Response:
-    """A refusal as API servers word it."""
+    """Return a Status response."""
     body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
     return Response(code, CIMultiDict(headers or {}), orjson.dumps(body | {"message": message}))
 

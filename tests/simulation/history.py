@@ -1,4 +1,4 @@
-"""History: what was written by whom, in order; two runs of one seed must have the same."""
+"""History: the writes of a run in order; two runs of one seed must have the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 
 class History:
-    """The writes of a run. Keeps a digest of all and the text of the last ones."""
+    """Keeps a digest of all writes and the text of the last ones."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
@@ -30,7 +30,7 @@ class History:
         self.count += 1
 
     def say(self, line: str) -> None:
-        """Something worth knowing that is part of the history."""
+        """Add a line to the history."""
         self._digest.update(line.encode())
         self.last.append(line)
 

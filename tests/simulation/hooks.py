@@ -1,4 +1,4 @@
-"""Whoever answers lifecycle hooks: takes a Pod out of traffic and releases it, puts it back and holds it again."""
+"""The actor that answers lifecycle hooks: it releases Pods before deletion and update, and holds them again after."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Hooks:
 
 
 def _change(pod: Json, state: str) -> Json | None:
-    """What answers a Pod in that state; None: nothing holds it."""
+    """Return the patch that answers a Pod in that state; None if nothing holds it."""
     hook, holds = _ANSWERS[state]
     labels, finalizers = pod["metadata"].get("labels") or {}, pod["metadata"].get("finalizers") or ()
     if hook in labels:

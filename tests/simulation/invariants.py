@@ -1,6 +1,6 @@
-"""What must hold after every write, and what must hold once everything came to rest.
+"""Invariants: after every write, and at rest.
 
-Each takes plain JSON as the API server holds it, and yields a sentence per breach.
+Each function takes objects as the API server stores them and yields a sentence per violation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Json = Mapping[str, Any]
 
 
 def started_in_order(before: Json | None, after: Json) -> Iterator[str]:
-    """PM-146: a container starts only when all of a higher priority are ready."""
+    """A container starts only when all of a higher priority are ready. [PM-146]"""
     priorities = {container["name"]: priority(container) for container in after["spec"]["containers"]}
     if len(set(priorities.values())) < 2:
         return
@@ -37,7 +37,7 @@ def started_in_order(before: Json | None, after: Json) -> Iterator[str]:
 
 
 def priority(container: Json) -> int:
-    """The launch priority that is written into a container."""
+    """Return a container's launch priority."""
     for entry in container.get("env") or ():
         source = (entry.get("valueFrom") or {}).get("configMapKeyRef") or {}
         if entry.get("name") == names.ENV_CONTAINER_BARRIER and str(source.get("key", "")).startswith(
@@ -52,23 +52,23 @@ def statuses(pod: Json) -> dict[str, Json]:
 
 
 class Lag:
-    """Notices what stays untrue although nothing concerns it any more."""
+    """Reports a violation that lasts longer than some seconds while no fault is active."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        #: What is untrue → since when.
+        #: Violation → since when.
         self._since: dict[str, float] = {}
 
-    def longer(self, at: float, untrue: Iterable[str]) -> Iterator[str]:
-        """What is untrue for longer than it may be; each once. A sentence says what would be true."""
-        self._since = {sentence: self._since.get(sentence, at) for sentence in untrue}
+    def longer(self, at: float, violations: Iterable[str]) -> Iterator[str]:
+        """Yield each violation that has lasted too long, once."""
+        self._since = {sentence: self._since.get(sentence, at) for sentence in violations}
         for sentence, since in self._since.items():
             if at - since > self._seconds:
                 self._since[sentence] = float("inf")
                 yield f"for {at - since:.0f} s with nothing going wrong: {sentence}"
 
     def excuse(self) -> None:
-        """A fault has begun or just ended: restart the clock."""
+        """Restart the clock: a fault is active or has just ended."""
         self._since.clear()
 
 
@@ -107,6 +107,13 @@ def quiet(writes: Counter[str], seconds: float) -> Iterator[str]:
     for what, count in sorted(writes.items()):
         if count:
             yield f"at rest: {count} writes of {what} in {seconds:.0f} s"
+
+
+def status_is(what: str, status: Json, true: Mapping[str, object]) -> Iterator[str]:
+    """At rest, the status has these values."""
+    for field, value in true.items():
+        if (status.get(field) or 0) != value:
+            yield f"{what} at rest: status.{field} is {status.get(field)}, want {value}"
 
 
 def owner_of(obj: Json) -> str:

@@ -1,4 +1,4 @@
-"""Keys made once: making an RSA key takes longer than simulating ten minutes."""
+"""Pregenerated RSA keys: generating one takes longer than simulating ten minutes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def make_all() -> None:
 
 @contextmanager
 def keys_by_seed(seed: int) -> Iterator[None]:
-    """Inside, RSA keys come from the pool."""
+    """Take RSA keys from the pool inside the context."""
     rng = Random(seed)
     with patch("app.certs.issue.rsa.generate_private_key", lambda **_options: _key(rng.randrange(POOL))):
         yield

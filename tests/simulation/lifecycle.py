@@ -1,4 +1,4 @@
-"""The lifecycle hooks of workloads here: two labels, or two finalizers, that hold a Pod."""
+"""The lifecycle hooks of simulated workloads: two labels or two finalizers that hold a Pod."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Any
 
 Json = dict[str, Any]
 
-#: What holds a Pod before it is deleted and before it is updated in place: a label's key, or a finalizer.
+#: The label keys or finalizers that hold a Pod before deletion and before an in-place update.
 DELETE_HOOK, UPDATE_HOOK = "example.com/drain", "example.com/weigh"
 LABELS, FINALIZERS = "labels", "finalizers"
-#: The label by which Pods are known whose hooks are finalizers: none may be left.
+#: Label of Pods whose hooks are finalizers.
 KIND = "example.com/hooks"
 
 
 def lifecycle(kind: str, *, mark_not_ready: bool) -> Json:
-    """The lifecycle of a workload whose hooks are of that kind."""
+    """Return the lifecycle of a workload with hooks of that kind."""
 
     def hook(name: str) -> Json:
         found: Json = {"labelsHandler": {name: "true"}} if kind == LABELS else {"finalizersHandler": [name]}

@@ -1,7 +1,6 @@
-"""Which features the managers of a run have: those that its world is about, however many there are by now.
+"""Limits the managers of a run to the features of its subject.
 
-What other kinds watch and write would change what happens to the ones that are looked at, and with each kind that is
-added the seeds would show something else.
+The watches and writes of other kinds would change the history of a seed, and so would every kind that is added.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from app.manager import features
 
 @contextmanager
 def listed(folders: Sequence[str]) -> Iterator[None]:
-    """Inside, the list of features has only these."""
+    """List only these features inside the context."""
     before = [*features.FOLDERS]
     features.FOLDERS[:] = [*folders]
     features.features.cache_clear()

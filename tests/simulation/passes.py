@@ -1,7 +1,7 @@
-"""What a pass of a workload's controller knew when it began, and which writes are its doing.
+"""What a reconcile knew when it began, and which writes it made.
 
-A controller decides on what its caches show, which may be minutes old. So what it does is held against exactly that:
-whatever others did since is no fault of the pass; what it did itself, it has to know.
+A controller decides on what its caches show, which may be minutes old. Judges therefore hold a write against that
+state: changes by others since then are not the reconcile's fault, but it must know its own.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ from app.workloads.reconciler import WorkloadReconciler
 from app.workloads.settings import OWNER
 from app.workloads.writer import Writer
 
-#: The API server deletes dependents in a task of its own, begun in the context of whoever gave it work.
+#: The API server deletes dependents in its own task, which inherits the context of the request.
 _COLLECTOR = "sandbox: garbage collector"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pass:
-    """One reconcile. ``at``: when it began, in virtual seconds; ``term``: the controller, created per term of
-    leadership."""
+    """One reconcile. ``at``: its start in virtual seconds; ``term``: the controller, created per term of leadership."""
 
     at: float
     uid: str
@@ -43,26 +42,26 @@ class Pass:
     pods: tuple[Pod, ...]
     claims: tuple[PersistentVolumeClaim, ...]
     term: object
-    #: The names of the Pods it set out to create.
+    #: The names of the Pods that it is creating.
     wanted: set[str] = field(default_factory=set)
 
     def version_of(self, pod_uid: str) -> int:
-        """The version of the Pod that it saw; 0: it did not see it."""
+        """Return the resourceVersion of a Pod that the reconcile saw; 0 if it saw none."""
         return next((int(pod.metadata.resource_version) for pod in self.pods if pod.metadata.uid == pod_uid), 0)
 
     def pod(self, pod_uid: str) -> dict[str, Any] | None:
-        """The Pod as it saw it, in its JSON form."""
+        """Return a Pod as the reconcile saw it."""
         found = next((pod for pod in self.pods if pod.metadata.uid == pod_uid), None)
         return msgspec.to_builtins(found) if found is not None else None
 
 
-#: The controller of the last pass that began, of each kind of controller.
+#: By controller type: the controller of the last reconcile.
 _last: dict[type, object] = {}
 _NOW: ContextVar[Pass | None] = ContextVar("pass of a workload's controller", default=None)
 
 
 def current() -> Pass | None:
-    """Whose doing a write is; None: not a workload's controller's."""
+    """Return the reconcile that the current task belongs to; None: another actor."""
     known = _NOW.get()
     if known is None:
         return None
@@ -71,19 +70,18 @@ def current() -> Pass | None:
 
 
 def works(controller: object) -> bool:
-    """Return whether this is the working controller of its kind: a new leader reconciles every workload."""
+    """Return whether this is the active controller of its type: a new leader reconciles every workload."""
     return _last.get(type(controller)) is controller
 
 
 def leave() -> None:
-    """From now on this task belongs to no reconcile, although a write of one began it."""
+    """Detach the current task from the reconcile whose write started it."""
     _NOW.set(None)
 
 
 @contextmanager
 def observed() -> Iterator[None]:
-    """Inside, :func:`current` knows the passes of all controllers that write Pods, and no controller has worked
-    before."""
+    """Track the reconciles of all controllers that write Pods, starting from none."""
     _last.clear()
     reconcile, create, carry_out = WorkloadReconciler.__call__, Writer.create_pods, Roller.carry_out
 
@@ -119,7 +117,7 @@ def observed() -> Iterator[None]:
 def _pass(
     term: object, clock: Clock, metadata: Any, pods: Iterable[Pod], claims: Iterable[PersistentVolumeClaim] = ()
 ) -> Iterator[None]:
-    """Inside, this task's writes are those of this pass."""
+    """Attribute this task's writes to a new reconcile."""
     _last[type(term)] = term
     _NOW.set(Pass(clock.monotonic(), metadata.uid, metadata.generation, tuple(pods), tuple(claims), term))
     try:

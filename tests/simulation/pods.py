@@ -1,4 +1,4 @@
-"""Pods as JSON: what the judges of all workloads ask of one, and what must hold of any write of one."""
+"""Pods as JSON: predicates and invariants that the judges of all workloads share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.simulation.lifecycle import DELETE_HOOK, UPDATE_HOOK, is_held
 Json = dict[str, Any]
 
 HASH_LABEL = names.CONTROLLER_REVISION_HASH
-#: Lifecycle state → those that never follow it.
+#: Lifecycle state → states that never follow it.
 _NEVER_NEXT = {
     "PreparingDelete": ("Normal", "PreparingUpdate", "Updating", "Updated"),
     "Updating": ("PreparingNormal", "PreparingUpdate"),
@@ -24,9 +24,14 @@ _NEVER_NEXT = {
 }
 
 
+def is_alive(pod: Json) -> bool:
+    """Return whether a Pod has neither ended nor is being deleted."""
+    return not has_ended(pod) and not pod["metadata"].get("deletionTimestamp")
+
+
 def is_active(pod: Json) -> bool:
-    """Neither going nor finished, nor about to be deleted."""
-    return not has_ended(pod) and not pod["metadata"].get("deletionTimestamp") and state_of(pod) != "PreparingDelete"
+    """Return whether a Pod is alive and does not wait for its preDelete hook."""
+    return is_alive(pod) and state_of(pod) != "PreparingDelete"
 
 
 def has_ended(pod: Json) -> bool:
@@ -34,7 +39,7 @@ def has_ended(pod: Json) -> bool:
 
 
 def is_available(pod: Json, at: float, min_ready: float) -> bool:
-    """Active, in service as its lifecycle has it (CS-87), and Ready for long enough. ``at``: virtual seconds."""
+    """Return whether a Pod is active, in lifecycle state Normal and Ready for ``min_ready`` virtual seconds. [CS-87]"""
     if (
         not is_active(pod)
         or state_of(pod) != "Normal"
@@ -64,7 +69,7 @@ def held_back(before: Json, after: Json) -> Iterator[str]:
 
 
 def updated_again(before: Json, after: Json) -> Iterator[str]:
-    """No update begins again while one to the same revision is in progress."""
+    """No update starts while one to the same revision is in progress."""
     old, new = _update(before), _update(after)
     if old is None or new is None or old.get("updateTimestamp") == new.get("updateTimestamp"):
         return
@@ -73,21 +78,20 @@ def updated_again(before: Json, after: Json) -> Iterator[str]:
 
 
 def ready_too_early(before: Json, after: Json) -> Iterator[str]:
-    """A Pod that is updated in place is not in service before its container runs the new image."""
+    """A Pod that is updated in place becomes available only when its container runs the new image."""
     gates = [invariants.condition(pod, names.IN_PLACE_UPDATE_READY) for pod in (before, after)]
     if gates[0] == "True" or gates[1] != "True" or _update(after) is None:
         return
     name = invariants.name(after)
     if names.IN_PLACE_UPDATE_GRACE in (after["metadata"].get("annotations") or {}):
-        yield f"Pod {name} is in service again though its update waits for its grace period"
+        yield f"Pod {name} is available again although its update waits for the grace period"
     runs = invariants.statuses(after).get("main", {}).get("image")
     if runs is not None and not str(runs).endswith(main_image(after)):
-        yield f"Pod {name} is in service again though it runs {runs}, not {main_image(after)}"
+        yield f"Pod {name} is available again although it runs {runs}, not {main_image(after)}"
 
 
 def strange_step(before: Json, after: Json) -> Iterator[str]:
-    """A Pod that waits for its deletion returns only through PreparingNormal, and none begins to while it is
-    updated. [CS-135]"""
+    """A Pod in PreparingDelete returns only through PreparingNormal, and only if it is not being updated. [CS-135]"""
     old, new = state_of(before), state_of(after)
     if old != new and new in _NEVER_NEXT.get(old, ()):
         yield f"Pod {invariants.name(after)} went from {old} to {new}"

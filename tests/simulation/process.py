@@ -1,4 +1,4 @@
-"""What a run needs of the process it is in: its garbage collector and its log."""
+"""The garbage collector and the log during a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_collector() -> Iterator[None]:
-    """Garbage waits for the end of a run: a collector in its midst costs a sixth of it."""
+    """Disable the garbage collector, which would cost a sixth of a run."""
     gc.disable()
     try:
         yield
@@ -18,19 +18,16 @@ def no_collector() -> Iterator[None]:
         gc.enable()
 
 
-class errors_logged:
-    """Collects what is logged as a mistake of ours (an error with a stack) while it is entered."""
-
-    def __enter__(self) -> list[str]:
-        self._found: list[str] = []
-        self._handler = _Collect(self._found)
-        self._root = logging.getLogger()
-        self._level = self._root.level
-        self._root.addHandler(self._handler)
-        return self._found
-
-    def __exit__(self, *_: object) -> None:
-        self._root.removeHandler(self._handler)
+@contextmanager
+def errors_logged() -> Iterator[list[str]]:
+    """Collect the errors that are logged with a traceback."""
+    found: list[str] = []
+    handler = _Collect(found)
+    logging.getLogger().addHandler(handler)
+    try:
+        yield found
+    finally:
+        logging.getLogger().removeHandler(handler)
 
 
 class _Collect(logging.Handler):
@@ -40,4 +37,4 @@ class _Collect(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.exc_info:
-            self._found.append(f"logged as a mistake: {record.getMessage()}: {record.exc_info[1]!r}")
+            self._found.append(f"logged an error: {record.getMessage()}: {record.exc_info[1]!r}")

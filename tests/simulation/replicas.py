@@ -1,8 +1,7 @@
-"""A replica of the manager as the simulation runs it: its real parts, on a given clock, seed and connection.
+"""A replica of the manager: its real parts on a given clock, seed and connection.
 
-The two processes of a replica (admission and reconciling) are two groups of tasks here; killing one cancels them at the
-await where they are, and their later requests are not sent. The boards they share survive, like the memory that the
-supervisor holds.
+The two processes of a replica (admission and reconciling) are two groups of tasks. Killing one cancels its tasks at
+their current await, and their later requests are not sent. The shared values survive, like the supervisor's memory.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ class _Socket:
 
 
 class SimulatedAdmission(Admission):
-    """Admission without a socket: reviews are handed to its application."""
+    """Admission without a socket: the simulation calls the ASGI application."""
 
     def listen(self, context: ServingContext) -> None:
-        """The application is asked directly."""
+        pass
 
     async def wait_for_check(self) -> None:
-        """Like the real one, but sleeps through the looks at which nothing is to be seen: a tenth of all work."""
+        """Wait like the real process, without checks that find nothing: a tenth of a run."""
         board, clock = cast("_HeardBoard[Certificate]", self._process.replica.certificate), self._process.clock
         began = clock.monotonic()
         while board.version == self._certificate_seen:
@@ -58,28 +57,27 @@ class SimulatedAdmission(Admission):
 
 
 class _HeardBoard(SharedValue[T]):
-    """A board that tells of writes, which is easy where all readers are in one process."""
+    """A shared value that signals writes, since all readers are in one process."""
 
     def __init__(self, kind: type[T], size: int) -> None:
         super().__init__(kind, size)
         self.written = asyncio.Event()
 
     def write(self, value: T) -> None:
-        """Replace the value, and wake who waits."""
         super().write(value)
         self.written.set()
         self.written.clear()
 
 
 class _Process(Process):
-    """A process whose memory is shared with all others of a simulation: nothing of it lasts."""
+    """A process that leaves the garbage collector alone."""
 
     def freeze(self) -> None:
-        """Leave the collector alone."""
+        pass
 
 
 class ServedCertificate(_HeardBoard[Certificate]):
-    """Where listeners take the certificate from: ``told`` whenever there is another."""
+    """The certificate that listeners serve; ``told`` is called whenever it changes."""
 
     def __init__(self, told: Callable[[], None]) -> None:
         super().__init__(Certificate, 2**20)
@@ -91,7 +89,7 @@ class ServedCertificate(_HeardBoard[Certificate]):
 
 
 class SimulatedProcess:
-    """One process of a replica, started again some time after it died."""
+    """One process of a replica, restarted some time after it died."""
 
     def __init__(self, name: str, replica: SimulatedReplica) -> None:
         self.name = name
@@ -107,14 +105,14 @@ class SimulatedProcess:
 
     @property
     def identity(self) -> str:
-        """Under which name it stands for election; empty while it is dead."""
+        """Return its identity in leader election; empty while it is dead."""
         elector = getattr(self.part, "_elector", None) if self._life is not None else None
         return elector.identity if elector is not None else ""
 
     def kill(self, when: str) -> None:
         if self._life is None:
             return
-        logger.info("%s/%s is killed %s", self._replica.name, self.name, when)
+        logger.info("killing %s/%s %s", self._replica.name, self.name, when)
         life, self._life = self._life, None
         if self.transport is not None:
             self.transport.dead = True
@@ -126,7 +124,7 @@ class SimulatedProcess:
             self.process.stop.set()
 
     async def run(self) -> None:
-        """Live, die and live again, for ever."""
+        """Restart the process whenever it dies."""
         replica = self._replica
         while True:
             self._life = life = asyncio.create_task(self._live(), name=f"{replica.name}/{self.name}")
@@ -172,8 +170,8 @@ class SimulatedProcess:
 
 
 class SimulatedReplica:
-    """Both processes of one replica. ``connect`` makes a process's faulty connection and learns how to kill it;
-    ``serves`` is called with each new certificate."""
+    """Both processes of one replica. ``connect`` makes the faulty connection of a process, given how to kill it;
+    ``serves`` is called after each change of the certificate."""
 
     def __init__(
         self,
@@ -206,7 +204,7 @@ class SimulatedReplica:
 
     @property
     def leads(self) -> bool:
-        """Whether it holds the Lease, as far as it knows. The dead know nothing, whatever their last word was."""
+        """Whether it believes to hold the Lease. A dead process does not."""
         return self.reconciler.alive and self.shared.state(RECONCILER).leading
 
     @property
@@ -215,7 +213,7 @@ class SimulatedReplica:
         return process is not None and self.shared.state(WEBHOOK).ready
 
     async def review(self, path: str, body: bytes) -> tuple[int, bytes]:
-        """What the replica answers to a review. Raises OSError if it is dead, or dies meanwhile."""
+        """Return the status and body of the answer to a review. Raises OSError if the replica is or dies meanwhile."""
         part = self.webhook.part
         if not isinstance(part, Admission):
             raise ConnectionRefusedError
@@ -225,7 +223,7 @@ class SimulatedReplica:
         return status, answer
 
     def report_end(self, process: str, error: BaseException) -> None:
-        """A process ended by itself: a lost Lease may do that, and what keeps it from starting. All else is a fault."""
+        """Log the end of a process. Only a lost Lease and a start error may end one."""
         logger.info("%s/%s ended: %r", self.name, process, error)
         if not isinstance(error, LeadershipLost | StartError):
             logger.error("%s/%s failed", self.name, process, exc_info=error)
@@ -235,13 +233,13 @@ FLAGS = (
     "--enable-leader-election=true",
     "--leader-election-retry-period=4s",
     "--certificate-rotation-step=180s",
-    f"--protection-log-path={tempfile.gettempdir()}",  # or each refusal is a line on standard output
+    f"--protection-log-path={tempfile.gettempdir()}",  # not standard output
 )
 GATES = "--feature-gates=PodWebhook=true"
 
 
 async def ask(app: Callable[..., Awaitable[None]], path: str, body: bytes) -> tuple[int, bytes]:
-    """One POST of an ASGI application: HTTP status and body."""
+    """Send one POST to an ASGI application; return the HTTP status and body."""
     sent: list[dict[str, Any]] = []
     scope = {
         "type": "http",

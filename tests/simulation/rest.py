@@ -1,4 +1,4 @@
-"""Whether a run has come to rest: what is still to do, read off the API server and the boards of the replicas."""
+"""Whether a run is at rest: what is left to do according to the API server and the replicas' shared values."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-#: What the Secret holds while the CA is being changed.
+#: Keys of the Secret during a change of the CA.
 _UNFINISHED = ("next-ca-cert.pem", "previous-ca-cert.pem")
 
 
 class Rest:
-    """What is still to do in a cluster with these replicas."""
+    """What is left to do in a cluster with these replicas."""
 
     def __init__(
         self,
@@ -40,9 +40,9 @@ class Rest:
         self._replicas = replicas
         self._clock = clock
         self._judge = judge
-        #: What Pods have to do; None: some were written since.
+        #: What is left to do for Pods; None: unknown since the last write.
         self._pods: list[str] | None = None
-        #: What the Secret says: its version, when its certificate ends, and what else is to do.
+        #: Of the Secret: its version, the expiry of its certificate, and what is left to do.
         self._secret: tuple[str, datetime | None, list[str]] = ("", None, [])
 
     def wrote(self, kind: str) -> None:
@@ -62,14 +62,13 @@ class Rest:
         return complete and all(replica.answers for replica in self._replicas) and self.leaders() == 1
 
     def leaders(self) -> int:
-        """Return the number of leading replicas."""
         return sum(replica.leads for replica in self._replicas)
 
     def at_rest(self) -> list[str]:
         return [*self._certificates_to_do(), *self._bundles_to_do(), *self.pods_to_do()]
 
     def pods_to_do(self) -> list[str]:
-        """What keeps Pods, and the workloads above them, from staying as they are."""
+        """Return what Pods and workloads still wait for."""
         if self._pods is None:
             pods = [found for found in self.stored(PODS).values() if found["metadata"].get("namespace") == NAMESPACE]
             self._pods = [*invariants.pods_are_ready(pods)]
@@ -78,7 +77,7 @@ class Rest:
     def _certificates_to_do(self) -> list[str]:
         secret = self.stored(SECRETS).get(SECRET_NAME)
         if secret is None:
-            return [f"Secret {SECRET_NAME} is not there"]
+            return [f"Secret {SECRET_NAME} does not exist"]
         version = secret["metadata"]["resourceVersion"]
         if version != self._secret[0]:
             self._secret = (version, *_read(secret["data"]))
@@ -89,7 +88,7 @@ class Rest:
         return [f"Secret {SECRET_NAME}: its certificate ends at {ends}", *unfinished] if due else unfinished
 
     def _bundles_to_do(self) -> list[str]:
-        """Who does not carry the bundle that every replica wants."""
+        """Return the webhooks and CRDs without the bundle that every replica wants."""
         boards = [replica.shared.certificate.read() for replica in self._replicas]
         wanted = {base64.b64encode(board.ca_bundle).decode() for board in boards if board is not None}
         carried = {
@@ -104,7 +103,7 @@ class Rest:
                 client = conversion.get("webhook", {}).get("clientConfig", {})
                 carried[definition["metadata"]["name"]] = client.get("caBundle") or ""
         return [
-            f"{name} carries another CA bundle than the replicas want"
+            f"{name} has a different CA bundle than the replicas"
             for name, bundle in carried.items()
             if {bundle} != wanted
         ]
@@ -114,7 +113,7 @@ class Rest:
 
 
 def _read(data: Mapping[str, str]) -> tuple[datetime | None, list[str]]:
-    """When the certificate of a Secret ends (None: it has none that is good), and what else is to do."""
+    """Return the expiry of a Secret's certificate (None: no valid one), and what is left to do."""
     try:
         ends = expiry(from_secret_data(data).cert)
     except CertificateError as error:

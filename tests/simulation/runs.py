@@ -1,4 +1,4 @@
-"""What makes a run of the simulation, and what comes of it."""
+"""The parameters and the outcome of a run."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from tests.simulation.workloads import DEFAULT, SUBJECTS
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What makes a run: the same values give the same history."""
+    """The parameters of a run: the same values give the same history."""
 
     seed: int
-    #: How long the storm is, and how much users do in it; None: as the seed has it.
+    #: Seconds and actions of the storm; None: decided by the seed.
     seconds: float | None = None
     actions: int | None = None
     #: Indexes into the script; None: all of it.
     keep: frozenset[int] | None = None
-    #: Faults left out.
+    #: Faults to leave out.
     without: tuple[str, ...] = ()
-    #: Pods that a workload is created with at most.
+    #: The most Pods a workload is created with.
     size: int = SMALL
-    #: What it does time after time instead of having a storm (the focuses of its subject).
+    #: What it repeats instead of having a storm (a focus of its subject).
     focus: str = ""
-    #: What it is about (``tests/simulation/workloads``).
+    #: Its subject (``tests/simulation/workloads``).
     about: str = DEFAULT
 
     @property
     def patience(self) -> float:
-        """How many times as long everything may take as in a small run."""
+        """The factor of all deadlines: 1 for a small run."""
         return 1.0 if self.size == SMALL else 3.0
 
     @property
@@ -81,6 +81,6 @@ class Outcome:
     writes: int
     virtual_seconds: float
     last: tuple[str, ...]
-    #: What it took of a processor, and the most Pods that there were at once.
     cpu_seconds: float = 0.0
+    #: The most Pods at once.
     most_pods: int = 0

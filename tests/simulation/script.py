@@ -1,4 +1,4 @@
-"""Actions of users in a run. Subjects decide, by seed, which happen when. Pure."""
+"""Actions of users in a run, drawn by its subject. Pure."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ Json = dict[str, Any]
 
 NAMESPACE = "shop"
 APPS = ("web", "api")
-#: The faults that may be frequent for a while.
+#: The faults of squalls.
 SQUALLS = ("conflict", "error", "lost_request", "lost_answer", "slow", "watch_ends")
-#: Pods that a workload is created with at most.
+#: The most Pods a workload is created with.
 SMALL, LARGE = 6, 40
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """An action ``at`` so many virtual seconds after the start."""
+    """An action, ``at`` virtual seconds after the start."""
 
     at: float
     what: str

@@ -1,4 +1,4 @@
-"""Shrinking: the smallest script and the fewest kinds of fault with which a run still breaks."""
+"""Shrinking: find a small script and few faults with which a run still fails."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import replace
 from tests.simulation.faults import FAULTS
 from tests.simulation.runs import Outcome, Run
 
-#: Runs spent on it.
+#: The most runs.
 BUDGET = 60
 
 
 def shrunk(outcome: Outcome, simulate: Callable[[Run], Outcome]) -> Outcome:
-    """A run that breaks too, with faults and actions taken away as long as it does."""
+    """Remove faults and actions as long as the run still fails."""
     left = BUDGET
 
     def still(run: Run) -> Outcome | None:

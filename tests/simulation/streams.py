@@ -1,7 +1,7 @@
-"""Randomness by name: whoever draws has a stream of its own, so that no draw depends on how many others draw.
+"""Random streams by name, so that no draw depends on how often others draw.
 
-With one stream for all, a request more of one controller changes what happens to every request after it, and a seed
-that found a mistake finds it no more. Here a stream is made from the seed and a name.
+With one stream for all, an additional request of one controller would change every later draw, and a seed would no
+longer find the bug that it found. A stream is made from the seed and a name.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
-#: What asyncio calls a task that nobody gave a name, followed by a number.
+#: The prefix that asyncio gives to unnamed tasks.
 _UNNAMED = "Task-"
 
 
@@ -19,7 +19,7 @@ class Streams:
         self._made: dict[str, Random] = {}
 
     def __call__(self, name: str) -> Random:
-        """Return the stream of a name; it continues where it was."""
+        """Return the stream of a name, which continues where it stopped."""
         found = self._made.get(name)
         if found is None:
             found = self._made[name] = Random(f"{self._seed} {name}")
@@ -27,14 +27,13 @@ class Streams:
 
 
 class RandomByTask(Random):
-    """For code that takes one source for all it does: each task that has a name draws from the stream of that name."""
+    """A Random for code that uses one for everything: each named task draws from its own stream."""
 
     def __init__(self, seed: str) -> None:
         self._streams = Streams(seed)
         super().__init__(0)
 
     def random(self) -> float:
-        """A number between zero and one."""
         return self._stream().random()
 
     def getrandbits(self, k: int, /) -> int:

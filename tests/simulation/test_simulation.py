@@ -1,4 +1,4 @@
-"""The simulation itself: seeds hold, repeat exactly, are made shorter when they break, and notice what they are for."""
+"""The simulation: seeds pass, are reproducible, are shortened when they fail, and find what they should."""
 
 import asyncio
 import os
@@ -179,7 +179,7 @@ def test_wrong_counts_are_detected() -> None:
     matched["metadata"]["annotations"] = {"kruise.io/sidecarset-injected-list": "s"}
     assert not list(counts_are_true(one, [matched]))
     assert list(counts_are_true(one, [])) == [
-        "SidecarSet s at rest: status.matchedPods is 1, true is 0",
+        "SidecarSet s at rest: status.matchedPods is 1, want 0",
     ]
 
 
@@ -196,7 +196,7 @@ def test_a_status_with_a_revision_of_a_namesake_is_detected() -> None:
     assert not list(names_its_own(with_revision(None), with_revision("s-new"), revisions))
     assert not list(names_its_own(with_revision("s-old"), with_revision("s-old"), revisions))
     assert list(names_its_own(with_revision(None), with_revision("s-old"), revisions)) == [
-        "SidecarSet s: status.latestRevision is s-old, which is no revision of it",
+        "SidecarSet s: status.latestRevision is s-old, which is not its revision",
     ]
 
 
@@ -211,7 +211,7 @@ def test_a_replaced_version_is_detected() -> None:
     assert not own.broken_by(0.0, _writes("5"))
     own.answered(1.0, _writes("5", "/status"), answer)
     assert own.broken_by(2.0, _writes("6")) == (
-        "PATCH /api/v1/namespaces/shop/pods/a insists on version 6: its sender made version 7 of it"
+        "PATCH /api/v1/namespaces/shop/pods/a sends version 6, but its sender has written version 7"
     )
     assert not own.broken_by(2.0, _writes("7"))
     assert not own.broken_by(2.0, _writes("6", sender="another controller"))

@@ -1,4 +1,4 @@
-"""Trust: what is served must be trusted by every API server, including one that learns of new bundles seconds later."""
+"""Trust: every API server must trust the served certificates, even if it learns of new CA bundles seconds later."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from cryptography import x509
 
 Json = Mapping[str, Any]
 
-#: An API server reads webhook configurations through a watch of its own; so far it may be behind.
+#: Delay of an API server's watch of webhook configurations.
 BEHIND_SECONDS = 15.0
 
 
 class Trust:
-    """Remembers which bundles an API server may hold at a moment."""
+    """Tracks the bundles that an API server may hold."""
 
     def __init__(self) -> None:
-        #: Webhook → its bundles, each with the time at which it was replaced (None: it stands).
+        #: Webhook → its bundles, each with the time of its replacement (None: current).
         self._bundles: dict[str, list[tuple[bytes, float | None]]] = {}
 
     def wrote(self, at: float, before: Json | None, after: Json | None) -> None:
-        """A webhook configuration was written."""
+        """Record a write of a webhook configuration."""
         new = _bundles(after)
         for name in {**_bundles(before), **new}:
             known = self._bundles.setdefault(name, [])
@@ -36,9 +36,9 @@ class Trust:
             self._bundles[name] = [one for one in known if one[1] is None or at - one[1] <= BEHIND_SECONDS]
 
     def broken_by(self, at: float, served: Mapping[str, bytes], given: bytes = b"") -> Iterator[str]:
-        """Who would not trust what is served; ``served``: replica → certificate, PEM.
+        """Yield the bundles that do not trust a served certificate; ``served``: replica → certificate in PEM.
 
-        ``given``: CAs that a person put into the Secret and that therefore are in force at once.
+        ``given``: CAs that a user put into the Secret, which apply at once.
         """
         for name, bundles in self._bundles.items():
             for bundle, until in bundles:
@@ -63,7 +63,7 @@ def _trusts(bundle: bytes, leaf: bytes) -> bool:
     for authority in x509.load_pem_x509_certificates(bundle) if bundle else ():
         try:
             certificate.verify_directly_issued_by(authority)
-        except Exception:  # noqa: BLE001 - any reason means: not by this one
+        except Exception:  # noqa: BLE001 - not issued by this one, for whatever reason
             continue
         return True
     return False

@@ -1,4 +1,4 @@
-"""Users: everything that changes the cluster and is not the manager. The script says what they do and when."""
+"""Users: every actor that changes the cluster besides the manager, driven by the script."""
 
 from __future__ import annotations
 
@@ -35,32 +35,31 @@ from tests.simulation.script import NAMESPACE, Action
 Json = dict[str, Any]
 
 SYSTEM = "kruise-system"
-#: The label by which the Pods of a workload are known; its value is the name of the workload.
+#: The label of a workload's Pods; its value is the workload's name.
 LABEL = "clone"
 CONFIGURATIONS = {"mutating": MUTATINGWEBHOOKCONFIGURATIONS, "validating": VALIDATINGWEBHOOKCONFIGURATIONS}
 CONFIGURATION_NAMES = {
     "mutating": "kruise-mutating-webhook-configuration",
     "validating": "kruise-validating-webhook-configuration",
 }
-#: How long it is waited for what something is to go wrong with, in seconds.
+#: How long to wait for the creation that is cut off, in seconds.
 SUSPENSE_SECONDS = 4.0
 
 
-#: What makes handshakes fail until it is repaired, by nobody's fault but the saboteur's.
+#: Actions that break TLS handshakes until the managers repair the damage.
 CERTIFICATE_SABOTAGE = frozenset({"delete secret", "garble secret", "empty bundle", "delete configuration"})
 
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """Something users can do: with :class:`Users` and arguments. ``patience``: how soon it must be dealt with when
-    nothing goes wrong, in seconds."""
+    """An action of :class:`Users`. ``patience``: the seconds within which it must be handled without faults."""
 
     do: Callable[..., Coroutine[Any, Any, None]]
     patience: float = 60.0
 
 
 class Users:
-    """Carries out the script. ``replicas``: whose processes may be killed; ``deeds``: further actions of this run."""
+    """Executes the script. ``replicas`` may be killed; ``deeds``: further actions of this run."""
 
     def __init__(
         self,
@@ -78,25 +77,25 @@ class Users:
         self.replicas = replicas
         self._rng = rng
         self._deeds = {**_DEEDS, **deeds}
-        #: Whether somebody made handshakes fail.
+        #: Whether a user broke TLS handshakes.
         self.sabotaged = False
         #: Until when the managers cannot reach the API server.
         self.cut_off_until = 0.0
-        #: Until when one kind of fault is frequent, and until when the managers' watches of a resource stand still.
+        #: Ends of squalls by fault, and of frozen watches by resource.
         self.squalls: dict[str, float] = {}
         self.frozen: dict[str, float] = {}
-        #: The workload with whose next Pod the managers lose the API server, and for how many seconds.
+        #: The workload whose next creation cuts the managers off, and for how many seconds.
         self._cut_off_with: tuple[str, float] | None = None
-        #: The CAs that were put into the Secret by hand, PEM.
+        #: CAs that users put into the Secret, in PEM.
         self.given_authority = b""
         api.on_write(self._wrote)
 
     def patience(self, what: str) -> float:
-        """How soon it must be dealt with when nothing goes wrong, in seconds."""
+        """Return the seconds within which an action must be handled without faults."""
         return self._deeds[what].patience
 
     async def do(self, action: Action) -> None:
-        """Carry it out as a user with patience: what was refused for the moment is tried again."""
+        """Execute an action, with retries of temporary refusals."""
         self.history.say(f"{self.clock.monotonic():10.3f} -- {action.what} {action.arguments}")
         self.sabotaged |= action.what in CERTIFICATE_SABOTAGE
         for _ in range(200):
@@ -120,7 +119,7 @@ class Users:
         await self.admin.patch(PODS, name, {"metadata": {"labels": {"app": app}}}, NAMESPACE)
 
     def pods_of(self, name: str, *, serving: bool = False) -> list[str]:
-        """Return the names of a workload's Pods (``serving``: without those being removed)."""
+        """Return the names of a workload's Pods (``serving``: only active ones)."""
         pods = [pod for pod in self.api.objects(PODS) if (pod["metadata"].get("labels") or {}).get(LABEL) == name]
         return [pod["metadata"]["name"] for pod in pods if is_active(pod) or not serving]
 
@@ -129,12 +128,10 @@ class Users:
         return pods[number % len(pods)] if pods else None
 
     async def _lose_pod(self, name: str, number: int, seconds: int) -> None:
-        """A user deletes a Pod of a workload, with a grace period or at once."""
         if chosen := self._pod_of(name, number):
             await self.admin.delete(PODS, chosen, NAMESPACE, grace_period_seconds=seconds)
 
     async def _break_pod(self, name: str, number: int, seconds: float) -> None:
-        """A Pod of a workload is not ready for a while."""
         chosen = self._pod_of(name, number)
         if chosen is None:
             return
@@ -147,7 +144,7 @@ class Users:
         await self.admin.patch(PODS, pod_name, {"metadata": {"annotations": annotations}}, NAMESPACE)
 
     async def _evict_pod(self, name: str, number: int, seconds: float) -> None:
-        """A node evicts a Pod of a workload: it has failed, and stays until it is deleted."""
+        """Let a node evict a Pod: it fails, and is deleted later."""
         chosen = self._pod_of(name, number)
         if chosen is None:
             return
@@ -158,7 +155,7 @@ class Users:
             await self.admin.delete(PODS, chosen, NAMESPACE, grace_period_seconds=0)
 
     async def _drain_pod(self, name: str, number: int) -> None:
-        """Who drains a node asks for a Pod of a workload to be evicted, and may be told to come again."""
+        """Request the eviction of a Pod, which may be refused."""
         if chosen := self._pod_of(name, number):
             with suppress(TooManyRequests):
                 eviction = {"metadata": {"name": chosen}, "deleteOptions": {"gracePeriodSeconds": 1}}
@@ -168,11 +165,11 @@ class Users:
         self.squalls[fault] = self.clock.monotonic() + seconds
 
     async def _freeze_watches(self, resource: str, seconds: float) -> None:
-        # Whoever sleeps through the one before is not woken by a shorter one.
+        # A shorter freeze does not end a longer one.
         self.frozen[resource] = max(self.frozen.get(resource, 0.0), self.clock.monotonic() + seconds)
 
     async def mark_pods(self, name: str, number: int, *, serving: bool = False) -> None:
-        """A user asks the controller to replace some Pods (``serving``: of those that are not about to go)."""
+        """Mark some Pods for replacement (``serving``: only active ones)."""
         pods = self.pods_of(name, serving=serving)
         for chosen in pods if number == 2 else pods[number::2]:
             body = {"metadata": {"labels": {names.SPECIFIED_DELETE: "true"}}}
@@ -184,7 +181,7 @@ class Users:
         (chosen.webhook if process == chosen.webhook.name else chosen.reconciler).kill("by the script")
 
     async def _forget_history(self) -> None:
-        """The API server restarts: every watch ends, and positions are lost."""
+        """Restart the API server: every watch ends, and its resourceVersions expire."""
         self.api.end_watches()
         self.api.compact()
 
@@ -200,25 +197,25 @@ class Users:
                 replica.reconciler.kill("by the script")
 
     async def _cut_off(self, seconds: float, lost: int) -> None:
-        """The managers lose the API server, too briefly for a Lease to expire, and history goes on without them."""
+        """Cut the managers off while the cluster changes, too briefly for a Lease to expire."""
         self.cut_off_until = self.clock.monotonic() + seconds
         self.api.end_watches()
         await self.clock.sleep(0.5)
         pods = [pod["metadata"] for pod in self.api.objects(PODS) if pod["metadata"].get("namespace") == NAMESPACE]
         for metadata in pods[lost % 3 :: 3]:
-            with suppress(ApiError):  # whoever is asked about it may be cut off, too
+            with suppress(ApiError):  # the webhooks may be cut off, too
                 await self.admin.delete(PODS, metadata["name"], NAMESPACE, grace_period_seconds=lost % 2)
         await self.clock.sleep(self.cut_off_until - self.clock.monotonic())
         self.api.compact()
 
     async def _cut_off_at_creation(self, name: str, seconds: float) -> None:
-        """The managers lose the API server just after it has carried out their request: the answer is lost."""
+        """Cut the managers off just after their next creation, so that its answer is lost."""
         self._cut_off_with = (name, seconds)
         await self.clock.sleep(SUSPENSE_SECONDS)
         self._cut_off_with = None
 
     async def _blind_creation(self, name: str, seconds: float, resource: str = "pods") -> None:
-        """The next objects that managers create are neither answered nor shown for a while."""
+        """Neither answer nor show the managers' next creations for a while."""
         await self._freeze_watches(resource, SUSPENSE_SECONDS + seconds + 4.0)
         await self._cut_off_at_creation(name, seconds)
 
@@ -286,7 +283,7 @@ _DEEDS: Mapping[str, Deed] = {
 
 
 def pod(name: str, app: str, *, ordered: bool) -> Json:
-    """A Pod of an app; ``ordered``: with two containers that start one after the other."""
+    """Return a Pod of an app; ``ordered``: with two containers that start in order."""
     annotations = {"apps.kruise.io/container-launch-priority": "Ordered"} if ordered else {}
     containers = [{"name": "main", "image": "main:1"}, {"name": "second", "image": "second:1"}]
     return {
@@ -297,6 +294,6 @@ def pod(name: str, app: str, *, ordered: bool) -> Json:
 
 @cache
 def _ending_certificates(number: int) -> CertificateSet:
-    """A sound set that ends before long, so that a change of the CA is due; several, so that one may follow another."""
+    """Return valid certificates that expire soon, so that the CA must change; several, so that changes may follow."""
     del number
     return issue(("kruise-webhook-service.kruise-system.svc",), EPOCH - LIFETIME + timedelta(days=30))

@@ -1,7 +1,7 @@
-"""What each controller has written itself: it never insists on a version that it knows it has replaced.
+"""A controller never sends a resourceVersion that it knows it has replaced.
 
-A write that does is refused with a conflict, and was decided on an object as it was before the controller's own last
-write. Whoever got no answer does not know, and whoever waited for its cache in vain (CS-52) goes by what that shows.
+Such a write conflicts, and was decided on an object as it was before the controller's own last write. A controller
+that got no answer, or whose cache did not catch up in time (CS-52), is excused.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ import orjson
 from app.kube.wire import Request, Response
 from tests.simulation.faults import FaultyTransport
 
-#: Seconds after which a controller gives up to expect its write of its cache.
+#: Seconds after which a controller no longer expects its write in its cache.
 GIVEN_UP_SECONDS = 300.0
 _SUBRESOURCES = ("/status", "/resize")
 
 
 class OwnVersions:
-    """What the controllers of one process were answered: the version that each last write of an object made."""
+    """The resourceVersions of the last writes of one process's controllers."""
 
     def __init__(self) -> None:
-        #: By controller and path of the object: the version, and when it was answered.
+        #: By controller and path of the object: the resourceVersion, and when it was answered.
         self._written: dict[tuple[str, str], tuple[int, float]] = {}
 
     def broken_by(self, at: float, request: Request) -> str:
-        """What is wrong with a request that is about to be sent; empty: nothing."""
+        """Return the violation of a request that is about to be sent, or an empty string."""
         version, answered = self._written.get(_key(request), (0, at))
         if not version or at - answered >= GIVEN_UP_SECONDS or not _writes_object(request):
             return ""
         insists = str(_metadata(request.body).get("resourceVersion", ""))
         if not insists.isdigit() or int(insists) >= version:
             return ""
-        return f"{request.method} {request.path} insists on version {insists}: its sender made version {version} of it"
+        return f"{request.method} {request.path} sends version {insists}, but its sender has written version {version}"
 
     def answered(self, at: float, request: Request, response: Response) -> None:
         if response.status == 200 and _writes_object(request):
@@ -44,8 +44,7 @@ class OwnVersions:
 
 
 class AttentiveTransport(FaultyTransport):
-    """A connection through the weather at which it is noticed what a process should have known (:class:`OwnVersions`).
-    ``breaks``: told what it is."""
+    """A faulty connection that checks :class:`OwnVersions` and reports violations to ``breaks``."""
 
     def __init__(self, *arguments: Any, breaks: Callable[[str], None]) -> None:
         super().__init__(*arguments)
@@ -68,7 +67,7 @@ def _key(request: Request) -> tuple[str, str]:
 
 
 def _writes_object(request: Request) -> bool:
-    """Return whether a request writes an object, or the part of one, to what is there."""
+    """Return whether a request writes to an existing object."""
     written = request.method in ("PATCH", "PUT") and "dryRun" not in request.query
     return written and (request.body or b"").startswith(b"{")
 

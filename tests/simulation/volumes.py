@@ -1,4 +1,4 @@
-"""Volume claims: who binds them, and keeps them while Pods use them."""
+"""The volume controllers of kube-controller-manager."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from tests.simulation import invariants, passes
 
 Json = dict[str, Any]
 
-#: Seconds until kube-controller-manager does something about a claim, and for some of those that are to go.
+#: Seconds until a claim is handled, and until some of the claims that are being deleted are released.
 SECONDS = 0.05
 SLOW_SECONDS = 12.0
 
 
 class Volumes:
-    """What kube-controller-manager does about claims: they are bound, and those that are being deleted go once no Pod
-    uses them."""
+    """Binds claims, and releases claims that are being deleted once no Pod uses them."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        #: Claims that are there, by name.
+        #: Claims by name.
         self._claims: dict[str, Json] = {}
         #: Names of Pods that use them, by claim.
         self._users: dict[str, set[str]] = {}
@@ -58,7 +57,7 @@ class Volumes:
         claim = self._claims.get(name)
         if claim is None or self._users.get(name) or not claim["metadata"].get("deletionTimestamp"):
             return
-        slow = crc32(name.encode()) % 2  # a controller that is busy; meanwhile others may want the name
+        slow = crc32(name.encode()) % 2  # a busy controller; meanwhile the name may be needed again
         change = {"metadata": {"finalizers": None}}
         self._start(self._write(claim["metadata"], change, after=SLOW_SECONDS if slow else SECONDS))
 

@@ -1,6 +1,6 @@
-"""One run: a control plane in memory, three nodes, two replicas of the manager, and a script, all on virtual time.
+"""One run: a control plane in memory, three nodes, replicas of the manager, and a script, all on virtual time.
 
-What it is about, and who judges that, is its subject's business (``workloads``): here no kind is known.
+The subject (``workloads``) brings the kinds and their judges; this module knows no kind.
 """
 
 from __future__ import annotations
@@ -63,17 +63,18 @@ Json = dict[str, Any]
 SERVICE = "kruise-webhook-service.kruise-system"
 MANAGER = "system:serviceaccount:kruise-system:kruise-manager"
 NODE_AGENT = "system:serviceaccount:kruise-system:kruise-daemon"
-#: How long everything may take to come to rest after the last action, and how long it must then stay quiet.
+#: Seconds within which everything must settle after the last action.
 REST_SECONDS = 480.0
-#: And how long a change of the CA may take.
+#: Seconds within which a change of the CA must complete.
 ROTATION_SECONDS = 900.0
+#: Seconds without a write at the end.
 QUIET_SECONDS = 130.0
-#: How long what may be untrue may be so with nothing going wrong: caches are filled, failures tried again.
+#: How long a status may be wrong without faults: caches fill, failures are retried.
 LAG_SECONDS = 30.0
 
 
 def simulate(run: Run, *, replicas: int | None = None, to_first: bool = False) -> Outcome:
-    """Run it from beginning to end, in virtual time; or only up to the first thing that breaks."""
+    """Run it in virtual time, up to the first violation if ``to_first``."""
     with (
         listed(SUBJECTS[run.about].folders),
         keys_by_seed(run.seed),
@@ -91,7 +92,7 @@ def simulate(run: Run, *, replicas: int | None = None, to_first: bool = False) -
 
 
 class World:
-    """The parts of one run, and what is checked of them."""
+    """The parts of one run."""
 
     def __init__(self, run: Run, errors: list[str], replicas: int) -> None:
         self._subject = SUBJECTS[run.about]
@@ -103,14 +104,14 @@ class World:
         self._errors = errors
         self._streams = Streams(f"world {run.seed}")
         self._storm = weather(Random(f"weather {run.seed}")).without(*run.without)
-        #: What goes wrong now.
+        #: The current faults.
         self.weather: Weather = CALM
-        #: The process that has no trouble with the API server, of all replicas.
+        #: The process that meets no faults, in all replicas.
         self._spared = ""
         self.plan: Plan = run.plan
         self._script = run.script
         self._lag = invariants.Lag(LAG_SECONDS)
-        #: Until when something that went wrong may hold up the managers.
+        #: Until when a past fault may delay the managers.
         self._troubled_until = 0.0
         self._busy: set[asyncio.Task[None]] = set()
 
@@ -120,7 +121,7 @@ class World:
 
     @property
     def without(self) -> Sequence[str]:
-        """The faults that are left out."""
+        """Return the faults that are left out."""
         return self._run.without
 
     @property
@@ -130,7 +131,7 @@ class World:
     # ---- the run
 
     async def run(self, *, to_first: bool = False) -> float:
-        """From an empty cluster to rest. Returns the virtual seconds it took."""
+        """Run from an empty cluster to rest; return the virtual seconds it took."""
         self.api = ApiServer(clock=self.clock, rng=RandomByTask(f"api {self._run.seed}"))
         self.admin = Client(self.api.transport(), self.clock)
         self.api.webhooks.local[SERVICE] = self._review
@@ -146,7 +147,7 @@ class World:
             rng=RandomByTask(f"nodes {self._run.seed}"),
             bind=True,
             pace=_pace(Random(f"pace {self._run.seed}")),
-            heartbeat_seconds=3600.0,  # nobody here takes a node for dead
+            heartbeat_seconds=3600.0,  # no controller evicts Pods of silent nodes
         )
         make = self._subject.company
         company = make(self._surroundings(nodes, [node.name for node in registered])) if make is not None else None
@@ -299,8 +300,8 @@ class World:
         await self.wait_for_laggards()
 
     async def befall(self, one: Mishap) -> None:
-        """Let it happen, and wait until all is well."""
-        self._lag.excuse()  # what was untrue before the last one may be so again by now
+        """Let a mishap happen, and wait until everything has settled."""
+        self._lag.excuse()
         self.weather = one.weather.without(*self._run.without)
         self._spared = "" if one.admission_too else WEBHOOK
         whom = f" for all but {self._spared}" if self._spared else ""
@@ -311,12 +312,12 @@ class World:
         await self.until_done(self.rest.to_settle, one.patience(self.users.patience), every=1.0)
 
     def _clears_up(self, hangs: float) -> None:
-        """Nothing goes wrong any more. ``hangs``: how long a request may wait in vain."""
+        """End the faults. ``hangs``: how long a request may still hang."""
         self.weather, self._spared = CALM, ""
         self._troubled_until = max(self._troubled_until, self.clock.monotonic() + hangs)
 
     async def _quiet(self) -> None:
-        await self._until(lambda: not self._volumes.tasks, "claims on their way out are gone")
+        await self._until(lambda: not self._volumes.tasks, "claims are released")
         before = Counter(self.checks.writes)
         await self.clock.sleep(QUIET_SECONDS)
         written = self.checks.writes - before if not self._subject.goes_on else Counter[str]()
@@ -329,7 +330,7 @@ class World:
     async def until_done(
         self, to_do: Callable[[], list[str]], seconds: float = REST_SECONDS, every: float = 5.0
     ) -> None:
-        """Wait until nothing is left to do, and look in such intervals. Raises TimeoutError that says what is left."""
+        """Wait until nothing is left to do. Raises TimeoutError with what is left."""
         seconds *= self._run.patience
         deadline = self.clock.monotonic() + seconds
         while left := to_do():
@@ -339,7 +340,7 @@ class World:
             await self.clock.sleep(every)
 
     async def sleep_until_unhindered(self) -> None:
-        """Until nothing that went wrong may hold up the managers any more."""
+        """Wait until no past fault may delay the managers."""
         await self.clock.sleep(self._held_up_until - self.clock.monotonic())
 
     async def wait_for_laggards(self) -> None:
@@ -347,7 +348,7 @@ class World:
 
     @property
     def _held_up_until(self) -> float:
-        """Until when something that went wrong may hold up the managers."""
+        """Until when a past fault may delay the managers."""
         return max(self._troubled_until, self.users.cut_off_until, *self.users.frozen.values())
 
     def _look_at_lag(self) -> None:
@@ -362,12 +363,12 @@ class World:
     # ---- reviews
 
     def _bookkeeping_failed(self, replica: SimulatedReplica) -> int:
-        """Return how many requests of its admission failed that concern the workload's related object."""
+        """Return how many of its admission's requests about the workload's related object failed."""
         transport = replica.webhook.transport
         return transport.failed[self._subject.books] if self._subject.books and transport is not None else 0
 
     async def _review(self, path: str, body: bytes) -> tuple[int, bytes]:
-        """What the Service does with a review: one of the replicas that are ready answers, if it lives long enough."""
+        """Let one of the ready replicas answer a review, like the Service."""
         ready = [replica for replica in self.replicas if replica.answers]
         if not ready:
             raise ConnectionRefusedError
@@ -392,7 +393,7 @@ def _definition(name: str) -> Json:
 
 
 def _pace(rng: Random) -> Pace:
-    """Nodes that are as fast or as slow as this."""
+    """Draw the speed of nodes."""
     return Pace(
         start=rng.choice((0.0, 0.0, 1.0, 3.0)), restart=rng.choice((0.0, 1.0, 3.0)), stop=rng.choice((0.0, 1.0))
     )

@@ -1,7 +1,5 @@
-"""What a run can be about: what users do with workloads of some kind, and what must hold of them.
-
-A kind that is added here is a :class:`~tests.simulation.workloads.subject.Subject` in a module of its
-own and a line in :data:`SUBJECTS`; nothing else in the simulation knows of it.
+"""Subjects of runs. A new one is a :class:`~tests.simulation.workloads.subject.Subject` in its own module and a line
+in :data:`SUBJECTS`; nothing else in the simulation knows it.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from tests.simulation.workloads.statefulset import STATEFUL_SETS
 from tests.simulation.workloads.subject import Subject, Workload
 from tests.simulation.workloads.workloadspread import WORKLOAD_SPREADS
 
-#: By the name that a run is told.
+#: By the name that ``--about`` takes.
 SUBJECTS: Mapping[str, Subject] = {
     "cloneset": CLONE_SETS,
     "statefulset": STATEFUL_SETS,
@@ -35,7 +33,7 @@ SUBJECTS: Mapping[str, Subject] = {
     "nodeagents": NODE_AGENTS,
 }
 
-#: What a run is about that is told nothing.
+#: The subject of a run without ``--about``.
 DEFAULT = next(iter(SUBJECTS))
 
 __all__ = ["DEFAULT", "SUBJECTS", "Judge", "Review", "Subject", "Workload"]

@@ -1,4 +1,4 @@
-"""AdvancedCronJobs: what users ask for, and what must hold of what becomes of them."""
+"""AdvancedCronJobs: actions of users, and invariants."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.simulation import invariants
 from tests.simulation.users import LABEL
 from tests.simulation.workloads.broadcastjob import ended
 from tests.simulation.workloads.judge import JudgeByKind
-from tests.simulation.workloads.subject import Workload
+from tests.simulation.workloads.subject import Workload, manifest
 
 Json = dict[str, Any]
 
@@ -26,22 +26,22 @@ FOLDERS = (
     "app.features.advancedcronjob",
 )
 KIND, CHILD = ADVANCED_CRON_JOB.kind, BROADCAST_JOB.kind
-#: How late a run may be: a clock that was set is looked at within a minute.
+#: How late a run may be: controllers notice a changed clock within a minute.
 LATE = timedelta(seconds=90)
 SCHEDULES = ("* * * * *", "*/2 * * * *", "@every 20s", "@every 20s", "* * 1 1 *", "30 */2 * * *")
 ZONES = ("", "UTC", "Asia/Shanghai", "America/New_York")
 
 
 class AdvancedCronJobJudge(JudgeByKind):
-    """No run twice, none that no schedule has, none skipped, and at most one at a time unless they may overlap."""
+    """No run twice, off schedule or skipped, and no overlap unless the policy allows it."""
 
     def __init__(self) -> None:
         self.judged = {KIND: self._cron, CHILD: self._child}
         self._crons: dict[str, Json] = {}
-        #: By uid: whatever was ever asked for.
+        #: By uid: every schedule and policy that the object has had.
         self._schedules: dict[str, list[Schedule]] = {}
         self._policies: dict[str, set[str]] = {}
-        #: By uid: the runs that were started, and when the last of them was due by the status.
+        #: By uid: the runs that were started, and the BroadcastJobs.
         self._runs: dict[str, set[str]] = {}
         self._children: dict[str, dict[str, Json]] = {}
 
@@ -77,11 +77,11 @@ class AdvancedCronJobJudge(JudgeByKind):
             yield f"BroadcastJob {name} is the second for {run}"
         runs.add(run)
         if (last := _last(owner)) is not None and due <= last:
-            yield f"BroadcastJob {name} is for {run}, and the last one had been for {last}"
+            yield f"BroadcastJob {name} is for {run}, but the last run was for {last}"
         if not any(
             isinstance(one, Every) or one.next(due - timedelta(seconds=1)) == due for one in self._schedules[cron]
         ):
-            yield f"BroadcastJob {name} is for {run}, which is on no schedule"
+            yield f"BroadcastJob {name} is for {run}, which no schedule contains"
         active = [one for one in children.values() if not ended(one)]
         if len(active) > 1 and "Allow" not in self._policies[cron]:
             yield f"BroadcastJob {name} is one of {len(active)} at a time"
@@ -94,14 +94,14 @@ class AdvancedCronJobJudge(JudgeByKind):
                 continue
             children = self._children.get(uid, {}).values()
             if (cron.get("status") or {}).get("type") != CHILD:
-                yield f"{what} its status does not say what it makes"
+                yield f"{what} status.type is not {CHILD}"
             active = {one["metadata"]["name"] for one in children if not ended(one)}
             if spec.get("paused") or (active and spec.get("concurrencyPolicy") == "Forbid"):
                 continue
             since = _last(cron) or datetime.fromisoformat(cron["metadata"]["creationTimestamp"])
             missed = latest_until(_schedule(spec), since, now - LATE)
             if missed is not None:
-                yield f"{what} nothing was started for {missed} by {now}"
+                yield f"{what} no run was started for {missed} by {now}"
 
 
 def _schedule(spec: Json) -> Schedule:
@@ -113,11 +113,11 @@ def _last(cron: Json) -> datetime | None:
     return datetime.fromisoformat(found) if found else None
 
 
-# ---- what users ask for
+# ---- actions of users
 
 
 def spec_by_seed(rng: Random) -> Json:
-    """Create one, as a user would."""
+    """Draw the arguments of the manifest."""
     return {
         "schedule": rng.choice(SCHEDULES),
         "zone": rng.choice(ZONES),
@@ -131,7 +131,7 @@ def spec_by_seed(rng: Random) -> Json:
 def cron_job(
     name: str, namespace: str, *, schedule: str, zone: str, policy: str, seconds: int, kept: int, ttl: int | None
 ) -> Json:
-    """The object a user applies. What it makes runs on one node."""
+    """Return the object a user applies. Its jobs run on one node."""
     command = ["sh", "-c", f"sleep {seconds}"]
     job = {
         "completionPolicy": {"type": "Always", **({"ttlSecondsAfterFinished": ttl} if ttl is not None else {})},
@@ -145,31 +145,15 @@ def cron_job(
             },
         },
     }
-    return {
-        "apiVersion": ADVANCED_CRON_JOB.resource().api_version,
-        "kind": KIND,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "schedule": schedule,
-            **({"timeZone": zone} if zone else {}),
-            "concurrencyPolicy": policy,
-            "successfulJobsHistoryLimit": kept,
-            "failedJobsHistoryLimit": kept,
-            "template": {"broadcastJobTemplate": {"metadata": {"labels": {LABEL: name}}, "spec": job}},
-        },
+    spec = {
+        "schedule": schedule,
+        **({"timeZone": zone} if zone else {}),
+        "concurrencyPolicy": policy,
+        "successfulJobsHistoryLimit": kept,
+        "failedJobsHistoryLimit": kept,
+        "template": {"broadcastJobTemplate": {"metadata": {"labels": {LABEL: name}}, "spec": job}},
     }
-
-
-def _changed_schedule(rng: Random) -> tuple[str, Any]:
-    return "/spec/schedule", rng.choice(SCHEDULES)
-
-
-def _changed_zone(rng: Random) -> tuple[str, Any]:
-    return "/spec/timeZone", rng.choice(ZONES[1:])
-
-
-def _paused(rng: Random) -> tuple[str, Any]:
-    return "/spec/paused", rng.random() < 0.3
+    return manifest(ADVANCED_CRON_JOB, name, namespace, spec)
 
 
 def _clock_or_blind(rng: Random, name: str) -> tuple[str, Json]:
@@ -182,12 +166,16 @@ def _clock_or_blind(rng: Random, name: str) -> tuple[str, Json]:
 
 
 CRON_JOBS = Workload(
-    FOLDERS,
-    ADVANCED_CRON_JOB.resource(),
-    AdvancedCronJobJudge,
-    spec_by_seed,
-    cron_job,
-    {"schedule": (2, _changed_schedule), "zone": (2, _changed_zone), "pause": (1, _paused)},
+    folders=FOLDERS,
+    resource=ADVANCED_CRON_JOB.resource(),
+    judge=AdvancedCronJobJudge,
+    spec=spec_by_seed,
+    manifest=cron_job,
+    changes=[
+        (2, "/spec/schedule", lambda rng: rng.choice(SCHEDULES)),
+        (2, "/spec/timeZone", lambda rng: rng.choice(ZONES[1:])),
+        (1, "/spec/paused", lambda rng: rng.random() < 0.3),
+    ],
     marks=False,
     others=_clock_or_blind,
     goes_on=True,

@@ -10,30 +10,30 @@ from typing import Any
 
 from app.features.broadcastjob.kind import BROADCAST_JOB
 from tests.simulation import invariants
-from tests.simulation.pods import has_ended
+from tests.simulation.pods import has_ended, is_alive
 from tests.simulation.users import LABEL
 from tests.simulation.workloads.daemonset import NODES, node_of
 from tests.simulation.workloads.judge import JudgeByKind
-from tests.simulation.workloads.subject import Workload
+from tests.simulation.workloads.subject import Workload, manifest
 
 Json = dict[str, Any]
 
 FOLDERS = ("app.features.podreadiness", "app.features.broadcastjob")
 KIND = BROADCAST_JOB.kind
-#: What a parallelism that is not said means.
+#: The default parallelism.
 _ALL = 2**31 - 1
 
 
 class BroadcastJobJudge(JudgeByKind):
-    """Each node is served once, never more than parallelism at a time; a job ends when it should, and not before."""
+    """Each node runs one Pod, at most parallelism at a time; a job ends when it must, and not before."""
 
     def __init__(self) -> None:
         self.judged = {KIND: self._job, "Pod": self._pod}
         self._jobs: dict[str, Json] = {}
-        #: By uid: the largest parallelism that users ever asked for.
+        #: By uid: the largest parallelism that the job has had.
         self._most: dict[str, int] = {}
         self._pods: dict[str, dict[str, Json]] = {}
-        #: By uid: nodes whose Pod has ended, or was told to go.
+        #: By uid: nodes whose Pod has ended or is being deleted.
         self._served: dict[str, set[str]] = {}
 
     def _job(self, obj: Json, before: Json | None, after: Json | None) -> Iterator[str]:
@@ -47,7 +47,7 @@ class BroadcastJobJudge(JudgeByKind):
             served = self._served.get(uid, set())
             if len(served) < NODES:
                 name = invariants.name(after)
-                yield f"BroadcastJob {name} is complete: {len(served)} nodes were served, there are {NODES}"
+                yield f"BroadcastJob {name} is complete after {len(served)} of {NODES} nodes"
 
     def _pod(self, pod: Json, before: Json | None, after: Json | None) -> Iterator[str]:
         uid = invariants.owner_of(pod)
@@ -65,58 +65,56 @@ class BroadcastJobJudge(JudgeByKind):
             return
         name = invariants.name(after)
         if sum(node_of(one) == node for one in pods.values()) > 1:
-            yield f"Pod {name} serves {node}, which has one already"
-        active = sum(is_active(one) for one in pods.values())
+            yield f"Pod {name} is the second on {node}"
+        active = sum(is_alive(one) for one in pods.values())
         if active > self._most[uid]:
-            yield f"Pod {name} is one too many: {active} are active, {self._most[uid]} may be"
+            yield f"Pod {name} is one too many: {active} are active, {self._most[uid]} allowed"
         if ended(job):
-            yield f"Pod {name} came after its job had ended"
+            yield f"Pod {name} was created after its job ended"
 
     def at_rest(self, now: datetime) -> Iterable[str]:
-        """Whoever can end has ended, all others have a Pod wherever there is room, and the counts are true."""
+        """Every job that can end has ended, the others have a Pod wherever one fits, and the counts are correct."""
         for uid, job in self._jobs.items():
             yield from self._job_at_rest(job, [*self._pods.get(uid, {}).values()])
 
     def _job_at_rest(self, job: Json, pods: list[Json]) -> Iterator[str]:
         what, spec, status = f"BroadcastJob {invariants.name(job)} at rest:", job["spec"], job.get("status") or {}
-        policy, active = spec.get("completionPolicy") or {}, [pod for pod in pods if is_active(pod)]
+        policy, active = spec.get("completionPolicy") or {}, [pod for pod in pods if is_alive(pod)]
         if job["metadata"].get("deletionTimestamp"):
             yield f"{what} is being deleted"
         if going := [pod for pod in pods if pod["metadata"].get("deletionTimestamp")]:
             yield f"{what} {len(going)} Pods are being deleted"
         if active and not (spec.get("paused") and policy.get("activeDeadlineSeconds") is not None):
-            yield f"{what} {len(active)} Pods run, which end by themselves or by the deadline"
+            yield f"{what} {len(active)} Pods run, although their command or the deadline must have ended them"
         if ended(job):
             if policy.get("ttlSecondsAfterFinished") is not None:
-                yield f"{what} has ended, and is there still"
+                yield f"{what} has ended and was not deleted"
             if condition(job, "Failed") and active:
-                yield f"{what} has failed, and {len(active)} of its Pods run"
+                yield f"{what} has failed, but {len(active)} of its Pods run"
             return
         failed = sum((pod.get("status") or {}).get("phase") == "Failed" for pod in pods)
-        wanted = {
+        true = {
             "active": len(active),
             "failed": failed,
             "succeeded": sum((pod.get("status") or {}).get("phase") == "Succeeded" for pod in pods),
             "desired": NODES,
         }
-        for field, value in wanted.items():
-            if (status.get(field) or 0) != value:
-                yield f"{what} status.{field} is {status.get(field)}, asked for is {value}"
+        yield from invariants.status_is(f"BroadcastJob {invariants.name(job)}", status, true)
         if status.get("phase") == "failed":
             return
         if spec.get("paused"):
             if status.get("phase") != "paused":
-                yield f"{what} its phase is {status.get('phase')}, and it is paused"
+                yield f"{what} is paused, but its phase is {status.get('phase')}"
             return
         never, nodes = policy.get("type") == "Never", Counter(map(node_of, pods))
         if not never and policy.get("activeDeadlineSeconds") is not None:
-            yield f"{what} goes on after its deadline"
+            yield f"{what} runs past its deadline"
         if failed and (spec.get("failurePolicy") or {}).get("type") == "FailFast":
-            yield f"{what} goes on with {failed} failed Pods"
+            yield f"{what} continues with {failed} failed Pods"
         if len(nodes) < NODES and len(active) < spec.get("parallelism", _ALL):
-            yield f"{what} {NODES - len(nodes)} nodes wait, and {len(active)} Pods run"
+            yield f"{what} {NODES - len(nodes)} nodes wait while {len(active)} Pods run"
         if not never and len(nodes) == NODES and not active:
-            yield f"{what} goes on, and every node was served"
+            yield f"{what} has not ended although every node was served"
 
 
 def condition(job: Json, type_: str) -> bool:
@@ -129,16 +127,11 @@ def ended(job: Json) -> bool:
     return not never and (condition(job, "Complete") or condition(job, "Failed"))
 
 
-def is_active(pod: Json) -> bool:
-    """Neither ended nor going."""
-    return not has_ended(pod) and not pod["metadata"].get("deletionTimestamp")
-
-
-# ---- what users ask for
+# ---- actions of users
 
 
 def spec_by_seed(rng: Random) -> Json:
-    """Create one, as a user would."""
+    """Draw the arguments of the manifest."""
     policy = rng.choice(("Always", "Always", "Always", "Never"))
     deadline = rng.choice((None, None, 20)) if policy == "Always" else None
     return {
@@ -164,43 +157,31 @@ def broadcast_job(
     ttl: int | None,
     failure: str,
 ) -> Json:
-    """The object a user applies."""
-    return {
-        "apiVersion": BROADCAST_JOB.resource().api_version,
-        "kind": KIND,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            **({"parallelism": parallelism} if parallelism is not None else {}),
-            "completionPolicy": {
-                "type": policy,
-                **({"activeDeadlineSeconds": deadline} if deadline is not None else {}),
-                **({"ttlSecondsAfterFinished": ttl} if ttl is not None else {}),
-            },
-            "failurePolicy": {"type": failure},
-            "template": {
-                "metadata": {"labels": {LABEL: name}},
-                "spec": {
-                    "restartPolicy": "Never",
-                    "terminationGracePeriodSeconds": 1,
-                    "containers": [
-                        {
-                            "name": "main",
-                            "image": "task:1",
-                            "command": ["sh", "-c", f"sleep {seconds}; exit {code}"],
-                        }
-                    ],
-                },
+    """Return the object a user applies."""
+    spec = {
+        **({"parallelism": parallelism} if parallelism is not None else {}),
+        "completionPolicy": {
+            "type": policy,
+            **({"activeDeadlineSeconds": deadline} if deadline is not None else {}),
+            **({"ttlSecondsAfterFinished": ttl} if ttl is not None else {}),
+        },
+        "failurePolicy": {"type": failure},
+        "template": {
+            "metadata": {"labels": {LABEL: name}},
+            "spec": {
+                "restartPolicy": "Never",
+                "terminationGracePeriodSeconds": 1,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "task:1",
+                        "command": ["sh", "-c", f"sleep {seconds}; exit {code}"],
+                    }
+                ],
             },
         },
     }
-
-
-def _parallelism(rng: Random) -> tuple[str, Any]:
-    return "/spec/parallelism", rng.randrange(1, 4)
-
-
-def _paused(rng: Random) -> tuple[str, Any]:
-    return "/spec/paused", rng.random() < 0.3
+    return manifest(BROADCAST_JOB, name, namespace, spec)
 
 
 def _unanswered(rng: Random, name: str) -> tuple[str, Json]:
@@ -208,12 +189,15 @@ def _unanswered(rng: Random, name: str) -> tuple[str, Json]:
 
 
 BROADCAST_JOBS = Workload(
-    FOLDERS,
-    BROADCAST_JOB.resource(),
-    BroadcastJobJudge,
-    spec_by_seed,
-    broadcast_job,
-    {"parallelism": (1, _parallelism), "pause": (2, _paused)},
+    folders=FOLDERS,
+    resource=BROADCAST_JOB.resource(),
+    judge=BroadcastJobJudge,
+    spec=spec_by_seed,
+    manifest=broadcast_job,
+    changes=[
+        (1, "/spec/parallelism", lambda rng: rng.randrange(1, 4)),
+        (2, "/spec/paused", lambda rng: rng.random() < 0.3),
+    ],
     marks=False,
     others=_unanswered,
     few=4,

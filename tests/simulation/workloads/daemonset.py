@@ -1,4 +1,4 @@
-"""DaemonSets: what users ask for, and what must hold of every write that a pass of the controller does."""
+"""DaemonSets: actions of users, and invariants of every write of a reconcile."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.simulation import invariants
 from tests.simulation.lifecycle import LABELS, held_metadata, lifecycle
 from tests.simulation.passes import Pass
 from tests.simulation.pods import (
-    has_ended,
     hash_of,
     held_back,
+    is_alive,
     is_available,
     main_image,
     ready_too_early,
@@ -26,18 +26,18 @@ from tests.simulation.pods import (
 from tests.simulation.users import LABEL
 from tests.simulation.workloads.judge import Judge
 from tests.simulation.workloads.remembered import Remembered
-from tests.simulation.workloads.subject import Workload
+from tests.simulation.workloads.subject import Workload, manifest
 
 Json = dict[str, Any]
 
 FOLDERS = ("app.features.podreadiness", "app.features.daemonset")
-#: Nodes of a run, all of which are to have a Pod.
+#: Nodes of a run; each must have a Pod.
 NODES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One state of a DaemonSet's spec, as far as it is judged."""
+    """The fields of a DaemonSet's spec that the judge uses."""
 
     partition: int
     max_unavailable: int
@@ -60,14 +60,14 @@ class Spec:
 
 
 class DaemonSetJudge(Judge):
-    """At most one Pod per node unless surging; no more nodes without a serving Pod than maxUnavailable allows; no more
-    new Pods than the partition leaves."""
+    """At most one Pod per node unless surging; at most maxUnavailable nodes without an available Pod; no more updated
+    Pods than the partition allows."""
 
     def __init__(self) -> None:
         self._remembered = Remembered("DaemonSet", Spec.of, lambda spec: spec.min_ready)
 
     def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
-        """Return the promises that a write breaks."""
+        """Return the invariants that a write violates."""
         if kind == "DaemonSet":
             self._remembered.wrote_object(before, after)
         elif kind == "Pod":
@@ -96,16 +96,16 @@ class DaemonSetJudge(Judge):
             yield from self._too_many_out(at, uid, spec, pod, known)
 
     def _created(self, uid: str, spec: Spec, pod: Json, known: Pass) -> Iterator[str]:
-        nodes = Counter(node_of(one) for one in self._remembered.pods_of(uid) if _stays(one))
+        nodes = Counter(node_of(one) for one in self._remembered.pods_of(uid) if is_alive(one))
         node, most = node_of(pod), 1 + (spec.max_surge > 0)
         if nodes[node] > most:
-            yield f"Pod {invariants.name(pod)} is one too many on {node}: {nodes[node]} are there, {most} may be"
-        # One that is not in service, as the pass saw it, is replaced whatever the surge (DS-46).
+            yield f"Pod {invariants.name(pod)} is one too many on {node}: {nodes[node]} Pods, {most} allowed"
+            # A Pod that the reconcile saw unavailable is replaced regardless of maxSurge (DS-46).
         seen = (known.pod(one["metadata"]["uid"]) for one in self._remembered.pods_of(uid))
         serving = {node_of(one) for one in seen if one is not None and is_available(one, known.at, spec.min_ready)}
         doubled = sum(count > 1 and name in serving for name, count in nodes.items())
         if nodes[node] > 1 and doubled > spec.max_surge:
-            yield f"Pod {invariants.name(pod)} surges too far: on {doubled} nodes, {spec.max_surge} may be"
+            yield f"Pod {invariants.name(pod)} exceeds maxSurge: two Pods on {doubled} nodes, not {spec.max_surge}"
 
     def _moved_on(self, uid: str, spec: Spec, pod: Json) -> Iterator[str]:
         if not spec.partition or main_image(pod) != spec.image:
@@ -113,38 +113,36 @@ class DaemonSetJudge(Judge):
         new = sum(hash_of(one) == hash_of(pod) for one in self._remembered.pods_of(uid))
         most = max(0, NODES - spec.partition)
         if new > most:
-            yield f"Pod {invariants.name(pod)} came past the partition: {new} are new, {most} may be"
+            yield f"Pod {invariants.name(pod)} exceeds the partition: {new} are updated, {most} allowed"
 
     def _too_many_out(self, at: float, uid: str, spec: Spec, pod: Json, known: Pass) -> Iterator[str]:
         if spec.partition:
-            return  # DS-41: nodes beyond it do not count
+            return  # DS-41: nodes beyond the partition do not count
         serving = [one for one in self._remembered.pods_of(uid) if is_available(one, at, spec.min_ready)]
         unknown = self._remembered.unknown(known, at, spec.min_ready)
         least, there = NODES - spec.max_unavailable, {node_of(one) for one in serving}
         seen = there.union(map(node_of, unknown))
         if len(there) < least and len(seen) < least and node_of(pod) not in seen:
             name = invariants.name(pod)
-            yield f"Pod {name} was taken: {len(there)} nodes have one in service, {least} have to"
+            yield f"Pod {name} was taken down: {len(there)} nodes have an available Pod, {least} must"
 
     def at_rest(self, now: datetime) -> Iterable[str]:
-        """One Pod on every node, the new ones as the partition has it, and a true status."""
+        """One Pod on every node, updated as far as the partition allows, and a correct status."""
         for obj, spec in self._remembered.standing():
-            name, status = invariants.name(obj), obj.get("status") or {}
+            name = invariants.name(obj)
             pods = self._remembered.pods_of(obj["metadata"]["uid"])
             nodes = Counter(map(node_of, pods))
             if len(pods) != NODES or len(nodes) != NODES:
-                yield f"DaemonSet {name} at rest: has Pods on {dict(nodes)}, there are {NODES} nodes"
+                yield f"DaemonSet {name} at rest: has Pods on {dict(nodes)}, want one on each of {NODES} nodes"
             marked = sum(names.SPECIFIED_DELETE in (pod["metadata"].get("labels") or {}) for pod in pods)
             if marked:
-                yield f"DaemonSet {name} at rest: {marked} Pods are still to be replaced"
+                yield f"DaemonSet {name} at rest: {marked} Pods are marked and not replaced"
             new, least = sum(main_image(pod) == spec.image for pod in pods), NODES - spec.partition
             if new < least:
-                yield f"DaemonSet {name} at rest: {new} Pods have {spec.image}, at least {least} should"
-            wanted = dict.fromkeys(("currentNumberScheduled", "numberReady", "numberAvailable"), NODES)
-            wanted["observedGeneration"] = obj["metadata"]["generation"]
-            for field, value in wanted.items():
-                if (status.get(field) or 0) != value:
-                    yield f"DaemonSet {name} at rest: status.{field} is {status.get(field)}, asked for is {value}"
+                yield f"DaemonSet {name} at rest: {new} Pods have {spec.image}, want at least {least}"
+            true = dict.fromkeys(("currentNumberScheduled", "numberReady", "numberAvailable"), NODES)
+            true["observedGeneration"] = obj["metadata"]["generation"]
+            yield from invariants.status_is(f"DaemonSet {name}", obj.get("status") or {}, true)
 
 
 def node_of(pod: Json) -> str:
@@ -161,15 +159,11 @@ def node_of(pod: Json) -> str:
     return ""
 
 
-def _stays(pod: Json) -> bool:
-    return not pod["metadata"].get("deletionTimestamp") and not has_ended(pod)
-
-
-# ---- what users ask for
+# ---- actions of users
 
 
 def spec_by_seed(rng: Random) -> Json:
-    """Create one, as a user would."""
+    """Draw the arguments of the manifest."""
     surge = rng.choice((0, 0, 1, 2))
     return {
         "way": "Standard" if surge else rng.choice(("Standard", "InPlaceIfPossible")),
@@ -192,49 +186,37 @@ def daemon_set(
     min_ready: int,
     hook: str,
 ) -> Json:
-    """The object a user applies."""
+    """Return the object a user applies."""
     held = held_metadata(hook)
     rolling = {"rollingUpdateType": way, "maxUnavailable": max_unavailable, "maxSurge": max_surge, "partition": 0}
-    return {
-        "apiVersion": DAEMON_SET.resource().api_version,
-        "kind": DAEMON_SET.kind,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "minReadySeconds": min_ready,
-            "selector": {"matchLabels": {LABEL: name}},
-            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
-            **({"lifecycle": lifecycle(hook, mark_not_ready=False)} if hook else {}),
-            "template": {
-                "metadata": {**held, "labels": {LABEL: name, **held.get("labels", {})}},
-                "spec": {
-                    "terminationGracePeriodSeconds": 1,
-                    "readinessGates": [{"conditionType": names.IN_PLACE_UPDATE_READY}],
-                    "containers": [{"name": "main", "image": image}],
-                },
+    spec = {
+        "minReadySeconds": min_ready,
+        "selector": {"matchLabels": {LABEL: name}},
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
+        **({"lifecycle": lifecycle(hook, mark_not_ready=False)} if hook else {}),
+        "template": {
+            "metadata": {**held, "labels": {LABEL: name, **held.get("labels", {})}},
+            "spec": {
+                "terminationGracePeriodSeconds": 1,
+                "readinessGates": [{"conditionType": names.IN_PLACE_UPDATE_READY}],
+                "containers": [{"name": "main", "image": image}],
             },
         },
     }
-
-
-def _image(rng: Random) -> tuple[str, Any]:
-    return "/spec/template/spec/containers/0/image", f"clone:{rng.randrange(9)}"
-
-
-def _partition(rng: Random) -> tuple[str, Any]:
-    return "/spec/updateStrategy/rollingUpdate/partition", rng.choice((0, 0, 1, 2))
-
-
-def _min_ready(rng: Random) -> tuple[str, Any]:
-    return "/spec/minReadySeconds", rng.choice((0, 2, 6))
+    return manifest(DAEMON_SET, name, namespace, spec)
 
 
 DAEMON_SETS = Workload(
-    FOLDERS,
-    DAEMON_SET.resource(),
-    DaemonSetJudge,
-    spec_by_seed,
-    daemon_set,
-    {"roll": (5, _image), "partition": (2, _partition), "min ready": (1, _min_ready)},
+    folders=FOLDERS,
+    resource=DAEMON_SET.resource(),
+    judge=DaemonSetJudge,
+    spec=spec_by_seed,
+    manifest=daemon_set,
+    changes=[
+        (5, "/spec/template/spec/containers/0/image", lambda rng: f"clone:{rng.randrange(9)}"),
+        (2, "/spec/updateStrategy/rollingUpdate/partition", lambda rng: rng.choice((0, 0, 1, 2))),
+        (1, "/spec/minReadySeconds", lambda rng: rng.choice((0, 2, 6))),
+    ],
     gates=("DaemonSetStrictMaxUnavailable",),
     marks=False,
 )

@@ -1,4 +1,4 @@
-"""EphemeralJobs: what users ask for, and what must hold of what becomes of them."""
+"""EphemeralJobs: actions of users, and invariants."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 from app.features.ephemeraljob.kind import EPHEMERAL_JOB
 from tests.simulation import invariants
+from tests.simulation.pods import is_alive
 from tests.simulation.script import APPS, Action
-from tests.simulation.workloads.broadcastjob import is_active
 from tests.simulation.workloads.judge import JudgeByKind
-from tests.simulation.workloads.subject import Workload
+from tests.simulation.workloads.subject import Workload, manifest
 
 Json = dict[str, Any]
 
@@ -20,21 +20,21 @@ FOLDERS = ("app.features.podreadiness", "app.features.ephemeraljob")
 KIND = EPHEMERAL_JOB.kind
 _MARK = "KRUISE_EJOB_ID"
 _CONTAINER = "debug"
-#: Pods that are there from the beginning.
+#: Pods that exist from the start.
 _PODS = 6
 
 
 class EphemeralJobJudge(JudgeByKind):
-    """Never more Pods at once than parallelism, nor more in all than replicas; every job that can end ends."""
+    """At most parallelism Pods at once and replicas Pods in total; every job that can end does."""
 
     def __init__(self) -> None:
         self.judged = {KIND: self._job, "Pod": self._pod}
         self._jobs: dict[str, Json] = {}
-        #: By uid: the largest parallelism and the most replicas (None: all) that users ever asked for.
+        #: By uid: the largest parallelism and replicas that the job has had.
         self._most: dict[str, int] = {}
         self._replicas: dict[str, float] = {}
         self._pods: dict[str, Json] = {}
-        #: By uid of a job: the uids of all Pods that ever got its container, those that are gone included (EJ-17).
+        #: By uid of a job: the uids of all Pods that ever got its container, deleted Pods included (EJ-17).
         self._touched: dict[str, set[str]] = {}
 
     def _job(self, obj: Json, _before: Json | None, after: Json | None) -> Iterator[str]:
@@ -64,41 +64,41 @@ class EphemeralJobJudge(JudgeByKind):
         mine = [one for one in self._pods.values() if uid in marks(one)]
         busy = sum(is_busy(one) for one in mine)
         if busy > self._most[uid]:
-            yield f"Pod {name} is one too many: {busy} are worked on, {self._most[uid]} may be"
+            yield f"Pod {name} is one too many: {busy} run the container, {self._most[uid]} allowed"
         touched = self._touched.setdefault(uid, set())
         touched.add(pod["metadata"]["uid"])
         if len(touched) > self._replicas[uid]:
-            yield f"Pod {name} is one too many: {len(touched)} got the container, {self._replicas[uid]} may"
+            yield f"Pod {name} is one too many: {len(touched)} got the container, {self._replicas[uid]} allowed"
         if (job.get("status") or {}).get("completionTime"):
-            yield f"Pod {name} got a container of a job that had ended"
+            yield f"Pod {name} got a container of a job that has ended"
 
     def at_rest(self, now: datetime) -> Iterable[str]:
-        """Whoever means a Pod has ended, and is gone when its time is over."""
+        """Every job that matches a Pod has ended, and is deleted after its TTL."""
         for uid, job in self._jobs.items():
             what, spec, status = f"EphemeralJob {invariants.name(job)} at rest:", job["spec"], job.get("status") or {}
             if job["metadata"].get("deletionTimestamp"):
                 yield f"{what} is being deleted"
             elif status.get("completionTime"):
-                yield f"{what} has ended, and is there still"
+                yield f"{what} has ended and was not deleted"
             elif spec.get("paused"):
                 if status.get("phase") != "Paused":
-                    yield f"{what} its phase is {status.get('phase')}, and it is paused"
+                    yield f"{what} is paused, but its phase is {status.get('phase')}"
             elif spec.get("activeDeadlineSeconds") is not None:
-                yield f"{what} goes on after its deadline"
+                yield f"{what} runs past its deadline"
             else:
                 app = spec["selector"]["matchLabels"]["app"]
                 meant = [pod for pod in self._pods.values() if (pod["metadata"].get("labels") or {}).get("app") == app]
                 mine = [pod for pod in meant if uid in marks(pod)]
                 mark = f"{_CONTAINER}-{job['metadata']['name']}"
-                free = [pod for pod in meant if is_active(pod) and not has_container(pod, mark)]
+                free = [pod for pod in meant if is_alive(pod) and not has_container(pod, mark)]
                 if mine or free:
-                    yield f"{what} goes on: {len(mine)} Pods have the container, {len(free)} might"
+                    yield f"{what} has not ended: {len(mine)} Pods have the container, {len(free)} could get it"
                 elif status.get("phase") != "Waiting" or status.get("match"):
-                    yield f"{what} its phase is {status.get('phase')} ({status.get('match')}), and no Pod matches"
+                    yield f"{what} matches no Pod, but has {status.get('phase')}, {status.get('match')}"
 
 
 def marks(pod: Json) -> set[str]:
-    """The uids of the jobs that a Pod has containers of."""
+    """Return the uids of the jobs whose containers a Pod has."""
     return {
         str(env.get("value"))
         for container in pod["spec"].get("ephemeralContainers") or ()
@@ -108,21 +108,21 @@ def marks(pod: Json) -> set[str]:
 
 
 def has_container(pod: Json, name: str) -> bool:
-    """Return whether an ephemeral container of that name was put into it, by whomever."""
+    """Return whether the Pod has an ephemeral container of that name."""
     return any(one["name"] == name for one in pod["spec"].get("ephemeralContainers") or ())
 
 
 def is_busy(pod: Json) -> bool:
-    """Return whether a container that was put into it has not ended."""
+    """Return whether none of a Pod's ephemeral containers has ended."""
     statuses = (pod.get("status") or {}).get("ephemeralContainerStatuses") or ()
-    return is_active(pod) and not any("terminated" in (one.get("state") or {}) for one in statuses)
+    return is_alive(pod) and not any("terminated" in (one.get("state") or {}) for one in statuses)
 
 
-# ---- what users ask for
+# ---- actions of users
 
 
 def spec_by_seed(rng: Random) -> Json:
-    """Create one, as a user would."""
+    """Draw the arguments of the manifest."""
     return {
         "app": rng.choice(APPS),
         "parallelism": rng.choice((1, 1, 2, 3)),
@@ -146,7 +146,7 @@ def ephemeral_job(
     deadline: int | None,
     ttl: int,
 ) -> Json:
-    """The object a user applies."""
+    """Return the object a user applies."""
     container = {
         "name": f"{_CONTAINER}-{name}",
         "image": "tools:1",
@@ -154,27 +154,15 @@ def ephemeral_job(
         "terminationMessagePolicy": "File",
         "command": ["sh", "-c", f"sleep {seconds}; exit {code}"],
     }
-    return {
-        "apiVersion": EPHEMERAL_JOB.resource().api_version,
-        "kind": KIND,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "selector": {"matchLabels": {"app": app}},
-            "parallelism": parallelism,
-            **({"replicas": replicas} if replicas is not None else {}),
-            **({"activeDeadlineSeconds": deadline} if deadline is not None else {}),
-            "ttlSecondsAfterFinished": ttl,
-            "template": {"ephemeralContainers": [container]},
-        },
+    spec = {
+        "selector": {"matchLabels": {"app": app}},
+        "parallelism": parallelism,
+        **({"replicas": replicas} if replicas is not None else {}),
+        **({"activeDeadlineSeconds": deadline} if deadline is not None else {}),
+        "ttlSecondsAfterFinished": ttl,
+        "template": {"ephemeralContainers": [container]},
     }
-
-
-def _parallelism(rng: Random) -> tuple[str, Any]:
-    return "/spec/parallelism", rng.randrange(1, 4)
-
-
-def _paused(rng: Random) -> tuple[str, Any]:
-    return "/spec/paused", rng.random() < 0.3
+    return manifest(EPHEMERAL_JOB, name, namespace, spec)
 
 
 def _pods(rng: Random, _: str) -> tuple[str, Json]:
@@ -187,12 +175,15 @@ def _pods(rng: Random, _: str) -> tuple[str, Json]:
 
 
 EPHEMERAL_JOBS = Workload(
-    FOLDERS,
-    EPHEMERAL_JOB.resource(),
-    EphemeralJobJudge,
-    spec_by_seed,
-    ephemeral_job,
-    {"parallelism": (1, _parallelism), "pause": (2, _paused)},
+    folders=FOLDERS,
+    resource=EPHEMERAL_JOB.resource(),
+    judge=EphemeralJobJudge,
+    spec=spec_by_seed,
+    manifest=ephemeral_job,
+    changes=[
+        (1, "/spec/parallelism", lambda rng: rng.randrange(1, 4)),
+        (2, "/spec/paused", lambda rng: rng.random() < 0.3),
+    ],
     marks=False,
     first=[
         Action(0.0, "create pod", {"name": f"pod-{number}", "app": APPS[number % 3 == 2], "ordered": False})

@@ -1,4 +1,4 @@
-"""Base of the judges of a workload: they check its controller's writes, answers to reviews, and the state at rest."""
+"""Judges check the writes of a controller, answers to admission reviews, and the state at rest."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Review:
-    """A review that was answered. ``seconds``: how long it took; ``failures``: how many requests about what stands
-    beside the workload came to nothing meanwhile; ``known``: what whoever answered knew, as the judge asked for it."""
+    """An answered admission review. ``seconds``: how long it took; ``failures``: how many requests about the related
+    object failed meanwhile; ``known``: what the answering replica's caches held (:meth:`Judge.known_to`)."""
 
     path: str
     body: bytes
@@ -37,13 +37,13 @@ class Review:
 
 
 class Judge:
-    """Remembers what users asked for and what became of it, and says what it breaks, a sentence each."""
+    """Follows objects, and returns a sentence per violation."""
 
-    #: Whether nothing goes wrong at the moment: then nothing excuses whoever is late.
+    #: Whether no fault is active, so nothing excuses a delay.
     calm = False
 
     def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
-        """What a write of any object breaks. ``known``: the pass whose doing it is."""
+        """Return the violations of a write. ``known``: the reconcile that wrote; None: another actor."""
         del at, kind, before, after, known
         return ()
 
@@ -52,11 +52,11 @@ class Judge:
         return ()
 
     def overdue(self) -> Sequence[str]:
-        """What may be so for some seconds only while nothing goes wrong."""
+        """Return what may last only some seconds while no fault is active."""
         return ()
 
     def known_to(self, caches: Caches, path: str) -> Sequence[Any]:
-        """Return what must be known of the caches of the process that answers a review, to judge its answer."""
+        """Return what the judge needs from the caches of the process that answers a review."""
         del caches, path
         return ()
 
@@ -65,25 +65,32 @@ class Judge:
         return ()
 
 
-#: What a write of an object breaks: the object, and as it was before and is after.
+#: Judges a write: the object, and its state before and after.
 Judged = Callable[[Json, Json | None, Json | None], Iterable[str]]
 
 
-class JudgeByKind(Judge):
-    """Judges all writes, each kind by its own function."""
+def keep(stored: dict[str, Json], key: str, after: Json | None) -> None:
+    """Store an object as it is after a write; None removes it."""
+    if after is None:
+        stored.pop(key, None)
+    else:
+        stored[key] = after
 
-    #: By kind.
+
+class JudgeByKind(Judge):
+    """Judges each kind with its own function."""
+
     judged: Mapping[str, Judged]
 
     def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterator[str]:
-        """Return the promises that a write breaks."""
+        """Return the invariants that a write violates."""
         obj = after if after is not None else before
         if obj is not None and kind in self.judged:
             yield from self.judged[kind](obj, before, after)
 
 
 class Judges(Judge):
-    """Several at once: of kinds that come together."""
+    """Several judges in one."""
 
     def __init__(self, *judges: Judge) -> None:
         self._judges = judges

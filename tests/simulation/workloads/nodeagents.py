@@ -1,4 +1,4 @@
-"""Node agents: ImagePullJobs, ContainerRecreateRequests and probes, and what must hold of what becomes of them."""
+"""Node agents: ImagePullJobs, ContainerRecreateRequests and probes, and their invariants."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.simulation import invariants
 from tests.simulation.agents import CONDITION, CONTAINERS, JudgeOfAgents, NodeAgents
 from tests.simulation.passes import Pass
 from tests.simulation.script import NAMESPACE, Action
-from tests.simulation.workloads.subject import Shares, Workload
+from tests.simulation.workloads.subject import Shares, Workload, manifest
 
 Json = dict[str, Any]
 #: Repository and tag.
@@ -34,35 +34,35 @@ _ENDED = ("Succeeded", "Failed")
 
 
 class NodeAgentJudge(JudgeOfAgents):
-    """No container is stopped twice for a request, nor one of another Pod; no job pulls on more nodes than it may; what
-    was pulled is not forgotten; no result of a probe stands for another Pod."""
+    """A request stops each container once and never one of another Pod; jobs respect parallelism; finished pulls are
+    not repeated; no Pod gets the probe result of another."""
 
     def __init__(self) -> None:
         self._live: dict[str, dict[str, Json]] = {}
-        #: By uid of a job: the largest parallelism that users ever asked for.
+        #: By uid of a job: the largest parallelism that it has had.
         self._most: dict[str, int] = {}
-        #: By uid of a request and container: those that were stopped for it.
+        #: By uid of a request and container name: the containers stopped for it.
         self._stopped: dict[tuple[str, str], set[str]] = {}
-        #: By node and tag: the job that asked for its present round.
+        #: By node and tag: the job that started the current pull.
         self._asked_by: dict[tuple[str, Key], str] = {}
 
-    # ---- what agents ask of runtimes
+    # ---- calls of agents to runtimes
 
     def stops(self, request: RecreateRequest | None, name: str, pod_uid: str, container_id: str) -> Iterator[str]:
         if request is None:
-            yield f"container {container_id} is stopped, and nobody asked for it"
+            yield f"container {container_id} is stopped without a request"
             return
         metadata, spec = request.metadata, request.spec
         what = f"{metadata.name} stops container {name} of Pod {spec.pod_name}"
         if pod_uid != metadata.labels[names.CRR_POD_UID]:
-            yield f"{what}: it is of another Pod of the name"
+            yield f"{what}, which belongs to a namesake"
         stopped = self._stopped.setdefault((metadata.uid, name), set())
         stopped.add(container_id)
         if len(stopped) > 1:
             yield f"{what} a second time"
         meant = next(one.status_context.container_id for one in spec.containers if one.name == name)
         if not spec.strategy.force_recreate and container_id != meant:
-            yield f"{what}, which has restarted since"
+            yield f"{what}, which has restarted since the request"
 
     def pulls(self, node: str, reference: str) -> Iterator[str]:
         image = familiar_image(reference)
@@ -72,9 +72,9 @@ class NodeAgentJudge(JudgeOfAgents):
         key = (image.name, image.tag)
         tag = tags_of(node_image).get(key)
         if tag is not None and is_done(tag, status_of(node_image, key)):
-            yield f"{node} pulls {reference}, which it has reported as {status_of(node_image, key)['phase']}"
+            yield f"{node} pulls {reference} again after {status_of(node_image, key)['phase']}"
 
-    # ---- what is written
+    # ---- writes
 
     def wrote(
         self,
@@ -84,7 +84,7 @@ class NodeAgentJudge(JudgeOfAgents):
         after: Json | None,
         known: Pass | None,
     ) -> Iterable[str]:
-        """Return the promises that a write breaks."""
+        """Return the invariants that a write violates."""
         obj = after if after is not None else before
         if obj is None:
             return
@@ -103,7 +103,7 @@ class NodeAgentJudge(JudgeOfAgents):
         elif kind == "Pod":
             who = condition(after)
             if who.get("status") == "True" and who.get("message") != uid:
-                yield f"Pod {invariants.name(after)} {uid} is marked with the result of {who.get('message')}"
+                yield f"Pod {invariants.name(after)} {uid} has the probe result of {who.get('message')}"
 
     def _forgotten(self, before: Json, after: Json) -> Iterator[str]:
         had = tags_of(before)
@@ -111,17 +111,17 @@ class NodeAgentJudge(JudgeOfAgents):
             former, was, now = had.get(key), status_of(before, key), status_of(after, key)
             same = former is not None and former.get("version", 0) == tag.get("version", 0)
             if same and is_done(tag, was) and was != now:
-                yield f"NodeImage {invariants.name(after)}: {':'.join(key)} was {was['phase']}, and is {now}"
+                yield f"NodeImage {invariants.name(after)}: {':'.join(key)} went from {was['phase']} to {now}"
 
     def _asked(self, before: Json, after: Json) -> Iterator[str]:
-        """A job asks one node more. Another round of a tag counts as that of the job that asked for it."""
+        """A job's nodes stay within its parallelism. A new pull of a tag counts for the job that started it."""
         had, node = tags_of(before), invariants.name(after)
         for key, tag in tags_of(after).items():
             for uid in owners_of(tag) - owners_of(had.get(key, {})):
                 self._asked_by[node, key] = uid
                 busy = sum(self._pulls_for(one, key, uid) for one in self._all("NodeImage"))
                 if busy > self._most.get(uid, busy):
-                    yield f"{':'.join(key)} is one too many: {busy} nodes pull it, {self._most[uid]} may"
+                    yield f"{':'.join(key)} is pulled by one node too many: {busy}, {self._most[uid]} allowed"
 
     def _pulls_for(self, node_image: Json, key: Key, uid: str) -> bool:
         return self._asked_by.get((invariants.name(node_image), key)) == uid and is_active(node_image, key, uid)
@@ -132,15 +132,15 @@ class NodeAgentJudge(JudgeOfAgents):
     # ---- at rest
 
     def at_rest(self, now: datetime) -> Iterable[str]:
-        """Whatever was asked for is done, and every Pod has a result of its own."""
+        """Jobs and requests have ended, and every Pod has its own probe result."""
         for one in self._all(KIND):
             yield from job_at_rest(one)
         for one in self._all("ContainerRecreateRequest"):
             what, status = f"request {invariants.name(one)} at rest:", one.get("status") or {}
             if not status.get("completionTime"):
-                yield f"{what} goes on: {status}"
+                yield f"{what} has not ended: {status}"
             elif one["spec"].get("ttlSecondsAfterFinished") is not None:
-                yield f"{what} has ended, and is there still"
+                yield f"{what} has ended and was not deleted"
         for one in self._all("NodeImage"):
             yield from node_image_at_rest(one)
         pods = {uid: pod for uid, pod in self._live.get("Pod", {}).items() if pod["metadata"]["namespace"] == NAMESPACE}
@@ -151,32 +151,32 @@ class NodeAgentJudge(JudgeOfAgents):
         for uid, pod in pods.items():
             who = condition(pod)
             if (who.get("status"), who.get("message")) != ("True", uid):
-                yield f"Pod {invariants.name(pod)} {uid} at rest: it has no result of its own: {who}"
+                yield f"Pod {invariants.name(pod)} {uid} at rest: has no probe result of its own: {who}"
 
 
 def strange_results(node_pod_probe: Json) -> Iterator[str]:
     for entry in (node_pod_probe.get("status") or {}).get("podProbeStatuses") or ():
         for state in entry["probeStates"]:
             if state["state"] == "Succeeded" and state.get("message") != entry["uid"]:
-                yield f"a result of Pod {state.get('message')} stands for {entry['name']} {entry['uid']}"
+                yield f"{entry['name']} {entry['uid']} has the probe result of Pod {state.get('message')}"
 
 
 def job_at_rest(job: Json) -> Iterator[str]:
-    """It has ended, with all nodes as they were to be."""
+    """A job has ended with the expected result on all nodes."""
     what, spec, status = f"{KIND} {invariants.name(job)} at rest:", job["spec"], job.get("status") or {}
     wanted = "failed" if ".invalid" in spec["image"] else "succeeded"
     if job["metadata"].get("deletionTimestamp"):
         yield f"{what} is being deleted"
     elif not status.get("completionTime"):
-        yield f"{what} goes on: {status}"
+        yield f"{what} has not ended: {status}"
     elif spec["completionPolicy"].get("ttlSecondsAfterFinished") is not None:
-        yield f"{what} has ended, and is there still"
+        yield f"{what} has ended and was not deleted"
     elif status.get(wanted, 0) != status["desired"]:
         yield f"{what} has not {wanted} on all nodes: {status}"
 
 
 def node_image_at_rest(node_image: Json) -> Iterator[str]:
-    """Every tag has ended, and is counted."""
+    """Every tag has ended and is counted."""
     what, tags, status = (
         f"NodeImage {invariants.name(node_image)} at rest:",
         tags_of(node_image),
@@ -184,10 +184,10 @@ def node_image_at_rest(node_image: Json) -> Iterator[str]:
     )
     for key, tag in tags.items():
         if not is_done(tag, status_of(node_image, key)):
-            yield f"{what} {':'.join(key)} goes on: {status_of(node_image, key)}"
+            yield f"{what} {':'.join(key)} has not ended: {status_of(node_image, key)}"
     counted = [status.get(name) or 0 for name in ("desired", "succeeded", "failed", "pulling", "waiting")]
     if counted[0] != len(tags) or sum(counted[1:3]) != len(tags) or any(counted[3:]):
-        yield f"{what} has {len(tags)} tags, and counts {counted}"
+        yield f"{what} has {len(tags)} tags but counts {counted}"
 
 
 def condition(pod: Json) -> Json:
@@ -210,17 +210,17 @@ def owners_of(tag: Json) -> set[str]:
 
 
 def is_done(tag: Json, status: Json) -> bool:
-    """Return whether the status speaks of the end of this round."""
+    """Return whether the status reports the end of the current pull."""
     return status.get("phase") in _ENDED and status.get("version", 0) == tag.get("version", 0)
 
 
 def is_active(node_image: Json, key: Key, uid: str) -> bool:
-    """Return whether the node pulls for that job, or is to."""
+    """Return whether the node pulls, or must pull, for that job."""
     tag = tags_of(node_image).get(key)
     return tag is not None and uid in owners_of(tag) and not is_done(tag, status_of(node_image, key))
 
 
-# ---- what users ask for
+# ---- actions of users
 
 
 def spec_by_seed(rng: Random) -> Json:
@@ -237,24 +237,16 @@ def spec_by_seed(rng: Random) -> Json:
 def image_pull_job(
     name: str, namespace: str, *, image: str, parallelism: int, attempts: int, ttl: int | None, if_not_present: bool
 ) -> Json:
-    """The object a user applies."""
+    """Return the object a user applies."""
     keeps = {"ttlSecondsAfterFinished": ttl} if ttl is not None else {}
-    return {
-        "apiVersion": IMAGE_PULL_JOB.resource().api_version,
-        "kind": KIND,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "image": image,
-            "parallelism": parallelism,
-            "completionPolicy": {"type": "Always", **keeps},
-            "pullPolicy": {"backoffLimit": attempts, "timeoutSeconds": 60},
-            "imagePullPolicy": "IfNotPresent" if if_not_present else "Always",
-        },
+    spec = {
+        "image": image,
+        "parallelism": parallelism,
+        "completionPolicy": {"type": "Always", **keeps},
+        "pullPolicy": {"backoffLimit": attempts, "timeoutSeconds": 60},
+        "imagePullPolicy": "IfNotPresent" if if_not_present else "Always",
     }
-
-
-def _parallelism(rng: Random) -> tuple[str, Any]:
-    return "/spec/parallelism", rng.randrange(1, 4)
+    return manifest(IMAGE_PULL_JOB, name, namespace, spec)
 
 
 def _request(rng: Random) -> tuple[str, Json]:
@@ -296,7 +288,7 @@ def _others(rng: Random, _: str) -> tuple[str, Json]:
 
 
 def _befalls(rng: Random, number: int) -> Iterator[Action]:
-    """Actions of users while one thing goes wrong. Controllers that miss node updates must rely on their own writes."""
+    """Draw the actions of a mishap. Controllers that miss NodeImage updates must rely on their own writes."""
     if rng.random() < 0.4:
         yield Action(0.0, "freeze watches", {"resource": "nodeimages", "seconds": 8.0})
     yield Action(0.0, "create workload", {"name": f"late-{number}", **spec_by_seed(rng)})
@@ -305,12 +297,12 @@ def _befalls(rng: Random, number: int) -> Iterator[Action]:
 
 
 NODE_AGENTS = Workload(
-    FOLDERS,
-    IMAGE_PULL_JOB.resource(),
-    NodeAgentJudge,
-    spec_by_seed,
-    image_pull_job,
-    {"parallelism": (1, _parallelism)},
+    folders=FOLDERS,
+    resource=IMAGE_PULL_JOB.resource(),
+    judge=NodeAgentJudge,
+    spec=spec_by_seed,
+    manifest=image_pull_job,
+    changes=[(1, "/spec/parallelism", lambda rng: rng.randrange(1, 4))],
     gates=("ImagePullJobGate",),
     marks=False,
     first=[
@@ -325,6 +317,6 @@ NODE_AGENTS = Workload(
     company=NodeAgents,
     shares=Shares(change=0.1, pods=0.75, others=1.0),
     few=4,
-    goes_on=True,  # a result that stays the same is told again now and then
+    goes_on=True,  # agents repeat unchanged probe results from time to time
     watched=("pods", "nodeimages", "nodepodprobes", "containerrecreaterequests", "podprobemarkers"),
 )

@@ -1,4 +1,4 @@
-"""CloneSets under PodUnavailableBudgets: users delete and evict Pods, the CloneSet updates them; the budget lasts."""
+"""CloneSets with PodUnavailableBudgets: users delete and evict Pods, and the CloneSet updates them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.simulation.pods import has_ended, main_image
 from tests.simulation.users import LABEL
 from tests.simulation.workloads.cloneset.judge import CloneSetJudge
 from tests.simulation.workloads.cloneset.manifests import clone_set
-from tests.simulation.workloads.judge import Judge, Judges
-from tests.simulation.workloads.subject import Beside, Workload
+from tests.simulation.workloads.judge import Judge, Judges, keep
+from tests.simulation.workloads.subject import Beside, Workload, manifest
 
 Json = dict[str, Any]
 
@@ -30,9 +30,9 @@ FOLDERS = (
     "app.features.statefulset",
     "app.features.podunavailablebudget",
 )
-#: Seconds for which a budget may not know of a Pod that was lost without its leave: so far caches are behind at most.
+#: Seconds for which a budget may not know of a Pod that was lost without asking: the longest delay of a cache.
 BEHIND_SECONDS = 600.0
-#: Seconds between an answer and what follows from it.
+#: Seconds between an answer and its effect.
 GRACE_SECONDS = 30.0
 
 
@@ -43,34 +43,33 @@ class _Since:
 
 
 class BudgetJudge(Judge):
-    """No Pod that its budget protects is deleted or updated while others are missing that must not be; and what may be
-    given is given again."""
+    """No protected Pod is deleted or updated below what its budget keeps available; every grant is returned."""
 
     def __init__(self) -> None:
         self._budgets: dict[str, list[_Since]] = defaultdict(list)
-        #: How many Pods there are meant to be, as the status says.
+        #: The desired number of Pods according to the status.
         self._totals: dict[str, list[_Since]] = defaultdict(list)
         self._stored: dict[str, Json] = {}
         self._clones: dict[str, Json] = {}
         self._pods: dict[str, dict[str, Json]] = defaultdict(dict)
-        #: By CloneSet: when Pods were lost that no budget was asked for.
+        #: By CloneSet: when Pods were lost without asking a budget.
         self._lost: dict[str, list[float]] = defaultdict(list)
 
     # ---- writes
 
     def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
-        """Return the promises that a write breaks."""
+        """Return the invariants that a write violates."""
         del known
         one = after if after is not None else before
         if one is None:
             return
         name = one["metadata"]["name"]
         if kind == POD_UNAVAILABLE_BUDGET.kind:
-            _keep(self._stored, name, after)
+            keep(self._stored, name, after)
             _changed(self._budgets[name], at, after["spec"] if after is not None else None)
             _changed(self._totals[name], at, ((after or {}).get("status") or {}).get("totalReplicas", 0))
         elif kind == CLONE_SET.kind:
-            _keep(self._clones, name, after)
+            keep(self._clones, name, after)
         elif kind == "Pod":
             yield from self._pod(at, before, after)
 
@@ -79,7 +78,7 @@ class BudgetJudge(Judge):
         if pod is None:
             return
         name = (pod["metadata"].get("labels") or {}).get(LABEL, "")
-        _keep(self._pods[name], pod["metadata"]["uid"], after)
+        keep(self._pods[name], pod["metadata"]["uid"], after)
         if before is None or not is_healthy(before) or (after is not None and is_healthy(after)):
             return
         if not related(before) or not _asked(before, after):
@@ -89,10 +88,10 @@ class BudgetJudge(Judge):
         healthy = sum(map(is_healthy, self._pods[name].values()))
         lost = sum(at - moment < BEHIND_SECONDS for moment in self._lost[name])
         if healthy + lost < least:
-            yield f"Pod {invariants.name(pod)} was taken: {healthy} are available, its budget wants {least}"
+            yield f"Pod {invariants.name(pod)} was taken down: {healthy} are available, its budget keeps {least}"
 
     def _least(self, name: str, at: float) -> int:
-        """As few as may be left, by what the budget knew of late."""
+        """Return how many Pods must stay available, by what the budget knew recently."""
         specs = [one.value for one in _recent(self._budgets[name], at, GRACE_SECONDS)]
         if None in specs or not specs:
             return 0
@@ -102,7 +101,7 @@ class BudgetJudge(Judge):
     # ---- at rest
 
     def at_rest(self, now: datetime) -> Iterable[str]:
-        """What keeps budgets from being given again, and Pods from being protected."""
+        """Statuses are correct, and every Pod of a CloneSet is protected."""
         for name, budget in self._stored.items():
             clone = self._clones.get(name)
             replicas = clone["spec"]["replicas"] if clone is not None else 0
@@ -117,25 +116,16 @@ class BudgetJudge(Judge):
                 "unavailableAllowed": max(0, healthy - least),
             }
             status = budget.get("status") or {}
-            for field, value in true.items():
-                if (status.get(field) or 0) != value:
-                    yield f"PodUnavailableBudget {name} at rest: status.{field} is {status.get(field)}, true is {value}"
+            yield from invariants.status_is(f"PodUnavailableBudget {name}", status, true)
             for field in ("disruptedPods", "unavailablePods"):
                 if status.get(field):
                     yield f"PodUnavailableBudget {name} at rest: status.{field} is {status[field]}"
             left = [invariants.name(pod) for pod in self._pods[name].values() if invariants.owner_of(pod) != uid]
             if left and replicas:
-                yield f"PodUnavailableBudget {name} at rest: Pods {left} are left of a CloneSet that is gone"
+                yield f"PodUnavailableBudget {name} at rest: Pods {left} belong to a deleted CloneSet"
             bare = [invariants.name(pod) for pod in pods if not related(pod)]
             if bare:
-                yield f"PodUnavailableBudget {name} at rest: Pods {bare} do not say that they are its own"
-
-
-def _keep(where: dict[str, Json], name: str, after: Json | None) -> None:
-    if after is None:
-        where.pop(name, None)
-    else:
-        where[name] = after
+                yield f"PodUnavailableBudget {name} at rest: Pods {bare} do not name their budget"
 
 
 def _changed(known: list[_Since], at: float, value: Any) -> None:
@@ -144,7 +134,7 @@ def _changed(known: list[_Since], at: float, value: Any) -> None:
 
 
 def _recent(known: list[_Since], at: float, seconds: float) -> list[_Since]:
-    """What was true at some moment of so many seconds."""
+    """Return the values that held at some time during the last ``seconds``."""
     ends = [*(one.at for one in known[1:]), float("inf")]
     return [one for one, end in zip(known, ends, strict=True) if end >= at - seconds]
 
@@ -181,11 +171,11 @@ def _of(value: int | str, replicas: int) -> int:
     return ceil(replicas * int(value.removesuffix("%")) / 100) if isinstance(value, str) else int(value)
 
 
-# ---- what users ask for
+# ---- actions of users
 
 
 def spec_by_seed(rng: Random) -> Json:
-    """Create one, as a user would."""
+    """Draw the arguments of the manifest."""
     return {
         "replicas": rng.randrange(3, 8),
         "policy": rng.choice(("ReCreate", "InPlaceIfPossible")),
@@ -201,42 +191,30 @@ def budget_by_seed(rng: Random) -> Json:
 
 
 def budget(name: str, namespace: str, *, allows: Json, by: str) -> Json:
-    """The object a user applies."""
+    """Return the object a user applies."""
     resource = CLONE_SET.resource()
     target = {"apiVersion": resource.api_version, "kind": resource.kind, "name": name}
     who = {"targetRef": target} if by == "target" else {"selector": {"matchLabels": {LABEL: name}}}
-    return {
-        "apiVersion": POD_UNAVAILABLE_BUDGET.resource().api_version,
-        "kind": POD_UNAVAILABLE_BUDGET.kind,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {**who, **allows},
-    }
-
-
-def _image(rng: Random) -> tuple[str, Any]:
-    return "/spec/template/spec/containers/0/image", f"clone:{rng.randrange(9)}"
-
-
-def _replicas(rng: Random) -> tuple[str, Any]:
-    return "/spec/replicas", rng.randrange(1, 9)
-
-
-def _most(rng: Random) -> tuple[str, Any]:
-    return "/spec/maxUnavailable", rng.choice((1, 2, 3, "30%"))
-
-
-def _judge() -> Judge:
-    return Judges(CloneSetJudge(), BudgetJudge())
+    spec = {**who, **allows}
+    return manifest(POD_UNAVAILABLE_BUDGET, name, namespace, spec)
 
 
 BUDGETS = Workload(
-    FOLDERS,
-    CLONE_SET.resource(),
-    _judge,
-    spec_by_seed,
-    clone_set,
-    {"roll": (5, _image), "scale": (1, _replicas)},
+    folders=FOLDERS,
+    resource=CLONE_SET.resource(),
+    judge=lambda: Judges(CloneSetJudge(), BudgetJudge()),
+    spec=spec_by_seed,
+    manifest=clone_set,
+    changes=[
+        (5, "/spec/template/spec/containers/0/image", lambda rng: f"clone:{rng.randrange(9)}"),
+        (1, "/spec/replicas", lambda rng: rng.randrange(1, 9)),
+    ],
     gates=("PodUnavailableBudgetUpdateGate",),
     fails=False,
-    beside=Beside(POD_UNAVAILABLE_BUDGET.resource(), budget_by_seed, budget, {"allowance": (1, _most)}),
+    beside=Beside(
+        POD_UNAVAILABLE_BUDGET.resource(),
+        budget_by_seed,
+        budget,
+        [(1, "/spec/maxUnavailable", lambda rng: rng.choice((1, 2, 3, "30%")))],
+    ),
 )

@@ -1,4 +1,4 @@
-"""What the judges of all workloads remember: specs by generation, Pods as they are, and who else took some."""
+"""State shared by the judges of workloads: specs by generation, Pods, and losses caused by others."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.simulation.pods import is_available
 Json = dict[str, Any]
 S = TypeVar("S")
 
-#: How long the caches of a controller may be behind at most.
+#: The longest delay of a controller's caches.
 BEHIND_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Loss:
-    """A Pod that another actor made unavailable. ``version``: of that write; ``before``: the Pod before it."""
+    """A write by another actor that made a Pod unavailable. ``version``: the resourceVersion it created."""
 
     version: int
     at: float
@@ -27,13 +27,13 @@ class _Loss:
 
 
 class Remembered(Generic[S]):
-    """Of one kind. ``spec_of``: what is judged of an object's spec; ``min_ready``: seconds a Pod must be ready."""
+    """State of one kind. ``spec_of`` reads an object's spec; ``min_ready``: seconds for which a Pod must be ready."""
 
     def __init__(self, kind: str, spec_of: Callable[[Json], S], min_ready: Callable[[S], float]) -> None:
         self.kind = kind
         self._spec_of = spec_of
         self._min_ready = min_ready
-        #: By uid: the objects as they are stored, the specs by generation, and the current revisions that were named.
+        #: By uid: the objects, their specs by generation, and every currentRevision that the status has had.
         self.objects: dict[str, Json] = {}
         self.specs: dict[str, dict[int, S]] = {}
         self.current: dict[str, set[str]] = {}
@@ -52,8 +52,8 @@ class Remembered(Generic[S]):
             self.current.setdefault(uid, set()).add(current)
 
     def wrote_pod(self, at: float, before: Json | None, after: Json | None, known: Pass | None) -> tuple[str, S] | None:
-        """A Pod was written. The uid of its owner and the spec that the pass goes by, if it is to be judged: the pass
-        is one of its owner, which is there still."""
+        """Record a write of a Pod. Return its owner's uid and the spec that the reconcile works with; None if the write
+        is not one of the owner's reconcile or the owner is deleted."""
         pod = after if after is not None else before
         uid = invariants.owner_of(pod) if pod is not None else ""
         if pod is None or uid not in self.specs:
@@ -76,7 +76,7 @@ class Remembered(Generic[S]):
         return [*self._pods.get(uid, {}).values()]
 
     def unknown(self, known: Pass, at: float, min_ready: float) -> list[Json]:
-        """Pods that others took, and which the pass saw as they were before."""
+        """Return the Pods that others took down after the reconcile saw them."""
         return [
             loss.before
             for loss in self._lost.get(known.uid, ())
@@ -85,7 +85,7 @@ class Remembered(Generic[S]):
         ]
 
     def taken(self, at: float, before: Json | None, after: Json | None, known: Pass, spec: S) -> bool:
-        """Return whether the pass took a Pod out of service that it saw in service."""
+        """Return whether the reconcile made a Pod unavailable that it saw available."""
         min_ready = self._min_ready(spec)
         if before is None or not is_available(before, at, min_ready):
             return False

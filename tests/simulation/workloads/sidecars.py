@@ -1,4 +1,4 @@
-"""SidecarSets in runs of workloads: what users do with them, and what must hold of those without a rollout."""
+"""SidecarSets beside workloads: actions of users, and the invariants of sets without a rollout."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from app.kube.errors import NotFound
 from app.manager.process import Caches
 from tests.simulation import invariants
 from tests.simulation.passes import Pass
+from tests.simulation.pods import is_alive
 from tests.simulation.script import NAMESPACE
 from tests.simulation.users import Deed, Users
 from tests.simulation.workloads.judge import Judge, Review
+from tests.simulation.workloads.subject import manifest
 
 Json = Mapping[str, Any]
 
@@ -27,19 +29,19 @@ INJECTED_LIST = names.SIDECARSET_INJECTED_LIST
 
 
 class SidecarSetJudge(Judge):
-    """A status never speaks of an older generation than before, names a revision of its own, and is true at rest; a Pod
-    that is let through has the containers of every set that the judging replica knew."""
+    """observedGeneration never decreases, latestRevision belongs to the set, the status is correct at rest; an admitted
+    Pod has the containers of every set that the answering replica knew."""
 
     def __init__(self, *, injection: bool = False) -> None:
         #: Whether answers to reviews of Pods are judged.
         self._injection = injection
-        #: By kind and uid, as they are stored.
+        #: By kind and uid.
         self._stored: dict[str, dict[str, Json]] = {"SidecarSet": {}, "Pod": {}, "ControllerRevision": {}}
-        #: What is untrue; None: something was written since.
+        #: Violations; None: unknown since the last write.
         self._untrue: list[str] | None = None
 
     def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
-        """Return the promises that a write breaks."""
+        """Return the invariants that a write violates."""
         stored = self._stored.get(kind)
         if stored is None:
             return
@@ -56,7 +58,7 @@ class SidecarSetJudge(Judge):
         return self.overdue()
 
     def overdue(self) -> Sequence[str]:
-        """The same: with nothing going wrong it is not untrue for long."""
+        """Return what is wrong with the statuses. Without faults they are corrected soon."""
         if self._untrue is None:
             pods = [pod for pod in self._stored["Pod"].values() if pod["metadata"].get("namespace") == NAMESPACE]
             revisions = [*self._stored["ControllerRevision"].values()]
@@ -66,13 +68,13 @@ class SidecarSetJudge(Judge):
         return self._untrue
 
     def known_to(self, caches: Caches, path: str) -> Sequence[Json]:
-        """The sets in the cache of who answers."""
+        """Return the sets in the cache of the answering replica."""
         if not self._injection or path != "/mutate-pod":
             return ()
         return [one.to_dict() for one in caches.stores(sidecarset.SIDECAR_SETS).list()]
 
     def reviewed(self, review: Review) -> Iterable[str]:
-        """A Pod that is let through has the containers of every set the judging replica knew."""
+        """Check that an admitted Pod has the containers of every set the replica knew."""
         if not review.known:
             return
         request, response = review.request, review.response
@@ -85,10 +87,10 @@ class SidecarSetJudge(Judge):
             for container in one["spec"].get("containers") or ():
                 if f'"name":"{container["name"]}"' not in patch.replace(" ", ""):
                     pod_name = request["object"]["metadata"].get("name")
-                    yield f"Pod {pod_name} let through without {container['name']}"
+                    yield f"Pod {pod_name} was admitted without {container['name']}"
 
 
-# ---- what must hold
+# ---- invariants
 
 
 def matches(one: Json, pod: Json) -> bool:
@@ -99,7 +101,7 @@ def matches(one: Json, pod: Json) -> bool:
 
 
 def status_goes_forward(before: Json, after: Json) -> Iterator[str]:
-    """A status never speaks of an older generation than before."""
+    """observedGeneration never decreases."""
     old = (before.get("status") or {}).get("observedGeneration") or 0
     new = (after.get("status") or {}).get("observedGeneration") or 0
     if new < old:
@@ -109,29 +111,26 @@ def status_goes_forward(before: Json, after: Json) -> Iterator[str]:
 
 
 def names_its_own(before: Json, after: Json, revisions: Sequence[Json]) -> Iterator[str]:
-    """The status of a SidecarSet names a revision that the set owns."""
+    """latestRevision names a revision that the set owns."""
     named = (after.get("status") or {}).get("latestRevision")
     if not named or named == (before.get("status") or {}).get("latestRevision"):
         return
     if not any(
         invariants.name(one) == named and invariants.owner_of(one) == after["metadata"]["uid"] for one in revisions
     ):
-        yield f"SidecarSet {invariants.name(after)}: status.latestRevision is {named}, which is no revision of it"
+        yield f"SidecarSet {invariants.name(after)}: status.latestRevision is {named}, which is not its revision"
 
 
 def counts_are_true(one: Json, pods: Sequence[Json]) -> Iterator[str]:
-    """At rest: what a SidecarSet's status says is so."""
-    status = one.get("status") or {}
+    """At rest, a SidecarSet's counts are correct."""
     mine = [pod for pod in pods if matches(one, pod) and holds(one, pod)]
     ready = [pod for pod in mine if invariants.condition(pod, "Ready") == "True" and is_rolled_out(one, pod)]
-    expected = {"matchedPods": len(mine), "readyPods": len(ready), "observedGeneration": one["metadata"]["generation"]}
-    for field, value in expected.items():
-        if (status.get(field) or 0) != value:
-            yield f"SidecarSet {invariants.name(one)} at rest: status.{field} is {status.get(field)}, true is {value}"
+    true = {"matchedPods": len(mine), "readyPods": len(ready), "observedGeneration": one["metadata"]["generation"]}
+    return invariants.status_is(f"SidecarSet {invariants.name(one)}", one.get("status") or {}, true)
 
 
 def is_rolled_out(one: Json, pod: Json) -> bool:
-    """Return whether a set's containers in a Pod run what its spec says, and one twin of each pair idles."""
+    """Return whether a set's containers in a Pod run the images in its spec, and one twin of each pair idles."""
     images, runs = {found["name"]: found["image"] for found in pod["spec"]["containers"]}, invariants.statuses(pod)
     for container in one["spec"].get("containers") or ():
         upgrade, own = container.get("upgradeStrategy") or {}, [container["name"]]
@@ -145,9 +144,9 @@ def is_rolled_out(one: Json, pod: Json) -> bool:
 
 
 def latest_is_named(one: Json, revisions: Sequence[Json]) -> Iterator[str]:
-    """At rest: a SidecarSet's status names its newest revision."""
+    """At rest, latestRevision names the newest revision."""
     mine = [revision for revision in revisions if invariants.owner_of(revision) == one["metadata"]["uid"]]
-    # Two have one number where the cache did not show the one when the other was made.
+    # Two revisions have the same number if the cache did not show the first when the second was created.
     newest = max(mine, key=_age, default=None)
     named, own = (one.get("status") or {}).get("latestRevision"), newest and invariants.name(newest)
     if newest is None or named != own:
@@ -160,28 +159,23 @@ def _age(revision: Json) -> tuple[int, str, str]:
 
 
 def holds(one: Json, pod: Json) -> bool:
-    """Return whether a Pod was injected by a set and is neither finished nor going."""
+    """Return whether a Pod was injected by a set and is alive."""
     listed = (pod["metadata"].get("annotations") or {}).get(INJECTED_LIST, "")
-    finished = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-    return invariants.name(one) in listed.split(",") and not finished and not pod["metadata"].get("deletionTimestamp")
+    return invariants.name(one) in listed.split(",") and is_alive(pod)
 
 
-# ---- what users do
+# ---- actions of users
 
 
 def sidecar_set(name: str, app: str, image: str) -> dict[str, Any]:
-    """A set that adds one container to Pods of an app."""
-    return {
-        "apiVersion": SIDECAR_SET.resource().api_version,
-        "kind": SIDECAR_SET.kind,
-        "metadata": {"name": name},
-        "spec": {
-            "selector": {"matchLabels": {"app": app}},
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
-            "containers": [{"name": name, "image": image}],
-            "updateStrategy": {"type": "NotUpdate"},
-        },
+    """Return a set that adds one container to the Pods of an app."""
+    spec = {
+        "selector": {"matchLabels": {"app": app}},
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
+        "containers": [{"name": name, "image": image}],
+        "updateStrategy": {"type": "NotUpdate"},
     }
+    return manifest(SIDECAR_SET, name, "", spec)
 
 
 async def _create_set(users: Users, name: str, app: str, image: str) -> None:
@@ -198,7 +192,7 @@ async def _delete_set(users: Users, name: str) -> None:
 
 
 async def _replace_set(users: Users, name: str, app: str, image: str) -> None:
-    """``kubectl replace --force``: another set of that name is there a moment later."""
+    """``kubectl replace --force``: a set with the same name appears a moment later."""
     with suppress(NotFound):
         await users.admin.delete(SIDECAR_SETS, name)
     await users.admin.create(SIDECAR_SETS, sidecar_set(name, app, image))

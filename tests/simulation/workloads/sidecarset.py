@@ -1,4 +1,4 @@
-"""SidecarSets that roll out to the Pods of CloneSets: what users ask for, and what must hold of each write to a Pod."""
+"""SidecarSets that roll out to the Pods of CloneSets: actions of users, and invariants of each write to a Pod."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.simulation.users import LABEL
 from tests.simulation.workloads.cloneset.judge import CloneSetJudge
 from tests.simulation.workloads.judge import Judge, Judges
 from tests.simulation.workloads.sidecars import SidecarSetJudge
-from tests.simulation.workloads.subject import Beside, Workload
+from tests.simulation.workloads.subject import Beside, Workload, manifest
 
 Json = dict[str, Any]
 
 FOLDERS = ("app.features.podreadiness", "app.features.sidecarset", "app.features.cloneset")
-#: What a hot upgrade leaves in the twin that is not used.
+#: The image of the idle twin.
 EMPTY = "empty:1"
-#: The label of all Pods here: every set selects them all, so most Pods have the containers of two.
+#: The label of all Pods. Every set selects them all, so most Pods have the containers of two sets.
 APP = {"app": "web"}
 
 
@@ -57,16 +57,15 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """A Pod that roll-outs took out of service: by which sets, and by which controller last."""
+    """A Pod that rollouts took down: by which sets, and by which controller last."""
 
     sets: frozenset[str]
     term: object
 
 
 class RollOutJudge(Judge):
-    """Because of roll-outs never more Pods out of service than a set allows, its own roll-out's or another's; never one
-    past the partition; nothing changed but images of a set's own containers; never both twins idle; no container of
-    the application restarted."""
+    """Rollouts, those of other sets included, never take down more Pods than a set allows; the partition holds; only
+    images of a set's own containers change; never both twins idle; no application container restarts."""
 
     def __init__(self) -> None:
         self._sets: dict[str, Json] = {}
@@ -74,16 +73,16 @@ class RollOutJudge(Judge):
         self._specs: dict[str, dict[int, Spec]] = defaultdict(dict)
         self._pods: dict[str, Json] = {}
         self._down: dict[str, _Taken] = {}
-        #: Pods that were ready when a write took them down, ever.
+        #: Pods that were ready when a rollout took them down.
         self._upgraded: set[str] = set()
-        #: When another controller than the present one last wrote a Pod: what a former leader had sent may come late.
+        #: When a former leader last wrote a Pod: its requests may arrive late.
         self._late = -1.0
         self._last: object = None
 
     # ---- writes
 
     def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
-        """Return the promises that a write breaks."""
+        """Return the invariants that a write violates."""
         one = after if after is not None else before
         if one is None:
             return
@@ -110,15 +109,15 @@ class RollOutJudge(Judge):
             for sentence in self._updated(at, before, after, known):
                 yield f"Pod {name}: {sentence}"
         self._pods[uid] = after
-        # What else keeps it from being ready is not their doing.
+        # The sets are not responsible for other reasons to be unready.
         if uid in self._down and not any(self._is_at_work(uid, one) for one in self._down[uid].sets):
             del self._down[uid]
         main = invariants.statuses(after).get("main")
         if main is not None and main["restartCount"]:
-            yield f"Pod {name}: the application's container was restarted"
+            yield f"Pod {name}: the application container restarted"
 
     def _updated(self, at: float, before: Json, after: Json, known: Pass | None) -> Iterator[str]:
-        """Nobody changes containers of a Pod here but roll-outs of sets."""
+        """Only rollouts of sets change the containers of a Pod."""
         changed = set()
         for one, other in zip(before["spec"]["containers"], after["spec"]["containers"], strict=True):
             if one != other:
@@ -127,12 +126,12 @@ class RollOutJudge(Judge):
                     yield f"more than the image of {one['name']} was changed"
         by = {owner_of(container) for container in changed}
         if len(by) > 1 or "" in by:
-            yield f"containers of {sorted(by)} were changed at once: {sorted(changed)}"
+            yield f"one write changed containers of {sorted(by)}: {sorted(changed)}"
             return
         (owner,) = by
         yield from self._idle_twins(before, after, changed, owner)
         if known is None:
-            yield f"{owner} rolled out and no reconcile of it had begun"
+            yield f"{owner} was rolled out outside a reconcile"
             return
         yield from self._limits(at, before, after, known, owner)
 
@@ -146,7 +145,7 @@ class RollOutJudge(Judge):
         runs = invariants.statuses(before)
         serving = {one for one in twins if (runs.get(one) or {}).get("ready")}
         if idled and serving and serving <= idled:
-            yield f"{sorted(idled)} idles, and the other twin is not ready"
+            yield f"{sorted(idled)} idles although the other twin is not ready"
 
     # ---- limits
 
@@ -158,7 +157,7 @@ class RollOutJudge(Judge):
             self._last = known.term
         seen = known.pod(uid)
         fair = passes.works(known.term) and self._late < known.at
-        # One that is not ready anyway is updated without counting (SS-95), even if it has become ready since.
+        # An unready Pod is updated without counting (SS-95), even if it has become ready since.
         costly = is_up(before) and uid not in self._down and (seen is None or is_up(seen))
         if is_up(before) or uid in self._down:
             sets = self._down[uid].sets if uid in self._down else frozenset()
@@ -179,7 +178,7 @@ class RollOutJudge(Judge):
             upgrading = is_idle(before, one) and not self._idles(before, after)
             down = sorted(invariants.name(self._pods[uid]) for uid in self._pods if self._is_down(uid, one, upgrading))
             if len(down) > limit:
-                yield f"updated by {owner}, and of {one} are out of service {', '.join(down)}: {limit} may be"
+                yield f"updated by {owner} while {', '.join(down)} of {one} are down: {limit} allowed"
 
     @staticmethod
     def _idles(before: Json, after: Json) -> bool:
@@ -187,13 +186,13 @@ class RollOutJudge(Judge):
         return any(image == EMPTY != former[name] for name, image in images(after).items())
 
     def _loosest(self, name: str) -> int:
-        """What the roll-out of another set may go by: its limit as it is, or as it was."""
+        """Return the largest limit that another set has had."""
         one = self._sets.get(name)
         specs = self._specs[one["metadata"]["uid"]].values() if one is not None else ()
         return max((spec.max_unavailable for spec in specs), default=len(self._pods))
 
     def _is_at_work(self, uid: str, owner: str) -> bool:
-        """Return whether a set's own containers are not ready in a Pod that it has taken down."""
+        """Return whether a set's own containers are not ready in a Pod."""
         pod = self._pods.get(uid)
         if pod is None:
             return False
@@ -202,13 +201,13 @@ class RollOutJudge(Judge):
         return any(not runs.get(one, {}).get("ready") or not runs[one]["image"].endswith(own[one]) for one in own)
 
     def _is_down(self, uid: str, owner: str, upgrading: bool) -> bool:
-        """While a hot upgrade is to begin, Pods whose former twin is still to idle count as well."""
+        """Return whether a Pod counts as down. When a hot upgrade starts, Pods whose old twin must still idle do."""
         pod = self._pods[uid]
         waits = upgrading and uid in self._upgraded and is_up(pod) and not is_idle(pod, owner)
         return owner in sets_of(pod) and (uid in self._down or waits)
 
     def _past_partition(self, known: Pass, uid: str, owner: str, spec: Spec) -> Iterator[str]:
-        """Of the Pods that the pass knew so many keep the former content, whatever became of others since."""
+        """Of the Pods that the reconcile knew, at least ``partition`` keep the old revision."""
         kept = 0
         for pod in known.pods:
             other = pod.metadata.uid
@@ -216,30 +215,30 @@ class RollOutJudge(Judge):
             if other != uid and found is not None and owner in sets_of(known.pod(other) or {}):
                 kept += digest(found, owner) != spec.digest
         if kept < spec.partition:
-            yield f"updated by {owner} past the partition {spec.partition}: {kept} keep the former content"
+            yield f"updated by {owner} past the partition {spec.partition}: {kept} keep the old revision"
 
     # ---- at rest
 
     def at_rest(self, now: datetime) -> Iterable[str]:
-        """Every set is rolled out as far as its partition lets it, and no twin waits to idle."""
+        """Every set is rolled out as far as its partition allows, and one twin of each pair idles."""
         for name, one in sorted(self._sets.items()):
             spec = Spec.of(one)
             pods = [pod for pod in self._pods.values() if name in sets_of(pod)]
             old = sorted(invariants.name(pod) for pod in pods if not has(pod, name, spec.image))
             if not spec.paused and len(old) > spec.partition:
-                yield f"SidecarSet {name} at rest: {', '.join(old)} have not {spec.image}; {spec.partition} may"
+                yield f"SidecarSet {name} at rest: {', '.join(old)} lack {spec.image}, {spec.partition} may"
             for pod in pods:
                 if not is_up(pod):
                     yield f"SidecarSet {name} at rest: Pod {invariants.name(pod)} is not ready"
                 if not is_idle(pod, name):
-                    yield f"SidecarSet {name} at rest: both twins of Pod {invariants.name(pod)} work"
+                    yield f"SidecarSet {name} at rest: both twins of Pod {invariants.name(pod)} are active"
             updated = sum(digest(pod, name) == spec.digest for pod in pods)
             if (told := (one.get("status") or {}).get("updatedPods")) != updated:
-                yield f"SidecarSet {name} at rest: status.updatedPods is {told}, true is {updated}"
+                yield f"SidecarSet {name} at rest: status.updatedPods is {told}, want {updated}"
 
 
 def owner_of(container: str) -> str:
-    """The set that a container is of; empty: the application."""
+    """Return the set that a container belongs to; empty for the application."""
     return container.partition("-side")[0] if "-side" in container else ""
 
 
@@ -248,25 +247,25 @@ def images(pod: Json) -> dict[str, str]:
 
 
 def is_up(pod: Json) -> bool:
-    """Ready, and every container runs what the spec says."""
+    """Return whether a Pod is Ready and every container runs the image in the spec."""
     runs = invariants.statuses(pod)
     current = all(str((runs.get(name) or {}).get("image")).endswith(image) for name, image in images(pod).items())
     return current and invariants.condition(pod, "Ready") == "True"
 
 
 def is_idle(pod: Json, owner: str) -> bool:
-    """No former twin of a set waits to idle."""
+    """Return whether no twin of a set still has to idle."""
     twins = [image for name, image in images(pod).items() if owner_of(name) == owner]
     return len(twins) < 2 or EMPTY in twins
 
 
 def has(pod: Json, owner: str, image: str) -> bool:
-    """Return whether a set's container, or one of the twins, is to run the image."""
+    """Return whether the spec gives the image to a set's container or one of its twins."""
     return any(found == image for name, found in images(pod).items() if owner_of(name) == owner)
 
 
 def sets_of(pod: Json) -> set[str]:
-    """The sets that a Pod was injected by, as long as it counts."""
+    """Return the sets that injected a Pod; none for a Pod that does not count."""
     if not pod or pod["metadata"].get("deletionTimestamp") or has_ended(pod):
         return set()
     return set((pod["metadata"].get("annotations") or {}).get(names.SIDECARSET_INJECTED_LIST, "").split(",")) - {""}
@@ -279,7 +278,7 @@ def digest(pod: Json, owner: str) -> str:
     return str((recorded.get(owner) or {}).get("hash", ""))
 
 
-# ---- what users ask for
+# ---- actions of users
 
 
 def pods_by_seed(rng: Random) -> Json:
@@ -289,23 +288,19 @@ def pods_by_seed(rng: Random) -> Json:
 
 def clone_set(name: str, namespace: str, *, replicas: int) -> Json:
     rolling = {"podUpdatePolicy": "ReCreate", "maxUnavailable": 1, "maxSurge": 0, "partition": 0}
-    return {
-        "apiVersion": CLONE_SET.resource().api_version,
-        "kind": CLONE_SET.kind,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": {LABEL: name}},
-            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
-            "template": {
-                "metadata": {"labels": {LABEL: name, **APP}},
-                "spec": {
-                    "terminationGracePeriodSeconds": 1,
-                    "containers": [{"name": "main", "image": "main:1"}],
-                },
+    spec = {
+        "replicas": replicas,
+        "selector": {"matchLabels": {LABEL: name}},
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
+        "template": {
+            "metadata": {"labels": {LABEL: name, **APP}},
+            "spec": {
+                "terminationGracePeriodSeconds": 1,
+                "containers": [{"name": "main", "image": "main:1"}],
             },
         },
     }
+    return manifest(CLONE_SET, name, namespace, spec)
 
 
 def set_by_seed(rng: Random) -> Json:
@@ -317,60 +312,32 @@ def sidecar_set(name: str, namespace: str, *, image: str, hot: bool, max_unavail
     upgrade = {"upgradeStrategy": {"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": EMPTY}} if hot else {}
     strategy = {"type": "RollingUpdate", "maxUnavailable": max_unavailable, "partition": 0}
     container = {"name": f"{name}-side", "image": image, "podInjectPolicy": "AfterAppContainer", **upgrade}
-    return {
-        "apiVersion": SIDECAR_SET.resource().api_version,
-        "kind": SIDECAR_SET.kind,
-        "metadata": {"name": name},
-        "spec": {
-            "selector": {"matchLabels": APP},
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
-            "updateStrategy": strategy,
-            "containers": [container],
-        },
+    spec = {
+        "selector": {"matchLabels": APP},
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "updateStrategy": strategy,
+        "containers": [container],
     }
-
-
-def _replicas(rng: Random) -> tuple[str, Any]:
-    return "/spec/replicas", rng.randrange(8)
-
-
-def _image(rng: Random) -> tuple[str, Any]:
-    return "/spec/containers/0/image", f"side:{rng.randrange(9)}"
-
-
-def _partition(rng: Random) -> tuple[str, Any]:
-    return "/spec/updateStrategy/partition", rng.choice((0, 0, 1, 3))
-
-
-def _max_unavailable(rng: Random) -> tuple[str, Any]:
-    return "/spec/updateStrategy/maxUnavailable", rng.randrange(1, 4)
-
-
-def _paused(rng: Random) -> tuple[str, Any]:
-    return "/spec/updateStrategy/paused", rng.random() < 0.3
-
-
-def _judge() -> Judge:
-    return Judges(SidecarSetJudge(), CloneSetJudge(), RollOutJudge())
+    return manifest(SIDECAR_SET, name, "", spec)
 
 
 SIDECAR_SETS = Workload(
-    FOLDERS,
-    CLONE_SET.resource(),
-    _judge,
-    pods_by_seed,
-    clone_set,
-    {"scale": (2, _replicas)},
+    folders=FOLDERS,
+    resource=CLONE_SET.resource(),
+    judge=lambda: Judges(SidecarSetJudge(), CloneSetJudge(), RollOutJudge()),
+    spec=pods_by_seed,
+    manifest=clone_set,
+    changes=[(2, "/spec/replicas", lambda rng: rng.randrange(8))],
     marks=False,
     beside=Beside(
         SIDECAR_SET.resource(),
         set_by_seed,
         sidecar_set,
-        {
-            "roll": (6, _image),
-            "partition": (2, _partition),
-            "max unavailable": (1, _max_unavailable),
-            "pause": (2, _paused),
-        },
+        [
+            (6, "/spec/containers/0/image", lambda rng: f"side:{rng.randrange(9)}"),
+            (2, "/spec/updateStrategy/partition", lambda rng: rng.choice((0, 0, 1, 3))),
+            (1, "/spec/updateStrategy/maxUnavailable", lambda rng: rng.randrange(1, 4)),
+            (2, "/spec/updateStrategy/paused", lambda rng: rng.random() < 0.3),
+        ],
     ),
 )

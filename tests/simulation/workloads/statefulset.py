@@ -1,4 +1,4 @@
-"""StatefulSets: what users ask for, and what must hold of every write that a pass of the controller does."""
+"""StatefulSets: actions of users, and invariants of every write of a reconcile."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.simulation.pods import (
 from tests.simulation.users import LABEL
 from tests.simulation.workloads.judge import Judge
 from tests.simulation.workloads.remembered import Remembered
-from tests.simulation.workloads.subject import Workload
+from tests.simulation.workloads.subject import Workload, manifest
 
 Json = dict[str, Any]
 
@@ -38,7 +38,7 @@ _PROTECTION = "kubernetes.io/pvc-protection"
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One state of a StatefulSet's spec, as far as it is judged. ``slots``: the ordinals that are to have a Pod."""
+    """The fields of a StatefulSet's spec that the judge uses. ``slots``: the ordinals that must have a Pod."""
 
     slots: tuple[int, ...]
     reserved: frozenset[int]
@@ -79,16 +79,16 @@ class Spec:
 
 
 class StatefulSetJudge(Judge):
-    """Never two Pods of one ordinal, none at a reserved or unneeded ordinal, never more out of service than
-    maxUnavailable allows, none past the partition, no claim deleted that must be kept."""
+    """One Pod per ordinal, none at a reserved or unneeded one; at most maxUnavailable unavailable; no Pod updated past
+    the partition; no claim deleted that must be kept."""
 
     def __init__(self) -> None:
         self._remembered = Remembered("StatefulSet", Spec.of, lambda spec: spec.min_ready)
-        #: Claims (uid), and the set (uid) that was there when they were made.
+        #: Claims (uid) and the set (uid) they were created for.
         self._made_for: dict[str, str] = {}
 
     def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
-        """Return the promises that a write breaks."""
+        """Return the invariants that a write violates."""
         if kind == "StatefulSet":
             self._remembered.wrote_object(before, after)
         elif kind == "Pod":
@@ -107,7 +107,7 @@ class StatefulSetJudge(Judge):
             return
         if before is not None and after is not None and invariants.owner_of(after) in self._remembered.specs:
             yield from ready_too_early(before, after)
-            if not (_waits(before) and state_of(after) == "Normal"):  # AS-101: it comes back at once
+            if (state_of(before), state_of(after)) != ("PreparingDelete", "Normal"):  # AS-101: it returns at once
                 yield from strange_step(before, after)
         if judged is None or known is None:
             return
@@ -131,24 +131,24 @@ class StatefulSetJudge(Judge):
             if ordinal_of(invariants.name(self._remembered.objects[uid]), invariants.name(one)) == ordinal
         ]
         if len(same) > 1:
-            yield f"Pod {name} is the second of its ordinal"
+            yield f"Pod {name} is the second at its ordinal"
         if ordinal in spec.reserved:
-            yield f"Pod {name} is made though its ordinal is reserved"
+            yield f"Pod {name} was created although its ordinal is reserved"
         elif ordinal not in spec.slots:
-            yield f"Pod {name} is made though no Pod of its ordinal is wanted"
+            yield f"Pod {name} was created although its ordinal needs no Pod"
         if spec.ordered:
             there = {one.metadata.name for one in known.pods}
             prefix = name.rpartition("-")[0]
             missing = [lower for lower in spec.slots if lower < ordinal and f"{prefix}-{lower}" not in there]
             if missing:
-                yield f"Pod {name} is made before that of ordinal {missing[0]}"
+                yield f"Pod {name} was created before ordinal {missing[0]}"
 
     def _moved_on(self, uid: str, spec: Spec, ordinal: int, after: Json) -> Iterator[str]:
         current = self._remembered.current.get(uid)
         if not spec.partition or not current or hash_of(after) in current or main_image(after) != spec.image:
             return
         if spec.rank(ordinal) <= spec.partition:
-            yield f"Pod {invariants.name(after)} came past the partition {spec.partition}"
+            yield f"Pod {invariants.name(after)} was updated past the partition {spec.partition}"
 
     def _too_many_out(self, at: float, uid: str, spec: Spec, name: str, known: Pass) -> Iterator[str]:
         owner = invariants.name(self._remembered.objects[uid])
@@ -159,7 +159,7 @@ class StatefulSetJudge(Judge):
         serving = [one for one in self._remembered.pods_of(uid) if is_available(one, at, spec.min_ready)]
         least, there = len(spec.slots) - spec.max_unavailable, in_slots(serving)
         if there < least and in_slots([*serving, *self._remembered.unknown(known, at, spec.min_ready)]) < least:
-            yield f"Pod {name} was taken: {there} are available, {least} have to be"
+            yield f"Pod {name} was taken down: {there} are available, {least} must be"
 
     # ---- claims
 
@@ -169,56 +169,50 @@ class StatefulSetJudge(Judge):
                 self._made_for[claim["metadata"]["uid"]] = uid
 
     def _claim_goes(self, claim: Json) -> Iterator[str]:
-        """A claim that must be kept, or whose ordinal was needed all the time, stays as long as its set."""
+        """A claim stays as long as its set if whenScaled is Retain or its ordinal was never dropped."""
         name, uid = invariants.name(claim), self._made_for.get(claim["metadata"]["uid"], "")
         obj = self._remembered.objects.get(uid)
         if obj is None:
             return
         ordinal = ordinal_of(invariants.name(obj), name.removeprefix("data-"))
         if self._remembered.newest(uid).keeps:
-            yield f"claim {name} is deleted though those of Pods that are scaled in are kept"
+            yield f"claim {name} was deleted although whenScaled is Retain"
         elif all(ordinal in spec.slots for spec in self._remembered.specs[uid].values()):
-            yield f"claim {name} is deleted though its ordinal was wanted all the time"
+            yield f"claim {name} was deleted although its ordinal was never dropped"
 
     # ---- at rest
 
     def at_rest(self, now: datetime) -> Iterable[str]:
-        """As many Pods as asked for at their ordinals, the new ones beyond the partition, and a true status."""
+        """One Pod per ordinal, updated as far as the partition allows, and a correct status."""
         for obj, spec in self._remembered.standing():
-            name, status = invariants.name(obj), obj.get("status") or {}
+            name = invariants.name(obj)
             pods = {
                 ordinal_of(name, invariants.name(pod)): pod for pod in self._remembered.pods_of(obj["metadata"]["uid"])
             }
             if {*pods} != {*spec.slots}:
-                yield f"StatefulSet {name} at rest: has Pods {sorted(pods)}, wanted are {sorted(spec.slots)}"
+                yield f"StatefulSet {name} at rest: has Pods {sorted(pods)}, want {sorted(spec.slots)}"
             marked = sum(names.SPECIFIED_DELETE in (pod["metadata"].get("labels") or {}) for pod in pods.values())
             if marked:
-                yield f"StatefulSet {name} at rest: {marked} Pods are still to be replaced"
+                yield f"StatefulSet {name} at rest: {marked} Pods are marked and not replaced"
             for ordinal, pod in pods.items():
                 if spec.rank(ordinal) > spec.partition and main_image(pod) != spec.image:
                     yield f"StatefulSet {name} at rest: Pod {ordinal} has {main_image(pod)}, not {spec.image}"
                 if not is_active(pod):
-                    yield f"StatefulSet {name} at rest: Pod {ordinal} is on its way out"
-            wanted = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas"), len(spec.slots))
-            wanted["observedGeneration"] = obj["metadata"]["generation"]
-            for field, value in wanted.items():
-                if (status.get(field) or 0) != value:
-                    yield f"StatefulSet {name} at rest: status.{field} is {status.get(field)}, asked for is {value}"
-
-
-def _waits(pod: Json) -> bool:
-    return state_of(pod) == "PreparingDelete"
+                    yield f"StatefulSet {name} at rest: Pod {ordinal} is not active"
+            true = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas"), len(spec.slots))
+            true["observedGeneration"] = obj["metadata"]["generation"]
+            yield from invariants.status_is(f"StatefulSet {name}", obj.get("status") or {}, true)
 
 
 def _goes(obj: Json | None) -> bool:
     return obj is None or bool(obj["metadata"].get("deletionTimestamp"))
 
 
-# ---- what users ask for
+# ---- actions of users
 
 
 def spec_by_seed(rng: Random) -> Json:
-    """Create one, as a user would."""
+    """Draw the arguments of the manifest."""
     parallel = rng.random() < 0.6
     return {
         "replicas": rng.randrange(1, 6),
@@ -249,7 +243,7 @@ def stateful_set(
     claims: bool,
     keeps: bool,
 ) -> Json:
-    """The object a user applies."""
+    """Return the object a user applies."""
     held = held_metadata(hook)
     mounts = [{"name": "data", "mountPath": "/data"}] if claims else []
     claim = {
@@ -262,52 +256,37 @@ def stateful_set(
         "partition": 0,
         "minReadySeconds": min_ready,
     }
-    return {
-        "apiVersion": STATEFUL_SET.resource().api_version,
-        "kind": STATEFUL_SET.kind,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "replicas": replicas,
-            "serviceName": name,
-            "podManagementPolicy": "Parallel" if parallel else "OrderedReady",
-            "selector": {"matchLabels": {LABEL: name}},
-            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
-            **({"lifecycle": lifecycle(hook, mark_not_ready=mark)} if hook else {}),
-            **({"volumeClaimTemplates": [claim]} if claims else {}),
-            "persistentVolumeClaimRetentionPolicy": {"whenScaled": "Retain" if keeps else "Delete"},
-            "template": {
-                "metadata": {**held, "labels": {LABEL: name, **held.get("labels", {})}},
-                "spec": {
-                    "terminationGracePeriodSeconds": 1,
-                    "readinessGates": [{"conditionType": names.IN_PLACE_UPDATE_READY}],
-                    "containers": [{"name": "main", "image": image} | ({"volumeMounts": mounts} if mounts else {})],
-                },
+    spec = {
+        "replicas": replicas,
+        "serviceName": name,
+        "podManagementPolicy": "Parallel" if parallel else "OrderedReady",
+        "selector": {"matchLabels": {LABEL: name}},
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
+        **({"lifecycle": lifecycle(hook, mark_not_ready=mark)} if hook else {}),
+        **({"volumeClaimTemplates": [claim]} if claims else {}),
+        "persistentVolumeClaimRetentionPolicy": {"whenScaled": "Retain" if keeps else "Delete"},
+        "template": {
+            "metadata": {**held, "labels": {LABEL: name, **held.get("labels", {})}},
+            "spec": {
+                "terminationGracePeriodSeconds": 1,
+                "readinessGates": [{"conditionType": names.IN_PLACE_UPDATE_READY}],
+                "containers": [{"name": "main", "image": image} | ({"volumeMounts": mounts} if mounts else {})],
             },
         },
     }
-
-
-def _replicas(rng: Random) -> tuple[str, Any]:
-    return "/spec/replicas", rng.randrange(7)
-
-
-def _image(rng: Random) -> tuple[str, Any]:
-    return "/spec/template/spec/containers/0/image", f"clone:{rng.randrange(9)}"
-
-
-def _partition(rng: Random) -> tuple[str, Any]:
-    return "/spec/updateStrategy/rollingUpdate/partition", rng.choice((0, 0, 1, 3))
-
-
-def _reserved(rng: Random) -> tuple[str, Any]:
-    return "/spec/reserveOrdinals", sorted(rng.sample(range(8), rng.randrange(3)))
+    return manifest(STATEFUL_SET, name, namespace, spec)
 
 
 STATEFUL_SETS = Workload(
-    FOLDERS,
-    STATEFUL_SET.resource(),
-    StatefulSetJudge,
-    spec_by_seed,
-    stateful_set,
-    {"scale": (4, _replicas), "roll": (5, _image), "partition": (2, _partition), "reserve": (3, _reserved)},
+    folders=FOLDERS,
+    resource=STATEFUL_SET.resource(),
+    judge=StatefulSetJudge,
+    spec=spec_by_seed,
+    manifest=stateful_set,
+    changes=[
+        (4, "/spec/replicas", lambda rng: rng.randrange(7)),
+        (5, "/spec/template/spec/containers/0/image", lambda rng: f"clone:{rng.randrange(9)}"),
+        (2, "/spec/updateStrategy/rollingUpdate/partition", lambda rng: rng.choice((0, 0, 1, 3))),
+        (3, "/spec/reserveOrdinals", lambda rng: sorted(rng.sample(range(8), rng.randrange(3)))),
+    ],
 )

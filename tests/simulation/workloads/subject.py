@@ -1,4 +1,4 @@
-"""What a run can be about: workloads, what is done with them, and who judges what their controller does."""
+"""Subjects of runs: workloads, the actions on them, and their judges."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any, Protocol
 
+from app.api.kind import KindDefinition
 from app.kube.client import Client, PatchType
 from app.kube.errors import AlreadyExists
 from app.kube.resources import Resource
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-#: Workloads at once.
+#: The most workloads at once.
 FEW = 2
-#: What goes wrong in a mishap, alone.
+#: The fault of a mishap.
 _SPELLS = (
     Weather(conflict=0.7),
     Weather(error=0.7),
@@ -40,17 +41,17 @@ _SPELLS = (
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Where the actors other than managers and nodes live."""
+    """What a run gives to actors other than managers and nodes."""
 
     seed: int
-    #: Who meets no trouble, as users do.
+    #: A client without faults.
     admin: Client
     nodes: Nodes
     node_names: Sequence[str]
     judge: Judge
-    #: A connection through the weather for a process of that name, which may be killed by the second argument.
+    #: Makes a faulty connection for a process of that name; the second argument kills the process.
     connect: Callable[[str, Callable[[str], None]], FaultyTransport]
-    #: Begins what goes on whoever ends.
+    #: Starts a task that outlives its caller.
     start: Callable[[Coroutine[Any, Any, None]], Task[None]]
     say: Callable[[str], None]
     breaks: Callable[[str], None]
@@ -63,55 +64,52 @@ class Company(Protocol):
     async def run(self) -> None: ...
 
 
-class Subject(Protocol):
-    """What a run is about, and the only part of it that knows which kinds there are."""
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """What a run tests; the only part of it that knows any kind."""
 
-    @property
-    def folders(self) -> Sequence[str]: ...
-
-    @property
-    def gates(self) -> Sequence[str]: ...
-
-    @property
-    def judge(self) -> Callable[[], Judge]: ...
+    folders: Sequence[str]
+    judge: Callable[[], Judge]
+    #: Feature gates of the managers.
+    gates: Sequence[str] = ()
+    #: Creates the actors of a run other than managers and nodes.
+    company: Callable[[Surroundings], Company] | None = None
+    #: Whether controllers keep writing at rest.
+    goes_on: bool = False
+    #: What a run may repeat instead of having a storm.
+    focuses: Focuses = field(default_factory=dict)
 
     @property
     def deeds(self) -> Mapping[str, Deed]:
-        """Actions of users besides those of every run."""
-        ...
-
-    @property
-    def focuses(self) -> Focuses:
-        """What a run may do time after time instead of having a storm."""
-        ...
+        """Return the actions of users besides those of every run."""
+        raise NotImplementedError
 
     @property
     def books(self) -> str:
-        """The plural of the kind in which its admission keeps books; empty: none."""
-        ...
-
-    @property
-    def company(self) -> Callable[[Surroundings], Company] | None:
-        """Create the actors of a run other than managers and nodes, if there are any."""
-        ...
-
-    @property
-    def goes_on(self) -> bool: ...
+        """Return the plural of the kind whose status admission writes; empty: none."""
+        return ""
 
     def script(self, seed: int, *, seconds: float, actions: int, size: int) -> tuple[Action, ...]:
-        """The actions of a storm, in order of time. ``size``: Pods of a workload at most, as it is created."""
-        ...
+        """Return the actions of a storm in order of time. ``size``: the most Pods a workload is created with."""
+        raise NotImplementedError
 
-    async def after_storm(self, world: World) -> None: ...
+    async def after_storm(self, world: World) -> None:
+        raise NotImplementedError
 
 
-#: What users change, how often: the path of a field and its value.
-Changes = Mapping[str, tuple[int, Callable[[Random], tuple[str, Any]]]]
+#: Weight, path and value of a field that users change.
+Changes = Sequence[tuple[int, str, Callable[[Random], Any]]]
+
+
+def manifest(kind: KindDefinition, name: str, namespace: str, spec: Json) -> Json:
+    """Return the object that a user applies; ``namespace`` is empty for a cluster-scoped kind."""
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    return {"apiVersion": kind.resource().api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Return an object to create before each workload, with the same name."""
+    """An object that is created before each workload, with the same name."""
 
     resource: Resource
     spec: Callable[[Random], Json]
@@ -121,8 +119,7 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Of what happens: the part that is a change; of the rest, what befalls Pods; of that, what is drawn by
-    ``others``."""
+    """Shares of actions: changes; of the rest, actions on Pods; of those, actions drawn by ``others``."""
 
     change: float = 0.45
     pods: float = 0.5
@@ -132,40 +129,34 @@ class Shares:
 _USUAL = Shares()
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """A subject of few words. ``spec``: how a user sets one up; ``manifest``: the object of that name; ``changes``:
-    what users change of one that is there."""
+@dataclass(frozen=True, kw_only=True)
+class Workload(Subject):
+    """A declared subject. ``spec`` draws the arguments of ``manifest``; ``changes`` are updates by users."""
 
-    folders: Sequence[str]
     resource: Resource
-    judge: Callable[[], Judge]
     spec: Callable[[Random], Json]
     manifest: Callable[..., Json]
     changes: Changes
-    #: Feature gates of the managers, and whether Pods are replaced when a user marks them.
-    gates: Sequence[str] = ()
+    #: Whether users mark Pods for replacement.
     marks: bool = True
-    #: Whether Pods fail by themselves; else users evict them instead.
+    #: Whether Pods fail by themselves; otherwise users evict them.
     fails: bool = True
     beside: Beside | None = None
-    #: What is there before all else, and what else happens to a workload of that name, beside what befalls its Pods.
+    #: Actions before all others.
     first: Sequence[Action] = ()
+    #: Draws an action on a workload of that name, besides those on its Pods.
     others: Callable[[Random, str], tuple[str, Json]] | None = None
     shares: Shares = _USUAL
-    #: What users do in a mishap, if it is not of the usual kind, and who is there beside managers and nodes.
+    #: Draws the actions of a mishap; None: the usual ones.
     acts: Callable[[Random, int], Iterable[Action]] | None = None
-    company: Callable[[Surroundings], Company] | None = None
-    #: How many there are at once, and whether they have always something to do.
+    #: The most workloads at once.
     few: int = FEW
-    goes_on: bool = False
-    #: Beside the workloads: of what the watches may stand still.
+    #: Resources, besides those of the workloads, whose watches may freeze.
     watched: Sequence[str] = ("pods", "controllerrevisions")
-    focuses: Focuses = field(default_factory=dict)
 
     @property
     def deeds(self) -> Mapping[str, Deed]:
-        """Actions of users on it and on its related object."""
+        """Return actions on a workload and its related object."""
         return {
             "create workload": Deed(self._create, 600.0),
             "change workload": Deed(self._change_own, 600.0),
@@ -178,7 +169,7 @@ class Workload:
         return self.beside.resource.plural if self.beside is not None else ""
 
     async def after_storm(self, world: World) -> None:
-        """One thing at a time goes wrong for some seconds."""
+        """Let one mishap after the other happen."""
         await world.sleep_until_unhindered()
         for number in range(world.plan.mishaps + 1):
             rng = Random(f"mishap {number} {world.seed}")
@@ -204,13 +195,12 @@ class Workload:
 
     @property
     def _frozen(self) -> Sequence[str]:
-        """The kinds whose watches may stand still."""
+        """Return the resources whose watches may freeze."""
         beside = (self.beside.resource.plural,) if self.beside is not None else ()
         return (*self.watched, self.resource.plural, *beside)
 
     def script(self, seed: int, *, seconds: float, actions: int, size: int) -> tuple[Action, ...]:
-        """The actions of a storm, in order of time."""
-        del size  # of a spec by seed
+        del size  # spec draws it
         rng = Random(f"script {seed}")
         there: list[str] = []
         free: list[str] = []
@@ -241,12 +231,11 @@ class Workload:
         return {"name": name, **self.spec(rng), **beside}
 
     def _change(self, rng: Random, name: str) -> tuple[str, Json]:
-        ways = [(weight, make, "change workload") for weight, make in self.changes.values()]
+        ways = [(*change, "change workload") for change in self.changes]
         if self.beside is not None:
-            ways += [(weight, make, "change beside") for weight, make in self.beside.changes.values()]
-        _, change, what = rng.choices(ways, [weight for weight, _, _ in ways])[0]
-        path, value = change(rng)
-        return what, {"name": name, "path": path, "value": value}
+            ways += [(*change, "change beside") for change in self.beside.changes]
+        _, path, value, what = rng.choices(ways, [weight for weight, *_ in ways])[0]
+        return what, {"name": name, "path": path, "value": value(rng)}
 
     def _pod(self, rng: Random, name: str) -> tuple[str, Json]:
         if self.others is not None and rng.random() < self.shares.others:
@@ -275,7 +264,7 @@ class Workload:
         )
 
     def mishap(self, rng: Random, names: Sequence[str], number: int) -> Mishap:
-        """From rest, one thing goes wrong while users change something and Pods are deleted."""
+        """Return a short fault during which users change a workload and Pods are deleted."""
         acts = [*self._acts(rng, names, number)]
         acts.sort(key=lambda act: act.at)
         weather = rng.choice(_SPELLS)
@@ -310,5 +299,5 @@ async def _replace(users: Users, resource: Resource, name: str, path: str, value
 
 
 def _scope(resource: Resource) -> str:
-    """The namespace of an object of a kind; empty where it has none."""
+    """Return the namespace of an object; empty for a cluster-scoped resource."""
     return NAMESPACE if resource.namespaced else ""

@@ -1,4 +1,4 @@
-"""CloneSets under WorkloadSpreads: what users ask for, and what must hold of places, counts and deletion costs."""
+"""CloneSets with WorkloadSpreads: actions of users, and invariants of subsets, counts and deletion costs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from app.features.cloneset.kind import CLONE_SET
 from app.features.workloadspread.kind import WORKLOAD_SPREAD
 from tests.simulation import invariants
 from tests.simulation.passes import Pass
-from tests.simulation.pods import has_ended
+from tests.simulation.pods import is_alive
 from tests.simulation.users import LABEL
 from tests.simulation.workloads.cloneset.judge import CloneSetJudge
 from tests.simulation.workloads.cloneset.manifests import clone_set
-from tests.simulation.workloads.judge import Judge, Judges, Review
-from tests.simulation.workloads.subject import Beside, Workload
+from tests.simulation.workloads.judge import Judge, Judges, Review, keep
+from tests.simulation.workloads.subject import Beside, Workload, manifest
 
 Json = dict[str, Any]
 
@@ -31,9 +31,9 @@ FOLDERS = (
     "app.features.statefulset",
     "app.features.workloadspread",
 )
-#: Seconds for which a place that was taken by what the spec said then may be filled.
+#: Seconds for which a Pod may still count against the limit of an older spec.
 GRACE_SECONDS = 60.0
-#: How often bookkeeping must fail, or for how many seconds, before a Pod may be refused for it.
+#: A Pod may be refused only after so many failed status updates, or so many seconds.
 FAILURES, TRYING_SECONDS = 3, 2.0
 SUBSETS = ("first", "second", "last")
 #: The group of Pods without a subset, as their deletion cost counts it (WS-56).
@@ -41,50 +41,43 @@ _NOWHERE = ""
 
 
 class SpreadJudge(Judge):
-    """Never more Pods in a subset than it takes; counts and deletion costs are true at rest, no place is lost; and no
-    Pod is refused as long as the bookkeeping may succeed yet."""
+    """A subset never exceeds its limit; counts and deletion costs are correct at rest; and no Pod is refused while the
+    status update may still succeed."""
 
     def __init__(self) -> None:
         self._spreads: dict[str, Json] = {}
         self._clones: dict[str, Json] = {}
         self._pods: dict[str, dict[str, Json]] = defaultdict(dict)
-        #: By spread and subset: how many Pods it took (None: any number), and since when.
+        #: By spread and subset: its limits (None: unlimited), and since when each applies.
         self._limits: dict[tuple[str, str], list[tuple[float, int | None]]] = defaultdict(list)
-        #: By spread and subset: deletions that were admitted, so that the place was given on, and did not happen.
+        #: By spread and subset: deletions that were admitted, which freed the place, but did not happen.
         self._not_gone: Counter[tuple[str, str]] = Counter()
-        #: By Pod (uid): when it came into its subset.
+        #: By Pod (uid): when it joined its subset.
         self._came: dict[str, float] = {}
-        #: Pods (uid) that were put where they could be, of spreads that have no place for all (WS-51).
+        #: Pods (uid) of spreads without room for all (WS-51).
         self._beyond: set[str] = set()
 
     # ---- writes
 
     def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
-        """Return the promises that a write breaks."""
+        """Return the invariants that a write violates."""
         del known
         one = after if after is not None else before
         if one is None:
             return
         name = one["metadata"]["name"]
         if kind == WORKLOAD_SPREAD.kind:
-            self._keep(self._spreads, name, after)
+            keep(self._spreads, name, after)
             self._noted(name, before, after)
             self._limited(at, name)
         elif kind == CLONE_SET.kind:
-            self._keep(self._clones, name, after)
+            keep(self._clones, name, after)
             self._limited(at, name)
         elif kind == "Pod":
             yield from self._pod(at, one, before, after)
 
-    @staticmethod
-    def _keep(where: dict[str, Json], name: str, after: Json | None) -> None:
-        if after is None:
-            where.pop(name, None)
-        else:
-            where[name] = after
-
     def _limited(self, at: float, name: str) -> None:
-        """Remember how many Pods the subsets take by now."""
+        """Record the current limits of the subsets."""
         for subset, limit in self._limits_of(name).items():
             known = self._limits[name, subset]
             if not known or known[-1][1] != limit:
@@ -96,17 +89,17 @@ class SpreadJudge(Judge):
         return {one["name"]: limit_of(one, wanted) for one in spread["spec"]["subsets"]} if spread else {}
 
     def _noted(self, name: str, before: Json | None, after: Json | None) -> None:
-        """Whose deletion is not waited for any more though it is there still."""
+        """Record Pods that still exist although the spread no longer expects their deletion."""
         awaited = [dict(_deleting(one)) for one in (before, after)]
         for pod, subset in awaited[0].items():
             found = next((one for one in self._pods[name].values() if one["metadata"]["name"] == pod), None)
-            if pod not in awaited[1] and found is not None and is_active(found):
+            if pod not in awaited[1] and found is not None and is_alive(found):
                 self._not_gone[name, subset] += 1
 
     def _pod(self, at: float, pod: Json, before: Json | None, after: Json | None) -> Iterator[str]:
         name = (pod["metadata"].get("labels") or {}).get(LABEL, "")
         uid = pod["metadata"]["uid"]
-        self._keep(self._pods[name], uid, after)
+        keep(self._pods[name], uid, after)
         if after is None:
             self._came.pop(uid, None)
             return
@@ -114,7 +107,7 @@ class SpreadJudge(Judge):
         if subset == (subset_of(before, name) if before is not None else _NOWHERE):
             return
         if before is not None and subset_of(before, name) != _NOWHERE:
-            yield f"Pod {invariants.name(after)} went from subset {subset_of(before, name)} to {subset}"
+            yield f"Pod {invariants.name(after)} moved from subset {subset_of(before, name)} to {subset}"
         self._came[uid] = at
         if before is not None and None not in self._limits_of(name).values():
             self._beyond.add(uid)
@@ -122,7 +115,7 @@ class SpreadJudge(Judge):
     # ---- reviews
 
     def reviewed(self, review: Review) -> Iterable[str]:
-        """Return the promises broken by an answer that took ``seconds`` after so many bookkeeping failures."""
+        """Return the invariants that an answer violates."""
         if review.path != "/mutate-pod" or review.failures >= FAILURES or review.seconds >= TRYING_SECONDS:
             return
         text = str((review.response.get("status") or {}).get("message"))
@@ -132,11 +125,11 @@ class SpreadJudge(Judge):
     # ---- at rest
 
     def at_rest(self, now: datetime) -> Iterable[str]:
-        """What keeps places, counts and costs from being as they should."""
+        """Subsets are within their limits; counts and deletion costs are correct."""
         for name, spread in self._spreads.items():
             clone = self._clones.get(name)
             uid = clone["metadata"]["uid"] if clone is not None else ""
-            pods = [pod for pod in self._pods[name].values() if is_active(pod) and invariants.owner_of(pod) == uid]
+            pods = [pod for pod in self._pods[name].values() if is_alive(pod) and invariants.owner_of(pod) == uid]
             by_subset: dict[str, list[Json]] = defaultdict(list)
             for pod in pods:
                 by_subset[subset_of(pod, name)].append(pod)
@@ -148,18 +141,18 @@ class SpreadJudge(Judge):
     def _crowded(
         self, name: str, by_subset: Mapping[str, list[Json]], limits: Mapping[str, int | None]
     ) -> Iterator[str]:
-        """A Pod keeps its place, so the nth Pod must have come when n were taken. [WS-74]"""
+        """A Pod keeps its place, so the nth Pod must have joined when the limit was at least n. [WS-74]"""
         for subset in limits:
             uids = [pod["metadata"]["uid"] for pod in by_subset.get(subset, ())]
             spare = self._not_gone[name, subset]
             for number, (at, uid) in enumerate(sorted((self._came[uid], uid) for uid in uids), start=1):
                 most = self._most(name, subset, at)
                 if most is not None and number > most + spare and uid not in self._beyond:
-                    yield f"WorkloadSpread {name} at rest: {number} Pods in subset {subset}, it takes {most}"
+                    yield f"WorkloadSpread {name} at rest: {number} Pods in subset {subset}, {most} allowed"
                     break
 
     def _most(self, name: str, subset: str, at: float) -> int | None:
-        """As many as it took then, or a moment before."""
+        """Return the largest limit of a subset at that time or shortly before."""
         known = self._limits[name, subset]
         ends = [*(moment for moment, _ in known[1:]), float("inf")]
         valid = [
@@ -172,10 +165,10 @@ class SpreadJudge(Judge):
 
 
 def _untrue(spread: Json, by_subset: Mapping[str, list[Json]], limits: Mapping[str, int | None]) -> Iterator[str]:
-    """Return what the status has wrong: exactly the places without a Pod are free."""
+    """Compare the status with the Pods of each subset."""
     name, status = invariants.name(spread), spread.get("status") or {}
     if status.get("observedGeneration") != spread["metadata"]["generation"]:
-        yield f"WorkloadSpread {name} at rest: status is of generation {status.get('observedGeneration')}"
+        yield f"WorkloadSpread {name} at rest: observedGeneration is {status.get('observedGeneration')}"
     true = {
         subset: (
             len(by_subset.get(subset, ())),
@@ -184,34 +177,30 @@ def _untrue(spread: Json, by_subset: Mapping[str, list[Json]], limits: Mapping[s
         for subset, limit in limits.items()
     }
     versions = (status.get("versionedSubsetStatuses") or {}).items()
-    for told, found in (("", status.get("subsetStatuses") or []), *versions):
+    for version, found in (("", status.get("subsetStatuses") or []), *versions):
         counts = {one["name"]: (one["replicas"], one["missingReplicas"]) for one in found}
         if counts != true:
-            yield f"WorkloadSpread {name} at rest: its status {told or 'of all'} counts {counts}, true is {true}"
+            yield f"WorkloadSpread {name} at rest: status {version} counts {counts}, want {true}"
         for one in found:
             if one.get("creatingPods") or one.get("deletingPods"):
-                yield f"WorkloadSpread {name} at rest: subset {one['name']} waits for Pods"
+                yield f"WorkloadSpread {name} at rest: subset {one['name']} still waits for Pods"
 
 
 def _costs(name: str, by_subset: Mapping[str, list[Json]], limits: Mapping[str, int | None]) -> Iterator[str]:
-    """WS-55, WS-56: who is to go first says so."""
+    """Deletion costs order Pods by subset, surplus Pods first. [WS-55, WS-56]"""
     for place, (subset, limit) in enumerate(limits.items()):
         pods = by_subset.get(subset, [])
         surplus = max(0, len(pods) - limit) if limit is not None else 0
         true = Counter({str(100 * (len(limits) - place)): len(pods) - surplus, str(-100 * (place + 1)): surplus})
         if +true != (found := Counter(map(cost_of, pods))):
-            yield f"WorkloadSpread {name} at rest: deletion costs in {subset} are {dict(found)}, true is {dict(+true)}"
+            yield f"WorkloadSpread {name} at rest: deletion costs in {subset} are {dict(found)}, want {dict(+true)}"
     nowhere = {cost_of(pod) for pod in by_subset.get(_NOWHERE, ())} - {str(-100 * (len(limits) + 1))}
     if nowhere:
         yield f"WorkloadSpread {name} at rest: Pods without a subset have the deletion costs {nowhere}"
 
 
-def is_active(pod: Json) -> bool:
-    return not has_ended(pod) and not pod["metadata"].get("deletionTimestamp")
-
-
 def limit_of(subset: Json, wanted: int) -> int | None:
-    """Return how many of the replicas it takes; None: any number."""
+    """Return the limit of a subset; None means unlimited."""
     most = subset.get("maxReplicas")
     if isinstance(most, str):
         return ceil(wanted * int(most.removesuffix("%")) / 100)
@@ -219,7 +208,7 @@ def limit_of(subset: Json, wanted: int) -> int | None:
 
 
 def subset_of(pod: Json, spread: str) -> str:
-    """The subset that its record names; empty: none of that spread."""
+    """Return the subset of a spread that a Pod records, or an empty string."""
     text = (pod["metadata"].get("annotations") or {}).get(names.MATCHED_WORKLOAD_SPREAD)
     record = orjson.loads(text) if text else {}
     return str(record["subset"]) if record.get("name") == spread else _NOWHERE
@@ -230,18 +219,18 @@ def cost_of(pod: Json) -> str:
 
 
 def _deleting(spread: Json | None) -> Iterator[tuple[str, str]]:
-    """The Pods whose place was given on, and their subsets."""
+    """Yield the Pods whose deletion the spread expects, with their subsets."""
     status = (spread or {}).get("status") or {}
     for subsets in (status.get("versionedSubsetStatuses") or {}).values():
         for one in subsets:
             yield from ((pod, one["name"]) for pod in one.get("deletingPods") or ())
 
 
-# ---- what users ask for
+# ---- actions of users
 
 
 def spec_by_seed(rng: Random) -> Json:
-    """Create one, as a user would."""
+    """Draw the arguments of the manifest."""
     return {
         "replicas": rng.randrange(2, 8),
         "policy": rng.choice(("ReCreate", "InPlaceIfPossible")),
@@ -260,7 +249,7 @@ def spread_by_seed(rng: Random) -> Json:
 
 
 def workload_spread(name: str, namespace: str, *, limits: list[int | str | None]) -> Json:
-    """The object a user applies."""
+    """Return the object a user applies."""
     subsets = [
         {"name": subset, "patch": {"metadata": {"labels": {"tier": subset}}}}
         | ({"maxReplicas": limit} if limit is not None else {})
@@ -268,36 +257,24 @@ def workload_spread(name: str, namespace: str, *, limits: list[int | str | None]
     ]
     resource = CLONE_SET.resource()
     target = {"apiVersion": resource.api_version, "kind": resource.kind, "name": name}
-    return {
-        "apiVersion": WORKLOAD_SPREAD.resource().api_version,
-        "kind": WORKLOAD_SPREAD.kind,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"targetRef": target, "subsets": subsets},
-    }
-
-
-def _image(rng: Random) -> tuple[str, Any]:
-    return "/spec/template/spec/containers/0/image", f"clone:{rng.randrange(9)}"
-
-
-def _replicas(rng: Random) -> tuple[str, Any]:
-    return "/spec/replicas", rng.randrange(9)
-
-
-def _most(rng: Random) -> tuple[str, Any]:
-    return "/spec/subsets/0/maxReplicas", rng.randrange(5)
-
-
-def _judge() -> Judge:
-    return Judges(CloneSetJudge(), SpreadJudge())
+    spec = {"targetRef": target, "subsets": subsets}
+    return manifest(WORKLOAD_SPREAD, name, namespace, spec)
 
 
 WORKLOAD_SPREADS = Workload(
-    FOLDERS,
-    CLONE_SET.resource(),
-    _judge,
-    spec_by_seed,
-    clone_set,
-    {"scale": (6, _replicas), "roll": (3, _image)},
-    beside=Beside(WORKLOAD_SPREAD.resource(), spread_by_seed, workload_spread, {"places": (1, _most)}),
+    folders=FOLDERS,
+    resource=CLONE_SET.resource(),
+    judge=lambda: Judges(CloneSetJudge(), SpreadJudge()),
+    spec=spec_by_seed,
+    manifest=clone_set,
+    changes=[
+        (6, "/spec/replicas", lambda rng: rng.randrange(9)),
+        (3, "/spec/template/spec/containers/0/image", lambda rng: f"clone:{rng.randrange(9)}"),
+    ],
+    beside=Beside(
+        WORKLOAD_SPREAD.resource(),
+        spread_by_seed,
+        workload_spread,
+        [(1, "/spec/subsets/0/maxReplicas", lambda rng: rng.randrange(5))],
+    ),
 )

@@ -1,48 +1,28 @@
-"""CloneSets, with SidecarSets and bare Pods beside them: the storm has most that can go wrong, three phases follow it,
-and focused runs look for what hardly any storm would find."""
+"""CloneSets, with SidecarSets and bare Pods beside them: a storm of most faults and actions, three possible phases
+after it, and focused runs for what a storm hardly finds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tests.simulation.mishaps import Focuses
 from tests.simulation.script import Action
 from tests.simulation.users import Deed
 from tests.simulation.workloads.cloneset import deeds, focus, script, story
 from tests.simulation.workloads.cloneset.judge import CloneSetJudge
-from tests.simulation.workloads.judge import Judge, Judges
+from tests.simulation.workloads.judge import Judges
 from tests.simulation.workloads.sidecars import DEEDS as SIDECAR_DEEDS
 from tests.simulation.workloads.sidecars import SidecarSetJudge
-from tests.simulation.workloads.subject import Company, Surroundings
+from tests.simulation.workloads.subject import Subject
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
-def _judge() -> Judge:
-    return Judges(SidecarSetJudge(injection=True), CloneSetJudge())
-
-
-class CloneSets:
-    #: CloneSets and SidecarSets, and Pods whose containers start in order.
-    folders: Sequence[str] = (
-        "app.features.podreadiness",
-        "app.features.sidecarset",
-        "app.features.launchpriority",
-        "app.features.cloneset",
-    )
-    gates: Sequence[str] = ()
-    books: str = ""
-    goes_on: bool = False
-    company: Callable[[Surroundings], Company] | None = None
-    deeds: Mapping[str, Deed] = {**SIDECAR_DEEDS, **deeds.DEEDS}
-    focuses: Focuses = focus.FOCUSES
-
+class CloneSets(Subject):
     @property
-    def judge(self) -> Callable[[], Judge]:
-        """The judges of one run."""
-        return _judge
+    def deeds(self) -> Mapping[str, Deed]:
+        return {**SIDECAR_DEEDS, **deeds.DEEDS}
 
     def script(self, seed: int, *, seconds: float, actions: int, size: int) -> tuple[Action, ...]:
         return script.script(seed, seconds=seconds, actions=actions, size=size)
@@ -52,4 +32,13 @@ class CloneSets:
             await story.PHASES[phase](world)
 
 
-CLONE_SETS = CloneSets()
+CLONE_SETS = CloneSets(
+    folders=(
+        "app.features.podreadiness",
+        "app.features.sidecarset",
+        "app.features.launchpriority",
+        "app.features.cloneset",
+    ),
+    judge=lambda: Judges(SidecarSetJudge(injection=True), CloneSetJudge()),
+    focuses=focus.FOCUSES,
+)

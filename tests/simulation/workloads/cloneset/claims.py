@@ -1,7 +1,7 @@
-"""Volume claims of CloneSets: what must hold of them.
+"""Invariants of the volume claims of CloneSets.
 
-No claim is lost: one goes by the controller's doing only together with its Pod, which the controller deleted, or when
-its Pod is no more and claims are not to be used again. What goes with its owner is the API server's doing.
+The controller deletes a claim only together with its Pod, or if the Pod is gone and claims are not reused. Claims of a
+deleted owner are garbage-collected by the API server.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from tests.simulation.workloads.cloneset.promises import Promises, Spec
 
 Json = dict[str, Any]
 
-#: What a claim is taken for that is no more.
+#: Stands for a deleted claim.
 _GONE: Json = {"metadata": {"deletionTimestamp": "long ago"}}
 
 
 class ClaimPromises:
-    """Checks each write of a claim, and the claims of each Pod that is created."""
+    """Judges each write of a claim, and the claims of each new Pod."""
 
     def __init__(self, promises: Promises) -> None:
         self._promises = promises
         self._claims: dict[str, Json] = {}
-        #: Pods that the controller deleted (uid), by CloneSet and instance id, and which of its terms did it.
+        #: By CloneSet and instance id: the Pod (uid) that the controller deleted, and the term that did it.
         self._scaled_in: dict[tuple[str, str], tuple[str, object]] = {}
 
     def claim_written(self, before: Json | None, after: Json | None, known: Pass | None) -> Iterator[str]:
-        """What a write of a claim breaks. ``known``: the pass that wrote."""
+        """Return the violations of a write of a claim."""
         claim = after if after is not None else before
         if claim is None:
             return
@@ -50,12 +50,12 @@ class ClaimPromises:
         pods = self._promises.pods_of(uid)
         living = [pod for pod in pods if _instance(pod) == instance and not _is_going(pod) and not has_ended(pod)]
         if living:
-            yield f"claim {name} is deleted while Pod {invariants.name(living[0])} lives"
+            yield f"claim {name} was deleted while Pod {invariants.name(living[0])} uses it"
         elif spec.reuse and (uid, instance) not in self._scaled_in and not _chosen(instance, known):
-            yield f"claim {name} is deleted though its Pod is to come back: it was not scaled in"
+            yield f"claim {name} was deleted although its Pod was not scaled in and will be recreated"
 
     def pod_written(self, before: Json | None, after: Json | None, known: Pass | None) -> Iterator[str]:
-        """What a write of a Pod breaks, as to its claims."""
+        """Return the violations of a write of a Pod that concern its claims."""
         pod = after if after is not None else before
         if pod is None or not claims_of(pod) or known is None:
             return
@@ -67,18 +67,18 @@ class ClaimPromises:
             return
         name, spec = invariants.name(pod), self._promises.known_to(known)
         if spec is None:
-            return  # the API server collects it at once
+            return  # the API server garbage-collects the Pod at once
         for claim_name in claims_of(pod):
             claim = self._claims.get(claim_name)
             if claim is None or _is_going(claim):
-                yield f"Pod {name} is created without its claim {claim_name}"
+                yield f"Pod {name} was created without its claim {claim_name}"
         if spec.reuse:
             yield from self._passed_over(pod, known)
             yield from self._not_waited_for(pod, known, spec)
         self._scaled_in.pop((known.uid, instance), None)
 
     def _passed_over(self, pod: Json, known: Pass) -> Iterator[str]:
-        """No Pod gets new claims while there are free ones. [CS-117]"""
+        """No Pod gets new claims while free ones exist. [CS-117]"""
         if any(_instance_of(claim) == _instance(pod) for claim in known.claims):
             return
         taken = _wanted(known).union(_instance_of(one) for one in known.pods)
@@ -86,12 +86,11 @@ class ClaimPromises:
             live = self._claims.get(claim.metadata.name)
             free = live is not None and not _is_going(live) and claim.metadata.deletion_timestamp is None
             if free and _instance_of(claim) not in taken:
-                yield f"Pod {invariants.name(pod)} gets new claims though {claim.metadata.name} is free"
+                yield f"Pod {invariants.name(pod)} gets new claims although {claim.metadata.name} is free"
                 return
 
     def _not_waited_for(self, pod: Json, known: Pass, spec: Spec) -> Iterator[str]:
-        """No Pod gets new claims while those of a terminating Pod will do, unless the controller deletes them too;
-        each such Pod reserves one. [CS-119]"""
+        """No Pod gets new claims while those of a terminating Pod will become free. [CS-119]"""
         offered = {
             _instance_of(claim)
             for claim in known.claims
@@ -105,42 +104,42 @@ class ClaimPromises:
             id_ for id_ in (going & offered) - active - _wanted(known) if (known.uid, id_) not in self._scaled_in
         }
         if spec.most - len(active) - len(known.wanted) < len(awaited):
-            yield f"Pod {invariants.name(pod)} gets new claims though those of a Pod that goes will do: {min(awaited)}"
+            yield f"Pod {invariants.name(pod)} gets new claims although those of {min(awaited)} will become free"
 
     def at_rest(self, uid: str, spec: Spec) -> Iterator[str]:
-        """Every Pod has its claims; those of Pods that are gone are there only where they may be used again.
+        """Every Pod has its claims; claims without a Pod exist only if they may be reused.
 
-        A controller that died between two requests may have left claims behind.
+        A controller that was killed between two requests may leave claims behind.
         """
         pods = {_instance(pod): pod for pod in self._promises.pods_of(uid)}
         mine = [claim for claim in self._claims.values() if invariants.owner_of(claim) == uid]
         for pod in pods.values():
             for name in claims_of(pod):
                 if name not in self._claims or _is_going(self._claims[name]):
-                    yield f"Pod {invariants.name(pod)} at rest: its claim {name} is not there"
+                    yield f"Pod {invariants.name(pod)} at rest: its claim {name} does not exist"
         for claim in mine:
             instance, name = _instance(claim), invariants.name(claim)
             if instance in pods:
                 continue
             _, term = self._scaled_in.get((uid, instance), ("", None))
             if not spec.reuse or (term is not None and passes.works(term)):
-                yield f"claim {name} at rest: its Pod was scaled in, or claims are not used again"
+                yield f"claim {name} at rest: its Pod was scaled in, or claims are not reused"
 
 
 def _wanted(known: Pass) -> set[str]:
-    """The instance ids of the Pods that the pass set out to make."""
+    """Return the instance ids of the Pods that the reconcile is creating."""
     return {name.rpartition("-")[2] for name in known.wanted}
 
 
 def _serves(pod: Any) -> bool:
-    """Return whether the controller counts on a Pod that it knows."""
+    """Return whether the controller counts a Pod as active."""
     labels, phase = pod.metadata.labels, pod.status.phase
     leaves = pod.metadata.deletion_timestamp is not None or labels.get(names.LIFECYCLE_STATE) == "PreparingDelete"
     return not leaves and phase not in ("Succeeded", "Failed")
 
 
 def _chosen(instance: str, known: Pass) -> bool:
-    """Return whether the reconcile may have scaled in a Pod that another actor deleted at the same time."""
+    """Return whether the reconcile may have scaled in a Pod that another actor deleted simultaneously."""
     return any(_instance_of(pod) == instance and pod.metadata.deletion_timestamp is None for pod in known.pods)
 
 

@@ -1,4 +1,4 @@
-"""What users do with CloneSets."""
+"""Actions of users on CloneSets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def _scale_cloneset(users: Users, name: str, replicas: int) -> None:
 async def _roll_cloneset(
     users: Users, name: str, image: str, partition: int | None = None, marked: int | None = None
 ) -> None:
-    """A user changes the image, and right before it asks for some Pods to be replaced (``marked``)."""
+    """Change the image, after marking some Pods for replacement (``marked``)."""
     if marked is not None:
         await users.mark_pods(name, marked)
     patch: list[Json] = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": image}]

@@ -1,8 +1,7 @@
-"""Focused runs: few objects and one thing time after time, until the moment has come in which it can go wrong. Pure.
+"""Focused runs: few objects, and one situation again and again until its timing is right. Pure.
 
-A storm is for what nobody thought of. What is known to go wrong needs no luck: a run with a focus has no storm; it
-sets up what the focus needs, then lets its rounds follow one another, and after each all must be well. Mutants name the
-focus that finds them, so that nearly any seed does.
+A run with a focus has no storm. It sets up what the focus needs and runs its rounds; after each, everything must
+settle. Mutants name the focus that finds them, so that nearly any seed does.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def _act(at: float, what: str, /, **arguments: Any) -> Action:
 
 
 def _refused(rng: Random, there: There, number: int) -> Mishap | None:
-    """All writes are refused for seconds in which Pods are to be changed, and nothing happens afterwards."""
+    """All writes are refused for seconds while Pods must change, and no event follows."""
     name, clear = rng.choice(there.clones), rng.uniform(2.0, 4.0)
     acts = [_act(0.0, "roll cloneset", name=name, image=f"clone:refused-{number}", partition=0)]
     if rng.random() < 0.5:
@@ -52,7 +51,7 @@ def _refused(rng: Random, there: There, number: int) -> Mishap | None:
 
 
 def _slow(rng: Random, there: There, number: int) -> Mishap | None:
-    """Answers take seconds, and users do not wait for them."""
+    """Requests take seconds, and users do not wait for them."""
     name = rng.choice(there.clones)
     acts = [_act(rng.uniform(0.0, 6.0), "scale cloneset", name=name, replicas=rng.randrange(1, 6)) for _ in range(4)]
     acts.append(_act(rng.uniform(0.0, 6.0), "roll cloneset", name=name, image=f"clone:slow-{number}", partition=0))
@@ -63,7 +62,7 @@ def _slow(rng: Random, there: There, number: int) -> Mishap | None:
 
 
 def _claims_wanted_again(rng: Random, there: There, _number: int) -> Mishap | None:
-    """Pods with claims go, and others are to have them."""
+    """Pods with claims are deleted, and their successors must get the claims."""
     if not there.keeping:
         return None
     name = rng.choice(there.keeping)
@@ -79,7 +78,7 @@ def _claims_wanted_again(rng: Random, there: There, _number: int) -> Mishap | No
 
 
 def _creation_given_up(rng: Random, there: There, _number: int) -> Mishap | None:
-    """A Pod cannot be created and is not needed any more; then one with claims goes and must come back."""
+    """A Pod cannot be created and is no longer needed; then one with claims is deleted and must be recreated."""
     name, replicas = next(iter(sorted(there.staffed.items())), ("", 0))
     if not name:
         return None
@@ -97,12 +96,12 @@ def _creation_given_up(rng: Random, there: There, _number: int) -> Mishap | None
 
 
 def _creation_unanswered(rng: Random, there: There, number: int) -> Mishap | None:
-    """A Pod is created, and neither answered nor shown; its claims, if any, are shown before it."""
+    """The creation of a Pod is neither answered nor shown; its claims, if any, are shown first."""
     return unseen.creation_unanswered(rng, replace(there, dropping=there.staffed), number)
 
 
 def _cut_off(rng: Random, there: There, number: int) -> Mishap | None:
-    """The managers return to a changed cluster, and a user changes it again."""
+    """The managers are cut off, and the cluster changes meanwhile and afterwards."""
     acts = [_act(0.0, "cut off", seconds=round(rng.uniform(2.0, 6.0), 1), lost=rng.randrange(6))]
     if rng.random() < 0.5:
         name = rng.choice(there.clones)
@@ -129,13 +128,13 @@ def _marked_while_others_go(rng: Random, there: There, _number: int) -> Mishap |
 
 
 def _left_behind(rng: Random, there: There, number: int) -> Mishap | None:
-    """A leader ends while its patches are on their way; they arrive when another has decided something else, or does
-    not see what they did."""
+    """A leader ends while its patches are in flight. They arrive when the next leader has decided otherwise, or does
+    not see their effect."""
     name, replicas = rng.choice(sorted(there.staffed.items()) or [("", 0)])
     if replicas < 2:
         return happens(Weather(), [_act(0.0, "scale cloneset", name=name, replicas=3)]) if name else None
     fewer = _act(0.1, "scale cloneset", name=name, replicas=rng.randrange(1, replicas))
-    if rng.random() < 0.5:  # Pods are back from their hook, but for the last step, when they are to go once more
+    if rng.random() < 0.5:  # Pods that have nearly returned from their hook must be deleted again
         acts = [
             fewer,
             _act(0.35, "scale cloneset", name=name, replicas=replicas),
@@ -143,7 +142,7 @@ def _left_behind(rng: Random, there: There, number: int) -> Mishap | None:
             _act(rng.uniform(0.8, 1.1), "stop leader", gently=True),
             _act(rng.uniform(1.2, 2.5), "scale cloneset", **fewer.arguments),
         ]
-    else:  # they wait for their hook, of which the next leader knows nothing
+    else:  # Pods wait for their hook, which the next leader does not see
         acts = [
             _act(0.0, "squall", fault="slow", seconds=0.6),
             fewer,
@@ -159,7 +158,7 @@ def _left_behind(rng: Random, there: There, number: int) -> Mishap | None:
 
 
 def _rolled_while_others_go(rng: Random, there: There, number: int) -> Mishap | None:
-    """A roll-out begins while Pods are out of service that it cannot change: they wait for their preDelete hook."""
+    """A rollout begins while Pods that wait for their preDelete hook are unavailable."""
     name = rng.choice(there.clones)
     marked = _act(0.0, "mark pods", name=name, number=rng.randrange(2))
     roll = _act(rng.uniform(0.1, 1.5), "roll cloneset", name=name, image=f"clone:rolled-{number}", partition=0)
@@ -167,7 +166,7 @@ def _rolled_while_others_go(rng: Random, there: There, number: int) -> Mishap | 
 
 
 def _marked_while_limited(rng: Random, there: There, _number: int) -> Mishap | None:
-    """Pods are to be replaced where only so many may be unavailable when more are made."""
+    """Pods must be replaced under a scaleStrategy.maxUnavailable."""
     name = rng.choice(there.clones)
     marked = _act(0.0, "mark pods", name=name, number=rng.randrange(3))
     return happens(Weather(), [marked], admission_too=True)
@@ -184,7 +183,7 @@ def _sets_and_pods(rng: Random) -> Iterator[Action]:
 
 
 def _statuses_refused(rng: Random, there: There, number: int) -> Mishap | None:
-    """The status of a SidecarSet is refused while its Pods come, go and change their labels."""
+    """The status of a SidecarSet is refused while its Pods are created, deleted and relabeled."""
     acts = [
         _act(rng.uniform(0.0, 1.0), "create pod", name=f"pod-{number}-{position}", app=rng.choice(APPS), ordered=False)
         for position in range(2)
@@ -196,7 +195,7 @@ def _statuses_refused(rng: Random, there: There, number: int) -> Mishap | None:
 
 
 def _set_replaced(rng: Random, there: There, number: int) -> Mishap | None:
-    """A SidecarSet is replaced by another of its name while its first status is on its way."""
+    """A SidecarSet is replaced by a namesake while its first status is in flight."""
     name = rng.choice(there.sets)
     acts = [_act(0.0, "replace set", name=name, app=rng.choice(APPS), image=f"shipper:{number}")]
     acts.append(_act(rng.uniform(0.2, 4.0), "replace set", name=name, app=rng.choice(APPS), image="shipper:other"))
@@ -204,7 +203,7 @@ def _set_replaced(rng: Random, there: There, number: int) -> Mishap | None:
 
 
 def _status_unseen(rng: Random, _there: There, number: int) -> Mishap | None:
-    """Pods come one after the other, and of the status that counts them the cache learns late."""
+    """Pods are created one by one, and the cache shows the resulting status late."""
     acts = [
         _act(rng.uniform(0.5, 3.0), "create pod", name=f"pod-{number}-{position}", app=rng.choice(APPS), ordered=False)
         for position in range(3)
@@ -219,13 +218,13 @@ def _leader_stops(_rng: Random, _there: There, _number: int) -> Mishap | None:
 
 
 def _certificates_end(rng: Random, _there: There, _number: int) -> Mishap | None:
-    """There is another CA, and what shall tell of it is refused."""
+    """The CA changes, and the writes that publish it are refused."""
     weather = rng.choice((Weather(conflict=0.7), Weather(error=0.7), Weather(lost_request=0.6)))
     return happens(weather, [_act(0.0, "end certificates")], last=4.0)
 
 
 def _configuration_deleted(rng: Random, _there: There, _number: int) -> Mishap | None:
-    """Somebody deletes a webhook configuration."""
+    """A user deletes a webhook configuration."""
     return happens(CALM, [_act(0.0, "delete configuration", kind=rng.choice(("mutating", "validating")))])
 
 

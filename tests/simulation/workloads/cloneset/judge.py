@@ -1,4 +1,4 @@
-"""Who judges CloneSets: their promises, those about claims, and what must hold of them at rest."""
+"""The judge of CloneSets: the invariants of each write and those at rest."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.simulation.workloads.judge import Judge
 
 Json = dict[str, Any]
 
-#: Images that only the end of a run asks for: no Pod has one of an earlier roll-out.
+#: Images that only the end of a run uses, so no Pod has one from an earlier rollout.
 NEVER_BEFORE = ("clone:part",)
 
 
 class CloneSetJudge(Judge):
-    """Holds every write against the promises, and what is there at rest against what was asked for."""
+    """Judges every write, and the state at rest."""
 
     def __init__(self) -> None:
         self._promises = Promises()
@@ -30,11 +30,11 @@ class CloneSetJudge(Judge):
         #: By uid, as they are stored.
         self._sets: dict[str, Json] = {}
         self._pods: dict[str, Json] = {}
-        #: What the sets and Pods have wrong; None: something was written since.
+        #: Violations of the sets and Pods; None: unknown since the last write.
         self._to_do: list[str] | None = None
 
     def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
-        """Return the promises that a write breaks."""
+        """Return the invariants that a write violates."""
         if kind == "Pod":
             self._keep(self._pods, before, after)
             yield from self._promises.broken_by(at, before, after, known)
@@ -70,33 +70,31 @@ class CloneSetJudge(Judge):
 
 
 def at_rest(obj: Json, pods: Iterable[Json], came_back: Collection[str]) -> Iterator[str]:
-    """At rest: as many Pods as asked for, all ready, as many of them new as the partition leaves, and a true status.
+    """As many ready Pods as replicas, updated as far as the partition allows, and a correct status.
 
-    ``came_back``: Pods (uid) that came back from their preDelete hook, which does not go by their revision (CS-97).
+    ``came_back``: Pods (uid) that returned from their preDelete hook, whatever their revision (CS-97).
     """
     mine = [pod for pod in pods if invariants.owner_of(pod) == obj["metadata"]["uid"]]
     spec, status, name = obj["spec"], obj.get("status") or {}, invariants.name(obj)
     partition = Spec.of(obj).partition
     paused = ((spec.get("updateStrategy") or {}).get("rollingUpdate") or {}).get("paused", False)
-    wanted = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas"), spec["replicas"])
-    wanted |= dict.fromkeys(("updatedReadyReplicas", "updatedAvailableReplicas"), status.get("updatedReplicas") or 0)
-    wanted["observedGeneration"] = obj["metadata"]["generation"]
-    for field, value in wanted.items():
-        if (status.get(field) or 0) != value:
-            yield f"CloneSet {name} at rest: status.{field} is {status.get(field)}, asked for is {value}"
+    true = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas"), spec["replicas"])
+    true |= dict.fromkeys(("updatedReadyReplicas", "updatedAvailableReplicas"), status.get("updatedReplicas") or 0)
+    true["observedGeneration"] = obj["metadata"]["generation"]
+    yield from invariants.status_is(f"CloneSet {name}", status, true)
     marked = sum(names.SPECIFIED_DELETE in (pod["metadata"].get("labels") or {}) for pod in mine)
     if marked:
-        yield f"CloneSet {name} at rest: {marked} Pods are still to be replaced"
+        yield f"CloneSet {name} at rest: {marked} Pods are marked and not replaced"
     if len(mine) != spec["replicas"]:
-        yield f"CloneSet {name} at rest: {len(mine)} Pods, asked for are {spec['replicas']}"
+        yield f"CloneSet {name} at rest: {len(mine)} Pods, want {spec['replicas']}"
     image = spec["template"]["spec"]["containers"][0]["image"]
     updated = [pod for pod in mine if main_image(pod) == image]
     new = len(updated)
     least = max(0, spec["replicas"] - partition)
     if new < least and not paused:
-        yield f"CloneSet {name} at rest: {new} Pods have {image}, at least {least} should"
-    # CS-145: once all Pods that are left are new, nothing is held back any more.
+        yield f"CloneSet {name} at rest: {new} Pods have {image}, want at least {least}"
+        # CS-145: once all remaining Pods are updated, the partition holds nothing back.
     forgotten = status.get("currentRevision") == status.get("updateRevision")
     held = sum(pod["metadata"]["uid"] not in came_back for pod in updated)
     if held > least and image in NEVER_BEFORE and not forgotten:
-        yield f"CloneSet {name} at rest: {new} Pods have {image}, {least} should: {partition} are to be held back"
+        yield f"CloneSet {name} at rest: {new} Pods have {image}, want {least}: the partition holds back {partition}"

@@ -1,4 +1,4 @@
-"""CloneSets: what users ask for."""
+"""CloneSets as users apply them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import Any
 from app.features.cloneset.kind import CLONE_SET
 from tests.simulation.lifecycle import FINALIZERS, LABELS, held_metadata, lifecycle
 from tests.simulation.users import LABEL
+from tests.simulation.workloads.subject import manifest
 
 Json = dict[str, Any]
 
 CLONE_SETS = CLONE_SET.resource()
 POLICIES = ("ReCreate", "InPlaceIfPossible", "InPlaceOnly")
-#: What API servers put on claims, so that none goes before the Pods that use it.
+#: The finalizer that protects a claim while Pods use it.
 PROTECTION = "kubernetes.io/pvc-protection"
 
 
 def spec_by_seed(rng: Random, *, largest: int = 6) -> Json:
-    """How a user sets one up. ``largest``: Pods at most; half as many at least, where there are many."""
+    """Draw the arguments of :func:`clone_set`. ``largest``: the most Pods; a large set has at least half of them."""
     policy, surge, unit = rng.choice(POLICIES), rng.choice((0, 0, 1, 2)), max(1, largest // 6)
     return {
         "replicas": rng.randrange(1 if unit == 1 else largest // 2, largest + 1),
@@ -55,39 +56,35 @@ def clone_set(
     limit: int = 0,
     exclude: bool = False,
 ) -> Json:
-    """The object a user applies. ``hook``: the kind of its hooks, ``mark``: they take Pods out of service; ``claims``:
-    how many volumes each Pod has, ``reuse``: whether they are used again; ``limit``: Pods that may be unavailable when
-    it is scaled out, 0: any; ``exclude``: Pods that wait for their preDelete hook count no longer."""
+    """Return the object a user applies. ``hook``: the kind of its lifecycle hooks, ``mark``: markPodNotReady;
+    ``claims``: volumes per Pod, ``reuse``: enablePVCReuse; ``limit``: scaleStrategy.maxUnavailable, 0: none;
+    ``exclude``: excludePreparingDelete."""
     rolling = {"podUpdatePolicy": policy, "maxUnavailable": max_unavailable, "maxSurge": max_surge, "partition": 0}
     rolling["inPlaceUpdateStrategy"] = {"gracePeriodSeconds": grace}
     held = held_metadata(hook)
     container = {"name": "main", "image": image}
     mounts = [{"name": f"data{number}", "mountPath": f"/data{number}"} for number in range(claims)]
-    return {
-        "apiVersion": CLONE_SET.resource().api_version,
-        "kind": CLONE_SET.kind,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "replicas": replicas,
-            "minReadySeconds": min_ready,
-            "selector": {"matchLabels": {LABEL: name}},
-            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
-            "scaleStrategy": {
-                "enablePVCReuse": reuse,
-                "excludePreparingDelete": exclude,
-                **({"maxUnavailable": limit} if limit else {}),
-            },
-            **({"lifecycle": lifecycle(hook, mark_not_ready=mark)} if hook else {}),
-            **({"volumeClaimTemplates": [_claim_template(mount["name"]) for mount in mounts]} if mounts else {}),
-            "template": {
-                "metadata": {**held, "labels": {LABEL: name, "app": "clones", **held.get("labels", {})}},
-                "spec": {
-                    "terminationGracePeriodSeconds": 1,
-                    "containers": [container | ({"volumeMounts": mounts} if mounts else {})],
-                },
+    spec = {
+        "replicas": replicas,
+        "minReadySeconds": min_ready,
+        "selector": {"matchLabels": {LABEL: name}},
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
+        "scaleStrategy": {
+            "enablePVCReuse": reuse,
+            "excludePreparingDelete": exclude,
+            **({"maxUnavailable": limit} if limit else {}),
+        },
+        **({"lifecycle": lifecycle(hook, mark_not_ready=mark)} if hook else {}),
+        **({"volumeClaimTemplates": [_claim_template(mount["name"]) for mount in mounts]} if mounts else {}),
+        "template": {
+            "metadata": {**held, "labels": {LABEL: name, "app": "clones", **held.get("labels", {})}},
+            "spec": {
+                "terminationGracePeriodSeconds": 1,
+                "containers": [container | ({"volumeMounts": mounts} if mounts else {})],
             },
         },
     }
+    return manifest(CLONE_SET, name, namespace, spec)
 
 
 def _claim_template(name: str) -> Json:

@@ -1,7 +1,7 @@
-"""Mishaps: with all at rest one thing goes wrong for some seconds, while users do this and that. Pure.
+"""Mishaps of CloneSets: a short fault from rest while users act. Pure.
 
-In a storm of faults each covers the other's traces: what one made a controller forget, the next event reminds it of. A
-mishap stands alone, so whatever it made anybody forget stays forgotten, and is seen: soon after it all must be well.
+In a storm, the next event reminds a controller of what a fault made it forget. A mishap stands alone, so what it made
+a controller forget stays forgotten and is found: soon after it, everything must settle.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.simulation.workloads.cloneset.there import There
 
 Json = dict[str, Any]
 
-#: What goes wrong, alone. Requests fail long enough for a first try, its repetition, and never for a Lease to end.
+#: The fault. It lasts long enough to fail a request and its retry, but not long enough for a Lease to expire.
 _SPELLS = (
     Weather(conflict=0.7),
     Weather(overload=0.7),
@@ -31,12 +31,12 @@ _SPELLS = (
     Weather(watch_repeats=1.0),
     CALM,
 )
-#: Users do all they do within so many seconds.
+#: All actions of users happen within these seconds.
 BURST_SECONDS = 2.0
 
 
 def mishap(rng: Random, there: There, number: int) -> Mishap:
-    """One, by seed. ``number`` tells the objects that it makes from those of others."""
+    """Draw a mishap. ``number`` makes the names of its objects unique."""
     weather = rng.choice(_SPELLS)
     chosen = rng.sample(_THEMES, len(_THEMES))
     acts = next(found for theme in chosen if (found := [*theme(rng, there, number)]))
@@ -46,7 +46,7 @@ def mishap(rng: Random, there: There, number: int) -> Mishap:
 
 @dataclass(frozen=True, slots=True)
 class Staffed:
-    """A CloneSet with Pods. ``revives``: those that wait for their preDelete hook may come back into service."""
+    """A CloneSet with Pods. ``revives``: Pods that wait for their preDelete hook may return."""
 
     name: str
     replicas: int
@@ -60,7 +60,7 @@ def aimed(rng: Random, clones: Sequence[Staffed]) -> Mishap | None:
 
 
 def _seen_together(rng: Random, clones: Sequence[Staffed]) -> Mishap | None:
-    """A wish, then a status that is written before a cache shows the wish: a new list shows both as one change."""
+    """A spec change, and a status written before the cache shows it: a relist shows both as one change."""
     if not clones:
         return None
     one = rng.choice(clones)
@@ -71,7 +71,7 @@ def _seen_together(rng: Random, clones: Sequence[Staffed]) -> Mishap | None:
 
 
 def marked_while_others_go(rng: Random, clones: Sequence[Staffed]) -> Mishap | None:
-    """All Pods in service must be replaced while others wait for their preDelete hook: those are not needed again."""
+    """All active Pods must be replaced while others wait for their preDelete hook, which must not return."""
     hooked = [one for one in clones if one.revives and one.replicas > 1]
     if not hooked:
         return None
@@ -86,7 +86,7 @@ _AIMED: Sequence[Callable[[Random, Sequence[Staffed]], Mishap | None]] = (_seen_
 
 
 def _changed_sets(rng: Random, there: There, number: int) -> Iterator[Action]:
-    """Somebody changes a set, and replaces it by another of its name before the manager is done with that."""
+    """A user changes a set and replaces it by a namesake before the manager is done."""
     name = rng.choice(there.sets) if there.sets else "set-mishap"
     images = (f"shipper:mishap-{number}-{version}" for version in range(3))
     if there.sets and rng.random() < 0.5:
@@ -99,7 +99,7 @@ def _changed_sets(rng: Random, there: There, number: int) -> Iterator[Action]:
 
 
 def _pods_at_once(rng: Random, there: There, number: int) -> Iterator[Action]:
-    """Pods of one application come and go."""
+    """Pods of one app are created, deleted and relabeled."""
     app = rng.choice(APPS)
     for position in range(rng.randrange(2, 5)):
         yield _act(rng, "create pod", name=f"pod-mishap-{number}-{position}", app=app, ordered=rng.random() < 0.2)
@@ -109,7 +109,7 @@ def _pods_at_once(rng: Random, there: There, number: int) -> Iterator[Action]:
 
 
 def _changed_clones(rng: Random, there: There, number: int) -> Iterator[Action]:
-    """Somebody works on a CloneSet of which nothing is held back: when Pods are lost, too many new ones may be left."""
+    """A user rolls out without a partition, scales and deletes a Pod."""
     if not there.clones:
         return
     name = rng.choice(there.clones)
@@ -119,7 +119,7 @@ def _changed_clones(rng: Random, there: There, number: int) -> Iterator[Action]:
 
 
 def _second_thoughts(rng: Random, there: There, _number: int) -> Iterator[Action]:
-    """Somebody cannot decide how many Pods there should be: those that just came go, those on their way out stay."""
+    """A user scales back and forth: new Pods are deleted, and Pods that wait for deletion return."""
     if not there.clones:
         return
     name, few, many = rng.choice(there.clones), rng.randrange(0, 3), rng.randrange(4, 7)
@@ -134,12 +134,12 @@ def _second_thoughts(rng: Random, there: There, _number: int) -> Iterator[Action
 
 
 def _history_lost(rng: Random, _there: There, _number: int) -> Iterator[Action]:
-    """The managers are cut off, and find another world when they come back."""
+    """The managers are cut off, and the cluster changes meanwhile."""
     yield _act(rng, "cut off", seconds=round(rng.uniform(2.0, 6.0), 1), lost=rng.randrange(6))
 
 
 def _another_leader(rng: Random, there: There, number: int) -> Iterator[Action]:
-    """The leader ends, with work to do."""
+    """The leader ends with work to do."""
     yield _act(rng, "stop leader", gently=rng.random() < 0.7)
     yield from _pods_at_once(rng, there, number)
 

@@ -1,8 +1,7 @@
-"""What must hold of every write that a pass of the CloneSet controller does to a Pod, given what the pass knew.
+"""Invariants of every write of a Pod by the CloneSet controller, given what the reconcile knew.
 
-The pass may be behind: a watch stands still, a request takes a minute. So a write is held against the spec that the
-pass knew when it began, and Pods that others took meanwhile are not counted against it. What the controller did itself,
-in this pass or before, is never excused.
+A reconcile may be behind: a watch freezes, a request takes a minute. A write is therefore judged by the spec that the
+reconcile knew when it began, and losses caused by others meanwhile do not count. The controller's own writes always do.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ from tests.simulation.pods import (
 
 Json = dict[str, Any]
 
-#: Seconds that a CloneSet may have too few Pods without a reason, with nothing going wrong.
+#: Seconds for which a CloneSet may have too few Pods without a reason while no fault is active.
 SHORT_SECONDS = 15.0
-#: How long the caches of a controller may be behind at most.
+#: The longest delay of a controller's caches.
 LOST_SECONDS = 600.0
-#: How many times as many Pods as it may have may be made for a CloneSet that is gone: nobody may know of its end.
+#: Controllers that do not know of a CloneSet's deletion may create this many times its Pods.
 LATE = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One state of a CloneSet's spec, as far as it is judged."""
+    """The fields of a CloneSet's spec that the judge uses."""
 
     replicas: int
     partition: int
@@ -73,7 +72,7 @@ class Spec:
 
     @property
     def least(self) -> int:
-        """Pods that must stay available."""
+        """Return how many Pods must stay available."""
         return self.replicas - self.max_unavailable
 
     @property
@@ -82,7 +81,7 @@ class Spec:
 
     @property
     def most_new(self) -> int:
-        """Pods that may be at the newest revision while there are old ones."""
+        """Return how many Pods may have the newest revision while older ones exist."""
         return max(0, self.replicas - self.partition) + self.max_surge
 
 
@@ -92,8 +91,7 @@ def _number(value: object, default: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Loss:
-    """A Pod that another actor made inactive or unavailable. ``version``: of that write; ``before``: the Pod before
-    it."""
+    """A write by another actor that made a Pod inactive or unavailable. ``version``: the resourceVersion it created."""
 
     version: int
     at: float
@@ -103,7 +101,7 @@ class _Loss:
 
 @dataclass(frozen=True, slots=True)
 class _Recorded:
-    """A revision of a CloneSet: which it is, what its container runs, and its template but for that."""
+    """A revision: its number, the image of its first container, and the rest of its template."""
 
     number: int
     image: str
@@ -111,28 +109,28 @@ class _Recorded:
 
 
 class Promises:
-    """Remembers what users asked for and what became of the Pods, and checks each write of a Pod against it."""
+    """Follows CloneSets and their Pods, and judges each write of a Pod."""
 
     def __init__(self) -> None:
         #: By CloneSet (uid): its specs by generation, the newest last.
         self._specs: dict[str, dict[int, Spec]] = {}
-        #: By CloneSet (uid): the revisions that its status has named as the current one.
+        #: By CloneSet (uid): every currentRevision that its status has had.
         self._current: dict[str, set[str]] = {}
         #: By CloneSet (uid): its revisions by name.
         self._recorded: dict[str, dict[str, _Recorded]] = {}
         self._pods: dict[str, dict[str, Json]] = {}
         self._lost: dict[str, list[_Loss]] = {}
-        #: By CloneSet (uid) that is gone: how many Pods may still be made for it by those who do not know.
+        #: By deleted CloneSet (uid): how many Pods may still be created for it.
         self._late: dict[str, int] = {}
-        #: Pods (uid) that came back from their preDelete hook.
+        #: Pods (uid) that returned from their preDelete hook.
         self.came_back: set[str] = set()
-        #: Since when there have been too few Pods, with no reason for it.
+        #: By CloneSet (uid): since when it has had too few Pods without a reason.
         self._short: dict[str, float] = {}
 
-    # ---- what is known
+    # ---- state
 
     def asked(self, obj: Json) -> None:
-        """A CloneSet was created or changed."""
+        """Record a CloneSet that was created or updated."""
         uid = obj["metadata"]["uid"]
         specs, generation = self._specs.setdefault(uid, {}), obj["metadata"]["generation"]
         if generation not in specs:
@@ -157,7 +155,7 @@ class Promises:
             self._late[obj["metadata"]["uid"]] = LATE * max(spec.most for spec in specs.values())
 
     def known_to(self, known: Pass) -> Spec | None:
-        """The spec that a pass goes by; None: the CloneSet is gone."""
+        """Return the spec that a reconcile works with; None if the CloneSet is deleted."""
         return self._specs.get(known.uid, {}).get(known.generation)
 
     def pods_of(self, uid: str) -> list[Json]:
@@ -166,13 +164,13 @@ class Promises:
     # ---- a write of a Pod
 
     def broken_by(self, at: float, before: Json | None, after: Json | None, known: Pass | None) -> Iterator[str]:
-        """Return the promises that a write breaks. ``known``: the reconcile that wrote; None: another actor."""
+        """Return the invariants that a write violates. ``known``: the reconcile that wrote; None: another actor."""
         pod = after if after is not None else before
         uid = invariants.owner_of(pod) if pod is not None else ""
         if pod is not None and before is None and uid in self._late:
             self._late[uid] -= 1
             if self._late[uid] < 0:
-                yield f"Pod {invariants.name(pod)} is made for a CloneSet that is gone, as were all before it"
+                yield f"Pod {invariants.name(pod)} was created for a deleted CloneSet, once too often"
         if pod is None or uid not in self._specs:
             return
         pods = self._pods.setdefault(uid, {})
@@ -211,10 +209,9 @@ class Promises:
             yield from self._added(before, after, known, spec, active)
 
     def _replaced(self, before: Json, after: Json, uid: str, spec: Spec) -> Iterator[str]:
-        """Where only images change, a Pod that can be updated in place is not replaced.
+        """A Pod is not replaced if only images change and the policy allows an in-place update.
 
-        More changes when a CloneSet was created with no webhook registered: its template gets its defaults (CS-16) when
-        it is changed next.
+        A CloneSet created without webhooks gets the defaults of its template (CS-16) with its next update.
         """
         if not is_marked(after) or is_marked(before) or spec.policy == "ReCreate":
             return
@@ -223,27 +220,27 @@ class Promises:
         gets = [one for one in recorded.values() if one.image == spec.image]
         newest = max(gets, key=lambda one: one.number, default=None)
         if has is None or newest is None or has.frame == newest.frame:
-            yield "is replaced though it can be updated in place"
+            yield "is replaced although it can be updated in place"
 
     def _taken(
         self, at: float, before: Json, after: Json | None, known: Pass, spec: Spec, active: list[Json]
     ) -> Iterator[str]:
-        """maxUnavailable holds, and no Pod is taken out of service that is needed."""
+        """maxUnavailable holds, and no Pod is deleted that is needed."""
         seen = (at, spec.min_ready)
         if is_available(before, *seen) and (after is None or not is_available(after, *seen)):
             saw = known.pod(before["metadata"]["uid"])
             available = sum(is_available(one, *seen) for one in active)
-            # Else it was free to go, even if it has become available since.
+            # A Pod that the reconcile saw unavailable is free to go, even if it has become available since.
             serves = saw is not None and is_available(saw, known.at, spec.min_ready)
             if serves and available < spec.least and available + self._unknown(known, seen) < spec.least:
-                yield f"was taken: {available} are available, {spec.least} have to be"
+                yield f"was taken down: {available} are available, {spec.least} must be"
         taken = is_active(before) and (after is None or not is_active(after)) and not is_marked(before)
         if taken and len(active) + (0 if len(active) >= spec.replicas else self._unknown(known, None)) < spec.replicas:
-            yield f"was deleted for nothing: {len(active)} are active, asked for are {spec.replicas}"
+            yield f"was deleted without need: {len(active)} are active, want {spec.replicas}"
 
     def _unknown(self, known: Pass, seen: tuple[float, float] | None) -> int:
-        """Pods that others took, and which the pass saw as they were before: active, or available where ``seen`` (now,
-        and how long a Pod must be ready), also if that is so only by now."""
+        """Count the Pods that others took down after the reconcile saw them active, or available with ``seen`` (the
+        time, and how long a Pod must be ready)."""
         count = 0
         for loss in self._lost.get(known.uid, ()):
             if 0 < known.version_of(loss.before["metadata"]["uid"]) < loss.version:
@@ -256,25 +253,24 @@ class Promises:
         return count
 
     def _added(self, before: Json | None, after: Json, known: Pass, spec: Spec, active: list[Json]) -> Iterator[str]:
-        """No more than the surge allows, and no more new ones than the partition."""
+        """maxSurge and the partition hold."""
         if is_active(after) and (before is None or not is_active(before)) and len(active) > spec.most:
-            yield f"is one too many: {len(active)} are active, {spec.most} may be"
+            yield f"is one too many: {len(active)} are active, {spec.most} allowed"
         revision = hash_of(after)
         if before is not None and hash_of(before) == revision:
             return
         old = sum(hash_of(one) != revision for one in active)
         current = self._current.get(known.uid)
         if spec.partition == 0 or not current or revision in current:
-            return  # CS-73: the newest revision is the one to go on with, whatever older Pods there are
+            return  # CS-73: the newest revision is the current one, whatever older Pods exist
         count = len(active) - old
         if old and main_image(after) == spec.image and count > spec.most_new:
-            yield f"came past the partition: {count} have {revision}, {spec.most_new} may"
+            yield f"exceeds the partition: {count} have {revision}, {spec.most_new} allowed"
 
     # ---- too few Pods
 
     def short_of(self, at: float, uid: str, *, excused: bool) -> Iterator[str]:
-        """With nothing going wrong a CloneSet does not stay below its replicas. ``excused``: a reason is named, or
-        something goes wrong."""
+        """Without faults, a CloneSet does not stay below its replicas. ``excused``: a fault is active."""
         if excused:
             self._short.pop(uid, None)
             return
@@ -290,7 +286,7 @@ class Promises:
             self._short.pop(uid, None)
         elif at - self._short.setdefault(uid, at) > SHORT_SECONDS:
             since = self._short.pop(uid)
-            yield f"{active} Pods are active for {at - since:.0f} s, asked for are {spec.replicas}: nothing says why"
+            yield f"{active} Pods have been active for {at - since:.0f} s without a reason, want {spec.replicas}"
 
 
 def _version(obj: Json) -> int:
@@ -298,5 +294,5 @@ def _version(obj: Json) -> int:
 
 
 def _standing(pod: Json, at: float) -> int:
-    """0: not active, 1: active, 2: available."""
+    """Return 0 if a Pod is not active, 1 if it is active, 2 if it is available."""
     return is_active(pod) + is_available(pod, at, 0.0)

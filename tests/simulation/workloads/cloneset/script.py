@@ -1,4 +1,4 @@
-"""Scripts: what users, operators and saboteurs do in one run, decided by a seed. Pure."""
+"""Scripts: the actions of users, operators and saboteurs in one run, drawn from a seed. Pure."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tests.simulation.workloads.cloneset.manifests import spec_by_seed
 
 Json = dict[str, Any]
 
-#: The resources whose watches may stand still.
+#: The resources whose watches may freeze.
 FROZEN = ("pods", "clonesets", "controllerrevisions", "persistentvolumeclaims", "sidecarsets")
 
 
-#: How many CloneSets there are at once: few small or many large ones.
+#: CloneSets at once: few small or many large ones.
 FEW, MANY = 2, 4
-#: What a script begins with: something that the rest may happen to.
+#: The first actions of a script create the objects for the others.
 FIRST = ("create cloneset", "create set", "create pod")
 
 
 def script(seed: int, *, seconds: float, actions: int, size: int = SMALL) -> tuple[Action, ...]:
-    """The actions of a run, in order of time. ``size``: Pods of a CloneSet at most, as it is created."""
+    """Return the actions of a run in order of time. ``size``: the most Pods a CloneSet is created with."""
     rng = Random(f"script {seed}")
     state = _State(size)
     made = []
@@ -41,7 +41,7 @@ def script(seed: int, *, seconds: float, actions: int, size: int = SMALL) -> tup
 
 
 def drizzle_script(rng: Random, clones: Sequence[str]) -> Action:
-    """What is done while requests are refused now and then."""
+    """Draw the action during an occasional refusal of requests."""
     name = rng.choice(clones)
     what, arguments = rng.choice(
         (
@@ -56,14 +56,14 @@ def drizzle_script(rng: Random, clones: Sequence[str]) -> Action:
 
 
 def blind_script(rng: Random, clones: Sequence[str]) -> Iterator[Action]:
-    """What is done while the managers do not see one kind of object: a wish, then something that keeps them busy."""
+    """Draw the actions while the managers' watch of one resource is frozen: a spec change, then an event."""
     name, seconds = rng.choice(clones), rng.choice((25.0, 90.0))
     draw = rng.random()
-    if draw < 0.2:  # what was created and not answered is not seen either
+    if draw < 0.2:  # a creation without an answer is not shown either
         yield Action(0.0, "freeze watches", {"resource": "pods", "seconds": 25.0})
         yield Action(1.0, "scale cloneset", {"name": name, "replicas": SMALL + rng.randrange(1, 3)})
         return
-    if draw < 0.4:  # one roll-out after the other, and the cache knows the revision of neither
+    if draw < 0.4:  # two rollouts, and the cache shows the revision of neither
         yield Action(0.0, "freeze watches", {"resource": "controllerrevisions", "seconds": 90.0})
         yield Action(1.0, "roll cloneset", {"name": name, "image": "clone:dark", "partition": 0})
         yield Action(round(rng.uniform(5.0, 40.0), 1), "roll cloneset", {"name": name, "image": "clone:light"})
@@ -84,7 +84,7 @@ def blind_script(rng: Random, clones: Sequence[str]) -> Iterator[Action]:
         yield Action(seconds - 10.0, "roll cloneset", {"name": name, "image": "clone:light"})
 
 
-#: Who waits less long than this does not wait for the last action to be dealt with.
+#: A shorter wait does not wait for the last action to be handled.
 HASTE_SECONDS = 4.0
 
 
@@ -97,10 +97,10 @@ def calm_script(
     *,
     number: int,
 ) -> Iterator[Action]:
-    """What is done one after the other once everything is at rest, given what is there.
+    """Draw actions that follow one another once everything is at rest.
 
-    ``staffed``: CloneSets with Pods; ``number``: how many things at most. ``at`` of these actions: how long after the
-    last one; less than HASTE_SECONDS: without waiting for rest.
+    ``staffed``: CloneSets with Pods; ``number``: the most actions. ``at`` counts from the last action; below
+    HASTE_SECONDS, the action does not wait for rest.
     """
     choices: list[tuple[str, Json]] = [("delete configuration", {"kind": rng.choice(("mutating", "validating"))})]
     choices.append(("create pod", {"name": "pod-calm", "app": rng.choice(APPS), "ordered": rng.random() < 0.5}))
@@ -138,7 +138,7 @@ class _State:
 
 def _create_set(rng: Random, state: _State) -> Json | None:
     if state.free and rng.random() < 0.6:
-        name = state.free.pop()  # another object of a name that some still know
+        name = state.free.pop()  # a namesake of a deleted set
     else:
         state.made += 1
         name = f"set-{state.made}"
@@ -252,7 +252,7 @@ def _cut_off(rng: Random, _state: _State) -> Json | None:
     return {"seconds": round(rng.uniform(2.0, 8.0), 1), "lost": rng.randrange(6)}
 
 
-#: What → how often, and its arguments (None: it makes no sense now).
+#: Action → its weight and its arguments (None: not possible now).
 _ACTIONS: dict[str, tuple[int, Callable[[Random, _State], Json | None]]] = {
     "create set": (5, _create_set),
     "update set": (4, _of_set),

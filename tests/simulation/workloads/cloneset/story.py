@@ -1,5 +1,4 @@
-"""What happens in a run about CloneSets once its storm is over: something goes wrong on and on, nothing does, or one
-mishap follows the other."""
+"""The phases after the storm of a run with CloneSets: a lasting fault, no fault, or mishaps."""
 
 from __future__ import annotations
 
@@ -21,13 +20,12 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-#: For how long a leader tries to renew its Lease.
+#: The renew deadline of a leader.
 RENEWAL_SECONDS = 10.0
 
 
 async def trouble(world: World) -> None:
-    """With one thing that goes wrong and hardly anything that happens besides, all comes to rest the same: requests
-    are refused now and then, or the managers are blind to one kind of object for a while."""
+    """Everything settles despite a lasting fault: occasional refusals, or a frozen watch."""
     clones = sorted(name for name, found in world.rest.stored(CLONE_SETS).items() if found["spec"]["replicas"])
     rng = Random(f"trouble {world.seed}")
     if not clones:
@@ -42,28 +40,28 @@ async def trouble(world: World) -> None:
     for action in acts:
         await world.clock.sleep(action.at)
         await asyncio.create_task(world.users.do(action))
-    if blind:  # only so long are answers lost: nobody could lead for long else
+    if blind:  # lost answers for longer would end every leadership
         await world.clock.sleep(max(0.0, 0.0, *world.users.frozen.values()) - world.clock.monotonic())
         world.weather = CALM
     await world.until_done(world.rest.to_settle)
     world.weather = CALM
-    await world.clock.sleep(RENEWAL_SECONDS)  # whoever could not renew the Lease ends only now
+    await world.clock.sleep(RENEWAL_SECONDS)  # a leader that could not renew its Lease ends only now
     await world.until_done(world.rest.to_settle)
 
 
 async def calm(world: World) -> None:
-    """With nothing going wrong whatever users do is dealt with at once, and without a write too many."""
+    """Without faults every action is handled at once and without a superfluous write."""
     await world.sleep_until_unhindered()
     rng = Random(f"calm {world.seed}")
     there = {resource.plural: sorted(world.rest.stored(resource)) for resource in (SIDECAR_SETS, CLONE_SETS)}
     there["pods"] = bare_pods(world.rest)
-    # Where there is no Pod, the newest revision is the one that all have (CS-73).
+    # Without Pods, the newest revision is the current one (CS-73).
     staffed = sorted(name for name, found in world.rest.stored(CLONE_SETS).items() if found["spec"]["replicas"])
     names = (there["sidecarsets"], there["pods"], there["clonesets"], staffed)
     acts = [*calm_script(rng, *names, number=world.plan.calm_acts)]
     for action, after in zip(acts, [*acts[1:], None], strict=True):
         await world.clock.sleep(action.at)
-        # Pods marked in the same breath as a roll-out: the pass may know of the one and mark them once more.
+        # If Pods are marked just before a rollout, a reconcile may see only the rollout and mark them again.
         world.checks.calm = "marked" not in action.arguments
         await asyncio.create_task(world.users.do(action))
         if after is not None and after.at < HASTE_SECONDS:
@@ -92,7 +90,7 @@ async def one_after_the_other(world: World) -> None:
 
 
 def _revives(obj: Json) -> bool:
-    """Return whether Pods that wait for their preDelete hook may come back into service (CS-97)."""
+    """Return whether Pods that wait for their preDelete hook may return. [CS-97]"""
     hooks = obj["spec"].get("lifecycle") or {}
     return bool(hooks) and not any((hook or {}).get("markPodNotReady") for hook in hooks.values())
 

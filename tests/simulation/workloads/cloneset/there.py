@@ -1,4 +1,4 @@
-"""What there is in a run about CloneSets that something may happen to."""
+"""The objects that exist in a run with CloneSets."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class There:
-    """The names of what there is: SidecarSets, Pods without an owner, CloneSets."""
+    """Names of SidecarSets, Pods without an owner, and CloneSets."""
 
     sets: Sequence[str]
     pods: Sequence[str]
     clones: Sequence[str]
-    #: CloneSets whose Pods are updated in place, whose claims are used again, and whose are not: with their replicas.
+    #: CloneSets that update in place, that reuse claims, and that do not (with their replicas).
     in_place: Sequence[str] = ()
     keeping: Sequence[str] = ()
     dropping: Mapping[str, int] = field(default_factory=dict)

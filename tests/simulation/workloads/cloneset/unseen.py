@@ -1,6 +1,6 @@
-"""Mishaps in which whoever decides does not see, or does not know any more, what is there. Pure.
+"""Mishaps in which a controller does not see, or no longer knows, part of the state. Pure.
 
-Each takes the place of a mishap of another kind in some runs, and nothing else goes wrong in it.
+In some runs one of these replaces another mishap. It has no other fault.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from tests.simulation.mishaps import Mishap
 from tests.simulation.script import Action
 from tests.simulation.workloads.cloneset.there import There
 
-#: How often one of these takes the place of another mishap.
+#: The share of mishaps that these replace.
 SHARE = 0.5
 _Theme = Callable[[Random, There, int], Iterator[Action]]
 
 
 def mishap(rng: Random, there: There, number: int) -> Mishap | None:
-    """One, by seed; None: there is to be another one, or nothing that it could befall."""
+    """Draw a mishap; None if another kind is drawn, or no object fits."""
     chosen = rng.sample(_THEMES, len(_THEMES))
     if rng.random() >= SHARE:
         return None
@@ -28,12 +28,12 @@ def mishap(rng: Random, there: There, number: int) -> Mishap | None:
 
 
 def claims_going(rng: Random, there: There, number: int) -> Mishap | None:
-    """Claims are nearly gone when Pods are to come again."""
+    """Scale out while the claims of deleted Pods are terminating."""
     return _of(_claims_going, rng, there, number)
 
 
 def creation_unanswered(rng: Random, there: There, number: int) -> Mishap | None:
-    """The watch does not deliver a created Pod."""
+    """Create a Pod that the watch does not deliver."""
     return _of(_creation_unanswered, rng, there, number)
 
 
@@ -56,7 +56,7 @@ def _history_unseen(rng: Random, there: There, number: int) -> Iterator[Action]:
 
 
 def _claims_going(rng: Random, there: There, _number: int) -> Iterator[Action]:
-    """Pods are gone and their claims nearly, of which another leader has to know when Pods are to come again."""
+    """A new leader scales out while the claims of deleted Pods are terminating."""
     if not there.keeping:
         return
     name, again = rng.choice(there.keeping), round(rng.uniform(3.0, 4.5), 1)
@@ -66,7 +66,7 @@ def _claims_going(rng: Random, there: There, _number: int) -> Iterator[Action]:
 
 
 def _creation_unanswered(rng: Random, there: There, _number: int) -> Iterator[Action]:
-    """A Pod is created without an answer; its claims are shown before it is."""
+    """The creation of a Pod gets no answer; its claims are shown first."""
     if not there.dropping:
         return
     name = rng.choice([*there.dropping])
