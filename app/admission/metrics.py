@@ -36,18 +36,15 @@ class PathStats:
         self.latency_counts = [0] * (len(LATENCY_BUCKETS) + 1)
 
     def finished(self, code: int, seconds: float) -> None:
-        """Count one completed request."""
         self.codes[code] = self.codes.get(code, 0) + 1
         self.latency_sum += seconds
         self.latency_counts[bisect_left(LATENCY_BUCKETS, seconds)] += 1
 
     def decided(self, webhook: str, outcome: str, times: int = 1) -> None:
-        """Count a webhook's decision."""
         key = (webhook, outcome)
         self.decisions[key] = self.decisions.get(key, 0) + times
 
     def bad_request(self, reason: str) -> None:
-        """Count one request that never reached a handler."""
         self.bad_requests[reason] = self.bad_requests.get(reason, 0) + 1
 
 
@@ -62,7 +59,6 @@ class AdmissionMetrics(Collector):
         return self._paths.setdefault(path, PathStats(path))
 
     def collect(self) -> Iterable[Metric]:
-        """Return the current metric families."""
         requests = CounterMetricFamily(
             "controller_runtime_webhook_requests",
             "Number of admission requests by webhook path and HTTP code.",

@@ -126,7 +126,6 @@ class LoopbackOnly:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI entry."""
         if scope["type"] != "http" or is_local(scope):
             await self._app(scope, receive, send)
             return

@@ -131,18 +131,16 @@ class LargeReviews:
         self._busy = False
 
     def close(self) -> None:
-        """Stop the thread after the current review."""
         if self._thread is not None:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 def _decided(decide: Decide, review: Review) -> Decision:
-    return asyncio.run(_awaited(decide, review))
+    async def decided() -> Decision:
+        outcome = decide(review)
+        return await outcome if isinstance(outcome, Awaitable) else outcome
 
-
-async def _awaited(decide: Decide, review: Review) -> Decision:
-    outcome = decide(review)
-    return await outcome if isinstance(outcome, Awaitable) else outcome
+    return asyncio.run(decided())
 
 
 # Prepare reviews of our own kinds: well-formed, and in the stored version. The API server checks the types of a new

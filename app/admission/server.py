@@ -115,7 +115,6 @@ class _PostEndpoint:
         return refusal_answer(refusal)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI entry."""
         stats = self._stats
         started = time.perf_counter()
         stats.in_flight += 1

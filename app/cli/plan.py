@@ -115,7 +115,6 @@ class _DefaultGates:
         return _gates("")
 
     def enabled(self, name: str) -> bool:
-        """Return whether a gate is enabled."""
         return self._found.enabled(name)
 
 
@@ -167,11 +166,6 @@ def _unusable(manifest: Mapping[str, Any]) -> str:
     if not isinstance(name, str) or not name:
         return f"the {kind} has no metadata.name"
     return "" if isinstance(manifest.get("spec"), dict) else f"{kind} {name} has no spec"
-
-
-async def plan_text(client: Client, namespace: str, manifest: dict[str, Any], features: HasGates) -> str:
-    """Return the plan of a manifest as text."""
-    return (await planned(client, namespace, manifest, features)).text()
 
 
 async def coming(client: Client, namespace: str, what: Sequence[str], features: HasGates) -> Report:
@@ -241,11 +235,6 @@ async def _as_it_would_be(
             spec.setdefault("replicas", live["spec"]["replicas"])
         answer = await client.replace(resource, name, {**live, "spec": spec}, namespace, dry_run=True)
     return answer if version == kind.hub.name else convert(answer, kind.resource().api_version)
-
-
-async def explanation(client: Client, namespace: str, name: str, features: HasGates) -> str:
-    """Return the explanation of one Pod as text."""
-    return (await of_pod(client, namespace, name, features)).text()
 
 
 async def of_pod(client: Client, namespace: str, name: str, features: HasGates) -> Report:
@@ -331,11 +320,6 @@ async def _allowed(asked: Awaitable[Sequence[str]], about: str) -> Sequence[str]
         return await asked
     except Forbidden as error:
         return [f"{about}: not checked: {sentence(error)}"]
-
-
-async def whole_explanation(client: Client, commands: Commands, namespace: str, name: str, features: HasGates) -> str:
-    """Return the explanation of an object as text."""
-    return (await whole(client, commands, namespace, name, features)).text()
 
 
 async def whole(client: Client, commands: Commands, namespace: str, name: str, features: HasGates) -> Report:

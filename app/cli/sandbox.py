@@ -104,7 +104,8 @@ def sandbox(
         check(file)
         options = Options(file, nodes, port, flags, samples=loaded)
         if detach:
-            server = detached.start(file, [f"--nodes={nodes}", f"--port={port}", *flags, *_samples_flag(with_samples)])
+            without = () if with_samples else ("--no-samples",)
+            server = detached.start(file, [f"--nodes={nodes}", f"--port={port}", *flags, *without])
             greeting(print, server, options)
             write(f"The sandbox runs in the background. To stop it: pykruise sandbox --stop --kubeconfig {kubeconfig}")
             return
@@ -117,10 +118,6 @@ def sandbox(
         raise failed(str(error), 2) from None
     except (StartError, KubeError) as error:
         raise failed(str(error)) from None
-
-
-def _samples_flag(wanted: bool) -> tuple[str, ...]:
-    return () if wanted else ("--no-samples",)
 
 
 def samples() -> list[Mapping[str, Any]]:

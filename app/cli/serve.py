@@ -133,5 +133,4 @@ class _Metrics:
         self._app = metrics_app(exposition, CONTENT_TYPE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI entry."""
         await self._app(scope, receive, send)

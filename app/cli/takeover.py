@@ -208,12 +208,9 @@ async def observed(client: Client, namespace: str) -> Installed:
 
 
 async def _get(client: Client, resource: Resource, name: str, namespace: str = "") -> dict[str, Any] | None:
-    from app.kube.errors import NotFound
+    from app.kube.client import get_or_none
 
-    try:
-        found: dict[str, Any] = await client.get(resource, name, namespace)
-    except NotFound:
-        return None
+    found: dict[str, Any] | None = await get_or_none(client, resource, name, namespace)
     return found
 
 

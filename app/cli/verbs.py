@@ -40,7 +40,9 @@ def command_of(verb: Verb) -> Any:
 
     words = typer.Argument(metavar=verb.arguments, show_default=False)
     parameters = [_parameter("arguments", Annotated[list[str], words])]
-    parameters += [_parameter(_name(one), _annotation(one), default=_default(one)) for one in verb.options]
+    parameters += [
+        _parameter(_name(one), _annotation(one), default=False if one.flag else one.default) for one in verb.options
+    ]
     parameters.append(_parameter("dry_run", DryRun, default=False))
     shared = {"namespace": Namespace, "kubeconfig": Kubeconfig, "context": Context}
     parameters += [_parameter(name, annotation, default="") for name, annotation in shared.items()]
@@ -54,10 +56,6 @@ def command_of(verb: Verb) -> Any:
 
 def _name(option: Option) -> str:
     return option.name.replace("-", "_")
-
-
-def _default(option: Option) -> str | bool:
-    return False if option.flag else option.default
 
 
 def _annotation(option: Option) -> Any:
@@ -111,7 +109,6 @@ class WithVerbs(TyperGroup):
     """Group of the commands declared here and by features; reports all errors the same way."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command by name; None if there is none."""
         found = super().get_command(ctx, cmd_name)
         if found is None and (verb := verbs().get(cmd_name)) is not None:
             return Later(cmd_name, verb["help"])
@@ -153,12 +150,8 @@ def without_types(command: Any) -> Any:
         without_types(one)
     for parameter in getattr(command, "params", ()):
         if isinstance(parameter, TyperArgument):
-            parameter.display_type_rich = _no_type  # type: ignore[assignment,method-assign]
+            parameter.display_type_rich = lambda **_: ""  # type: ignore[method-assign]
     return command
-
-
-def _no_type(**_: Any) -> str:
-    return ""
 
 
 def instead(name: str) -> str:
@@ -174,11 +167,9 @@ class Later(TyperCommand):
         self._called = name
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Return the context of the imported command."""
         return self.made().make_context(info_name, args, parent=parent, **extra)
 
     def made(self) -> Any:
-        """Import and return the command."""
         return without_types(command_of(verb_called(self._called)))
 
 

@@ -29,7 +29,6 @@ class Lacking:
     """Which objects (such as SidecarSets) each Pod lacks, according to a judge."""
 
     def __init__(self, judge: PodJudge) -> None:
-        """Create it without Pods."""
         self._judge = judge
         self._objects: dict[ObjectKey, tuple[str, ...]] = {}
         self._pods: dict[str, set[ObjectKey]] = {}
@@ -106,7 +105,6 @@ class SectionRows:
     """Rows of one kind. ``lacking`` knows which Pods lack its objects, if they can."""
 
     def __init__(self, section: DashboardSection[Any], lacking: Lacking | None = None) -> None:
-        """Create it without objects."""
         self._section = section
         self._lacking = lacking
         self._objects: dict[ObjectKey, Stored] = {}
@@ -297,7 +295,6 @@ class Board:
     # ---- current state
 
     def overview(self) -> Overview:
-        """Return the current state."""
         others = {name: rows.shown() for name, rows in self._section_rows.items()}
         return self.model(workloads=self._shown_workloads(), nodes=self._shown_nodes(), **others)
 

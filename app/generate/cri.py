@@ -34,7 +34,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the files differ")
     options = parser.parse_args(arguments)
     wanted = generated()
-    stale = [name for name, text in wanted.items() if not _is(FOLDER / name, text)]
+    stale = [
+        name
+        for name, text in wanted.items()
+        if not (FOLDER / name).exists() or (FOLDER / name).read_text("utf-8") != text
+    ]
     if not options.check:
         for name in stale:
             (FOLDER / name).write_text(wanted[name], "utf-8")
@@ -42,10 +46,6 @@ def main(arguments: list[str] | None = None) -> int:
     for name in stale:
         sys.stderr.write(f"{FOLDER / name} does not match {PROTO}; run `make generate`\n")
     return 1 if stale else 0
-
-
-def _is(file: Path, text: str) -> bool:
-    return file.exists() and file.read_text("utf-8") == text
 
 
 if __name__ == "__main__":

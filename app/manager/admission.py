@@ -109,7 +109,6 @@ class Admission:
         self.app.aside.close()
 
     def debug_pages(self) -> Mapping[str, list[str]]:
-        """Return the caches and the latest decisions."""
         name = self._process.name
         last = self.app.decisions[-1] if self.app.decisions else None
         if last is not self._last_shown:
@@ -136,7 +135,6 @@ class Admission:
         process.done("certificate")
 
     def listen(self, context: ServingContext) -> None:
-        """Accept connections on the webhook port."""
         names = client_names(self._client_ca, self._process.settings.flags.text("client-allowed-names"))
         limits = Limits(bodies=self.app.body_limits, client_names=names)
         tls, callers = context.listener, self._callers

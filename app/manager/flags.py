@@ -267,11 +267,9 @@ class Flags:
     given: frozenset[str] = field(default_factory=frozenset)
 
     def text(self, name: str) -> str:
-        """Return the value of a string flag."""
         return str(self.values[name])
 
     def integer(self, name: str) -> int:
-        """Return the value of an integer flag."""
         return int(self.values[name])
 
     def seconds(self, name: str) -> float:
@@ -279,7 +277,6 @@ class Flags:
         return float(self.values[name])
 
     def boolean(self, name: str) -> bool:
-        """Return the value of a boolean flag."""
         return bool(self.values[name])
 
     @property

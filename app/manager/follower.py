@@ -69,7 +69,6 @@ class Follower:
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
-        """Read the certificate now."""
         self._wake.set()
 
     def watches(self, metrics: ReflectorMetrics, secret: tuple[str, str] | None) -> list[Reflector[Any]]:

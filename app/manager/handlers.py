@@ -13,7 +13,7 @@ from typing import Any, Final
 from app.admission import pods
 from app.admission.registry import merged_handlers, merged_webhooks
 from app.framework.feature import AdmissionContext, AdmissionPart, is_on
-from app.kube.admission import Allowed, Decision, Handler, Review, Webhook
+from app.kube.admission import Allowed, Handler, Webhook
 from app.kube.client import Client, get_or_none
 from app.kube.resources import PODS
 from app.kube.selectors import Selector, compile_selector
@@ -34,7 +34,6 @@ def _pod_webhook() -> Webhook:
 
 
 def _guarded() -> Sequence[Guarded]:
-    """Return the Pods that features guard."""
     return [one for part in _parts() for one in part.guarded]
 
 
@@ -57,7 +56,7 @@ def build_handlers(context_of: Callable[[AdmissionPart], AdmissionContext]) -> t
         client = context.client
         if not is_on(part.gates, context.enabled):
             # Replicas with other gates may have registered these.
-            handlers += (Handler(webhook, _pass) for webhook in part.declared(context.policies))
+            handlers += (Handler(webhook, lambda _review: Allowed()) for webhook in part.declared(context.policies))
             continue
         made = part.make(context)
         steps += made.steps
@@ -79,10 +78,6 @@ def _fetch(client: Client | None) -> pods.Fetch:
         return await get_or_none(client, PODS, name, namespace)
 
     return fetch
-
-
-def _pass(_review: Review) -> Decision:
-    return Allowed()
 
 
 def reviewed_namespaces(webhooks: Iterable[Webhook]) -> Selector | None:

@@ -1,4 +1,7 @@
-"""Health, readiness and debug endpoints."""
+"""Health, readiness and debug endpoints: ``/healthz``, ``/readyz``, ``/metrics`` and ``/debug/`` over plain HTTP.
+
+Any webhook process answers for the whole replica from what all its processes published.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,6 @@ from app.kube.store import Store
 from app.manager.callers import ONLY_STRANGERS
 from app.manager.shared import Certificate, Life, Replica
 
-# ``/healthz``, ``/readyz``, ``/metrics`` and ``/debug/`` over plain HTTP. Any webhook process answers for the whole
-# replica from what all its processes published.
-
 #: Timeout of the self-check. [MGR-121]
 SELF_CHECK_SECONDS: Final = 2.0
 
@@ -37,7 +37,6 @@ _NO_CHECK_TIME: Final = 0x200000
 Check: TypeAlias = Callable[[], Awaitable[str]]
 _Answer: TypeAlias = tuple[int, bytes, str]
 _TEXT: Final = "text/plain; charset=utf-8"
-#: Reject other host names, so that a web page cannot read this through DNS rebinding.
 
 
 class Readiness:

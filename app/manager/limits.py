@@ -81,13 +81,9 @@ class Held(Protocol):
         """
         ...
 
-    def check(self, now: float) -> None:
-        """Enforce the timeouts."""
-        ...
+    def check(self, now: float) -> None: ...
 
-    def give_up(self) -> None:
-        """Release everything and close the connection at once."""
-        ...
+    def give_up(self) -> None: ...
 
 
 class Connections(Collector):
@@ -122,7 +118,9 @@ class Connections(Collector):
         connection.held += size
         self.held += size
         while self.held > self.limits.held_bytes:
-            most = max((one for one in self.open if one.pending), key=_held, default=connection)
+            most = max(
+                (one for one in self.open if one.pending), key=lambda one: (one.stranger, one.held), default=connection
+            )
             if most is connection:
                 return False
             self.refuse("held_bytes")
@@ -130,7 +128,6 @@ class Connections(Collector):
         return True
 
     def release(self, connection: Held) -> None:
-        """Release all bytes held by the connection."""
         self.held -= connection.held
         connection.held = 0
 
@@ -178,7 +175,6 @@ class Connections(Collector):
             logger.warning("%s port: refused since the last report: %s", self.port, text)
 
     def collect(self) -> Iterable[Metric]:
-        """Return the current metric families."""
         refused = CounterMetricFamily(
             "kruise_http_refused",
             "Number of requests and connections refused before they were handled.",
@@ -213,7 +209,3 @@ def within_descriptors(limits: Limits) -> Limits:
         others = min(OTHER_DESCRIPTORS, soft // 2)
         return replace(limits, connections=max(1, min(limits.connections, soft - others)))
     return limits
-
-
-def _held(connection: Held) -> tuple[bool, int]:
-    return connection.stranger, connection.held

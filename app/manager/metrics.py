@@ -98,7 +98,6 @@ class ManagerMetrics:
         return found
 
     def responded(self, code: str, method: str, host: str) -> None:
-        """Count a response of the API server (a hook of the transport)."""
         self._responses(code, method, host).inc()
 
 
@@ -123,7 +122,6 @@ class LeaderCounters(LeaderMetrics):
         )
 
     def leader(self, name: str, leading: bool) -> None:  # noqa: ARG002 - there is one Lease
-        """Record that this process became or stopped being the leader."""
         self._leading.set(1 if leading else 0)
 
     def slow_path(self, name: str) -> None:
@@ -153,19 +151,15 @@ class ReflectorCounters(ReflectorMetrics):
         )
 
     def listed(self, kind: str, objects: int) -> None:  # noqa: ARG002 - the store's size tells
-        """Count a full list of a kind."""
         self._lists.labels(kind).inc()
 
     def events(self, kind: str, count: int) -> None:
-        """Count watch events of a kind."""
         self._events(kind).inc(count)
 
     def set_aside(self, kind: str, objects: int) -> None:
-        """Set the number of objects of a kind that cannot be decoded."""
         self._aside.labels(kind).set(objects)
 
     def error(self, kind: str, what: str) -> None:
-        """Count an error."""
         self._errors.labels(kind, str(what)).inc()
 
 
@@ -216,7 +210,6 @@ class ControllerCounters(ControllerMetrics):
         )
 
     def registered(self, controller: str, workers: int) -> None:
-        """Create all series of a controller that will run."""
         for result in ("error", "requeue", "requeue_after", "success"):
             self._total(controller, result)
         self._errors.labels(controller)
@@ -226,18 +219,15 @@ class ControllerCounters(ControllerMetrics):
         self._workers.labels(controller).set(workers)
 
     def reconciled(self, controller: str, result: str, seconds: float) -> None:
-        """Record a finished reconcile."""
         self._total(controller, result).inc()
         if result == "error":
             self._errors.labels(controller).inc()
         self._seconds(controller).observe(seconds)
 
     def active_workers(self, controller: str, workers: int) -> None:
-        """Set the number of busy workers."""
         self._active(controller).set(workers)
 
     def panicked(self, controller: str) -> None:
-        """Count an unexpected failure."""
         self._panics.labels(controller).inc()
 
 
@@ -258,21 +248,16 @@ class QueueCounters(QueueMetrics):
         )
 
     def depth(self, name: str, keys: int) -> None:
-        """Set the number of waiting keys."""
         self._depth(name).set(keys)
 
     def added(self, name: str) -> None:
-        """Count an added key."""
         self._adds(name).inc()
 
     def retried(self, name: str) -> None:
-        """Count a requeued key."""
         self._retries.labels(name).inc()
 
     def waited(self, name: str, seconds: float) -> None:
-        """Record how long a key waited in the queue."""
         self._waited(name).observe(seconds)
 
     def worked(self, name: str, seconds: float) -> None:
-        """Record how long a key was processed."""
         self._worked(name).observe(seconds)

@@ -132,7 +132,6 @@ class Caches:
 
     @property
     def by_name(self) -> Mapping[str, Store[Any]]:
-        """All stores by display name."""
         return self.stores.by_name
 
     @property
@@ -280,7 +279,6 @@ class Process:
         self.update_state(missing={**self._state.missing, what: why})
 
     def done(self, what: str) -> None:
-        """Mark a requirement as met."""
         self.update_state(missing={key: why for key, why in self._state.missing.items() if key != what})
 
     async def until(self, condition: Callable[[], object]) -> None:
@@ -290,18 +288,18 @@ class Process:
 
     def start_admission_caches(self) -> None:
         """Fill the caches that both parts read. A second call has no effect."""
-        if self._admission_caches_started:
-            return
-        self._admission_caches_started = True
-        for reflector in self.caches.admission_reflectors(self.client, self.rng, self.metrics.reflectors):
-            self.tasks.start(reflector.run(), f"reflector of {reflector.resource.kind}")
+        if not self._admission_caches_started:
+            self._admission_caches_started = True
+            self._start(self.caches.admission_reflectors(self.client, self.rng, self.metrics.reflectors))
 
     def start_controller_caches(self) -> None:
         """Fill the caches that only controllers read, Pods first. A second call has no effect."""
-        if self._controller_caches_started:
-            return
-        self._controller_caches_started = True
-        for reflector in self.caches.controller_reflectors(self.client, self.rng, self.metrics.reflectors):
+        if not self._controller_caches_started:
+            self._controller_caches_started = True
+            self._start(self.caches.controller_reflectors(self.client, self.rng, self.metrics.reflectors))
+
+    def _start(self, reflectors: Iterable[Reflector[Any]]) -> None:
+        for reflector in reflectors:
             self.tasks.start(reflector.run(), f"reflector of {reflector.resource.kind}")
 
     def freeze(self) -> None:

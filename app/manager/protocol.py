@@ -33,7 +33,6 @@ class Body:
         self.size = 0
 
     def add(self, data: bytes) -> None:
-        """Append data."""
         self.size += len(data)
         if not self.last:
             self.last = data
@@ -169,7 +168,6 @@ class BoundedProtocol(HttpToolsProtocol):
         return not self._may_post or self._connections.is_stranger(self._address)
 
     def shutdown(self) -> None:
-        """Close when the current request is answered (called by uvicorn)."""
         self._deaf = self._phase != _RECEIVING
         self._stopping = True
         if self._phase in (_ANSWERING, _WAITING):
@@ -178,7 +176,6 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def check(self, now: float) -> None:
-        """Enforce the timeouts."""
         limits, phase, age = self._limits, self._phase, now - self._since
         if phase == _RECEIVING:
             if age > limits.complete_seconds:
@@ -211,7 +208,6 @@ class BoundedProtocol(HttpToolsProtocol):
         return worth + (2 * _FIRST if self.stranger else 0.0)
 
     def give_up(self) -> None:
-        """Release everything and close the connection at once."""
         self._connections.release(self)
         self._body = Body()
         self.pending = False
@@ -347,7 +343,6 @@ class BoundedProtocol(HttpToolsProtocol):
             self._answer_too_large()
 
     def on_message_complete(self) -> None:
-        """Called when the request is complete."""
         if self._phase == _RECEIVING:
             if self._length > self._body_limit:
                 self._answer_too_large()

@@ -277,7 +277,6 @@ class Reconciler(LeaderMetrics):
             task.webhooks_registered(since)
 
     def debug_pages(self) -> Mapping[str, list[str]]:
-        """Return the caches and queues."""
         process = self._process
         queues = queue_lines(self._controllers, process.clock.monotonic())
         if not self._controllers:

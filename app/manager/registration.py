@@ -1,4 +1,10 @@
-"""Register webhooks and CRD conversions with our address and CA, and restore them when they drift."""
+"""Keep the API server calling us, converting through us and trusting our certificate.
+
+Each sync reads every object that carries our address or CA, advances a certificate rotation if needed, and writes what
+differs. It runs when one of these objects changes and every minute. Drift is repaired and counted, and never makes a
+ready replica unready. It runs in one process of every replica with controllers; other replicas follow the certificate
+(follower.py). [MGR-36, D-18]
+"""
 
 from __future__ import annotations
 
@@ -10,7 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from random import Random
-from typing import Any, Final, TypedDict, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar
 
 import msgspec
 
@@ -48,6 +54,10 @@ from app.manager.follower import RETRY_CAP_SECONDS, SYNC_SECONDS, serve, watch_o
 from app.manager.metrics import ManagerMetrics
 from app.manager.shared import Certificate, SharedValue
 
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
 
 def trusted_for_us(definitions: Iterable[Mapping[str, Any]], configurations: Iterable[Mapping[str, Any]]) -> bytes:
     """Return all CAs that the API server trusts for our webhooks, PEM. Unreadable ones are skipped."""
@@ -58,7 +68,6 @@ def trusted_for_us(definitions: Iterable[Mapping[str, Any]], configurations: Ite
     for configuration in configurations:
         configs += [entry.get("clientConfig") for entry in configuration.get("webhooks") or []]
     found: dict[bytes, None] = {}
-    # nearly all are equal
     for bundle in dict.fromkeys((config or {}).get("caBundle") or "" for config in configs):
         with contextlib.suppress(binascii.Error, ValueError):
             found[base64.b64decode(bundle, validate=True)] = None
@@ -77,11 +86,6 @@ def carries(configuration: Mapping[str, Any] | None, authority: bytes) -> bool:
         if not wanted <= set(blocks(bundle)):
             return False
     return True
-
-
-logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 class Attempts:
@@ -119,12 +123,6 @@ class Attempts:
             raise self.failures[0]
 
 
-# Registration keeps the API server calling us, converting through us and trusting our certificate. Each sync reads
-# every object that carries our address or CA, advances a certificate rotation if needed, and writes what differs. It
-# runs when one of these objects changes and every minute. Drift is repaired and counted, and never makes a ready
-# replica unready. It runs in one process of every replica with controllers; other replicas follow the certificate
-# (follower.py). [MGR-36, D-18]
-
 #: Seconds between checks for CRDs while none is installed.
 MISSING_SECONDS: Final = 1.0
 #: Burst and rate per second of repairs per object, so that two conflicting writers do not overload the API server. A
@@ -150,6 +148,8 @@ class _Definition(TypedDict):
     spec: _DefinitionSpec
 
 
+#: A webhook configuration; None if it does not exist.
+_Configuration: TypeAlias = tuple[Resource, str, dict[str, Any] | None]
 _decode_definition: Final = msgspec.json.Decoder(_Definition).decode
 
 
@@ -212,7 +212,6 @@ class Registration:
         self._wake.set()
 
     def wake(self) -> None:
-        """Sync now, because one of our objects changed."""
         self._wake.set()
 
     def watches(self, metrics: ReflectorMetrics, secret: tuple[str, str] | None) -> list[Reflector[Any]]:
@@ -267,12 +266,7 @@ class Registration:
         advanced the certificates and published them meanwhile, our write conflicts and cannot remove its CA.
         """
         attempts = Attempts()
-        definitions = await self._read_definitions(attempts)
-        configurations = await self._read_configurations(attempts)
-        published = trusted_for_us(definitions.values(), (live for _, _, live in configurations if live is not None))
-        certificates = await self._certificates.ensure(published)
-        if self._published.read() is None:
-            self._serve(certificates)  # Nothing is listening yet, and without a listener there is nothing to register.
+        definitions, configurations, certificates = await self._read(attempts)
         complete = self._may_register
         for name, definition in definitions.items():
             complete &= bool(await attempts.result(self._sync_definition(name, definition, attempts)))
@@ -297,13 +291,18 @@ class Registration:
 
         Listeners that outlived the previous process serve a trusted certificate; ``sync`` handles later changes.
         """
-        attempts = Attempts()
+        await self._read(Attempts())
+
+    async def _read(
+        self, attempts: Attempts
+    ) -> tuple[dict[str, _Definition], Sequence[_Configuration], CertificateSet]:
         definitions = await self._read_definitions(attempts)
         configurations = await self._read_configurations(attempts)
         published = trusted_for_us(definitions.values(), (live for _, _, live in configurations if live is not None))
         certificates = await self._certificates.ensure(published)
         if self._published.read() is None:
-            self._serve(certificates)
+            self._serve(certificates)  # Nothing is listening yet, and without a listener there is nothing to register.
+        return definitions, configurations, certificates
 
     def _serve(self, certificates: CertificateSet) -> None:
         self.current = certificates
@@ -339,9 +338,7 @@ class Registration:
                 definition = await self._client.patch(CUSTOMRESOURCEDEFINITIONS, name, patch, decode=_decode_definition)
             except Conflict:
                 logger.info("%s changed meanwhile, retrying", what)
-                attempts.overtaken = True
-                self._wake.set()
-                return False
+                return self._overtaken(attempts)
             self._repaired(what)
         await self._release(name, definition)
         return patch is None
@@ -362,8 +359,8 @@ class Registration:
 
     # ---- webhook configurations
 
-    async def _read_configurations(self, attempts: Attempts) -> list[tuple[Resource, str, dict[str, Any] | None]]:
-        found: list[tuple[Resource, str, dict[str, Any] | None]] = []
+    async def _read_configurations(self, attempts: Attempts) -> list[_Configuration]:
+        found: list[_Configuration] = []
         for resource, name in _CONFIGURATIONS:
             try:
                 live = await attempts.result(self._client.get(resource, name))
@@ -403,9 +400,7 @@ class Registration:
                 raise
             return self._leave_out_match_conditions(attempts)
         except (AlreadyExists, Conflict):
-            attempts.overtaken = True
-            self._wake.set()
-            return False
+            return self._overtaken(attempts)
         if match_conditions_dropped(body, stored):
             return self._leave_out_match_conditions(attempts)
         self._repaired(what)
@@ -420,6 +415,10 @@ class Registration:
             "the API server does not support matchConditions (Kubernetes 1.29 and later do): webhooks are "
             "registered without them and called for more requests; restart the manager after upgrading Kubernetes"
         )
+        return self._overtaken(attempts)
+
+    def _overtaken(self, attempts: Attempts) -> Literal[False]:
+        """Sync again at once."""
         attempts.overtaken = True
         self._wake.set()
         return False

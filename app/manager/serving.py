@@ -57,14 +57,12 @@ class Acceptor:
         self._listen()
 
     def close(self) -> None:
-        """Stop accepting."""
         if self._again is not None:
             self._again.cancel()
         if self._listener.fileno() >= 0:
             self._loop.remove_reader(self._listener)
 
     async def wait_closed(self) -> None:
-        """Wait for handshakes in progress."""
         for task in self._opening:
             task.cancel()
         await asyncio.gather(*self._opening, return_exceptions=True)

@@ -281,7 +281,6 @@ class Replica:
                 os.close(end)
 
     def state(self, name: str) -> State:
-        """Return the state of a process."""
         return self.states[name].read() or State()
 
     @property
@@ -294,7 +293,6 @@ class Replica:
         self._absent.write(sorted(definitions))
 
     def beat(self, name: str) -> None:
-        """Record a heartbeat of this process."""
         _BEAT.pack_into(self._beats, self.processes.index(name) * _BEAT.size, time.monotonic())
 
     def last_beat(self, name: str) -> float:

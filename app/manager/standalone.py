@@ -11,10 +11,10 @@ import logging
 import re
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import orjson
@@ -61,11 +61,8 @@ _DECISIONS: Final = (Allowed, Patched, Denied)
 _UID_SPACE: Final = uuid.UUID("5d0c6f9e-6d7a-4c53-9a38-3f9b8f0e4c11")
 
 
-@dataclass(slots=True)
-class _Content:
-    """Valid objects of one file, by watched resource."""
-
-    objects: dict[tuple[CacheKey, ObjectKey], Object] = field(default_factory=dict)
+#: Valid objects of one file, by watched resource.
+_Content: TypeAlias = dict[tuple[CacheKey, ObjectKey], Object]
 
 
 @dataclass(slots=True)
@@ -122,7 +119,6 @@ class Standalone:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Current errors in the files."""
         return tuple(file.problem for file in self._files.values() if file.problem)
 
     @property
@@ -142,9 +138,7 @@ class Standalone:
                 if await self.reload():
                     logger.info("loaded %s", self.summary)
                 failed = False
-            except (
-                OSError
-            ) as error:  # No file descriptors left, or the file system is unavailable: keep what is loaded.
+            except OSError as error:  # No file descriptors left, or no file system: keep what is loaded.
                 if not failed:
                     logger.error("cannot check the files, keeping the loaded objects: %s", error)  # noqa: TRY400
                 failed = True
@@ -161,8 +155,8 @@ class Standalone:
         self._version += 1
         for path in gone:
             before = self._files.pop(path).content
-            self._exchange(self._draft, before, _Content())
-            self._exchange(self.stores, before, _Content())
+            self._exchange(self._draft, before, {})
+            self._exchange(self.stores, before, {})
         # A rejected file may be valid together with the files that changed now.
         refused = [path for path, file in self._files.items() if file.problem and path not in changed]
         formerly = dict(self._files)
@@ -180,7 +174,7 @@ class Standalone:
     def _log(self, path: Path, before: _File | None) -> None:
         file = self._files[path]
         if file.problem and (before is None or before.problem != file.problem or before.stamp != file.stamp):
-            lasting = " (keeping its last valid contents)" if file.content != _Content() else ""
+            lasting = " (keeping its last valid contents)" if file.content else ""
             logger.error("%s%s", file.problem, lasting)
 
     def _stamps(self) -> dict[Path, tuple[int, int]]:
@@ -200,9 +194,10 @@ class Standalone:
 
     async def _read(self, path: Path, stamp: tuple[int, int]) -> None:
         before = self._files.get(path)
-        good = before.content if before is not None else _Content()
-        content, problem = _Content(), ""
-        self._exchange(self._draft, good, _Content())
+        good = before.content if before is not None else {}
+        content: _Content = {}
+        problem = ""
+        self._exchange(self._draft, good, {})
         try:
             for manifest in read_manifests(path):
                 await self._take(manifest, content)
@@ -234,13 +229,13 @@ class Standalone:
             logger.warning("%s: %s %s without a cluster", manifest.at(), called, unused)
             return
         stored = _decoded(watched, manifest, obj)
-        content.objects[watched.key, key_of(stored)] = stored
+        content[watched.key, key_of(stored)] = stored
         self._draft(watched).put(stored)
 
     def _watched_as(self, api_version: str, kind: str) -> Watched[Any] | None:
         group = api_version.rpartition("/")[0]
-        found = (one for one in self._watched.values() if (one.resource.group, one.resource.kind) == (group, kind))
-        return next(found, None)
+        wanted = (group, kind)
+        return next((one for one in self._watched.values() if (one.resource.group, one.resource.kind) == wanted), None)
 
     def _refuse_second(self, manifest: Manifest, watched: Watched[Any]) -> None:
         namespace = str(manifest.object["metadata"].get("namespace") or "")
@@ -277,15 +272,13 @@ class Standalone:
 
     def _exchange(self, stores: Stores, before: _Content, after: _Content) -> None:
         """Replace the previous objects of a file with its new ones."""
-        for where in before.objects.keys() - after.objects.keys():
+        for where in before.keys() - after.keys():
             key, name = where
             # Another file may define the same object.
-            other = next(
-                (file.content.objects[where] for file in self._files.values() if where in file.content.objects), None
-            )
+            other = next((file.content[where] for file in self._files.values() if where in file.content), None)
             store = stores(self._watched[key])
-            store.remove(name) if other is None or other is before.objects[where] else store.put(other)
-        for (key, _), obj in after.objects.items():
+            store.remove(name) if other is None or other is before[where] else store.put(other)
+        for (key, _), obj in after.items():
             stores(self._watched[key]).put(obj)
 
     # ---- admission

@@ -59,7 +59,6 @@ class Recorders:
         self._started = False
 
     def of(self, component: str) -> EventRecorder:
-        """Return the recorder of a component."""
         if component not in self._found:
             self._found[component] = EventRecorder(self._process.client.named("events"), component)
             if self._started:
@@ -67,7 +66,6 @@ class Recorders:
         return self._found[component]
 
     def start(self) -> None:
-        """Start sending events."""
         self._started = True
         for component in self._found:
             self._start(component)
@@ -98,7 +96,6 @@ class ControllerMaker:
         return [self._controller(part, provided) for one in features() for part in one.running(enabled)]
 
     def background(self) -> Mapping[str, BackgroundTask]:
-        """Return the background tasks by name."""
         provided = _Provided(self._context)
         return {part.name: part.make(self._context(part, provided)) for one in features() for part in one.background}
 
@@ -189,7 +186,6 @@ class _Asked:
         self.watched: list[Watched[Any]] = []
 
     def __call__(self, protocol: type[T]) -> Sequence[T]:
-        """Return everything that features provide for this protocol."""
         parts = (part for one in features() for part in one.provides if part.protocol is protocol)
         self.watched += (one for part in parts for one in part.watched)
         return self._provided(protocol)
@@ -205,7 +201,6 @@ class _Provided:
         self._made: dict[type[Any], Sequence[Any]] = {}
 
     def __call__(self, protocol: type[Any]) -> Sequence[Any]:
-        """Return everything that features provide for this protocol."""
         if protocol not in self._made:
             found = (part for one in features() for part in one.provides if part.protocol is protocol)
             self._made[protocol] = tuple(part.make(self._context(part, self)) for part in found)

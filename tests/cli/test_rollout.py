@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from app.cli.changes import images_set, restarted, scaled_in, set_paused
 from app.cli.kinds import known, wanted
 from app.cli.main import app
-from app.cli.plan import explanation, plan_text, whole, whole_explanation
+from app.cli.plan import of_pod, planned, whole
 from app.cli.rollout import history_text, undone
 from app.cli.status import Listing, _shown, show_all, show_status
 from app.features.cloneset.commands import progress_of
@@ -285,11 +285,11 @@ async def test_plan_shows_the_effect_of_a_manifest_without_storing_it() -> None:
         template=template("nginx:2"),
         updateStrategy=rolling(policy="InPlaceIfPossible", maxUnavailable=2),
     )
-    text = await plan_text(client, "shop", manifest, parse_gates(""))
+    text = (await planned(client, "shop", manifest, parse_gates(""))).text()
     rows = [line.split(maxsplit=2) for line in text.splitlines()[2:]]
     assert [(row[0], row[1]) for row in rows] == [("1", "web-0"), ("1", "web-1"), ("2", "web-2")]
     assert {row[2] for row in rows} == {"update in place   image of main becomes nginx:2"}
-    same = await plan_text(client, "shop", {**manifest, "spec": stored("nginx:1")["spec"]}, parse_gates(""))
+    same = (await planned(client, "shop", {**manifest, "spec": stored("nginx:1")["spec"]}, parse_gates(""))).text()
     assert same.splitlines()[1] == "nothing happens to any Pod"
     assert json.dumps(server.objects) == before
 
@@ -300,7 +300,7 @@ async def test_an_unchanged_template_is_reported_during_a_rollout() -> None:
     _, client = world("nginx:1", "nginx:2")
     for image, said in (("nginx:2", "the template stays"), ("nginx:3", "the template changes")):
         manifest = clone_set("web", template=template(image), updateStrategy=rolling(policy="InPlaceIfPossible"))
-        assert said in (await plan_text(client, "shop", manifest, parse_gates(""))).splitlines()[0]
+        assert said in (await planned(client, "shop", manifest, parse_gates(""))).text().splitlines()[0]
 
 
 #: Every kind that has a plan.
@@ -354,14 +354,14 @@ def test_only_pods_can_be_explained() -> None:
 @pytest.mark.behaviour("CLI-7")
 async def test_explain_describes_one_pod() -> None:
     server, client = world("nginx:1", "nginx:2")
-    text = await explanation(client, "shop", "web-1", parse_gates(""))
+    text = (await of_pod(client, "shop", "web-1", parse_gates(""))).text()
     assert text.startswith("Pod shop/web-1 of CloneSet web\nrevision: ")
     assert "next: will be updated in place in step 2 of 3: image of main becomes nginx:2" in text
     with pytest.raises(CommandError, match="Pod shop/api: not found"):
-        await explanation(client, "shop", "api", parse_gates(""))
+        (await of_pod(client, "shop", "api", parse_gates(""))).text()
     server.put(f"{PODS}/alone", {"metadata": {"name": "alone", "namespace": "shop"}})
     with pytest.raises(CommandError, match=r"Pod shop/alone: no CloneSet or .* controls it"):
-        await explanation(client, "shop", "alone", parse_gates(""))
+        (await of_pod(client, "shop", "alone", parse_gates(""))).text()
 
 
 # --- what all kinds have
@@ -464,9 +464,9 @@ def test_pausing_sets_the_field_of_the_kind(one: Commands) -> None:
 @pytest.mark.behaviour("CLI-17")
 async def test_an_explanation_ends_with_next_steps() -> None:
     _, client = world("nginx:1", status=DONE)
-    assert (await explanation(client, "shop", "web-0", parse_gates(""))).splitlines()[-1] == "to do: nothing"
+    assert (await of_pod(client, "shop", "web-0", parse_gates(""))).text().splitlines()[-1] == "to do: nothing"
     _, client = world("nginx:1", status=DONE, updateStrategy=rolling(paused=True))
-    told = (await whole_explanation(client, wanted(WHAT)[0], "shop", "web", parse_gates(""))).splitlines()
+    told = (await whole(client, wanted(WHAT)[0], "shop", "web", parse_gates(""))).text().splitlines()
     assert told[-1] == "to do: pykruise rollout resume cloneset web"
 
 

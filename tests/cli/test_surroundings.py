@@ -16,7 +16,7 @@ from app.api import names
 from app.cli.changes import images_of
 from app.cli.kinds import known, wanted
 from app.cli.main import app
-from app.cli.plan import explanation, whole_explanation
+from app.cli.plan import of_pod, whole
 from app.cli.status import _shown, show_all, show_status
 from app.framework.commands import Progress
 from app.kube.client import Client
@@ -184,11 +184,11 @@ async def test_unreadable_details_of_a_pod_are_named_beside_the_rest() -> None:
     server, _ = world("nginx:1", status=DONE)
     server.objects[f"{PODS}/web-0"]["metadata"]["annotations"] = {names.RELATED_PUB: "guard"}
     client = Client(Guarded(("podunavailablebudgets",), server), VirtualClock())
-    said = await explanation(client, "shop", "web-0", parse_gates(""))
+    said = (await of_pod(client, "shop", "web-0", parse_gates(""))).text()
     assert "PodUnavailableBudget: not checked: refused: you cannot list it" in said
     assert said.startswith("Pod shop/web-0 of CloneSet web")
     del server.objects[f"{PODS}/web-0"]["metadata"]["ownerReferences"]
-    said = await explanation(client, "shop", "web-0", parse_gates(""))
+    said = (await of_pod(client, "shop", "web-0", parse_gates(""))).text()
     assert said.splitlines()[0] == "Pod shop/web-0"
     assert said.splitlines()[-1] == "to do: nothing"
 
@@ -198,7 +198,7 @@ async def test_unreadable_details_of_a_pod_are_named_beside_the_rest() -> None:
 async def test_explain_works_without_the_right_to_read_pods() -> None:
     server, _ = world("nginx:1", status=DONE, updateStrategy=rolling(paused=True))
     client = Client(Guarded((PODS,), server), VirtualClock())
-    assert (await whole_explanation(client, wanted(WHAT)[0], "shop", "web", parse_gates(""))).splitlines() == [
+    assert (await whole(client, wanted(WHAT)[0], "shop", "web", parse_gates(""))).text().splitlines() == [
         "CloneSet shop/web: 3 of 3 Pods updated, 3 available",
         "the rest was not checked: refused: you cannot list it",
         "to do: pykruise rollout resume cloneset web",

@@ -130,9 +130,16 @@ def handover(seen: Installed, before: Mapping[str, Any], image: str) -> tuple[St
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": elsewhere}}
     steps = [rights([*before["clusterRole"]["rules"], *own], "add the rights of our agent", DAEMON_ROLE)]
     steps += [
-        Step("let agents read copies of pull secrets", "create", BY_KIND[one["kind"]], *_name(one), one)
+        Step(
+            "let agents read copies of pull secrets",
+            "create",
+            BY_KIND[one["kind"]],
+            name,
+            one["metadata"].get("namespace", ""),
+            one,
+        )
         for one in (namespace, *(one for one in made if one["metadata"].get("namespace") == elsewhere))
-        if (one["kind"], one["metadata"]["name"]) not in seen.granted
+        if (one["kind"], name := one["metadata"]["name"]) not in seen.granted
     ]
     template = _template(daemon, image)
     return (
@@ -142,10 +149,6 @@ def handover(seen: Installed, before: Mapping[str, Any], image: str) -> tuple[St
         _strategy(before, seen.namespace),
         rights(own, "take away the rights that only its agent needed", DAEMON_ROLE, exact=True),
     )
-
-
-def _name(manifest: Json) -> tuple[str, str]:
-    return manifest["metadata"]["name"], manifest["metadata"].get("namespace", "")
 
 
 def handback(seen: Installed, before: Mapping[str, Any]) -> tuple[Step, ...]:

@@ -36,7 +36,6 @@ class Arguments:
 
     @property
     def text(self) -> str:
-        """Return the value of --feature-gates."""
         return _gates_in(self.arguments)[0]
 
 

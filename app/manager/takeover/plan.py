@@ -109,7 +109,8 @@ def takeover_plan(
     steps = planned(image=image)
     if kept is None:
         return Plan(tuple(facts), (), tuple(warnings), steps)
-    if runs_ours(seen.deployment) and not _writes(remaining(planned(image=container["image"]), seen)):
+    undone = remaining(planned(image=container["image"]), seen)
+    if runs_ours(seen.deployment) and all(step.action == "wait" for step in undone):
         return _taken_over_already(seen.namespace, container["image"], image)
     left = remaining(steps, seen)
     facts.append(f"a takeover was begun: {len(steps) - len(left)} of its {len(steps)} steps are done")
@@ -122,10 +123,6 @@ def _taken_over_already(namespace: str, runs: str, image: str) -> Plan:
         return Plan(facts=(already,))
     way_out = f"kubectl set image -n {namespace} deployment/{DEPLOYMENT} '*={image}'"
     return Plan(blockers=(f"--image: {already}; {way_out} changes the image",))
-
-
-def _writes(steps: Iterable[Step]) -> list[Step]:
-    return [step for step in steps if step.action != "wait"]
 
 
 # ---- findings
