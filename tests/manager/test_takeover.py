@@ -161,6 +161,26 @@ def test_settings_without_effect_are_reported() -> None:
     assert any("Helm's release kruise" in warning for warning in planned(seen(deployment=by_helm)).warnings)
 
 
+@pytest.mark.behaviour("MGR-143", "PW-3")
+@pytest.mark.parametrize(
+    ("expression", "shown"),
+    [
+        ({"key": "control-plane", "operator": "DoesNotExist"}, "control-plane DoesNotExist; here in all but"),
+        ({"key": "control-plane", "operator": "NotIn", "values": ["openkruise"]}, ""),
+        ({"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", NAMESPACE]}, ""),
+        ({"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["a", "b"]}, "NotIn a, b; here in all"),
+    ],
+)
+def test_namespaces_that_lose_their_exemption_are_reported(expression: dict[str, Any], shown: str) -> None:
+    webhooks = [
+        {"name": "mpod.kb.io", "namespaceSelector": {"matchExpressions": [expression]}},
+        {"name": "vpodprobemarker.kb.io", "namespaceSelector": {}},
+    ]
+    found = [one for one in planned(seen(configurations={"m": {"webhooks": webhooks}})).warnings if "reviewed" in one]
+    assert len(found) == bool(shown)
+    assert all(shown in one for one in found)
+
+
 @pytest.mark.behaviour("MGR-144")
 def test_the_order_of_steps_leaves_no_gap_in_service() -> None:
     steps = planned(seen()).steps

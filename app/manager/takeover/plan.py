@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import orjson
 
-from app.api import crd
+from app.admission.policies import ALWAYS_EXCLUDED
+from app.api import crd, names
 from app.api.kind import KindDefinition
 from app.kube.admission import PolicyRule
 from app.kube.resources import CONFIGMAPS, CUSTOMRESOURCEDEFINITIONS, DEPLOYMENTS, Resource
@@ -50,6 +51,9 @@ from app.manager.uninstall import DEPLOYMENT
 #: An object may have 1 MiB, including base64 encoding and metadata.
 MAX_BACKUP_BYTES: Final = 700_000
 _HELM_RELEASE: Final = "meta.helm.sh/release-name"
+_POD_WEBHOOKS: Final = ("mpod.kb.io", "vpod.kb.io", "vpodeviction.kb.io")
+#: Value of the label control-plane on OpenKruise's own namespace.
+_OWN_LABEL: Final = ["openkruise"]
 _READING: Final = ("get", "list", "watch")
 #: As in the chart: no CPU limit, and memory for caches.
 _RESOURCES: Final = {"requests": {"cpu": "200m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
@@ -82,6 +86,7 @@ def takeover_plan(
     facts.append(f"Deployment {seen.namespace}/{DEPLOYMENT} runs {container.get('image', 'no image')}")
     _judge_arguments(seen, container, facts, blockers, warnings)
     _judge_kinds(seen, kinds, facts, blockers, warnings, leave_unserved=leave_unserved)
+    _judge_namespaces(seen, warnings)
     _judge_rest(seen, facts, warnings, agents=agents)
     if kept is not None and runs_ours(seen.deployment):
         image = image or container["image"]
@@ -188,6 +193,26 @@ def _judge_image(namespace: str, image: str, kept: Json, blockers: list[str]) ->
         blockers.append(
             f"ConfigMap {namespace}/{BACKUP}: holds a Deployment with {was}, from a takeover started before "
             "the image was changed; --back restores it, deleting the ConfigMap starts over"
+        )
+
+
+def _judge_namespaces(seen: Installed, warnings: list[str]) -> None:
+    """Add a warning if the Pod webhooks leave out namespaces that ours will not. [PW-3]"""
+    if runs_ours(seen.deployment):
+        return
+    ours = {*ALWAYS_EXCLUDED, seen.namespace}
+    found: dict[str, None] = {}
+    for entry in (one for webhooks in seen.configurations.values() for one in webhooks.get("webhooks") or ()):
+        selector = entry.get("namespaceSelector") or {}
+        for one in selector.get("matchExpressions") or () if entry["name"] in _POD_WEBHOOKS else ():
+            key, operator, values = one["key"], one["operator"], one.get("values") or []
+            covered = (key == names.NAMESPACE_NAME and ours.issuperset(values)) or values == _OWN_LABEL
+            if not (operator == "NotIn" and covered):
+                found[f"{key} {operator} {', '.join(values)}".rstrip()] = None
+    if found:
+        warnings.append(
+            f"Pods are reviewed only in namespaces with {'; '.join(found)}; here in all but "
+            f"{', '.join(sorted(ours))}. To exempt more: docs/installing.md, Webhooks"
         )
 
 
