@@ -161,6 +161,21 @@ def test_settings_without_effect_are_reported() -> None:
     assert any("Helm's release kruise" in warning for warning in planned(seen(deployment=by_helm)).warnings)
 
 
+def told_of(webhooks: list[dict[str, Any]]) -> tuple[str, ...]:
+    return planned(seen(configurations={"m": {"webhooks": webhooks}})).warnings
+
+
+@pytest.mark.behaviour("MGR-143")
+def test_webhooks_that_will_not_ignore_failures_any_more_are_reported() -> None:
+    webhooks = [
+        {"name": "mpod.kb.io", "failurePolicy": "Ignore"},
+        {"name": "vpod.kb.io", "failurePolicy": "Fail"},
+    ]
+    text = "failurePolicy Ignore becomes Fail: mpod.kb.io. To keep it: docs/installing.md, Webhooks"
+    assert text in told_of(webhooks)
+    assert not any("failurePolicy" in one for one in planned(seen()).warnings)
+
+
 @pytest.mark.behaviour("MGR-143", "PW-3")
 @pytest.mark.parametrize(
     ("expression", "shown"),
@@ -176,7 +191,7 @@ def test_namespaces_that_lose_their_exemption_are_reported(expression: dict[str,
         {"name": "mpod.kb.io", "namespaceSelector": {"matchExpressions": [expression]}},
         {"name": "vpodprobemarker.kb.io", "namespaceSelector": {}},
     ]
-    found = [one for one in planned(seen(configurations={"m": {"webhooks": webhooks}})).warnings if "reviewed" in one]
+    found = [one for one in told_of(webhooks) if "reviewed" in one]
     assert len(found) == bool(shown)
     assert all(shown in one for one in found)
 

@@ -51,6 +51,7 @@ from app.manager.uninstall import DEPLOYMENT
 #: An object may have 1 MiB, including base64 encoding and metadata.
 MAX_BACKUP_BYTES: Final = 700_000
 _HELM_RELEASE: Final = "meta.helm.sh/release-name"
+_OF_WEBHOOKS: Final = "docs/installing.md, Webhooks"
 _POD_WEBHOOKS: Final = ("mpod.kb.io", "vpod.kb.io", "vpodeviction.kb.io")
 #: Value of the label control-plane on OpenKruise's own namespace.
 _OWN_LABEL: Final = ["openkruise"]
@@ -86,7 +87,7 @@ def takeover_plan(
     facts.append(f"Deployment {seen.namespace}/{DEPLOYMENT} runs {container.get('image', 'no image')}")
     _judge_arguments(seen, container, facts, blockers, warnings)
     _judge_kinds(seen, kinds, facts, blockers, warnings, leave_unserved=leave_unserved)
-    _judge_namespaces(seen, warnings)
+    _judge_webhooks(seen, warnings)
     _judge_rest(seen, facts, warnings, agents=agents)
     if kept is not None and runs_ours(seen.deployment):
         image = image or container["image"]
@@ -196,13 +197,17 @@ def _judge_image(namespace: str, image: str, kept: Json, blockers: list[str]) ->
         )
 
 
-def _judge_namespaces(seen: Installed, warnings: list[str]) -> None:
-    """Add a warning if the Pod webhooks leave out namespaces that ours will not. [PW-3]"""
+def _judge_webhooks(seen: Installed, warnings: list[str]) -> None:
+    """Add warnings of webhooks that ignore failures or leave out namespaces, where ours will not. [D-8, PW-3]"""
     if runs_ours(seen.deployment):
         return
+    entries = [one for webhooks in seen.configurations.values() for one in webhooks.get("webhooks") or ()]
+    ignoring = [entry["name"] for entry in entries if entry.get("failurePolicy") == "Ignore"]
+    if ignoring:
+        warnings.append(f"failurePolicy Ignore becomes Fail: {', '.join(ignoring)}. To keep it: {_OF_WEBHOOKS}")
     ours = {*ALWAYS_EXCLUDED, seen.namespace}
     found: dict[str, None] = {}
-    for entry in (one for webhooks in seen.configurations.values() for one in webhooks.get("webhooks") or ()):
+    for entry in entries:
         selector = entry.get("namespaceSelector") or {}
         for one in selector.get("matchExpressions") or () if entry["name"] in _POD_WEBHOOKS else ():
             key, operator, values = one["key"], one["operator"], one.get("values") or []
@@ -212,7 +217,7 @@ def _judge_namespaces(seen: Installed, warnings: list[str]) -> None:
     if found:
         warnings.append(
             f"Pods are reviewed only in namespaces with {'; '.join(found)}; here in all but "
-            f"{', '.join(sorted(ours))}. To exempt more: docs/installing.md, Webhooks"
+            f"{', '.join(sorted(ours))}. To exempt more: {_OF_WEBHOOKS}"
         )
 
 
