@@ -43,7 +43,7 @@ def names_of(found: Sequence[Json]) -> list[str]:
 
 
 def as_read(kind: KindDefinition, obj: Json, api_version: str) -> Json:
-    """The object as it is read in a version once it was stored, without what the recorder left out."""
+    """Return a stored object as it is read in a version, without fields that the recorder left out."""
     hub = f"{kind.group}/{kind.hub.name}"
     stored = obj if obj["apiVersion"] == hub else convert(obj, hub)
     found: Json = comparable(stored if api_version == hub else convert(stored, api_version))
@@ -51,13 +51,13 @@ def as_read(kind: KindDefinition, obj: Json, api_version: str) -> Json:
 
 
 def judged(refusal: str, ok: bool, message: str) -> None:
-    """Hold a judgement against the recorded one. ``refusal``: as kubectl prints it; empty for an accepted object."""
+    """Compare a decision with the recorded one. ``refusal``: as kubectl prints it; empty for an accepted object."""
     assert refusal[:RECORDED_LENGTH] == message
     assert (not refusal) is ok
 
 
 def comparable(value: Any) -> Any:
-    """Without what was left out when the answers were recorded."""
+    """Return an object without fields that were not recorded."""
     if isinstance(value, dict):
         kept = {key: comparable(item) for key, item in value.items() if key not in _LEFT_OUT}
         if kept.get("annotations") == {}:
@@ -67,12 +67,12 @@ def comparable(value: Any) -> Any:
 
 
 def read_alike(ours: dict[str, Any], recorded: dict[str, Any]) -> None:
-    """Hold an object as it was read against the recorded one."""
+    """Compare an object as read with the recorded one."""
     assert comparable(ours) == recorded
 
 
 def _says(shown: str, recorded: str, words: int, exact: bool) -> bool:
-    """Return whether a refusal has OpenKruise's words; unless ``exact``, a way out may stand behind them."""
+    """Return whether a rejection has OpenKruise's words; unless ``exact``, a fix may follow them."""
     if exact:
         return shown[:words] == recorded[:words]
     before = recorded[:words].removesuffix("]")
@@ -82,10 +82,8 @@ def _says(shown: str, recorded: str, words: int, exact: bool) -> bool:
 def hold_against(
     kind: KindDefinition, handlers: Sequence[Handler], case: Json, *, words: int = RECORDED_LENGTH, exact: bool = False
 ) -> None:
-    """Create and update as the case did; AssertionError where an answer or an object differs.
-
-    ``words``: how many characters of a refusal must be the same.
-    """
+    """Create and update as the case did, and compare answers and objects. ``words``: how many characters of a rejection
+    must match."""
     manifest = case["manifest"]
     created = written(kind, handlers, manifest)
     assert _says(created.shown, case["message"], words, exact)

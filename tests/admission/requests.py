@@ -1,4 +1,4 @@
-"""Recorded requests for tests: what a real API server sent."""
+"""Reviews that a real API server sent."""
 
 import base64
 import json
@@ -11,13 +11,13 @@ FIXTURES = Path(__file__).parent.parent / "fixtures"
 
 
 def recorded(name: str) -> dict[str, Any]:
-    """A recorded AdmissionReview or ConversionReview."""
+    """Return a recorded AdmissionReview or ConversionReview."""
     document: dict[str, Any] = json.loads((FIXTURES / f"{name}.json").read_text("utf-8"))
     return document
 
 
 def review_of(fixture: str = "pod-create", /, **changed: Any) -> bytes:
-    """A recorded AdmissionReview with fields of its request changed (None removes one)."""
+    """Return a recorded AdmissionReview with fields of its request changed (None removes one)."""
     document = recorded(fixture)
     for key, value in changed.items():
         document["request"][key] = value

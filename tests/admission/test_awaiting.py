@@ -1,4 +1,4 @@
-"""Decisions are awaited with a limit, whether they wait or not."""
+"""Decisions have a time limit, whether they wait or not."""
 
 import asyncio
 from typing import Any

@@ -25,7 +25,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 async def response_to(document: dict[str, Any], path: str) -> dict[str, Any]:
-    """The service's response, with the sample SidecarSets in force."""
+    """Return the service's response, with the sample SidecarSets."""
     standalone = Standalone(SAMPLES, parse_gates(""), VirtualClock(), Random(1))
     await standalone.reload()
     app = create_app(standalone.registry, convert, AdmissionMetrics())

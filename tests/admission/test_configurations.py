@@ -1,4 +1,4 @@
-"""What is derived from declarations: webhook configurations, operator overrides, RBAC, the reference page."""
+"""What follows from declarations: webhook configurations, operator policies, RBAC, the reference page."""
 
 import copy
 from pathlib import Path
@@ -92,7 +92,7 @@ def test_sidecarsets_are_intercepted_in_both_versions() -> None:
         assert found["rules"][0]["apiVersions"] == ["v1alpha1", "v1beta1"]
         assert found["rules"][0]["operations"] == ["CREATE", "UPDATE"]
         assert found["rules"][0]["resources"] == ["sidecarsets"]
-    # Only mutating entries can be invoked again.
+    # Only mutating entries can be reinvoked.
     assert "reinvocationPolicy" not in validating
 
 
@@ -384,7 +384,7 @@ def test_rules_for_the_own_namespace_are_granted_only_there() -> None:
         assert by_kind[binding]["subjects"][0]["namespace"] == "elsewhere"
     created = [one["metadata"]["name"] for one in made if one["kind"] == "Namespace"]
     assert created == ["elsewhere", "kruise-daemon-config"]
-    # Kubernetes fills in the rules, and no later apply takes them away.
+    # Kubernetes fills in the rules, and no later apply removes them.
     assert "rules" not in extension
     assert extending["roleRef"]["name"] == extension["metadata"]["name"]
 

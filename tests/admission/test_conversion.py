@@ -1,4 +1,4 @@
-"""ConversionReview: what the API server sends for CRDs, and what it gets."""
+"""ConversionReviews that the API server sends for CRDs, and the answers."""
 
 import asyncio
 import json
@@ -279,7 +279,7 @@ async def test_the_service_delegates_large_reviews() -> None:
             got = await http.post("/convert", content=body, headers={"Content-Type": "application/json"})
             assert got.content == convert_review(body, convert).payload
     assert sizes == [len(body)]
-    assert len(got.content) > 256 * 1024  # sent in features
+    assert len(got.content) > 256 * 1024  # sent in chunks
 
 
 @pytest.mark.behaviour("MGR-50")
@@ -313,7 +313,7 @@ def test_a_huge_list_of_empty_values_is_refused(objects: bytes) -> None:
 
 @pytest.mark.behaviour("MGR-50")
 def test_bare_values_among_objects_do_not_fail_a_list() -> None:
-    """Covers nesting at and one level beyond what admission lets be stored: neither may hide other objects."""
+    """Covers nesting at and one level beyond what admission allows: neither may hide other objects."""
     review = recorded("conversion-to-v1alpha1")
     (one, *_) = review["request"]["objects"]
 

@@ -1,4 +1,4 @@
-"""What admission reads live: objects stored while no webhook ran do not block other writes."""
+"""What admission reads live: objects stored without webhooks do not block other writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every field of every kind with values of other types, straight to the port: a 4xx that names it, or no objection."""
+"""Every field of every kind with values of other types, sent to the port: a 4xx that names it, or no objection."""
 
 import copy
 import json
@@ -24,9 +24,9 @@ from tests.selection import NIGHTLY
 
 SAMPLES = Path(__file__).parent.parent.parent / "policies/samples"
 JSON = {"Content-Type": "application/json"}
-#: Whatever a field holds, two of these are of another type.
+#: Whatever type a field has, two of these are of another type.
 WRONG: tuple[Any, ...] = (True, "x", [{}])
-#: What is deeper is a part of Pod templates mostly, which all kinds judge alike; the fuzzer looks there.
+#: Deeper fields are mostly Pod templates, which all kinds handle alike; the fuzzer covers them.
 DEPTH = 5
 KINDS = {kind.plural: kind.kind for kind in kinds()}
 ALL_GATES = ",".join(f"{gate}=true" for gate in GATES)
@@ -45,7 +45,7 @@ ASKED = [
 
 
 def fields(value: Any, steps: Steps = ()) -> Iterator[Steps]:
-    """The places in an object; of a list only the first."""
+    """Return the paths in an object; of a list only the first item."""
     if steps:
         yield steps
     if len(steps) == DEPTH:
@@ -65,7 +65,7 @@ def complete(asked: Question, obj: Any) -> Any:
 
 
 def objects(asked: Question) -> Iterator[tuple[Any, list[Steps]]]:
-    """Right objects of a kind, and the fields of each that none before it has."""
+    """Return valid objects of a kind, and the fields of each that no earlier one has."""
     random = Random(7)
     recorded = targets._recorded().get((asked.group, asked.version, KINDS[asked.plural]), ())
     known: set[Steps] = set()

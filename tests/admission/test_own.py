@@ -72,21 +72,21 @@ def test_oversized_objects_are_refused_before_validation(operation: Operation) -
     large = {"spec": {"note": "x" * MAX_STORED_BYTES}}
     found = prepared(review(large, operation=operation), MAX_STORED_BYTES + 100)
     assert isinstance(found, Denied) is (operation in (Operation.CREATE, Operation.UPDATE))
-    # It may be the stored object that is large, or somebody else's kind.
+    # The stored object may be the large one, or that of a foreign kind.
     small = review({"spec": {}}, {"spec": large}, operation)
     assert prepared(small, MAX_STORED_BYTES + 100) is small
     foreign = review(large, operation=operation, kind=GroupVersionKind("example.com", "v1", "Widget"))
     assert prepared(foreign, MAX_STORED_BYTES + 100) is foreign
 
 
-# --- Conversion notes, read by a conversion that believes them: what is stored is judged all the same.
+# --- Conversion notes, read by a conversion that trusts them: what is stored is validated nevertheless.
 
 ALPHA = "apps.kruise.io/v1alpha1"
 
 
 @pytest.fixture
 def believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Conversion restores whatever a note says."""
+    """Conversion restores whatever a note claims."""
 
     def read(text: str, version: Version) -> Any:
         note = json.loads(text)

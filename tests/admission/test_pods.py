@@ -1,4 +1,4 @@
-"""``/mutate-pod``: what it asks to be called for, the order of its steps, and what ends it."""
+"""``/mutate-pod``: when it is called, the order of its steps, and what ends it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OURS = ["ReadinessGateStep", "SidecarSetStep", "LaunchPriorityStep", "FieldTrack
 
 @dataclass
 class Step:
-    """A step that notes that it was taken and sets an annotation."""
+    """A step that records its call and sets an annotation."""
 
     order: int
     taken: list[int] = field(default_factory=list)
@@ -156,7 +156,7 @@ async def test_a_refusal_ends_the_pipeline_and_drops_the_patch(end: dict, expect
         review_of(pod(), operation=Operation.DELETE),
         review_of(pod(), subresource="ephemeralcontainers"),
         review_of(pod(), subresource="status"),
-        # PW-3: a kubelet's mirror of a static Pod, from an API server that takes no matchConditions.
+        # PW-3: a kubelet's mirror of a static Pod, from an API server without matchConditions.
         review_of({"metadata": {"annotations": {MIRROR_POD: "x"}}}, groups=(NODES_GROUP,)),
     ],
 )

@@ -84,7 +84,7 @@ def test_old_versioned_paths_lead_to_the_current_one() -> None:
         "/mutate-apps-kruise-io-v1beta1-sidecarset": "/mutate-apps-kruise-io-sidecarset",
     }
     assert old_paths("/mutate-pod") == ()
-    # A path that is versioned itself has no older spelling.
+    # A path that contains a version has no older spelling.
     assert old_paths("/validate-apps-kruise-io-v1alpha1-ephemeraljob") == ()
 
 

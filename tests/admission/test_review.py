@@ -1,4 +1,4 @@
-"""The AdmissionReview envelope: what is read, what is refused and how, what is answered."""
+"""The AdmissionReview envelope: what is read, rejected and answered."""
 
 import base64
 import json
@@ -313,7 +313,7 @@ def test_any_text_in_an_answer_is_valid_json(uid: str, message: str, code: int) 
     assert response["status"]["code"] == code
 
 
-# --- whatever comes ---------------------------------------------------------------------------------------------------
+# --- arbitrary input --------------------------------------------------------------------------------------------------
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -1,4 +1,4 @@
-"""Large reviews are judged outside the loop that answers reviews of Pods."""
+"""Large reviews are decided outside the event loop that answers reviews of Pods."""
 
 import asyncio
 import threading
@@ -80,7 +80,7 @@ async def test_large_reviews_do_not_delay_pods(later: bool) -> None:
     asked, judged = threading.Event(), threading.Event()
 
     def blocks(_: Review) -> Decision:
-        assert asyncio.get_running_loop().time() > 0  # clocks ask for it
+        assert asyncio.get_running_loop().time() > 0  # clocks request it
         asked.set()
         assert judged.wait(60)
         return Allowed(("judged",))
@@ -219,7 +219,7 @@ async def test_a_canceled_review_does_not_block_the_next() -> None:
         cancelled = asyncio.ensure_future(aside.decide(judge, of("b"), 60))
         last = asyncio.ensure_future(aside.decide(judge, of("c"), 60))
         await asyncio.sleep(0)
-        aside._pass_on()  # as if the first were done: the turn comes in the moment in which it is given up
+        aside._pass_on()  # as if the first were done: the turn comes just when it is given up
         cancelled.cancel()
         may.set()
         assert await asyncio.gather(first, last) == [Allowed()] * 2

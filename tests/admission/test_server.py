@@ -208,7 +208,7 @@ async def test_a_body_may_arrive_in_chunks() -> None:
 
 
 async def raw(app: AdmissionApp, receive: Callable[[], Any]) -> tuple[int, bytes]:
-    """Talk ASGI to the application, as a server does."""
+    """Call the ASGI application like a server."""
     sent: list[dict[str, Any]] = []
 
     async def send(message: Any) -> None:

@@ -1,4 +1,4 @@
-"""Writing objects without a cluster: what an API server does with a kind's schema, and its two webhooks in between."""
+"""Writing objects without a cluster: schema and defaults of an API server with our two webhooks in between."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ BETA = "apps.kruise.io/v1beta1"
 
 @dataclass
 class Written:
-    """What came of a write: the object as it would be stored in the version it was written in, or the refusal."""
+    """The result of a write: the object as it would be stored in the version it was written in, or the rejection."""
 
     obj: Json | None
     message: str = ""
     code: int = 0
     warnings: tuple[str, ...] = ()
-    #: Who refused; empty: the schema.
+    #: The webhook that rejected it; empty: the schema.
     webhook: str = ""
 
     @property
     def shown(self) -> str:
-        """The refusal as kubectl prints it."""
+        """Return the rejection as kubectl prints it."""
         return (
             f'admission webhook "{self.webhook}" denied the request: {self.message}' if self.webhook else self.message
         )
@@ -58,7 +58,7 @@ class Written:
 
 
 def review_of(kind: KindDefinition, obj: Json, old: Json | None = None) -> Review:
-    """The review an API server would send about this write."""
+    """Return the review that an API server would send about this write."""
     resource = kind.resource()
     version = obj["apiVersion"].rpartition("/")[2]
     return Review(
@@ -74,7 +74,7 @@ def review_of(kind: KindDefinition, obj: Json, old: Json | None = None) -> Revie
 
 
 def written(kind: KindDefinition, handlers: Sequence[Handler], obj: Json, old: Json | None = None) -> Written:
-    """Create ``obj``, or update ``old`` to it, in the version it is written in. ``handlers``: of this kind."""
+    """Create ``obj``, or update ``old`` to it, in its own version. ``handlers``: of this kind."""
     version = kind.version(obj["apiVersion"])
     assert version is not None
     obj = structural.with_defaults(version.schema, structural.pruned(version.schema, obj))

@@ -1,4 +1,4 @@
-"""The TLS side: a real socket, and a certificate that changes under open connections."""
+"""TLS over a real socket, with a certificate that changes under open connections."""
 
 import asyncio
 import ssl
@@ -22,7 +22,7 @@ SECOND = issue(("127.0.0.1",), NOW)
 
 
 def elliptic() -> tuple[bytes, bytes]:
-    """A self-signed certificate with another kind of key."""
+    """A self-signed certificate with another type of key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "elliptic")])
     certificate = (
@@ -56,14 +56,14 @@ async def listening(context: ServingContext) -> AsyncIterator[int]:
 async def connect(
     port: int, ca: bytes | None = None, name: str = "127.0.0.1", newest: ssl.TLSVersion | None = None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]:
-    """A connection, and the certificate the server showed (PEM)."""
+    """Connect, and return the certificate that the server showed (PEM)."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if ca is None:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     else:
         context.load_verify_locations(cadata=ca.decode())
     if newest is not None:
-        # Old versions have to be asked for on purpose.
+        # Old versions must be requested explicitly.
         context.minimum_version, context.maximum_version = ssl.TLSVersion.MINIMUM_SUPPORTED, newest
         context.set_ciphers("ALL:@SECLEVEL=0")
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=name)

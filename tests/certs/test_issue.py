@@ -1,4 +1,4 @@
-"""Certificates: made, judged, kept in a Secret's layout."""
+"""Certificates: issued, checked, stored in a Secret's layout."""
 
 import base64
 import ipaddress
@@ -67,7 +67,7 @@ def test_certificates_use_elliptic_curves_for_ten_years() -> None:
 
 @pytest.mark.behaviour("MGR-31", "MGR-34")
 def test_an_rsa_authority_can_sign() -> None:
-    """OpenKruise leaves such an authority. Clients that trust it keep trusting what is served."""
+    """OpenKruise leaves such a CA. Clients that trust it keep trusting the served certificates."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "webhook-cert-ca")])
     authority = (
@@ -97,7 +97,7 @@ def test_a_secret_stores_each_part_under_both_names() -> None:
     assert data["tls.key"] == data["key.pem"]
     assert base64.b64decode(data["ca-cert.pem"]) == MADE.ca_cert
     assert from_secret_data(data) == MADE
-    # Either of the two names will do.
+    # Either name is sufficient.
     assert from_secret_data({name: data[name] for name in data if not name.startswith("tls")}) == MADE
     assert base64.b64decode(MADE.ca_bundle) == MADE.ca_cert
 

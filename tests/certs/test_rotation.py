@@ -1,4 +1,4 @@
-"""Rotation as a plan: whatever replicas do and in whatever order, what is served is trusted."""
+"""Rotation as a plan: whatever replicas do in any order, the served certificates are trusted."""
 
 import itertools
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from app.certs.rotation import (
 from tests.kit.virtualtime import EPOCH
 
 END = b"-----END CERTIFICATE-----"
-#: How long a step of a rotation lasts, and in how much time each replica looks at least once.
+#: The duration of a rotation step, and the longest time between two checks of a replica.
 STEP, LOOK = 6, 2
 
 
@@ -49,7 +49,7 @@ ONE, TWO, THREE = made(1), made(2), made(3)
 @pytest.mark.behaviour("MGR-34")
 def test_an_authority_due_for_renewal_does_not_sign() -> None:
     stored = Rotation(issue(("svc",), EPOCH))
-    # A year and a half before the end: good for another year, but not for the two that are asked for.
+    # A year and a half before expiry: valid for another year, but not for the required two.
     now = EPOCH + timedelta(days=3650 - 550)
     observed = Observed(exists=True, stored=stored, held=None, settled=True)
     assert plan(observed, judge_for(("svc",), now, timedelta(days=730))).action is Action.ANNOUNCE
@@ -180,7 +180,7 @@ class World:
 
 
 class Replica:
-    """One replica: what registration and the Secret's shell do, cut where another replica may come in between."""
+    """One replica: registration and the Secret's reader and writer, split where another replica may interleave."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -202,7 +202,7 @@ class Replica:
         complete = bundle == self.held.bundle
         if not complete:
             if world.bundle_version != bundle_version:
-                self.in_place = None  # a conflict: look again
+                self.in_place = None  # a conflict: read again
                 return
             world.bundle, world.bundle_version = self.held.bundle, bundle_version + 1
         yield
@@ -239,7 +239,7 @@ class Replica:
 
 
 class RotationMachine(RuleBasedStateMachine):
-    """Replicas that start, look, are stopped in the midst of it, while certificates end and Secrets are damaged."""
+    """Replicas start, check, and stop halfway, while certificates end and Secrets are damaged."""
 
     @initialize()
     def start(self) -> None:
@@ -291,7 +291,7 @@ class RotationMachine(RuleBasedStateMachine):
                 assert replica.serves.ca_cert in self.world.bundle
 
     def teardown(self) -> None:
-        """Left alone, replicas come to one sound certificate and one CA."""
+        """Without disturbances, replicas converge to one valid certificate and one CA."""
         if not getattr(self, "replicas", None):
             return
         for _ in range(8 * STEP):

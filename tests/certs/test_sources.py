@@ -1,4 +1,4 @@
-"""The certificate Secret: created, read, repaired, raced for."""
+"""The certificate Secret: created, read, repaired, written concurrently."""
 
 import base64
 from datetime import timedelta
@@ -59,7 +59,7 @@ async def test_a_replica_that_reads_the_secret_can_serve_but_not_sign() -> None:
     made = await source(api).ensure()
     assert made.ca_key == b""
     assert not [name for name in api.objects[PATH]["data"] if "ca-key" in name]
-    # Renewed by a rotation, in which each step trusts whatever is served; still no key that signs.
+    # Renewed by a rotation whose every step trusts the served certificates; still without a signing key.
     clock = VirtualClock(VirtualClock().now() + timedelta(days=3650) - RENEW)
     ours = source(api, clock)
     authorities = {made.ca_cert}
@@ -90,7 +90,7 @@ async def test_a_second_replica_uses_the_certificate_of_the_first() -> None:
     other = issue((HOST,), VirtualClock().now())
 
     def first_wins(request: Request) -> Response | None:
-        # Between our look and our create somebody else creates it.
+        # Another replica creates the Secret between our read and our create.
         if request.method == "POST":
             api.fail = lambda _: None
             api.objects[PATH] = secret(other.secret_data())
@@ -121,7 +121,7 @@ async def test_a_broken_secret_is_recreated(content: str) -> None:
     assert fault_of(made, (HOST,), now, RENEW) == ""
     assert api.objects[PATH]["type"] == "Opaque"
     if content == "other host":
-        # MGR-34: replicas and configurations that trust the old authority go on to do so.
+        # MGR-34: replicas and configurations that trust the old CA continue to do so.
         assert made.ca_cert == other.ca_cert
 
 
@@ -135,7 +135,7 @@ async def test_a_certificate_is_renewed_before_expiry() -> None:
     clock = VirtualClock(ends - RENEW)
     later = source(api, clock)
     assert await later.ensure() == made
-    # What is announced must be trusted everywhere before it is served.
+    # An announced certificate must be trusted everywhere before it is served.
     assert made.ca_cert in later.bundle
     assert later.bundle != made.ca_cert
     later.published(complete=True)

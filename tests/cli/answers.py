@@ -1,4 +1,4 @@
-"""An API server of a few fixed answers, for commands that are run as they are typed."""
+"""An API server with fixed answers, for commands run as typed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import yaml
 
 
 class Answers:
-    """An API server that knows these objects by their paths, and nothing else; or that never answers."""
+    """An API server that knows these objects by path and nothing else, or that never answers."""
 
     def __init__(self, objects: dict[str, Any], *, silent: bool = False) -> None:
         self.asked, self.over = threading.Event(), threading.Event()
@@ -69,7 +69,7 @@ class Answers:
 
 
 def _is_list(path: str) -> bool:
-    """Return whether a path names all objects of a kind, and not one of them."""
+    """Return whether a path names a collection, not an object."""
     parts = path.strip("/").split("/")
     parts = parts[2:] if parts[0] == "api" else parts[3:]
     return len(parts[2:] if parts[:1] == ["namespaces"] and len(parts) > 2 else parts) == 1

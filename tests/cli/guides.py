@@ -1,4 +1,4 @@
-"""Guides as scripts: the files they have their readers save, and the commands they type with what those print."""
+"""Guides as scripts: the files they tell readers to save, the commands, and their printed output."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-#: What is typed on a sandbox, with kubectl (test_guides_controlplane).
+#: Guides typed on a sandbox, with kubectl (test_guides_controlplane).
 TYPED = (
     "cloneset",
     "statefulset",
@@ -27,26 +27,26 @@ TYPED = (
     "node-agent",
     "deletion-protection",
 )
-#: What is typed elsewhere, from the page itself: the dashboard ends only when told, and programs are no commands.
+#: Guides tested elsewhere: the dashboard ends only on request, and programs are not commands.
 ELSEWHERE = {
     "dashboard": ("tests/cli/test_pages_controlplane.py", "tests/deploy/test_release_cluster.py"),
     "python": ("tests/client/test_client.py",),
 }
-#: What is typed on a node with real containers (test_node_cluster).
+#: Guides typed on a node with real containers (test_node_cluster).
 ON_A_NODE = ("curl ", "NODE_NAME=")
-#: How a sandbox is started, and found, by hand.
+#: Lines that start a sandbox by hand.
 _SANDBOX = ("make sandbox", "pykruise sandbox", "export KUBECONFIG=")
 _TYPED_HERE = ("kubectl ", "for ")
 _BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
 _FILE = re.compile(r"`([\w.-]+\.ya?ml)`")
 _FLAGS = re.compile(r"--feature-gates[ =][\w=,]+|--no-samples")
-#: What begins the output of a command that fails.
+#: The first line of a failed command's output.
 _FAILURES = ("Error", "error", "pykruise:", "The ")
 
 
 @dataclass(frozen=True)
 class Typed:
-    """A command, and what the guide prints behind it."""
+    """A command, and the output that the guide shows."""
 
     command: str
     printed: str
@@ -58,7 +58,7 @@ class Typed:
 
 @dataclass(frozen=True)
 class Guide:
-    """``flags``: what its sandbox is started with. ``steps``: files to save (name, content), and commands."""
+    """``flags``: of its sandbox. ``steps``: files to save (name, content), and commands."""
 
     flags: str
     steps: tuple[Typed | tuple[str, str], ...]
@@ -71,7 +71,7 @@ def read(path: Path) -> Guide:
 
 
 def on_a_node(path: Path) -> list[str]:
-    """The lines of a guide that are typed on a node with real containers."""
+    """Return the lines of a guide that are typed on a node with real containers."""
     return [line.partition("   #")[0].rstrip() for line in _lines(path) if line.startswith(ON_A_NODE)]
 
 
@@ -101,7 +101,7 @@ def _steps(text: str) -> Iterator[Typed | tuple[str, str]]:
 
 
 def commands_in(content: str) -> Iterator[Typed]:
-    """The commands of a block that shows a terminal."""
+    """Return the commands of a block that shows a terminal."""
     for part in re.split(r"^\$ ", content, flags=re.MULTILINE)[1:]:
         lines = part.splitlines()
         command = [lines.pop(0)]

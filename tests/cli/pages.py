@@ -19,7 +19,7 @@ _COMMENT: Final = re.compile(r"\s+#( .*)?$")
 
 
 def typed(page: str) -> list[Typed]:
-    """The commands of a page in their order, with what it prints behind each."""
+    """Return the commands of a page in order, with the output shown behind each."""
     found: list[Typed] = []
     for block in BLOCK.finditer((ROOT / page).read_text("utf-8")):
         if block[1] == "sh":
@@ -34,7 +34,7 @@ def lines(page: str) -> list[str]:
 
 
 def line(page: str, beginning: str) -> str:
-    """The one command of a page that reads or begins so."""
+    """Return the only command of a page that equals or starts with the text."""
     return shown(page, beginning).command
 
 

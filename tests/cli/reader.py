@@ -1,4 +1,4 @@
-"""Somebody who follows the documents: a shell, the kubectl and the helm that people have, a clone that is set up."""
+"""A user who follows the documents: a shell, kubectl and helm, and an installed clone."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.scenarios.world import eventually
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SECONDS: Final = 90
-#: What somebody's clone has of its own.
+#: Files of a clone that are the user's own.
 _OWN: Final = (".git", ".venv", "build", "certs")
 _POD: Final = re.compile(r"\b[a-z][a-z0-9]*(?:-[a-z0-9]+)*-[a-z0-9]{5}\b")
 
 
 class Reader:
-    """A shell of a user, next to a sandbox."""
+    """A user's shell beside a sandbox."""
 
     def __init__(self, folder: Path, **environment: str) -> None:
         self.folder = folder
@@ -39,7 +39,7 @@ class Reader:
         self.names: dict[str, str] = {}
 
     def administers(self, kubeconfig: Path) -> None:
-        """From here on the shell has helm and administrator rights."""
+        """Give the shell helm and administrator rights."""
         (self.programs / "helm").symlink_to(helm.ensure())
         homes = {f"HELM_{kind}_HOME": str(self.programs.parent / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
         self.environment |= {**homes, "KUBECONFIG": str(kubeconfig)}
@@ -57,17 +57,17 @@ class Reader:
         )
 
     def does(self, command: str, *, seconds: float = SECONDS) -> str:
-        """Run a command that must succeed, and return its output."""
+        """Run a command that must succeed; return its output."""
         done = self.types(command, seconds=seconds)
         assert done.returncode == 0, f"$ {command}\n{done.stdout}"
         return done.stdout
 
     @contextmanager
     def leaves_running(self, command: str) -> Iterator[Running]:
-        """A command that runs until Ctrl-C, for the time of the block."""
+        """Run a command inside the context and end it with Ctrl-C."""
         said = self.programs.parent / f"said-{len(list(self.programs.parent.glob('said-*')))}"
         with said.open("wb") as output:
-            # Whoever runs the tests in the background of a shell ignores Ctrl-C, and what is started there does too.
+            # A background shell ignores Ctrl-C, and so do its children.
             process = subprocess.Popen(
                 ["bash", "-c", command],
                 cwd=self.folder,
@@ -107,7 +107,7 @@ class Running:
         return self._said.read_text("utf-8", "replace")
 
     def says(self, words: str, seconds: float = SECONDS) -> str:
-        """The line with these words, as soon as it is there."""
+        """Return the first line with these words, as soon as it appears."""
 
         def look() -> str | None:
             found = next((one for one in self.text.splitlines() if words in one), None)
@@ -117,7 +117,7 @@ class Running:
         return eventually(look, f"{self.command} says {words}", seconds)
 
     def ends(self) -> int:
-        """Ctrl-C, as a terminal gives it to all of a command's processes; its exit code."""
+        """Send Ctrl-C to all processes of the command, like a terminal; return its exit code."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGINT)
         try:
@@ -141,7 +141,7 @@ def sandboxed(folder: Path, flags: Sequence[str] | str = "") -> Iterator[Reader]
 
 
 def clone(folder: Path) -> Path:
-    """A clone as ``make venv`` leaves it, with our virtual environment."""
+    """A clone as ``make venv`` leaves it, with this virtual environment."""
     folder.mkdir()
     for entry in ROOT.iterdir():
         if entry.name not in _OWN and not entry.name.startswith("sandbox"):
@@ -155,7 +155,7 @@ def clone(folder: Path) -> Path:
 
 @contextmanager
 def ports_of_the_documents() -> Iterator[None]:
-    """The ports that documents name, which one test at a time can listen on."""
+    """The ports that documents name, for one test at a time."""
     with locked(cache_dir() / "ports-of-the-documents.lock"):
         yield
 
@@ -165,6 +165,6 @@ def _heeds_interrupts() -> None:
 
 
 def _alike(one: str, other: str) -> int:
-    """How many parts of two names are the same, from the first on."""
+    """Return the length of the common prefix of two paths, in parts."""
     same = (mine == theirs for mine, theirs in zip(one.split("-"), other.split("-"), strict=False))
     return sum(takewhile(bool, same))

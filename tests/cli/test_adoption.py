@@ -1,4 +1,4 @@
-"""A StatefulSet or DaemonSet of ours takes the place of the built-in one of its name, and its Pods run on."""
+"""A Kruise StatefulSet or DaemonSet replaces the built-in one of the same name, and its Pods keep running."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COUNTS = {"statefulset": "replicas", "daemonset": "currentNumberScheduled"}
 
 
 class Moving(Server):
-    """A built-in workload of three Pods; it is gone a moment after its deletion, and ours counts Pods then."""
+    """A built-in workload of three Pods: it is deleted a moment after the request, then the new one counts Pods."""
 
     def __init__(self, kind: str, *, refused: str = "", adopts: bool = True, goes: bool = True) -> None:
         super().__init__()
@@ -32,9 +32,9 @@ class Moving(Server):
         self.kind, self.refused, self.adopts, self.goes = kind, refused, adopts, goes
         self.deleted: list[Any] = []
         self.said: list[str] = []
-        #: What the deletion answers.
+        #: The answer to the deletion.
         self.delete_code = 200
-        #: Who is interrupted while the deletion is under way.
+        #: The task that is interrupted during the deletion.
         self.interrupts: asyncio.Task[bool] | None = None
         metadata = {
             "name": "web",
@@ -69,7 +69,7 @@ class Moving(Server):
             return json_response(201, made)
         answer = super()._answer(request)
         if request.method == "GET" and request.path == self.native and self.deleted and self.goes:
-            self.objects.pop(self.native, None)  # the next one finds it gone
+            self.objects.pop(self.native, None)  # the next read does not find it
         if request.method == "GET" and request.path == f"{self.ours}/web" and self.adopts:
             found: Any = self.objects.get(request.path, {})
             found["status"] = {"observedGeneration": 1, COUNTS[self.kind]: 3}
@@ -93,7 +93,7 @@ async def test_the_kruise_workload_replaces_the_native_one_and_pods_keep_running
 ) -> None:
     server = Moving(kind)
     assert await move(server, what, source) is True
-    # It is asked first whether ours would be taken; the Pods are left, and no other object of the name is deleted.
+    # A dry run first checks that the new object is valid; the Pods are orphaned, and no namesake is deleted.
     assert server.said == ["try", "delete", "make"]
     (options,) = server.deleted
     assert (options["propagationPolicy"], options["preconditions"]) == ("Orphan", {"uid": "n"})
@@ -202,7 +202,7 @@ async def test_an_interrupt_after_the_deletion_still_creates_the_new_object(
     assert ended.value.exit_code == 130
     assert server.said == ["try", "delete", "make"]
     assert "first, as neither object would be left" in capsys.readouterr().err
-    # There is nothing left for the same command.
+    # The same command has nothing left to do.
     assert await move(server, what, source) is True
     assert "nothing to do; see: pykruise rollout status" in capsys.readouterr().out
     assert server.said == ["try", "delete", "make"]

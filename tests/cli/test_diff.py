@@ -1,4 +1,4 @@
-"""A patched object as a diff: what it shows is what the patch makes."""
+"""A patched object as a diff: the text shows the result of the patch."""
 
 import copy
 from typing import Any
@@ -140,7 +140,7 @@ def test_kept_and_added_lines_form_the_patched_object(before: dict, after: dict)
 
 
 def without_empties(value: Any) -> Any:
-    """An object or list that lost all it had is shown as its name alone."""
+    """An object or list that became empty is shown as its name alone."""
     if isinstance(value, dict):
         return {key: without_empties(item) for key, item in value.items()} or None
     if isinstance(value, list):

@@ -29,7 +29,7 @@ from tests.cli.answers import Answers
 
 EXAMPLES: Final = Path(__file__).parent.parent.parent / "docs/guides/examples"
 PROGRAM: Final = str(Path(sys.executable).with_name("pykruise"))
-#: What stands for an argument or a required option, by what its help calls it; a Pod for any other.
+#: Values of arguments and required options, by metavar; a Pod for any other.
 WORDS: Final = {
     "KIND NAME": "clone/web",
     "KIND NAME CONTAINER=IMAGE...": "clone/web main=nginx:2",
@@ -38,9 +38,9 @@ WORDS: Final = {
     "NAMESPACE/NAME": "shop/web",
     "IMAGE": "nginx:1",
 }
-#: Options that a command asks for though their declaration does not.
+#: Options that a command requires although its declaration does not.
 BESIDE: Final = {"restart": ("-c", "main"), "debug": ("--image", "busybox:1"), "protect": (), "unprotect": ()}
-#: They serve, read files, or say what is known without a cluster; what starts and ends them has tests of its own.
+#: They serve, read files, or need no cluster; their start and end have tests of their own.
 WITHOUT_A_CLUSTER: Final = ("manager", "daemon", "serve", "review", "version", "sandbox", "completion")
 
 
@@ -95,7 +95,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """That of a cluster with an object of every kind that has commands."""
+    """Write the kubeconfig of a cluster with an object of every kind that has commands."""
     server = Answers(STORED)
     yield server.kubeconfig(tmp_path_factory.mktemp("filled"))
     server.close()
@@ -106,7 +106,7 @@ def typed(*words: str) -> Result:
 
 
 def one_sentence(result: Result, *codes: int) -> str:
-    """What a command said that ended with one of these codes: one line on standard error, and nothing else."""
+    """Check that a command ended with one of these codes and one line on standard error only; return the line."""
     assert result.exit_code in codes, (result.exit_code, result.output)
     assert not result.stdout
     (line,) = result.stderr.splitlines()
@@ -121,7 +121,7 @@ def test_every_verb_of_a_feature_is_a_command() -> None:
     assert {"rollout status", "migrate", "pull", "restart", "debug"} <= {one.name for one in ASKING}
 
 
-@by_name([one for one in COMMANDS if one.name not in ("manager", "daemon")])  # their flags are in Go's spelling
+@by_name([one for one in COMMANDS if one.name not in ("manager", "daemon")])  # their flags are in Go's syntax
 @pytest.mark.behaviour("CLI-11")
 def test_help_describes_the_command(command: Command) -> None:
     result = typed(*command.path, "-h")
@@ -130,7 +130,7 @@ def test_help_describes_the_command(command: Command) -> None:
     usage, _, said, *_ = result.stdout.splitlines()
     assert command.name in usage
     assert said.strip()[:1].isupper()
-    # What Python calls its types says nothing to a person.
+    # Names of Python types mean nothing to users.
     assert re.findall(r"<(?:str|int|float|path|list)\b[^>]*>", result.stdout) == []
 
 
@@ -154,7 +154,7 @@ def test_without_a_cluster_commands_print_one_line_with_exit_code_2(command: Com
     assert "kubeconfig /there/is/none does not exist; use --kubeconfig FILE" in one_sentence(result, 2)
 
 
-@by_name([one for one in ASKING if one.arguments and one.name != "pull"])  # what it pulls need not be there
+@by_name([one for one in ASKING if one.arguments and one.name != "pull"])  # the image need not exist
 @pytest.mark.behaviour("CLI-11")
 def test_an_unknown_name_is_one_line_with_exit_code_1(command: Command, empty: str) -> None:
     result = typed(*command.path, *command.arguments, "--kubeconfig", empty)
@@ -279,7 +279,7 @@ def test_a_closed_pipe_ends_the_command_silently(command: Command, filled: str) 
     assert (found.returncode, found.stderr) == (1, "")
 
 
-#: What a short command must not wait for. (Typer itself reads arguments with pydantic.)
+#: Modules that a short command must not import. (Typer itself reads arguments with pydantic.)
 HEAVY: Final = (
     "aiohttp",
     "kubernetes",

@@ -1,4 +1,4 @@
-"""How guides are read as scripts."""
+"""Parsing guides as scripts."""
 
 from __future__ import annotations
 

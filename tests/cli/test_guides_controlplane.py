@@ -37,10 +37,10 @@ def test_a_guide_can_be_followed(name: str, tmp_path: Path) -> None:
             told = f"$ {step.command}\n{done.stdout}\nprinted in the guide:\n{step.printed}"
             assert (done.returncode != 0) is step.fails, told
             if step.fails or (step.printed and _STABLE.match(step.command)):
-                # The last line; newer versions of kubectl say more.
+                # The last line; newer versions of kubectl print more.
                 assert _plain(step.printed.splitlines()[-1]) in _plain(done.stdout), told
 
 
 def _plain(text: str) -> str:
-    """What is said whatever the Pods are called, whenever it is."""
+    """Return the parts of a text that depend neither on Pod names nor on time."""
     return " ".join(_TIME.sub("TIME", _POD.sub("POD", text)).split())

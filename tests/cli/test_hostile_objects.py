@@ -1,4 +1,4 @@
-"""What others wrote into their objects is shown by every command, and obeyed by no terminal."""
+"""Every command shows what other users wrote into their objects, and no terminal obeys it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from app.kube.text import printable
 from tests.cli.answers import Answers
 from tests.cli.test_every_command import OBJECTS, READING, STORED, Command, by_name, typed
 
-#: A line of its own, a window's title, an erased screen, a colour in one byte, and text that is read backwards.
+#: A new line, a window title, an erased screen, a one-byte color code, and right-to-left text.
 HOSTILE: Final = "x\nFORGED line\x1b]0;mine\x07\x1b[2J\x9b31m\u202eevil\u2028y"
 TIME: Final = "2026-01-01T00:00:00Z"
 STATUS: Final[dict[str, Any]] = {
@@ -93,7 +93,7 @@ def _world() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The kubeconfig of a cluster in which every object wants something of the terminal."""
+    """Write the kubeconfig of a cluster whose objects contain terminal control sequences."""
     server = Answers(_world())
     yield server.kubeconfig(tmp_path_factory.mktemp("hostile"))
     server.close()
@@ -104,7 +104,7 @@ def obeyed(text: str) -> list[str]:
 
 
 def forged(text: str) -> list[str]:
-    """What a person would take for a line of ours."""
+    """Return the lines that a user would take for our output."""
     return [line for line in text.splitlines() if line.lstrip("- ").startswith("FORGED")]
 
 

@@ -1,4 +1,4 @@
-"""Interrupted commands say what they leave behind."""
+"""Interrupted commands report what they leave behind."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def test_a_running_debug_container_is_kept_and_named() -> None:
 
 
 class Refusing(ApiServer):
-    """Refuses the request, or interrupts the caller."""
+    """Rejects the request, or interrupts the caller."""
 
     def __init__(self, code: int) -> None:
         super().__init__()

@@ -24,7 +24,7 @@ CLONE_SET = f"{CLONE_SETS}/web"
 
 
 class Moving(Server):
-    """Workloads whose Pods become available at once, or never; it counts how many there were."""
+    """Workloads whose Pods become available at once, or never; records the number of replicas."""
 
     def __init__(self, replicas: int = 5, *, available: bool = True) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ async def test_all_replicas_move_and_the_total_never_drops(
     made = server.objects[CLONE_SET]["spec"]
     assert (server.objects[DEPLOYMENT]["spec"]["replicas"], made["replicas"]) == (0, 5)
     assert (server.least, server.most) == (5, most)
-    # The Deployment's Pods are not those of the CloneSet, nor the other way round.
+    # Neither workload selects the Pods of the other.
     assert made["selector"]["matchLabels"] == {"app": "web", "pykruise.io/migrated-from": "web"}
     assert made["template"]["metadata"]["labels"] == made["selector"]["matchLabels"]
     assert capsys.readouterr().out.splitlines()[-1] == "5 of 5 replicas moved"
@@ -124,7 +124,7 @@ async def test_a_target_with_other_images_is_not_changed() -> None:
 
 
 class Interrupted(Moving):
-    """Somebody types Ctrl-C while a request is under way: before it is carried out, or before its answer is there."""
+    """A user presses Ctrl-C during a request: before it is carried out, or before its answer arrives."""
 
     def __init__(self, at: int, *, carried_out: bool) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ async def test_an_interrupted_command_can_be_resumed_at_any_point(
         (ended,) = await asyncio.gather(move(server, surge=surge), return_exceptions=True)
         if ended is True:
             break
-        if at > 2:  # before, nothing has been written
+        if at > 2:  # before: nothing has been written
             assert isinstance(ended, InterruptedCommandError)
             assert re.search(r"^interrupted; .*; run the same command to resume$", str(ended))
         assert await move(server, surge=again) is True
@@ -174,7 +174,7 @@ async def test_a_replica_count_covers_resumed_commands(capsys: pytest.CaptureFix
     assert (server.objects[DEPLOYMENT]["spec"]["replicas"], server.objects[CLONE_SET]["spec"]["replicas"]) == (2, 3)
     said = capsys.readouterr().out
     assert "the source keeps its replicas; run the same command to resume" in said
-    # It is over now, so the next one moves others.
+    # The migration is complete, so the next one moves other replicas.
     assert await move(server, replicas=1) is True
     assert (server.objects[DEPLOYMENT]["spec"]["replicas"], server.objects[CLONE_SET]["spec"]["replicas"]) == (1, 4)
 

@@ -20,7 +20,7 @@ from tests.cli.pages import BLOCK, ROOT, line, lines
 from tests.test_documents import pages
 
 PAGES = [name for name in pages() if name.startswith(("README", "CONTRIBUTING", "docs/"))]
-#: How a command begins that no test types, and why.
+#: Prefixes of commands that no test runs, and why.
 NOT_TYPED = {
     "make test": "the tests would run themselves",
     "make simulate": "a level of its own in .ci/run",
@@ -35,15 +35,15 @@ NOT_TYPED = {
     "~/.cache/pykruise": "the helm of tests/deploy",
 }
 PROGRAMS = ("$ ", "make ", "kubectl ", "pykruise ", "helm ", "curl ", "docker ", "python ", ".venv/bin/")
-#: What an example of how to add a command calls it.
+#: The name of the command in the tutorial about adding one.
 MADE_UP = "pykruise paint"
-#: What stands for something else in a command that is explained.
+#: Placeholders in explained commands.
 _INLINE = re.compile(r"(?<!`)`((?:pykruise|kubectl kruise|\.venv/bin/pykruise|make|python -m) [^`]+)`")
 
 
 @cache
 def claimed() -> frozenset[str]:
-    """The commands that a test takes from a page, wherever that test is."""
+    """Return the commands that tests take from pages."""
     found: set[str] = set()
     for file in sorted((ROOT / "tests").rglob("*.py")):
         text = file.read_text("utf-8")
@@ -133,7 +133,7 @@ def problem(command: str) -> str:
     return f"{command}: {found.name} has no {', '.join(unknown)}" if unknown and found.name not in UNTOUCHED else ""
 
 
-#: Their flags are in Go's spelling.
+#: Their flags are in Go's syntax.
 UNTOUCHED = ("manager", "daemon")
 
 

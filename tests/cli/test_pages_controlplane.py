@@ -1,5 +1,7 @@
-"""Pages other than the guides, followed as printed: the README, a review, the sandbox, the dashboard, moving over.
-Commands that need real containers are in tests/deploy/test_release_cluster."""
+"""Pages other than the guides, followed as printed: the README, a review, the sandbox, the dashboard, the takeover.
+
+Commands that need real containers are in tests/deploy/test_release_cluster.
+"""
 
 from __future__ import annotations
 
@@ -48,10 +50,10 @@ def test_the_readme_leads_to_a_workload_in_a_sandbox(cloned: Reader) -> None:
         ):
             said = cloned.does(f"{exported}; {one.command}")
             assert said.strip()
-            # What a roll-out says on its way depends on the moment.
+            # The output of a rollout depends on timing.
             assert one.printed.splitlines()[-1:] in (said.splitlines()[-1:], [])
         sandbox.ends()
-    # Nothing but what was asked for: no warning, and no trace of an end that was wanted.
+    # Only the requested output: no warning, and no trace of a requested end.
     assert not [said for said in sandbox.text.splitlines() if re.search(r"(?i)warn|error|traceback", said)]
     assert not list(cloned.folder.glob("sandbox*"))
 
@@ -128,7 +130,7 @@ def test_the_dashboard_starts_shows_its_page_and_ends(tmp_path: Path, ports: Non
 
 
 def test_the_takeover_page_can_be_typed(tmp_path: Path, cloned: Reader) -> None:
-    """Takes over and back, then with Helm, and finally follows the recovery steps of the installation page."""
+    """Take over and back, then with Helm, and finally follow the recovery steps of the installation page."""
     with ControlPlane() as started, running([*NODES, str(started.kubeconfig)], tmp_path / "nodes.log"):
         cloned.administers(started.kubeconfig)
         kubectl = started.kubectl
@@ -186,5 +188,5 @@ def answers(address: str) -> bytes:
 
 
 def ageless(table: str) -> list[list[str]]:
-    """The words of a table, without its last column."""
+    """Return the words of a table without its last column."""
     return [row.split()[:-1] for row in table.splitlines() if row.strip()]

@@ -1,4 +1,4 @@
-"""What the README and the page about reviews show is what happens: the Pod printed is the one that its curl gets."""
+"""The README and the page about reviews show real output: the printed Pod is the one that the curl command gets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def shown_pod() -> dict[str, Any]:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[httpx.Client]:
-    """``make serve``'s command as a process on a free port, and a client that trusts its certificate."""
+    """Run ``make serve``'s command on a free port, with a client that trusts its certificate."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
@@ -74,7 +74,7 @@ def test_the_curl_example_returns_the_pod_of_the_page(tmp_path: Path) -> None:
 
 
 def is_part(shown: Any, whole: Any) -> bool:
-    """Return whether everything that is shown is there, and lists are as long."""
+    """Return whether ``found`` contains everything that is shown, with lists of the same length."""
     if isinstance(shown, dict):
         return isinstance(whole, dict) and all(is_part(value, whole.get(key)) for key, value in shown.items())
     if isinstance(shown, list):

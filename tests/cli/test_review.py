@@ -34,7 +34,7 @@ def test_a_recorded_review_is_shown_as_a_diff_that_names_the_rules() -> None:
     assert any(line.startswith("+   annotations:   # SS-56") for line in lines) or any(
         line.startswith("+     kruise.io/sidecarset-injected-list") for line in lines
     )
-    # What was there stays without a sign.
+    # Unchanged lines have no sign.
     assert "    - name: main" in lines
 
 

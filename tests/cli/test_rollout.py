@@ -1,4 +1,4 @@
-"""Looking at and steering the roll-out of a CloneSet from the command line."""
+"""Commands about the rollout of a CloneSet."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OWNER = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "name": "we
 
 
 class Server(ApiServer):
-    """Lists, JSON patches, and dry runs that store nothing."""
+    """An API server with lists, JSON patches, and dry runs that store nothing."""
 
     def _answer(self, request: Request) -> Response:
         found = self.objects.get(request.path)
@@ -77,7 +77,7 @@ def stored(image: str = "nginx:2", status: Mapping[str, Any] | None = None, **sp
 
 
 def world(*images: str, status: Mapping[str, Any] | None = None, pods: int = 3, **spec: Any) -> tuple[Server, Client]:
-    """A CloneSet whose revisions had these images; its Pods are at the first."""
+    """A CloneSet with revisions for these images; its Pods have the first."""
     server = Server()
     names = []
     for number, image in enumerate(images, 1):
@@ -303,12 +303,12 @@ async def test_an_unchanged_template_is_reported_during_a_rollout() -> None:
         assert said in (await planned(client, "shop", manifest, parse_gates(""))).text().splitlines()[0]
 
 
-#: Every kind that has a plan.
+#: Every kind with a plan.
 PLANNED = " or ".join(one.kind.kind for one in known() if one.plan is not None)
 
 
 def refused(*arguments: str, stdin: str = "") -> str:
-    """What a command says on its error output that it did not begin to carry out."""
+    """Run a command that is refused; return its standard error."""
     result = CliRunner().invoke(app, [*arguments, "--kubeconfig", "/there/is/none"], input=stdin)
     assert result.exit_code == 2, result.output
     return result.stderr.strip()
@@ -364,7 +364,7 @@ async def test_explain_describes_one_pod() -> None:
         (await of_pod(client, "shop", "alone", parse_gates(""))).text()
 
 
-# --- what all kinds have
+# --- all kinds
 
 
 @virtual
@@ -434,7 +434,7 @@ async def test_named_pods_are_scaled_in_with_the_replicas() -> None:
     assert said == "cloneset.apps.kruise.io/web scaled in to 1 replicas: web-0, web-2 will be deleted"
     spec = server.objects[SET]["spec"]
     assert (spec["replicas"], spec["scaleStrategy"]["podsToDelete"]) == (1, ["web-0", "web-2"])
-    # What was named before is counted once.
+    # A line is counted once.
     await scaled_in(client, "shop", WHAT, ["web-2"])
     assert server.objects[SET]["spec"]["replicas"] == 1
     with pytest.raises(CommandError, match="CloneSet web: has no Pod web-9"):

@@ -1,4 +1,4 @@
-"""The command ``pykruise sandbox`` as a user meets it: what it prints, what it serves, how it ends, what it refuses."""
+"""The command ``pykruise sandbox``: what it prints and serves, how it ends, what it refuses."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_it_shows_events_and_leaves_nothing_behind(tmp_path: Path) -> None:
         kubectl("label", "namespace", "shop", "policy.kruise.io/delete-protection=Always")
         refused = kubectl("delete", "namespace", "shop", check=False)
         assert 'webhook "vnamespace.kb.io" denied the request' in refused.stderr
-        # A second one beside it is refused with the way out; with files of its own it would run.
+        # A second sandbox is refused with the fix; with its own files it would run.
         second = Running(tmp_path)
         assert second.process.wait(60) == 1
         eventually(lambda: any("another sandbox is running at" in line for line in second.lines), "why", 5)
@@ -110,11 +110,11 @@ def test_scripts_can_run_it_in_the_background(tmp_path: Path) -> None:
     started = run("--detach", "--no-samples", "--nodes=1")
     assert started.returncode == 0, started.stderr
     assert started.stderr == ""
-    # It says nothing of what only samples bring, and is ready when its kubeconfig is there.
+    # It does not mention what requires the samples, and is ready when its kubeconfig exists.
     assert "shop" not in started.stdout
     assert "sidecar" not in started.stdout
     if shutil.which("kubectl"):
-        # What it invites to can be typed from where one is, and by who has not put the command into a PATH.
+        # The suggested commands can be typed in the current directory, even if pykruise is not in the PATH.
         assert "kubectl create -f docs/guides/examples/cloneset.yaml" in started.stdout
     assert (" PATH=" in started.stdout) is (shutil.which("pykruise") is None)
     kubectl = MiniKubectl(tmp_path / "kube")
@@ -172,7 +172,7 @@ def test_an_unusable_file_is_one_sentence(tmp_path: Path, file: str, text: str) 
 def test_without_the_extra_the_command_names_the_package(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The production image lacks the extra too."""
+    """The production image lacks the extra, too."""
     monkeypatch.setattr(command, "_NEEDED", ("app.sandbox", "no_such_package"))
     with pytest.raises(typer.Exit) as ended:
         command.sandbox()

@@ -1,4 +1,4 @@
-"""``pykruise serve`` as a process: over TLS, with changing files, through its end."""
+"""``pykruise serve`` as a process: over TLS, with changing files, until its end."""
 
 import json
 import os
@@ -25,7 +25,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 class Serving:
-    """A serving process on loopback, with certificates of its own."""
+    """A serving process on loopback with its own certificates."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.certs = folder / "certs"
@@ -166,7 +166,7 @@ def test_a_certificate_without_its_key_is_one_line(tmp_path: Path) -> None:
 
 
 def started(arguments: list[str]) -> tuple[int, str]:
-    """Exit code and standard error of a start that is expected to fail."""
+    """Return exit code and standard error of a start that must fail."""
     command = [sys.executable, "-m", "app.cli.main", "serve", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, done.stderr

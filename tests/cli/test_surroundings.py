@@ -1,4 +1,4 @@
-"""Terminals, pipes and clusters as they are in a bad night: full, closed, narrow, hung, forbidden."""
+"""Terminals, pipes and clusters in a bad state: full, closed, narrow, hanging, forbidden."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_exit_code_is_set_even_if_the_reason_cannot_be_written() -> None:
 
 @pytest.mark.behaviour("CLI-11")
 def test_an_unusable_file_is_named(tmp_path: Path) -> None:
-    """A separate process: later output would go nowhere."""
+    """A separate process: later output would be lost."""
     missing = tmp_path / "gone" / "cluster.json"
     program = f"from app.cli.verbs import run; run(lambda: open({str(missing)!r}, 'w'))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)

@@ -1,4 +1,4 @@
-"""What all commands have in common: names, exit codes, outputs, dry runs, completion."""
+"""What all commands share: names, exit codes, output formats, dry runs, completion."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from app.cli.main import app
 from app.kube.errors import RequestInfo, Status, sentence, status_error
 
-#: Every command that talks to a cluster, with words it takes.
+#: Every command that uses a cluster, with valid arguments.
 COMMANDS = {
     "rollout status": ("clone/web",),
     "rollout history": ("clone/web",),
@@ -36,7 +36,7 @@ COMMANDS = {
     "takeover": (),
     "prepare-uninstall": (),
 }
-#: What takes Pods and images, not workloads.
+#: Commands about Pods and images, not workloads.
 OTHERS = ("pull", "restart", "debug")
 WRITING = (
     "rollout undo",
@@ -193,7 +193,7 @@ def test_a_refusal_is_shown_without_the_request(status: Status, said: str) -> No
     ],
 )
 def test_kinds_and_names_of_a_reachable_cluster_are_completed(words: str, completed: list[str]) -> None:
-    """Without a cluster, completion is silent."""
+    """Without a cluster, completion prints nothing."""
     asked = {"COMP_WORDS": f"pykruise {words}", "COMP_CWORD": str(len(words.split())), "KUBECONFIG": "/there/is/none"}
     command = [str(Path(sys.executable).with_name("pykruise"))]
     environment = os.environ | asked | {"_PYKRUISE_COMPLETE": "complete_bash"}

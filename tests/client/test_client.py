@@ -1,4 +1,4 @@
-"""The Python client: the guide's programs on a sandbox, and what it refuses before it asks anybody."""
+"""The Python client: the guide's programs on a sandbox, and what it rejects before any request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a section: worked out once for each change, and always those of what is there."""
+"""Rows of a section: computed once per change, and always those of existing objects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POD = decode_pod(b'{"metadata": {"name": "p"}, "status": {"phase": "Running"}}')
 
 
 class Counted:
-    """A section whose rows say what they were made from, and how often one was made."""
+    """A section whose rows name their sources and count how often they were computed."""
 
     def __init__(self) -> None:
         self.made = 0

@@ -109,13 +109,13 @@ async def test_the_page_receives_all_rows_and_then_changes() -> None:
 
 @virtual
 async def test_a_change_is_shown_within_a_second() -> None:
-    """A second of virtual time: the result does not depend on the machine's speed."""
+    """One second of virtual time: the result does not depend on the machine's speed."""
     clock = VirtualClock()
     async with cluster(clock=clock) as found:
         made = await found.create("CloneSet")
         await found.until("workloads", lambda one: one["items"])
         resource = next(kind for kind in KINDS if kind.kind == "CloneSet").resource()
-        await clock.sleep(60)  # whatever was on its way has been told
+        await clock.sleep(60)  # pending events have been sent
         before = clock.monotonic()
         counts = {"availableReplicas": 0, "readyReplicas": 0, "updatedReadyReplicas": 0}
         status = {"observedGeneration": 1, "replicas": 3, "updatedReplicas": 2, **counts}

@@ -1,1 +1,1 @@
-"""Hostile input made from a seed, and the tests that send it through the service."""
+"""Hostile input made from a seed, and the tests that send it to the service."""

@@ -23,14 +23,14 @@ from tests.fuzz.service import ALL_GATES, standalone_service
 from tests.property.run import code_digest
 
 ROOT: Final = Path(__file__).parent.parent.parent
-#: Small cases are measured together; only where they hold too much are they asked again one by one.
+#: Small cases are measured together, and one by one only if they hold too much memory.
 BATCH: Final = 500
-#: After so many failures the rest says nothing new.
+#: Stop after so many failures.
 ENOUGH: Final = 100
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 if every case holds, else 1."""
+    """Return 0 if every case holds, else 1."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--cases", type=int, default=1_000_000, help="how many (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the run (default: %(default)s)")
@@ -65,7 +65,7 @@ async def _one(standalone: Standalone, cases: Cases, number: int) -> int:
 
 
 class _Run:
-    """Many cases, with what is known of them in a file."""
+    """Runs many cases and keeps the progress in a file."""
 
     def __init__(self, standalone: Standalone, cases: Cases, options: argparse.Namespace) -> None:
         self._judge = Judge(standalone)
@@ -93,7 +93,7 @@ class _Run:
         return 1 if self._failed else 0
 
     def _take_up(self, known: dict[str, Any]) -> None:
-        """Go on where a run of this seed and this code stopped; what failed is asked again."""
+        """Resume a run of this seed and this code; failed cases are repeated."""
         if (
             known["seed"] != self._options.seed
             or known.get("code") != self._code

@@ -1,4 +1,4 @@
-"""A case by its number: the same seed and number give the same case, on any machine, in any order."""
+"""A case by number: the same seed and number give the same case on any machine, in any order."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Final
 from app.admission.registry import Registry
 from tests.fuzz import heads, notes, objects, targets
 
-#: One case in so many holds a body of megabytes.
+#: One case in so many has a body of megabytes.
 LARGE_EVERY: Final = 500
 LARGE_BYTES: Final = 3_000_000
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is sent where; for HTTP heads ``pieces`` is what arrives on a new connection."""
+    """The target and the input; for HTTP heads, ``pieces`` arrive on a new connection."""
 
     number: int
     what: str
@@ -120,7 +120,7 @@ class Cases:
         return Case(number, f"{decoder}: {made.what}", body=body, decoder=decoder)
 
     def _decodable(self, random: Random, decoder: str) -> objects.Json:
-        """What the decoder is for, where it is known; now and then something else."""
+        """Return an object of the decoder's kind, if known; sometimes another one."""
         resource = self._resources.get(decoder)
         if resource is not None and random.random() < 0.8:
             if resource.kind == "Pod":
@@ -151,7 +151,7 @@ class Cases:
         return Case(number, f"3 MB Pod: {made.what}", "/mutate-pod", json.dumps(document).encode())
 
 
-#: What, how it begins, one item, how it ends: bodies whose values take many times their bytes.
+#: Name, beginning, one item and end of bodies whose values take many times their bytes.
 _LARGE_BODIES: Final = (
     ("a list of empty objects", b"[", b"{},", b"{}]}}"),
     ("a list of lists", b"[", b"[0],", b"0]}}"),

@@ -41,7 +41,7 @@ def _container_status(name: str, **state: Any) -> objects.Json:
 
 
 def _pod() -> objects.Json:
-    """A Pod that every controller of Pods works on: it waits for conditions, for its turn to start and for sidecars."""
+    """A Pod that every Pod controller handles: it waits for conditions, its launch order and sidecars."""
     pod = objects.pod()
     name = pod["metadata"]["name"]
     probe = {"httpGet": {"path": "/", "port": 80}}
@@ -195,7 +195,7 @@ _WRITTEN: Final[Mapping[tuple[str, str], Callable[[], objects.Json]]] = {
     (names.APPS_GROUP, "ContainerRecreateRequest"): _request,
     (names.APPS_GROUP, "NodePodProbe"): _node_pod_probe,
 }
-#: Fields of kinds that name another object, which then is one of the others here.
+#: Fields of kinds that name another object, which is then one of these objects.
 _LINKS: Final[Mapping[str, tuple[str, objects.Json]]] = {
     "WorkloadSpread": ("targetRef", _target("CloneSet")),
     "PodUnavailableBudget": ("targetRef", _target("CloneSet")),
@@ -204,7 +204,7 @@ _LINKS: Final[Mapping[str, tuple[str, objects.Json]]] = {
 
 
 def right(random: Random, resource: Resource) -> objects.Json | None:
-    """Return a right object of a resource, as the API server would store it; None for a resource unknown here."""
+    """Return a valid object of a resource as the API server would store it; None for an unknown resource."""
     make = _WRITTEN.get((resource.group, resource.kind))
     obj = make() if make is not None else targets.recorded(random, resource, resource.version)
     if obj is None:
@@ -238,7 +238,7 @@ def right(random: Random, resource: Resource) -> objects.Json | None:
 
 
 def controller_reference(owner: objects.Json, **other: str) -> objects.Json:
-    """Return the controller reference to an object; ``other``: fields that are not as they should be."""
+    """Return the controller reference to an object; ``other``: wrong fields."""
     fields = {"apiVersion": owner["apiVersion"], "kind": owner["kind"]}
     fields |= {key: owner["metadata"][key] for key in ("name", "uid")}
     return {**fields, **other, "controller": True}

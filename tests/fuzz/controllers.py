@@ -41,17 +41,17 @@ from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import json_response, status_body
 
 ALL_GATES: Final = ",".join(f"{name}=true" for name in GATES)
-#: Processor time of one reconcile.
+#: CPU seconds of one reconcile.
 SECONDS: Final = 0.5
-#: Virtual seconds that a reconcile may wait.
+#: Virtual seconds for which a reconcile may wait.
 PATIENCE: Final = 600.0
 OWN_NAMESPACE: Final = "kruise-system"
-#: The namespaces that are ours to write to.
+#: The namespaces that the manager may write to.
 _OURS: Final = (OWN_NAMESPACE, "kruise-daemon-config")
 
 
 class OneObject:
-    """An API server that has the object shown last, accepts every write and records it."""
+    """An API server that has the last shown object, accepts every write and records it."""
 
     def __init__(self) -> None:
         self._version = 1_000
@@ -77,7 +77,7 @@ class OneObject:
         raise NotImplementedError(request)
 
     async def close(self) -> None:
-        """Close nothing."""
+        pass
 
 
 def parts() -> Iterator[ControllerPart]:
@@ -86,14 +86,14 @@ def parts() -> Iterator[ControllerPart]:
 
 
 def decoded(one: Watched[Any], obj: Any) -> Any:
-    """Return the object as the cache would hold it; None if its decoder refuses it."""
+    """Return the object as the cache would hold it; None if its decoder rejects it."""
     try:
         return jsonvalues.read(one.decode, objects.encode(obj))
     except (ValueError, msgspec.MsgspecError):
         return None
 
 
-#: What an API server vouches for in any object.
+#: Fields that an API server guarantees in any object.
 _VOUCHED: Final = ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp")
 
 
@@ -110,16 +110,16 @@ class Events(EventRecorder):
 
 
 class Trial:
-    """One controller with a right object of each kind it watches, to which hostile ones are shown."""
+    """One controller with a valid object of each kind it watches, to which hostile ones are shown."""
 
     def __init__(self, part: ControllerPart, random: Random) -> None:
         self.part = part
-        #: What raised, or wrote to a foreign namespace.
+        #: Exceptions, and writes to foreign namespaces.
         self.problems: list[str] = []
-        #: What took too long; a fault only where nothing else runs.
+        #: Slow reconciles; a failure only if nothing else runs.
         self.slow: list[str] = []
         self.reconciled = 0
-        #: Every write so far: the key that was reconciled, method, path and body.
+        #: Every write: the reconciled key, method, path and body.
         self.writes: list[tuple[ObjectKey, str, str, bytes]] = []
         self._random = random
         self._clock = VirtualClock()
@@ -158,7 +158,7 @@ class Trial:
         kept["resourceVersion"] = str(self._version)
 
     def _owned(self, metadata: objects.Json) -> objects.Json:
-        """Add an owner reference: true, forged in one field, or broken."""
+        """Add an owner reference: valid, forged in one field, or broken."""
         owner = self._random.choice(list(self.right.values()))
         field = self._random.choice(("", "", "apiVersion", "kind", "name", "uid"))
         wrong = self._random.choice(("x", "apps/v1", "ReplicaSet", "a/b", "../x", "", "x" * 300))
@@ -230,7 +230,7 @@ def _shown(error: Exception) -> str:
 
 
 async def tried(part: ControllerPart, seed: int, changes: int) -> Trial:
-    """Return the trial of one controller; one that no change reached has a problem that says so."""
+    """Run the trial of one controller; a controller that no change reaches has a problem."""
     trial = Trial(part, Random(f"{seed}:{part.name}"))
     await trial.run(changes)
     if not trial.reconciled:

@@ -26,7 +26,7 @@ _DECISIONS = (Allowed, Patched, Denied)
 
 
 async def reply(handler: Handler, body: bytes) -> bytes:
-    """From the bytes of a review to the bytes of its answer, as the service does it."""
+    """Return the answer to a review, bytes to bytes, as in the service."""
     review = read_review(body)
     if isinstance(review, Refusal):
         return refusal_answer(review)[1]
@@ -48,7 +48,7 @@ def bodies(size: int) -> Iterator[tuple[str, bytes]]:
 
 @contextlib.contextmanager
 def counted() -> Iterator[list[int]]:
-    """Counts the lines that run, loops within a line included, and the calls of built-in functions."""
+    """Counts the lines that run, including loops within a line, and the calls of built-in functions."""
     count = [0]
 
     def line(frame: FrameType, event: str, argument: object) -> Any:
@@ -70,7 +70,7 @@ def counted() -> Iterator[list[int]]:
 
 
 def main() -> int:
-    """Measure; see the module."""
+    """Run the measurement."""
     return asyncio.run(_main())
 
 
@@ -82,7 +82,7 @@ async def _main() -> int:
     handler = await pod_handler()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(GC_THRESHOLD)  # as the processes that serve have it
+    gc.set_threshold(GC_THRESHOLD)  # as in the serving processes
     slow = 0
     for what, body in bodies(int(options.megabytes * 1_000_000)):
         gc.collect()

@@ -1,4 +1,4 @@
-"""Hostile bytes for the HTTP port: right requests, broken where a parser has something to get wrong, in odd pieces."""
+"""Hostile bytes for the HTTP port: valid requests, broken where a parser can fail, in odd pieces."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _ENDS: Final = (b"\r\n", b"\r\n", b"\r\n", b"\r\n", b"\n", b"\r", b"")
 
 
 def stream(random: Random) -> list[bytes]:
-    """What one client sends, in the pieces in which it arrives."""
+    """Return what one client sends, in the pieces in which it arrives."""
     data = b"".join(_request(random) for _ in range(random.choice((1, 1, 1, 2, 3, 50))))
     for _ in range(random.choice((0, 0, 0, 1, 2))):
         at = random.randrange(len(data) + 1)

@@ -1,4 +1,4 @@
-"""What must hold for a case: no 5xx and no handler that fails, little processor time, little memory."""
+"""What must hold for a case: no 5xx and no failing handler, little CPU time, little memory."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from app.manager.standalone import Standalone
 from tests.fuzz import notes, targets
 from tests.fuzz.cases import Case
 
-#: Processor time of this process: a machine that is busy with others fails nothing.
+#: CPU seconds of this process, so that a busy machine fails nothing.
 SECONDS: Final = 0.3
-#: The largest object that etcd takes. Decoders are given larger ones too, and conversions many: they may take that
-#: much longer for them.
+#: The largest object that etcd accepts. Decoders get larger ones too, and conversions many; they may take
+#: proportionally longer.
 LARGEST_STORED: Final = 1_500_000
-#: Objects of our kinds from this size on may take longer to judge, in proportion: nobody's Pod is that large.
+#: Larger objects of our kinds may take proportionally longer; no real Pod is that large.
 LARGE_OBJECT: Final = 500_000
-#: Above what the process held before.
+#: Bytes above what the process held before.
 MEMORY_BYTES: Final = 64 * 1024 * 1024
-#: A conversion holds its body, what it was cut into, and its answer, which may say more.
+#: A conversion holds its body, the pieces, and its answer, which may be larger.
 CONVERSION_HOLDS: Final = 6
-#: Bodies from this size on are measured one by one.
+#: Bodies of at least this size are measured one by one.
 LARGE: Final = 200_000
 _HEADERS: Final = [(b"content-type", b"application/json")]
 
 
 class Judge:
-    """Answers cases in this process and says what is wrong with the answers."""
+    """Answers cases in this process and reports what is wrong with the answers."""
 
     def __init__(self, standalone: Standalone) -> None:
         self._metrics = AdmissionMetrics()
@@ -60,7 +60,7 @@ class Judge:
         started = time.process_time()
         try:
             problems = await self._answered(case)
-            # A busy machine can starve the thread of large reviews; a handler that hangs does so again.
+            # A busy machine can starve the thread of large reviews; a hanging handler hangs again.
             if any("no answer within" in problem for problem in problems):
                 started = time.process_time()
                 problems = await self._answered(case)
@@ -70,7 +70,7 @@ class Judge:
         allowed = SECONDS * max(1.0, len(case.body) / self._in_time(case))
         if seconds > allowed:
             problems.append(f"took {seconds * 1000:.0f} ms of processor time")
-        # Large bodies are converted in this process here, by the service in one of its own.
+        # Large bodies are converted in this process; the service uses another one.
         held = MEMORY_BYTES + (CONVERSION_HOLDS * len(case.body) if case.path == "/convert" else 0)
         if large and (more := peak() - rest) > held:
             problems.append(f"held {more / 1024 / 1024:.0f} MiB more")
@@ -78,7 +78,7 @@ class Judge:
 
     @staticmethod
     def _in_time(case: Case) -> float:
-        """From which size on a case may take longer than SECONDS."""
+        """Return the size from which a case may take longer than SECONDS."""
         if case.decoder or case.path == "/convert":
             return LARGEST_STORED
         return LARGE_OBJECT if "kruise-io" in case.path else float("inf")
@@ -198,23 +198,23 @@ class _Transport:
         return self.closed
 
     def pause_reading(self) -> None:
-        """Nothing more comes anyway."""
+        pass
 
     def resume_reading(self) -> None:
-        """Nothing more comes anyway."""
+        pass
 
     def get_write_buffer_size(self) -> int:
         return 0
 
 
 def reset_peak() -> int:
-    """What the process holds now, from where its peak is measured."""
+    """Reset the peak and return the memory in use."""
     Path("/proc/self/clear_refs").write_text("5", "ascii")
     return _status("VmRSS")
 
 
 def peak() -> int:
-    """The most the process has held since."""
+    """Return the peak memory since then."""
     return _status("VmHWM")
 
 

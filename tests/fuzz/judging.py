@@ -14,7 +14,7 @@ _DECISIONS = (Allowed, Patched, Denied)
 
 
 class Judge:
-    """The registry of a service in which the complete SidecarSet is in force."""
+    """Return the registry of a service with the complete SidecarSet."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -24,7 +24,7 @@ class Judge:
         return cls((await standalone_service(objects.sidecar_set())).registry)
 
     async def decide(self, path: str, body: bytes) -> Decision | Refusal:
-        """What is answered to a body; raises what the service would have to handle as a failure of its own."""
+        """Return the answer to a body. Raises what the service would treat as its own failure."""
         review = read_review(body)
         if isinstance(review, Refusal):
             return review
@@ -38,7 +38,7 @@ class Judge:
 
 
 def problem(decision: Decision | Refusal, *named: str) -> str:
-    """What is wrong with an answer: a refusal must be a 4xx with a message, which says one of ``named``."""
+    """Return what is wrong with an answer: a rejection must be a 4xx with a message that contains one of ``named``."""
     if isinstance(decision, Allowed | Patched):
         return ""
     if not 400 <= decision.code < 500:

@@ -1,4 +1,4 @@
-"""Conversion notes by hand: about any field that the converted object has or its kind lists, with any value."""
+"""Handmade conversion notes: about any field that the converted object has or its kind declares, with any value."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ABSENT: Final = object()
 
 
 def with_note(random: Random, obj: Json, desired: str) -> Json:
-    """The object with a note that claims to know more about it in the desired version."""
+    """Return the object with a note that claims to know more about it in the desired version."""
     converted = convert(obj, desired)
     version = find_kind(desired, obj["kind"]).version(desired)  # type: ignore[union-attr]
     groups = []
@@ -57,7 +57,7 @@ def with_note(random: Random, obj: Json, desired: str) -> Json:
 
 
 def smuggled(noted: Json, desired: str) -> str:
-    """What the note changed although the version of the object shows it; "" if it changed nothing of the kind."""
+    """Return what the note changed although the object's version has the field; empty if nothing."""
     try:
         changed, plain = convert(noted, desired), convert(_without(noted), desired)
     except ConversionError:
@@ -83,7 +83,7 @@ def _without(obj: Json) -> Json:
 
 
 def _differs(shown: Any, plain: Any, original: Any, path: str = "") -> str:
-    """Where the object with the note shows neither what it shows without, nor what was given."""
+    """Return where the object with the note shows neither what it shows without it, nor the given value."""
     if any(same(shown, other) for other in (plain, original) if other is not _ABSENT) or shown in (plain, original):
         return ""
     if isinstance(shown, dict) and isinstance(plain, dict) and isinstance(original, dict):
@@ -96,7 +96,7 @@ def _differs(shown: Any, plain: Any, original: Any, path: str = "") -> str:
 
 
 def _path(random: Random, obj: Any) -> list[Any]:
-    """A path to something in the object, or to a field that it does not have."""
+    """Return a path to a value in the object, or to a field that it does not have."""
     path: list[Any] = []
     while True:
         named = (

@@ -29,7 +29,7 @@ class Hostile(NamedTuple):
 
 
 class FuzzReview(NamedTuple):
-    """One request: where it goes, how it was made, its body."""
+    """One request: its target, how it was made, and its body."""
 
     path: str
     what: str
@@ -45,7 +45,7 @@ class Deep:
 
 
 def nested(depth: int, *, lists: bool = False) -> Any:
-    """The same as a value, for depths that the language can hold."""
+    """Return the same as a value, for depths that Python can hold."""
     value: Any = 1
     for _ in range(depth):
         value = [value] if lists else {"x": value}
@@ -53,7 +53,7 @@ def nested(depth: int, *, lists: bool = False) -> Any:
 
 
 def encode(document: Any) -> bytes:
-    """The JSON of a document, :class:`Deep` values and lone surrogates included."""
+    """Return the JSON of a document, including :class:`Deep` values and lone surrogates."""
     held: list[str] = []
 
     def mark(value: Any) -> str:
@@ -156,7 +156,7 @@ _SELECTOR: Final[Json] = {
 
 
 def pod() -> Json:
-    """A Pod with every field that admission reads, of the labels that :func:`sidecar_set` selects."""
+    """A Pod with every field that admission reads and the labels that :func:`sidecar_set` selects."""
     metadata = copy.deepcopy(_METADATA)
     metadata["namespace"] = "default"
     metadata["annotations"] |= {
@@ -297,14 +297,14 @@ def clone_set(version: str = "v1beta1") -> Json:
 
 
 class Target(NamedTuple):
-    """A webhook path, an object that it judges, and its resource."""
+    """A webhook path, an object that it reviews, and its resource."""
 
     path: str
     make: Callable[[], Json]
     resource: str
 
 
-#: Every webhook that reads what an object says.
+#: Every webhook that reads the content of an object.
 TARGETS: Final = (
     Target("/mutate-pod", pod, "pods"),
     Target("/mutate-apps-kruise-io-sidecarset", sidecar_set, "sidecarsets"),
@@ -321,7 +321,7 @@ TARGETS: Final = (
 def review(
     target: Target, obj: Any, *, operation: str = "CREATE", old: Any = None, uid: str = "fuzz", dry_run: bool = False
 ) -> Json:
-    """The AdmissionReview in which an API server would ask a target about an object."""
+    """Return the AdmissionReview that an API server would send to a target."""
     sample = target.make()
     group, _, version = str(sample["apiVersion"]).rpartition("/")
     kind = {"group": group, "version": version, "kind": sample["kind"]}
@@ -344,7 +344,7 @@ def review(
 
 # --- one field wrong --------------------------------------------------------------------------------------------------
 
-#: What may stand in a field that is meant for something else.
+#: Values of wrong types and extreme values.
 WRONG: Final[tuple[Any, ...]] = (
     None,
     True,
@@ -378,7 +378,7 @@ WRONG: Final[tuple[Any, ...]] = (
 
 
 def fields(value: Any, at: FieldPath = ()) -> Iterator[FieldPath]:
-    """The path of every value in a document but the document itself, outer ones first."""
+    """Return the path of every value in a document except its root, outer ones first."""
     pending: list[tuple[FieldPath, Any]] = [(at, value)]
     while pending:
         path, found = pending.pop()
@@ -398,7 +398,7 @@ def replaced(document: Any, path: FieldPath, value: Any) -> Any:
 
 
 def without(document: Any, path: FieldPath) -> Any:
-    """A document with nothing at a path."""
+    """Return a document without the value at a path."""
     changed = copy.copy(document)
     if len(path) == 1:
         del changed[path[0]]
@@ -413,7 +413,7 @@ def shown(path: FieldPath) -> str:
 
 
 def mistyped(obj: Json) -> Iterator[Hostile]:
-    """An object with each of :data:`WRONG` in each of its fields, and without the field."""
+    """Yield an object with each of :data:`WRONG` in each of its fields, and without the field."""
     for path in fields(obj):
         yield Hostile(f"no {shown(path)}", without(obj, path))
         for wrong in WRONG:
@@ -422,7 +422,7 @@ def mistyped(obj: Json) -> Iterator[Hostile]:
 
 
 def deep_in(obj: Json, depth: int) -> Iterator[Hostile]:
-    """Return an object with something nested ``depth`` deep in and next to each field that holds a map or a list."""
+    """Yield an object with a deeply nested value in and next to each field that holds a map or a list."""
     for path in fields(obj):
         found = at(obj, path)
         if isinstance(found, dict):
@@ -443,7 +443,7 @@ def at(document: Any, path: FieldPath) -> Any:
 
 
 def _filled(size: int, item: Callable[[int], Any]) -> list[Any]:
-    """As many items as make up a size in JSON."""
+    """Return as many items as make up a size in JSON."""
     items: list[Any] = []
     number = 0
     while size > 0:
@@ -459,7 +459,7 @@ def _mapping(size: int, entry: Callable[[int], tuple[str, Any]]) -> Json:
 
 
 def _variables(size: int) -> Json:
-    """20,000 env and 5,000 mounts that name them, in proportion."""
+    """Return 20,000 env variables and 5,000 mounts that name them, in proportion."""
     return {
         "env": _filled(size * 2 // 5, lambda n: {"name": f"V{n}", "value": ""}),
         "volumeMounts": _filled(
@@ -607,7 +607,7 @@ _METADATA_SHAPES: Final[Mapping[str, Callable[[int], Json]]] = {
 
 
 def large_pods(size: int) -> Iterator[Hostile]:
-    """A Pod of about ``size`` bytes for every shape, each with a second container so that an order can matter."""
+    """Yield a Pod of about ``size`` bytes for every shape, each with a second container so that order can matter."""
     for what, make in _CONTAINER_SHAPES.items():
         first = {"name": "main", "image": "i", **make(size)}
         yield Hostile(what, _small_pod({"containers": [first, {"name": "second", "image": "i"}]}))
@@ -636,7 +636,7 @@ _KEYS: Final = ("", "x", "a/b~c", "name", "metadata", "$ref", "__proto__", "é",
 
 
 def hostile(random: Random, make: Callable[[], Json] | Json, *, changes: int = 3) -> Hostile:
-    """An object with one to ``changes`` random changes; the words tell which."""
+    """Return an object with one to ``changes`` random changes, and their description."""
     obj = make() if callable(make) else make
     said = []
     for _ in range(random.randint(1, changes)):
@@ -661,7 +661,7 @@ def _gone(random: Random, obj: Any, path: FieldPath) -> Any:
 
 
 def _swapped(random: Random, obj: Any, path: FieldPath) -> Any:
-    """What stands elsewhere in the object, from the right kind of place or not."""
+    """Return a value from elsewhere in the object, of the same type or not."""
     return replaced(obj, path, copy.deepcopy(at(obj, random.choice(list(fields(obj))))))
 
 
@@ -714,7 +714,7 @@ _CHANGES: Final[tuple[tuple[str, Callable[[Random, Any, FieldPath], Any]], ...]]
 
 
 def reviews(seed: int) -> Iterator[FuzzReview]:
-    """Requests without end: mostly hostile objects in right reviews, now and then the review itself is broken."""
+    """Yield requests without end: mostly hostile objects in valid reviews, sometimes a broken review."""
     random = Random(seed)
     while True:
         target = random.choice(TARGETS)

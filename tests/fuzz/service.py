@@ -1,4 +1,4 @@
-"""The admission service in this process, with objects of :mod:`tests.fuzz.objects` in force."""
+"""The admission service in this process, with the objects of :mod:`tests.fuzz.objects`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from app.manager.standalone import Standalone
 from tests.fuzz import objects
 from tests.kit.virtualtime import VirtualClock
 
-#: What patches metadata needs no ConfigMap then.
+#: Patches of metadata then need no ConfigMap.
 GATES = "SidecarSetPatchPodMetadataDefaultsAllowed=true"
-#: Whatever can be asked.
+#: Every target.
 ALL_GATES = ",".join(f"{name}=true" for name in GATE_TABLE)
 _JSON = {"Content-Type": "application/json"}
 
@@ -37,7 +37,7 @@ async def standalone_service(*manifests: objects.Json, gates: str = GATES) -> St
 
 
 class Service:
-    """Answers requests as the HTTP service does, without a socket."""
+    """Answers requests like the HTTP service, without a socket."""
 
     def __init__(self, standalone: Standalone) -> None:
         app = create_app(standalone.registry, convert, AdmissionMetrics())

@@ -1,4 +1,4 @@
-"""What there is to ask, found in the registries: a new kind, webhook or decoder is asked without a line here."""
+"""All targets, from the registries: new kinds, webhooks and decoders are included automatically."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from app.manager.features import features, kinds
 from tests.admission.recorded import DATA
 from tests.fuzz import objects
 
-#: How deep an object is filled in where its schema does not end.
+#: The depth to which an object is filled in if its schema is recursive.
 _DEPTH: Final = 12
 _NAMES: Final = ("sample", "web", "a", "x-1")
 
@@ -33,7 +33,7 @@ class Question(NamedTuple):
 
 
 class Conversion(NamedTuple):
-    """From one version of a kind to another."""
+    """A conversion from one version of a kind to another."""
 
     api_version: str
     desired: str
@@ -42,7 +42,7 @@ class Conversion(NamedTuple):
 
 
 def questions(registry: Registry) -> tuple[Question, ...]:
-    """All that the webhooks of a registry are registered for; wildcards stand for Pods."""
+    """Return the rules of all webhooks of a registry; wildcards stand for Pods."""
     found = []
     for webhook in registry.webhooks:
         for rule in webhook.rules:
@@ -56,7 +56,7 @@ def questions(registry: Registry) -> tuple[Question, ...]:
 
 
 def conversions() -> tuple[Conversion, ...]:
-    """Every pair of versions of every kind, the same twice included."""
+    """Return every pair of versions of every kind, equal versions included."""
     return tuple(
         Conversion(f"{kind.group}/{one.name}", f"{kind.group}/{other.name}", one.schema, kind.kind)
         for kind in kinds()
@@ -66,8 +66,7 @@ def conversions() -> tuple[Conversion, ...]:
 
 
 def decoders() -> dict[str, Callable[[bytes], Any]]:
-    """Every decoder of API server objects, and of what any feature watches the decoder with all indexes of its
-    cache."""
+    """Return every decoder of API server objects, with the indexes of the cache it fills."""
     plain = {name: value for name, value in vars(kube_objects).items() if name.startswith("decode_")}
     return {
         **{name: value for name, value in plain.items() if callable(value)},
@@ -77,7 +76,7 @@ def decoders() -> dict[str, Callable[[bytes], Any]]:
 
 @cache
 def watched() -> tuple[Watched[Any], ...]:
-    """All caches that any process of the manager fills."""
+    """Return all caches that any process of the manager fills."""
     parts = (part for one in features() for part in (*one.controllers, *one.background, *one.admission, *one.provides))
     return tuple(merged(one for part in parts for one in part.watched).values())
 
@@ -98,7 +97,7 @@ def _indexed(one: Watched[Any]) -> Callable[[bytes], Any]:
 
 @cache
 def _recorded() -> Mapping[tuple[str, str, str], tuple[objects.Json, ...]]:
-    """Objects that OpenKruise stored, by group, version and kind."""
+    """Return the objects that OpenKruise stored, by group, version and kind."""
     found: dict[tuple[str, str, str], list[objects.Json]] = {}
     for path in sorted(DATA.glob("samples-*.json")):
         for case in json.loads(path.read_text("utf-8")):
@@ -111,7 +110,7 @@ def _recorded() -> Mapping[tuple[str, str, str], tuple[objects.Json, ...]]:
 
 
 def recorded(random: Random, resource: Resource, version: str) -> objects.Json | None:
-    """One of the objects of a kind that OpenKruise stored, complete with what the API server adds."""
+    """Return an object of a kind that OpenKruise stored, with the fields that the API server adds."""
     known = _recorded().get((resource.group, version, resource.kind))
     if not known:
         return None
@@ -130,7 +129,7 @@ _GOOD: Final = {
 
 
 def good(random: Random, asked: Question) -> objects.Json:
-    """A right object of what is asked about, as far as its schema says what is right."""
+    """Return an object that is valid as far as its schema says."""
     make = _GOOD.get((asked.group, asked.version, asked.plural))
     if make is not None and random.random() < 0.7:
         return make()
@@ -151,7 +150,7 @@ def good(random: Random, asked: Question) -> objects.Json:
 
 
 def filled(random: Random, schema: Mapping[str, Any], api_version: str, kind: str) -> objects.Json:
-    """An object of a structural schema with most of its fields set."""
+    """Return an object of a structural schema with most of its fields set."""
     obj = _value(random, schema, 0)
     meta = {"name": random.choice(_NAMES), "namespace": "default", "labels": {"app": "web"}, "annotations": {}}
     return {**(obj if isinstance(obj, dict) else {}), "apiVersion": api_version, "kind": kind, "metadata": meta}

@@ -1,4 +1,4 @@
-"""No controller is stopped by an object of any shape in its caches, and each is reached."""
+"""No object in its caches stops a controller, and every controller is reached."""
 
 import logging
 from random import Random
@@ -20,7 +20,7 @@ PARTS = list(parts())
 def test_hostile_objects_in_a_cache_raise_no_error(part: ControllerPart, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL + 1)
     trial = virtualtime.run(tried(part, 1, 15))
-    # How long a reconcile took says little while other tests run beside it; `make fuzz` judges that.
+    # The duration of a reconcile means little while other tests run; `make fuzz` checks it.
     assert trial.problems == []
 
 

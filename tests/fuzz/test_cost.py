@@ -29,13 +29,13 @@ from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import json_response, status_body
 
 SMALL, LARGE = 12_000, 48_000
-#: Steps for a Pod of no size, and per byte. The first Pod of 0.4 MB that hung a process took 4,000 per byte.
+#: Steps for an empty Pod, and per byte. The first Pod of 0.4 MB that blocked a process took 4,000 per byte.
 STEPS, STEPS_PER_BYTE = 6_000, 12.0
 SHAPES = [made.what for made in objects.large_pods(1_000)]
 
 
 class EmptyServer:
-    """API server without objects that accepts every write."""
+    """An API server without objects that accepts every write."""
 
     def __init__(self) -> None:
         self._version = 1_000
@@ -55,17 +55,17 @@ class EmptyServer:
         raise NotImplementedError(request)
 
     async def close(self) -> None:
-        """Do nothing."""
+        pass
 
 
 @pytest.fixture(scope="module")
 def steps() -> Mapping[str, tuple[int, int]]:
-    """For each shape what a small and a large Pod of it cost."""
+    """Return the cost of a small and a large Pod for each shape."""
 
     async def counted() -> dict[str, tuple[int, int]]:
         handler = await cost.pod_handler()
         for _, body in cost.bodies(1_000):
-            await cost.reply(handler, body)  # what is remembered from the first time on
+            await cost.reply(handler, body)  # without first-time costs
         found: dict[str, list[int]] = {}
         for size in (SMALL, LARGE):
             for what, body in cost.bodies(size):
@@ -81,7 +81,7 @@ def steps() -> Mapping[str, tuple[int, int]]:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_cost_of_a_pod_is_linear_in_its_size(shape: str, steps: Mapping[str, tuple[int, int]]) -> None:
     small, large = steps[shape]
-    # Four times the size; a step that is quadratic makes it sixteen times the cost.
+    # Four times the size; a quadratic step would cost sixteen times as much.
     assert large < 5 * small
     assert large < STEPS + STEPS_PER_BYTE * LARGE
 

@@ -1,4 +1,4 @@
-"""Any value in any field is judged: allowed, or refused by a 4xx that says which field; nothing is raised."""
+"""Any value in any field is allowed, or rejected by a 4xx that names the field; no exception is raised."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -12,25 +12,25 @@ from tests.kit import virtualtime
 from tests.selection import NIGHTLY
 
 TARGETS = pytest.mark.parametrize("target", objects.TARGETS, ids=lambda t: f"{t.path[1:]} {t.make()['apiVersion']}")
-#: One in so many of all combinations of a field and a value.
+#: The share of all combinations of a field and a value that are tried.
 ONE_IN = 1 if NIGHTLY else 39
 
 
 def fields_of(made: Hostile) -> list[str]:
-    """What a message may call the field that was changed: by its name, or that of something it stands in."""
+    """Return what a message may call the changed field: its name, or that of a parent."""
     path = made.what.removeprefix("no ").split(" = ")[0]
     steps = [step.partition("[")[0] for step in path.split(".")]
     if steps == ["spec"]:
-        return ["spec", "container"]  # without which there is nothing that a resources policy could count
+        return ["spec", "container"]  # without a container, a resources policy has nothing to count
     if "volumeClaimTemplates" in steps:
-        return [*steps[1:], "persistentVolumeClaim"]  # the volumes that are made of them
-    # Which kind and version an object is of is told as a whole.
+        return [*steps[1:], "persistentVolumeClaim"]  # the volumes built from them
+    # Kind and version of an object are reported as a whole.
     return ["request.object"] if steps[0] in ("apiVersion", "kind") else steps[1:] or steps
 
 
 async def problems(target: Target, made: Iterable[Hostile], *, old: bool = False) -> dict[str, str]:
-    """What is wrong with the answers, by how the objects were made; as ``object``, or as the ``oldObject`` of one that
-    is right."""
+    """Return what is wrong with the answers by how the objects were made; as ``object``, or as the ``oldObject`` of a
+    valid one."""
     judge, found = await Judge.with_sidecars(), {}
     for one in made:
         if old:

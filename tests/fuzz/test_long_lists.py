@@ -45,7 +45,7 @@ BETA = "apps.kruise.io/v1beta1"
 
 
 class Counted(str):
-    """A string that counts how often any of its kind is compared or hashed."""
+    """A string that counts comparisons and hashes of its class."""
 
     __slots__ = ()
     count = 0
@@ -272,7 +272,7 @@ def test_requirements_of_a_subset_are_not_multiplied_by_thousands_of_terms() -> 
 
 @pytest.mark.behaviour("MGR-164")
 def test_a_patch_names_an_item_of_a_list_only_a_few_times() -> None:
-    """Each repetition merges the whole item again, with the thousands of variables that it may have."""
+    """Each repetition merges the whole item again, with up to thousands of variables."""
     pod = {"spec": {"containers": [{"name": "main", "env": [{"name": f"e{number}"} for number in range(1_000)]}]}}
 
     def merged(repeats: int) -> Json:

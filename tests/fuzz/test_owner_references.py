@@ -21,15 +21,15 @@ from tests.kit import virtualtime
 
 PARTS = list(parts())
 UNRELATED = "unrelated-uid"
-#: What a forged reference has that the owner has not.
+#: Fields of a forged reference that differ from the owner's.
 FORGED: dict[str, dict[str, str]] = {
     "group": {"apiVersion": "example.com/v1"},
     "kind": {"kind": "Forged"},
     "name": {"name": "forged"},
     "namespace": {},
 }
-#: The kinds of dependents and owners where a true reference must change what a controller writes; without these the
-#: test would compare nothing.
+#: Kinds of dependents and owners where a valid reference must change a controller's writes; otherwise the test would
+#: compare nothing.
 READ: dict[str, set[tuple[str, str]]] = {
     "cloneset-controller": {("Pod", "CloneSet"), ("PersistentVolumeClaim", "CloneSet")},
     "statefulset-controller": {("Pod", "StatefulSet"), ("ControllerRevision", "StatefulSet")},
@@ -45,7 +45,7 @@ READ: dict[str, set[tuple[str, str]]] = {
 
 
 def dependents(owner: objects.Json, given: objects.Json, uid: str, *, forged: bool) -> Iterator[objects.Json]:
-    """Objects owned by ``owner``, which has this uid; or one for each way to forge that."""
+    """Return objects owned by ``owner``, which has this uid; or one for each way to forge that."""
     for number, (field, other) in enumerate(FORGED.items() if forged else [("true", {})]):
         reference = cluster.controller_reference(owner, uid=uid, **other)
         metadata = {**given["metadata"], "name": f"web-{number}", "uid": f"uid-{field}", "ownerReferences": [reference]}
@@ -55,7 +55,7 @@ def dependents(owner: objects.Json, given: objects.Json, uid: str, *, forged: bo
 
 
 async def writes(part: ControllerPart, one: Watched[Any], owner: Watched[Any], uid: str, *, forged: bool) -> list[Any]:
-    """What the controller writes after it has seen such objects."""
+    """Return the controller's writes after it has seen such objects."""
     trial = Trial(part, Random(1))
     owned_by = trial.right[owner.name]
     given = trial.right[one.name]
@@ -70,7 +70,7 @@ async def writes(part: ControllerPart, one: Watched[Any], owner: Watched[Any], u
 
 
 def pairs(part: ControllerPart) -> Iterator[tuple[Watched[Any], Watched[Any]]]:
-    """Each kind of dependents with each kind of owners."""
+    """Return each kind of dependents with each kind of owners."""
     for one in part.watched:
         for owner in part.watched:
             if one.resource.namespaced and one.resource != owner.resource:

@@ -1,4 +1,4 @@
-"""The fuzzer asks about all there is, repeats itself by number, and finds what it looks for."""
+"""The fuzzer covers every target, is reproducible by number, and finds planted errors."""
 
 import time
 from typing import Any
@@ -41,7 +41,7 @@ async def test_the_http_port_survives(standalone: Standalone) -> None:
 
 
 class _Planted:
-    """Fails as asked for by the Pod's name."""
+    """Fails as the Pod's name requests."""
 
     def __init__(self) -> None:
         self.kept: list[Any] = []

@@ -1,4 +1,4 @@
-"""Stored SidecarSets of any shape: each is injected or set aside, and the others are injected as ever."""
+"""Stored SidecarSets of any shape: each is injected or set aside, and the others are injected as usual."""
 
 from itertools import islice
 from typing import Any
@@ -22,7 +22,7 @@ ONE_IN = 5
 
 
 def broken_sets() -> list[Hostile]:
-    """Each field with values of other types, and nested deep."""
+    """Return the set with each field replaced by values of other types and deep nesting."""
     stored = objects.sidecar_set(name="broken")
     mistyped = islice(objects.mistyped(stored), 0, None, ONE_IN)
     return [*mistyped, *islice(objects.deep_in(stored, 300), 0, None, ONE_IN)]
@@ -40,7 +40,7 @@ def test_any_stored_set_leaves_others_injectable() -> None:
         except Exception as error:  # noqa: BLE001 - this is what is looked for
             wrong[made.what] = f"{type(error).__name__}: {error}"[:200]
             continue
-        # What is of the right types and means nothing keeps the Pods it selects from starting without it.
+        # A set with valid types but without meaning does not keep the Pods it selects from starting.
         if answer.denied is None:
             injected = "shipper" in answer.containers
         else:
@@ -61,7 +61,7 @@ def test_any_stored_set_can_be_read_or_skipped() -> None:
         try:
             found = read_sidecar_set(objects.encode(made.object))
         except ValueError:
-            # No object without readable metadata is known by a name; the watch sets it aside by its key.
+            # An object without readable metadata has no name; the watch sets it aside by its key.
             if made.what.startswith(("metadata", "no metadata")) or "deep" in made.what:
                 continue
             wrong[made.what] = "cannot be read"

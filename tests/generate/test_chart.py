@@ -1,4 +1,4 @@
-"""The generated ValidatingAdmissionPolicies: that they follow the table, and what a real API server makes of them."""
+"""The generated ValidatingAdmissionPolicies follow the table, and a real API server applies them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def guarded() -> Iterator[ControlPlane]:
     with ControlPlane() as control_plane:
         made = control_plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(admission_policies(load_table())))
         assert made.stdout.count("created") == 4
-        # A policy takes effect some moments after it was made.
+        # A policy takes effect some moments after its creation.
         probe = {**SERVICE, "metadata": {"name": "probe", "labels": {LABEL: "Always"}}}
         control_plane.kubectl("apply", "-n", "default", "-f", "-", stdin=json.dumps(probe))
         eventually(
@@ -98,6 +98,6 @@ def test_the_api_server_alone_refuses_simple_cases(
     assert deleted.returncode != 0
     assert FORBIDDEN + text in deleted.stderr
     assert "is forbidden: ValidatingAdmissionPolicy" in deleted.stderr
-    # DP-10: without the label it goes.
+    # DP-10: without the label, deletion is allowed.
     guarded.kubectl("label", manifest["kind"], name, "-n", "default", f"{LABEL}-")
     guarded.kubectl("delete", manifest["kind"], name, "-n", "default")

@@ -1,4 +1,4 @@
-"""Files made from declarations: nothing is out of date, and drift is found."""
+"""Generated files are up to date, and drift is found."""
 
 from pathlib import Path
 

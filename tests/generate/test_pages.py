@@ -1,4 +1,4 @@
-"""A page per kind says what its models and webhooks say, and its example works."""
+"""The page of a kind matches its models and webhooks, and its example works."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from app.manager.gates import parse_gates
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "docs" / "guides" / "examples"
-#: What can only be judged beside other objects, or is judged by nobody.
+#: Rules that depend on other objects, or that nothing checks.
 UNJUDGED = ("ContainerRecreateRequest", "NodePodProbe")
 GATES = "ResourceDistributionGate=true,ImagePullJobGate=true"
 

@@ -1,4 +1,4 @@
-"""An API server in memory, as far as registration needs one."""
+"""An API server in memory that supports what registration needs."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from tests.kube.fakes import MemoryServer, json_response, status_body
 
 
 class MemoryApi(MemoryServer):
-    """Knows PUT too, and removes fields that a merge patch sets to null."""
+    """Also answers PUT, and removes fields that a merge patch sets to null."""
 
     def _answer(self, request: Request) -> Response:
         if request.method != "PUT":

@@ -1,4 +1,4 @@
-"""One manager with all its processes before a real API server, for the tests of its processes and its troubles."""
+"""One manager with all its processes against a real API server."""
 
 import base64
 import json
@@ -18,7 +18,7 @@ from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME
 from tests.cluster.controlplane import ControlPlane, free_port
 from tests.scenarios.world import SYSTEM_NAMESPACE, eventually, running
 
-#: Seconds for what is noticed at once: far less than the minute after which everything is looked at anyway (MGR-37).
+#: Seconds within which an event must be noticed: far below the periodic sync of a minute (MGR-37).
 AT_ONCE = 10.0
 REVIEW = (Path(__file__).parent.parent / "fixtures" / "pod-create.json").read_bytes()
 
@@ -41,7 +41,7 @@ class Replica:
             return False
 
     def fault(self) -> str:
-        """Return why it is not ready; empty if it is, or if nothing answers yet."""
+        """Return why the replica is not ready; empty if it is ready or does not answer."""
         try:
             self.page(self.health, "readyz")
         except urllib.error.HTTPError as error:
@@ -51,13 +51,13 @@ class Replica:
         return ""
 
     def page(self, port: int, path: str) -> str:
-        # By this name, whatever loopback address it is: debug pages are shown to nobody else.
+        # Debug pages accept this host name only, at any loopback address.
         request = urllib.request.Request(f"http://{self.host}:{port}/{path}", headers={"Host": "localhost"})
         with urllib.request.urlopen(request, timeout=5) as answer:
             return str(answer.read().decode())
 
     def processes(self) -> dict[str, int]:
-        """Name → process id, of those that are ready."""
+        """Return the process ids by name once they are ready."""
         found = re.findall(r"^(\S+) +process (\d+), ready", self.page(self.health, "debug/processes"), re.M)
         return {name: int(pid) for name, pid in found}
 
@@ -70,7 +70,7 @@ class Replica:
         return self.metric("kruise_manager_is_leader") == 1.0
 
     def review(self, ca_bundle: bytes) -> None:
-        """One review on a connection of its own, believed only if the bundle vouches for the certificate."""
+        """Send one review on its own connection, which must be trusted by the published CA bundle."""
         context = ssl.create_default_context(cadata=ca_bundle.decode())
         request = urllib.request.Request(
             f"https://localhost:{self.port}/mutate-pod", REVIEW, {"Content-Type": "application/json"}
@@ -79,7 +79,7 @@ class Replica:
             assert json.load(answer)["response"]["allowed"]
 
     def signal(self, name: str, number: signal.Signals) -> int:
-        """Send a signal to one process; returns its id."""
+        """Send a signal to one process and return its id."""
         pid = self.processes()[name]
         os.kill(pid, number)
         return pid
@@ -89,17 +89,17 @@ class Replica:
 def replica(
     control_plane: ControlPlane, folder: Path, *flags: str, by_service: bool = False, ready: bool = True
 ) -> Iterator[Replica]:
-    """A manager with the rights that are generated for it; ready, unless that is not to be waited for.
-
-    ``by_service``: registered and bound as one of several are. Such a one takes reviews for 3 s more when it ends.
-    """
+    """Run a manager with the generated permissions and wait until it is ready, unless told otherwise. With
+    ``by_service`` it is registered and bound like one of several replicas, and takes reviews for 3 s more when it
+    stops."""
     kubeconfig = control_plane.kubeconfig_for_service_account(SYSTEM_NAMESPACE, "kruise-manager")
     ports = (free_port("127.0.0.1"), free_port("127.0.0.1"), free_port("127.0.0.1"))
     arguments = [
         "app.cli.main",
         "manager",
         f"--kubeconfig={kubeconfig}",
-        # Two replicas are reached at one address, which only a Service can be. There is none here, so nothing calls us.
+        # Replicas share one address only behind a Service, which does not exist here, so the API server calls none of
+        # them.
         "--webhook-bind-address=127.0.0.1" if by_service else "--webhook-host=127.0.0.1",
         f"--webhook-port={ports[0]}",
         f"--health-probe-addr=127.0.0.1:{ports[1]}",

@@ -1,4 +1,4 @@
-"""The pages about the HTTP API: every webhook with models, rules and a review that the service itself answers."""
+"""The API documentation: every webhook with models, rules and a review that the service itself answers."""
 
 from __future__ import annotations
 

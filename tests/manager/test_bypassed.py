@@ -1,4 +1,4 @@
-"""Only Pods that the API server sends can be reported to lack sidecars."""
+"""Only Pods that the API server submits for review can be reported to lack sidecars."""
 
 import pytest
 
@@ -24,10 +24,10 @@ POLICIES = WebhookPolicies.model_validate(
         ("shop", {}, True),
         ("kube-system", {}, False),
         ("kube-public", {}, False),
-        # The manager's own, by name: OpenKruise's label is the tenant's to write.
+        # The manager's own namespace, by name: a tenant can set OpenKruise's label.
         ("operators", {}, False),
         ("other", {"control-plane": "openkruise"}, True),
-        # What the operator took out.
+        # Namespaces that the operator excluded.
         ("monitoring", {}, False),
         ("batch", {}, False),
         ("old", {"team": "legacy"}, False),

@@ -1,4 +1,4 @@
-"""Who is known to be an API server, and how strangers take turns."""
+"""Which callers count as API servers, and how strangers take turns."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,6 +1,6 @@
-"""Attacks with the conversion note and with forged reviews, on a real API server.
+"""Attacks with the conversion note and forged reviews on a real API server.
 
-A tenant may write any annotation on an object of its own, the reserved one among them, and may reach the webhook port.
+A tenant may write any annotation on its own objects, including the reserved one, and may reach the webhook port.
 """
 
 import json
@@ -21,7 +21,7 @@ NOTES = "kruise.io/conversion-data"
 PROTECTION = "policy.kruise.io/delete-protection"
 APPS = "/apis/apps.kruise.io"
 PODS = "/api/v1/namespaces/default/pods"
-#: Where the manager answers reviews.
+#: The webhook address of the manager.
 WEBHOOK: dict[str, str] = {}
 
 
@@ -136,7 +136,7 @@ def test_a_note_cannot_change_a_spec_without_validation_and_generation(api: Cont
     made |= {"kind": "StatefulSet", "spec": {**made["spec"], "serviceName": "numbered", "reserveOrdinals": [1]}}
     assert api.request("POST", path("statefulsets", "v1beta1"), made)[0] == 201
     before = stored(api, "statefulsets", "numbered")
-    for value in (["3-1"], [2]):  # the first is refused in v1beta1, the second would be a change without a generation
+    for value in (["3-1"], [2]):  # v1beta1 refuses the first; the second would be a change without a new generation
         change = {"path": ["spec", "reserveOrdinals"], "value": value}
         annotations = {"annotations": note("v1beta1", change)}
         status, answer = put(api, path("statefulsets", "v1alpha1", "numbered"), metadata=annotations)
@@ -145,14 +145,14 @@ def test_a_note_cannot_change_a_spec_without_validation_and_generation(api: Cont
     found = stored(api, "statefulsets", "numbered")
     assert found["spec"] == before["spec"]
     assert found["metadata"]["generation"] == before["metadata"]["generation"]
-    # An update in the older version keeps what it cannot express.
+    # An update in the older version keeps the fields that it cannot express.
     status, answer = put(api, path("statefulsets", "v1alpha1", "numbered"), spec={"replicas": 2})
     assert status == 200, answer
     assert stored(api, "statefulsets", "numbered")["spec"] == {**before["spec"], "replicas": 2}
 
 
 def forged(user: str, pod: str) -> Json:
-    """The answer to a review of a ContainerRecreateRequest that no API server sent."""
+    """Return the answer to a review of a ContainerRecreateRequest that the API server did not send."""
     request = {
         "apiVersion": "apps.kruise.io/v1beta1",
         "kind": "ContainerRecreateRequest",
@@ -191,5 +191,5 @@ def test_a_forged_review_reveals_nothing_about_unreadable_pods(api: ControlPlane
     assert [(answer["allowed"], "patch" in answer) for answer in answers] == [(False, False)] * 2
     texts = [answer["status"]["message"].replace("missing", "secret") for answer in answers]
     assert texts[0] == texts[1]
-    # The same from a user who may read it; the manager's own address is a known caller.
+    # The same review from a known caller: the manager's own address.
     assert forged("system:serviceaccount:kruise-system:kruise-manager", "secret")["allowed"]

@@ -1,4 +1,4 @@
-"""The list of features, and mistakes in what a feature declares."""
+"""The list of features, and errors in their declarations."""
 
 from __future__ import annotations
 

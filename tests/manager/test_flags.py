@@ -1,4 +1,4 @@
-"""The manager's command line: Go's spelling, OpenKruise's flags, clear refusals."""
+"""The manager's command line: Go's syntax, OpenKruise's flags, clear errors."""
 
 from pathlib import Path
 
@@ -73,7 +73,7 @@ def test_every_flag_of_an_openkruise_deployment_is_accepted() -> None:
     logging += " zap-stacktrace-level=x zap-time-encoding=epoch"
     ignored = parse_flags([f"--{flag}" for flag in logging.split()]).without_meaning
     assert set(ignored) == {flag.partition("=")[0].replace("_", "-") for flag in logging.split()}
-    # What acts is not warned about.
+    # Flags that have an effect cause no warning.
     assert "v" not in flags.without_meaning
 
 
@@ -84,7 +84,7 @@ def test_defaults_match_openkruise_except_for_the_rate_limit() -> None:
     assert flags.text("health-probe-addr") == ":8000"
     assert flags.integer("webhook-port") == 9876
     assert flags.seconds("webhook-initialize-timeout") == 60
-    # The API server's priority and fairness decides what it takes, and says so by 429.
+    # API priority and fairness limits requests and answers 429.
     assert flags.seconds("rest-config-qps") == 0
     assert flags.integer("sidecarset-workers") == 3
     assert flags.boolean("enable-leader-election") is True

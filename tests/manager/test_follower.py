@@ -1,4 +1,4 @@
-"""A replica that only answers reviews: it reads its certificate and the definitions it needs, and writes nothing."""
+"""A replica that only answers reviews reads its certificate and the CRDs it needs, and writes nothing."""
 
 import asyncio
 from random import Random

@@ -1,4 +1,4 @@
-"""Feature gates: defaults, groups, forcing, refusals."""
+"""Feature gates: defaults, groups, gates that force others off, errors."""
 
 from pathlib import Path
 

@@ -10,7 +10,7 @@ from tests.kube.fakes import virtual
 
 
 async def nothing(key: ObjectKey) -> None:
-    """Reconcile nothing."""
+    pass
 
 
 @virtual

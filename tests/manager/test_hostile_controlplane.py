@@ -1,4 +1,4 @@
-"""Hostile objects on a real API server: the manager keeps running, and all other requests are answered."""
+"""Hostile objects on a real API server: the manager keeps running and answers all other requests."""
 
 import http.client
 import json
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.controlplane
 NAMESPACE = "shop"
 SERVICE_ACCOUNTS = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
-#: Far deeper than Python recurses. The cost for the API server grows with the square of the depth.
+#: Far deeper than Python recurses. The API server's cost grows with the square of the depth.
 LEVELS = 3_000
 SET: dict[str, Any] = {
     "apiVersion": "apps.kruise.io/v1beta1",
@@ -39,7 +39,7 @@ CONTAINERS = [{"name": "main", "image": "nginx:1"}]
 
 
 def send(api: ControlPlane, method: str, path: str, body: bytes, kind: str = "application/json") -> tuple[int, bytes]:
-    """A request whose body ``json`` could not write, as the administrator."""
+    """Send a request as the administrator, with a body that the json module cannot encode."""
     headers = {"Content-Type": kind, "Authorization": f"Bearer {api.token}"}
     request = urllib.request.Request(api.server + path, body, headers, method=method)
     tls = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=str(api.ca_file)))
@@ -52,7 +52,7 @@ def send(api: ControlPlane, method: str, path: str, body: bytes, kind: str = "ap
 
 
 def managed_fields(version: str, levels: int = LEVELS) -> bytes:
-    """A list of managed fields nested so deep, as anybody may write it who may update the object."""
+    """Return deeply nested managedFields, which any user with update permission can write."""
     entry = {"manager": "tenant", "operation": "Update", "apiVersion": version, "time": "2026-01-01T00:00:00Z"}
     return orjson.dumps([{**entry, "fieldsType": "FieldsV1", "fieldsV1": "HERE"}]).replace(
         b'"HERE"', chain(levels).replace(b"1}", b"{}}", 1)
@@ -63,7 +63,7 @@ def patch_managed_fields(api: ControlPlane, path: str, version: str, levels: int
     body = b'{"metadata":{"managedFields":' + managed_fields(version, levels) + b"}}"
     status, answer = send(api, "PATCH", path, body, "application/merge-patch+json")
     assert status == 200, answer[:500]
-    # Otherwise this tests nothing.
+    # Otherwise the test proves nothing.
     assert chain(levels // 2)[: levels // 2] in send(api, "GET", path, b"")[1]
 
 
@@ -75,7 +75,7 @@ def api() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="module")
 def addresses(api: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """A manager whose caches are filled by lists in which such objects stand already."""
+    """A manager starts while its lists contain such objects."""
     namespace = {"metadata": {"name": NAMESPACE, "labels": {"team": "a"}}}
     assert api.request("POST", "/api/v1/namespaces", namespace)[0] == 201
     patch_managed_fields(api, f"/api/v1/namespaces/{NAMESPACE}", "v1")
@@ -88,7 +88,7 @@ def addresses(api: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def restarts(addresses: dict[str, str]) -> float:
-    """How often a process of the replica was started again."""
+    """Return how often a process of the replica was restarted."""
     with urllib.request.urlopen(addresses["metrics"], timeout=120) as answer:
         found = re.findall(r"^kruise_process_restarts_total\{.*\} (\S+)$", answer.read().decode(), re.MULTILINE)
     assert len(found) >= 2
@@ -116,7 +116,7 @@ def test_deep_managed_fields_stop_no_reflector(api: ControlPlane, addresses: dic
         containers = create_pod(api, f"web-{number}")["spec"]["containers"]
         assert [container["name"] for container in containers] == ["shipper", "main"]
     eventually(lambda: matched(api) == 4, "the controller counts all Pods, the deep one too", 60)
-    # The namespace is still known with its labels: what was seen of it changes.
+    # The namespace's labels are still current.
     labels = {"metadata": {"labels": {"team": "b"}}}
     path = f"/api/v1/namespaces/{NAMESPACE}"
     assert send(api, "PATCH", path, json.dumps(labels).encode(), "application/merge-patch+json")[0] == 200
@@ -147,7 +147,7 @@ def test_one_deep_object_does_not_break_a_list_in_the_other_version(
     patch_managed_fields(api, f"{path}/deep", "apps.kruise.io/v1beta1")
     listed = api.kubectl("get", "clonesets.v1alpha1.apps.kruise.io", "-A", "-o", "name").stdout.split()
     assert [name.rpartition("/")[2] for name in listed] == ["a", "deep", "z"]
-    # The controller sees what changes in the deep one.
+    # The controller sees changes of the deep object.
     scaled = send(api, "PATCH", f"{path}/deep", b'{"spec":{"replicas":3}}', "application/merge-patch+json")
     assert scaled[0] == 200
 
@@ -278,7 +278,7 @@ def test_an_api_server_is_recognized_by_its_address(api: ControlPlane, addresses
         assert json.loads(stranger.getresponse().read())["response"]["allowed"]
     create_pod(api, "beside-forged")
     assert strangers(addresses) == 3
-    # The API server of this test lists no address: it calls over loopback, which no feature may hold.
+    # The API server of this test publishes no address: it calls over loopback, which no rule may block.
     slice_ = {"metadata": {"name": "kubernetes"}, "addressType": "IPv4", "endpoints": [{"addresses": ["10.99.0.1"]}]}
     slice_ = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", **slice_}
     assert api.request("POST", "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", slice_)[0] == 201

@@ -1,4 +1,4 @@
-"""The manager before a real API server: from an empty cluster to registered webhooks, through a restart."""
+"""The manager against a real API server: from an empty cluster to registered webhooks, through a restart."""
 
 import base64
 import json
@@ -29,12 +29,12 @@ spec:
 """
 
 
-#: Definitions of a kind that reviews need, and of one with a single version.
+#: CRDs of a kind that reviews need, and of one with a single version.
 MISSING = {"apps.kruise.io_workloadspreads.yaml", "apps.kruise.io_ephemeraljobs.yaml"}
 
 
 class Manager:
-    """A manager process as administrator, registered by URL on loopback."""
+    """A manager process with administrator rights, registered by URL on loopback."""
 
     def __init__(self, control_plane: ControlPlane, folder: Path) -> None:
         self.port, self.health = free_port("127.0.0.1"), free_port("127.0.0.1")
@@ -51,7 +51,7 @@ class Manager:
         ]
 
     def readiness(self, query: str = "") -> str:
-        """Return the answer of /readyz; empty while there is none."""
+        """Return the answer of /readyz; empty if there is none."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.health}/readyz{query}", timeout=5) as answer:
                 return str(answer.read().decode())
@@ -89,7 +89,7 @@ def get(control_plane: ControlPlane, *arguments: str) -> Any:
 def test_works_from_an_empty_cluster_through_a_restart(empty: ControlPlane, tmp_path: Path) -> None:
     first = Manager(empty, tmp_path)
     with running(first.arguments, first.log) as process:
-        # Nothing is there yet: it says what is missing, and waits.
+        # Nothing is installed yet: the manager reports what is missing, and waits.
         eventually(lambda: "namespace kruise-system does not exist" in first.log.read_text(), "the namespace is named")
         empty.kubectl("apply", "-f", str(DEPLOY / "rbac.yaml"))
         eventually(lambda: "sidecarsets.apps.kruise.io is not installed" in first.log.read_text(), "the CRD is named")
@@ -115,13 +115,13 @@ def test_works_from_an_empty_cluster_through_a_restart(empty: ControlPlane, tmp_
     with running([*second.arguments, *pages], second.log) as process:
         eventually(lambda: second.readiness() == "ok", "the manager is ready again")
         check_pages(second, dashboard)
-        # The certificate is the one in the Secret; only the port is another.
+        # The certificate is that of the Secret; only the port differs.
         assert check_registration(empty, second.port) == made
     assert process.returncode == 0, second.log.read_text()
 
 
 def check_pages(manager: Manager, dashboard: str) -> None:
-    """The dashboard tells of every section, and the webhooks have their pages."""
+    """The dashboard sends every section, and the webhooks have documentation pages."""
     told = set()
     with httpx.stream("GET", f"http://{dashboard}/api/events", timeout=120) as answer:
         for line in answer.iter_lines():
@@ -133,7 +133,7 @@ def check_pages(manager: Manager, dashboard: str) -> None:
 
 
 def check_registration(control_plane: ControlPlane, port: int) -> bytes:
-    """Everything that registration leaves on the API server; returns the CA."""
+    """Check everything that registration leaves on the API server; return the CA."""
     secret = get(control_plane, "secret", "kruise-webhook-certs", "-n", "kruise-system")
     certificates = from_secret_data(secret["data"])
     bundle = base64.b64encode(certificates.ca_cert).decode()
@@ -153,7 +153,7 @@ def check_registration(control_plane: ControlPlane, port: int) -> bytes:
 
 
 def check_both_versions(control_plane: ControlPlane) -> None:
-    """A set written in the older version is defaulted, stored in the newer one, and read in both."""
+    """A SidecarSet written in the older version is defaulted, stored in the newer one, and readable in both."""
     control_plane.kubectl("apply", "-f", "-", stdin=SET)
     newer = get(control_plane, "sidecarset.v1beta1.apps.kruise.io", "agent")
     assert newer["spec"]["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "default"}}

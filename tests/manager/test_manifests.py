@@ -1,4 +1,4 @@
-"""Manifests: YAML as kubectl reads it, mistakes by file and line."""
+"""Manifests: YAML as kubectl reads it, errors with file and line."""
 
 import contextlib
 from pathlib import Path
@@ -68,7 +68,7 @@ def test_a_field_has_its_line() -> None:
     assert manifest.at() == "pod.yaml:2"
     assert manifest.at("spec.containers[1].name") == "pod.yaml:7"
     assert manifest.at("spec.containers[0].image") == "pod.yaml:6"
-    # A field that is not there is reported where it belongs.
+    # A missing field is reported where it belongs.
     assert manifest.at("spec.containers[1].image") == "pod.yaml:7"
     assert manifest.at("spec.nothing[5].at.all") == "pod.yaml:3"
 

@@ -1,4 +1,4 @@
-"""Our manager over what OpenKruise left on a real API server: no Pod is written, and no write of a Pod is refused."""
+"""The manager on what OpenKruise left on a real API server: no Pod is written, and no write of a Pod is refused."""
 
 import json
 from collections.abc import Iterator
@@ -15,19 +15,19 @@ from tests.scenarios.world import eventually, manager
 pytestmark = pytest.mark.controlplane
 
 NAMESPACE = "moving"
-#: That of recorded manifests.
+#: The namespace of recorded manifests.
 SAMPLES = "diff"
 WORKLOADS = ("cloneset", "statefulset", "daemonset", "broadcastjob", "advancedcronjob", "uniteddeployment")
 SAMPLED = (*WORKLOADS, "sidecarset")
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-#: Nobody but our manager writes: no kubelet, and no controller but those that every Namespace needs.
+#: Only the manager writes: there is no kubelet and no controller except those that every namespace needs.
 _CONTROLLERS = ["--controllers=serviceaccount,serviceaccount-token,namespace"]
 _LAST = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 
 @pytest.fixture(scope="module")
 def left() -> Iterator[ControlPlane]:
-    """What OpenKruise installed, and the objects that were recorded, as after its manager has stopped."""
+    """Create what OpenKruise installed and the recorded objects, as after its manager has stopped."""
     with ControlPlane(controller_manager_args=_CONTROLLERS) as started:
         started.kubectl("create", "namespace", "kruise-system")
         started.kubectl("label", "namespace", "kruise-system", "control-plane=openkruise")
@@ -44,14 +44,14 @@ def left() -> Iterator[ControlPlane]:
 
 
 def samples() -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Manifests of every workload and of SidecarSets, and what OpenKruise stored of each."""
+    """Return manifests of every workload and of SidecarSets, with the objects that OpenKruise stored."""
     found = []
     for kind in SAMPLED:
         for number, one in enumerate(json.loads((openkruise.FOLDER / f"samples-{kind}.json").read_text("utf-8"))):
             stored = one.get("v1beta1") or one.get("created")
-            # These need a list of permitted keys that was not recorded.
+            # These need a list of allowed keys that was not recorded.
             if one["ok"] and stored and "patchPodMetadata" not in stored["spec"]:
-                # The recorder left out the phase of claims.
+                # The recording lacks the phase of claims.
                 for claim in stored["spec"].get("volumeClaimTemplates") or ():
                     claim["status"] = {"phase": "Pending"}
                 name = {"name": f"{kind}-{number}"}
@@ -64,19 +64,19 @@ def samples() -> list[tuple[dict[str, Any], dict[str, Any]]]:
 
 
 def applied() -> list[dict[str, Any]]:
-    """Manifests of recorded objects that have Pods, as kubectl remembers them."""
+    """Return manifests of recorded objects that have Pods, as kubectl's annotation holds them."""
     remembered = (item["metadata"].get("annotations", {}).get(_LAST_APPLIED) for item in openkruise.recorded())
     return [json.loads(text) for text in remembered if text]
 
 
 def create(control_plane: ControlPlane, *items: dict[str, Any]) -> None:
     bare = json.dumps({"apiVersion": "v1", "kind": "List", "items": [openkruise.bare(item) for item in items]})
-    # As its chart does: the fields are those of another field manager.
+    # As its Helm chart does: another field manager owns the fields.
     control_plane.kubectl("create", "--field-manager=helm", "-f", "-", stdin=bare)
 
 
 def lay(control_plane: ControlPlane, items: list[dict[str, Any]]) -> None:
-    """Create objects with their status, each after those that own it, whose uids are new."""
+    """Create objects with their status, owners first, because uids are new."""
     uids: dict[str, str] = {}
     converted = needing_conversion()
     plurals = resources(control_plane)
@@ -90,9 +90,9 @@ def lay(control_plane: ControlPlane, items: list[dict[str, Any]]) -> None:
             if kept := [{**one, "uid": uids[one["uid"]]} for one in owners(item) if one["uid"] in uids]:
                 made["metadata"]["ownerReferences"] = kept
             elif owners(item):
-                continue  # of something that is not laid
+                continue  # of an object that is not created here
             if (item["apiVersion"], item["kind"]) in converted or item["kind"] == "Job":
-                continue  # a Job's labels are its uid
+                continue  # a Job's labels contain its uid
             path = path_of(item, plurals)
             code, answer = control_plane.request("POST", path, made)
             assert code in (201, 409), (item["kind"], answer)
@@ -110,7 +110,7 @@ def owners(item: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def resources(control_plane: ControlPlane) -> dict[tuple[str, str], str]:
-    """API version and kind → plural."""
+    """Return the plural by API version and kind."""
     found = {}
     for version in ("/api/v1", "/apis/apps/v1", "/apis/batch/v1"):
         for one in control_plane.request("GET", version)[1]["resources"]:
@@ -125,7 +125,7 @@ def resources(control_plane: ControlPlane) -> dict[tuple[str, str], str]:
 
 
 def needing_conversion() -> set[tuple[str, str]]:
-    """Versions in which no object can be created while no manager converts."""
+    """Return the versions in which no object can be created without a manager that converts."""
     return {
         (f"{item['spec']['group']}/{version['name']}", item["spec"]["names"]["kind"])
         for item in openkruise.installed()
@@ -144,10 +144,10 @@ def path_of(item: dict[str, Any], plurals: dict[tuple[str, str], str]) -> str:
 
 
 def pods(control_plane: ControlPlane) -> dict[str, tuple[str, str]]:
-    """Fields that change with every write of a Pod."""
+    """Remove fields that change with every write of a Pod."""
     items = json.loads(control_plane.kubectl("get", "pods", "-n", NAMESPACE, "-o", "json").stdout)["items"]
-    # A probe of the recorded marker and a WorkloadSpread both put a price on these Pods, and took turns when they were
-    # recorded: only their price is written.
+    # A probe of the recorded marker and a WorkloadSpread both set the deletion cost of these Pods, and took turns while
+    # they were recorded: only that annotation is written.
     priced = [
         one["metadata"]
         for one in items
@@ -163,10 +163,10 @@ def test_no_pod_is_touched_and_none_is_refused(left: ControlPlane, tmp_path: Pat
     before = pods(left)
     assert len(before) > 20
     refused = left.kubectl("annotate", "pod", "-n", NAMESPACE, min(before), "x=y", "--dry-run=server", check=False)
-    assert "failed calling webhook" in refused.stderr  # nobody answers
+    assert "failed calling webhook" in refused.stderr  # no process answers
     with manager(left, tmp_path) as addresses:
         log = Path(addresses["log"])
-        # At once, while entries of OpenKruise that nobody here serves are still registered.
+        # At once, while entries of OpenKruise that no process serves are still registered.
         for name in before:
             left.kubectl("annotate", "pod", "-n", NAMESPACE, name, "x=y", "--dry-run=server")
             left.kubectl("delete", "pod", "-n", NAMESPACE, name, "--dry-run=server")
@@ -196,11 +196,11 @@ def test_no_pod_is_touched_and_none_is_refused(left: ControlPlane, tmp_path: Pat
 
 @pytest.mark.behaviour("MGR-142", "CS-19")
 def test_manifests_applied_again_make_no_revision_and_no_pod(left: ControlPlane, tmp_path: Path) -> None:
-    """Manifests as OpenKruise got them, without what it filled in. Not even a generation of a workload changes."""
+    """Apply manifests as OpenKruise got them, without its defaults. No workload gets a new generation."""
     manifests = [*(manifest for manifest, _ in samples()), *applied()]
     assert len(manifests) > 400
     assert {one["kind"] for one in applied()} >= {"CloneSet", "SidecarSet"}
-    # An empty block that stands for in-place updates is not shown in v1alpha1, so writing it is a change there.
+    # v1alpha1 does not show an empty block of in-place settings, so writing it is a change.
     given = {
         f"{one['kind']} {one['metadata']['name']}"
         for one in manifests
@@ -221,13 +221,13 @@ def test_manifests_applied_again_make_no_revision_and_no_pod(left: ControlPlane,
         return all(one.get("status", {}).get("observedGeneration") == one["metadata"]["generation"] for one in items)
 
     def generations() -> dict[str, int]:
-        # Of UnitedDeployments without a cluster: tests/features/test_recorded.py.
+        # Without those of UnitedDeployments: tests/features/test_recorded.py.
         items = listed(*(kind for kind in WORKLOADS if kind != "uniteddeployment"))
         found = {f"{one['kind']} {one['metadata']['name']}": one["metadata"]["generation"] for one in items}
         return {name: number for name, number in found.items() if name in given}
 
     def state() -> set[object]:
-        # Those of UnitedDeployments and their subsets' workloads may come later.
+        # Revisions of UnitedDeployments and their subsets' workloads may follow later.
         revisions = {name for name in names("controllerrevisions") if "/uniteddeployment-" not in name}
         return revisions | set(pods(left).items()) | names("pods")
 
@@ -237,7 +237,7 @@ def test_manifests_applied_again_make_no_revision_and_no_pod(left: ControlPlane,
         # The samples have fields that neither manager knows.
         done = left.kubectl("apply", "--validate=false", "-f", "-", stdin=text, check=False)
         assert done.returncode == 0, done.stderr[-2000:]
-        # Some jobs have ended and are gone.
+        # Some jobs have ended and are deleted.
         assert done.stdout.count(" configured") > 390
         eventually(observed, "the manager has seen every workload again", 120)
         assert state() ^ before == set()

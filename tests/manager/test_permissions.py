@@ -1,4 +1,4 @@
-"""Missing rights are named at startup, once each, and everything else works."""
+"""Missing permissions are logged at startup, once each, and everything else works."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""The manager's caches: what is found without looking at every object, and which process holds what."""
+"""The manager's caches: their indexes, and which process holds which cache."""
 
 from dataclasses import replace
 from random import Random

@@ -1,4 +1,4 @@
-"""A replica's processes before a real API server: killed, stopped, robbed of their Lease and of their certificates."""
+"""A replica's processes against a real API server: killed, stopped, without Lease and certificates."""
 
 import base64
 import contextlib
@@ -56,7 +56,7 @@ def test_dead_or_hanging_processes_are_restarted_while_others_answer(
 
         killed = one.signal("webhook-0", signal.SIGKILL)
         for _ in range(20):
-            one.review(bundle)  # the other takes them, for both listen on one socket
+            one.review(bundle)  # both listen on one socket
         assert one.ready()
         eventually(lambda: one.processes().get("webhook-0", killed) != killed, "it is back")
         eventually(lambda: one.metric(answered) == 40, "nothing counted went with the process")
@@ -101,7 +101,7 @@ def test_the_lease_moves_on_release_or_death_of_its_holder(control_plane: Contro
         with replica(control_plane, tmp_path, *election, by_service=True) as second:
             eventually(lambda: "reconciler" in second.processes(), "the second waits for the Lease")
             assert not second.leads()
-            assert second.ready()  # MGR-22: reviews do not depend on it
+            assert second.ready()  # MGR-22: reviews do not depend on the Lease
             first.process.terminate()
             eventually(second.leads, "the second leads before the Lease could have run out", 6)
             first.process.wait(20)
@@ -166,15 +166,15 @@ def test_a_deleted_or_changed_webhook_configuration_is_restored_at_once(
 @pytest.mark.behaviour("MGR-36", "MGR-123")
 def test_replacing_the_authority_fails_no_review(control_plane: ControlPlane, tmp_path: Path) -> None:
     with replica(control_plane, tmp_path, "--certificate-rotation-step=3s") as one:
-        # Managers of tests before this one may have left authorities that are on their way out.
+        # Managers of earlier tests may have left CAs that are being phased out.
         eventually(lambda: published(control_plane).count(b"BEGIN") == 1, "only one authority is trusted", 30)
         old = published(control_plane)
         bundles = [old]
-        # Deleting the Secret is how a person asks for new keys.
+        # Users delete the Secret to request new keys.
         control_plane.kubectl("delete", "secret", "kruise-webhook-certs", "-n", SYSTEM_NAMESPACE)
         deadline = Deadline(60)
         while len(bundles) < 4 and not deadline.passed():
-            one.review(bundles[-1])  # an API server that has not yet heard of the newest bundle
+            one.review(bundles[-1])  # an API server that does not have the newest bundle yet
             now = published(control_plane)
             one.review(now)
             if now != bundles[-1]:

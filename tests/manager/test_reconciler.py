@@ -1,5 +1,4 @@
-"""One of several replicas reconciles; one that loses the Lease continues and runs for it again; a stop hands over at
-once."""
+"""One of several replicas reconciles; one that loses the Lease becomes a candidate again; stopping releases it."""
 
 import asyncio
 from random import Random
@@ -17,7 +16,7 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/kruise-system/leases/kruise-man
 
 
 class Controller:
-    """Says what becomes of it; needs a second to finish."""
+    """Records its calls; needs a second to finish."""
 
     def __init__(self, log: list[str], name: str) -> None:
         self._log = log
@@ -61,7 +60,7 @@ async def test_one_replica_reconciles_and_hands_over_after_its_work() -> None:
         names = ("first", "second") if leader is first else ("second", "first")
         assert log == [f"{names[0]} leads", f"{names[0]} starts"]
         leader.stop()
-        # Within a few looks of a waiting candidate, not after the Lease has run out.
+        # Within a few checks of a waiting candidate, not after the Lease has expired.
         await until(lambda: len(log) >= 5, 8)
         assert log[2:] == [f"{names[0]} finishes", f"{names[1]} leads", f"{names[1]} starts"]
         other.stop()

@@ -1,4 +1,4 @@
-"""Registration against an API server in memory: made, repaired, retried."""
+"""Registration against an API server in memory: created, repaired, retried."""
 
 import asyncio
 import base64
@@ -39,7 +39,7 @@ from tests.kit.virtualtime import EPOCH, VirtualClock
 from tests.kube.fakes import json_response, status_body, until, virtual
 from tests.manager.memory import MemoryApi
 
-#: One definition tells as much as many.
+#: One CRD is enough.
 KINDS = (SIDECAR_SET,)
 MISSING = {"definition": "sidecarsets.apps.kruise.io"}
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -70,7 +70,7 @@ def prepared(
     kinds: Sequence[KindDefinition] = KINDS,
     **objects: Any,
 ) -> tuple[MemoryApi, Registration, ManagerMetrics]:
-    """A registration before an API server that has the CRD and a good Secret."""
+    """Return a registration and an API server that has the CRD and a valid Secret."""
     api = MemoryApi(objects={DEFINITION: definition(), SECRET: secret(), **objects})
     clock = VirtualClock()
     client = Client(api, clock)
@@ -96,7 +96,7 @@ async def registered(registration: Registration) -> None:
 
 
 def failing(path: str, method: str, code: int, reason: str, times: int = 1000):
-    """Answers requests of that kind with a failure, so often."""
+    """Fail requests of that kind, ``times`` at most."""
     left = [times]
 
     def fail(request: Request) -> Response | None:
@@ -182,7 +182,7 @@ async def test_a_second_check_writes_nothing() -> None:
 
 
 def owning(*fields: str) -> dict[str, Any]:
-    """Return a definition whose conversion has these fields, owned by the manager."""
+    """Return a CRD whose conversion fields are owned by the manager."""
     made = definition()
     owned = {"f:spec": {"f:conversion": {"f:webhook": {"f:clientConfig": {field: {} for field in fields}}}}}
     made["metadata"]["managedFields"] = [
@@ -235,7 +235,7 @@ async def test_webhooks_are_registered_only_when_reviews_can_be_answered() -> No
     await registration.sync()
     assert MUTATING not in api.objects
     assert not registration.registered.is_set()
-    # Conversion is: without it a stored old version could not even be listed.
+    # Conversion is registered: without it, stored objects of an old version cannot be listed.
     assert "caBundle" in api.objects[DEFINITION]["spec"]["conversion"]["webhook"]["clientConfig"]
 
 
@@ -269,7 +269,7 @@ async def test_a_new_authority_reaches_all_registrations() -> None:
     assert registration.current.without_ca_key == newer.without_ca_key
     for path in (MUTATING, VALIDATING):
         bundle = base64.b64decode(api.objects[path]["webhooks"][0]["clientConfig"]["caBundle"])
-        # Both: other replicas serve the old certificate until they have seen the Secret.
+        # Both CAs: other replicas serve the old certificate until they have seen the Secret.
         assert bundle == newer.ca_cert + CERTIFICATES.ca_cert
 
 
@@ -377,7 +377,7 @@ async def test_a_missing_right_is_reported_and_retried(caplog: pytest.LogCapture
 
 
 def entry(name: str) -> dict[str, Any]:
-    """An entry that another version of ours has registered, with an address and a CA of days gone by."""
+    """Return an entry of another version of the manager, with an outdated address and CA."""
     service = {"name": "old-service", "namespace": "kruise-system", "path": f"/validate-{name}", "port": 443}
     return {"name": f"{name}.kb.io", "clientConfig": {"service": service, "caBundle": "b2xk"}, "rules": []}
 
@@ -394,7 +394,7 @@ async def test_entries_of_another_version_keep_their_order_until_the_leader_saw_
     await registered(registration)
     api.objects[VALIDATING]["webhooks"].append(entry("newkind"))
     task = asyncio.create_task(registration.run())
-    # Who does not lead never drops it, but sees to it that it leads to us and trusts us.
+    # A replica without the Lease keeps the entry but sets its address and CA.
     await asyncio.sleep(600)
     assert names(api)[-1] == "newkind.kb.io"
     config = api.objects[VALIDATING]["webhooks"][-1]["clientConfig"]
@@ -422,7 +422,7 @@ async def test_openkruise_entries_point_to_us_at_once_and_unserved_ones_are_remo
     served = {webhook.name for webhook in WEBHOOKS}
     installed = {item["metadata"]["name"]: item for item in openkruise.installed() if "webhooks" in item}
     live = {path: installed[path.rpartition("/")[2]] for path in (MUTATING, VALIDATING)}
-    # As they are where the manager runs outside of the cluster: the entries lead to a Service, we are reached by URL.
+    # As for a manager outside the cluster: the entries name a Service, and the manager is registered by URL.
     api, registration, _ = prepared(endpoint=UrlEndpoint("127.0.0.1", 9443), **live)
     await registered(registration)
     for path in (MUTATING, VALIDATING):
@@ -485,7 +485,7 @@ async def test_one_missing_right_is_reported_and_the_rest_is_done(caplog: pytest
     await until(lambda: message in caplog.text)
     assert MUTATING in api.objects
     assert VALIDATING in api.objects
-    assert registration.registered.is_set()  # conversion is not what reviews wait for
+    assert registration.registered.is_set()  # reviews do not depend on conversion
     task.cancel()
 
 
@@ -533,7 +533,7 @@ async def test_an_overloaded_api_server_is_retried_as_it_requests() -> None:
     task = asyncio.create_task(registration.run())
     async with asyncio.timeout(150):
         await registration.registered.wait()
-    assert len(asked) <= 90 / 4  # each request waits; the next one begins anew
+    assert len(asked) <= 90 / 4  # each request waits; the next one starts again
     task.cancel()
 
 
@@ -553,7 +553,7 @@ async def test_with_external_certificates_only_their_authority_is_written(tmp_pa
     await registered(registration)
     assert api.objects[VALIDATING]["webhooks"][0]["clientConfig"]["caBundle"] == CERTIFICATES.ca_bundle
     assert SECRET not in api.objects
-    # A replica whose files are newer has told everybody about another authority: both stay for a while.
+    # A replica with newer files has published another CA: both stay for a while.
     newer = issue(("a",), EPOCH)
     for path in (MUTATING, VALIDATING):
         for webhook in api.objects[path]["webhooks"]:
@@ -570,7 +570,7 @@ async def test_with_external_certificates_only_their_authority_is_written(tmp_pa
 
 
 def changed_secret(api: MemoryApi) -> Any:
-    """Somebody puts certificates of another authority into the Secret; returns them."""
+    """Store certificates of another CA in the Secret, and return them."""
     newer = issue(("kruise-webhook-service.kruise-system.svc",), EPOCH)
     api.objects[SECRET] = {**secret(), "data": newer.secret_data()}
     return newer
@@ -624,7 +624,7 @@ async def test_surviving_listeners_get_no_untrusted_certificate() -> None:
     )
     after = Registration(client, source, ENDPOINT, WEBHOOKS, KINDS, ManagerMetrics(), Random(2), shared)
     await after.use_certificate()
-    await after.sync()  # not yet allowed to write configurations
+    await after.sync()  # may not write configurations yet
     served = shared.read()
     assert served is not None
     assert served.cert == CERTIFICATES.cert

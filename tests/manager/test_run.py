@@ -1,4 +1,4 @@
-"""The command ``pykruise manager``: what keeps it from starting is one line and exit code 1; how it ends."""
+"""The command ``pykruise manager``: an error that prevents the start is one line and exit code 1; how it ends."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ NOWHERE = ["--webhook-host=127.0.0.1", "--webhook-port=0", "--health-probe-addr=
 
 @pytest.fixture
 def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
-    """Starts a manager that cannot start; gives what it says last on standard error."""
+    """Run a manager that cannot start; return the last line of standard error."""
     root = logging.getLogger()
     before = list(root.handlers), root.level
     monkeypatch.setattr(logging, "_srcfile", logging._srcfile)

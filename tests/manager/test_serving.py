@@ -149,7 +149,7 @@ async def test_debug_pages_are_for_loopback_only() -> None:
         base = f"http://{host}:{port}"
         assert (await http.get(f"{base}/debug/queues")).text == "this is /debug/queues\n"
         assert (await http.get(f"{base}/debug/other")).status_code == 404
-        # A page in somebody's browser, under a name that was made to point here.
+        # A web page under a host name that resolves to this address.
         assert (await http.get(f"{base}/debug/queues", headers={"Host": "evil.example"})).status_code == 403
     sent: list[dict] = []
 
@@ -228,7 +228,7 @@ async def test_webhooks_are_registered_once_their_address_answers() -> None:
 
 @pytest.mark.parametrize(("days", "fault"), [(2, ""), (-3652, "certificate has expired")], ids=["behind", "ahead"])
 async def test_a_slow_clock_makes_no_replica_unready(days: int, fault: str) -> None:
-    """Another replica created the certificate; the API server's clock decides whether it is valid yet."""
+    """Another replica created the certificate; only the API server's clock decides whether it is valid."""
 
     async def app(scope: dict, receive: object, send: object) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})  # type: ignore[operator]
@@ -250,7 +250,7 @@ async def test_the_self_check_times_out(monkeypatch: pytest.MonkeyPatch) -> None
         await over.wait()
         writer.close()
 
-    server = await asyncio.start_server(silent, "127.0.0.1", 0)  # speaks no TLS, never answers
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)  # does not speak TLS and never answers
     try:
         check = self_check(server.sockets[0].getsockname(), lambda: CERTIFICATES.ca_cert)
         assert (await check()).endswith("/healthz: no answer within 0.05 s")

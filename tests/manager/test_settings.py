@@ -1,4 +1,4 @@
-"""Flags and environment together."""
+"""Settings from flags and environment together."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -86,7 +86,7 @@ def test_certificates_may_be_stored_in_a_folder() -> None:
         ("0d", 180, True),
         ("x", 180, True),
         ("-1d", 180, True),
-        # A certificate lasts ten years: it would be renewed at every look.
+        # A certificate lasts ten years, so it would be renewed at every check.
         ("10y", 180, True),
         ("999999999999d", 180, True),
     ],

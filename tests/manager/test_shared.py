@@ -1,4 +1,4 @@
-"""Boards that processes share, and metrics that are added up over them."""
+"""Values that processes share, and metrics that are summed over them."""
 
 import asyncio
 import os
@@ -42,7 +42,7 @@ def test_an_interrupted_write_keeps_the_previous_value(values: list[bytes], data
     shared = SharedValue(Certificate, 4096)
     for value in values:
         shared.write(Certificate(value, b"", b""))
-    # A writer killed in the midst of the next write has scribbled over the other half, and not yet turned the page.
+    # A writer that is killed during a write has overwritten the other half but not the version.
     start = shared._start(shared.version + 1)
     scribble = data.draw(st.binary(min_size=8, max_size=1000))
     shared._memory[start : start + len(scribble)] = scribble
@@ -62,7 +62,7 @@ def test_a_version_written_before_its_content_is_ignored() -> None:
     shared.write(Certificate(b"first", b"", b""))
     shared.write(Certificate(b"second", b"", b""))
     start = shared._start(2)
-    struct.pack_into("<I", shared._memory, start + 4, 0)  # a sum that does not fit
+    struct.pack_into("<I", shared._memory, start + 4, 0)  # a wrong checksum
     assert shared._data(2) is None
 
 
@@ -100,7 +100,7 @@ async def test_a_process_continues_the_counts_of_its_predecessor() -> None:
     replica = Replica(("one", "two"))
     Counts(replica, "one", registry(3, 2, 0.05)).publish({})
     Counts(replica, "two", registry(10, 0, 0.5)).publish({})
-    # The first is killed and starts again; what it had counted is not counted twice, nor lost.
+    # A restarted process neither loses its counts nor counts them twice.
     again = Counts(replica, "one", registry(1, 5, 0.05))
     replica.lives["one"].write(Life(pid=7, restarts=1))
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Standalone mode: objects from files, mistakes by file and line, the last good state kept."""
+"""Standalone mode: objects from files, errors with file and line, the last valid contents are kept."""
 
 import itertools
 import json
@@ -51,7 +51,7 @@ def pod_review(**changed: Any) -> Review:
 
 
 async def injected(found: Standalone, review: Review | None = None) -> list[str]:
-    """The names of the containers the recorded Pod gets."""
+    """Return the names of the containers that the recorded Pod gets."""
     (_, decision), *_ = (await found.decide(review or pod_review()))[0]
     return added(decision)
 
@@ -70,7 +70,7 @@ _times = itertools.count(1_000_000)
 
 
 def touch(path: Path, text: str) -> None:
-    """Write a file so that its time differs from before, however fast the test is."""
+    """Write a file with a new modification time, however fast the test is."""
     path.write_text(text, "utf-8")
     time = next(_times)
     os.utime(path, (time, time))
@@ -84,7 +84,7 @@ async def test_the_samples_are_valid_and_inject() -> None:
     assert await injected(found) == ["mesh-proxy", "log-shipper"]
     elsewhere = pod_review()
     other = replace(elsewhere, namespace="batch", object=_in_namespace(elsewhere, "batch"))
-    # The namespace's labels decide about the mesh.
+    # The namespace's labels select the mesh.
     assert await injected(found, other) == ["log-shipper"]
 
 

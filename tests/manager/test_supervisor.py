@@ -1,4 +1,4 @@
-"""The supervisor with real processes: what dies or hangs comes back, and all end in good order."""
+"""The supervisor with real processes: those that die or hang are restarted, and all end on request."""
 
 import os
 import signal
@@ -15,7 +15,8 @@ import pytest
 from app.manager.supervisor import CANNOT_START
 from tests.patience import Deadline
 
-#: Starts two processes that write their pid into a file and beat, until SIGTERM; ``{body}`` is what they do besides.
+#: Starts two processes that write their pid into a file and send heartbeats until SIGTERM; ``{body}`` is what else they
+#: do.
 PROGRAM = """
 import logging, os, signal, sys, time
 from pathlib import Path
@@ -46,7 +47,7 @@ sys.exit(Supervisor(replica, works, hang_seconds=3.0, stop_seconds=2.0).run())
 
 
 def pids(folder: Path, name: str) -> list[int]:
-    """The process ids that a place has had, oldest first."""
+    """Return the process ids of a slot, oldest first."""
     file = folder / name
     return [int(line) for line in file.read_text().split()] if file.exists() else []
 
@@ -71,7 +72,7 @@ def supervised(folder: Path, body: str = "") -> Iterator[subprocess.Popen[str]]:
     try:
         yield process
     finally:
-        # Whatever is left of a test that failed holds its output open, stopped processes too.
+        # Processes left by a failed test hold its output open, even if they are stopped.
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
@@ -177,7 +178,7 @@ def test_the_start_of_repeated_failures_is_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_at_any_moment_of_the_start_leaves_no_process_behind(tmp_path: Path, number: signal.Signals) -> None:
     with supervised(tmp_path) as supervisor:
-        until(lambda: pids(tmp_path, "one"), "one runs")  # perhaps the other is just being made
+        until(lambda: pids(tmp_path, "one"), "one runs")  # the other may just be starting
         supervisor.send_signal(number)
         supervisor.communicate(timeout=120)
     assert supervisor.returncode == 0

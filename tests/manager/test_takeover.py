@@ -1,4 +1,4 @@
-"""Taking over from OpenKruise and giving back: the plan, on the sandbox, and on a real API server."""
+"""Takeover from OpenKruise and back: the plan, on the sandbox, and on a real API server."""
 
 import asyncio
 import base64
@@ -67,7 +67,7 @@ NAMESPACE = "kruise-system"
 IMAGE = "registry.example/kruise-manager:v0.1.0"
 THEIRS = "openkruise/kruise-manager:v1.8.0"
 SERVED = {kind.crd_name for kind in reconciled_kinds()}
-#: OpenKruise's right to read the scale of every kind.
+#: OpenKruise's permission to read the scale of every kind.
 SCALES = {"apiGroups": ["*"], "resources": ["*/scale"], "verbs": ["get", "list", "watch"]}
 RESOURCES: dict[str, Resource] = {
     resource.kind: resource
@@ -80,7 +80,7 @@ RESOURCES: dict[str, Resource] = {
 
 
 def seen(**changes: Any) -> Installed:
-    """What OpenKruise's installation looks like, without an object of its kinds."""
+    """Return an installation of OpenKruise without objects of its kinds."""
     items = openkruise.installed()
     deployment = openkruise.deployment()
     deployment["metadata"] |= {"uid": "1", "resourceVersion": "1"}
@@ -202,9 +202,9 @@ def test_the_order_of_steps_leaves_no_gap_in_service() -> None:
     order = [(step.action, step.resource.kind) for step in steps]
     rights, deployment = order.index(("patch", "ClusterRole")), order.index(("patch", "Deployment"))
     wait = order.index(("wait", "Deployment"))
-    assert order[0] == ("create", "ConfigMap")  # what was there is kept before anything changes
+    assert order[0] == ("create", "ConfigMap")  # the backup comes before any change
     assert rights < deployment < wait
-    # Who answers /convert is ours alone when a definition says that there is something to convert.
+    # Definitions change only when our manager alone answers /convert.
     changed = [i for i, step in enumerate(steps) if step.name in seen().definitions and step.action == "apply"]
     assert changed
     assert min(changed) > wait
@@ -250,7 +250,7 @@ def test_an_unreadable_backup_is_reported() -> None:
     for packed, why in ((whole[:20], "EOFError"), (b"BZh9", "error"), (gzip.compress(b"[]"), "TypeError")):
         with pytest.raises(TakeoverError, match=why):
             unpacked({"binaryData": {"before.json.gz": base64.b64encode(packed).decode()}})
-    with pytest.raises(TakeoverError, match="EOFError"):  # it would unpack to more than anybody has
+    with pytest.raises(TakeoverError, match="EOFError"):  # it would unpack to more than the limit
         unpacked({"binaryData": {"before.json.gz": base64.b64encode(gzip.compress(bytes(65 << 20), 1)).decode()}})
     assert back_plan(seen()).blockers
     assert back_plan(seen(backup={}, deployment=None)).blockers
@@ -267,9 +267,9 @@ def test_an_unreadable_backup_is_reported() -> None:
         ("openkruise/x:v1.8.0", ["--v=4"], ["--v=4", "--feature-gates=ResourcesDeletionProtection=false"]),
         ("openkruise/x:v1.10.1@sha256:1", [], ["--feature-gates=ResourcesDeletionProtection=false"]),
         ("registry:5000/x:1.6.3", ["--v=4"], ["--v=4"]),
-        # The webhook configurations tell what an image of another name serves.
+        # The webhook configurations show what an image without a version serves.
         ("registry:5000/x", ["--v=4"], ["--v=4"]),
-        # What was given stays as it was written.
+        # Given gates stay as written.
         ("x:v1.8.0", ["--feature-gates=ResourcesDeletionProtection=true"], None),
         ("x:v1.6.0", ["--feature-gates", "ResourcesDeletionProtection=false"], None),
         ("x:v1.8.0", ["-feature-gates=AllBeta=true"], None),
@@ -279,7 +279,7 @@ def test_an_unreadable_backup_is_reported() -> None:
             ["--feature-gates", "DeletionProtectionForCRDCascadingGate=true", "--v=4"],
             ["--feature-gates=DeletionProtectionForCRDCascadingGate=true,ResourcesDeletionProtection=false", "--v=4"],
         ),
-        # Repeated flags add up there.
+        # Repeated flags add up in OpenKruise.
         (
             "x:v1.6.0",
             ["--feature-gates=WorkloadSpread=false", "--v=4", "--feature_gates=ImagePullJobGate=true"],
@@ -391,19 +391,19 @@ def test_what_an_agent_does_is_known_from_its_node_image_and_its_requests() -> N
 
 
 async def laid(client: Client) -> None:
-    """An installation of OpenKruise whose manager has two replicas, and an agent on each node."""
+    """Create an installation of OpenKruise with two replicas of its manager and an agent on each node."""
     labels = {"control-plane": "openkruise"}
     await client.create(
         NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
     )
     for item in [*openkruise.installed(), openkruise.deployment(), openkruise.daemon_set()]:
         bare = openkruise.bare(item)
-        with contextlib.suppress(AlreadyExists):  # the ServiceAccount that every Namespace gets
+        with contextlib.suppress(AlreadyExists):  # every namespace gets this ServiceAccount
             await client.create(RESOURCES[bare["kind"]], bare, bare["metadata"].get("namespace", ""))
 
 
 async def everything(client: Client) -> dict[str, Any]:
-    """What a takeover may change, without what only an API server writes."""
+    """Return all that a takeover may change, without fields that only an API server writes."""
     found = {}
     for resource in RESOURCES.values():
         for item in (await client.list(resource, NAMESPACE if resource.namespaced else "")).items:
@@ -420,7 +420,7 @@ async def replicas(client: Client) -> set[str]:
 
 
 async def check_there_and_back(client: Client) -> None:
-    """Nothing without --yes; then our image, our definitions and rights; then everything as it was."""
+    """Without --yes nothing changes; with it, image, definitions and permissions are ours; --back restores them."""
     before = await everything(client)
     told: list[str] = []
     await run(client, NAMESPACE, IMAGE, say=told.append)
@@ -433,7 +433,7 @@ async def check_there_and_back(client: Client) -> None:
     container = taken["Deployment kruise-controller-manager"]["spec"]["template"]["spec"]["containers"][0]
     arguments = openkruise.deployment()["spec"]["template"]["spec"]["containers"][0]["args"]
     gates = arguments.index("--feature-gates=ImagePullJobGate=true")
-    arguments[gates] += ",ResourcesDeletionProtection=false"  # what was in force, whatever our default
+    arguments[gates] += ",ResourcesDeletionProtection=false"  # the gate in force, whatever our default is
     assert (container["image"], container["args"]) == (IMAGE, arguments)
     assert "cpu" not in container["resources"]["limits"]
     for name in SERVED & {one["metadata"]["name"] for one in openkruise.installed()}:
@@ -495,7 +495,7 @@ async def until_agents(client: Client, wanted: dict[str, int]) -> None:
 
 
 class OneAway:
-    """Connections that fail when an agent is deleted while another one is away."""
+    """Fails if an agent is deleted while another one is unavailable."""
 
     def __init__(self, client: Client, number: int) -> None:
         self.client, self.inner, self.number = client, client.transport, number
@@ -518,7 +518,7 @@ def _pulling(phase: str) -> dict[str, Any]:
 
 
 async def begin_pull(client: Client, node: str) -> None:
-    for resource, name in CONFIGURATIONS:  # no manager runs that would answer
+    for resource, name in CONFIGURATIONS:  # no manager runs that could answer
         await client.delete(resource, name)
     image = {"apiVersion": NODE_IMAGES.api_version, "kind": "NodeImage", "metadata": {"name": node}, "spec": {}}
     await client.create(NODE_IMAGES, image)
@@ -526,7 +526,7 @@ async def begin_pull(client: Client, node: str) -> None:
 
 
 async def check_agents(client: Client) -> None:
-    """Agents of three nodes are replaced one after another; one that pulls an image is left until it has done so."""
+    """Agents of three nodes are replaced one by one; one that pulls an image waits until it is done."""
     await until_agents(client, {THEIRS: 3})
     before = (await client.get(DAEMONSETS, DAEMON, NAMESPACE))["spec"]
     busy = sorted(one["metadata"]["name"] for one in (await client.list(NODES)).items)[0]
@@ -570,7 +570,7 @@ async def check_agents(client: Client) -> None:
 
 
 class Breaking:
-    """Connections that end a node's kubelet as soon as a Pod whose name it has is deleted."""
+    """Stops a node's kubelet as soon as a certain Pod is deleted."""
 
     def __init__(self, inner: Transport, pod: str, stop: Callable[[], None]) -> None:
         self.inner, self.pod, self.stop = inner, pod, stop
@@ -659,7 +659,7 @@ async def test_a_broken_image_changes_nothing_else_and_can_be_reverted(world: Si
 
 
 class Stopping:
-    """A connection whose writes fail midway: the first few succeed, the next one does what ``ends`` says."""
+    """A connection whose writes fail midway: after ``writes`` of them, the next one ends as ``ends`` says."""
 
     def __init__(self, inner: Transport, ends: str, writes: int = 0) -> None:
         self.inner, self.ends, self.writes = inner, ends, writes
@@ -685,7 +685,7 @@ class Stopping:
 async def stopped(
     client: Client, ends: str, writes: int, *, image: str = IMAGE, agents: bool = False, back: bool = False
 ) -> str:
-    """How a takeover ends of which only the first writes arrive; nothing if those are all."""
+    """Return how a takeover ends that is cut off after some writes; empty if it completes."""
     stopping = Client(Stopping(client.transport, ends, writes), client.clock)
     try:
         await run(stopping, NAMESPACE, image, yes=True, agents=agents, back=back, say=lambda _: None)
@@ -695,7 +695,7 @@ async def stopped(
 
 
 def is_taken_over(found: Mapping[str, Any]) -> bool:
-    """Deployment, definitions and rights are ours, and nothing else is left."""
+    """Return whether Deployment, definitions and permissions are ours, and nothing is left to do."""
     container = found["Deployment kruise-controller-manager"]["spec"]["template"]["spec"]["containers"][0]
     wanted = next(one for one in manifests(all_rules(), NAMESPACE) if one["kind"] == "ClusterRole")
     return (
@@ -712,7 +712,8 @@ async def test_a_takeover_interrupted_after_any_write_resumes(world: Simulated, 
     await laid(world.client)
     ends_of: list[str] = []
     for _ in range(60):
-        # Where nothing of a write arrives, one more arrives each time; else each is the last of its own command.
+        # If nothing of a failed write arrives, one more write arrives each time; otherwise each is the last of its own
+        # command.
         if not (end := await stopped(world.client, ends, ends == "before", agents=True)):
             break
         ends_of.append(end)
@@ -740,7 +741,7 @@ async def test_a_takeover_can_be_reverted_or_completed_from_any_state(world: Sim
     while await stopped(world.client, "after", writes, agents=True):
         writes += 1
         assert writes < 60
-        # Also giving back is interrupted, a little later each time; then somebody thinks better of it.
+        # The reversal is interrupted too, a little later each time; then the user changes their mind.
         if await stopped(world.client, "Ctrl-C", writes % 13, back=True) and writes % 2:
             await run(world.client, NAMESPACE, IMAGE, yes=True, agents=True, say=lambda _: None)
             assert is_taken_over(await everything(world.client))
@@ -803,7 +804,7 @@ async def real(control_plane: ControlPlane) -> AsyncIterator[Client]:
 @pytest.mark.controlplane
 @pytest.mark.behaviour("MGR-143", "MGR-144", "MGR-145", "MGR-150", "MGR-161", "MGR-162")
 async def test_takes_over_and_reverts_on_a_real_api_server(tmp_path: Path) -> None:
-    """First the manager, then with agents, then both with interruptions after each write, in both directions."""
+    """First the manager, then with agents, then both with an interruption after each write, in both directions."""
     with ControlPlane(controller_manager_args=["--node-monitor-grace-period=10m"]) as started:
         nodes = ["app.sandbox.nodes", "--nodes", "3", "--bind", "--kubeconfig", str(started.kubeconfig)]
         with running(nodes, tmp_path / "nodes.log"):

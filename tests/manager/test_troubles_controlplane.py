@@ -1,4 +1,4 @@
-"""A replica that lacks something it needs, or whose API server misbehaves, before a real API server."""
+"""A replica that lacks permissions or CRDs, or whose API server misbehaves, on a real API server."""
 
 import base64
 import json
@@ -26,7 +26,7 @@ from tests.scenarios.world import SYSTEM_NAMESPACE, eventually, install
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.alone]
 ROLES = (("clusterrole", "kruise-manager-role"), ("role", "kruise-manager-namespaced-role"))
-#: Without these no review can be judged; a replica says so and is not ready.
+#: Without these no review can be answered, and the replica is not ready.
 NEEDED = {
     **{
         watched.resource.plural: f"caches: {watched.name} are not filled yet"
@@ -37,12 +37,12 @@ NEEDED = {
     "mutatingwebhookconfigurations": "webhooks: not registered yet",
     "validatingwebhookconfigurations": "webhooks: not registered yet",
 }
-#: Everybody may ask what he may do (system:basic-user).
+#: Every user may request this (system:basic-user).
 EVERY_RESOURCE = sorted(
     {resource for rule in default_rules() for resource in rule.resources} - {"selfsubjectrulesreviews"}
 )
-#: Those without which nothing can be judged or led, and a few others: each commit's own, so that all have their turn.
-#: PYKRUISE_ALL_RIGHTS=1 takes every one.
+#: Permissions that reviews and leadership need, and a few others, which rotate with the commit.
+#: PYKRUISE_ALL_RIGHTS=1 tests all of them.
 RESOURCES = (
     EVERY_RESOURCE
     if os.environ.get("PYKRUISE_ALL_RIGHTS")
@@ -66,7 +66,7 @@ def control_plane() -> Iterator[ControlPlane]:
 
 @contextmanager
 def without_right(control_plane: ControlPlane, resource: str) -> Iterator[None]:
-    """The generated roles without any verb on one resource, for the time of the block."""
+    """Use the generated roles without any verb on one resource, inside the context."""
     where = ("-n", SYSTEM_NAMESPACE)
     before = [json.loads(control_plane.kubectl("get", *role, *where, "-o", "json").stdout) for role in ROLES]
     verb, group = next((rule.verbs[0], rule.groups[0]) for rule in default_rules() if resource in rule.resources)
@@ -98,7 +98,7 @@ def change(control_plane: ControlPlane, role: tuple[str, str], rules: list[dict[
 
 @pytest.fixture(scope="module")
 def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> ControlPlane:
-    """A replica has been here: the Secret, the Lease and both configurations exist."""
+    """A replica has run before: the Secret, the Lease and both configurations exist."""
     with replica(control_plane, tmp_path_factory.mktemp("first"), *ELECTION) as first:
         eventually(first.leads, "it leads")
     return control_plane
@@ -157,7 +157,7 @@ def test_two_versions_answer_each_other_and_keep_each_others_entries(installed: 
     ):
         bundle = published(installed)
         for one in (first, second):
-            one.review(bundle)  # a Pod: the first does not know that webhook, and lets it pass
+            one.review(bundle)  # the first does not serve that webhook, and allows the Pod
 
         def entries() -> list[tuple[str, list[str]]]:
             both = [configuration(installed, kind) for kind in ("mutating", "validating")]
@@ -175,7 +175,7 @@ def test_two_versions_answer_each_other_and_keep_each_others_entries(installed: 
         settled = entries()
         began = syncs(first), syncs(second)
         for number in range(5):
-            # Something of ours changes: both look at everything again.
+            # An object of ours changes: both check everything again.
             label = f"looked={number}"
             installed.kubectl("label", "--overwrite", "crd", "sidecarsets.apps.kruise.io", label)
         eventually(lambda: syncs(first) > began[0] and syncs(second) > began[1], "both have looked")
@@ -183,7 +183,7 @@ def test_two_versions_answer_each_other_and_keep_each_others_entries(installed: 
 
 
 def syncs(one: Any) -> float:
-    """Return how often a replica has read the definitions of its kinds."""
+    """Return how often a replica has read the CRDs of its kinds."""
     found = [
         float(line.rpartition(" ")[2])
         for line in one.page(one.metrics_port, "metrics").splitlines()

@@ -1,4 +1,4 @@
-"""Before an uninstall: refused while workloads exist, else the manager is stopped before its webhooks are deleted."""
+"""Uninstall: refused while workloads exist; otherwise the manager is stopped before its webhooks are deleted."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,7 +26,7 @@ CLONE_SETS = f"/apis/{CLONE_SET.group}/{CLONE_SET.hub.name}/clonesets"
 
 
 class Api(MemoryServer):
-    """Knows DELETE and lists: `lists` answers by path."""
+    """Answers DELETE, and lists by path."""
 
     lists: dict[str, Callable[[], list[dict[str, Any]]]]
 
@@ -60,7 +60,7 @@ async def test_the_manager_stops_before_its_webhooks_are_removed() -> None:
     left = [[pod("a"), pod("b")], [pod("b")], []]
 
     def pods() -> list[dict[str, Any]]:
-        # While a manager is there it would put a configuration back.
+        # A running manager would restore a configuration.
         assert {MUTATING, VALIDATING} <= api.objects.keys()
         return left.pop(0)
 
@@ -105,7 +105,7 @@ def test_only_kinds_with_pods_block_the_uninstall() -> None:
     listing = [rule for rule in permissions((CLONE_SET,)) if rule.resources == ("clonesets",)]
     assert [(rule.verbs, rule.own_namespace) for rule in listing] == [(("list",), False)]
     ours = [rule.resources for rule in permissions(()) if "list" in rule.verbs and rule.groups == (CLONE_SET.group,)]
-    assert ours == [("imagepulljobs",), ("ephemeraljobs",)]  # whose finalizers are taken
+    assert ours == [("imagepulljobs",), ("ephemeraljobs",)]  # whose finalizers are removed
 
 
 @virtual
@@ -120,7 +120,7 @@ async def test_finalizers_of_jobs_are_removed_after_the_manager_stopped() -> Non
     del api.objects[f"{where}/imagepulljobs/gone"]
 
     def listed() -> list[dict[str, Any]]:
-        # A manager at work would take hold of them again, and its webhooks would judge the write.
+        # A running manager would add the finalizer again, and its webhooks would review the write.
         assert api.objects[SCALE]["spec"]["replicas"] == 0
         assert MUTATING not in api.objects
         return jobs

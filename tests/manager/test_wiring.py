@@ -1,4 +1,4 @@
-"""What features are given: a client whose requests are bounded where anybody may make us send them."""
+"""What features are given: a client with a request budget for reviews."""
 
 import asyncio
 from collections.abc import Iterator
@@ -101,6 +101,6 @@ async def test_unknown_callers_cannot_exhaust_the_budget_of_known_ones(known_ask
     before = clock.monotonic()
     await asyncio.gather(*(client.get(NAMESPACES, "shop") for _ in range(ASKED_BURST)))
     assert clock.monotonic() == before
-    # Nor does one address use up that of another.
+    # Nor does one address exhaust the budget of another.
     await asyncio.gather(*(asyncio.create_task(strange("10.0.0.1")) for _ in range(STRANGERS_BURST // 2)))
     assert clock.monotonic() == before

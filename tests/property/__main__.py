@@ -10,12 +10,12 @@ from tests.property.checks import judge
 from tests.property.generate import generate
 from tests.property.run import ROOT, CannotResumeError, Progress, code_digest, load, run, shortfalls, table
 
-#: From how many cases on every branch must have been reached by one of a hundred; fewer say nothing about it.
+#: Runs of at least this many cases must reach every branch in one of a hundred; smaller runs prove nothing.
 ENOUGH = 10_000
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 if every case holds, else 1; 2 for a wrong call."""
+    """Return 0 if every case holds, else 1; 2 for invalid arguments."""
     options = _parser().parse_args(arguments)
     if options.case is not None:
         return _one(options.case)

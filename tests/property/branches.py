@@ -1,10 +1,10 @@
-"""The branches of the injection rules, each counted by the oracle when a case reaches it."""
+"""The branches of the injection rules, which the oracle counts when a case reaches them."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-#: Every branch a large run must reach in at least one case of a hundred.
+#: Every branch that a large run must reach in at least one case of a hundred.
 BRANCHES: tuple[str, ...] = (
     "SS-42 overwrite in place",
     "SS-42 before",
@@ -135,7 +135,7 @@ BRANCHES: tuple[str, ...] = (
     "SS-67 limit below request",
 )
 
-#: What is counted beside them, without a lower bound of its own.
+#: Other counts, without a minimum.
 OTHERS: tuple[str, ...] = (
     "injected",
     "only metadata patched",

@@ -1,4 +1,4 @@
-"""What is wrong on purpose: Pods and sets that a rule refuses, and some that only look so."""
+"""Deliberate errors: Pods and sets that a rule rejects, and some that only look invalid."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _annotate(pod: Json, **annotations: str) -> None:
 
 
 def _bad_merge(pod_value: tuple[str, ...], texts: tuple[str, ...]) -> Breakage:
-    """SS-53: one side is no JSON."""
+    """One side is not JSON. [SS-53]"""
 
     def break_(maker: SetMaker, sets: list[Json]) -> None:
         entry = {"annotations": {"merge-3": maker.world.pick(*texts)}, "patchPolicy": "MergePatchJson"}
@@ -29,7 +29,7 @@ def _bad_merge(pod_value: tuple[str, ...], texts: tuple[str, ...]) -> Breakage:
 
 
 def _bad_hash(key: str) -> Breakage:
-    """SS-59."""
+    """The annotation is invalid. [SS-59]"""
 
     def break_(maker: SetMaker, sets: list[Json]) -> None:
         maker.world.pod_breakages.append(lambda pod: _annotate(pod, **{key: maker.world.pick(*BAD_HASHES)}))
@@ -38,13 +38,13 @@ def _bad_hash(key: str) -> Breakage:
 
 
 def _bad_hash_unread(maker: SetMaker, sets: list[Json]) -> None:
-    """SS-59: nothing is injected, so nothing is read."""
+    """Nothing is injected, so nothing is read. [SS-59]"""
     maker.world.labels.update(app="db", gone="x")
     maker.world.pod_breakages.append(lambda pod: _annotate(pod, **{"kruise.io/sidecarset-hash": "oops"}))
 
 
 def _bad_policy(text: Callable[[str], str], pattern: str = ".*") -> Breakage:
-    """SS-61, SS-64, SS-65: a request is always computed, so the expression is always met."""
+    """Requests are always computed, so the expression is always evaluated. [SS-61, SS-64, SS-65]"""
 
     def break_(maker: SetMaker, sets: list[Json]) -> None:
         resource = maker.world.pick("cpu", "memory")
@@ -58,7 +58,7 @@ def _bad_policy(text: Callable[[str], str], pattern: str = ".*") -> Breakage:
 
 
 def _two_values(maker: SetMaker, sets: list[Json]) -> None:
-    """SS-50: one variable means two things."""
+    """One variable has two values. [SS-50]"""
     sets[0]["spec"]["containers"][0]["shareVolumePolicy"] = {"type": "enabled"}
 
     def change(pod: Json) -> None:
@@ -78,7 +78,7 @@ def _two_values(maker: SetMaker, sets: list[Json]) -> None:
 
 
 def _bad_priority(env: tuple[Json, ...]) -> Breakage:
-    """PW-14."""
+    """A priority is invalid. [PW-14]"""
 
     def break_(maker: SetMaker, sets: list[Json]) -> None:
         def change(pod: Json) -> None:
@@ -93,7 +93,7 @@ def _bad_priority(env: tuple[Json, ...]) -> Breakage:
 
 
 def _bad_launch_priority(*texts: str) -> Breakage:
-    """PW-15."""
+    """A priority is out of range. [PW-15]"""
 
     def break_(maker: SetMaker, sets: list[Json]) -> None:
         text = maker.world.pick(*texts).replace("MAIN", maker.world.apps[0])
@@ -104,7 +104,7 @@ def _bad_launch_priority(*texts: str) -> Breakage:
 
 
 def _same_name(maker: SetMaker, sets: list[Json]) -> None:
-    """SS-117: two sets that slipped past the overlap test."""
+    """Two sets passed the overlap check. [SS-117]"""
     if len(sets) < 2:
         sets.append(maker.sidecar_set("twin-set"))
     maker.certain(sets[1])
@@ -112,7 +112,7 @@ def _same_name(maker: SetMaker, sets: list[Json]) -> None:
 
 
 def _other_list(maker: SetMaker, sets: list[Json]) -> None:
-    """SS-21: a sidecar is named like an init container of the Pod, or the other way round."""
+    """A sidecar has the name of an init container of the Pod, or the other way round. [SS-21]"""
     container = {"name": sets[0]["spec"]["containers"][0]["name"], "image": "busybox"}
     if not sets[0]["spec"].get("initContainers") or maker.world.chance(50):
         sets[0]["spec"]["containers"][0].pop("upgradeStrategy", None)
@@ -123,7 +123,7 @@ def _other_list(maker: SetMaker, sets: list[Json]) -> None:
 
 
 def _empty_set(maker: SetMaker, sets: list[Json]) -> None:
-    """SS-41: a set without sidecars patches metadata only."""
+    """A set without sidecars only patches metadata. [SS-41]"""
     sets[1:] = []
     for kind in ("containers", "initContainers"):
         sets[0]["spec"].pop(kind, None)

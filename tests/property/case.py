@@ -1,4 +1,4 @@
-"""One case: all that an admission answer may depend on, as plain JSON values."""
+"""One case: everything an admission answer may depend on, as plain JSON values."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 Json = dict[str, Any]
 
-#: The moment of every case (SS-57 writes it into annotations).
+#: The time of every case (SS-57 writes it into annotations).
 NOW = "2024-05-06T07:08:09Z"
-#: Where ControllerRevisions live.
+#: The namespace of ControllerRevisions.
 MANAGER_NAMESPACE = "kruise-system"
 #: The random characters of every generated name (PM-144).
 NAME_SUFFIX = "bcdfg"
@@ -18,7 +18,7 @@ NAME_SUFFIX = "bcdfg"
 
 @dataclass(slots=True)
 class Case:
-    """A Pod on its way through admission and the world it meets."""
+    """A Pod under admission, and the objects around it."""
 
     seed: int
     pod: Json
@@ -26,7 +26,7 @@ class Case:
     namespaces: list[Json]
     sets: list[Json]
     revisions: list[Json] = field(default_factory=list)
-    #: The sets before defaulting, to judge that too.
+    #: The sets before defaulting, which is checked too.
     raw_sets: list[Json] = field(default_factory=list)
     readiness_gate_for_all: bool = False
     sort_by_name: bool = False
@@ -37,6 +37,6 @@ class Case:
     by_node: bool = False
 
     def text(self) -> str:
-        """The case for a reader."""
+        """Return the case as readable text."""
         shown = {name: value for name, value in asdict(self).items() if name != "raw_sets"}
         return json.dumps(shown, indent=1, ensure_ascii=False)

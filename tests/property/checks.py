@@ -21,8 +21,8 @@ from tests.property.defaults import defaulted_set
 from tests.property.oracle import Expected, expected
 from tests.property.product import Answer, answer, defaulted
 
-#: Rule → what it may change: (pattern of the operation's path, pattern of the pointers that differ afterwards).
-#: In the second, list items stand by name, and words in braces for names the case's sets bring.
+#: Rule → what it may change: a pattern of the operation's path, and one of the pointers that differ afterwards. In the
+#: second, list items are named, and words in braces are names from the case's sets.
 ALLOWED: dict[str, tuple[str, str]] = {
     "SS-42": (r"/spec/containers/(\d+|-)", r"/spec/containers/{container}(/.*)?"),
     "SS-44": (r"/spec/initContainers(/(\d+|-))?", r"/spec/initContainers/{init}(/.*)?"),
@@ -45,7 +45,7 @@ ALLOWED: dict[str, tuple[str, str]] = {
     "PM-176": (r"/spec/readinessGates(/-)?", r"/spec/readinessGates/.*"),
 }
 
-#: Where empty and absent mean the same to Kubernetes.
+#: Fields where Kubernetes treats empty and absent alike.
 EMPTY_IS_ABSENT = {
     *("annotations", "env", "volumeMounts", "volumeDevices", "resources", "limits", "requests"),
     *("initContainers", "volumes", "imagePullSecrets", "creationTimestamp", "injectionStrategy"),
@@ -54,7 +54,7 @@ EMPTY_IS_ABSENT = {
 
 @dataclass
 class Outcome:
-    """One case judged: what it reached and what is wrong with the answer."""
+    """The judgement of one case: the branches reached, and what is wrong with the answer."""
 
     case: Case
     expected: Expected
@@ -63,7 +63,7 @@ class Outcome:
     result: Json | None = None
 
     def report(self) -> str:
-        """For a reader: the command to repeat it, what is wrong, the world, what was expected and what came."""
+        """Return a report: the command that repeats the case, the errors, the input, expected and actual answers."""
         parts = [
             f"FAILED  python -m tests.property --case {self.case.seed}",
             *(f"  - {problem}" for problem in self.problems),
@@ -80,7 +80,7 @@ class Outcome:
 
 
 def judge(case: Case, *, twice: bool = True) -> Outcome:
-    """Ask the product and the reference, and compare; ``twice``: also what a second pass over the result does."""
+    """Compare the product with the reference; ``twice``: also the result of a second admission."""
     given = copy.deepcopy(case.pod)
     outcome = Outcome(case, expected(case), answer(case))
     if case.pod != given:
@@ -94,7 +94,7 @@ def judge(case: Case, *, twice: bool = True) -> Outcome:
 
 
 def _defaulting(case: Case) -> Iterator[str]:
-    """SS-5 to SS-8, SS-10 to SS-13."""
+    """The sets are defaulted and hashed as the reference says. [SS-5 … SS-8, SS-10 … SS-13]"""
     for raw in case.raw_sets:
         wanted, got = normal(defaulted_set(raw)), normal(defaulted(raw))
         if wanted != got:
@@ -143,7 +143,7 @@ def _second_pass(case: Case, outcome: Outcome) -> Iterator[str]:
 
 
 def _names_to_tell(case: Case) -> list[str]:
-    """What a refusal may name: the Pod or a set; one text is OpenKruise's to the letter."""
+    """What a rejection may name: the Pod or a set; one text is OpenKruise's verbatim."""
     metadata = case.pod["metadata"]
     pod = [f"{n}" for n in (metadata.get("name"), metadata.get("generateName")) if n]
     sets = [f"SidecarSet {s['metadata']['name']}" for s in case.sets]
@@ -159,7 +159,7 @@ def applied(pod: Json, operations: list[Json]) -> tuple[Json | None, str]:
 
 
 def normal(value: Any) -> Any:
-    """Without what means nothing: nulls, and empty lists and maps where Kubernetes drops them."""
+    """Return a document without nulls, and without empty lists and maps where Kubernetes drops them."""
     if isinstance(value, dict):
         inner = {k: normal(v) for k, v in value.items() if v is not None and k != "fieldOfTheFuture"}
         kept = {k: v for k, v in inner.items() if not (k in EMPTY_IS_ABSENT and v in ({}, []))}
@@ -168,7 +168,7 @@ def normal(value: Any) -> Any:
 
 
 def changed(before: Any, after: Any, path: str = "") -> set[str]:
-    """The pointers at which two documents differ; items of lists with unique names stand by their name."""
+    """Return the pointers at which two documents differ; items of lists with unique names are addressed by name."""
     if before == after and type(before) is type(after):
         return set()
     if isinstance(after, dict) and (before is None or isinstance(before, dict)):
@@ -210,7 +210,7 @@ def _unique_names(items: list[Any]) -> bool:
 
 
 def outside_of_rules(case: Case, got: Answer, result: Json | None) -> Iterator[str]:
-    """Operations that name no rule or the wrong place, and changes no named rule may make."""
+    """Return operations that name no rule or the wrong path, and changes that no named rule may make."""
     words = _words(case)
     patterns = []
     for operation, rule in zip(got.operations, got.rules, strict=True):
@@ -229,7 +229,7 @@ def outside_of_rules(case: Case, got: Answer, result: Json | None) -> Iterator[s
 
 
 def _words(case: Case) -> dict[str, str]:
-    """The names the sets and their revisions bring, as alternatives for the patterns."""
+    """Return the names from the sets and their revisions, as alternatives for the patterns."""
     specs = [s["spec"] for s in case.sets] + [r["data"]["spec"] for r in case.revisions]
     containers = [c for s in specs for c in s.get("containers") or []]
     hot = [c for c in containers if (c.get("upgradeStrategy") or {}).get("upgradeType") == "HotUpgrade"]
@@ -248,5 +248,5 @@ def _any(names: Iterable[str]) -> str:
 
 
 def counted(outcome: Outcome) -> Branches:
-    """Each branch once per case."""
+    """Count each branch once per case."""
     return Branches(dict.fromkeys(outcome.expected.branches, 1))

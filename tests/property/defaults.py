@@ -1,4 +1,4 @@
-"""What the API server and the SidecarSet webhook fill in, as far as the generator and the recorded answers need it."""
+"""Defaults of the API server and the SidecarSet webhook, as far as the generator and the recorded answers need them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def fill(target: Json, **values: Any) -> None:
 
 
 def pull_policy(image: str) -> str:
-    """Always for the tag latest or no tag at all, unless there is a digest."""
+    """Always for the tag latest or no tag, unless there is a digest."""
     if "@" in image:
         return "IfNotPresent"
     _, colon, tag = image.rpartition("/")[2].partition(":")
@@ -28,7 +28,7 @@ def pull_policy(image: str) -> str:
 
 
 def default_container(container: Json) -> None:
-    """SS-6: the defaults of a core container that sets and Pods share."""
+    """The defaults of a core container, which sets and Pods share. [SS-6]"""
     fill(
         container,
         terminationMessagePath="/dev/termination-log",
@@ -56,13 +56,13 @@ def default_container(container: Json) -> None:
 
 
 def default_action(action: Json) -> None:
-    """A probe or lifecycle handler."""
+    """Default a probe or lifecycle handler."""
     if get := action.get("httpGet"):
         fill(get, path="/", scheme="HTTP")
 
 
 def default_volume(volume: Json) -> None:
-    """SS-7."""
+    """Default a volume. [SS-7]"""
     if set(volume) == {"name"}:
         volume["emptyDir"] = {}
     for kind in ("secret", "configMap", "downwardAPI", "projected"):
@@ -73,7 +73,7 @@ def default_volume(volume: Json) -> None:
 
 
 def defaulted_set(raw: Json) -> Json:
-    """SS-5 to SS-8: a SidecarSet (v1beta1) as its webhook stores it."""
+    """Return a SidecarSet (v1beta1) as its webhook stores it. [SS-5 … SS-8]"""
     one = copy.deepcopy(raw)
     spec = one["spec"]
     strategy = spec.setdefault("updateStrategy", {})
@@ -98,7 +98,7 @@ def defaulted_set(raw: Json) -> Json:
 
 
 def default_sidecar(container: Json, position: str) -> None:
-    """The extension fields of SS-5, then the container."""
+    """Default the extension fields, then the container. [SS-5]"""
     fill(container, podInjectPolicy=position, upgradeStrategy={}, shareVolumePolicy={})
     fill(container["upgradeStrategy"], upgradeType="ColdUpgrade")
     fill(container["shareVolumePolicy"], type="disabled")
@@ -111,10 +111,8 @@ def default_sidecar(container: Json, position: str) -> None:
 
 
 def default_pod(raw: Json, *, token: bool) -> Json:
-    """A Pod as the API server has it: its defaults and, with ``token``, what its own admission adds.
-
-    It runs before the webhooks, and again after them for what they added.
-    """
+    """Return a Pod with the API server's defaults and, with ``token``, what its built-in admission adds. That runs
+    before the webhooks, and again after them."""
     pod = copy.deepcopy(raw)
     spec = pod["spec"]
     fill(
@@ -150,13 +148,13 @@ def default_pod(raw: Json, *, token: bool) -> Json:
 
 
 def not_ready(condition: str) -> Json:
-    """The toleration every Pod gets."""
+    """Return the toleration that every Pod gets."""
     key = f"node.kubernetes.io/{condition}"
     return {"effect": "NoExecute", "key": key, "operator": "Exists", "tolerationSeconds": 300}
 
 
 def token_volume() -> Json:
-    """The projected volume of the service account's token."""
+    """Return the projected volume of the service account's token."""
     reference = {"apiVersion": "v1", "fieldPath": "metadata.namespace"}
     sources = [
         {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},

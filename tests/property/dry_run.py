@@ -1,4 +1,4 @@
-"""Injected Pods before a real API server: each must be accepted by a dry run, with every field known to it."""
+"""A real API server must accept injected Pods in a dry run, with every field known to it."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ CONCURRENT = 16
 
 @dataclass
 class Sample:
-    """Injected Pods by the number of their case, and why others were left out."""
+    """Injected Pods by case number, and why others were left out."""
 
     pods: dict[int, Json] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
-    #: Numbers of cases whose answer is wrong already without an API server.
+    #: Numbers of cases with a wrong answer.
     wrong: list[int] = field(default_factory=list)
 
 
 def sample(count: int, first: int) -> Sample:
-    """The next ``count`` injected Pods that are not invalid on purpose."""
+    """Return the next ``count`` injected Pods that are not invalid on purpose."""
     found = Sample()
     seed = first
     while len(found.pods) < count:
@@ -55,7 +55,7 @@ def sample(count: int, first: int) -> Sample:
 
 
 def invalid_on_purpose(pod: Json) -> str:
-    """Why no API server takes this Pod, of the reasons the generator makes; empty if it is valid."""
+    """Return why no API server accepts this Pod, of the errors that the generator makes; empty if it is valid."""
     spec = pod["spec"]
     if "fieldOfTheFuture" in spec:
         return "has a field no API server knows"
@@ -79,7 +79,7 @@ def invalid_on_purpose(pod: Json) -> str:
 
 
 async def refusals(kubeconfig: str, pods: dict[int, Json]) -> dict[int, str]:
-    """What the API server of this kubeconfig says against the Pods, by number; empty if it accepts all."""
+    """Return the API server's errors by case number; empty if it accepts all."""
     transport = AiohttpTransport(await load_config(kubeconfig))
     try:
         client = Client(transport, SystemClock())
@@ -105,7 +105,7 @@ async def refusals(kubeconfig: str, pods: dict[int, Json]) -> dict[int, str]:
 
 @contextlib.asynccontextmanager
 async def _namespace(client: Client) -> AsyncIterator[str]:
-    """A namespace of our own with a service account, gone afterwards."""
+    """A temporary namespace with a service account."""
     name = f"property-{uuid.uuid4().hex[:8]}"
     await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     try:
@@ -119,7 +119,7 @@ async def _namespace(client: Client) -> AsyncIterator[str]:
 
 
 def print_sample(count: int, first: int, kubeconfig: str | None) -> int:
-    """The command: 0 if all are accepted."""
+    """Run the command; return 0 if all are accepted."""
     found = sample(count, first)
     for reason, times in found.left_out.most_common():
         print(f"left out {times:4}: {reason}")

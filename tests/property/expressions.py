@@ -9,7 +9,7 @@ from tests.property.case import Json
 
 
 def any_expression(random_: random.Random, resource: str) -> str:
-    """An expression over one variable that is very likely to be positive."""
+    """Return an expression over one variable that is most likely positive."""
     return _Expressions(random_, resource).quantity(random_.choice((0, 1, 1, 2, 3)))
 
 
@@ -53,7 +53,7 @@ def _other(resource: str) -> str:
     return {"cpu": "memory", "memory": "cpu"}[resource]
 
 
-#: Each once or more, so that each kind of error is as frequent as the next.
+#: Repeated so that each kind of error is equally frequent.
 BROKEN: list[Callable[[str], str]] = [
     lambda resource: f"({resource} + 1) * 2Mi",
     lambda resource: f"1/(100m + {resource})",

@@ -17,7 +17,7 @@ def generate(seed: int) -> Case:
     world = World(seed)
     maker = SetMaker(world)
     raw = maker.sets()
-    # About every third case is wrong on purpose; the expressions have so many ways that they get two chances.
+    # About every third case is invalid on purpose; expressions have so many forms that they get two chances.
     if world.chance(40):
         breakage = world.pick(*BREAKAGES, *EXPRESSION_BREAKAGES)
         maker.certain(raw[0])

@@ -1,4 +1,4 @@
-"""Pods as they reach admission: fresh or from an export, with and without what the API server fills in."""
+"""Pods as they reach admission: new or exported, with and without the API server's defaults."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class PodMaker:
         return c
 
     def add_sidecar_names(self, containers: list[Json], sets: list[Json]) -> None:
-        """EX-12: containers of the Pod that a set will overwrite."""
+        """Containers of the Pod that a set will overwrite. [EX-12]"""
         for one in sets:
             for sidecar in one["spec"].get("containers") or []:
                 hot = (sidecar.get("upgradeStrategy") or {}).get("upgradeType") == "HotUpgrade"
@@ -123,7 +123,7 @@ class PodMaker:
             if not self.world.chance(85):
                 continue
             mounts = container.setdefault("volumeMounts", [])
-            # Only mount paths inside /sub: they may meet each other but no other mount or device.
+            # Only mount paths below /sub: they may overlap each other but no other mount or device.
             path = self.world.pick("/sub/one", "/sub/two")
             variable = self.world.pick("ZONE", "ZONE", "POD_NAME", "A", "UNKNOWN")
             mounts.append({"name": "logs", "mountPath": path, "subPathExpr": f"$({variable})/x"})
@@ -187,7 +187,7 @@ class PodMaker:
         return json.dumps({name: self.world.pick(0, 1, 2, 2, -5) for name in names})
 
     def exported(self, annotations: Json, sets: list[Json], containers: list[Json]) -> None:
-        """A Pod created again from an export: annotations and sidecars of its former life."""
+        """A Pod created again from an export, with the annotations and sidecars of its previous admission."""
         names = self.world.some([s["metadata"]["name"] for s in sets] + ["old", "older"], 1, 3)
         form = self.world.pick("new", "new", "old", "old", "empty", "null", "null")
         plain: Json = {}

@@ -29,7 +29,7 @@ class SetMaker:
         return sets
 
     def stored(self, raw: list[Json]) -> list[Json]:
-        """As admission finds them; some as a user writes them: in the store of a cluster whose webhooks were away."""
+        """Return the sets as admission finds them; some as users write them, stored while the webhooks were absent."""
         stored = [copy.deepcopy(one) if self.world.chance(12) else defaulted(one) for one in raw]
         for one in stored:
             self.record_revisions(one)
@@ -124,7 +124,7 @@ class SetMaker:
             canary["spec"]["containers"][0]["name"] = base["spec"]["containers"][0]["name"]
 
     def certain(self, one: Json) -> None:
-        """Make this set one that applies and has a container."""
+        """Make this set apply and have a container."""
         one["metadata"].pop("deletionTimestamp", None)
         one["spec"].pop("namespaceSelector", None)
         one["spec"].pop("injectionStrategy", None)
@@ -145,7 +145,7 @@ class SetMaker:
         if not wanted or self.world.chance(20):
             wanted["customVersion"] = self.world.pick("v1", "v1", "v1", "v2")
         if self.world.chance(8):
-            # Names nothing, so nothing is asked of it.
+            # It refers to no name, so nothing is resolved.
             wanted = {}
         wanted["policy"] = self.world.pick("Always", "Partial", "Partial")
         strategy = one["spec"].setdefault("updateStrategy", {})
@@ -185,7 +185,7 @@ class SetMaker:
         }
 
     def metadata_patches(self) -> list[Json]:
-        """Keys begin with the policy they get in every set, or a legal mixture could not exist; one is shared."""
+        """A key begins with the policy it has in every set, or no valid mixture would exist; one key is shared."""
         entries = []
         for policy in self.world.some(("Retain", "Overwrite", "MergePatchJson"), 1, 3):
             annotations: Json = {}

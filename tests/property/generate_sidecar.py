@@ -72,13 +72,13 @@ class SidecarMaker:
         return copy.deepcopy(self.world.some(pool, 1, 3))
 
     def own_mounts(self, c: Json) -> None:
-        """Mounts and devices of the set's volumes, each path and each device volume once."""
+        """Return mounts and devices of the set's volumes, each path and each device volume once."""
         disks = [v["name"] for v in self.volumes if "persistentVolumeClaim" in v]
         devices = [{"name": d, "devicePath": p} for d, p in zip(disks, self.world.some(DEVICES, 3, 3), strict=False)]
         if devices and self.world.chance(8, "devices", 45):
             c["volumeDevices"] = self.world.some(devices, 1, 2)
         elif devices and self.world.chance(8, "share", 20):
-            # A device where an app container has a mount.
+            # A device at a mount path of an app container.
             c["volumeDevices"] = [{**devices[0], "devicePath": self.world.pick("/data", "/logs")}]
         taken = {d["devicePath"] for d in c.get("volumeDevices") or []}
         names = [v["name"] for v in self.volumes if v["name"] not in {d["name"] for d in c.get("volumeDevices") or []}]

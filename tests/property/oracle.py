@@ -30,12 +30,12 @@ from tests.property.oracle_sidecar import Builder
 
 @dataclass
 class Expected:
-    """The Pod as admitted, or the rule that refuses it."""
+    """The Pod as admitted, or the rule that rejects it."""
 
     pod: Json | None
     refused: str = ""
     branches: Branches = field(default_factory=Branches)
-    #: Why a second pass over the result may change it (D-21).
+    #: Why a second admission of the result may change it (D-21).
     unrepeatable: set[str] = field(default_factory=set)
 
     @property
@@ -44,7 +44,7 @@ class Expected:
 
 
 def expected(case: Case) -> Expected:
-    """The answer to this case."""
+    """Return the answer to this case."""
     pod = copy.deepcopy(case.pod)
     answer = Expected(pod)
     try:
@@ -59,7 +59,7 @@ def expected(case: Case) -> Expected:
 class _Admission:
     def __init__(self, state: State, answer: Expected) -> None:
         self.state, self.answer, self.annotations = state, answer, Annotations(state)
-        #: A patch of a set asks for the launch order.
+        #: A set's patch requests the launch order.
         self.priority_from_set = False
 
     def run(self) -> None:
@@ -112,7 +112,7 @@ class _Admission:
                 read_hashes(self.state.annotations.get(key), Branches())
             except ValueError:
                 raise Refused(branch) from None
-        #: SS-61: the names of all sidecars, base and twins.
+        #: The names of all sidecars, base and twins. [SS-61]
         sidecar_names = {c["name"] for s in sets for part in s.lists() for c in part}
         sidecar_names |= {
             f"{c['name']}-{n}" for s in sets for part in s.lists() for c in part if is_hot(c) for n in (1, 2)
@@ -146,7 +146,8 @@ class _Admission:
         self.state.branches.hit("injected")
 
     def refuse_duplicates(self, containers: list[Json], inits: list[Json]) -> None:
-        """SS-117 between sets; SS-21 with the Pod's other list, where the API server would refuse what comes out."""
+        """Check names between sets (SS-117) and against the Pod's other list (SS-21), where the API server would reject
+        the result."""
         names = [c["name"] for c in containers + inits]
         if len(set(names)) != len(names):
             raise Refused("SS-117 duplicate refused")
@@ -155,7 +156,7 @@ class _Admission:
                 raise Refused("SS-21 name of the Pod's other list refused")
 
     def note_unrepeatable(self, sets: list[Applied], builder: Builder) -> None:
-        """D-21: what a second pass sees differently."""
+        """What a second admission sees differently. [D-21]"""
         overwritten = [c for c in builder.app_containers() if c["name"] in builder.sidecar_names]
         for one in sets:
             for container in [c for part in one.lists() for c in part]:

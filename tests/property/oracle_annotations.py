@@ -1,4 +1,4 @@
-"""Annotations a Pod gets: patches of its metadata (SS-53) and the records of its sets (SS-56 to SS-59, SS-79)."""
+"""Annotations that a Pod gets: patches of its metadata (SS-53) and the records of its sets (SS-56 to SS-59, SS-79)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Annotations:
         self.state = state
 
     def patch_annotation(self, policy: str, key: str, text: str) -> None:
-        """SS-53."""
+        """Apply the metadata patches of the sets. [SS-53]"""
         present, value = key in self.state.annotations, self.state.annotations.get(key)
         if policy == "Retain":
             self.state.branches.hit("SS-53 retain keeps" if present else "SS-53 retain adds")
@@ -39,7 +39,7 @@ class Annotations:
             self.state.branches.hit("SS-53 merge into empty" if present else "SS-53 merge into missing")
             self.state.annotate(key, text)
         elif value == text:
-            # D-21: what was set as it is stays as it is, even if it is not spelled as a merge would.
+            # D-21: an unchanged value keeps its spelling, even if a merge would write it differently.
             self.state.branches.hit("SS-53 merged already")
         else:
             self.merge_annotation(key, value, text)
@@ -58,7 +58,7 @@ class Annotations:
         if isinstance(target, dict) and isinstance(merged, dict) and set(target) - set(merged):
             self.state.branches.hit("SS-53 merge removes a key")
         if merged == target:
-            # D-21: nothing new is said, so nothing is spelled anew.
+            # D-21: nothing changes, so nothing is rewritten.
             self.state.branches.hit("SS-53 merged already")
             return
         self.state.annotate(key, json.dumps(merged, separators=(",", ":"), sort_keys=True, ensure_ascii=False))
@@ -70,7 +70,7 @@ class Annotations:
             self.state.branches.hit("SS-59 invalid but nothing injected")
 
     def write_annotations(self, sets: list[Applied], working: Json) -> None:
-        """SS-56 to SS-58, SS-79."""
+        """Write the records of the sets. [SS-56 … SS-58, SS-79]"""
         hashes = read_hashes(self.state.annotations.get(HASH), self.state.branches)
         without_image = read_hashes(self.state.annotations.get(HASH_WITHOUT_IMAGE), Branches())
         if set(hashes) - {s.name for s in sets}:

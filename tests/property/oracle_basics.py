@@ -1,4 +1,4 @@
-"""What the parts of the reference share: the Pod on its way, label selectors, annotations read and merged."""
+"""Shared parts of the reference: the Pod under admission, label selectors, reading and merging annotations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXTENSIONS = {
 
 
 class Refused(Exception):
-    """The Pod is refused; the branch says by which rule."""
+    """The Pod is rejected; the branch names the rule."""
 
     def __init__(self, branch: str) -> None:
         super().__init__(branch)
@@ -35,7 +35,7 @@ class Refused(Exception):
 
 @dataclass
 class Applied:
-    """A set as it applies to this Pod: its own spec, or that of a recorded revision (SS-69)."""
+    """A set as it applies to this Pod: its own spec, or that of a recorded revision. [SS-69]"""
 
     name: str
     annotations: Json
@@ -49,7 +49,7 @@ class Applied:
 
 
 class State:
-    """One Pod on its way through admission, and the counts of what it meets."""
+    """One Pod under admission, and the counts of the branches it reaches."""
 
     def __init__(self, case: Case, pod: Json, branches: Branches) -> None:
         self.case, self.pod, self.branches = case, pod, branches
@@ -98,7 +98,7 @@ def was_injected(container: Json) -> bool:
 
 
 def same_value(env: Json) -> Any:
-    """What an env entry means, whether or not the API server has filled in its defaults."""
+    """Return the meaning of an env entry, with or without the API server's defaults."""
     source = copy.deepcopy(env.get("valueFrom") or {})
     if "fieldRef" in source:
         source["fieldRef"].setdefault("apiVersion", "v1")
@@ -108,7 +108,7 @@ def same_value(env: Json) -> Any:
 
 
 def read_hashes(text: str | None, branches: Branches) -> Json:
-    """SS-59: both forms of the annotation; ValueError for anything else."""
+    """Read both forms of the annotation. Raises ValueError for anything else. [SS-59]"""
     if not text:
         if text == "":
             branches.hit("SS-59 empty counts as absent")
@@ -135,7 +135,7 @@ def read_hashes(text: str | None, branches: Branches) -> Json:
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """RFC 7386, but a null the target holds stays: an earlier patch was set as it is (D-21)."""
+    """Merge by RFC 7386, but keep a null that the target has: an earlier patch was set as it is. [D-21]"""
     if not isinstance(patch, dict):
         return patch
     if not isinstance(target, dict):
@@ -151,5 +151,5 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def sorted_json(values: Json) -> str:
-    """Compact, outer keys sorted, inner ones as they stand."""
+    """Return compact JSON with sorted outer keys and unsorted inner ones."""
     return json.dumps({k: values[k] for k in sorted(values)}, separators=(",", ":"), ensure_ascii=False)

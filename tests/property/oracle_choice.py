@@ -1,4 +1,4 @@
-"""Which sets apply to a Pod and in which revision (SS-35 to SS-39, SS-68 to SS-70, SS-77)."""
+"""Which sets apply to a Pod, and in which revision (SS-35 to SS-39, SS-68 to SS-70, SS-77)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.property.oracle_hash import set_hashes
 
 
 class Choice:
-    """Goes through the sets of the case."""
+    """Selects the sets of the case."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -44,13 +44,13 @@ class Choice:
         return here + everywhere
 
     def selects(self, one: Json) -> bool:
-        """SS-35."""
+        """Return whether a set matches the Pod. [SS-35]"""
         scope, selector = one["spec"].get("namespaceSelector"), one["spec"].get("selector")
         if scope is not None:
             found = [n for n in self.state.case.namespaces if n["metadata"]["name"] == self.state.namespace]
             keys = {*(scope.get("matchLabels") or {}), *(t["key"] for t in scope.get("matchExpressions") or [])}
             if keys == {NAMESPACE_NAME} and "NotIn" not in str(scope):
-                # SS-39: the name of a namespace is known even while nothing else is known of it.
+                # SS-39: the namespace matches by name even if its object is unknown.
                 labels = {NAMESPACE_NAME: self.state.namespace}
             elif found:
                 labels = found[0]["metadata"].get("labels") or {}
@@ -89,7 +89,7 @@ class Choice:
         return str(annotations.get("apps.kruise.io/sidecarset-base") or "")
 
     def revision_for(self, one: Json) -> Applied:
-        """SS-68 to SS-70."""
+        """Return the set in the revision that applies. [SS-68 … SS-70]"""
         spec, name = one["spec"], one["metadata"]["name"]
         annotations = one["metadata"].get("annotations") or {}
         wanted = (spec.get("injectionStrategy") or {}).get("revision") or {}

@@ -13,7 +13,7 @@ from tests.property.oracle_quantity import parse
 
 ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
-#: Struct → its fields in order; "!" marks those written even when empty, "struct" or "[struct]" what is inside.
+#: Struct → its fields in order; "!" marks fields written even when empty, "struct" or "[struct]" the type inside.
 ORDER: dict[str, list[tuple[str, str]]] = {
     "Container": [
         ("name!", ""),
@@ -85,7 +85,7 @@ ORDER: dict[str, list[tuple[str, str]]] = {
     "Pair": [("cpu", ""), ("memory", "")],
 }
 
-#: Pointers: written when set at all, though what they point to may be empty or false.
+#: Pointers are written whenever set, even if the value is empty or false.
 POINTERS = {
     *("livenessProbe", "readinessProbe", "lifecycle", "postStart", "preStop", "exec", "httpGet"),
     *("securityContext", "runAsUser", "runAsNonRoot", "allowPrivilegeEscalation"),
@@ -95,7 +95,7 @@ POINTERS = {
 
 
 def set_hashes(containers: list[Any] | None, init_containers: list[Any] | None) -> tuple[str, str]:
-    """The hash and the hash without images of a defaulted set."""
+    """Return the hash and the hash without images of a defaulted set."""
     return _hash(containers, init_containers), _hash(_without_image(containers), _without_image(init_containers))
 
 
@@ -123,7 +123,7 @@ def _ordered(kind: str, value: Any) -> Any:
     if kind == "Quantities":
         return {name: parse(value[name]).text() for name in sorted(value)}
     if kind == "Policy" and not value.get("targetContainersNameRegex"):
-        # SS-12 as corrected: the default counts even where the set was stored without it.
+        # SS-12 as corrected: the default counts even if the stored set lacks it.
         value = {**value, "targetContainersNameRegex": ".*"}
     result: dict[str, Any] = {}
     for field, inner in ORDER[kind]:

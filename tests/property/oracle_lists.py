@@ -1,4 +1,4 @@
-"""How sidecars, volumes and secrets enter the Pod's lists (SS-42 to SS-44, SS-48, SS-52)."""
+"""How sidecars, volumes and secrets are added to the Pod's lists (SS-42 to SS-44, SS-48, SS-52)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Lists:
         return before + own + after
 
     def volumes_of(self, one: Applied, earlier: list[Json]) -> list[Json]:
-        """SS-48."""
+        """Merge volumes. [SS-48]"""
         pool = {v["name"]: v for v in one.spec.get("volumes") or []}
         present = {v["name"] for v in self.state.spec.get("volumes") or []}
         taken = {v["name"] for v in earlier}
@@ -83,7 +83,7 @@ class Lists:
         return added
 
     def pull_secrets(self, sets: list[Applied]) -> None:
-        """SS-52."""
+        """Merge pull secrets. [SS-52]"""
         result: list[Json] = []
         for secret in self.state.spec.get("imagePullSecrets") or []:
             if secret["name"] in [s["name"] for s in result]:

@@ -1,4 +1,4 @@
-"""Resource quantities and the expressions of a resourcesPolicy (SS-64 to SS-67), as slowly and plainly as they read."""
+"""Resource quantities and the expressions of a resourcesPolicy (SS-64 to SS-67), evaluated slowly and plainly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
 
 
 class BadExpression(Exception):
-    """The expression has no value; ``branch`` says which rule."""
+    """The expression has no value; ``branch`` names the rule."""
 
     def __init__(self, branch: str) -> None:
         super().__init__(branch)
@@ -23,20 +23,20 @@ class BadExpression(Exception):
 
 @dataclass(frozen=True)
 class Quantity:
-    """An exact amount and the suffix family it is written in."""
+    """An exact amount and its suffix family."""
 
     value: Fraction
     binary: bool = False
 
     def __add__(self, other: Quantity) -> Quantity:
-        # A zero has no family of its own.
+        # Zero has no family of its own.
         return Quantity(self.value + other.value, other.binary if self.value == 0 else self.binary)
 
     def __sub__(self, other: Quantity) -> Quantity:
         return Quantity(self.value - other.value, other.binary if self.value == 0 else self.binary)
 
     def scaled(self, factor: float, *, divide: bool) -> Quantity:
-        """SS-65: truncate(float(milli) × n or ÷ n) in milli, the family kept."""
+        """Return truncate(float(milli) × n or ÷ n) in milli, in the same family. [SS-65]"""
         milli = float(self.value * 1000)
         return Quantity(Fraction(int(milli / factor if divide else milli * factor), 1000), self.binary)
 
@@ -78,7 +78,7 @@ TOKEN = re.compile(
 
 
 def evaluate(text: str, variable: str, value: Quantity, branches: Branches) -> Quantity:
-    """What an expression yields, as a quantity that is not negative."""
+    """Return the value of an expression as a quantity that is not negative."""
     result = _Reader(text, variable, value, branches).all()
     if not isinstance(result, Quantity):
         branches.hit("SS-66 plain number")
@@ -93,7 +93,7 @@ def _as_quantity(value: Value) -> Quantity:
 
 
 class _Reader:
-    """Reads sum → product → sign → atom from left to right and computes on the way."""
+    """Parses sum → product → sign → atom from left to right and evaluates on the way."""
 
     def __init__(self, text: str, variable: str, value: Quantity, branches: Branches) -> None:
         self.variable, self.value, self.branches = variable, value, branches
@@ -113,7 +113,7 @@ class _Reader:
         return result
 
     def take(self, *wanted: str) -> str:
-        """The next sign, if it is one of those, else the empty string."""
+        """Consume and return the next sign if it is one of those, else an empty string."""
         if self.tokens and self.tokens[0][0] == "sign" and self.tokens[0][1] in wanted:
             return self.tokens.pop(0)[1]
         return ""

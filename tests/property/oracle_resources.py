@@ -10,7 +10,7 @@ from tests.property.oracle_quantity import BadExpression, Quantity, evaluate, pa
 
 
 def computed_resources(state: State, policy: Json, sidecar_names: set[str]) -> Json:
-    """The whole ``resources`` of a sidecar with this policy."""
+    """Return the whole ``resources`` of a sidecar with this policy."""
     return _Resources(state, sidecar_names).computed_resources(policy)
 
 
@@ -19,7 +19,7 @@ class _Resources:
         self.state, self.sidecar_names = state, sidecar_names
 
     def targets(self, pattern: str) -> list[Json]:
-        """SS-61."""
+        """Return the containers that count. [SS-61]"""
         found = []
         inits = self.state.spec.get("initContainers") or []
         for container in [*inits, *(self.state.spec.get("containers") or [])]:
@@ -62,7 +62,7 @@ class _Resources:
         for resource in ("cpu", "memory"):
             limit, request = amounts.get(("limits", resource)), amounts.get(("requests", resource))
             if limit is not None and request is not None and limit.value < request.value:
-                # SS-67 (better): a limit below its request is lifted to it.
+                # SS-67 (better): a limit below its request is raised to it.
                 self.state.branches.hit("SS-67 limit below request")
                 amounts["limits", resource] = request
         for (kind, resource), amount in amounts.items():
@@ -70,7 +70,7 @@ class _Resources:
         return {kind: values for kind, values in result.items() if values}
 
     def aggregate(self, targets: list[Json], kind: str, resource: str, *, summed: bool) -> Quantity | None:
-        """SS-62; nothing for a limit one target lacks."""
+        """Aggregate the limits; nothing if one target lacks the limit. [SS-62]"""
         total = Quantity(parse("0").value)
         for target in targets:
             given = ((target.get("resources") or {}).get(kind) or {}).get(resource)

@@ -1,4 +1,4 @@
-"""One sidecar as a Pod gets it: env, mounts, devices, the hot-upgrade pair (SS-45 to SS-51, SS-78, SS-79)."""
+"""One sidecar as a Pod gets it: env, mounts, devices, hot-upgrade twins (SS-45 to SS-51, SS-78, SS-79)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.property.oracle_resources import computed_resources
 
 
 class Builder:
-    """Builds the sidecars of one Pod from its containers before anything is merged in."""
+    """Builds the sidecars of one Pod from its containers before any injection."""
 
     def __init__(self, state: State, sidecar_names: set[str]) -> None:
         self.state = state
@@ -46,7 +46,7 @@ class Builder:
         return result
 
     def pair(self, container: Json, built: Json) -> list[Json]:
-        """SS-78, SS-79."""
+        """Return the twins. [SS-78, SS-79]"""
         pair = []
         for number, version, alternative in ((1, "1", "0"), (2, "0", "1")):
             twin = copy.deepcopy(built)
@@ -66,7 +66,7 @@ class Builder:
         return pair
 
     def transfer(self, container: Json, env: list[Json], own: set[str]) -> None:
-        """SS-47."""
+        """Return the env variables. [SS-47]"""
         for entry in container.get("transferEnv") or []:
             source = self.source_of(entry)
             names = {entry.get("envName"), *(entry.get("envNames") or [])} - {None, ""}
@@ -108,7 +108,7 @@ class Builder:
         return [c for c in self.state.spec.get("containers") or [] if not was_injected(c)]
 
     def share_mounts(self, container: Json, result: Json, env: list[Json], *, init: bool) -> None:
-        """SS-49, SS-50."""
+        """Return the shared mounts and devices. [SS-49, SS-50]"""
         if (container.get("shareVolumePolicy") or {}).get("type") != "enabled":
             self.state.branches.hit("SS-49 disabled")
             return
@@ -148,7 +148,7 @@ class Builder:
             if not values:
                 self.state.branches.hit("SS-50 variable not in the env")
             elif name in before or name in needed:
-                # SS-50 (better): the mount would mean another directory in the sidecar than in the app container.
+                # SS-50 (better): the mount would be another directory in the sidecar than in the app container.
                 present = before.get(name) or needed[name]
                 if not skipped and same_value(present) != same_value(values[0]):
                     raise Refused("SS-50 two values refused")

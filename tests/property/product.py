@@ -1,4 +1,4 @@
-"""The product's ``/mutate-pod`` on one case: its steps with a fixed clock, fixed random numbers and fixed names."""
+"""The product's ``/mutate-pod`` on one case, with a fixed clock, random numbers and names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PODS = GroupVersionResource("", "v1", "pods")
 
 @dataclass(frozen=True)
 class Answer:
-    """What the product decided: a refusal, or operations with the rule of each (none: allowed as it is)."""
+    """The product's decision: a rejection, or operations with the rule of each (none: allowed unchanged)."""
 
     refused: str | None = None
     operations: list[Json] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Answer:
 
 
 def defaulted(raw: Json) -> Json:
-    """A SidecarSet (v1beta1) as its webhook stores it."""
+    """Return a SidecarSet (v1beta1) as its webhook stores it."""
     one = with_defaults(raw)
     hashes = sidecarset_hashes(one["spec"].get("containers"), one["spec"].get("initContainers"))
     annotations = {SIDECARSET_HASH: hashes.hash, SIDECARSET_HASH_WITHOUT_IMAGE: hashes.without_image}
@@ -46,7 +46,7 @@ def defaulted(raw: Json) -> Json:
 
 
 def answer(case: Case) -> Answer:
-    """The decision on this case's Pod."""
+    """Return the decision on this case's Pod."""
     decide = pod_handler(
         (
             ReadinessGateStep(every_pod=case.readiness_gate_for_all),
@@ -73,7 +73,7 @@ def answer(case: Case) -> Answer:
         return Answer(refused=decision.message)
     if not isinstance(decision, Patched):
         return Answer()
-    # Through the bytes: what a patch shares with prepared sets must not be shared with the result.
+    # Through JSON: the result must not share values with prepared sets.
     operations = orjson.loads(orjson.dumps([o.as_json() for o in decision.operations]))
     return Answer(operations=operations, rules=[o.rule for o in decision.operations])
 
@@ -87,7 +87,7 @@ def _index(case: Case) -> SidecarSetIndex:
 
 
 class _Lookups:
-    """Caches that know everything in even cases; in odd ones only the API server does."""
+    """Return caches that are complete in even cases; in odd ones only the API server knows the objects."""
 
     def __init__(self, case: Case) -> None:
         self._stale = case.seed % 2 == 1
@@ -120,7 +120,7 @@ class _FixedClock(SystemClock):
 
 
 class _FixedNames:
-    """Draws the characters of ``NAME_SUFFIX``, one after the other."""
+    """Returns the characters of ``NAME_SUFFIX`` in order."""
 
     def __init__(self) -> None:
         self._drawn = 0

@@ -24,12 +24,12 @@ from tests.property.generate import generate
 
 ROOT = Path(__file__).resolve().parents[2]
 CHUNK = 250
-#: Failures whose full text is printed and kept; the numbers of all are.
+#: Failures to print and keep in full; of all others, the numbers are kept.
 SHOWN = 10
 
 
 class CannotResumeError(Exception):
-    """There is no progress to go on from, or it belongs to another run."""
+    """There is no progress to resume, or it belongs to another run."""
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Chunk:
 
 @dataclass
 class Progress:
-    """A run so far. ``digest`` is of the code: counts of different code are not added up."""
+    """The state of a run. ``digest`` identifies the code, because counts of different code are not added."""
 
     first: int
     cases: int
@@ -80,7 +80,7 @@ def code_digest(*folders: str) -> str:
 
 
 def load(path: Path, first: int, cases: int, digest: str) -> Progress:
-    """The progress of the same run with the same code. Raises CannotResumeError."""
+    """Return the progress of the same run with the same code. Raises CannotResumeError."""
     try:
         progress = Progress(**json.loads(path.read_text("utf-8")))
     except FileNotFoundError:
@@ -97,7 +97,7 @@ def load(path: Path, first: int, cases: int, digest: str) -> Progress:
 
 
 def judge_chunk(bounds: tuple[int, int]) -> Chunk:
-    """Judge the cases from one number to before another."""
+    """Judge a range of cases."""
     first, end = bounds
     chunk = Chunk(first, end - first, {}, [], [])
     for seed in range(first, end):
@@ -112,12 +112,12 @@ def judge_chunk(bounds: tuple[int, int]) -> Chunk:
 
 
 def run(progress: Progress, path: Path, jobs: int, say: Callable[[str], Any]) -> None:
-    """Judge what is not judged yet, saving after each chunk."""
+    """Judge the remaining cases, saving the progress after each chunk."""
     done = set(progress.done)
     end = progress.first + progress.cases
     bounds = [(n, min(n + CHUNK, end)) for n in range(progress.first, end, CHUNK) if n not in done]
     shown, before, started, told = 0, progress.seconds, time.monotonic(), 0.0
-    # All workers, replaced ones too, come from one process that has read the code once.
+    # All workers, replacements too, fork from one process that has imported the code.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.property.run"])
     with context.Pool(jobs, initializer=_quiet_worker, maxtasksperchild=40) as pool:
@@ -134,14 +134,14 @@ def run(progress: Progress, path: Path, jobs: int, say: Callable[[str], Any]) ->
 
 
 def _quiet_worker() -> None:
-    """Leave the machine to others, and stopping to the first process; refusals are counted, not logged."""
+    """Lower the priority, leave signals to the first process, and do not log rejections."""
     os.nice(10)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.disable(logging.CRITICAL)
 
 
 def table(branches: dict[str, int], cases: int) -> Iterable[str]:
-    """The counts: in how many cases each branch was reached."""
+    """Return the table of counts: in how many cases each branch was reached."""
     width = max(len(b) for b in BRANCHES + OTHERS)
     for names in (BRANCHES, OTHERS):
         yield f"{'branch':{width}}   cases"
@@ -151,7 +151,7 @@ def table(branches: dict[str, int], cases: int) -> Iterable[str]:
 
 
 def shortfalls(branches: dict[str, int], cases: int) -> list[str]:
-    """Branches met in fewer than one case of a hundred, and too few injections."""
+    """Return branches reached in fewer than one case of a hundred, and whether there are too few injections."""
     rare = [b for b in BRANCHES if branches.get(b, 0) * 100 < cases]
     too_few = [] if branches.get("injected", 0) * 100 >= 40 * cases else ["injected (at least 40 % of the cases)"]
     return rare + too_few

@@ -1,4 +1,4 @@
-"""A real API server accepts what admission makes."""
+"""A real API server accepts injected Pods."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_the_api_server_accepts_injected_pods(control_plane: ControlPlane, caplo
     caplog.set_level(logging.CRITICAL)
     found = sample(500, first=1)
     assert not found.wrong
-    # An API server takes mirror Pods from kubelets alone.
+    # An API server accepts mirror Pods only from kubelets.
     pods = {
         number: pod for number, pod in found.pods.items() if MIRROR_POD not in pod["metadata"].get("annotations", {})
     }

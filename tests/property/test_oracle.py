@@ -1,4 +1,4 @@
-"""The reference is held against what a running OpenKruise answered, and against the vectors of the rules."""
+"""The reference agrees with recorded answers of OpenKruise and with the vectors of the rules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMESPACE = {"metadata": {"name": "default", "labels": {"kubernetes.io/metadata.
 
 
 def recorded_case(number: int, sample: Json) -> Case:
-    """The recorded Pod on its way, and the sets that were accepted, with the latest revision the answer names."""
+    """Return the recorded Pod and the accepted sets, with the latest revision that the answer names."""
     hashes = (sample["result"].get("annotations") or {}).get(HASH) or {}
     sets = []
     for raw, accepted in zip(sample["sets"], sample["accepted"], strict=True):
@@ -36,7 +36,7 @@ def recorded_case(number: int, sample: Json) -> Case:
 
 
 def parsed(text: str) -> Any:
-    """An annotation as the recording shows it: read where it is JSON."""
+    """Return an annotation as recorded: parsed if it is JSON."""
     try:
         return json.loads(text)
     except ValueError:
@@ -44,7 +44,7 @@ def parsed(text: str) -> Any:
 
 
 def as_recorded(pod: Json) -> Json:
-    """What the recording keeps of a Pod: after the API server's own second round, lists without an order sorted."""
+    """Return what the recording keeps of a Pod: after the API server's second admission, unordered lists sorted."""
     pod = default_pod(pod, token=True)
     spec = pod["spec"]
     for name in ("volumes", "imagePullSecrets"):

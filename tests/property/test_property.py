@@ -1,4 +1,4 @@
-"""A few hundred random cases, and that the checks and the runner notice what they are for."""
+"""A few hundred random cases, and proof that the checks and the runner find errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.property.case import Json
 from tests.property.generate import generate
 from tests.property.product import Answer
 
-#: Of the rules of injection, those that a Pod's creation shows.
+#: The rules of injection that the creation of a Pod shows.
 RULES = [f"SS-{n}" for n in range(35, 72) if n not in (36, 55, 68, 71)]
 
 
@@ -36,7 +36,7 @@ def test_a_number_always_generates_the_same_case() -> None:
 
 
 def injected(seed: int = 1) -> tuple[int, Answer]:
-    """A case that injects and is repeatable, and what the product answers."""
+    """Return a repeatable case that injects, and the product's answer."""
     while True:
         outcome = checks.judge(generate(seed))
         containers = any(rule.startswith("SS-42") for rule in outcome.answer.rules)

@@ -1,4 +1,4 @@
-"""What the parts of one generated case share: its dice, its themes, and the names in it."""
+"""What the parts of one generated case share: randomness, themes and names."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ THEMES = {
 
 
 class World:
-    """One case in the making. Everything random comes from here, in one order."""
+    """One case being generated. All random values come from here, in one order."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        # A string is hashed into the whole state: neighbouring numbers give unrelated cases.
+        # Strings are hashed into the whole state: neighboring numbers give unrelated cases.
         self.random = random.Random(f"case {seed}")
         self.themes: set[str] = set()
         self.themes.update(self.random.choices(list(THEMES), list(THEMES.values()), k=self.pick(1, 2, 2, 3)))
@@ -74,11 +74,11 @@ class World:
         if self.chance(40, "transfer", 70):
             self.labels["src"] = self.pick(*self.apps, "nobody")
         self.revisions: list[Json] = []
-        #: What is done to the Pod once it is made, so that it breaks a rule.
+        #: Functions that break the finished Pod.
         self.pod_breakages: list[Callable[[Json], None]] = []
 
     def chance(self, percent: float, theme: str = "", within: float = 0.0) -> bool:
-        """True in so many cases of a hundred, or in ``within`` of a hundred when the theme is on."""
+        """Return true in ``percent`` of a hundred cases, or in ``within`` of a hundred when the theme is on."""
         return self.random.random() * 100 < (within if theme in self.themes else percent)
 
     def pick(self, *values: Any) -> Any:

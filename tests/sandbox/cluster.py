@@ -1,4 +1,4 @@
-"""A whole simulated cluster on virtual time, for tests: API server in memory, nodes, native controllers."""
+"""A simulated cluster on virtual time, for tests: API server in memory, nodes, native controllers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Simulated:
         return await self.client.patch(resource, name, body, "default" if resource.namespaced else "")
 
     async def until(self, look: Callable[[], Any], seconds: float = 60.0) -> Any:
-        """The first true thing an awaitable gives."""
+        """Return the first true result of an awaitable."""
         end = self.client.clock.monotonic() + seconds
         while True:
             if found := await look():
@@ -49,7 +49,7 @@ class Simulated:
             await self.client.clock.sleep(0.1)
 
     async def status(self, resource: Resource, name: str, seconds: float = 60.0, **wanted: Any) -> dict[str, Any]:
-        """The status once it says so."""
+        """Return the object once its status has these values."""
         last: dict[str, Any] = {}
 
         async def look() -> bool:

@@ -1,4 +1,4 @@
-"""The agents of simulated nodes: what an agent does on a node with real containers, it does here."""
+"""Agents of simulated nodes do what agents of nodes with real containers do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The native controllers, on an API server in memory with simulated nodes, on virtual time."""
+"""The native controllers on an API server in memory with simulated nodes, on virtual time."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_a_replica_set_keeps_its_replicas(world: Simulated) -> None:
     await world.until(replaced)
     await world.patch(REPLICASETS, "web", {"spec": {"replicas": 2}})
     await world.status(REPLICASETS, "web", replicas=2, readyReplicas=2)
-    # A Pod that does not match any more is let go, and one that matches is taken over.
+    # A Pod that no longer matches is released, and one that matches is adopted.
     [first, _] = await world.pods("app=web")
     await world.patch(PODS, first["metadata"]["name"], {"metadata": {"labels": {"app": "debug"}}})
 
@@ -104,7 +104,7 @@ async def test_a_deployment_respects_its_limits_and_rolls_back(world: Simulated)
     status = await world.status(
         DEPLOYMENTS, "web", observedGeneration=2, replicas=4, updatedReplicas=4, availableReplicas=4
     )
-    # 25 % of 4: one more, one less.
+    # 25% of 4: one more, one less.
     assert max(total for total, _ in seen) <= 5
     assert min(able for _, able in seen) >= 3
     assert {pod["spec"]["containers"][0]["image"] for pod in await world.pods()} == {"nginx:2"}
@@ -191,7 +191,7 @@ async def test_a_stateful_set_runs_in_order_with_its_own_claims() -> None:
         claim = await world.get(PERSISTENTVOLUMECLAIMS, "data-web-1")
         assert claim["status"]["phase"] == "Bound"
         assert len((await world.client.list(PERSISTENTVOLUMES)).items) == 3
-        # From the highest, down to the partition.
+        # From the highest ordinal down to the partition.
         rolling = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
         await world.patch(STATEFULSETS, "web", {"spec": {"template": template("nginx:2"), "updateStrategy": rolling}})
         await world.status(STATEFULSETS, "web", updatedReplicas=2, readyReplicas=3)
@@ -301,7 +301,7 @@ async def test_a_budget_holds_back_evictions(world: Simulated) -> None:
         body = {"metadata": {"name": name}}
         await world.client.create(PODS, body, "default", name=name, subresource="eviction")
 
-    # With a container that takes its time to be ready again, the second eviction has to wait.
+    # While a container takes time to become ready again, the second eviction must wait.
     annotations = {BEHAVIOUR: '{"*": {"readyAfter": 30}}'}
     await world.patch(REPLICASETS, "web", {"spec": {"template": template(annotations=annotations)}})
     await evict(pods[0])
@@ -363,7 +363,7 @@ async def test_events_report_what_happens_to_a_pod(world: Simulated) -> None:
     await world.create(PODS, {"metadata": {"name": "web"}, "spec": spec})
 
     async def started() -> Any:
-        # All at the same moment.
+        # All at the same time.
         return set(await events(world, "web")) == {"Scheduled", "Pulling", "Pulled", "Created", "Started"}
 
     await world.until(started)

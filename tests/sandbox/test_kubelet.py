@@ -30,7 +30,7 @@ def body(containers: Any = None, *, inits: Any = (), status: Any = None, spec: A
 
 
 def patched(pod: Any, status: Mapping[str, Any]) -> Any:
-    """The Pod after a strategic merge patch of its status, as an API server does it."""
+    """Return the Pod after a strategic merge patch of its status, like an API server."""
     change = dict(status)
     by_type = {c["type"]: c for c in pod["status"].get("conditions", ())}
     for condition in change.pop("conditions", ()):
@@ -47,7 +47,7 @@ def planned(pod: Any, run: PodRun | None = None, **inputs: Any) -> PodPlan:
 
 
 class Node:
-    """One Pod and the node that runs it: what is planned is written, and time passes when asked to."""
+    """One Pod and its node: planned writes are applied, and time passes on request."""
 
     def __init__(self, pod: Any, **inputs: Any) -> None:
         self.pod = pod
@@ -59,7 +59,7 @@ class Node:
         self.again = 0.0
 
     def look(self) -> "Node":
-        """The kubelet looks at the Pod, until there is nothing left to report at this moment."""
+        """Sync the Pod until nothing is left to report at this time."""
         for _ in range(4):
             todo = planned(self.pod, self.run, has_image=self.images.__contains__, **self.inputs)
             self.run, self.again = todo.run, todo.again_after
@@ -74,7 +74,7 @@ class Node:
         raise AssertionError(f"still changing: {todo.status}")
 
     def after(self, seconds: float) -> "Node":
-        """Let time pass, looking whenever the kubelet wants to."""
+        """Let time pass, syncing whenever the kubelet requests it."""
         self.look()
         end = self.inputs["now"] + timedelta(seconds=seconds)
         while self.again and self.inputs["now"] + timedelta(seconds=self.again) <= end:
@@ -84,13 +84,13 @@ class Node:
         return self.look()
 
     def forget(self) -> "Node":
-        """The node is restarted: it knows no more than what the status says."""
+        """Restart the node, which then knows only the Pod's status."""
         self.run = None
         return self.look()
 
 
 def settled(pod: Any, **inputs: Any) -> Any:
-    """The Pod when its kubelet has nothing left to report."""
+    """Return the Pod when its kubelet has nothing left to report."""
     return Node(pod, **inputs).after(20).pod
 
 
@@ -99,7 +99,7 @@ def conditions(pod: Any) -> dict[str, str]:
 
 
 def states(pod: Any, field: str = "containerStatuses") -> dict[str, str]:
-    """Container → the name of its state, with the reason why it waits."""
+    """Return each container's state, with the reason why it waits."""
     found = {}
     for status in pod["status"].get(field, ()):
         [(name, detail)] = status["state"].items()
@@ -190,7 +190,7 @@ def test_a_container_waits_for_the_config_map_key_its_env_needs() -> None:
     assert states(pod) == {"first": "running", "second": "running"}
     assert (pod["status"]["phase"], conditions(pod)["Ready"]) == ("Running", "True")
     assert [s["restartCount"] for s in pod["status"]["containerStatuses"]] == [0, 0]
-    # A container that runs does not mind that the key goes.
+    # A running container does not depend on the key.
     assert states(settled(pod)) == {"first": "running", "second": "running"}
 
 
@@ -235,7 +235,7 @@ def test_a_changed_image_restarts_only_that_container() -> None:
     assert log["containerID"] != only(before, "log")["containerID"]
     assert log["lastState"]["terminated"]["exitCode"] == 0
     assert pod["status"]["observedGeneration"] == 2
-    # There and back again: two restarts, and the id that belongs to the name.
+    # There and back again: two restarts, and the original id.
     back = only(settled(with_image(pod, "log", "busybox:1")), "log")
     assert (back["restartCount"], back["imageID"]) == (2, only(before, "log")["imageID"])
 
@@ -321,7 +321,7 @@ def test_starting_takes_its_time_one_container_after_the_other() -> None:
     assert states(node.after(0.1).pod) == {"main": "running", "log": "ContainerCreating"}
     assert states(node.after(4).pod) == {"main": "running", "log": "running"}
     assert node.pod["status"]["phase"] == "Running"
-    # What is on the node already is not pulled again.
+    # An image on the node is not pulled again.
     again = Node(body({"main": "a:1"}), pace=Pace(pull=1))
     again.images = node.images
     assert states(again.look().pod) == {"main": "running"}
@@ -349,7 +349,7 @@ def test_a_restart_takes_time_and_makes_the_pod_unready() -> None:
 
 
 def deleted(pod: Any, grace: int, **metadata: Any) -> Any:
-    """The Pod just after it was asked to go."""
+    """Return the Pod just after its deletion was requested."""
     end = (NOW.replace(microsecond=0) + timedelta(seconds=grace)).strftime("%Y-%m-%dT%H:%M:%SZ")
     change = {"deletionTimestamp": end, "deletionGracePeriodSeconds": grace} | metadata
     return pod | {"metadata": pod["metadata"] | change}
@@ -383,7 +383,7 @@ def test_a_pod_that_a_finalizer_holds_is_reported_as_ended_and_released() -> Non
         "False",
         {"main": "terminated"},
     )
-    # The API server has noted that the node is done with it: nothing is left to do.
+    # The API server has recorded the end: nothing is left to do.
     todo = planned(deleted(pod, 0, finalizers=["example.com/hold"]))
     assert (todo.status, todo.remove) == ({}, False)
 
@@ -440,7 +440,7 @@ def test_a_finished_container_restarts_with_backoff() -> None:
     assert (node.pod["status"]["phase"], conditions(node.pod)["Ready"]) == ("Running", "False")
     assert (only(node.after(9.6).pod)["restartCount"], states(node.pod)) == (2, {"main": "running"})
     assert "back-off 20s" in only(node.after(1).pod)["state"]["waiting"]["message"]
-    # A node that is restarted keeps the back-off, and another image ends it.
+    # A restarted node keeps the back-off, and another image ends it.
     assert states(node.forget().after(10).pod) == {"main": "CrashLoopBackOff"}
     node.pod = with_image(node.pod, "main", "busybox:2")
     assert states(node.look().pod) == {"main": "running"}
@@ -500,9 +500,9 @@ def test_probes_run_on_schedule() -> None:
     seen = []
     for _ in range(20):
         seen.append(only(node.after(1).pod)["ready"])
-    # Asked at 1, 3, 5 …: there from 4 to 10, and unready after the second failure, at 13.
+    # Probed at 1, 3, 5 …: serving from 4 to 10, and unready after the second failure, at 13.
     assert [second + 1 for second, ready in enumerate(seen) if ready] == [5, 6, 7, 8, 9, 10, 11, 12]
-    # Nothing can change any more: nobody asks.
+    # Nothing can change any more, so there are no probes.
     assert node.again == 0
 
 
@@ -623,7 +623,7 @@ def test_ephemeral_containers_run_once_beside_the_others() -> None:
     assert [(one["restartCount"], one["ready"]) for one in node.pod["status"][field]] == [(0, False), (0, False)]
     assert (node.pod["status"]["phase"], conditions(node.pod)["Ready"]) == ("Running", "True")
     assert states(node.forget().pod, field) == {"look": "terminated", "stay": "running"}
-    # A strategic merge patch puts new ones in front.
+    # A strategic merge patch prepends new items.
     node.pod["spec"]["ephemeralContainers"] = [{"name": "new", "image": "busybox:1", "command": ["sleep", "3"]}, *added]
     node.after(60)
     assert states(node.pod, field) == {"new": "terminated", "look": "terminated", "stay": "running"}

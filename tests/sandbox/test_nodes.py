@@ -28,7 +28,7 @@ SHOP = "/api/v1/namespaces/shop"
 
 @dataclass
 class Cluster:
-    """An API server in memory as far as a kubelet needs one; what is written shows in the kubelets' stores at once."""
+    """An API server in memory for kubelets; writes appear in their stores at once."""
 
     objects: dict[str, dict[str, Any]] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Cluster:
         return [f"{r.method} {r.path.removeprefix(SHOP)}" for r in self.requests if f"/pods/{name}" in r.path]
 
     def ask_to_delete(self, name: str, **metadata: Any) -> None:
-        """A graceful deletion of a bound Pod."""
+        """Delete a bound Pod gracefully."""
         found = self.found(name)
         change = {"deletionTimestamp": "2030-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30} | metadata
         self.store(f"{SHOP}/pods/{name}", found | {"metadata": found["metadata"] | change})
@@ -125,7 +125,7 @@ class Cluster:
 
     @asynccontextmanager
     async def working(self, number: int = 3, *, bind: bool = False, pace: Pace | None = None) -> AsyncIterator[None]:
-        """The nodes registered, their kubelets at work."""
+        """Register the nodes and run their kubelets."""
         client = Client(self, VirtualClock())
         self.nodes = Nodes(client, simulated_nodes(number), rng=Random(1), bind=bind, pace=pace)
         kubelets = self.nodes.kubelets
@@ -301,7 +301,7 @@ def test_nodes_rotate_through_zones() -> None:
 def test_the_command_names_a_kubeconfig_it_cannot_read(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    monkeypatch.setattr("app.sandbox.nodes.logs.configure", lambda *_: None)  # or the log of all tests would be another
+    monkeypatch.setattr("app.sandbox.nodes.logs.configure", lambda *_: None)  # or the log of all tests would change
     missing = tmp_path / "missing"
     assert main(["--kubeconfig", str(missing)]) == 1
     assert str(missing) in caplog.text

@@ -1,4 +1,4 @@
-"""Objects that are written in another version than the one they are stored in, with the manager that converts them."""
+"""Objects written in another version than the stored one, with the manager that converts them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What users do and see, driven with kubectl: the same scenarios on every level that can show them."""
+"""User scenarios driven with kubectl, the same on every level that supports them."""

@@ -33,7 +33,7 @@ class Started:
 
 @pytest.fixture(scope="session")
 def sandbox_with_manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
-    """The sandbox as users start it, without what they see."""
+    """The sandbox as users start it, without its output."""
     folder: Path = tmp_path_factory.mktemp("sandbox")
     kubeconfig, log = folder / "kubeconfig", folder / "sandbox.log"
     command = ["app.cli.main", "sandbox", "--quiet", "--no-samples", f"--kubeconfig={kubeconfig}", GATES]
@@ -52,19 +52,19 @@ def sandbox_with_manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 @pytest.fixture(scope="session")
 def control_plane_with_manager() -> ControlPlane:
-    """A control plane, simulated nodes and our manager, shared by all processes of the test run."""
+    """A control plane, simulated nodes and the manager, shared by all processes of the test run."""
     return levels.simulated_nodes()
 
 
 @pytest.fixture(scope="session")
 def cluster_with_manager() -> Cluster:
-    """Nodes with real containers and our manager, shared by all processes of the test run."""
+    """Nodes with real containers and the manager, shared by all processes of the test run."""
     return levels.real_containers()
 
 
 @contextmanager
 def its_turn(level: str, *, alone: bool) -> Iterator[None]:
-    """Tests that are marked ``alone`` wait until no other process tests on their level, and others wait for them."""
+    """Tests marked ``alone`` wait until no other process tests on their level, and others wait for them."""
     folder = levels.ROOT / "build"
     folder.mkdir(exist_ok=True)
     with (folder / f"{level}.turn").open("w") as turn:
@@ -74,11 +74,11 @@ def its_turn(level: str, *, alone: bool) -> Iterator[None]:
 
 @pytest.fixture(params=LEVELS)
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    """A namespace of the test's own on each level; what it made goes afterwards."""
+    """A namespace per test and level, which is deleted afterwards with all objects of the test."""
     started = request.getfixturevalue(request.param)
     sandbox, real = request.param == "sandbox_with_manager", request.param == "cluster_with_manager"
     with ExitStack() as stack:
-        if not sandbox:  # each process has a sandbox of its own
+        if not sandbox:  # each process has its own sandbox
             alone = request.node.get_closest_marker("alone") is not None
             stack.enter_context(its_turn(request.param, alone=alone))
         yield stack.enter_context(own_namespace(started, real_containers=real, autoscales=not sandbox))

@@ -24,7 +24,7 @@ from tests.scenarios.world import ROOT, manager, running
 
 SIMULATED_NODES: Final = "simulated-nodes"
 REAL_CONTAINERS: Final = "real-containers"
-#: What the scenarios need beside the defaults.
+#: Settings that scenarios need besides the defaults.
 GATES: Final = "--feature-gates=" + ",".join(
     (
         "SidecarSetPatchPodMetadataDefaultsAllowed=false",
@@ -37,9 +37,9 @@ GATES: Final = "--feature-gates=" + ",".join(
         "InPlaceWorkloadVerticalScaling=true",
     )
 )
-#: Autoscalers are looked at every second, not every fifteen.
+#: Sync autoscalers every second, not every fifteen.
 _AUTOSCALING: Final = ("--horizontal-pod-autoscaler-sync-period=1s",)
-#: Where the API servers' records of the manager's requests are kept for the tests that judge them.
+#: Where the audit logs of the manager's requests are kept for the tests that judge them.
 RECORDED: Final = ROOT / "build" / "recorded"
 
 
@@ -48,7 +48,7 @@ def simulated_nodes() -> ControlPlane:
 
 
 def real_containers() -> Cluster:
-    """The shared cluster of nodes with real containers and our manager."""
+    """The shared cluster of nodes with real containers, and the manager."""
     shared("tests.scenarios.levels", REAL_CONTAINERS)
     found = Cluster.running()
     assert found is not None
@@ -67,7 +67,7 @@ def _simulated_nodes() -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def _real_containers() -> Iterator[dict[str, Any]]:
-    """Those of `make cluster` if it is up (and stays up), else private ones."""
+    """Use the nodes of `make cluster` if it is up (and stays up), otherwise private ones."""
     found = Cluster.running()
     if found is not None and found.nodes and found.run.owner is None:
         with _manager(found.control_plane, _logs(found.control_plane)) as addresses, _agents(found):
@@ -85,7 +85,7 @@ def _real_containers() -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def _manager(started: ControlPlane, folder: Path) -> Iterator[dict[str, str]]:
-    """The manager, and the namespace whose Secrets agents may read, which the chart makes."""
+    """The manager, and the namespace whose Secrets agents may read, which the chart creates."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names.DAEMON_CONFIG_NAMESPACE}}
     started.kubectl("apply", "-f", "-", stdin=json.dumps(namespace))
     with manager(started, folder, GATES) as addresses:

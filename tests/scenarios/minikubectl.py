@@ -21,7 +21,7 @@ from tests.patience import Deadline
 
 
 class Refused(Exception):
-    """The server said no; the message is kubectl's."""
+    """The API server rejected the request; the message is kubectl's."""
 
 
 class MiniKubectl:
@@ -186,7 +186,7 @@ class MiniKubectl:
         return self._cordon(options, stdin, unschedulable=False)
 
     def _drain(self, options: Any, stdin: str) -> str:
-        """Evict like kubectl: on "too many requests" retry until all Pods are gone."""
+        """Evict like kubectl: retry on "too many requests" until all Pods are deleted."""
         self._cordon(options, stdin)
         where = {"labelSelector": options.pod_selector, "fieldSelector": f"spec.nodeName={options.words[0]}"}
         for pod in self._send("GET", "/api/v1/pods", query=where).json()["items"]:
@@ -235,7 +235,7 @@ class MiniKubectl:
         )
 
     def _find(self, word: str, group: str | None = None, version: str = "") -> dict[str, Any]:
-        """The resource of a word as typed: kind, plural, singular, short name, or plural.version.group."""
+        """Return the resource of a word as typed: kind, plural, singular, short name, or plural.version.group."""
         name, *rest = word.lower().split(".", 2)
         if rest and group is None:
             version, group = (rest[0], rest[1]) if len(rest) == 2 and rest[0].startswith("v") else ("", ".".join(rest))
@@ -268,7 +268,7 @@ class MiniKubectl:
         self._send("PATCH", f"{self._collection(resource, namespace)}/{name}", body, headers=headers)
 
     def _until_gone(self, path: str, seconds: float, uid: str = "") -> None:
-        """Until nothing is there, or another object of the same name."""
+        """Wait until the object is deleted or replaced by a namesake."""
         deadline = Deadline(seconds)
         while not deadline.passed():
             try:

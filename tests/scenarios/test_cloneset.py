@@ -31,7 +31,7 @@ spec:
 
 
 def status_is(world: World, **wanted: int) -> dict[str, Any] | None:
-    """The CloneSet once its status says so."""
+    """Return the CloneSet once its status has these values."""
     found = world.get("cloneset", "web")
     status = found.get("status", {})
     ok = status.get("observedGeneration") == found["metadata"]["generation"]
@@ -92,7 +92,7 @@ def test_changes_the_image_in_place(world: World) -> None:
 
 
 def test_untracked_pods_can_be_applied(world: World) -> None:
-    """Our writes and those of the scheduler and the kubelet have no managed fields; a user's server-side apply still
+    """Writes of the manager, the scheduler and the kubelet have no managed fields; a user's server-side apply still
     works."""
     world.apply(CLONE_SET.replace("replicas: 3", "replicas: 1"))
     eventually(lambda: status_is(world, readyReplicas=1), "the Pod is ready")
@@ -140,7 +140,7 @@ def test_containers_of_higher_priority_change_first(world: World) -> None:
     state = json.loads(after["metadata"]["annotations"]["apps.kruise.io/inplace-update-state"])
     assert [batch["containers"] for batch in state["containerBatchesRecord"]] == [["first", "too"], ["late"]]
     times = {name: datetime.fromisoformat(one["state"]["running"]["startedAt"]) for name, one in statuses.items()}
-    # Times are reported in whole seconds: the difference of two may be one short.
+    # Times have a resolution of a second: the difference of two may be one short.
     wait = (times["late"] - max(times["first"], times["too"])).total_seconds()
     assert wait >= BECOMES_READY_AFTER - 1, times
 
@@ -196,7 +196,7 @@ def test_memory_grows_and_shrinks_in_place_right_after_the_start(
     eventually(lambda: status_is(world, readyReplicas=1), "the Pod is ready", 60)
     (before,) = pods(world)
     if restarted:
-        # The kubelet finds no statistics of the containers that were replaced.
+        # The kubelet finds no statistics of the replaced containers.
         body["spec"]["template"] = template(image, "64Mi", "128Mi")
         world.apply(json.dumps(body))
         eventually(lambda: status_is(world, updatedReadyReplicas=1, readyReplicas=1), "the image is updated", 180)
@@ -210,13 +210,13 @@ def test_memory_grows_and_shrinks_in_place_right_after_the_start(
         statuses = after["status"]["containerStatuses"]
         return {one["name"]: one["resources"]["limits"]["memory"] for one in statuses}
 
-    # By chance, a kubelet refuses dozens of times to lower the memory of a container that was replaced.
+    # A kubelet occasionally refuses dozens of times to lower the memory of a replaced container.
     eventually(lambda: sizes() == {"main": "128Mi", "side": "64Mi"}, "the containers have their new sizes", 420)
 
 
 @pytest.mark.behaviour("CS-118", "CS-119", "CS-105", "CS-117")
 def test_pods_and_claims_are_paired_by_name(world: World) -> None:
-    """Without a provisioner no Pod runs, but names and claims are still paired. [U-22]"""
+    """Without a provisioner no Pod runs, but names and claims still match. [U-22]"""
     manifest = CLONE_SET.replace(
         "  updateStrategy:",
         "  scaleStrategy: {enablePVCReuse: true}\n"

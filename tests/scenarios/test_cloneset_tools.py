@@ -1,4 +1,4 @@
-"""Tools that know nothing of CloneSets work on them: kubectl scale, wait, drain, autoscalers. And our own commands."""
+"""Generic tools work on CloneSets: kubectl scale, wait, drain, autoscalers. And our own commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.scenarios.conftest import LEVELS
 from tests.scenarios.test_cloneset import CLONE_SET, pods, status_is
 from tests.scenarios.world import ROOT, World, eventually
 
-# What is tried here is kubectl itself: the sandbox's level has as much of it as needs no kubectl.
+# This tests kubectl itself; the level with the sandbox has only a part of it.
 pytestmark = pytest.mark.parametrize("world", LEVELS[1:], indirect=True)
 
 
@@ -83,7 +83,7 @@ def test_an_autoscaler_raises_a_cloneset_to_its_minimum(world: World) -> None:
     if world.autoscales:
         world.apply(json.dumps(AUTOSCALER))
     else:
-        # Nobody acts on autoscalers here: the test writes what they would.
+        # No controller acts on autoscalers here: the test writes what it would.
         raised = '{"spec": {"replicas": 5}}'
         world.kubectl(
             "patch", "clone", "web", "-n", world.namespace, "--subresource=scale", "--type=merge", "-p", raised

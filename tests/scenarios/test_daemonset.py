@@ -27,7 +27,7 @@ spec:
 
 
 def daemon_set(version: str = "v1beta1", min_ready: int = 0, **strategy: Any) -> str:
-    """The manifest with these fields of rollingUpdate."""
+    """Return the manifest with these fields of rollingUpdate."""
     found = yaml.safe_load(DAEMON_SET)
     found["apiVersion"] = f"apps.kruise.io/{version}"
     found["spec"]["minReadySeconds"] = min_ready
@@ -48,7 +48,7 @@ def eligible(world: World) -> list[str]:
 
 
 def status_is(world: World, **wanted: int) -> dict[str, Any] | None:
-    """The DaemonSet once its status says so."""
+    """Return the DaemonSet once its status has these values."""
     found = world.get(KIND, "ds")
     status = found.get("status", {})
     ok = status.get("observedGeneration") == found["metadata"]["generation"]
@@ -57,7 +57,7 @@ def status_is(world: World, **wanted: int) -> dict[str, Any] | None:
 
 def all_updated(world: World) -> dict[str, Any]:
     def look() -> dict[str, Any] | None:
-        nodes = len(eligible(world))  # a kubelet of a machine that has much to do may be missed for a moment
+        nodes = len(eligible(world))  # a busy machine's kubelet may be unready for a moment
         return status_is(world, desiredNumberScheduled=nodes, updatedNumberScheduled=nodes, numberAvailable=nodes)
 
     return eventually(look, "every node has an available new Pod", 120)
@@ -91,7 +91,7 @@ def all_told(world: World, reason: str, words: str, names: set[str]) -> bool:
 
 @pytest.fixture
 def private(world: World) -> Iterator[str]:
-    """A node that no other Pod comes to."""
+    """A node that accepts no other Pod."""
     name = eligible(world)[0]
     taints = f'{{"spec": {{"taints": [{{"key": "{TAINT}", "effect": "NoSchedule"}}]}}}}'
     world.kubectl("patch", "node", name, "--type=merge", "-p", taints)

@@ -1,4 +1,4 @@
-"""Deletion protection as users meet it: U-90 for the native kinds, and what an operator sees of it."""
+"""Deletion protection for users: U-90 for the native kinds, and what an operator sees."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from tests.cluster.controlplane import ControlPlane
 from tests.scenarios.world import ROOT, World, eventually, manager
 
-#: Where the API server counts the calls of webhooks, and a namespace tells why it cannot go.
+#: Versions where the API server counts calls of webhooks, and a namespace reports why it is not deleted.
 REAL_SERVER = [
     pytest.param("control_plane_with_manager", marks=pytest.mark.controlplane, id="simulated-nodes"),
     pytest.param("cluster_with_manager", marks=pytest.mark.cluster, id="real-containers"),
@@ -85,7 +85,7 @@ def workload(kind: str, value: str, replicas: int = 0) -> str:
 
 
 def delete(world: World, kind: str, name: str = "web", *arguments: str) -> subprocess.CompletedProcess[str]:
-    """kubectl delete without waiting, whatever comes of it."""
+    """Run kubectl delete without waiting or checking."""
     return world.kubectl("delete", kind, name, "-n", world.namespace, "--wait=false", *arguments, check=False)
 
 
@@ -132,7 +132,7 @@ def test_cascading_protects_a_workload_until_it_has_no_replicas(world: World, ki
     world.apply(workload(kind, "Cascading", 2))
     refusal(delete(world, kind), webhook, "Cascading and replicas 2>0")
     world.kubectl("scale", kind, "web", "-n", world.namespace, "--replicas=0")
-    # Pods may still be on their way out: what is asked for counts.
+    # Pods may still be terminating: the desired replicas count.
     assert delete(world, kind).returncode == 0
 
 
@@ -150,7 +150,7 @@ def test_a_namespace_can_be_deleted_without_pods_and_volumes(world: World) -> No
     world.kubectl("label", "namespace", namespace, f"{LABEL}=Always")
     refusal(remove(), "vnamespace.kb.io", "Always")
     world.kubectl("label", "namespace", namespace, f"{LABEL}=Cascading", "--overwrite")
-    # A volume claim binds a volume that was made for it.
+    # A claim binds a volume that was created for it.
     volume = f"v-{namespace}"
     spec = {"capacity": {"storage": "1Mi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": ""}
     spec |= {"hostPath": {"path": "/tmp"}, "claimRef": {"namespace": namespace, "name": "data"}}
@@ -201,7 +201,7 @@ def test_only_protected_objects_of_a_collection_remain(world: World) -> None:
 
 
 def calls(world: World, webhook: str) -> int:
-    """How often the API server called a webhook, by its own count."""
+    """Return how often the API server called a webhook, by its own count."""
     metrics = world.kubectl("get", "--raw", "/metrics").stdout
     found = re.findall(
         rf'apiserver_admission_webhook_admission_duration_seconds_count{{name="{re.escape(webhook)}".*}} (\d+)', metrics
@@ -266,7 +266,7 @@ def test_a_protected_object_blocks_the_deletion_of_its_namespace(world: World) -
 
 @dataclass
 class Own:
-    """A control plane and the folder and addresses of its manager."""
+    """A control plane with the folder and addresses of its manager."""
 
     control_plane: ControlPlane
     folder: Path
@@ -288,7 +288,7 @@ class Own:
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Own]:
-    """A manager with the rights that are generated for it, and with every gate of deletion protection on."""
+    """A manager with the generated permissions and every gate of deletion protection."""
     folder = tmp_path_factory.mktemp("own")
     with ControlPlane() as control_plane:
         flags = ("--feature-gates=DeletionProtectionForCRDCascadingGate=true", f"--protection-log-path={folder}")

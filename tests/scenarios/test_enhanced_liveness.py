@@ -1,4 +1,4 @@
-"""A container that does not live any more is restarted by request, as fast as its workload bears."""
+"""A container that fails its liveness probe is restarted by a request, as fast as its workload allows."""
 
 from __future__ import annotations
 

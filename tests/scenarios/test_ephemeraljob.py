@@ -1,4 +1,4 @@
-"""Ephemeral containers in running Pods, and what stays of them."""
+"""Ephemeral containers in running Pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that read, run by a user with few rights, on a real API server."""
+"""Read-only commands of a user with few permissions, on a real API server."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.scenarios.conftest import LEVELS
 from tests.scenarios.test_cloneset import CLONE_SET, status_is
 from tests.scenarios.world import ROOT, World, eventually
 
-# The sandbox asks nobody for his rights.
+# The sandbox has no authorization.
 pytestmark = pytest.mark.parametrize("world", LEVELS[1:2], indirect=True)
 OTHERS = "SidecarSet, StatefulSet, DaemonSet, UnitedDeployment"
 
 
 class Reader:
-    """A ServiceAccount that may get, list and watch some resources in the namespace of a test."""
+    """A ServiceAccount that may get, list and watch some resources in the test's namespace."""
 
     def __init__(self, world: World, name: str, *resources: str) -> None:
         self.namespace = world.namespace
@@ -34,7 +34,7 @@ class Reader:
         eventually(lambda: world.kubectl(*may, check=False).returncode == 0, "the rights are known")
 
     def types(self, *words: str, namespace: str = "") -> subprocess.CompletedProcess[str]:
-        """A command of ours, in a pipe."""
+        """Run a pykruise command with its output in a pipe."""
         command = [sys.executable, "-m", "app.cli.main", *words, f"--kubeconfig={self.kubeconfig}"]
         command += [] if "-A" in words else ["-n", namespace or self.namespace]
         ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=180)

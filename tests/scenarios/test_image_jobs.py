@@ -1,4 +1,4 @@
-"""Images that are pulled ahead: which nodes, how often, with which credentials, and before an update in place (U-26,
+"""Images pulled in advance: on which nodes, how often, with which credentials, and before an in-place update (U-26,
 U-84)."""
 
 from __future__ import annotations

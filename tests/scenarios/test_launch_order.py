@@ -1,4 +1,4 @@
-"""Containers start in their order, by the clock: U-68."""
+"""Containers start in order, by the clock: U-68."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.scenarios.world import World, eventually
 
-#: Where containers really start, and on the sandbox, whose kubelets follow the commands in time.
+#: Levels where containers really start, and the sandbox, whose kubelets interpret the commands.
 TIMED = [
     pytest.param("sandbox_with_manager", id="sandbox"),
     pytest.param("cluster_with_manager", marks=pytest.mark.cluster, id="real-containers"),
@@ -22,7 +22,7 @@ COMPLETED = "apps.kruise.io/container-launch-priority-completed"
 
 
 def container(name: str, *, priority: int | None = None, ready: bool = True) -> dict[str, Any]:
-    """A container that is ready some seconds after it started, or never."""
+    """A container that becomes ready some seconds after its start, or never."""
     when = f"sleep {BECOMES_READY_AFTER}; touch /tmp/ready; " if ready else ""
     env = [{"name": "KRUISE_CONTAINER_PRIORITY", "value": str(priority)}] if priority is not None else []
     return {
@@ -52,7 +52,7 @@ def started(world: World) -> Mapping[str, datetime]:
 
 
 def data(world: World) -> list[str]:
-    """The keys of the barrier ConfigMap."""
+    """Return the keys of the barrier ConfigMap."""
     return sorted(world.get("configmap", "ordered-barrier")["data"])
 
 
@@ -78,9 +78,9 @@ def test_containers_start_after_those_of_higher_priority_are_ready(
     times = started(world)
     assert sorted(times, key=lambda name: times[name]) == order
     waits = [(times[after] - times[before]).total_seconds() for before, after in pairwise(order)]
-    # Times are reported in whole seconds: the difference of two may be one short.
+    # Times have a resolution of a second: the difference of two may be one short.
     assert all(wait >= BECOMES_READY_AFTER - 1 for wait in waits), waits
-    # The kubelet is woken for each container: by itself it would come back to it only after 10 to 15 seconds.
+    # The kubelet is woken for each container: on its own it would return only after 10 to 15 seconds.
     assert all(wait < 10 for wait in waits), waits
     assert len(data(world)) == 3
     assert world.get("pod", "ordered")["metadata"]["annotations"][COMPLETED] == "true"
@@ -90,7 +90,7 @@ def test_containers_start_after_those_of_higher_priority_are_ready(
     ]
 
 
-# The manager is patient before it says whom a Pod waits for: too long for a test that runs every time.
+# The manager reports what a Pod waits for too late for a test that runs every time.
 @pytest.mark.parametrize("world", TIMED[1:], indirect=True)
 @pytest.mark.behaviour("PM-145", "PM-148", "PM-150")
 def test_containers_after_one_that_never_becomes_ready_never_start(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Container launch priority at admission, in its three forms, and what is refused: U-68."""
+"""Container launch priority at admission, in its three forms, and what is rejected: U-68."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pod(annotation: str | None = None, **priorities: str) -> str:
 
 
 def barrier_keys(world: World) -> dict[str, str]:
-    """Container → the key of the barrier ConfigMap it waits for."""
+    """Return, by container, the key of the barrier ConfigMap that it waits for."""
     keys = {}
     for container in world.get("pod", "ordered")["spec"]["containers"]:
         for env in container.get("env", []):

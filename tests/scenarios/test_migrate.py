@@ -11,10 +11,10 @@ from tests.scenarios.conftest import LEVELS
 from tests.scenarios.world import World, eventually
 
 on_all_levels = pytest.mark.parametrize("world", LEVELS, indirect=True)
-#: On the sandbox the native controller is ours, and records revisions of its own form.
+#: On the sandbox the native controller is simulated, and its revisions have another form.
 on_a_real_controller = pytest.mark.parametrize("world", LEVELS[1:2], indirect=True)
 
-#: Roll-outs wait for a person in both: whether a template is recorded alike is another question.
+#: Rollouts are paused in both: whether a template is recorded alike is another question.
 NATIVE: dict[str, tuple[dict[str, Any], str]] = {
     "statefulset": (
         {
@@ -98,7 +98,7 @@ def test_a_statefulset_migrated_during_a_rollout_continues_it(world: World) -> N
     common = {"serviceName": "web", "replicas": 3, "podManagementPolicy": "Parallel"}
 
     def stands(kind: str, updated: int) -> bool:
-        # The native controller counts nothing as updated once all are; ours says it as it is.
+        # The native controller reports no updated Pods once all are; ours reports the number.
         status = world.get(kind, "web").get("status", {})
         return (status.get("readyReplicas"), status.get("updatedReplicas")) == (3, updated)
 

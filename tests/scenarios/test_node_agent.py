@@ -1,4 +1,4 @@
-"""What a user sees of the agents of the nodes."""
+"""What users see of the node agents."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ spec:
 
 
 def reported(world: World) -> list[dict[str, Any]] | None:
-    """The Pods once their agents have reported what their containers were started with."""
+    """Return the Pods once their agents have reported the environment of their containers."""
     found = pods(world)
     for pod in found:
         text = pod["metadata"].get("annotations", {}).get(names.RUNTIME_CONTAINERS_META, '{"containers": []}')

@@ -1,4 +1,4 @@
-"""Commands about nodes: images pulled ahead, containers restarted and added, and what they say of jobs."""
+"""Commands about nodes: pull images, restart and add containers, and what they report about jobs."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_pull_shows_the_progress_of_each_node(world: World) -> None:
     name = lines[0].partition(":")[0].partition(" ")[2]
 
     def told() -> bool:
-        """Others may have the same image pulled meanwhile."""
+        """Other tests may pull the same image meanwhile."""
         lines = world.pykruise("explain", "node", there[0]).stdout.splitlines()
         return any(name in line and "Succeeded" in line for line in lines)
 

@@ -1,4 +1,4 @@
-"""An operator pulls images ahead, restarts containers and has Pods probed, by the agents of the nodes (U-80 … U-86)."""
+"""An operator pulls images, restarts containers and probes Pods through the node agents (U-80 … U-86)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the manager may do, judged by the API server itself. All other scenarios run with these rights alone."""
+"""The manager's permissions, judged by the API server. All other scenarios run with these permissions only."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _CLEANED_UP = "its time is over, or its owner or node is gone"
 _TARGET = "a budget or a spread has such a target"
 _SUBSET = "a subset of that kind is taken out of the topology"
 _ADMISSION = "admissionregistration.k8s.io"
-#: Verb, group and resource that these scenarios do not make the manager ask for → when it does. (It lists where the
-#: API server cannot begin a watch with what there is.)
+#: Verb, group and resource that the manager does not request in these scenarios → when it does. (It lists where the API
+#: server cannot start a watch from the cache.)
 NOT_ASKED: dict[tuple[str, str, str], str] = {
     ("get", "", "namespaces"): _LOOKED_UP,
     ("get", "apps.kruise.io", "sidecarsets"): _LOOKED_UP,
@@ -99,11 +99,11 @@ NOT_ASKED: dict[tuple[str, str, str], str] = {
 def default_roles(control_plane: ControlPlane) -> ControlPlane:
     """The roles of a manager with every gate at its default."""
     control_plane.kubectl("apply", "-f", str(ROOT / "deploy" / "rbac.yaml"))
-    # kubectl asks about the group of a kind only where the kind is known; of an unknown one nobody may do anything.
+    # kubectl resolves the group of known kinds only; no user may do anything with an unknown one.
     definition = ROOT / "deploy" / "crds" / "apps.kruise.io_sidecarsets.yaml"
     control_plane.kubectl("apply", "--server-side", "-f", str(definition))
     established = ["wait", "--for=condition=Established", "crd/sidecarsets.apps.kruise.io", "--timeout=30s"]
-    # Right after creation a CRD has no conditions, which kubectl wait takes for an error.
+    # A new CRD has no conditions, which kubectl wait takes for an error.
     eventually(lambda: control_plane.kubectl(*established, check=False).returncode == 0, "the CRD is established", 30)
     return control_plane
 
@@ -155,12 +155,12 @@ def asked(event: dict[str, Any]) -> tuple[str, str, str]:
 
 @pytest.fixture(params=[levels.SIMULATED_NODES, levels.REAL_CONTAINERS])
 def recorded_requests(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
-    """What the managers of a level asked of the API server in the scenarios before, as its audit log has it."""
+    """Return what the managers of a level requested in earlier scenarios, from the audit log."""
     record = levels.RECORDED / f"{request.param}.jsonl"
     if not record.exists():
         pytest.skip(f"no scenario ran on {request.param} before")
     events = [json.loads(line) for line in record.read_text().splitlines()]
-    # What is served where is told to everybody who is known.
+    # Every authenticated user may discover what is served.
     discovery = [event for event in events if "objectRef" not in event]
     anybody = ('ClusterRole "system:discovery"', 'ClusterRole "system:public-info-viewer"')
     assert all(any(role in judged(event)[1] for role in anybody) for event in discovery)
@@ -171,11 +171,11 @@ def recorded_requests(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
 def test_every_request_of_all_scenarios_is_allowed_by_the_generated_roles(
     recorded_requests: list[dict[str, Any]],
 ) -> None:
-    """Uses the API server's own audit log, with the reasons its authorizer gave."""
+    """Uses the API server's audit log, with the reasons of its authorizer."""
     assert len(recorded_requests) > 100
     roles = ('ClusterRole "kruise-manager-', 'Role "kruise-manager-')
     found = {(*asked(event), *judged(event)) for event in recorded_requests}
-    # Everybody may ask what he may do, so the authorizer does not get as far as our role.
+    # Every user may ask for their own permissions, so the authorizer does not reach our role.
     otherwise = [
         one
         for one in sorted(found)
@@ -215,7 +215,7 @@ def spelled_out(rule: PolicyRule) -> Iterator[tuple[str, str, str]]:
 def test_secrets_are_read_by_name_in_the_own_namespace(recorded_requests: list[dict[str, Any]]) -> None:
     asked_for = [event for event in recorded_requests if event["objectRef"]["resource"] == "secrets"]
     own = {"namespace": SYSTEM_NAMESPACE, "name": "kruise-webhook-certs"}
-    # A creation has no name in its path. What else asks for Secrets is behind a gate, and has roles of its own.
+    # A creation has no name in its path. Other requests for Secrets are behind a gate with its own roles.
     others = [event for event in asked_for if not {"name": own["name"], **event["objectRef"]}.items() >= own.items()]
     behind_a_gate = ('gate-role"', 'gate-namespaced-role"', 'pull-secrets-role"')
     assert [

@@ -1,4 +1,4 @@
-"""Pods come back to where they ran (U-38)."""
+"""Pods return to the node they ran on (U-38)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def is_generated(world: World) -> bool:
 
 
 def replaced(world: World, name: str) -> dict[str, Any]:
-    """The Pod made for one that is deleted, once it is ready."""
+    """Return the Pod that replaces a deleted one, once it is ready."""
     before = world.get("pod", name)
     world.kubectl("delete", "pod", name, "-n", world.namespace, "--wait=false")
 
@@ -79,7 +79,7 @@ def test_pods_of_an_annotated_statefulset_return_to_their_nodes(world: World) ->
     eventually(lambda: sorted(remembered(world)) == names, "all places are remembered")
     for name in names:
         pod, one = world.get("pod", name), remembered(world)[name]
-        # The first Pod of a name goes where it will.
+        # The first Pod of a name runs anywhere.
         assert pod["spec"]["nodeSelector"] == {"kubernetes.io/os": "linux"}
         assert one["nodeName"] == pod["spec"]["nodeName"]
         assert one["nodeTopologyLabels"][HOST]

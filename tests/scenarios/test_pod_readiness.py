@@ -1,4 +1,4 @@
-"""A Pod with our readiness gate comes into service by itself."""
+"""A Pod with our readiness gate becomes ready by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PodUnavailableBudget as users meet it: U-91, by selector and by target, deleted, evicted, updated and drained."""
+"""PodUnavailableBudget for users: U-91, by selector and by target; Pods are deleted, evicted, updated and drained."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def status(world: World) -> dict[str, Any]:
 
 
 def numbers(world: World, *expected: int) -> bool:
-    """Allowed, current, desired and total, as ``kubectl get pub`` prints them."""
+    """Return allowed, current, desired and total, as ``kubectl get pub`` prints them."""
     return world.columns("pub", "shop")[1:5] == [str(number) for number in expected]
 
 
@@ -69,7 +69,7 @@ def pods(world: World) -> list[str]:
 
 
 def let_be_ready(world: World) -> int:
-    """Opens the readiness gate of the Pods that are not ready; how many are."""
+    """Open the readiness gate of the Pods that are not ready; return their number."""
     ready = pods(world)
     patch = json.dumps({"status": {"conditions": [{"type": READINESS_GATE, "status": "True"}]}})
     for pod in world.list("pods", "-l", "app=shop"):
@@ -91,7 +91,7 @@ def test_deletions_respect_max_unavailable(world: World, kind: str, by: str) -> 
     # [U-91]
     whom = BY_SELECTOR if by == "selector" else by_target(kind)
     world.apply(budget(f"{whom}, maxUnavailable: 40%"))
-    # No Pod made for another is ready before it is let.
+    # No replacement Pod becomes ready before the test allows it.
     gate = f"readinessGates: [{{conditionType: {READINESS_GATE}}}]"
     world.apply(workload(kind, 5).replace("containers:", f"{gate}, containers:"))
     eventually(lambda: let_be_ready(world) == 5, "five Pods are ready", 90)
@@ -104,7 +104,7 @@ def test_deletions_respect_max_unavailable(world: World, kind: str, by: str) -> 
     refused = [line for line in done.stderr.splitlines() if FORBIDDEN in line]
     assert len(refused) == 3
     assert all("desired 3" in line for line in refused)
-    # What went is replaced, and then two may go again.
+    # Deleted Pods are replaced, and then two more may be deleted.
     eventually(lambda: let_be_ready(world) == 5, "five Pods are ready again", 90)
     eventually(lambda: numbers(world, 2, 5, 3, 5), "five Pods are available again", 60)
     assert delete(world, pods(world)[0]).returncode == 0
@@ -139,7 +139,7 @@ def test_an_eviction_over_the_budget_is_asked_to_retry(world: World) -> None:
         done = world.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction), check=False)
         return done.stdout + done.stderr
 
-    # A dry run takes nothing.
+    # A dry run takes nothing from the budget.
     for _ in range(3):
         assert FORBIDDEN not in evict(names[0], "All")
     assert status(world)["unavailableAllowed"] == 1
@@ -152,7 +152,7 @@ def test_an_eviction_over_the_budget_is_asked_to_retry(world: World) -> None:
 
 
 @pytest.mark.behaviour("PUB-94", "PUB-127")
-@pytest.mark.alone  # others count on all nodes
+@pytest.mark.alone  # other Pods count on all nodes
 def test_a_drain_waits_for_the_budget_and_finishes(world: World) -> None:
     world.apply(budget(f"{BY_SELECTOR}, maxUnavailable: 1"))
     world.apply(workload("Deployment", 6).replace("labels: {app: shop}", "labels: {app: shop, team: $ns}"))
@@ -205,7 +205,7 @@ def test_an_in_place_update_respects_the_budget(world: World) -> None:
     eventually(updated, "all Pods are updated", 150)
     assert missing <= 1
     assert {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in world.list("pods", "-l", "app=shop")} == before
-    # Not now is no failure.
+    # "Not now" is not a failure.
     conditions = world.get("cloneset", "shop")["status"].get("conditions", [])
     assert not [one for one in conditions if one["type"] == "FailedUpdate" and one["status"] == "True"]
 
@@ -259,7 +259,7 @@ def images(world: World, container: str) -> list[str]:
 
 
 def failures(world: World) -> list[str]:
-    """What the events of the namespace call failed, but for those of nodes."""
+    """Return the failures among the events of the namespace, except those of nodes."""
     told = [event for event in world.list("events") if event.get("source", {}).get("component") != "kubelet"]
     return [event["reason"] for event in told if event["reason"].startswith("Failed")]
 
@@ -267,8 +267,7 @@ def failures(world: World) -> list[str]:
 @pytest.mark.behaviour("PUB-90", "PW-26", "PM-171", "CS-129")
 @pytest.mark.parametrize("kind", [*OWN, "SidecarSet"])
 def test_workloads_that_update_pods_ask_the_budget_first(world: World, kind: str) -> None:
-    """Each workload wants to update all Pods at once, and the budget allows one at a time. A refusal is not a
-    failure."""
+    """Each workload must update all Pods at once, and the budget allows one at a time. A refusal is not a failure."""
     container = "agent" if kind == "SidecarSet" else "main"
     if kind == "SidecarSet":
         world.apply(SIDECARS.format(image="busybox:1.35"))

@@ -30,7 +30,7 @@ SETS = "/apis/apps.kruise.io/v1beta1/sidecarsets"
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane of its own: the cases' SidecarSets match Pods of any namespace."""
+    """A separate control plane: the cases' SidecarSets match Pods of any namespace."""
     with (
         ControlPlane() as control_plane,
         manager(control_plane, tmp_path_factory.mktemp("recorded"), GATES),
@@ -61,13 +61,13 @@ def test_a_recorded_pod_is_restored_alike(api: ControlPlane, number: int) -> Non
 
 
 def latest_revision(api: ControlPlane, name: str) -> str:
-    """status.latestRevision of a set, '' while it has none."""
+    """Return status.latestRevision of a set, empty while it has none."""
     _, found = api.request("GET", f"{SETS}/{name}")
     return str(found.get("status", {}).get("latestRevision", ""))
 
 
 def comes_back_alike(api: ControlPlane, case: dict[str, Any]) -> bool:
-    """Create the Pod in a dry run and hold the answer against the recorded one; AssertionError at a difference."""
+    """Create the Pod in a dry run and compare the answer with the recorded one."""
     namespace = case["pod"]["metadata"].get("namespace", "default")
     status, answer = api.request("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", case["pod"])
     result = case["result"]
@@ -83,7 +83,7 @@ def comes_back_alike(api: ControlPlane, case: dict[str, Any]) -> bool:
 
 
 def annotations(given: dict[str, str] | None) -> dict[str, Any]:
-    """Annotations as recorded: JSON is read, the time of injection left out."""
+    """Return the annotations as recorded: JSON is parsed, the time of injection removed."""
     read: dict[str, Any] = {}
     for key, text in (given or {}).items():
         try:
@@ -97,7 +97,7 @@ def annotations(given: dict[str, str] | None) -> dict[str, Any]:
 
 
 def spec(given: dict[str, Any]) -> dict[str, Any]:
-    """The Pod's spec with the token volume's random name and the random orders taken out."""
+    """Return the Pod's spec without the token volume's random name and random orders."""
     text = re.sub(r"kube-api-access-[a-z0-9]{5}", "kube-api-access", json.dumps(given))
     made: dict[str, Any] = copy.deepcopy(json.loads(text))
     for field in ("volumes", "imagePullSecrets"):

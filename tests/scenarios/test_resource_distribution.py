@@ -1,4 +1,4 @@
-"""A platform engineer keeps one ConfigMap or Secret alike in many namespaces (U-85)."""
+"""A platform engineer distributes one ConfigMap or Secret to many namespaces (U-85)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SECRET = DISTRIBUTION.format(
 
 @pytest.fixture
 def platform(world: World) -> Iterator[World]:
-    """Two more namespaces of the team's; what was distributed goes afterwards."""
+    """Create two more namespaces of the team; what was distributed is deleted afterwards."""
     for suffix in ("two", "out"):
         namespace(world, suffix)
     yield world

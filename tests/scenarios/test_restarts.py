@@ -1,4 +1,4 @@
-"""Restarts of containers with everything that a request may ask for (U-80, U-81)."""
+"""Restarts of containers with every option of a request (U-80, U-81)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_two_containers_restart_in_order_while_their_pod_is_out_of_service(world
     pod = eventually(lambda: world.pod_is_ready("web-0"), "the Pod is back in service", 60)
     containers = {one["name"]: one for one in pod["status"]["containerStatuses"]}
     assert {name: one["restartCount"] for name, one in containers.items()} == {"main": 1, "side": 1, "other": 0}
-    # The second was ended only when the first ran again.
+    # The second was stopped only when the first ran again.
     assert moment(containers["side"]["lastState"]["terminated"]["finishedAt"]) >= moment(
         containers["main"]["state"]["running"]["startedAt"]
     )

@@ -1,4 +1,4 @@
-"""A Job ends although a container of its Pods would run for ever."""
+"""A Job ends although one container of its Pods would never exit."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def pod(world: World) -> dict[str, Any]:
 
 
 def ended(world: World, condition: str) -> dict[str, Any]:
-    """The Pod once its Job has ended so and no container runs."""
+    """Return the Pod once its Job has ended this way and no container runs."""
 
     def look() -> dict[str, Any] | None:
         conditions = world.get("job", "once").get("status", {}).get("conditions") or []
@@ -76,7 +76,7 @@ def codes(found: dict[str, Any]) -> dict[str, int | None]:
 
 
 def requests(world: World, found: dict[str, Any]) -> dict[str, list[str]]:
-    """The end of each request's name → its containers."""
+    """Return the containers by the suffix of each request's name."""
     prefix = f"sidecar-termination-{found['metadata']['uid']}"
     return {
         one["metadata"]["name"].removeprefix(prefix): [container["name"] for container in one["spec"]["containers"]]
@@ -126,7 +126,7 @@ def test_sidecars_whose_exit_code_is_ignored_end_last(world: World, code: int, c
     assert found["status"]["phase"] == phase
     assert codes(found) == {"main": code, "proxy": 0, "side": 3}
     made = requests(world, found)
-    # Once the Pod's phase is final its node ends what is left, and may be faster than the request.
+    # Once the Pod's phase is final its node stops the other containers, possibly before the request does.
     assert made.pop("-ignore-exit-code", ["side"]) == ["side"]
     assert made == {"": ["proxy"]}
     conditions = {one["type"]: one.get("message") for one in found["status"]["conditions"]}

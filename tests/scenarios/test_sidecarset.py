@@ -1,4 +1,4 @@
-"""SidecarSet as users meet it: U-60, U-62, the injection halves of U-64 and U-67, both API versions."""
+"""SidecarSet for users: U-60, U-62, the injection parts of U-64 and U-67, both API versions."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_new_pod_that_claims_to_be_finished_or_a_mirror_gets_its_sidecar(world
     eventually(lambda: has_columns(world, "0", "0", "0"), "the set has counted nothing", 5)
     world.apply(POD + "status: {phase: Succeeded}\n")
     assert in_order(world.get("pod", "web")["spec"]["containers"]) == ["sidecar1", "nginx"]
-    # Kubernetes takes a mirror Pod only where it is bound to a node.
+    # Kubernetes accepts a mirror Pod only if it is bound to a node.
     claimed = POD.replace("name: web", 'name: claimed, annotations: {kubernetes.io/config.mirror: "x"}')
     world.apply(claimed.replace("spec:", "spec:\n  nodeName: nowhere"))
     assert in_order(world.get("pod", "claimed")["spec"]["containers"]) == ["sidecar1", "nginx"]
@@ -184,7 +184,7 @@ def test_new_pods_get_the_named_revision(world: World) -> None:  # U-67
         "the status names the second revision",
         10,
     )
-    # A roll-out would take the new Pod to the latest revision before it is looked at.
+    # A rollout would update the new Pod to the latest revision before the test reads it.
     changed = SIDECARSET.replace("busybox:1.36", "busybox:1.35") + "  updateStrategy: {type: NotUpdate}\n"
     world.apply(changed + f"  injectionStrategy: {{revision: {{revisionName: {first}}}}}\n")
 

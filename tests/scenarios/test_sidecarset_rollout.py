@@ -1,4 +1,4 @@
-"""Roll-outs of SidecarSets as users meet them: U-61, U-63 … U-67."""
+"""Rollouts of SidecarSets for users: U-61, U-63 … U-67."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def with_strategy(manifest: str, strategy: str) -> str:
 
 
 def counts(world: World, *wanted: int) -> bool:
-    """Return whether the set tells of itself as it is, and of so many Pods matched, updated, ready, and both."""
+    """Return whether the set's status is current and has these numbers of matched, updated, ready, and updated ready
+    Pods."""
     found = world.get("sidecarset", world.namespace)
     status = found.get("status", {})
     assert status.get("observedGeneration") == found["metadata"]["generation"], status
@@ -145,7 +146,7 @@ def test_only_the_selected_pod_is_updated(world: World) -> None:  # U-65
     world.apply(with_strategy(OTHER_IMAGE, strategy))
     eventually(lambda: counts(world, 4, 1, 4, 1), "one Pod is updated", 120)
     assert images(world.get("pod", "d"))["sidecar1"] == "busybox:1.35"
-    # Another one joins by its label.
+    # Another Pod joins by its label.
     world.kubectl("label", "pod", "a", "-n", world.namespace, "canary.release=true")
     eventually(lambda: counts(world, 4, 2, 4, 2), "a second Pod is updated", 120)
     assert images(world.get("pod", "a"))["sidecar1"] == "busybox:1.35"

@@ -34,12 +34,12 @@ IN_PLACE = PARALLEL.replace(
     "  updateStrategy: {rollingUpdate: {podUpdatePolicy: InPlaceIfPossible, maxUnavailable: 2}}\n  template:",
 )
 KIND = "statefulsets.apps.kruise.io"
-#: Where nothing turns on what containers do.
+#: Levels for tests that do not depend on containers.
 WITHOUT_CONTAINERS = pytest.mark.parametrize("world", LEVELS[:2], indirect=True)
 
 
 def status_is(world: World, **wanted: int) -> dict[str, Any] | None:
-    """The StatefulSet once its status says so."""
+    """Return the StatefulSet once its status has these values."""
     found = world.get(KIND, "web")
     status = found.get("status", {})
     ok = status.get("observedGeneration") == found["metadata"]["generation"]
@@ -188,7 +188,7 @@ WRITES = """      - name: main
 
 @pytest.fixture
 def folders(world: World, tmp_path: Path) -> Iterator[list[Path]]:
-    """A folder for each of three claims, on the machine that all nodes are on; the sandbox makes volumes by itself."""
+    """Create a folder for each of three claims on the machine of all nodes; the sandbox creates volumes by itself."""
     made = [tmp_path / f"web-{n}" for n in range(3)]
     volumes = [
         {
@@ -233,7 +233,7 @@ def test_pods_are_recreated_with_their_claims(world: World, folders: list[Path])
     assert claims() == before
     if world.real_containers:
         assert [(folder / "starts").read_text().count("started") for folder in folders] == [1, 2, 1]
-    # Scaled in, a claim goes with its Pod; with the set none goes.
+    # Scaling in deletes a claim with its Pod; deleting the set deletes none.
     world.kubectl("scale", KIND, "web", "-n", world.namespace, "--replicas=2")
     kept = {name: uid for name, uid in before.items() if name != "data-web-2"}
     eventually(lambda: claims() == kept, "the claim of web-2 goes")

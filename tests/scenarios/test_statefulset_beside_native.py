@@ -13,11 +13,11 @@ import pytest
 from tests.scenarios.conftest import LEVELS
 from tests.scenarios.world import World, eventually
 
-# Where the native controller is Kubernetes' own; what containers do makes no difference to it.
+# Kubernetes' own native controller; the containers do not matter.
 pytestmark = pytest.mark.parametrize("world", LEVELS[1:2], indirect=True)
 
 Json = dict[str, Any]
-#: Names that are found in no other word.
+#: Names that occur in no other word.
 NATIVE, ADVANCED = "qqq", "zzz"
 KINDS = {NATIVE: "statefulsets.apps", ADVANCED: "statefulsets.apps.kruise.io"}
 VERSIONS = {NATIVE: "apps/v1", ADVANCED: "apps.kruise.io/v1beta1"}
@@ -45,7 +45,7 @@ def manifest(name: str, policy: str, *, replicas: int, image: str = "nginx:1.25"
 
 
 class Side:
-    """One of the two, without what its name and its being ours say."""
+    """Return one of the two without differences in name and kind."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
@@ -70,8 +70,8 @@ class Side:
         return sorted(found, key=lambda one: int(one["revision"]))
 
     def view(self, pods: dict[int, Json], revisions: list[Json]) -> Json:
-        """Everything that is compared. Of the status: counts; which revisions it names, by their place in history;
-        whether it is about the object as it is."""
+        """Return everything that is compared. Of the status: counts, revisions by their position in history, and
+        whether it is current."""
         found = self.world.get(KINDS[self.name], self.name)
         status = found.get("status", {})
         order = [one["metadata"]["name"] for one in revisions]
@@ -85,7 +85,7 @@ class Side:
         }
 
     def told(self) -> set[tuple[str, str, str]]:
-        """The events, without those about a deletion that came too late: the native controller's cache may lag."""
+        """Return the events, without those about a late deletion: the native controller's cache may lag."""
         return {
             (one["type"], one["reason"], self._plain(one["message"]))
             for one in self.world.list("events")
@@ -132,7 +132,7 @@ def both(world: World) -> tuple[Side, Side]:
 
 
 def settle(sides: tuple[Side, Side], what: str, wanted: Callable[[Json], bool], check: Check | None = None) -> None:
-    """Wait until both have the ``wanted`` status and are alike. ``check`` must hold all the time."""
+    """Wait until both have the ``wanted`` status and are equal. ``check`` must hold all the time."""
 
     def look() -> bool:
         views = []
@@ -166,20 +166,20 @@ def ready(count: int) -> Callable[[Json], bool]:
 
 
 def in_order_up(pods: dict[int, Json], _order: list[str]) -> None:
-    """OrderedReady: the next comes when those before it are ready."""
+    """OrderedReady: a Pod is created when those before it are ready."""
     if not all(ordinal in pods and is_ready(pods[ordinal]) for ordinal in range(max(pods, default=0))):
         raise OrderError(f"{max(pods)} was made though one before it is not ready: {summary(pods)}")
 
 
 def in_order_down(pods: dict[int, Json], _order: list[str]) -> None:
-    """OrderedReady: one goes at a time, the last first."""
+    """OrderedReady: Pods are deleted one at a time, the last first."""
     leaving = [ordinal for ordinal, pod in pods.items() if "deletionTimestamp" in pod["metadata"]]
     if leaving and leaving != [max(pods)]:
         raise OrderError(f"{leaving} are going: {summary(pods)}")
 
 
 def updated_from_the_end(pods: dict[int, Json], order: list[str]) -> None:
-    """A roll-out reaches the last ordinal first, and never has more than one Pod away."""
+    """A rollout starts at the last ordinal, and never has more than one Pod unavailable."""
     newest = [ordinal for ordinal, pod in pods.items() if pod["metadata"]["labels"][HASH] == order[-1]]
     if newest and any(ordinal not in newest for ordinal in pods if ordinal > min(newest)):
         raise OrderError(f"{newest} were updated first: {summary(pods)}")
@@ -188,7 +188,7 @@ def updated_from_the_end(pods: dict[int, Json], order: list[str]) -> None:
 
 
 class OrderError(Exception):
-    """No further look makes it good."""
+    """Waiting does not repair it."""
 
 
 def summary(pods: dict[int, Json]) -> dict[int, tuple[str, bool]]:
@@ -208,7 +208,7 @@ def test_both_behave_alike(world: World, policy: str) -> None:
         for side in sides:
             side.apply(policy, **fields)
 
-    # Scaling out and in.
+    # Scale out and in.
     apply(replicas=3)
     settle(sides, "three are ready", ready(3), in_order_up if ordered else None)
     apply(replicas=5)
@@ -216,11 +216,11 @@ def test_both_behave_alike(world: World, policy: str) -> None:
     apply(replicas=3)
     settle(sides, "three are left", ready(3), in_order_down if ordered else None)
 
-    # An ordered roll-out.
+    # An ordered rollout.
     apply(replicas=3, image="nginx:1.26")
     settle(sides, "all are updated", ready(3), updated_from_the_end)
 
-    # A Pod that never becomes ready stops the next roll-out.
+    # A Pod that never becomes ready blocks the next rollout.
     apply(replicas=3, image="nginx:1.27", gate=NEVER)
     settle(
         sides,
@@ -234,7 +234,7 @@ def test_both_behave_alike(world: World, policy: str) -> None:
         world.kubectl("delete", "pod", f"{side.name}-2", "-n", world.namespace, "--wait=false")
     settle(sides, "it goes on once the Pod is deleted", ready(3))
 
-    # The set alone is deleted, and comes back to its Pods.
+    # The set is deleted without its Pods, and adopts them again.
     before = [dict(uids(side)) for side in sides]
     for side in sides:
         side.delete("orphan")
@@ -256,7 +256,7 @@ def test_both_behave_alike(world: World, policy: str) -> None:
 
     eventually(told_alike, "the same events are there")
 
-    # Deleted with all that is theirs.
+    # Deleted with all dependents.
     for side in sides:
         side.delete("background")
 

@@ -11,8 +11,7 @@ from tests.scenarios.conftest import LEVELS
 from tests.scenarios.test_statefulset import KIND, SET, new_image, ready, status_is
 from tests.scenarios.world import World, eventually
 
-# On the sandbox the native controller is ours, and records revisions of its own form. What containers do makes no
-# difference.
+# On the sandbox the native controller is simulated, and its revisions have another form. The containers do not matter.
 pytestmark = pytest.mark.parametrize("world", LEVELS[1:2], indirect=True)
 NATIVE = SET.replace("apps.kruise.io/v1beta1", "apps/v1")
 GIVEN_BY_SERVER = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
@@ -40,11 +39,11 @@ def test_pods_of_a_native_statefulset_are_adopted(world: World) -> None:
     found = eventually(native_ready, "the native one is ready")
     before, recorded = pods(world), revisions(world)
     told = world.pykruise("plan", "--from", "statefulset/web").stdout
-    # Its template is recorded without `creationTimestamp: null`, which is no reason for a roll-out.
+    # Its template is recorded without `creationTimestamp: null`, which must not cause a rollout.
     assert "all of its Pods are kept" in told
     assert told.count("adopted as it is") == 3
     assert "kubectl delete statefulset.apps web" in told
-    # As it is told: exported, deleted alone, made under the other apiVersion.
+    # As documented: exported, deleted without its Pods, created under the other apiVersion.
     for field in GIVEN_BY_SERVER:
         found["metadata"].pop(field, None)
     world.kubectl("delete", native, "web", "-n", world.namespace, "--cascade=orphan")

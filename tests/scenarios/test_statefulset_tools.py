@@ -12,8 +12,7 @@ from tests.scenarios.test_cloneset_tools import pykruise
 from tests.scenarios.test_statefulset import KIND, PARALLEL, images, new_image, patch, ready, status_is
 from tests.scenarios.world import World, eventually
 
-# What is tried here is kubectl itself: the sandbox's level has as much of it as needs no kubectl. What containers do
-# makes no difference.
+# This tests kubectl itself; the level with the sandbox has only a part of it. The containers do not matter.
 pytestmark = pytest.mark.parametrize("world", LEVELS[1:2], indirect=True)
 
 

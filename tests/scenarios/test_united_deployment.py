@@ -237,7 +237,7 @@ def test_an_autoscaler_respects_its_minimum_and_maximum(world: World) -> None:
         if world.autoscales:
             world.apply(AUTOSCALER % (least, most))
         else:
-            # Nobody acts on autoscalers here: the test writes what they would.
+            # No controller acts on autoscalers here: the test writes what it would.
             world.kubectl("scale", "uniteddeployment", "web", "-n", world.namespace, f"--replicas={wanted}")
         shares = {"one": 1, "two": wanted - 1}
         eventually(lambda: counts(world, "deployments.apps") == shares, "the rest follows", 120)

@@ -48,7 +48,7 @@ spec:
           resources: {requests: {cpu: 30m}, limits: {memory: 64Mi}}
 """
 FOR_DEPLOYMENT = SPREAD.replace("apps.kruise.io/v1beta1, kind: CloneSet", "apps/v1, kind: Deployment")
-#: The subsets the other way round, of which burst takes two Pods now, each with more of a processor.
+#: The subsets in reverse order; burst takes two Pods, each with more CPU.
 REORDERED = """
 apiVersion: apps.kruise.io/v1beta1
 kind: WorkloadSpread
@@ -90,7 +90,7 @@ def subsets(world: World) -> Counter[str]:
 
 
 def status(world: World, name: str = "shop") -> dict[str, tuple[int, int]]:
-    """Replicas and missing by subset; empty while Pods are on their way."""
+    """Return replicas and missing replicas by subset; empty while Pods are being created."""
     found = world.get("workloadspread", name).get("status", {})
     versions = found.get("versionedSubsetStatuses", {}).values()
     if any(one.get("creatingPods") or one.get("deletingPods") for each in versions for one in each):
@@ -108,7 +108,7 @@ def cost_of(pod: dict[str, Any]) -> str:
 
 
 def prices(world: World) -> Counter[tuple[str, str]]:
-    """How many Pods of a subset have which deletion cost."""
+    """Return how many Pods of a subset have which deletion cost."""
     return Counter((subset_of(pod), cost_of(pod)) for pod in pods(world))
 
 
@@ -117,7 +117,7 @@ def uids(world: World) -> set[str]:
 
 
 def available(world: World, kind: str, replicas: int) -> None:
-    """Wait until the workload's own controller knows so many: of Pods that are not ready yet costs say nothing."""
+    """Wait until the workload's controller counts these Pods: deletion costs of unready Pods do not matter."""
     eventually(
         lambda: world.get(kind, "shop").get("status", {}).get("availableReplicas") == replicas,
         f"{replicas} are available",

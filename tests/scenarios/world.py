@@ -1,4 +1,4 @@
-"""A cluster with our manager, as a user at a terminal sees it."""
+"""A cluster with the manager, as a user at a terminal sees it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Kubectl(Protocol):
 
 
 class World:
-    """One cluster as one test sees it: a namespace of its own, and names of cluster-wide objects that go with it."""
+    """A cluster as one test sees it: its namespace, and cluster-wide objects that are deleted with it."""
 
     def __init__(
         self, kubectl: Kubectl, namespace: str, *, real_containers: bool, autoscales: bool, kubeconfig: Path
@@ -42,11 +42,11 @@ class World:
         self.kubeconfig = kubeconfig
         self.namespace = namespace
         self.real_containers = real_containers
-        #: Whether somebody acts on HorizontalPodAutoscalers: the controller manager of Kubernetes does.
+        #: Whether a controller acts on HorizontalPodAutoscalers, as in Kubernetes.
         self.autoscales = autoscales
 
     def apply(self, manifest: str, *, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """kubectl apply in the test's namespace; ``$ns`` in the text stands for it."""
+        """Run kubectl apply in the test's namespace; ``$ns`` in the text stands for it."""
         text = manifest.replace("$ns", self.namespace)
         return self.kubectl("apply", "-n", self.namespace, "-f", "-", stdin=text, check=check)
 
@@ -55,7 +55,7 @@ class World:
         return self.kubectl("create", "-n", self.namespace, "-f", "-", stdin=text, check=False)
 
     def get(self, kind: str, name: str, namespace: str | None = None) -> dict[str, Any]:
-        """One object as JSON; raises when it is not there."""
+        """Return one object as JSON; fails if it does not exist."""
         text = self.kubectl("get", kind, name, "-n", namespace or self.namespace, "-o", "json").stdout
         found: dict[str, Any] = json.loads(text)
         return found
@@ -66,18 +66,18 @@ class World:
         return items
 
     def columns(self, kind: str, name: str) -> list[str]:
-        """The cells kubectl prints for one object."""
+        """Return the cells that kubectl prints for one object."""
         return self.kubectl("get", kind, name, "-n", self.namespace, "--no-headers").stdout.split()
 
     def pykruise(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """A command of ours in the test's namespace, whatever comes of it."""
+        """Run a pykruise command in the test's namespace, without checking its exit code."""
         end = arguments.index("--") if "--" in arguments else len(arguments)
         where = ("-n", self.namespace, f"--kubeconfig={self.kubeconfig}")
         command = [sys.executable, "-m", "app.cli.main", *arguments[:end], *where, *arguments[end:]]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=180)
 
     def pod_is_ready(self, name: str) -> dict[str, Any] | None:
-        """The Pod once all its containers run and it is Ready."""
+        """Return the Pod once all its containers run and it is Ready."""
         pod = self.get("pod", name)
         ready = {c["type"]: c["status"] for c in pod.get("status", {}).get("conditions", [])}.get("Ready")
         return pod if ready == "True" else None
@@ -85,7 +85,7 @@ class World:
 
 @contextmanager
 def own_namespace(started: Any, *, real_containers: bool, autoscales: bool) -> Iterator[World]:
-    """A namespace of the test's own; what it made goes afterwards."""
+    """A namespace for the test, deleted afterwards with its objects."""
     kubectl: Kubectl = partial(started.kubectl)
     namespace = f"t-{uuid.uuid4().hex[:8]}"
     labels = {"team": namespace}
@@ -99,14 +99,14 @@ def own_namespace(started: Any, *, real_containers: bool, autoscales: bool) -> I
 
 
 def eventually(look: Callable[[], Found | None], what: str, seconds: float = 60.0) -> Found:
-    """The first true thing ``look`` returns; fails with ``what``, and with what it raised last, after the deadline."""
+    """Return the first true result of ``look``; after the deadline fail with ``what`` and the last error."""
     deadline = Deadline(seconds)
     last: object = None
     while not deadline.passed():
         try:
             found = look()
         except (AssertionError, ClusterError) as failure:
-            last = failure  # what a controller makes again is not there for a moment
+            last = failure  # an object that a controller recreates is missing for a moment
         else:
             if found:
                 return found
@@ -121,7 +121,7 @@ def in_order(items: Sequence[dict[str, Any]]) -> list[str]:
 
 @contextmanager
 def running(arguments: Sequence[str], log: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of ours for the time of the block, its output in ``log``; stopped with SIGTERM, by its id."""
+    """Run a process of ours inside the context with its output in ``log``; it is stopped with SIGTERM, by its id."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", *arguments],
@@ -145,14 +145,14 @@ def running(arguments: Sequence[str], log: Path, **environment: str) -> Iterator
 
 
 def install(started: ControlPlane, *, gates: bool = True, root: Path = ROOT) -> Path:
-    """Install CRDs, namespace and rights as generated in the tree ``root`` (with ``gates`` those of all gates); return
-    the kubeconfig of the manager's service account."""
+    """Install CRDs, namespace and permissions as generated in the tree ``root`` (with ``gates`` those of all gates);
+    return the kubeconfig of the manager's service account."""
     deploy = root / "deploy"
     started.kubectl("apply", "-f", str(deploy / "rbac.yaml"))
     if gates:
         started.kubectl("apply", "-f", str(deploy / "rbac-gates"))
     started.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(deploy / "crds"))
-    # Right after creation a CRD has no conditions, which kubectl wait takes for an error.
+    # A new CRD has no conditions, which kubectl wait takes for an error.
     established = ["wait", "--for=condition=Established", "--timeout=30s", "-f", str(deploy / "crds")]
     eventually(lambda: started.kubectl(*established, check=False).returncode == 0, "the CRDs are established", 30)
     return started.kubeconfig_for_service_account(SYSTEM_NAMESPACE, "kruise-manager")
@@ -160,7 +160,7 @@ def install(started: ControlPlane, *, gates: bool = True, root: Path = ROOT) -> 
 
 @contextmanager
 def manager(started: ControlPlane, folder: Path, *flags: str) -> Iterator[dict[str, str]]:
-    """Our manager on this machine with the rights that are generated for it, ready; yields its addresses."""
+    """Run the manager on this machine with its generated permissions until it is ready; yield its addresses."""
     folder.mkdir(parents=True, exist_ok=True)
     kubeconfig = install(started)
     webhook, health, metrics = free_port("127.0.0.1"), free_port("127.0.0.1"), free_port("127.0.0.1")

@@ -1,4 +1,4 @@
-"""The server over HTTPS: the same answers, streams that stay open, users from tokens, protobuf from typed clients."""
+"""The server over HTTPS: the same answers, long watches, users from tokens, protobuf from typed clients."""
 
 import asyncio
 import struct

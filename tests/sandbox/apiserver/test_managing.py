@@ -26,7 +26,7 @@ async def test_in_process_managed_fields_are_shown_on_request(client: Client, ap
     plain = Client(api.transport(), SystemClock())
     found = await plain.get(CONFIGMAPS, "c", "default")
     assert "managedFields" not in found["metadata"]
-    # Who writes back what it saw without them takes nothing away.
+    # A client that writes back an object without them removes nothing.
     await plain.replace(CONFIGMAPS, "c", found, "default")
     assert "managedFields" in (await client.get(CONFIGMAPS, "c", "default"))["metadata"]
 
@@ -107,5 +107,5 @@ def test_a_taken_name_is_rejected() -> None:
     assert accepted_names(wanted, {}, [])[0] == wanted
     names, reason, message = accepted_names(wanted, {}, [{"plural": "others", "kind": "One", "shortNames": ["x"]}])
     assert (names["kind"], reason, message) == ("", "KindConflict", '"One" is already in use')
-    # Who has a name already keeps it.
+    # An existing entry keeps its name.
     assert accepted_names(wanted, wanted, [{"kind": "One"}])[1] == ""

@@ -1,4 +1,4 @@
-"""What the in-process transport adds to conformance: seeds, pages of an old version, writes as they are seen."""
+"""What the in-process transport adds to conformance: seeds, pages of an old version, notifications of writes."""
 
 from typing import Any
 

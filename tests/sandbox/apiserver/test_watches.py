@@ -1,4 +1,4 @@
-"""Watches on virtual time; what they deliver is compared with a real server in tests/conformance."""
+"""Watches on virtual time; tests/conformance compares their events with a real server."""
 
 import asyncio
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from tests.kube.fakes import until
 
 
 class Watching:
-    """A watch in the background: what has come so far."""
+    """A watch in the background, and the events so far."""
 
     def __init__(self, client: Client, query: Mapping[str, str], namespace: str = "default") -> None:
         self.events: list[dict[str, Any]] = []

@@ -16,7 +16,7 @@ async def test_webhook_connections_close_with_the_server() -> None:
     api = ApiServer(clock=SystemClock(), rng=Random(1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        gc.collect()  # what others left behind
+        gc.collect()  # from other tests
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         with pytest.raises(CallFailed, match="connection refused"):
