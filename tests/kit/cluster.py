@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeVar
 from app.api.crd import manifest
 from app.api.kind import KindDefinition
 from app.framework.feature import Feature
+from app.framework.watched import Stores
 from app.kube.client import Client
 from app.kube.controller import Controller
 from app.kube.errors import NotFound
@@ -20,10 +21,13 @@ from app.kube.reflector import ReflectorMetrics
 from app.kube.resources import CONTROLLERREVISIONS, CUSTOMRESOURCEDEFINITIONS, EVENTS, NAMESPACES, PODS, Resource
 from app.manager.process import Caches
 from app.sandbox.apiserver.server import ApiServer
+from app.sandbox.kubelet.program import Pace
+from app.sandbox.kubelets import Kubelets
+from app.sandbox.nodes import Nodes, simulated_nodes
 from tests.kit.features import context
 from tests.kit.transports import Connection, Counting
 from tests.kit.virtualtime import VirtualClock, run
-from tests.kube.fakes import running
+from tests.kube.fakes import running, until
 
 Json = dict[str, Any]
 Test = Callable[..., Coroutine[Any, Any, Any]]
@@ -105,6 +109,7 @@ class ManagedCluster:
 
     resource: ClassVar[Resource]
     namespace: ClassVar[str] = "default"
+    kubelets: Kubelets
 
     def __init__(self, api: ApiServer, clock: VirtualClock) -> None:
         self.api = api
@@ -166,6 +171,46 @@ class ManagedCluster:
 
         found: Json = await self.until(look, f"{name}: {wanted}", seconds)
         return found
+
+
+AnyCluster = TypeVar("AnyCluster", bound=ManagedCluster)
+
+
+@asynccontextmanager
+async def managed(
+    make: Callable[[ApiServer, VirtualClock], AnyCluster],
+    feature: Feature,
+    name: str,
+    controllers: Callable[[Client, Stores, EventRecorder, Random], Iterable[Controller]],
+    *,
+    nodes: int = 3,
+    pace: Pace | None = None,
+    seed: int = 7,
+    before: Callable[[AnyCluster], Awaitable[None]] | None = None,
+) -> AsyncIterator[AnyCluster]:
+    """Run the controllers of one feature, with simulated nodes. ``name`` is the source of events; ``before`` runs
+    before all controllers."""
+    clock, rng = VirtualClock(), Random(seed)
+    api = ApiServer(clock=clock, rng=rng)
+    there = make(api, clock)
+    for kind in feature.kinds:
+        await there.user.create(CUSTOMRESOURCEDEFINITIONS, manifest(kind))
+    if before is not None:
+        await before(there)
+    simulation = Nodes(Client(api.transport(), clock), simulated_nodes(nodes), rng=rng, bind=True, pace=pace)
+    there.kubelets = simulation.kubelets
+    client = Client(there.sent, clock)
+    caches = Caches("kruise-system", declared=[feature])
+    events = EventRecorder(client, name)
+    made = controllers(client, caches.stores, events, rng)
+    reflectors = [reflector.run() for reflector in caches.controller_reflectors(client, rng, ReflectorMetrics())]
+    stores = [caches.stores(one) for part in feature.controllers for one in part.watched]
+    try:
+        async with running(simulation.run(), events.run(), *reflectors, *(one.run() for one in made)):
+            await until(lambda: all(store.ready for store in stores))
+            yield there
+    finally:
+        api.close()
 
 
 AnyWorld = TypeVar("AnyWorld", bound=World)

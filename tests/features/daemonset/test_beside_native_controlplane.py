@@ -62,20 +62,20 @@ class Side:
         path = f"/api/v1/namespaces/side/pods?labelSelector=app%3D{name}"
         found: dict[str, list[str]] = {}
         for pod in self.api.request("GET", path)[1]["items"]:
-            phase = "going" if "deletionTimestamp" in pod["metadata"] else pod["status"].get("phase", "")
+            phase = "terminating" if "deletionTimestamp" in pod["metadata"] else pod["status"].get("phase", "")
             node = pod["spec"].get("nodeName", "")
             found.setdefault(node, []).append(f"{pod['spec']['containers'][0]['image']} {phase}")
         return found
 
     def status(self, name: str) -> dict[str, int]:
-        """The counts, once they are about the present spec."""
+        """Return the counts of the current spec."""
         found = self.api.request("GET", f"{PATHS[name]}/{name}")[1]
         status = found.get("status") or {}
         assert status.get("observedGeneration") == found["metadata"]["generation"]
         return {field: status.get(field, 0) for field in COUNTS}
 
     def alike(self, what: str, seconds: float = 90.0, **wanted: int) -> None:
-        """Both come to this, with the same Pods and counts."""
+        """Wait until both have these counts, and compare their Pods and counts."""
 
         def look(name: str) -> Callable[[], bool]:
             def seen() -> bool:
@@ -94,7 +94,7 @@ class Side:
         assert self.status("ours") == self.status("native"), what
 
     def change(self, patch: Json) -> None:
-        """Replace both; again after a conflict, since controllers write the status meanwhile."""
+        """Replace both; retry after a conflict with a status write."""
         for name, path in PATHS.items():
             for _ in range(10):
                 _, answer = self.api.request("GET", f"{path}/{name}")
@@ -110,12 +110,12 @@ class Side:
         return {one["metadata"]["labels"]["controller-revision-hash"] for one in items}
 
     def expected_hash(self, name: str, release: str) -> str:
-        """What a controller built with the types of that release makes of the stored template."""
+        """Return the hash of the stored template with the types of that release."""
         template = self.api.request("GET", f"{PATHS[name]}/{name}")[1]["spec"]["template"]
         return template_hash(template_data(template), release=release)
 
     def events(self, name: str) -> Counter[tuple[str, ...]]:
-        """Type, reason and message, without what is drawn at random, and how often."""
+        """Return how often each event occurred, without random parts of the message."""
         field = f"involvedObject.name%3D{name},involvedObject.kind%3DDaemonSet"
         found: Counter[tuple[str, ...]] = Counter()
         for one in self.api.request("GET", f"/api/v1/namespaces/side/events?fieldSelector={field}")[1]["items"]:
@@ -145,27 +145,29 @@ def test_behaves_like_native_through_taints_cordons_updates_and_node_removal(tmp
         api.kubectl("taint", "node", "node2", "dedicated=x:NoSchedule")
         side.alike("a taint that lets Pods stay", desiredNumberScheduled=3, numberMisscheduled=1)
         api.kubectl("taint", "node", "node3", "dedicated=x:NoExecute")
-        side.alike("a taint that drives them away", desiredNumberScheduled=2, currentNumberScheduled=2)
+        side.alike("a taint that evicts Pods", desiredNumberScheduled=2, currentNumberScheduled=2)
         for name in PATHS:
             eventually(lambda name=name: "node3" not in side.pods(name), f"{name} has left node3")
         api.kubectl("cordon", "node1")
         api.kubectl("taint", "node", "node3", "dedicated-")
-        side.alike("a taint that goes, and a cordon", desiredNumberScheduled=3, numberAvailable=3)
+        side.alike("a removed taint, and a cordon", desiredNumberScheduled=3, numberAvailable=3)
 
-        # The one on node2 may stay, but no new one comes there.
+        # The Pod on node2 may stay, but it is not replaced.
         side.change({"containers": [{"name": "main", "image": "nginx:1.26"}]})
         side.alike("another image", updatedNumberScheduled=3, numberAvailable=3, numberMisscheduled=0)
         side.change({"tolerations": [TOLERATION]})
         side.alike("a toleration", desiredNumberScheduled=4, updatedNumberScheduled=4, numberAvailable=4)
 
         api.kubectl("delete", "node", "node4")
-        side.alike("a node that is gone", 150, desiredNumberScheduled=3, numberAvailable=3)
+        side.alike("a deleted node", 150, desiredNumberScheduled=3, numberAvailable=3)
         for name in PATHS:
-            eventually(lambda name=name: "node4" not in side.pods(name), f"its Pod of {name} is gone", 150)
+            eventually(lambda name=name: "node4" not in side.pods(name), f"its Pod of {name} is deleted", 150)
         ours = side.events("ours")
-        for said in list(ours):
-            if said[1] == "numUnavailable >= maxUnavailable":
-                del ours[said]  # DS-78: only ours say so
+        for event in list(ours):
+            if event[1] == "numUnavailable >= maxUnavailable":
+                del ours[event]  # DS-78: only ours
         native = side.events("native")
-        assert {said[:3]: count for said, count in ours.items()} == {said[:3]: count for said, count in native.items()}
-        assert {said[3] for said in (*ours, *native)} == {"daemonset-controller"}
+        assert {event[:3]: count for event, count in ours.items()} == {
+            event[:3]: count for event, count in native.items()
+        }
+        assert {event[3] for event in (*ours, *native)} == {"daemonset-controller"}

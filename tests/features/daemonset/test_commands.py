@@ -1,4 +1,4 @@
-"""What the command line says of DaemonSets, on a small cluster."""
+"""Commands for DaemonSets on a small cluster."""
 
 from __future__ import annotations
 
@@ -64,36 +64,36 @@ async def test_a_plan_explains_kept_and_deleted_pods(cluster: SmallCluster) -> N
     await cluster.node("node3", {"metadata": {"labels": {"zone": "a"}}})
     found = await stored(cluster)
 
-    async def told(**spec: object) -> list[str]:
+    async def planned(**spec: object) -> list[str]:
         lines = (await plan(cluster.user, {**changed(found), "spec": {**found["spec"], **spec}}, ENABLED)).text()
         return [" ".join(line.split()) for line in lines.splitlines()[1:]]
 
     names = {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in await cluster.pods()}
-    assert (await told(template=template(nodeSelector={"zone": "a"})))[1:] == [
+    assert (await planned(template=template(nodeSelector={"zone": "a"})))[1:] == [
         f"1 node1 {names['node1']} delete nodeSelector requires label zone=a",
         f"1 node2 {names['node2']} delete nodeSelector requires label zone=a",
         f"2 node3 {names['node3']} recreate add /spec/nodeSelector: cannot be changed in a running Pod",
     ]
     new, nothing = template(image="nginx:2"), "nothing happens to any Pod: "
-    assert await told(template=new, updateStrategy={"type": "OnDelete"}) == [
+    assert await planned(template=new, updateStrategy={"type": "OnDelete"}) == [
         f"{nothing}OnDelete: the other Pods are updated when they are deleted"
     ]
-    assert await told(template=new, updateStrategy=rolling(maxUnavailable=1, paused=True)) == [
+    assert await planned(template=new, updateStrategy=rolling(maxUnavailable=1, paused=True)) == [
         f"{nothing}paused: the other Pods are updated after the rollout is resumed"
     ]
     unreadable = {"matchExpressions": [{"key": "a", "operator": "Near"}]}
-    assert await told(template=new, updateStrategy=rolling(maxUnavailable=1, selector=unreadable)) == [
+    assert await planned(template=new, updateStrategy=rolling(maxUnavailable=1, selector=unreadable)) == [
         f"{nothing}held back by the node selector"
     ]
     selected = rolling("InPlaceIfPossible", maxUnavailable=1, selector={"matchLabels": {"zone": "a"}})
-    assert (await told(template=new, updateStrategy=selected))[1:] == [
+    assert (await planned(template=new, updateStrategy=selected))[1:] == [
         f"1 node3 {names['node3']} update in place -",
         "2 nodes keep their old Pod: node1, node2; held back by the node selector",
     ]
     await cluster.node("node2", {"spec": {"taints": [{"key": "private", "effect": "NoSchedule"}]}})
     await cluster.settled(desiredNumberScheduled=2)
     tolerant = template(tolerations=[{"operator": "Exists"}])
-    assert len([line for line in await told(template=tolerant) if " recreate " in line]) == 3
+    assert len([line for line in await planned(template=tolerant) if " recreate " in line]) == 3
 
 
 @in_cluster
@@ -103,8 +103,8 @@ async def test_a_plan_names_the_new_revision(cluster: SmallCluster, taken: bool)
     await cluster.all_updated()
 
     async def named(image: str) -> str:
-        told = (await plan(cluster.user, changed(await stored(cluster), image), ENABLED)).text()
-        return told.splitlines()[0].rpartition(" ")[2]
+        text = (await plan(cluster.user, changed(await stored(cluster), image), ENABLED)).text()
+        return text.splitlines()[0].rpartition(" ")[2]
 
     if taken:
         body = {"metadata": {"name": await named("nginx:2")}, "revision": 1, "data": {"spec": {}}}

@@ -1,4 +1,4 @@
-"""What else a DaemonSet does on a small cluster: limits, budgets, failures, images pulled ahead."""
+"""DaemonSets on a small cluster: limits, budgets, failures, and images pulled in advance."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.kube.fakes import virtual
 
 
 class Stingy:
-    """A budget that lets one Pod go."""
+    """A budget that allows the disruption of ``left`` Pods."""
 
     def __init__(self) -> None:
         self.left = 1
@@ -47,7 +47,6 @@ class Stingy:
                 return Verdict(False)
             self.left -= 1
             self.granted.add(pod.metadata.uid)
-        # What was granted is not charged again: the deletion after the update.
         return Verdict(True)
 
 
@@ -75,10 +74,10 @@ async def test_burst_limits_in_place_updates(cluster: SmallCluster) -> None:
         updateStrategy=rolling("InPlaceIfPossible", maxUnavailable="100%"), burstReplicas=2, minReadySeconds=1
     )
     await cluster.all_updated(6)
-    before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
+    before = await cluster.uids()
     await cluster.image("nginx:2")
     await cluster.all_updated(6)
-    assert {pod["metadata"]["uid"] for pod in await cluster.pods()} == before
+    assert await cluster.uids() == before
 
 
 @virtual
@@ -136,8 +135,7 @@ async def test_a_deleted_daemonset_does_nothing(cluster: SmallCluster) -> None:
     finalizers = {"metadata": {"finalizers": ["example.com/hold"]}}
     await cluster.patch(finalizers)
     await cluster.user.delete(DAEMONSETS, "ds", NAMESPACE)
-    victim = (await cluster.pods())[0]["metadata"]["name"]
-    await cluster.user.delete(PODS, victim, NAMESPACE)
+    await cluster.user.delete(PODS, min(await cluster.uids()), NAMESPACE)
     await cluster.clock.sleep(20)
     assert len(await cluster.pods()) == 2
 
@@ -148,10 +146,9 @@ async def test_creations_stop_at_the_first_refusal_and_are_retried(cluster: Smal
     refused = cluster.sent.refuses("POST", "/pods", "exceeded quota", times=3)
     await cluster.apply()
     await cluster.all_updated(8)
-    told = await cluster.events("FailedCreate")
-    assert all(text.startswith("Error creating: ") and "exceeded quota" in text for text in told)
-    # Each time the first of a batch of one.
-    assert len(refused) == 3
+    events = await cluster.events("FailedCreate")
+    assert all(text.startswith("Error creating: ") and "exceeded quota" in text for text in events)
+    assert len(refused) == 3  # one creation per attempt
 
 
 @in_cluster
@@ -166,6 +163,18 @@ async def test_no_event_is_recorded_in_a_terminating_namespace(cluster: SmallClu
     assert len(refused) == 1
 
 
+async def ended(cluster: SmallCluster, phase: str) -> str:
+    """Set the phase of the only Pod, wait until it is replaced, and return its name."""
+    (name,) = await cluster.uids()
+    await cluster.user.patch(PODS, name, {"status": {"phase": phase}}, NAMESPACE, subresource="status")
+
+    async def replaced() -> bool:
+        return list(await cluster.uids()) not in ([], [name])
+
+    await cluster.until(replaced, "it is replaced")
+    return name
+
+
 @in_cluster(nodes=1)
 @pytest.mark.behaviour("DS-29", "DS-25")
 async def test_failed_pods_are_replaced_with_backoff(cluster: SmallCluster) -> None:
@@ -175,21 +184,13 @@ async def test_failed_pods_are_replaced_with_backoff(cluster: SmallCluster) -> N
     cluster.sent.refuses("DELETE", "/pods/", times=3)
     for _ in range(4):
         began = cluster.clock.monotonic()
-        (pod,) = await cluster.pods()
-        name = pod["metadata"]["name"]
-        body = {"status": {"phase": "Failed"}}
-        await cluster.user.patch(PODS, name, body, NAMESPACE, subresource="status")
-
-        async def replaced(name: str = name) -> bool:
-            return [one["metadata"]["name"] for one in await cluster.pods()] not in ([], [name])
-
-        await cluster.until(replaced, "it is replaced")
+        await ended(cluster, "Failed")
         gaps.append(cluster.clock.monotonic() - began)
     assert gaps[-1] >= 4 > 2 > gaps[0]  # a refused deletion does not count
-    told = await cluster.events("FailedDaemonPod")
+    events = await cluster.events("FailedDaemonPod")
     pattern = r"Found failed daemon pod default/ds-\w{5} on node node1, will try to kill it"
-    assert told
-    assert all(re.fullmatch(pattern, text) for text in told)
+    assert events
+    assert all(re.fullmatch(pattern, text) for text in events)
 
 
 @in_cluster(nodes=2)
@@ -210,14 +211,7 @@ async def test_a_refused_deletion_is_reported_and_retried(cluster: SmallCluster)
 async def test_a_succeeded_pod_is_replaced_like_a_native_one(cluster: SmallCluster) -> None:
     await cluster.apply()
     await cluster.all_updated(1)
-    (pod,) = await cluster.pods()
-    name = pod["metadata"]["name"]
-    await cluster.user.patch(PODS, name, {"status": {"phase": "Succeeded"}}, NAMESPACE, subresource="status")
-
-    async def replaced() -> bool:
-        return [one["metadata"]["name"] for one in await cluster.pods()] not in ([], [name])
-
-    await cluster.until(replaced, "it is replaced")
+    name = await ended(cluster, "Succeeded")
     text = f"Found succeeded daemon pod default/{name} on node node1, will try to delete it"
     assert await cluster.events("SucceededDaemonPod") == [text]
     assert await cluster.events("FailedDaemonPod") == []
@@ -239,22 +233,18 @@ async def test_a_ready_pod_becomes_available_without_further_writes(cluster: Sma
 
 @virtual
 @pytest.mark.behaviour("DS-67", "DS-45", "DS-46")
-@pytest.mark.parametrize(
-    ("strategy", "expected"),
-    [
-        (rolling(maxUnavailable="20%"), {"DELETE Pod": 1, "POST pods": 1, "PATCH Pod status": 1}),
-        (rolling("InPlaceIfPossible", maxUnavailable="20%"), {"PATCH Pod": 1, "PATCH Pod status": 2}),
-        (rolling(maxSurge="20%"), {"DELETE Pod": 1, "POST pods": 1, "PATCH Pod status": 1}),
-    ],
-    ids=["Standard", "in place", "surge"],
-)
+@pytest.mark.parametrize(("strategy", "expected"), [
+    (rolling(maxUnavailable="20%"), {"DELETE Pod": 1, "POST pods": 1, "PATCH Pod status": 1}),
+    (rolling("InPlaceIfPossible", maxUnavailable="20%"), {"PATCH Pod": 1, "PATCH Pod status": 2}),
+    (rolling(maxSurge="20%"), {"DELETE Pod": 1, "POST pods": 1, "PATCH Pod status": 1}),
+], ids=["Standard", "in place", "surge"])  # fmt: skip
 async def test_an_update_sends_only_the_needed_requests(strategy: Json, expected: dict[str, int]) -> None:
-    """No reads, no event per Pod, no second write where one suffices. Requests for a Pod are counted by its name."""
+    """No reads, no event per Pod, and no second write where one suffices."""
     nodes = 30
     async with small_cluster(nodes=nodes) as cluster:
         await cluster.apply(updateStrategy=strategy)
         await cluster.all_updated(nodes)
-        # Beyond 25 in a row events of one object are dropped, so that those of the update do not count here.
+        # More than 25 events of an object in a row are dropped, so those of the update are not sent.
         await cluster.clock.sleep(5)
         before = len(cluster.sent.requests)
         await cluster.image("nginx:2")
@@ -268,7 +258,7 @@ async def test_an_update_sends_only_the_needed_requests(strategy: Json, expected
         assert of_pods == {what: count * nodes for what, count in expected.items()}
         others = [line for line in cluster.sent.requests[before:] if "/pods" not in line]
         assert not [line for line in others if line.startswith("GET")]
-        # One revision, and a status for each reconcile in which it changed.
+        # One revision, and the changes of the status.
         assert len(others) < nodes, others
 
 
@@ -292,14 +282,14 @@ async def test_without_the_scheduler_pods_are_bound_to_their_node(cluster: Small
 @in_cluster
 @pytest.mark.behaviour("DS-39", "DS-28")
 async def test_a_pod_waiting_for_a_removed_node_is_deleted(cluster: SmallCluster) -> None:
-    await cluster.apply(template=template(schedulerName="nobody"))
+    await cluster.apply(template=template(schedulerName="none"))
     await cluster.settled(currentNumberScheduled=3, numberReady=0)
     await cluster.user.delete(NODES, "node2", "")
 
     async def gone() -> bool:
         return len(await cluster.pods()) == 2
 
-    await cluster.until(gone, "it is gone")
+    await cluster.until(gone, "it is deleted")
 
 
 async def _serve_jobs(cluster: Any) -> None:
@@ -338,15 +328,15 @@ async def test_images_are_predownloaded_during_an_update(cluster: SmallCluster) 
     (expression,) = spec["podSelector"]["matchExpressions"]
     assert expression["operator"] == "NotIn"
     assert set(expression["values"]) == {revision, status["updateRevision"]}
-    told = await cluster.events("CreatedImagePullJob")
-    assert told == [f"created ImagePullJob {revision}-main for image: nginx:2"]
+    message = f"created ImagePullJob {revision}-main for image: nginx:2"
+    assert await cluster.events("CreatedImagePullJob") == [message]
     await cluster.patch({"spec": {"updateStrategy": rolling(maxUnavailable=1, partition=0)}})
     await cluster.all_updated()
 
     async def cleaned() -> bool:
         return not await _jobs(cluster)
 
-    await cluster.until(cleaned, "the jobs are gone")
+    await cluster.until(cleaned, "the jobs are deleted")
 
 
 @in_cluster(PULLS)
@@ -371,7 +361,7 @@ async def test_predownload_waits_for_the_first_updated_pods_if_annotated(cluster
 
 @in_cluster(PULLS)
 @pytest.mark.behaviour("DS-65", "DS-69")
-async def test_an_image_that_cannot_be_pulled_ahead_is_reported_as_a_warning(cluster: SmallCluster) -> None:
+async def test_an_image_that_cannot_be_pre_pulled_causes_a_warning(cluster: SmallCluster) -> None:
     await cluster.apply()
     await cluster.all_updated()
     await cluster.image("nginx:2")

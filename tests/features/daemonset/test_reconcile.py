@@ -46,7 +46,7 @@ async def test_every_node_gets_a_pod(cluster: SmallCluster) -> None:
 async def test_a_standard_update_proceeds_node_by_node(cluster: SmallCluster) -> None:
     await cluster.apply(minReadySeconds=2)
     await cluster.all_updated()
-    before = {pod["metadata"]["name"] for pod in await cluster.pods()}
+    before = await cluster.uids()
     await cluster.image("nginx:2")
     least = 3
 
@@ -57,7 +57,7 @@ async def test_a_standard_update_proceeds_node_by_node(cluster: SmallCluster) ->
         seen = status["observedGeneration"] == 2
         return bool(seen and status["updatedNumberScheduled"] == 3 and status["numberAvailable"] == 3)
 
-    await cluster.until(look, "all are new")
+    await cluster.until(look, "all Pods are updated")
     assert least == 2
     assert await cluster.images() == {f"node{n}": ["nginx:2"] for n in (1, 2, 3)}
     deleted = await cluster.events("SuccessfulDelete")
@@ -83,7 +83,7 @@ async def test_with_surge_the_new_pod_is_available_before_the_old_one_is_deleted
         assert status["numberReady"] == 3
         return images == {f"node{n}": ["nginx:2"] for n in (1, 2, 3)}
 
-    await cluster.until(look, "all are new")
+    await cluster.until(look, "all Pods are updated")
     assert most == 1
 
 
@@ -92,25 +92,25 @@ async def test_with_surge_the_new_pod_is_available_before_the_old_one_is_deleted
 async def test_an_image_is_changed_in_place(cluster: SmallCluster) -> None:
     await cluster.apply(updateStrategy=rolling("InPlaceIfPossible", maxUnavailable=1))
     await cluster.all_updated()
-    before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
+    before = await cluster.uids()
     await cluster.image("nginx:2")
     await cluster.all_updated()
     pods = await cluster.pods()
-    assert {pod["metadata"]["uid"] for pod in pods} == before
+    assert await cluster.uids() == before
     for pod in pods:
         assert [one["restartCount"] for one in pod["status"]["containerStatuses"]] == [1]
         gates = [one["conditionType"] for one in pod["spec"]["readinessGates"]]
         assert gates.count("InPlaceUpdateReady") == 1
         conditions = {one["type"]: one["status"] for one in pod["status"]["conditions"]}
         assert conditions["InPlaceUpdateReady"] == "True"
-        # As OpenKruise was recorded to leave such Pods: no lifecycle shows the update, which bears the bare hash.
+        # As recorded with OpenKruise: no lifecycle state, and the bare hash as revision.
         assert set(pod["metadata"]["labels"]) == {"app", "controller-revision-hash"}
         assert set(pod["metadata"]["annotations"]) == {"apps.kruise.io/inplace-update-state"}
         state = json.loads(pod["metadata"]["annotations"]["apps.kruise.io/inplace-update-state"])
         assert state["revision"] == pod["metadata"]["labels"]["controller-revision-hash"]
         assert state["state"] == "Updated"
-    told = await cluster.events("SuccessfulUpdatePodInPlace")
-    assert sorted(told) == sorted(f"successfully update pod {pod['metadata']['name']} in-place" for pod in pods)
+    events = await cluster.events("SuccessfulUpdatePodInPlace")
+    assert sorted(events) == sorted(f"successfully update pod {pod['metadata']['name']} in-place" for pod in pods)
     assert await cluster.events("SuccessfulDelete") == []
 
 
@@ -137,15 +137,15 @@ async def test_labels_change_in_place_without_a_restart(cluster: SmallCluster) -
 async def test_pods_created_under_standard_are_replaced_by_the_first_update(cluster: SmallCluster) -> None:
     await cluster.apply()
     await cluster.all_updated()
-    before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
+    before = await cluster.uids()
     await cluster.patch({"spec": {"updateStrategy": rolling("InPlaceIfPossible", maxUnavailable=1)}})
     await cluster.image("nginx:2")
     await cluster.all_updated()
-    replaced = {pod["metadata"]["uid"] for pod in await cluster.pods()}
-    assert not replaced & before
+    replaced = await cluster.uids()
+    assert not set(replaced.values()) & set(before.values())
     await cluster.image("nginx:3")
     await cluster.all_updated()
-    assert {pod["metadata"]["uid"] for pod in await cluster.pods()} == replaced
+    assert await cluster.uids() == replaced
 
 
 @in_cluster
@@ -211,7 +211,7 @@ async def test_orphans_are_adopted_and_unmatched_pods_released(cluster: SmallClu
     await cluster.all_updated()
     pods = await cluster.pods()
     kept = pods[0]["metadata"]
-    # What a controller of former days wrote.
+    # An owner reference of the former version.
     alpha = [{**kept["ownerReferences"][0], "apiVersion": "apps.kruise.io/v1alpha1"}]
     await cluster.user.patch(PODS, kept["name"], {"metadata": {"ownerReferences": alpha}}, NAMESPACE)
     lost = pods[1]["metadata"]
@@ -225,7 +225,7 @@ async def test_orphans_are_adopted_and_unmatched_pods_released(cluster: SmallClu
         return bool(len(found) == 4 and adopted and not found[gone["name"]].get("ownerReferences"))
 
     await cluster.until(look, "one is adopted, one released and replaced")
-    assert kept["name"] in {pod["metadata"]["name"] for pod in await cluster.pods()}
+    assert kept["name"] in await cluster.uids()
 
 
 @in_cluster
@@ -244,15 +244,15 @@ async def test_the_pre_delete_hook_delays_deletion(cluster: SmallCluster) -> Non
         label = "lifecycle.apps.kruise.io/state"
         return [pod for pod in await cluster.pods() if pod["metadata"]["labels"].get(label) == "PreparingDelete"]
 
-    (pod,) = await cluster.until(marked, "one is about to go")
+    (pod,) = await cluster.until(marked, "one Pod is held")
     await cluster.clock.sleep(20)
     (pod,) = await marked()
     assert pod["spec"]["nodeName"] == "node3"
     name = pod["metadata"]["name"]
     await cluster.user.patch(PODS, name, {"metadata": {"labels": {"hold": None}}}, NAMESPACE)
     await cluster.settled(updatedNumberScheduled=1)
-    # Without the hook the next one, which is held by now, goes at once.
-    await cluster.until(marked, "the next one is about to go")
+    # Without the hook, the next Pod is deleted at once although it is held.
+    await cluster.until(marked, "the next Pod is held")
     await cluster.patch({"spec": {"lifecycle": None}})
     await cluster.all_updated()
 
@@ -282,10 +282,6 @@ async def test_a_restored_template_reuses_its_old_revision(cluster: SmallCluster
 @pytest.mark.behaviour("DS-69")
 async def test_a_selector_that_matches_everything_does_nothing(cluster: SmallCluster) -> None:
     await cluster.apply(selector={})
-
-    async def told() -> list[str]:
-        return await cluster.events("SelectingAll")
-
-    texts = await cluster.until(told, "it is said")
+    texts = await cluster.until(lambda: cluster.events("SelectingAll"), "the event")
     assert texts == ["This DaemonSet is selecting all pods. A non-empty selector is required."]
     assert await cluster.pods() == []

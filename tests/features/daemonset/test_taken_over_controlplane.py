@@ -1,4 +1,4 @@
-"""DaemonSets, jobs and node objects that OpenKruise left, on a real API server: taken over, then ours."""
+"""DaemonSets, jobs and node objects left by OpenKruise are taken over on a real API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the webhooks of DaemonSet refuse, warn of and fill in beyond what was recorded."""
+"""The webhooks of DaemonSets, beyond the recorded answers."""
 
 from __future__ import annotations
 

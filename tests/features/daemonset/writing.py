@@ -13,7 +13,7 @@ HANDLERS = handlers(TemplateLookups())
 
 
 def daemon_set(version: str = BETA, *, annotations: Json | None = None, **spec: Any) -> Json:
-    """A DaemonSet that is right, save for what ``spec`` (merged over it; None takes a field away) makes wrong."""
+    """Return a valid DaemonSet with ``spec`` merged over it; None removes a field."""
     template = {
         "metadata": {"labels": {"app": "web"}},
         "spec": {"containers": [{"name": "main", "image": "nginx:1"}]},

@@ -1,4 +1,4 @@
-"""Pods of a StatefulSet as tests of the plan write them."""
+"""Settings and Pods for tests of the plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a roll-out of a StatefulSet is."""
+"""Progress of a rollout."""
 
 from __future__ import annotations
 
@@ -16,25 +16,18 @@ def status(**values: Any) -> dict[str, Any]:
 
 
 @pytest.mark.behaviour("AS-122")
-@pytest.mark.parametrize(
-    ("spec", "given", "done", "text"),
-    [
-        ({}, status(), True, "3 of 3 Pods updated, 3 available"),
-        ({}, status(observedGeneration=1), False, "waiting for the controller to observe the change"),
-        ({}, status(updatedReplicas=1), False, "1 of 3 Pods updated"),
-        ({}, status(availableReplicas=2), False, "3 of 3 Pods updated"),
-        ({"updateStrategy": rolling(partition=2)}, status(updatedReplicas=1), True, "the partition keeps 2"),
-        ({"updateStrategy": rolling(paused=True)}, status(updatedReplicas=1), False, "rollout resume statefulset web"),
-        ({"updateStrategy": {"type": "OnDelete"}}, status(updatedReplicas=1), False, "when they are deleted"),
-        ({"replicas": 5}, status(), False, "3 Pods for 5 replicas"),
-        (
-            {},
-            status(updatedReplicas=0, conditions=[{"type": "FailedCreatePod", "status": "True", "message": "quota"}]),
-            False,
-            "quota",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("spec", "given", "done", "text"), [
+    ({}, status(), True, "3 of 3 Pods updated, 3 available"),
+    ({}, status(observedGeneration=1), False, "waiting for the controller to observe the change"),
+    ({}, status(updatedReplicas=1), False, "1 of 3 Pods updated"),
+    ({}, status(availableReplicas=2), False, "3 of 3 Pods updated"),
+    ({"updateStrategy": rolling(partition=2)}, status(updatedReplicas=1), True, "the partition keeps 2"),
+    ({"updateStrategy": rolling(paused=True)}, status(updatedReplicas=1), False, "rollout resume statefulset web"),
+    ({"updateStrategy": {"type": "OnDelete"}}, status(updatedReplicas=1), False, "when they are deleted"),
+    ({"replicas": 5}, status(), False, "3 Pods for 5 replicas"),
+    ({}, status(updatedReplicas=0, conditions=[{"type": "FailedCreatePod", "status": "True", "message": "quota"}]),
+     False, "quota"),
+])  # fmt: skip
 def test_the_progress_of_a_rollout_is_shown(spec: dict[str, Any], given: dict[str, Any], done: bool, text: str) -> None:
     obj = {**stateful_set(metadata={"generation": 2}, **spec), "status": given}
     found = progress_of(parsed(obj))

@@ -1,4 +1,4 @@
-"""What the shell makes of the plan: claims, events, conditions, and what wakes a set."""
+"""The StatefulSet reconciler on hand-filled caches: claims, events, conditions and triggers."""
 
 from __future__ import annotations
 
@@ -58,6 +58,19 @@ def a_claim(ordinal: int, *, storage: str = "1Gi", capacity: str = "1Gi", **give
     }  # fmt: skip
 
 
+def a_revision(number: int, *, app: str = "web", **metadata: Any) -> Json:
+    labels = {"app": app, "controller.kubernetes.io/hash": f"r{number}"}
+    known = {
+        "name": f"web-r{number}",
+        "namespace": "shop",
+        "uid": f"r{number}",
+        "resourceVersion": "1",
+        "labels": labels,
+    }
+    data = {"spec": {"template": {"n": number}}}
+    return {"kind": "ControllerRevision", "metadata": {**known, **metadata}, "revision": number, "data": data}
+
+
 def shown(*objects: Json, **options: Any) -> Shell:
     shell = Shell(**options)
     shell.show(*objects)
@@ -65,7 +78,7 @@ def shown(*objects: Json, **options: Any) -> Shell:
 
 
 async def settled(shell: Shell) -> str:
-    """The update revision, once it is recorded; nothing that was asked until then counts."""
+    """Reconcile, forget the requests, and return the name of the update revision."""
     await shell.reconcile()
     (made,) = shell.bodies("POST", "/controllerrevisions")
     shell.server.requests.clear()
@@ -151,18 +164,15 @@ async def test_a_claim_of_a_former_pod_is_awaited() -> None:
 
 
 @pytest.mark.behaviour("AS-68", "AS-69", "AS-72")
-@pytest.mark.parametrize(
-    ("scaled", "deleted", "wanted", "condemned"),
-    [
-        ("Retain", "Retain", [], []),
-        ("Retain", "Delete", ["StatefulSet"], ["StatefulSet"]),
-        ("Delete", "Retain", [], ["Pod"]),
-        ("Delete", "Delete", ["StatefulSet"], ["Pod"]),
-    ],
-)
+@pytest.mark.parametrize(("scaled", "deleted", "wanted", "surplus"), [
+    ("Retain", "Retain", [], []),
+    ("Retain", "Delete", ["StatefulSet"], ["StatefulSet"]),
+    ("Delete", "Retain", [], ["Pod"]),
+    ("Delete", "Delete", ["StatefulSet"], ["Pod"]),
+])  # fmt: skip
 @virtual
 async def test_claims_are_owned_as_the_retention_policy_says(
-    scaled: str, deleted: str, wanted: list[str], condemned: list[str]
+    scaled: str, deleted: str, wanted: list[str], surplus: list[str]
 ) -> None:
     policy = {"whenScaled": scaled, "whenDeleted": deleted}
     foreign = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "x"}
@@ -172,7 +182,7 @@ async def test_claims_are_owned_as_the_retention_policy_says(
     claims = [a_claim(ordinal, ownerReferences=[foreign, to_set]) for ordinal in (0, 1)]
     shell = shown(found, a_pod(0), a_pod(1), *claims)
     await shell.reconcile()
-    for ordinal, kinds in ((0, wanted), (1, condemned)):
+    for ordinal, kinds in ((0, wanted), (1, surplus)):
         owners = {"StatefulSet"}
         for body in shell.bodies("PATCH", f"/persistentvolumeclaims/data-web-{ordinal}"):
             for one in body["metadata"]["ownerReferences"]:
@@ -224,14 +234,9 @@ async def test_a_terminating_set_only_reports() -> None:
 @pytest.mark.behaviour("AS-38", "AS-134")
 @virtual
 async def test_orphans_are_adopted_and_unmatched_pods_released() -> None:
-    shell = shown(
-        a_set(replicas=1),
-        a_pod(0, ownerReferences=[]),
-        a_pod(1, ownerReferences=[], name="web-01"),
-    )
-    shell.server.stored["/apis/apps.kruise.io/v1beta1/namespaces/shop/statefulsets/web"] = {
-        "metadata": {"name": "web", "uid": UID}
-    }
+    shell = shown(a_set(replicas=1), a_pod(0, ownerReferences=[]), a_pod(1, ownerReferences=[], name="web-01"))
+    live = {"metadata": {"name": "web", "uid": UID}}
+    shell.server.stored["/apis/apps.kruise.io/v1beta1/namespaces/shop/statefulsets/web"] = live
     await shell.reconcile()
     assert [path.rpartition("/")[2] for _, path in shell.writes] == ["web-0"]
     (body,) = shell.bodies("PATCH", "/pods/web-0")
@@ -250,33 +255,17 @@ async def test_orphans_are_adopted_and_unmatched_pods_released() -> None:
 async def test_orphaned_revisions_are_adopted(there: bool) -> None:
     """Otherwise they would outlive the set: the garbage collector deletes only owned objects."""
 
-    def orphan(number: int) -> Json:
-        return {
-            "kind": "ControllerRevision",
-            "metadata": {
-                "name": f"web-{number}",
-                "namespace": "shop",
-                "uid": f"r{number}",
-                "resourceVersion": "1",
-                "labels": {"app": "web"},
-            },
-            "revision": number,
-            "data": {"number": number},
-        }
-
-    stranger = orphan(3)
-    stranger["metadata"]["labels"] = {"app": "other"}
-    shell = shown(a_set(replicas=0), orphan(1), orphan(2), stranger)
-    path = "/apis/apps/v1/namespaces/shop/controllerrevisions/web-"
-    for number in (1, 2):
-        shell.server.stored[f"{path}{number}"] = orphan(number)
+    orphans = [a_revision(1), a_revision(2)]
+    shell = shown(a_set(replicas=0), *orphans, a_revision(3, app="other"))
+    path = "/apis/apps/v1/namespaces/shop/controllerrevisions/web-r"
+    shell.server.stored |= {f"{path}{one['revision']}": one for one in orphans}
     uid = UID if there else "another"
     live = {"metadata": {"name": "web", "uid": uid, "resourceVersion": "1"}}
     shell.server.stored["/apis/apps.kruise.io/v1beta1/namespaces/shop/statefulsets/web"] = live
     await shell.reconcile()
     adopted = [path for method, path in shell.writes if method == "PATCH" and "/controllerrevisions/" in path]
     assert adopted == ([f"{path}1", f"{path}2"] if there else [])
-    for body in shell.bodies("PATCH", "/controllerrevisions/web-"):
+    for body in shell.bodies("PATCH", "/controllerrevisions/web-r"):
         (owner,) = body["metadata"]["ownerReferences"]
         assert (owner["uid"], owner["controller"]) == (UID, True)
 
@@ -322,7 +311,7 @@ RESIZING = {"volumeClaimUpdateStrategy": {"type": "OnPodRollingUpdate"}, "volume
 
 
 async def grown(*claims: Json, classes: Json | None = None) -> Shell:
-    """A set of two Pods that are up to date, whose claims are to be 2Gi."""
+    """Reconcile a set of two updated Pods whose claims must grow to 2Gi."""
     revision = {"controller-revision-hash": await settled(shown(a_set(replicas=2, **RESIZING)))}
     shell = shown(
         a_set(replicas=2, **RESIZING),
@@ -404,18 +393,8 @@ async def test_images_are_predownloaded(replicas: int, annotation: str | None, p
 @pytest.mark.behaviour("AS-47")
 @virtual
 async def test_old_revisions_are_deleted() -> None:
-    def a_revision(number: int) -> Json:
-        return {
-            "kind": "ControllerRevision",
-            "metadata": {
-                "name": f"web-r{number}", "namespace": "shop", "uid": f"r{number}", "resourceVersion": "1",
-                "labels": {"app": "web", "controller.kubernetes.io/hash": f"r{number}"}, "ownerReferences": [OWNER],
-            },
-            "revision": number,
-            "data": {"spec": {"template": {"n": number}}},
-        }  # fmt: skip
-
-    shell = shown(a_set(replicas=0, revisionHistoryLimit=2), *map(a_revision, range(1, 6)))
+    revisions = [a_revision(number, ownerReferences=[OWNER]) for number in range(1, 6)]
+    shell = shown(a_set(replicas=0, revisionHistoryLimit=2), *revisions)
     await shell.reconcile()
     gone = [path.rpartition("/")[2] for method, path in shell.writes if method == "DELETE"]
     assert gone == ["web-r1", "web-r2", "web-r3"]

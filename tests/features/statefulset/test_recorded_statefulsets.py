@@ -1,4 +1,4 @@
-"""Every StatefulSet OpenKruise was asked about is judged alike: whether accepted, the message, and what is stored."""
+"""Recorded StatefulSets are admitted, refused and stored as by OpenKruise."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tests.admission.writing import ALPHA, BETA, Written, review_of
 from tests.features.statefulset.writing import lookups, write
 
 CASES = cases("statefulset")
-#: A block that OpenKruise prints with the addresses its fields had in memory; ours is the block itself.
+#: OpenKruise prints this block with memory addresses; we print its content.
 _ADDRESSES = re.compile(r"^(.*rollingUpdate: Invalid value: )v1beta1\.RollingUpdateStatefulSetStrategy\{")
 
 
 def judged_alike(written: Written, ok: bool, message: str) -> None:
     assert (written.obj is not None) is ok, written.message
     if message.startswith("StatefulSet."):
-        # The API server's own words.
+        # A message of the API server.
         return
     if "json: cannot unmarshal" in message:
-        # What Go's decoder stumbles over, we refuse by the schema: both name the field.
+        # Go's decoder or our schema refuses the field; both name it.
         assert message.split()[-4].partition(".")[2] in written.message
     elif found := _ADDRESSES.match(message):
         assert written.shown.startswith(found[1] + "{")
@@ -66,5 +66,5 @@ def test_taking_over_an_openkruise_statefulset_changes_nothing(version: str) -> 
         for claim in obj["spec"].get("volumeClaimTemplates") or ():
             claim["status"] = {"phase": "Pending"}
         if version == "v1beta1" and not obj["spec"]["volumeClaimUpdateStrategy"]:
-            continue  # written in v1alpha1, which fills nothing in that it does not have
+            continue  # written in v1alpha1, which lacks this default
         assert mutate(lookups(), review_of(STATEFUL_SET, obj, obj)) == Allowed(), comparable(obj)

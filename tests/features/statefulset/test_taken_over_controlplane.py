@@ -1,4 +1,4 @@
-"""What OpenKruise left behind, on a real API server: taken over, then changed and scaled by ours."""
+"""A StatefulSet left by OpenKruise is taken over, changed and scaled on a real API server."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_taken_over_and_then_changed_and_scaled(tmp_path: Path) -> None:
 
         before = pods()
         with manager(api, tmp_path / "manager"):
-            # A change that asks nothing of any Pod: once it is seen, the set has been worked on.
+            # A change that affects no Pod: once it is observed, the set was reconciled.
             change(api, SET, revisionHistoryLimit=9)
             eventually(seen(replicas=4, updatedReplicas=2), "the set is taken over")
             after = pods()
@@ -61,7 +61,7 @@ def test_taken_over_and_then_changed_and_scaled(tmp_path: Path) -> None:
             change(api, SET, replicas=5)
             eventually(lambda: "st-5" in pods(), "st-5 is created")
             assert pods()["st-5"]["metadata"]["labels"]["controller-revision-hash"] == "st-6c474b57d"
-            # Changed: Pods of the old revision are updated in place, and nobody else.
+            # Changed: Pods of the old revision are updated in place, and no others.
             strategy = {
                 "partition": 0,
                 "maxUnavailable": 3,
@@ -78,10 +78,10 @@ def test_taken_over_and_then_changed_and_scaled(tmp_path: Path) -> None:
             eventually(updated, "st-2 and st-0 are updated in place")
             for name, pod in pods().items():
                 assert pod["metadata"]["uid"] == before[name]["metadata"]["uid"]
-            # Its claim went with it; until the garbage collector has been there, no other st-5 may come (AS-71).
+            # No new st-5 is created until its claim is garbage collected (AS-71).
             claim = path_of("PersistentVolumeClaim", "d-st-5")
             eventually(lambda: api.request("GET", claim)[0] == 404, "the claim of st-5 is collected", 180)
-            # Reserved: with whenScaled Delete the claim is given to the Pod that goes.
+            # Reserved: with whenScaled Delete the claim is owned by the deleted Pod.
             change(api, SET, reserveOrdinals=[1, 4])
 
             def given_away() -> bool:
@@ -89,5 +89,5 @@ def test_taken_over_and_then_changed_and_scaled(tmp_path: Path) -> None:
                 owners = claim["metadata"].get("ownerReferences", [])
                 return [one["kind"] for one in owners] == ["Pod"] or "deletionTimestamp" in claim["metadata"]
 
-            eventually(given_away, "the claim goes with its Pod")
+            eventually(given_away, "the claim is owned by its Pod")
             eventually(lambda: remaining().keys() >= {"st-5"} and "st-4" not in pods(), "st-5 takes the place of st-4")

@@ -1,4 +1,4 @@
-"""What OpenKruise left behind is taken over: no Pod is touched, and nothing is written that says nothing new."""
+"""A StatefulSet left by OpenKruise is taken over without a write."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ GATE: Json = {"conditionType": "InPlaceUpdateReady"}
 
 
 def stateful_set(name: str = "web", *, version: str = BETA, metadata: Json | None = None, **spec: Any) -> Json:
-    """One that is right, save for what ``spec`` (merged over it; None takes a field away) makes wrong."""
+    """Return a valid StatefulSet with ``spec`` merged over it; None removes a field."""
     template = {
         "metadata": {"labels": {"app": "web"}},
         "spec": {"containers": [{"name": "main", "image": "nginx:1"}], "readinessGates": [GATE]},
@@ -63,5 +63,5 @@ def write(obj: Json, old: Json | None = None, asked: Lookups | None = None) -> W
 
 
 def refusal(obj: Json, old: Json | None = None, asked: Lookups | None = None) -> str:
-    """The message of a refusal; "" if the write passes."""
+    """Return the message of the refusal; "" if the write is allowed."""
     return write(obj, old, asked).message

@@ -1,4 +1,4 @@
-"""Nodes and Pods of a DaemonSet as plan tests write them."""
+"""Nodes and Pods for tests of the plan."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pod(
     bound: bool = True,
     age: float | None = None,
 ) -> DaemonPod:
-    """A Pod on that node; ``ready``: as available where it is not said."""
+    """Return a Pod on that node. ``ready`` defaults to ``available``."""
     number = next(_numbers)
     name = f"ds-{number:05}"
     after = available_after if available_after is not None else (-inf if available else inf)
@@ -60,7 +60,7 @@ def cluster(
     eligibility: Mapping[str, Eligibility] | None = None,
     selected: Iterable[str] | None = None,
 ) -> Observed:
-    """``nodes``: names, or how many of n1, n2, …; all are eligible unless said otherwise."""
+    """``nodes``: names, or the number of nodes n1, n2, …; eligible by default."""
     listed = [f"n{number + 1}" for number in range(nodes)] if isinstance(nodes, int) else list(nodes)
     known = {name: (eligibility or {}).get(name, ELIGIBLE) for name in listed}
     unselected = frozenset(listed).difference(selected) if selected is not None else frozenset()
@@ -68,7 +68,7 @@ def cluster(
 
 
 def old_pods(*changed: DaemonPod, nodes: int = 5) -> list[DaemonPod]:
-    """One available old Pod per node, but on the nodes of ``changed`` these."""
+    """Return an available old Pod per node, except on the nodes of ``changed``, and ``changed``."""
     there = {one.node for one in changed}
     return [*changed, *(pod(f"n{n + 1}") for n in range(nodes) if f"n{n + 1}" not in there)]
 

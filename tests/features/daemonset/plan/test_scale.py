@@ -1,4 +1,4 @@
-"""On which nodes Pods are created, and which Pods go."""
+"""On which nodes Pods are created, and which Pods are deleted."""
 
 from __future__ import annotations
 
@@ -22,20 +22,17 @@ def partitioned(partition: int | str) -> Settings:
 
 
 @pytest.mark.behaviour("DS-30", "DS-74")
-@pytest.mark.parametrize(
-    ("desired", "new", "partition", "candidates", "created"),
-    [
-        (10, 0, 10, range(10), ""),
-        (10, 0, 9, range(10), "node-0"),
-        (10, 1, 5, range(1, 10), "node-1 node-2 node-3 node-4"),
-        (12, 5, 5, range(5, 12), "node-10 node-11"),
-        (9, 4, 5, range(5), ""),
-        (9, 4, 0, range(5), "node-0 node-1 node-2 node-3 node-4"),
-        (20, 0, 15, range(11, 21), "node-11 node-12 node-13 node-14 node-15"),
-        (10, 5, 100, range(6), ""),
-        (10, 0, "50%", range(10), "node-0 node-1 node-2 node-3 node-4"),
-    ],
-)
+@pytest.mark.parametrize(("desired", "new", "partition", "candidates", "created"), [
+    (10, 0, 10, range(10), ""),
+    (10, 0, 9, range(10), "node-0"),
+    (10, 1, 5, range(1, 10), "node-1 node-2 node-3 node-4"),
+    (12, 5, 5, range(5, 12), "node-10 node-11"),
+    (9, 4, 5, range(5), ""),
+    (9, 4, 0, range(5), "node-0 node-1 node-2 node-3 node-4"),
+    (20, 0, 15, range(11, 21), "node-11 node-12 node-13 node-14 node-15"),
+    (10, 5, 100, range(6), ""),
+    (10, 0, "50%", range(10), "node-0 node-1 node-2 node-3 node-4"),
+])  # fmt: skip
 def test_the_partition_covers_missing_pods(
     desired: int, new: int, partition: int | str, candidates: range, created: str
 ) -> None:
@@ -135,7 +132,7 @@ def test_surge_allows_two_pods_on_a_node_at_most(observed: Observed, settings: S
             assert node.eligibility.should_run
             if not settings.surges:
                 assert not node.pods
-            # What has ended is on its way out.
+            # Finished Pods are being deleted.
             assert not any(observed.is_new(one) for one in node.live if not one.ended)
             assert all(one.preparing_delete or one.ended for one in node.live)
         left = [one for one in node.live if one not in plan.delete and not one.ended]

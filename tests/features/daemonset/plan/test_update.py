@@ -1,4 +1,4 @@
-"""Which nodes an update takes next: the worked examples, and what must hold whatever the state."""
+"""Which nodes are updated next: worked examples and invariants."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEEPS_ONLY = Eligibility(False, True, "taint")
 
 @dataclass
 class Example:
-    """A row: how the DaemonSet is set, where its Pods differ, and what the update does."""
+    """Settings, the Pods that differ, and the expected update."""
 
     settings: Settings
     pods: list[DaemonPod] = field(default_factory=list)

@@ -1,8 +1,9 @@
-"""What holds from any state, whatever happens: a small cluster in which only the plan decides.
+"""Invariants of the plan, from any state of a small cluster.
 
-In each step the plan's actions are carried out at once, or the cluster moves: Pods become ready or break, those that
-are going are gone, hooks are taken away, a user changes the set. The plan must never make two Pods of one ordinal or a
-Pod of a reserved one, must never make more Pods unavailable than is allowed, and must keep partition and order.
+In each step the plan's actions are carried out at once, or the cluster changes: Pods become ready or break,
+terminating Pods disappear, hooks are released, a user changes the set. The plan must never make two Pods of one
+ordinal or a Pod of a reserved one, must never make more Pods unavailable than is allowed, and must keep the partition
+and the order.
 """
 
 from __future__ import annotations
@@ -63,11 +64,10 @@ def any_pod(ordinal: int) -> st.SearchStrategy[Json]:
 
 @dataclass
 class Cluster:
-    """Pods by ordinal, and what the plan did to them."""
+    """Pods by ordinal, and what the plan did to them in the last step."""
 
     chosen: Settings
     pods: dict[int, Json]
-    #: Ordinals whose Pods the plan touched in the last step, by what it did.
     created: list[int] = field(default_factory=list)
     deleted: list[int] = field(default_factory=list)
     updated: list[int] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Cluster:
         return replicas(self.chosen, list(self.pods.values()))
 
     def unavailable(self) -> set[int]:
-        """Slots that are of no use now."""
+        """Return the slots without a usable Pod."""
         usable = {one.ordinal for one in self.replicas.wanted if one.usable(NOW)}
         return set(self.chosen.slots) - usable
 
@@ -162,12 +162,12 @@ def test_invariants_hold_in_any_state(cluster: Cluster, data: st.DataObject) -> 
         usable = {one.ordinal for one in before.everyone if one.available(NOW) and not one.terminating}
         begun = {one.ordinal for one in before.everyone if one.facts.lifecycle.startswith("Preparing")}
         cluster.step()
-        # Never a Pod of a reserved ordinal, nor of one that is not asked for.
+        # No Pod has a reserved or surplus ordinal.
         assert all(ordinal in chosen.slots for ordinal in cluster.created)
-        # Because of the update never more than maxUnavailable unavailable; whoever was so already costs nothing.
+        # The update keeps maxUnavailable; Pods that were unavailable before do not count.
         taken = set(cluster.updated) - out
         assert not taken or len(out | taken) <= chosen.update_limit
-        # The partition is never overshot: whoever stands within it is touched only because it is marked.
+        # The partition is kept: Pods within it are updated only if they are marked.
         if not chosen.unordered:
             for ordinal in cluster.updated:
                 assert cluster.is_marked(ordinal) or (
@@ -181,7 +181,7 @@ def test_invariants_hold_in_any_state(cluster: Cluster, data: st.DataObject) -> 
         if chosen.on_delete or chosen.paused:
             assert all(cluster.is_marked(ordinal) for ordinal in cluster.updated)
         if chosen.ordered:
-            # One at a time, but for what was begun, and nothing is created above what is not available.
+            # One Pod at a time, except for begun ones, and no Pod is created above an unavailable one.
             assert len({*cluster.created, *cluster.deleted, *cluster.updated} - begun) <= 1
             for ordinal in cluster.created:
                 assert all(below in usable for below in chosen.slots if below < ordinal)

@@ -1,4 +1,4 @@
-"""What a preview says comes, and what it says of one Pod."""
+"""Previews of a rollout, and explanations of single Pods."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def revisions(resolved: ResolvedSpec, *, other_field: str = "image") -> Revision
     return Revisions(old, new, [old, new])
 
 
-def played(resolved: ResolvedSpec, pods: list[Json], **options: Any) -> Preview:
+def ran(resolved: ResolvedSpec, pods: list[Json], **options: Any) -> Preview:
     labelled = [
         {**one, "metadata": {**one["metadata"], "labels": {"app": "web", **one["metadata"]["labels"]}}} for one in pods
     ]
@@ -49,83 +49,71 @@ IN_PLACE: Json = {"podUpdatePolicy": "InPlaceIfPossible"}
 
 @pytest.mark.behaviour("AS-79", "AS-81")
 def test_a_rollout_is_shown_step_by_step() -> None:
-    found = played(resolved_of(replicas=5, updateStrategy=rolling(maxUnavailable=3)), [pod(n) for n in range(5)])
+    found = ran(resolved_of(replicas=5, updateStrategy=rolling(maxUnavailable=3)), [pod(n) for n in range(5)])
     assert [(step, name) for step, name, action in shown(found) if action == "recreate"] == [
         (1, "web-4"), (1, "web-3"), (1, "web-2"), (2, "web-1"), (2, "web-0")
     ]  # fmt: skip
     assert (found.rest, found.ends) == ((), "")
-    found = played(resolved_of(replicas=3, updateStrategy=rolling(partition=1, **IN_PLACE)), [pod(n) for n in range(3)])
+    found = ran(resolved_of(replicas=3, updateStrategy=rolling(partition=1, **IN_PLACE)), [pod(n) for n in range(3)])
     assert shown(found) == [(1, "web-2", "update in place"), (2, "web-1", "update in place")]
     assert (found.rest, found.ends) == (("web-0",), "the partition keeps 1 at the old revision")
-    found = played(resolved_of(replicas=1, updateStrategy=rolling(**IN_PLACE)), [pod(0)], other_field="imagePullPolicy")
+    found = ran(resolved_of(replicas=1, updateStrategy=rolling(**IN_PLACE)), [pod(0)], other_field="imagePullPolicy")
     assert next(one.reason for one in found.steps if one.action.value == "recreate")
 
 
 @pytest.mark.behaviour("AS-48", "AS-60")
 def test_scaling_is_shown() -> None:
-    found = played(resolved_of(replicas=4, reserveOrdinals=[1, 3]), [pod(n, NEW) for n in (0, 2, 3, 4)])
+    found = ran(resolved_of(replicas=4, reserveOrdinals=[1, 3]), [pod(n, NEW) for n in (0, 2, 3, 4)])
     assert shown(found) == [(1, "web-5", "create"), (1, "web-3", "delete")]
 
 
 @pytest.mark.behaviour("AS-57", "AS-75", "AS-76")
-@pytest.mark.parametrize(
-    ("spec", "ends"),
-    [
-        (
-            {"podManagementPolicy": "OrderedReady"},
-            "OrderedReady: everything waits for web-1 to be available; delete it if it cannot recover, or set "
-            'annotation pykruise.io/repair-ordered-ready: "true"',
-        ),
-        (
-            {"podManagementPolicy": "OrderedReady", "updateStrategy": rolling(partition=2)},
-            "OrderedReady: everything waits for web-1 to be available",
-        ),
-        ({"updateStrategy": {"type": "OnDelete"}}, "OnDelete: Pods are updated when they are deleted"),
-        ({"updateStrategy": rolling(paused=True)}, "the update is paused"),
-        ({"updateStrategy": rolling(partition=2)}, "the partition keeps 2 at the old revision"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "ends"), [
+    ({"podManagementPolicy": "OrderedReady"},
+     "OrderedReady: everything waits for web-1 to be available; delete it if it cannot recover, or set "
+     'annotation pykruise.io/repair-ordered-ready: "true"'),
+    ({"podManagementPolicy": "OrderedReady", "updateStrategy": rolling(partition=2)},
+     "OrderedReady: everything waits for web-1 to be available"),
+    ({"updateStrategy": {"type": "OnDelete"}}, "OnDelete: Pods are updated when they are deleted"),
+    ({"updateStrategy": rolling(paused=True)}, "the update is paused"),
+    ({"updateStrategy": rolling(partition=2)}, "the partition keeps 2 at the old revision"),
+])  # fmt: skip
 def test_reasons_for_no_action(spec: Json, ends: str) -> None:
-    found = played(resolved_of(replicas=2, **spec), [pod(0), pod(1, ready="podManagementPolicy" not in spec)])
+    found = ran(resolved_of(replicas=2, **spec), [pod(0), pod(1, ready="podManagementPolicy" not in spec)])
     assert (found.steps, found.ends) == ((), ends)
 
 
 @pytest.mark.behaviour("AS-140")
 def test_a_repair_is_shown_before_the_rest() -> None:
     resolved = resolved_of({"pykruise.io/repair-ordered-ready": "true"}, replicas=3, podManagementPolicy="OrderedReady")
-    found = played(resolved, [pod(0), pod(1, ready=False)])
-    turns = [(name, action) for _, name, action in shown(found)]
-    assert turns == [("web-1", "recreate"), ("web-2", "create"), ("web-0", "recreate")]
+    found = ran(resolved, [pod(0), pod(1, ready=False)])
+    steps = [(name, action) for _, name, action in shown(found)]
+    assert steps == [("web-1", "recreate"), ("web-2", "create"), ("web-0", "recreate")]
     assert not found.ends
 
 
 def test_a_large_set_is_shown_in_part() -> None:
-    assert played(resolved_of(replicas=2**31 - 1), []).ends == "only the first 1000 steps are shown"
+    assert ran(resolved_of(replicas=2**31 - 1), []).ends == "only the first 1000 steps are shown"
 
 
-@pytest.mark.parametrize(
-    ("one", "says"),
-    [
-        (pod(2), ["ordinal 2: number 3 of 3", "older than the update revision", "will be recreated in step 1 of"]),
-        (pod(0), ["the partition of 1 keeps it", "next: stays at its revision (the partition keeps 1"]),
-        (pod(7), ["ordinal 7: surplus", "will be deleted in step 1"]),
-        (pod(2, terminating=True), ["it is terminating"]),
-        (pod(2, ready=False), ["not available; lifecycle state Normal", "  condition Ready is False"]),
-        (pod(2, phase="Pending"), ["  its phase is Pending, not scheduled yet"]),
-        (pod(2, marked=True), ["its deletion was requested"]),
-        (pod("x"), ["not counted"]),
-        (
-            pod(2, hooked=True, state="PreparingDelete"),
-            ["its deletion waits until these are removed: finalizer example.com/hold"],
-        ),
-    ],
-)
-def test_explain_describes_one_pod(one: Json, says: list[str]) -> None:
+@pytest.mark.parametrize(("one", "expected"), [
+    (pod(2), ["ordinal 2: number 3 of 3", "older than the update revision", "will be recreated in step 1 of"]),
+    (pod(0), ["the partition of 1 keeps it", "next: stays at its revision (the partition keeps 1"]),
+    (pod(7), ["ordinal 7: surplus", "will be deleted in step 1"]),
+    (pod(2, terminating=True), ["it is terminating"]),
+    (pod(2, ready=False), ["not available; lifecycle state Normal", "  condition Ready is False"]),
+    (pod(2, phase="Pending"), ["  its phase is Pending, not scheduled yet"]),
+    (pod(2, marked=True), ["its deletion was requested"]),
+    (pod("x"), ["not counted"]),
+    (pod(2, hooked=True, state="PreparingDelete"),
+     ["its deletion waits until these are removed: finalizer example.com/hold"]),
+])  # fmt: skip
+def test_explain_describes_one_pod(one: Json, expected: list[str]) -> None:
     hooks = {"preDelete": {"finalizersHandler": ["example.com/hold"]}}
     resolved = resolved_of(replicas=3, updateStrategy=rolling(partition=1), lifecycle=hooks)
     one["metadata"]["labels"]["app"] = "web"
     others = [pod(n) for n in range(3) if f"web-{n}" != one["metadata"]["name"]]
-    lines = explain(facts(one, resolved.settings), resolved, played(resolved, [*others, one]), update=NEW, now=NOW)
+    lines = explain(facts(one, resolved.settings), resolved, ran(resolved, [*others, one]), update=NEW, now=NOW)
     text = "\n".join(lines)
-    for part in says:
+    for part in expected:
         assert part in text

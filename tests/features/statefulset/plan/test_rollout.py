@@ -1,4 +1,4 @@
-"""Which Pods get to the update revision, and in what order."""
+"""Which Pods are updated, and in which order."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ROLLOUTS: dict[int, tuple[Settings, list[Json], list[int], list[int]]] = {
     ),
     4: (settings(6, limit=2, partition=3), pods_of(range(6)), [5, 4, 3], [5, 4]),
     5: (settings(6, limit=2, partition=3), pods_of(range(6), p0=pod(0, terminating=True)), [5, 4, 3], [5]),
-    # AS-139: OpenKruise picks none, though 1 is of no use as it is.
+    # AS-139: OpenKruise picks none, though Pod 1 is unavailable.
     6: (settings(5), pods_of(range(5), p1=pod(1, ready=False)), [4, 3, 2, 1, 0], [1]),
     7: (settings(5), pods_of(range(5), p4=pod(4, ready=False)), [4, 3, 2, 1, 0], [4]),
     8: (settings(5, limit=2), pods_of(range(5), p3=pod(3, ready=False)), [4, 3, 2, 1, 0], [4, 3]),
@@ -103,7 +103,7 @@ def test_pods_held_back_by_the_strategy_are_not_updated() -> None:
     marked = pods_of(range(3), p1=pod(1, marked=True))
     assert not picked(settings(3, paused=True), marked)
     assert picked(settings(3, on_delete=True), marked) == [1]
-    # Raising the partition reverts nobody, and whoever was not touched by an abandoned roll-out is skipped.
+    # Raising the partition reverts no Pod, and Pods of an abandoned rollout are updated first.
     assert not picked(settings(3, partition=3), pods_of(range(3), p2=pod(2, NEW)))
     assert picked(settings(3, limit=3), [pod(0, NEW), pod(1, NEW), pod(2, "third")]) == [2]
 
@@ -113,23 +113,20 @@ def test_marked_pods_are_deleted_from_the_highest_ordinal_within_the_limit() -> 
     pods = [pod(n, NEW, marked=True, ready=n not in (1, 2)) for n in range(5)]
     assert picked(settings(5, limit=3, partition=5), pods) == [4, 2, 1]
     assert not picked(settings(2, partition=2), [pod(0), pod(1, marked=True, terminating=True)])
-    # One that is handled so is not updated as well.
+    # A Pod that is deleted is not updated as well.
     steps = rollout(settings(2, policy=UpdatePolicy.IN_PLACE_IF_POSSIBLE), [pod(0), pod(1, marked=True)]).update.steps
     assert [(step.pod.name, step.kind) for step in steps] == [("web-1", StepKind.RECREATE)]
     assert is_marked(replicas(settings(1), [pod(0, marked=True)]).wanted[0])
 
 
 @pytest.mark.behaviour("AS-78")
-@pytest.mark.parametrize(
-    "other",
-    [
-        pod(0, state="Updating"),
-        pod(0, state="PreparingNormal"),
-        pod(0, terminating=True),
-        pod(0, phase="Pending"),
-        pod(0, labels={"x": "y"}, ready=False),
-    ],
-)
+@pytest.mark.parametrize("other", [
+    pod(0, state="Updating"),
+    pod(0, state="PreparingNormal"),
+    pod(0, terminating=True),
+    pod(0, phase="Pending"),
+    pod(0, labels={"x": "y"}, ready=False),
+])  # fmt: skip
 def test_unavailable_pods_count_toward_the_limit(other: Json) -> None:
     steps = picked(settings(3, partition=1), [other, pod(1), pod(2)])
     assert not steps
@@ -175,26 +172,21 @@ def test_updates_in_progress_continue_without_capacity_for_new_ones() -> None:
 
 
 @pytest.mark.behaviour("AS-57", "AS-140")
-@pytest.mark.parametrize(
-    ("options", "pods", "repaired"),
-    [
-        pytest.param({"repairs": True}, [pod(0), pod(1, ready=False), pod(2)], [1], id="it waits for an outdated Pod"),
-        pytest.param({}, [pod(0), pod(1, ready=False), pod(2)], [], id="nobody asked for it"),
-        pytest.param({"repairs": True}, [pod(0), pod(1, NEW, ready=False), pod(2)], [], id="it is not outdated"),
-        pytest.param({"repairs": True}, [pod(0), pod(1, terminating=True), pod(2)], [], id="it is going"),
-        pytest.param({"repairs": True}, [pod(0), pod(1, phase="Failed"), pod(2)], [], id="scaling deletes it"),
-        pytest.param({"repairs": True}, [pod(0, phase="Pending")], [0], id="those above were never made"),
-        pytest.param(
-            {"repairs": True, "min_ready": 60}, [pod(0), pod(1, ready_for=10), pod(2)], [], id="it will be available"
-        ),
-        pytest.param(
-            {"repairs": True}, [pod(0, ready=False), pod(1), pod(2, ready=False)], [0], id="the lowest comes first"
-        ),
-        pytest.param({"repairs": True, "partition": 2}, [pod(0), pod(1, ready=False)], [], id="the partition keeps it"),
-        pytest.param({"repairs": True, "paused": True}, [pod(0), pod(1, ready=False)], [], id="paused"),
-        pytest.param({"repairs": True, "on_delete": True}, [pod(0), pod(1, ready=False)], [], id="OnDelete"),
-    ],
-)
+@pytest.mark.parametrize(("options", "pods", "repaired"), [
+    pytest.param({"repairs": True}, [pod(0), pod(1, ready=False), pod(2)], [1], id="it waits for an outdated Pod"),
+    pytest.param({}, [pod(0), pod(1, ready=False), pod(2)], [], id="not requested"),
+    pytest.param({"repairs": True}, [pod(0), pod(1, NEW, ready=False), pod(2)], [], id="it is not outdated"),
+    pytest.param({"repairs": True}, [pod(0), pod(1, terminating=True), pod(2)], [], id="it is terminating"),
+    pytest.param({"repairs": True}, [pod(0), pod(1, phase="Failed"), pod(2)], [], id="scaling deletes it"),
+    pytest.param({"repairs": True}, [pod(0, phase="Pending")], [0], id="higher Pods do not exist yet"),
+    pytest.param({"repairs": True, "min_ready": 60}, [pod(0), pod(1, ready_for=10), pod(2)], [],
+     id="it will be available"),
+    pytest.param({"repairs": True}, [pod(0, ready=False), pod(1), pod(2, ready=False)], [0],
+     id="the lowest comes first"),
+    pytest.param({"repairs": True, "partition": 2}, [pod(0), pod(1, ready=False)], [], id="the partition keeps it"),
+    pytest.param({"repairs": True, "paused": True}, [pod(0), pod(1, ready=False)], [], id="paused"),
+    pytest.param({"repairs": True, "on_delete": True}, [pod(0), pod(1, ready=False)], [], id="OnDelete"),
+])  # fmt: skip
 def test_a_broken_ordered_ready_set_is_repaired_on_request(
     options: Json, pods: list[Json], repaired: list[int]
 ) -> None:
@@ -205,7 +197,7 @@ def test_a_broken_ordered_ready_set_is_repaired_on_request(
 
 
 @pytest.mark.behaviour("AS-100")
-def test_a_pod_prepared_for_an_update_that_was_withdrawn_serves_again() -> None:
+def test_a_pod_prepared_for_a_withdrawn_update_returns_to_service() -> None:
     pods = [pod(0, state="PreparingUpdate"), pod(1, NEW, state="PreparingUpdate"), pod(2, state="PreparingUpdate")]
 
     def back(chosen: Settings) -> list[str]:

@@ -1,4 +1,4 @@
-"""Which Pods are created and deleted, in what order."""
+"""Which Pods are created and deleted, and in which order."""
 
 from __future__ import annotations
 
@@ -37,15 +37,12 @@ def test_transitions_of_a_parallel_set(count: int, reserve: list[int], create: l
 
 
 @pytest.mark.behaviour("AS-52", "AS-57", "AS-60", "AS-61")
-@pytest.mark.parametrize(
-    ("wanted", "unready", "delete"),
-    [
-        (2, [], [4]),
-        (2, [1], []),
-        (2, [3], [4]),
-        (2, [2, 3], [4]),
-    ],
-)
+@pytest.mark.parametrize(("wanted", "unready", "delete"), [
+    (2, [], [4]),
+    (2, [1], []),
+    (2, [3], [4]),
+    (2, [2, 3], [4]),
+])  # fmt: skip
 def test_an_ordered_scale_in_deletes_the_highest_ordinal(wanted: int, unready: list[int], delete: list[int]) -> None:
     pods = [pod(ordinal, ready=ordinal not in unready) for ordinal in range(5)]
     assert deleted(plan(settings(wanted, ordered=True), pods)) == delete
@@ -56,11 +53,11 @@ def test_an_ordered_scale_in_deletes_one_pod_at_a_time() -> None:
     chosen = settings(2, ordered=True)
     assert deleted(plan(chosen, [*map(pod, range(4)), pod(4, terminating=True)])) == []
     assert deleted(plan(chosen, [*map(pod, range(4))])) == [3]
-    # 3 is the first unhealthy one: it may go.
+    # Pod 3 is the first unhealthy one, so it may be deleted.
     assert deleted(plan(chosen, [*map(pod, range(3)), pod(3, ready=False)])) == [3]
-    # 2 is, so 3 has to wait for one of both to recover.
+    # Pod 2 is the first unhealthy one, so Pod 3 waits.
     assert deleted(plan(chosen, [pod(0), pod(1), pod(2, ready=False), pod(3, ready=False)])) == []
-    # What has ended is not waited for.
+    # Finished Pods are not waited for.
     assert deleted(plan(chosen, [pod(0), pod(1), pod(2, phase="Failed"), pod(3, phase="Failed")])) == [3]
     young = [*map(pod, range(4)), pod(4, ready_for=10)]
     assert deleted(plan(settings(3, ordered=True, min_ready=30), young)) == []
@@ -78,19 +75,15 @@ def test_a_changed_start_deletes_lower_ordinals() -> None:
 
 
 @pytest.mark.behaviour("AS-55", "AS-57", "AS-141")
-@pytest.mark.parametrize(
-    ("pods", "create", "delete"),
-    [
-        ([], [0], []),
-        ([pod(0, ready=False)], [], []),
-        ([pod(0)], [1], []),
-        ([pod(0), pod(1, terminating=True), pod(2)], [], []),
-        ([pod(0), pod(1, phase="Failed"), pod(2)], [], [1]),
-        ([pod(0), pod(1), pod(2), pod(3), pod(4), pod(5, ready=False)], [], [5]),
-        ([pod(0), pod(2), pod(9)], [1], []),
-    ],
-    ids=["none", "not-ready", "next", "going", "failed", "surplus", "hole"],
-)
+@pytest.mark.parametrize(("pods", "create", "delete"), [
+    ([], [0], []),
+    ([pod(0, ready=False)], [], []),
+    ([pod(0)], [1], []),
+    ([pod(0), pod(1, terminating=True), pod(2)], [], []),
+    ([pod(0), pod(1, phase="Failed"), pod(2)], [], [1]),
+    ([pod(0), pod(1), pod(2), pod(3), pod(4), pod(5, ready=False)], [], [5]),
+    ([pod(0), pod(2), pod(9)], [1], []),
+], ids=["none", "not-ready", "next", "terminating", "failed", "surplus", "hole"])  # fmt: skip
 def test_an_ordered_set_creates_one_pod_at_a_time(pods: list[Json], create: list[int], delete: list[int]) -> None:
     found = plan(settings(5, ordered=True), pods)
     assert (created(found), deleted(found), found.blocked) == (create, delete, True)
@@ -115,21 +108,15 @@ def test_finished_pods_are_deleted_over_the_limit_and_terminating_ones_count_onc
 
 
 @pytest.mark.behaviour("AS-41")
-@pytest.mark.parametrize(
-    ("chosen", "pods", "new"),
-    [
-        (settings(3, partition=2), [], [False, False, True]),
-        (settings(3, partition=2, reserve=[1]), [], [False, False, True]),
-        (settings(3, partition=2, on_delete=True), [], [True, True, True]),
-        (settings(3, partition=2, paused=True), [], [False, False, True]),
-        (settings(4, partition=2, unordered=True), [pod(0), pod(3, NEW)], [False, True]),
-        (
-            settings(3, partition=1, unordered=True, gates=Gates(preparing_update_as_update=True)),
-            [pod(0, state="PreparingUpdate")],
-            [False, True],
-        ),
-    ],
-)
+@pytest.mark.parametrize(("chosen", "pods", "new"), [
+    (settings(3, partition=2), [], [False, False, True]),
+    (settings(3, partition=2, reserve=[1]), [], [False, False, True]),
+    (settings(3, partition=2, on_delete=True), [], [True, True, True]),
+    (settings(3, partition=2, paused=True), [], [False, False, True]),
+    (settings(4, partition=2, unordered=True), [pod(0), pod(3, NEW)], [False, True]),
+    (settings(3, partition=1, unordered=True, gates=Gates(preparing_update_as_update=True)), [pod(0,
+     state="PreparingUpdate")], [False, True]),
+])  # fmt: skip
 def test_revision_of_new_pods(chosen: Settings, pods: list[Json], new: list[bool]) -> None:
     assert [is_new for _, is_new in plan(chosen, pods).create] == new
 
@@ -146,24 +133,21 @@ def test_a_hook_delays_the_deletion_and_the_order() -> None:
 
 
 @pytest.mark.behaviour("AS-101")
-@pytest.mark.parametrize(
-    ("waiting", "partition", "back"),
-    [
-        (pod(2, NEW, state="PreparingDelete"), 0, [2]),
-        (pod(2, OLD, state="PreparingDelete"), 0, []),
-        (pod(2, OLD, state="PreparingDelete"), 3, [2]),
-        (pod(2, NEW, state="PreparingDelete", marked=True), 0, []),
-        (pod(2, NEW, state="PreparingDelete", terminating=True), 0, []),
-        (pod(2, NEW, state="PreparingDelete", phase="Failed"), 0, []),
-    ],
-)
+@pytest.mark.parametrize(("waiting", "partition", "back"), [
+    (pod(2, NEW, state="PreparingDelete"), 0, [2]),
+    (pod(2, OLD, state="PreparingDelete"), 0, []),
+    (pod(2, OLD, state="PreparingDelete"), 3, [2]),
+    (pod(2, NEW, state="PreparingDelete", marked=True), 0, []),
+    (pod(2, NEW, state="PreparingDelete", terminating=True), 0, []),
+    (pod(2, NEW, state="PreparingDelete", phase="Failed"), 0, []),
+])  # fmt: skip
 def test_a_pod_needed_again_is_revived(waiting: Json, partition: int, back: list[int]) -> None:
     found = plan(settings(3, partition=partition, lifecycle=HOOKS), [pod(0), pod(1), waiting])
     assert [one.ordinal for one in found.cancel_deletion] == back
 
 
 @pytest.mark.behaviour("AS-101")
-def test_pods_held_back_in_an_unordered_update_serve_again() -> None:
+def test_pods_kept_by_an_unordered_update_return_to_service() -> None:
     waiting = pod(2, OLD, state="PreparingDelete")
     for partition, back in ((3, [2]), (0, [])):
         chosen = settings(3, partition=partition, unordered=True, lifecycle=HOOKS)
@@ -171,7 +155,7 @@ def test_pods_held_back_in_an_unordered_update_serve_again() -> None:
 
 
 @pytest.mark.behaviour("AS-76", "AS-101")
-def test_a_paused_update_replaces_no_pod_and_waiting_pods_serve_again() -> None:
+def test_a_paused_update_replaces_no_pod_and_waiting_pods_return_to_service() -> None:
     waiting = pod(1, OLD, state="PreparingDelete")
     found = plan(settings(3, ordered=True, paused=True, lifecycle=HOOKS), [pod(0), waiting])
     assert [one.ordinal for one in found.cancel_deletion] == [1]
