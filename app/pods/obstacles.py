@@ -84,10 +84,10 @@ def _container(pod: Pod, status: ContainerStatus, image: str) -> Iterator[Obstac
         return
     if waiting.reason in _PASSING:
         return
-    said = f": {_short(waiting.message)}" if waiting.message else ""
+    detail = f": {_short(waiting.message)}" if waiting.message else ""
     if waiting.reason in _IMAGE:
         yield Obstacle(
-            f"image {image} of {name} cannot be pulled ({waiting.reason}){said}",
+            f"image {image} of {name} cannot be pulled ({waiting.reason}){detail}",
             f"correct the image of {status.name} in the template, or add an image pull secret",
         )
     elif waiting.reason == "CrashLoopBackOff":
@@ -97,7 +97,7 @@ def _container(pod: Pod, status: ContainerStatus, image: str) -> Iterator[Obstac
         yield Obstacle(f"{name} keeps exiting{how}, {status.restart_count} restarts", f"{logs} --previous")
     else:
         describe = f"kubectl describe pod -n {pod.metadata.namespace} {pod.metadata.name}"
-        yield Obstacle(f"{name} does not start ({waiting.reason}){said}", describe)
+        yield Obstacle(f"{name} does not start ({waiting.reason}){detail}", describe)
 
 
 def _hook(pod: Pod) -> Iterator[Obstacle]:
@@ -120,10 +120,10 @@ def _conditions(pod: Pod) -> Iterator[Obstacle]:
                 f"wait; if it persists: {describe}",
             )
         elif condition is None or condition.status != "True":
-            said = f": {_short(condition.message)}" if condition is not None and condition.message else ""
+            detail = f": {_short(condition.message)}" if condition is not None and condition.message else ""
             state = condition.status if condition is not None else "not written yet"
             yield Obstacle(
-                f"readiness gate {gate.condition_type} is {state}{said}",
+                f"readiness gate {gate.condition_type} is {state}{detail}",
                 f"check the controller that sets condition {gate.condition_type}",
             )
     running = [one for one in pod.status.container_statuses if one.state.running is not None and not one.ready]

@@ -2,7 +2,7 @@
 
 class MyJobReconciler(JobReconciler[MyJob, JobState]):
     def end_of(self, job): ...                  # when it ended, and how long it is kept
-    async def go_on(self, key, job, state): ...  # plan, carry out, report
+    async def reconcile(self, key, job, state): ...  # plan, carry out, report
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class JobState:
     """State of one job between reconciles; it may be lost at any time."""
 
     uid: str
-    told: set[str] = field(default_factory=set)
+    warnings: set[str] = field(default_factory=set)
     #: The status as last written, and the resource version after our last write.
     written: KnownStatus | None = None
     #: Number of objects read by a reconcile, and when the last one ended; None while one is running.
@@ -91,10 +91,10 @@ class JobReconciler(ABC, Generic[J, S]):
         """Return the end of the job; None while it is running."""
 
     @abstractmethod
-    async def go_on(self, key: ObjectKey, job: J, state: S) -> Result | None:
+    async def reconcile(self, key: ObjectKey, job: J, state: S) -> Result | None:
         """Plan, carry out, report. Return when to reconcile again."""
 
-    async def let_go(self, job: J, state: S) -> None:
+    async def finalize(self, job: J, state: S) -> None:
         """Clean up: the job is being deleted."""
 
     async def prepare(self, job: J, state: S) -> bool:  # noqa: ARG002
@@ -130,7 +130,7 @@ class JobReconciler(ABC, Generic[J, S]):
             self._forget(key)
             state = self._states[key] = self._make_state(job.metadata.uid)
         if job.deleting:
-            await self.let_go(job, state)
+            await self.finalize(job, state)
             return None
         state.ended = None
         try:
@@ -149,7 +149,7 @@ class JobReconciler(ABC, Generic[J, S]):
             if (left := waiting.remaining(self._timeout)) > 0:
                 return Result(requeue_after=left)
             self.expected.forget(key)  # the cache had enough time
-        return await self.go_on(key, job, state)
+        return await self.reconcile(key, job, state)
 
     def _forget(self, key: ObjectKey) -> None:
         self._states.pop(key, None)
@@ -216,10 +216,10 @@ class JobReconciler(ABC, Generic[J, S]):
     def record_event(self, job: J, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         self._events.event(reference(self._resource, job), type_, reason, message)
 
-    def tell_once(self, job: J, state: JobState, reason: str, message: str) -> None:
+    def warn_once(self, job: J, state: JobState, reason: str, message: str) -> None:
         """Record a warning unless it was recorded before."""
-        if message not in state.told:
-            state.told.add(message)
+        if message not in state.warnings:
+            state.warnings.add(message)
             self.record_event(job, "Warning", reason, message)
 
 

@@ -83,8 +83,8 @@ def readiness_lines(facts: PodFacts, now: float, min_ready_seconds: int, *, avai
     for type_ in _READINESS:
         condition = pod.condition(type_)
         if condition is not None and condition.status != "True":
-            said = condition.message or condition.reason
-            yield f"  condition {type_} is {condition.status}{f': {said}' if said else ''}"
+            detail = condition.message or condition.reason
+            yield f"  condition {type_} is {condition.status}{f': {detail}' if detail else ''}"
     if now <= facts.available_after < inf:
         rest = timedelta(seconds=round(facts.available_after - now))
         yield f"  ready; available in {rest} (minReadySeconds {min_ready_seconds})"

@@ -382,8 +382,8 @@ def most_urgent(errors: Iterable[KubeError | None]) -> KubeError | None:
 
 def failures_of(outcomes: Mapping[str, Outcome]) -> dict[str, str | None]:
     """Return the failure message by condition type, None for success. Outcomes without news are omitted."""
-    said = {type_: outcome.message for type_, outcome in outcomes.items() if outcome.message is not None}
-    return {type_: message or None for type_, message in said.items()}
+    messages = {type_: outcome.message for type_, outcome in outcomes.items() if outcome.message is not None}
+    return {type_: message or None for type_, message in messages.items()}
 
 
 def outcome_of(found: Sequence[object]) -> Outcome:

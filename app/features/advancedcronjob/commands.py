@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from pydantic import ValidationError
-
-from app.api.webhooks import unreadable
+from app.api.webhooks import stored_model
 from app.features.advancedcronjob.cron import ScheduleError
 from app.features.advancedcronjob.kind import ADVANCED_CRON_JOB, with_defaults
 from app.features.advancedcronjob.plan import MANY, made_by, moment, name_of, schedule_of, what_is_due
@@ -30,11 +28,9 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa
 def _planned(client: Client, stored: Stored) -> tuple[list[str], list[str]]:
     """Return the next runs, one per line, and suggested actions. Raises CommandError."""
     name = stored["metadata"]["name"]
+    cron = stored_model(ADVANCED_CRON_JOB, AdvancedCronJob, stored, with_defaults(stored))
     try:
-        cron = AdvancedCronJob.model_validate(with_defaults(stored))
         schedule = schedule_of(cron.spec.schedule, cron.spec.time_zone)
-    except ValidationError as error:
-        raise CommandError(f"AdvancedCronJob {name}: {unreadable(error)}") from None
     except ScheduleError as error:
         raise CommandError(f"AdvancedCronJob {name}: spec.schedule: {error}") from None
     metadata, status, spec, now = cron.metadata, cron.status, cron.spec, client.clock.now()

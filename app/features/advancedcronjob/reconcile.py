@@ -82,7 +82,7 @@ class _State:
     #: The last written status.
     written: KnownStatus | None = None
     #: Events already recorded.
-    told: tuple[str, str] = ("", "")
+    last_event: tuple[str, str] = ("", "")
 
 
 class AdvancedCronJobReconciler:
@@ -138,7 +138,7 @@ class AdvancedCronJobReconciler:
         ]
 
     async def _start(self, cron: AdvancedCronJob, state: _State, children: Sequence[Child]) -> Result | None:
-        await self._make_sure(cron, state)
+        await self._find_unsure(cron, state)
         spec, now = cron.spec, self._clock.now()
         since = state.last or moment(cron.metadata.creation_timestamp) or now
         try:
@@ -165,7 +165,7 @@ class AdvancedCronJobReconciler:
             return again
         if due.many:
             message = (
-                f"too many missed start times (> {MANY}); only the latest is made up for. Set or decrease "
+                f"too many missed start times (> {MANY}); only the latest is started. Set or decrease "
                 ".spec.startingDeadlineSeconds or check clock skew"
             )
             self._record_once(cron, state, "TooManyMissedTimes", message, about=rfc3339(due.run))
@@ -214,7 +214,7 @@ class AdvancedCronJobReconciler:
         self._note_started(cron, state, resource, made.metadata, run)
         self._record_event(cron, "Normal", "SuccessfulCreate", f"Created job {name}")
 
-    async def _make_sure(self, cron: AdvancedCronJob, state: _State) -> None:
+    async def _find_unsure(self, cron: AdvancedCronJob, state: _State) -> None:
         """Look up a job whose creation got no response, so that no second job is started next to it."""
         resource, run = made_by(cron), state.unsure
         if resource is None or run is None:
@@ -285,8 +285,8 @@ class AdvancedCronJobReconciler:
         about: str = "",
     ) -> None:
         """Record an event unless it equals the previous one."""
-        if state.told != (reason, about + message):
-            state.told = (reason, about + message)
+        if state.last_event != (reason, about + message):
+            state.last_event = (reason, about + message)
             self._record_event(cron, type_, reason, message)
 
     def _record_event(

@@ -55,14 +55,14 @@ class CronJobTemplateV1Alpha1(ApiModel):
     job_template: RawObject | None = None
     """jobTemplate is the template of a Kubernetes Job."""
     broadcast_job_template: BroadcastJobTemplate | None = None
-    """A BroadcastJob."""
+    """broadcastJobTemplate is the template of a BroadcastJob."""
 
 
 class CronJobTemplate(CronJobTemplateV1Alpha1):
     """CronJobTemplate is the template of the job to create. Exactly one field must be set."""
 
     image_list_pull_job_template: ImageListPullJobTemplate | None = None
-    """An ImageListPullJob."""
+    """imageListPullJobTemplate is the template of an ImageListPullJob."""
 
 
 class _Spec(ApiModel):

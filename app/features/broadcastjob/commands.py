@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from app.api import names
-from app.api.webhooks import unreadable
+from app.api.webhooks import stored_model
 from app.features.broadcastjob.kind import BROADCAST_JOB, with_defaults
 from app.features.broadcastjob.plan import (
     Fit,
@@ -27,7 +25,6 @@ from app.framework.commands import Commands, Report, Stored, report, table
 from app.framework.options import Enabled
 from app.kube.client import Client
 from app.kube.clock import parsed_rfc3339
-from app.kube.errors import CommandError
 from app.kube.objects import Node, Pod, decode_node, decode_pod
 from app.kube.resources import NODES, PODS
 from app.kube.text import one_line
@@ -51,17 +48,10 @@ class Situation:
     pods: Sequence[Pod]
     step: Step
 
-    def why_not(self, node: Node) -> str:
-        """Return why a node gets no Pod, or '' if it gets one."""
-        return self.fit.obstacle(node)
-
 
 async def situation(client: Client, stored: Stored) -> Situation:
     """Read the objects that determine the next step. Raises CommandError."""
-    try:
-        job = BroadcastJob.model_validate(with_defaults(stored))
-    except ValidationError as error:
-        raise CommandError(f"BroadcastJob {stored['metadata']['name']}: {unreadable(error)}") from None
+    job = stored_model(BROADCAST_JOB, BroadcastJob, stored, with_defaults(stored))
     metadata, now = job.metadata, client.clock.now()
     query = f"{names.BROADCAST_JOB_CONTROLLER_UID}={metadata.uid}" if metadata.uid else ""
     listed = (
@@ -91,13 +81,13 @@ def rows_of(found: Situation) -> list[tuple[str, ...]]:
             action, why = "-", _state(pod, limit)
             if pod.metadata.uid in going:
                 action = "delete"
-                why = step.message if step.next is Next.FAIL else found.why_not(node) or why
+                why = step.message if step.next is Next.FAIL else found.fit.obstacle(node) or why
             rows.append((name, pod.metadata.name, action, why))
         if name in there:
             continue
         if name in step.create:
             rows.append((name, "(new)", "create", "-"))
-        elif why_not := found.why_not(node):
+        elif why_not := found.fit.obstacle(node):
             rows.append((name, "-", "-", why_not))
         elif step.next is Next.GO_ON:
             rows.append((name, "-", "wait", f"parallelism {found.job.spec.parallelism}"))
@@ -158,7 +148,7 @@ async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) ->
     node = found.nodes.get(name)
     if node is None:
         lines.append("its node is gone")
-    elif why := found.why_not(node):
+    elif why := found.fit.obstacle(node):
         lines.append(f"a new Pod would not run there: {why}")
     if any(one.metadata.uid == pod.metadata.uid for one in found.step.delete):
         lines.append(f"next: it is deleted{f', {found.step.reason}' if found.step.reason else ''}")

@@ -127,11 +127,11 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         ended = parsed_rfc3339(job.status.completion_time) if job.status is not None else None
         return End(ended, job.spec.completion_policy.ttl_seconds_after_finished)
 
-    async def go_on(self, key: ObjectKey, job: BroadcastJob, state: _State) -> Result | None:
+    async def reconcile(self, key: ObjectKey, job: BroadcastJob, state: _State) -> Result | None:
         try:
             go_value(POD_TEMPLATE, job.spec.template, "spec.template")
         except GoTypeError as error:
-            self.tell_once(job, state, INVALID_SPEC, str(error))
+            self.warn_once(job, state, INVALID_SPEC, str(error))
             return None
         now = self.clock.now()
         status = job.status
@@ -145,7 +145,7 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         if status is not None and status.phase == PAUSED and not job.spec.paused and step.next is not Next.PAUSE:
             self.record_event(job, "Normal", "Continue", "continue to process job")
         for node, found in step.duplicates.items():
-            self.tell_once(
+            self.warn_once(
                 job,
                 state,
                 "DuplicatePodCreatedOnSameNode",
@@ -178,11 +178,11 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         await write_each(step.delete, partial(self._drop, key, job), first=MAX_CONCURRENT_WRITES)
         counts = Counts(counts.active - len(stopped), counts.succeeded, counts.failed + len(stopped) + before)
         if step.crowded:
-            self.tell_once(job, state, "TooManyActivePods", "Number of active pods exceed parallelism limit")
+            self.warn_once(job, state, "TooManyActivePods", "Number of active pods exceed parallelism limit")
         if step.unreadable:
             given = quote(str(job.spec.parallelism))
-            message = f"spec.parallelism: {given} is no number and no percentage; use 10 or 10%"
-            self.tell_once(job, state, "InvalidParallelism", message)
+            message = f"spec.parallelism: {given} is neither a number nor a percentage; use 10 or 10%"
+            self.warn_once(job, state, "InvalidParallelism", message)
         await write_each(step.create, partial(self._make, key, job))  # [BJ-12]
         return Counts(counts.active + len(step.create), counts.succeeded, counts.failed)
 

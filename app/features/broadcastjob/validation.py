@@ -64,8 +64,8 @@ def warnings(spec: Mapping[str, Any], path: Path = _SPEC) -> Iterator[str]:
     parallelism = spec.get("parallelism")
     if parallelism is not None and not is_readable(parallelism):
         yield (
-            f"{path}.parallelism: {quote(str(parallelism))} is no number from 0 and no percentage; no Pod is created; "
-            "use 10 or 10%"
+            f"{path}.parallelism: {quote(str(parallelism))} is neither a non-negative number nor a percentage; "
+            "no Pod is created; use 10 or 10%"
         )
     policy, failure = spec.get("completionPolicy") or {}, spec.get("failurePolicy") or {}
     completion = policy.get("type") or COMPLETION_TYPES[0]

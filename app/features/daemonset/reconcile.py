@@ -97,8 +97,8 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
             resolved = state.resolved
             if resolved is None:
                 continue
-            before = state.facts_of_node(resolved, old).said if old is not None else (False, False, False)
-            after = state.facts_of_node(resolved, new).said if new is not None else (False, False, False)
+            before = state.facts_of_node(resolved, old).relevant if old is not None else (False, False, False)
+            after = state.facts_of_node(resolved, new).relevant if new is not None else (False, False, False)
             if before != after and (old is not None or after[0]):
                 yield state.key
 

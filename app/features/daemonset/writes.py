@@ -55,7 +55,7 @@ class NodeFacts:
     selected: bool
 
     @property
-    def said(self) -> tuple[bool, bool, bool]:
+    def relevant(self) -> tuple[bool, bool, bool]:
         """The facts whose change requires a reconcile. [DS-71]"""
         return self.eligibility.should_run, self.eligibility.should_continue, self.selected
 

@@ -11,10 +11,8 @@ from contextlib import suppress
 from random import SystemRandom
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from app.api import names
-from app.api.webhooks import unreadable
+from app.api.webhooks import stored_model
 from app.features.ephemeraljob.kind import EPHEMERAL_JOB
 from app.features.ephemeraljob.plan import (
     MARK,
@@ -170,8 +168,8 @@ async def _begun(call: Call, pod: str, container: str, job: str) -> str:
             return f"exit code {state['terminated'].get('exitCode', 0)}"
         why = (state.get("waiting") or {}).get("reason") or ""
         if why in _HOPELESS:
-            said = state["waiting"].get("message") or "use another image"
-            raise CommandError(f"{container} in Pod {pod} cannot run: {why}: {said}")
+            hint = state["waiting"].get("message") or "use another image"
+            raise CommandError(f"{container} in Pod {pod} cannot run: {why}: {hint}")
         if why and why != shown:
             shown = why
             call.say(f"{container}: {why}")
@@ -181,8 +179,8 @@ async def _begun(call: Call, pod: str, container: str, job: str) -> str:
             raise CommandError(f"EphemeralJob {call.namespace}/{job}: was deleted") from None
         status = made.get("status") or {}
         if status.get("phase") in _ENDED:
-            told = [one["message"] for one in status.get("conditions") or () if one.get("message")]
-            raise CommandError(f"EphemeralJob {call.namespace}/{job}: {status['phase']}: {'; '.join(told)}")
+            messages = [one["message"] for one in status.get("conditions") or () if one.get("message")]
+            raise CommandError(f"EphemeralJob {call.namespace}/{job}: {status['phase']}: {'; '.join(messages)}")
         await call.client.clock.sleep(POLL_SECONDS)
     why = f"{container} is not running after {call.number('timeout')} s"
     raise CommandError(f"EphemeralJob {call.namespace}/{job}: {why}: {shown or await _refusal(call, job)}")
@@ -191,8 +189,8 @@ async def _begun(call: Call, pod: str, container: str, job: str) -> str:
 async def _refusal(call: Call, job: str) -> str:
     """Return why no container was added, from the manager's events."""
     query = f"involvedObject.kind={OWNER.kind},involvedObject.name={job}"
-    told = (await call.client.list(EVENTS, call.namespace, field_selector=query)).items
-    found = [str(one.get("message")) for one in told if one.get("reason") == "CreateFailed"]
+    events = (await call.client.list(EVENTS, call.namespace, field_selector=query)).items
+    found = [str(one.get("message")) for one in events if one.get("reason") == "CreateFailed"]
     return found[-1] if found else "no container was added; is the manager running?"
 
 
@@ -216,13 +214,11 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa
 
 
 async def _planned(client: Client, stored: Stored) -> tuple[list[str], list[str]]:
-    """Return the same as lines, and suggested actions. Raises CommandError or KubeError."""
+    """Return the targeted Pods as lines, and suggested actions. Raises CommandError or KubeError."""
     name = stored["metadata"]["name"]
+    job = stored_model(EPHEMERAL_JOB, EphemeralJob, stored, stored)
     try:
-        job = EphemeralJob.model_validate(stored)
         selector = compile_selector(job.spec.selector)
-    except ValidationError as error:
-        raise CommandError(f"EphemeralJob {name}: {unreadable(error)}") from None
     except SelectorError as error:
         raise CommandError(f"EphemeralJob {name}: spec.selector: {error}") from None
     metadata = job.metadata
@@ -236,7 +232,7 @@ async def _planned(client: Client, stored: Stored) -> tuple[list[str], list[str]
     passed = (now - started).total_seconds() if started is not None else 0.0
     step = next_step(job, pods, passed, record)
     head = f"EphemeralJob {metadata.namespace}/{name}: {step.phase}, targets {step.match} of {len(pods)} matching Pods"
-    todo = _ways_out(pods, containers)
+    todo = _suggestions(pods, containers)
     if job.status is not None and job.status.completion_time:
         return [head, "the job has ended; no more containers are added"], todo
     if not pods:
@@ -249,7 +245,7 @@ async def _planned(client: Client, stored: Stored) -> tuple[list[str], list[str]
             (
                 pod.metadata.name,
                 "-" if absent else str(one.state),
-                "put in" if pod.metadata.uid in coming else "-",
+                "add" if pod.metadata.uid in coming else "-",
                 _why_not(pod, containers) if absent and pod.metadata.uid not in coming else "-",
             )
         )
@@ -258,7 +254,7 @@ async def _planned(client: Client, stored: Stored) -> tuple[list[str], list[str]
     return [head, *shown.split("\n"), *map(one_line, notes)], todo
 
 
-def _ways_out(pods: Sequence[Candidate], containers: frozenset[str]) -> list[str]:
+def _suggestions(pods: Sequence[Candidate], containers: frozenset[str]) -> list[str]:
     """Return suggested actions for containers that failed or cannot be added."""
     found: list[str] = []
     for one in pods:

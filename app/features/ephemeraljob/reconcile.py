@@ -166,7 +166,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
             return None
         return End(parsed_rfc3339(job.status.completion_time), _ttl(job))
 
-    async def let_go(self, job: EphemeralJob, state: _State) -> None:
+    async def finalize(self, job: EphemeralJob, state: _State) -> None:
         """Remove the finalizer. Added containers stay: Kubernetes cannot remove ephemeral containers. [EJ-3]"""
         if FINALIZER in job.metadata.finalizers:
             await self._finalize(job, state, lambda there: [one for one in there if one != FINALIZER])
@@ -194,7 +194,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
                 job, state, lambda known: {"metadata": {"finalizers": wanted(known.finalizers)}, **more}
             )
 
-    async def go_on(self, key: ObjectKey, job: EphemeralJob, state: _State) -> Result | None:
+    async def reconcile(self, key: ObjectKey, job: EphemeralJob, state: _State) -> Result | None:
         """Carry out one step of the plan. [EJ-5]"""
         now = self.clock.now()
         started = parsed_rfc3339(job.status.start_time) if job.status is not None else None

@@ -164,9 +164,9 @@ def moving_report(
     rows = []
     for pod in pods:
         found = [f"{template}-{pod.metadata.name}" for template in templates]
-        said = ", ".join(claim if claim in present else f"{claim} (missing: recreated)" for claim in found) or "-"
+        names = ", ".join(claim if claim in present else f"{claim} (missing: recreated)" for claim in found) or "-"
         revision = short_hash(pod.metadata.labels.get("controller-revision-hash", "-"))
-        rows.append((pod.metadata.name, revision, said, becomes(coming, pod.metadata.name)))
+        rows.append((pod.metadata.name, revision, names, becomes(coming, pod.metadata.name)))
     there = {pod.metadata.name for pod in pods}
     kept = sum(coming.of(pod) is None for pod in there)
     new = [one.pod for one in coming.steps if one.pod not in there]

@@ -1,7 +1,7 @@
 """Whether a Pod can move from one revision to another in place, and what changes. Pure.
 
-Two revisions are compared, not a template with a live Pod, so what admission injected plays no part. The result depends
-only on the arguments and may be cached as long as both revisions exist. [PM-10 … PM-21]
+Two revisions are compared, not a template with a live Pod, so what admission injected does not matter. The result
+depends only on the arguments and may be cached as long as both revisions exist. [PM-10 … PM-21]
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def _container_name(template: Mapping[str, Any], index: int, path: str, field: s
 
 def _image(value: Any, path: str) -> str:
     if not isinstance(value, str):
-        raise _BlockedError(Blocked("is no image", "replace", path))
+        raise _BlockedError(Blocked("is not an image", "replace", path))
     return value
 
 
@@ -181,7 +181,7 @@ def _image(value: Any, path: str) -> str:
 
 def _note_resource(found: ResourceRequirements, kind: str, resource: str, value: Any, path: str) -> None:
     if _quantity(value) is None:  # [PM-13]
-        raise _BlockedError(Blocked("is no quantity", "replace", path))
+        raise _BlockedError(Blocked("is not a quantity", "replace", path))
     (found.limits if kind == "limits" else found.requests)[resource] = str(value)
 
 
@@ -271,16 +271,16 @@ def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[s
 
 
 def _finalizer_changes(old: Sequence[str], new: Sequence[str]) -> dict[str, Any]:
-    """Change only finalizers that the old or new template lists; others on the Pod belong to someone else."""
-    gone = [name for name in old if name not in new]
-    come = [name for name in new if name not in old]
+    """Change only finalizers that the old or new template lists; others on the Pod are kept."""
+    removed = [name for name in old if name not in new]
+    added = [name for name in new if name not in old]
     changes: dict[str, Any] = {}
-    if gone:
-        changes["$deleteFromPrimitiveList/finalizers"] = gone
-    if (gone or come) and new:
+    if removed:
+        changes["$deleteFromPrimitiveList/finalizers"] = removed
+    if (removed or added) and new:
         changes["$setElementOrder/finalizers"] = list(new)
-    if come:
-        changes["finalizers"] = come
+    if added:
+        changes["finalizers"] = added
     return changes
 
 

@@ -1,4 +1,4 @@
-"""The grammar of schedules, and when something is due next (ACJ-9 … ACJ-12)."""
+"""The grammar of schedules, and their next times (ACJ-9 … ACJ-12)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def following(text: str, zone: str, after: str) -> datetime | None:
         ("0 10 * * ?", "Asia/Shanghai", "2022-09-05T09:01:00+00:00", "2022-09-06T02:00:00+00:00"),
         ("TZ=Asia/Shanghai 0 10 * * ?", "", "2022-09-06T01:01:00+00:00", "2022-09-06T02:00:00+00:00"),
         ("CRON_TZ=Asia/Shanghai 0 10 * * ?", "", "2022-09-06T01:01:00+00:00", "2022-09-06T02:00:00+00:00"),
-        # A time that does not exist, and one that comes twice.
+        # A nonexistent and an ambiguous local time.
         ("0 2 * * *", "America/New_York", "2012-03-11T00:00:00-05:00", "2012-03-12T02:00:00-04:00"),
         ("0 1 * * *", "America/New_York", "2012-11-04T01:00:00-04:00", "2012-11-04T01:00:00-05:00"),
         ("0 * * * *", "America/New_York", "2012-03-11T01:00:00-05:00", "2012-03-11T03:00:00-04:00"),
@@ -58,29 +58,26 @@ def test_a_step_is_not_a_star() -> None:
 
 
 @pytest.mark.behaviour("ACJ-9")
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", "empty spec string"),
-        ("bad", "expected exactly 5 fields, found 1: [bad]"),
-        ("0 0 * * * *", "expected exactly 5 fields, found 6: [0 0 * * * *]"),
-        ("60 * * * *", "end of range (60) above maximum (59): 60"),
-        ("* * 0 * *", "beginning of range (0) below minimum (1): 0"),
-        ("* * * * 7", "end of range (7) above maximum (6): 7"),
-        ("5-1 * * * *", "beginning of range (5) beyond end of range (1): 5-1"),
-        ("*/0 * * * *", "step of range should be a positive number: */0"),
-        ("*/-1 * * * *", "negative number (-1) not allowed: -1"),
-        ("1-2-3 * * * *", "too many hyphens: 1-2-3"),
-        ("1/2/3 * * * *", "too many slashes: 1/2/3"),
-        ("x * * * *", 'failed to parse int from x: strconv.Atoi: parsing "x": invalid syntax'),
-        ("@never", "unrecognized descriptor: @never"),
-        ("@every x", 'failed to parse duration @every x: time: invalid duration "x"'),
-        ("TZ=UTC", "invalid cron schedule: TZ=UTC"),
-        ("TZ=No/Where * * * * *", "provided bad location No/Where: unknown time zone No/Where"),
-        ("TZ=../../etc/passwd * * * * *", "provided bad location"),
-        ("*" * 5000, "longer than 4096 characters"),
-    ],
-)
+@pytest.mark.parametrize(("text", "words"), [
+    ("", "empty spec string"),
+    ("bad", "expected exactly 5 fields, found 1: [bad]"),
+    ("0 0 * * * *", "expected exactly 5 fields, found 6: [0 0 * * * *]"),
+    ("60 * * * *", "end of range (60) above maximum (59): 60"),
+    ("* * 0 * *", "beginning of range (0) below minimum (1): 0"),
+    ("* * * * 7", "end of range (7) above maximum (6): 7"),
+    ("5-1 * * * *", "beginning of range (5) beyond end of range (1): 5-1"),
+    ("*/0 * * * *", "step of range should be a positive number: */0"),
+    ("*/-1 * * * *", "negative number (-1) not allowed: -1"),
+    ("1-2-3 * * * *", "too many hyphens: 1-2-3"),
+    ("1/2/3 * * * *", "too many slashes: 1/2/3"),
+    ("x * * * *", 'failed to parse int from x: strconv.Atoi: parsing "x": invalid syntax'),
+    ("@never", "unrecognized descriptor: @never"),
+    ("@every x", 'failed to parse duration @every x: time: invalid duration "x"'),
+    ("TZ=UTC", "invalid cron schedule: TZ=UTC"),
+    ("TZ=No/Where * * * * *", "provided bad location No/Where: unknown time zone No/Where"),
+    ("TZ=../../etc/passwd * * * * *", "provided bad location"),
+    ("*" * 5000, "longer than 4096 characters"),
+])  # fmt: skip
 def test_invalid_schedules(text: str, words: str) -> None:
     with pytest.raises(ScheduleError) as error:
         parse(text)

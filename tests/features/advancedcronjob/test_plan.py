@@ -1,4 +1,4 @@
-"""What is due (ACJ-15, ACJ-16, ACJ-22): the examples of what was missed, and what is kept."""
+"""Due and missed runs, and the jobs to keep (ACJ-15, ACJ-16, ACJ-22)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def at(clock: str) -> datetime:
         ("0 0 30 2 *", None, None, "10:21:00", None, None),
         ("*/5 * * * *", "10:30:00", None, "10:21:00", None, 240),
         ("*/5 * * * *", "10:05:00", 10**18, "10:21:30", "10:20:00", 210),
-        # From the last run on, whenever somebody looks and however late a run may be.
+        # @every counts from the last run, however late it was started.
         ("@every 5m", None, None, "10:03:00", None, 240),
         ("@every 5m", None, 60, "10:07:30", "10:07:00", 270),
         ("@every 5m", "10:07:00", 60, "10:08:30", None, 210),
@@ -57,14 +57,11 @@ def test_missed_runs(
 
 
 @pytest.mark.behaviour("ACJ-15")
-@pytest.mark.parametrize(
-    ("text", "last", "runs"),
-    [
-        ("@every 5m", "10:02:00", ["10:22:00", "10:27:00"]),
-        ("@every 5m", "10:20:00", ["10:25:00", "10:30:00"]),
-        ("*/5 * * * *", "10:02:00", ["10:25:00", "10:30:00"]),
-    ],
-)
+@pytest.mark.parametrize(("text", "last", "runs"), [
+    ("@every 5m", "10:02:00", ["10:22:00", "10:27:00"]),
+    ("@every 5m", "10:20:00", ["10:25:00", "10:30:00"]),
+    ("*/5 * * * *", "10:02:00", ["10:25:00", "10:30:00"]),
+])  # fmt: skip
 def test_a_plan_lists_upcoming_runs(text: str, last: str, runs: list[str]) -> None:
     stored = {
         "metadata": {"name": "acj", "namespace": "default", "uid": "u", "creationTimestamp": "2022-03-03T10:00:00Z"},
@@ -102,7 +99,7 @@ def test_the_time_zone_comes_from_the_text_or_the_field() -> None:
     in_shanghai = datetime.fromisoformat("2022-09-06T02:00:00+00:00")
     assert schedule_of("0 10 * * ?", "Asia/Shanghai").next(after) == in_shanghai
     assert schedule_of("TZ=Asia/Shanghai 0 10 * * ?", "Europe/Berlin").next(after) == in_shanghai
-    # A zone that is gone from the database.
+    # A zone that is no longer in the database.
     assert schedule_of("0 10 * * ?", "No/Where").next(after) == datetime.fromisoformat("2022-09-05T10:00:00+00:00")
 
 

@@ -1,4 +1,4 @@
-"""An AdvancedCronJob's life, through the controller on the sandbox's API server."""
+"""The AdvancedCronJob controller on the sandbox's API server."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def creations(there: World, kind: str = "Job") -> list[str]:
 async def test_a_job_of_each_kind_is_created_on_time(there: World, template: Json, kind: Resource) -> None:
     await cron(there, template)
     await there.settled(1.0)
-    # The type is there before anything ran.
-    assert await there.status(CRONS, "acj") == {"type": kind.kind}
+    # The type is reported before the first run.
+    assert await there.status_of(CRONS, "acj") == {"type": kind.kind}
     (name,) = await made(there, 1, kind)
     job = await there.get(kind, name)
     assert job is not None
@@ -92,7 +92,7 @@ async def test_a_job_of_each_kind_is_created_on_time(there: World, template: Jso
     if kind is not IMAGE_JOBS:
         assert metadata["labels"]["team"] == "x"
     await there.settled(2.0)
-    status = await there.status(CRONS, "acj")
+    status = await there.status_of(CRONS, "acj")
     assert status["lastScheduleTime"] == due
     assert [(one["kind"], one["name"]) for one in status["active"]] == [(kind.kind, name)]
     assert "SuccessfulCreate" in await there.reasons()
@@ -113,7 +113,7 @@ async def test_a_few_finished_jobs_are_kept(there: World) -> None:
         await ends(there, creations(there)[-1], type_)
         await there.settled(2.0)
     assert await there.names(JOBS) == creations(there)[2:4]
-    assert "active" not in await there.status(CRONS, "acj")
+    assert "active" not in await there.status_of(CRONS, "acj")
     assert "SuccessfulDelete" in await there.reasons()
 
 
@@ -191,7 +191,7 @@ async def test_a_foreign_job_of_that_name_is_left_alone_and_reported(there: Worl
 async def test_an_unreadable_schedule_is_reported_once_and_not_retried(there: World) -> None:
     await cron(there, schedule="never", timeZone="No/Where")
     await there.settled(400)
-    messages = [one["message"] for one in await there.events() if one["reason"] == "UnparseableSchedule"]
+    messages = await there.messages("UnparseableSchedule")
     assert [text.split(": ")[:2] for text in messages] == [["unparseable schedule", '"never"']]
     await there.change(CRONS, "acj", {"spec": {"schedule": "* * * * *"}})
     await made(there, 1, seconds=70)
@@ -212,8 +212,8 @@ async def test_takeover_writes_only_the_status(there: World) -> None:
 Reconcile = Callable[[], Awaitable[Any]]
 
 
-async def blind(policy: str, told: Callable[[Client, Connection, Reconcile], Awaitable[None]]) -> None:
-    """A controller whose caches of jobs show nothing, as if each new list came after the job had gone."""
+async def blind(policy: str, scenario: Callable[[Client, Connection, Reconcile], Awaitable[None]]) -> None:
+    """Run a scenario with a controller whose caches never show a job."""
     clock = VirtualClock()
     api = ApiServer(clock=clock, rng=Random(1))
     client, manager = Client(api.transport(), clock), Connection(api.transport())
@@ -233,13 +233,13 @@ async def blind(policy: str, told: Callable[[Client, Connection, Reconcile], Awa
         crons.put(AdvancedCronJob.model_validate(await client.get(CRONS, "acj", "work")))
         return await reconciler(ObjectKey("work", "acj"))
 
-    await told(client, manager, reconcile)
+    await scenario(client, manager, reconcile)
     api.close()
 
 
 @pytest.mark.behaviour("ACJ-16", "ACJ-18")
 def test_an_unseen_finished_job_blocks_nothing() -> None:
-    async def told(client: Client, _: Connection, reconcile: Reconcile) -> None:
+    async def scenario(client: Client, _: Connection, reconcile: Reconcile) -> None:
         for number in range(3):
             await client.clock.sleep(60.0)
             await reconcile()
@@ -248,14 +248,14 @@ def test_an_unseen_finished_job_blocks_nothing() -> None:
             await reconcile()
             await client.delete(BROADCAST_JOBS, found[0]["metadata"]["name"], "work")
 
-    run(blind("Forbid", told))
+    run(blind("Forbid", scenario))
 
 
 @pytest.mark.behaviour("ACJ-16", "ACJ-26")
 @pytest.mark.parametrize("tries", [1, 2], ids=["not tried again before the next run", "tried again"])
 @pytest.mark.parametrize("policy", ["Forbid", "Replace"])
 def test_a_job_whose_creation_got_no_answer_does_not_run_beside_the_next(policy: str, tries: int) -> None:
-    async def told(client: Client, manager: Connection, reconcile: Reconcile) -> None:
+    async def scenario(client: Client, manager: Connection, reconcile: Reconcile) -> None:
         await client.clock.sleep(60.0)
         manager.lose = lambda request: request.method == "POST"
         with pytest.raises(KubeError):
@@ -267,12 +267,12 @@ def test_a_job_whose_creation_got_no_answer_does_not_run_beside_the_next(policy:
         await reconcile()
         assert len((await client.list(BROADCAST_JOBS, "work")).items) == 1
 
-    run(blind(policy, told))
+    run(blind(policy, scenario))
 
 
 @pytest.mark.behaviour("ACJ-16")
 def test_a_schedule_that_is_replaced_has_no_runs_of_its_predecessor() -> None:
-    async def told(client: Client, _: Connection, reconcile: Reconcile) -> None:
+    async def scenario(client: Client, _: Connection, reconcile: Reconcile) -> None:
         await client.clock.sleep(60.0)
         await reconcile()
         await client.clock.sleep(90.0)
@@ -283,7 +283,7 @@ def test_a_schedule_that_is_replaced_has_no_runs_of_its_predecessor() -> None:
         await reconcile()
         assert len((await client.list(BROADCAST_JOBS, "work")).items) == 1
 
-    run(blind("Allow", told))
+    run(blind("Allow", scenario))
 
 
 @pytest.mark.behaviour("ACJ-16")
@@ -295,13 +295,9 @@ async def test_an_unseen_running_job_delays_the_next(there: World) -> None:
     assert len(creations(there, "BroadcastJob")) == 1
 
 
-async def messages(there: World, reason: str) -> list[str]:
-    return [one["message"] for one in await there.events() if one["reason"] == reason]
-
-
 @pytest.mark.behaviour("ACJ-15", "ACJ-16", "ACJ-27")
 @in_world
-async def test_a_late_run_is_reported_and_not_made_up_for(there: World) -> None:
+async def test_a_late_run_is_reported_and_skipped(there: World) -> None:
     await cron(there, startingDeadlineSeconds=10, paused=True)
     began = there.clock.now()
     await there.settled(300 - began.timestamp() % 300 + 20)
@@ -310,7 +306,7 @@ async def test_a_late_run_is_reported_and_not_made_up_for(there: World) -> None:
     assert creations(there) == []
     late = began.timestamp() // 300 * 300 + 300
     text = rfc3339(datetime.fromtimestamp(late, tz=began.tzinfo))
-    assert await messages(there, "MissSchedule") == [f"Missed scheduled time to start a job: {text}"]
+    assert await there.messages("MissSchedule") == [f"Missed scheduled time to start a job: {text}"]
     await made(there, 1)
 
 
@@ -322,12 +318,12 @@ async def test_after_many_missed_runs_the_latest_is_started_with_a_warning(there
     await there.change(CRONS, "acj", {"spec": {"paused": False}})
     await made(there, 1, seconds=5)
     text = (
-        "too many missed start times (> 100); only the latest is made up for. Set or decrease "
+        "too many missed start times (> 100); only the latest is started. Set or decrease "
         ".spec.startingDeadlineSeconds or check clock skew"
     )
-    assert await messages(there, "TooManyMissedTimes") == [text]
+    assert await there.messages("TooManyMissedTimes") == [text]
     await made(there, 2, seconds=70)
-    assert await messages(there, "TooManyMissedTimes") == [text]
+    assert await there.messages("TooManyMissedTimes") == [text]
 
 
 @pytest.mark.behaviour("ACJ-16", "ACJ-17", "ACJ-27")
@@ -338,7 +334,7 @@ async def test_a_job_that_replace_cannot_delete_is_reported_and_runs_alone(there
     there.manager.refuse = lambda request: request.method == "DELETE"
     await there.settled(320)
     assert await there.names(JOBS) == [first]
-    failed = await messages(there, "FailedDelete")
+    failed = await there.messages("FailedDelete")
     assert failed[0] == f"Error deleting job {first}: the disk is full"
     there.manager.refuse = lambda _: False
 
@@ -346,4 +342,4 @@ async def test_a_job_that_replace_cannot_delete_is_reported_and_runs_alone(there
         return await there.names(JOBS) not in ([first], [])
 
     await there.until(replaced, 60)
-    assert f"Deleted job {first}" in await messages(there, "SuccessfulDelete")
+    assert f"Deleted job {first}" in await there.messages("SuccessfulDelete")

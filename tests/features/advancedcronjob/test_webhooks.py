@@ -1,4 +1,4 @@
-"""What the webhooks of AdvancedCronJob say beyond the recorded answers."""
+"""The webhooks of AdvancedCronJobs, beyond the recorded answers."""
 
 from __future__ import annotations
 
@@ -43,14 +43,11 @@ def write(obj: Json, old: Json | None = None) -> Written:
 
 
 @pytest.mark.behaviour("ACJ-4")
-@pytest.mark.parametrize(
-    "template",
-    [
-        images(completionPolicy=3),
-        {"broadcastJobTemplate": {"spec": {"template": 5}}},
-        {"imageListPullJobTemplate": True},
-    ],
-)
+@pytest.mark.parametrize("template", [
+    images(completionPolicy=3),
+    {"broadcastJobTemplate": {"spec": {"template": 5}}},
+    {"imageListPullJobTemplate": True},
+])  # fmt: skip
 def test_mistyped_template_fields_are_refused_by_name(template: Json) -> None:
     errors = list(spec_errors(cron(template=template)["spec"], None, [], datetime(2026, 11, 22, tzinfo=UTC)))
     assert [str(one).partition(":")[0].rpartition(".")[2] for one in errors] in (
@@ -61,33 +58,26 @@ def test_mistyped_template_fields_are_refused_by_name(template: Json) -> None:
 
 
 @pytest.mark.behaviour("ACJ-3", "ACJ-4", "ACJ-24", "ACJ-26", "U-55")
-@pytest.mark.parametrize(
-    ("obj", "words"),
-    [
-        (cron(name="a.b"), "metadata.name: Invalid value"),
-        (cron(name="a" * 53), "must be no more than 52 characters"),
-        (cron(schedule="TZ=UTC"), "spec.schedule: Invalid value"),
-        (cron(schedule="TZ=UTC * * * * *", timeZone="UTC"), "cannot use both timeZone field and TZ or CRON_TZ"),
-        (cron(schedule="0 0 30 2 *"), "has no time in the next five years"),
-        (cron(timeZone="LOCAL"), "timeZone must be an explicit time zone"),
-        (cron(startingDeadlineSeconds=-1), "spec.startingDeadlineSeconds: Invalid value: -1"),
-        (cron(template={"jobTemplate": {"spec": {"template": {"spec": {**POD, "containers": []}}}}}), "Required value"),
-        (
-            cron(
-                template={"broadcastJobTemplate": {"spec": {"template": {"spec": {**POD, "restartPolicy": "Always"}}}}}
-            ),
-            "spec.template.broadcastJobTemplate.spec.template.spec.restartPolicy: Invalid value",
-        ),
-        (cron(template=images(), concurrencyPolicy="Allow"), 'supported values: "Replace", "Forbid"'),
-        (cron(template=images(images=[])), "spec.template.imageListPullJobTemplate.spec.images: Required value"),
-        (cron(template=images(images=["a", "a"])), "images cannot have duplicate values"),
-        (cron(template=images(completionPolicy={"type": "Never"})), 'supported values: "Always"'),
-        (cron(template=images(completionPolicy={"activeDeadlineSeconds": 86401})), "must be no more than 86400"),
-        (cron(template=images(completionPolicy={"activeDeadlineSeconds": 5})), "must be no less than"),
-        (cron(template=images(completionPolicy={"ttlSecondsAfterFinished": 5})), "ttlSecondsAfterFinished: Forbidden"),
-        (cron(ALPHA, template=images()), "spec must have one template"),
-    ],
-)
+@pytest.mark.parametrize(("obj", "words"), [
+    (cron(name="a.b"), "metadata.name: Invalid value"),
+    (cron(name="a" * 53), "must be no more than 52 characters"),
+    (cron(schedule="TZ=UTC"), "spec.schedule: Invalid value"),
+    (cron(schedule="TZ=UTC * * * * *", timeZone="UTC"), "cannot use both timeZone field and TZ or CRON_TZ"),
+    (cron(schedule="0 0 30 2 *"), "has no time in the next five years"),
+    (cron(timeZone="LOCAL"), "timeZone must be an explicit time zone"),
+    (cron(startingDeadlineSeconds=-1), "spec.startingDeadlineSeconds: Invalid value: -1"),
+    (cron(template={"jobTemplate": {"spec": {"template": {"spec": {**POD, "containers": []}}}}}), "Required value"),
+    (cron(template={"broadcastJobTemplate": {"spec": {"template": {"spec": {**POD, "restartPolicy": "Always"}}}}}),
+     "spec.template.broadcastJobTemplate.spec.template.spec.restartPolicy: Invalid value"),
+    (cron(template=images(), concurrencyPolicy="Allow"), 'supported values: "Replace", "Forbid"'),
+    (cron(template=images(images=[])), "spec.template.imageListPullJobTemplate.spec.images: Required value"),
+    (cron(template=images(images=["a", "a"])), "images cannot have duplicate values"),
+    (cron(template=images(completionPolicy={"type": "Never"})), 'supported values: "Always"'),
+    (cron(template=images(completionPolicy={"activeDeadlineSeconds": 86401})), "must be no more than 86400"),
+    (cron(template=images(completionPolicy={"activeDeadlineSeconds": 5})), "must be no less than"),
+    (cron(template=images(completionPolicy={"ttlSecondsAfterFinished": 5})), "ttlSecondsAfterFinished: Forbidden"),
+    (cron(ALPHA, template=images()), "spec must have one template"),
+])  # fmt: skip
 def test_invalid_specs_are_refused(obj: Json, words: str) -> None:
     refused = write(obj)
     assert refused.obj is None

@@ -1,4 +1,4 @@
-"""What a BroadcastJob does next: tables of the plan, without a cluster."""
+"""The plan of a BroadcastJob."""
 
 from __future__ import annotations
 
@@ -45,19 +45,16 @@ def step(
 
 
 @pytest.mark.behaviour("BJ-12")
-@pytest.mark.parametrize(
-    ("nodes", "parallelism", "running", "created"),
-    [
-        (3, 2, 1, 1),
-        (5, "40%", 1, 1),
-        (5, "30%", 0, 2),
-        (10, 20, 0, 10),
-        (10, 0, 0, 0),
-        (10, "0%", 0, 0),
-        (10, -1, 0, 0),
-        (10, None, 2, 8),
-    ],
-)
+@pytest.mark.parametrize(("nodes", "parallelism", "running", "created"), [
+    (3, 2, 1, 1),
+    (5, "40%", 1, 1),
+    (5, "30%", 0, 2),
+    (10, 20, 0, 10),
+    (10, 0, 0, 0),
+    (10, "0%", 0, 0),
+    (10, -1, 0, 0),
+    (10, None, 2, 8),
+])  # fmt: skip
 def test_number_of_pods_to_create(nodes: int, parallelism: int | str | None, running: int, created: int) -> None:
     spec = {} if parallelism is None else {"parallelism": parallelism}
     found = step(job(**spec), nodes, *map(pod, names(running)))
@@ -136,8 +133,8 @@ def test_only_a_new_failure_pauses_again() -> None:
 
 @pytest.mark.behaviour("BJ-7", "BJ-23")
 def test_on_unfit_nodes_only_running_pods_are_deleted() -> None:
-    running, done, going = pod("n01"), pod("n02", "Succeeded"), pod("n03", deleting=True)
-    found = step(job(), 4, running, done, going, unfit=("n01", "n02", "n03"))
+    running, done, terminating = pod("n01"), pod("n02", "Succeeded"), pod("n03", deleting=True)
+    found = step(job(), 4, running, done, terminating, unfit=("n01", "n02", "n03"))
     assert found.delete == [running]
     assert found.create == ["n04"]
     assert found.desired == 3
@@ -162,29 +159,26 @@ CORDON = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}
 
 
 @pytest.mark.behaviour("BJ-5", "BJ-6")
-@pytest.mark.parametrize(
-    ("spec", "the_node", "fits"),
-    [
-        ({}, node(), True),
-        ({"nodeName": "other"}, node(), False),
-        ({"nodeSelector": {"a": "b"}}, node(), False),
-        ({"nodeSelector": {"a": "b"}}, node(labels={"a": "b"}), True),
-        ({}, node(TAINT), False),
-        ({"tolerations": [{"key": "special", "operator": "Exists"}]}, node(TAINT), True),
-        ({}, node(cordoned=True), False),
-        ({"tolerations": [CORDON]}, node(cordoned=True), True),
-        ({}, node(pods="0"), False),
-        ({"containers": [{"resources": {"requests": {"cpu": "2"}}}]}, node(), True),
-        ({"containers": [{"resources": {"requests": {"cpu": "1"}}}] * 3}, node(), False),
-        ({"containers": [{"resources": {"limits": {"memory": "2Gi"}}}]}, node(), False),
-        ({"containers": [{"resources": {"requests": {"gpu": "1"}}}]}, node(), False),
-        ({"initContainers": [{"resources": {"requests": {"cpu": "3"}}}]}, node(), False),
-        ({"overhead": {"cpu": "3"}}, node(), False),
-        ({"containers": [{"resources": {"requests": {"cpu": "many"}}}]}, node(), False),
-        ({"containers": "none"}, node(), False),
-        ({}, node(cpu="many"), True),
-    ],
-)
+@pytest.mark.parametrize(("spec", "the_node", "fits"), [
+    ({}, node(), True),
+    ({"nodeName": "other"}, node(), False),
+    ({"nodeSelector": {"a": "b"}}, node(), False),
+    ({"nodeSelector": {"a": "b"}}, node(labels={"a": "b"}), True),
+    ({}, node(TAINT), False),
+    ({"tolerations": [{"key": "special", "operator": "Exists"}]}, node(TAINT), True),
+    ({}, node(cordoned=True), False),
+    ({"tolerations": [CORDON]}, node(cordoned=True), True),
+    ({}, node(pods="0"), False),
+    ({"containers": [{"resources": {"requests": {"cpu": "2"}}}]}, node(), True),
+    ({"containers": [{"resources": {"requests": {"cpu": "1"}}}] * 3}, node(), False),
+    ({"containers": [{"resources": {"limits": {"memory": "2Gi"}}}]}, node(), False),
+    ({"containers": [{"resources": {"requests": {"gpu": "1"}}}]}, node(), False),
+    ({"initContainers": [{"resources": {"requests": {"cpu": "3"}}}]}, node(), False),
+    ({"overhead": {"cpu": "3"}}, node(), False),
+    ({"containers": [{"resources": {"requests": {"cpu": "many"}}}]}, node(), False),
+    ({"containers": "none"}, node(), False),
+    ({}, node(cpu="many"), True),
+])  # fmt: skip
 def test_nodes_that_take_a_pod(spec: dict[str, Any], the_node: Node, fits: bool) -> None:
     assert fit_of({"spec": spec}).fits(the_node) is fits
     assert not fit_of({"spec": spec}).fits(Node(ObjectMeta(name="n01")))

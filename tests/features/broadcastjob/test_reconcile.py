@@ -1,4 +1,4 @@
-"""A BroadcastJob's life, through the controller on the sandbox's API server."""
+"""The BroadcastJob controller on the sandbox's API server."""
 
 from __future__ import annotations
 
@@ -37,8 +37,12 @@ async def job(there: World, policy: str = "Never", **spec: Any) -> None:
     await there.create(JOBS, "bj", {"template": {"spec": pod}, **spec})
 
 
+def pinned_to(pod: Json) -> str:
+    return decode_pod(json.dumps(pod).encode()).spec.target_node
+
+
 async def served(there: World) -> list[str]:
-    return sorted(decode_pod(json.dumps(pod).encode()).spec.target_node for pod in await there.pods())
+    return sorted(map(pinned_to, await there.pods()))
 
 
 async def active(there: World) -> list[str]:
@@ -50,7 +54,7 @@ async def active(there: World) -> list[str]:
 
 async def counts(there: World, **wanted: Any) -> None:
     async def look() -> bool:
-        status = await there.status(JOBS, "bj")
+        status = await there.status_of(JOBS, "bj")
         return all(status.get(name) == value for name, value in wanted.items())
 
     await there.until(look)
@@ -67,7 +71,7 @@ async def test_every_node_is_served_once_and_the_job_expires(there: World) -> No
     for name in await active(there):
         await there.pod_status(name, "Succeeded")
     await counts(there, desired=3, active=0, succeeded=3, phase="completed")
-    status = await there.status(JOBS, "bj")
+    status = await there.status_of(JOBS, "bj")
     (condition,) = status["conditions"]
     assert condition["message"] == "Job completed, 3 pods succeeded, 0 pods failed"
     reasons = await there.reasons()
@@ -86,8 +90,9 @@ async def test_an_unreadable_parallelism_is_reported(there: World) -> None:
     await nodes(there, 2)
     await job(there, parallelism="x")
     await counts(there, desired=2, active=0, phase="running")
-    messages = [one["message"] for one in await there.events() if one["reason"] == "InvalidParallelism"]
-    assert messages == ['spec.parallelism: "x" is no number and no percentage; use 10 or 10%']
+    assert await there.messages("InvalidParallelism") == [
+        'spec.parallelism: "x" is neither a number nor a percentage; use 10 or 10%'
+    ]
     assert await served(there) == []
 
 
@@ -114,14 +119,14 @@ async def test_the_first_failure_stops_the_rest(there: World) -> None:
     await there.pod_status((await active(there))[0], "Failed")
     await counts(there, phase="failed", failed=3, active=0)
     assert await active(there) == []
-    status = await there.status(JOBS, "bj")
+    status = await there.status_of(JOBS, "bj")
     (condition,) = status["conditions"]
     why = "failure policy is FailurePolicyTypeFailFast and failed pod is found"
     assert (condition["type"], condition["reason"], condition["message"]) == ("Failed", "Failed", why)
     assert status["completionTime"]
     reasons = await there.reasons()
-    said = [one["message"] for one in (await there.client.list(EVENTS, NAMESPACE)).items]
-    assert said.count(f"{why}: 0 pods succeeded, 3 pods failed") == 1
+    messages = [one["message"] for one in (await there.client.list(EVENTS, NAMESPACE)).items]
+    assert messages.count(f"{why}: 0 pods succeeded, 3 pods failed") == 1
     assert reasons.count("failed pod is found") == 1
     assert "SuccessfulDelete" in reasons
 
@@ -136,10 +141,10 @@ async def test_a_deadline_stops_running_pods(there: World) -> None:
     await counts(there, phase="failed", failed=2, active=0)
     assert await active(there) == []
     assert "DeadlineExceeded" in await there.reasons()
-    said = [one["message"] for one in (await there.client.list(EVENTS, NAMESPACE)).items]
+    messages = [one["message"] for one in (await there.client.list(EVENTS, NAMESPACE)).items]
     why = f"Job {NAMESPACE}/bj was active longer than specified deadline"
-    assert f"{why}: 0 pods succeeded, 2 pods failed" in said
-    assert (await there.status(JOBS, "bj"))["conditions"][0]["message"] == why
+    assert f"{why}: 0 pods succeeded, 2 pods failed" in messages
+    assert (await there.status_of(JOBS, "bj"))["conditions"][0]["message"] == why
 
 
 @pytest.mark.behaviour("BJ-15")
@@ -223,7 +228,7 @@ async def test_a_running_pod_is_evaluated_by_its_own_spec(there: World) -> None:
     await there.change(JOBS, "bj", {"spec": {"template": {"spec": {"nodeSelector": {"no": "node"}}}}})
     await there.settled(5.0)
     assert await active(there) == before
-    assert (await there.status(JOBS, "bj"))["desired"] == 3
+    assert (await there.status_of(JOBS, "bj"))["desired"] == 3
     await node(there, "late")
     await there.change(NODES, "n01", {"spec": {"unschedulable": True}})
     await counts(there, desired=2, active=2)
@@ -260,12 +265,8 @@ async def test_a_heartbeat_costs_nothing(there: World) -> None:
     assert [kind for _, kind, _ in there.writes if kind != "Node"] == []
 
 
-async def messages(there: World, reason: str) -> list[str]:
-    return [one["message"] for one in await there.events() if one["reason"] == reason]
-
-
 async def by_hand(there: World, name: str, where: str) -> None:
-    """A Pod that the job controls and did not make."""
+    """Create a Pod that the job controls but did not create."""
     uid = ((await there.get(JOBS, "bj")) or {})["metadata"]["uid"]
     owner = {"apiVersion": JOBS.api_version, "kind": JOBS.kind, "name": "bj", "uid": uid, "controller": True}
     spec = {"containers": [{"name": "main", "image": "busybox"}], "nodeName": where}
@@ -281,7 +282,7 @@ async def test_two_pods_on_one_node_are_reported_once(there: World) -> None:
     await by_hand(there, "other", "n00")
     await counts(there, active=2)
     await there.settled(30.0)
-    (text,) = await messages(there, "DuplicatePodCreatedOnSameNode")
+    (text,) = await there.messages("DuplicatePodCreatedOnSameNode")
     named = [f"Duplicated pod {name} found on same node n00" for name in await active(there)]
     assert text in named
 
@@ -296,15 +297,11 @@ async def test_a_refused_deletion_is_reported_and_retried(there: World) -> None:
     there.manager.refuse = lambda request: request.method == "DELETE"
     await there.change(NODES, "n00", {"spec": {"unschedulable": True}})
     await there.settled(10.0)
-    assert set(await messages(there, "FailedDelete")) == {"Error deleting: the disk is full"}
+    assert set(await there.messages("FailedDelete")) == {"Error deleting: the disk is full"}
     assert await served(there) == ["n00", "n01"]
     there.manager.refuse = lambda _: False
     await counts(there, active=1, desired=1)
-    assert await messages(there, "SuccessfulDelete") == [f"Delete pod: {name}"]
-
-
-def pinned_to(pod: Json) -> str:
-    return decode_pod(json.dumps(pod).encode()).spec.target_node
+    assert await there.messages("SuccessfulDelete") == [f"Delete pod: {name}"]
 
 
 @pytest.mark.behaviour("BJ-13", "BJ-18")
@@ -318,7 +315,7 @@ async def test_a_foreign_pod_of_the_name_is_reported(there: World) -> None:
     await there.create(PODS, name, {"containers": [{"name": "main", "image": "busybox"}]})
     await there.change(JOBS, "bj", {"spec": {"paused": False}})
     await there.settled(5.0)
-    assert set(await messages(there, "FailedCreate")) == {f'Error creating: pods "{name}" already exists'}
+    assert set(await there.messages("FailedCreate")) == {f'Error creating: pods "{name}" already exists'}
     await there.client.delete(PODS, name, NAMESPACE)
     await counts(there, active=1)
-    assert await messages(there, "SuccessfulCreate") == [f"Created pod: {name}"]
+    assert await there.messages("SuccessfulCreate") == [f"Created pod: {name}"]

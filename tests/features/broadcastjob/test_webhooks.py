@@ -1,4 +1,4 @@
-"""Webhooks of BroadcastJob: answers that are not among the recorded ones."""
+"""The webhooks of BroadcastJobs, beyond the recorded answers."""
 
 from __future__ import annotations
 
@@ -30,18 +30,14 @@ def write(obj: Json, old: Json | None = None) -> Written:
 
 
 @pytest.mark.behaviour("BJ-3")
-@pytest.mark.parametrize(
-    ("obj", "words"),
-    [
-        (job("a.b"), "metadata.name: Invalid value"),
-        (job("a" * 64), "metadata.name: Invalid value"),
-        (job(labels={"broadcastjob-name": "x"}), "spec.template.metadata.labels[broadcastjob-name]: Invalid value"),
-        *(
-            (job(completionPolicy={"type": "Never", field: 1}), f"{field} can just work with Always")
-            for field in ("activeDeadlineSeconds", "ttlSecondsAfterFinished", "backoffLimit")
-        ),
-    ],
-)
+@pytest.mark.parametrize(("obj", "words"), [
+    (job("a.b"), "metadata.name: Invalid value"),
+    (job("a" * 64), "metadata.name: Invalid value"),
+    (job(labels={"broadcastjob-name": "x"}), "spec.template.metadata.labels[broadcastjob-name]: Invalid value"),
+    *((job(completionPolicy={"type": "Never", field: 1}),
+     f"{field} can just work with Always") for field in ("activeDeadlineSeconds", "ttlSecondsAfterFinished",
+     "backoffLimit")),
+])  # fmt: skip
 def test_invalid_specs_are_refused(obj: Json, words: str) -> None:
     refused = write(obj)
     assert refused.obj is None
@@ -50,23 +46,18 @@ def test_invalid_specs_are_refused(obj: Json, words: str) -> None:
 
 
 @pytest.mark.behaviour("BJ-25")
-@pytest.mark.parametrize(
-    ("obj", "words"),
-    [
-        (job(parallelism="x"), "spec.parallelism"),
-        (job(parallelism=-1), "spec.parallelism"),
-        (job(completionPolicy={"type": "Bad"}), "works as Always"),
-        (job(failurePolicy={"type": "Bad"}), "works as Continue"),
-        (job(completionPolicy={"activeDeadlineSeconds": 0}), "fails the job at once"),
-        (
-            job(completionPolicy={"ttlSecondsAfterFinished": -1}),
-            "spec.completionPolicy.ttlSecondsAfterFinished: -1 is treated as 0",
-        ),
-        (job(failurePolicy={"restartLimit": -1}), "spec.failurePolicy.restartLimit: -1 is treated as 0"),
-        (job(failurePolicy={"restartLimit": 3}), "spec.failurePolicy.restartLimit: has no effect with restartPolicy"),
-        (job(completionPolicy={"backoffLimit": 3}), "completionPolicy.backoffLimit: has no effect with restartPolicy"),
-    ],
-)
+@pytest.mark.parametrize(("obj", "words"), [
+    (job(parallelism="x"), "spec.parallelism"),
+    (job(parallelism=-1), "spec.parallelism"),
+    (job(completionPolicy={"type": "Bad"}), "works as Always"),
+    (job(failurePolicy={"type": "Bad"}), "works as Continue"),
+    (job(completionPolicy={"activeDeadlineSeconds": 0}), "fails the job at once"),
+    (job(completionPolicy={"ttlSecondsAfterFinished": -1}),
+     "spec.completionPolicy.ttlSecondsAfterFinished: -1 is treated as 0"),
+    (job(failurePolicy={"restartLimit": -1}), "spec.failurePolicy.restartLimit: -1 is treated as 0"),
+    (job(failurePolicy={"restartLimit": 3}), "spec.failurePolicy.restartLimit: has no effect with restartPolicy"),
+    (job(completionPolicy={"backoffLimit": 3}), "completionPolicy.backoffLimit: has no effect with restartPolicy"),
+])  # fmt: skip
 def test_ineffective_specs_get_a_warning(obj: Json, words: str) -> None:
     (warning,) = write(obj).warnings
     assert words in warning

@@ -1,4 +1,4 @@
-"""An EphemeralJob's life, through the controller on the sandbox's API server."""
+"""The EphemeralJob controller on the sandbox's API server."""
 
 from __future__ import annotations
 
@@ -20,12 +20,7 @@ from tests.kube.fakes import json_response, status_body
 
 Json = dict[str, Any]
 JOBS = EPHEMERAL_JOB.resource()
-CONTAINER = {
-    "name": "debug",
-    "image": "busybox",
-    "imagePullPolicy": "IfNotPresent",
-    "terminationMessagePolicy": "File",
-}
+CONTAINER = {"name": "debug", "image": "busybox", "imagePullPolicy": "IfNotPresent", "terminationMessagePolicy": "File"}
 DONE = {"terminated": {"exitCode": 0, "finishedAt": "2030-01-01T00:00:00Z"}}
 BROKEN = {"terminated": {"exitCode": 1, "finishedAt": "2030-01-01T00:00:00Z"}}
 
@@ -40,9 +35,12 @@ async def pods(there: World, count: int) -> None:
         await there.pod_status(f"p{number}", "Running")
 
 
-async def job(there: World, **spec: Any) -> None:
-    body = {"selector": {"matchLabels": {"app": "x"}}, "template": {"ephemeralContainers": [CONTAINER]}, **spec}
-    await there.create(JOBS, "ej", body)
+async def job(
+    there: World, name: str = "ej", *, containers: Any = (CONTAINER,), annotations: Json | None = None, **spec: Any
+) -> None:
+    template = {"ephemeralContainers": list(containers)}
+    body = {"selector": {"matchLabels": {"app": "x"}}, "template": template, **spec}
+    await there.create(JOBS, name, body, **({"annotations": annotations} if annotations else {}))
 
 
 async def injected(there: World) -> list[str]:
@@ -56,7 +54,7 @@ async def reports(there: World, name: str, state: Json) -> None:
 
 async def status(there: World, **wanted: Any) -> Json:
     async def look() -> Json | None:
-        found = await there.status(JOBS, "ej")
+        found = await there.status_of(JOBS, "ej")
         return found if all(found.get(key) == value for key, value in wanted.items()) else None
 
     found: Json = await there.until(look)
@@ -141,10 +139,9 @@ async def test_paused_empty_and_broken_jobs(there: World) -> None:
     await there.change(JOBS, "ej", {"spec": {"paused": False}})
     await there.settled(3.0)
     assert await injected(there) == ["p0"]
-    spec = {"selector": {"matchLabels": {"app": "x"}}, "template": {"ephemeralContainers": []}}
-    await there.create(JOBS, "none", spec)
+    await job(there, "none", containers=())
     await there.settled(3.0)
-    assert (await there.status(JOBS, "none"))["phase"] == "Error"
+    assert (await there.status_of(JOBS, "none"))["phase"] == "Error"
 
 
 @pytest.mark.behaviour("EJ-8", "EJ-13")
@@ -223,17 +220,17 @@ async def test_an_unmatched_pod_keeps_its_slot(there: World) -> None:
 
 
 @pytest.mark.behaviour("EJ-10", "EJ-14")
-@pytest.mark.parametrize("said", [None, {"running": {}}, {"waiting": {"reason": "ContainerCreating"}}])
+@pytest.mark.parametrize("reported", [None, {"running": {}}, {"waiting": {"reason": "ContainerCreating"}}])
 @in_world
 async def test_a_pod_that_ends_before_its_container_counts_as_failed_and_blocks_no_other(
-    there: World, said: Json | None
+    there: World, reported: Json | None
 ) -> None:
     await pods(there, 2)
     await job(there)
     await there.settled(3.0)
     assert await injected(there) == ["p0"]
-    if said is not None:
-        await reports(there, "p0", said)
+    if reported is not None:
+        await reports(there, "p0", reported)
     await there.pod_status("p0", "Failed")
     await there.settled(3.0)
     assert await injected(there) == ["p0", "p1"]
@@ -242,7 +239,7 @@ async def test_a_pod_that_ends_before_its_container_counts_as_failed_and_blocks_
 
 
 async def begins(there: World, replicas: int, **spec: Any) -> None:
-    """Three Pods, and a job for some of them that has begun with the first."""
+    """Create three Pods and a job that has started with the first one."""
     await pods(there, 3)
     await job(there, replicas=replicas, **spec)
     await there.settled(3.0)
@@ -257,7 +254,7 @@ async def begins(there: World, replicas: int, **spec: Any) -> None:
 async def test_a_vanished_pod_keeps_its_slot(
     there: World, end: Json | None, phase: str, counts: tuple[int, int]
 ) -> None:
-    """``replicas`` limits how many Pods are ever touched."""
+    """``replicas`` limits how many Pods ever get a container."""
     await begins(there, 2)
     if end is not None:
         await reports(there, "p0", end)
@@ -286,10 +283,8 @@ async def test_a_pod_that_vanishes_before_its_turn_is_replaced_by_another(there:
 @pytest.mark.parametrize("text", ["{", "[]", '{"u": 1}', '{"u": {"pod": null}}', "null", "[" * 10_000, "x" * 200_000])
 @in_world
 async def test_an_unreadable_record_is_ignored(there: World, text: str) -> None:
-    body = {"selector": {"matchLabels": {"app": "x"}}, "template": {"ephemeralContainers": [CONTAINER]}}
-    annotations = {"apps.kruise.io/ephemeraljob-begun": text}
     await pods(there, 1)
-    await there.create(JOBS, "ej", {**body, "replicas": 1}, annotations=annotations)
+    await job(there, replicas=1, annotations={"apps.kruise.io/ephemeraljob-begun": text})
     await there.settled(3.0)
     assert await injected(there) == ["p0"]
     await reports(there, "p0", DONE)
@@ -310,9 +305,7 @@ async def test_a_record_of_unknown_pods_fails_the_job_after_one_lookup_each(ther
         return False
 
     there.manager.refuse = note
-    body = {"selector": {"matchLabels": {"app": "x"}}, "template": {"ephemeralContainers": [CONTAINER]}}
-    annotations = {"apps.kruise.io/ephemeraljob-begun": record}
-    await there.create(JOBS, "ej", {**body, "replicas": 2}, annotations=annotations)
+    await job(there, replicas=2, annotations={"apps.kruise.io/ephemeraljob-begun": record})
     await status(there, phase="Failed", failed=2)
     assert len(asked) == len(set(asked)) == 50
 
@@ -344,7 +337,7 @@ async def test_rewritten_records_neither_accumulate_nor_occupy_a_worker(there: W
     gc.collect()
     forged = {uid for one in gc.get_objects() if isinstance(one, dict) for uid in one if str(uid).startswith("forged-")}
     assert len(forged) <= 2 * MAX_PODS
-    found = await there.status(JOBS, "ej")
+    found = await there.status_of(JOBS, "ej")
     assert found["running"] == 1
     assert found["phase"] == "Running"
 
@@ -385,15 +378,15 @@ async def test_pods_with_containers_from_before_takeover_keep_their_slot(there: 
 @pytest.mark.parametrize("replicas", [None, 120])
 def test_a_burst_of_pod_reports_costs_few_reconciles(replicas: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """120 Pods report twice, 10 ms apart, for 2.4 s."""
-    looked_at: list[str] = []
+    evaluated: list[str] = []
 
     def counting(pod: Pod, *rest: Any) -> Candidate:
-        looked_at.append(pod.metadata.name)
+        evaluated.append(pod.metadata.name)
         return candidate(pod, *rest)
 
     monkeypatch.setattr(reconcile, "candidate", counting)
 
-    async def told(there: World) -> None:
+    async def scenario(there: World) -> None:
         await pods(there, 120)
         await job(there, parallelism=120, **({"replicas": replicas} if replicas else {}))
         await status(there, match=120)
@@ -406,9 +399,9 @@ def test_a_burst_of_pod_reports_costs_few_reconciles(replicas: int | None, monke
         await status(there, phase="Succeeded", succeeded=120)
         writes = [kind for _, kind, _ in there.writes[before:] if kind == JOBS.kind]
         assert len(writes) < 120
-        assert len(looked_at) < 120 * 5
+        assert len(evaluated) < 120 * 5
 
-    in_world(told)()
+    in_world(scenario)()
 
 
 @pytest.mark.behaviour("EJ-4")
@@ -473,8 +466,7 @@ async def test_two_jobs_change_a_pod_in_turn(there: World) -> None:
     there.manager.holds_back = lambda request: request.path.endswith("/pods")
     await job(there)
     await there.settled(1.0)
-    again = {"ephemeralContainers": [{**CONTAINER, "name": "again"}]}
-    await there.create(JOBS, "other", {"selector": {"matchLabels": {"app": "x"}}, "template": again})
+    await job(there, "other", containers=[{**CONTAINER, "name": "again"}])
     await there.settled(3.0)
     assert sum(request.path.endswith("/ephemeralcontainers") for request in there.manager.requests) == 1
     there.manager.holds_back = lambda _: False

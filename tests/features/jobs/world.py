@@ -1,4 +1,4 @@
-"""A controller of jobs on the sandbox's API server."""
+"""Controllers of jobs on the sandbox's API server."""
 
 from __future__ import annotations
 
@@ -17,9 +17,6 @@ NAMESPACE = "work"
 class World(cluster.World):
     namespace: ClassVar[str] = NAMESPACE
 
-    async def status(self, resource: Resource, name: str) -> Json:
-        return await self.status_of(resource, name)
-
     async def names(self, resource: Resource) -> list[str]:
         return sorted(one["metadata"]["name"] for one in (await self.client.list(resource, NAMESPACE)).items)
 
@@ -30,12 +27,15 @@ class World(cluster.World):
         await self.settled(1.0)
         return (await self.client.list(EVENTS, NAMESPACE)).items
 
+    async def messages(self, reason: str) -> list[str]:
+        return [one["message"] for one in await self.events() if one["reason"] == reason]
+
     async def reasons(self) -> list[str]:
         return [one["reason"] for one in await self.events()]
 
 
 def worlds(feature: Feature, *kinds: KindDefinition) -> Any:
-    """The decorator that runs a test with the feature's controller, where ``kinds`` are served."""
+    """Return a decorator that runs a test with the feature's controller on a cluster that serves ``kinds``."""
 
     def world() -> AbstractAsyncContextManager[World]:
         return cluster.cluster(World, feature, kinds=kinds, namespaces=[NAMESPACE])
