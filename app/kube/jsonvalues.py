@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
@@ -223,6 +224,14 @@ def json_copy(value: Any) -> Any:
             # Values that JSON cannot encode but objects contain: integers with many digits, lone surrogates.
             return _copy(value)
     return value
+
+
+def json_size(value: Any) -> int:
+    """Return the bytes of a value as JSON; ``sys.maxsize`` for numbers of more than 64 bits, which nothing accepts."""
+    try:
+        return len(orjson.dumps(value, default=dict))
+    except TypeError:
+        return sys.maxsize
 
 
 def _copy(value: Any) -> Any:

@@ -192,7 +192,7 @@ class MergeType(Protocol):
 
 
 #: How often a patch may name the same item of a list. Each time, the whole item is merged again.
-MAX_REPEATS: Final = 8
+MAX_REPEATS: Final = 4
 _DIRECTIVE: Final = "$patch"
 _RETAIN: Final = "$retainKeys"
 _DELETE_FROM: Final = "$deleteFromPrimitiveList/"

@@ -21,8 +21,8 @@ from app.features.persistentpodstate.plan import affinity_with
 from app.features.uniteddeployment.plan.decisions import Situation, allocated, judged
 from app.features.uniteddeployment.plan.subsets import SubsetError, SubsetWorkload, wanted_workload
 from app.features.uniteddeployment.types import Subset, UnitedDeployment
+from app.features.workloadspread.plan.grouping import MAX_PATCHED_BYTES, patched, prepare
 from app.features.workloadspread.plan.grouping import affinity_with as affinity_of_subset
-from app.features.workloadspread.plan.grouping import prepare
 from app.features.workloadspread.types import WorkloadSpreadSubset
 from app.features.workloadspread.webhooks import template_of
 from app.kube.fielderrors import MAX_AGGREGATE, aggregate
@@ -279,9 +279,18 @@ def test_a_patch_names_an_item_of_a_list_only_a_few_times() -> None:
         patch = {"spec": {"containers": [{"name": "main", "env": [{"name": "e0", "value": "1"}]}] * repeats}}
         return strategic_merge(pod, patch, POD)
 
-    assert merged(8)["spec"]["containers"][0]["env"][0] == {"name": "e0", "value": "1"}
-    with pytest.raises(PatchError, match="name: main is named more than 8 times"):
-        merged(9)
+    assert merged(4)["spec"]["containers"][0]["env"][0] == {"name": "e0", "value": "1"}
+    with pytest.raises(PatchError, match="name: main is named more than 4 times"):
+        merged(5)
+
+
+@pytest.mark.behaviour("MGR-164", "WS-32")
+def test_a_large_pod_is_not_patched_while_others_wait() -> None:
+    subset = prepare(WorkloadSpreadSubset.model_validate({"name": "a", "patch": {"metadata": {"labels": {"a": "b"}}}}))
+    pod = {"metadata": {}, "spec": {"containers": [{"name": "main", "args": ["x" * MAX_PATCHED_BYTES]}]}}
+    with pytest.raises(PatchError, match="Pod and patch have [0-9]+ bytes together, more than 262144"):
+        patched(subset, pod)
+    assert patched(subset, {"metadata": {}, "spec": {}})["metadata"] == {"labels": {"a": "b"}}
 
 
 @pytest.mark.behaviour("MGR-164")

@@ -8,8 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal
 
-import orjson
-
 from app.api import names
 from app.features.cloneset.kind import CLONE_SET
 from app.features.cloneset.types import CloneSet
@@ -44,7 +42,7 @@ from app.kube.controller import Result, Watch
 from app.kube.errors import Conflict, Forbidden, KubeError, NotFound, message_of
 from app.kube.events import EventRecorder, reference
 from app.kube.expectations import ResourceVersionExpectations
-from app.kube.jsonvalues import without_managed_fields
+from app.kube.jsonvalues import json_size, without_managed_fields
 from app.kube.objects import ObjectMeta, Pod, decode_metadata
 from app.kube.resources import PODS, ObjectKey
 from app.kube.rulings import Ruling
@@ -52,10 +50,6 @@ from app.kube.statuses import SharedStatus
 from app.kube.store import Change
 from app.pods.custom_workloads import HOW_TO_GRANT
 from app.pods.predicates import is_active
-
-
-def _size(pod: Mapping[str, Any]) -> int:
-    return len(orjson.dumps(pod))
 
 
 def pods_alike(old: Pod, new: Pod) -> bool:
@@ -259,7 +253,7 @@ class WorkloadSpreadReconciler:
         """Return the Pods to compare with the subsets now, after those of the last reconcile, and whether some are
         left. Comparing a large Pod with hundreds of subsets takes seconds, in which all other controllers wait."""
         after = self._compared.pop(spread.key, "")
-        costs = {one.pod.metadata.name: _size(one.raw) * len(spread.subsets) for one in candidates}
+        costs = {one.pod.metadata.name: json_size(one.raw) * len(spread.subsets) for one in candidates}
         if not after and sum(costs.values()) <= COMPARE_BYTES:
             return candidates, False
         chosen: list[Candidate] = []

@@ -9,8 +9,6 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-import orjson
-
 from app.api import names
 from app.features.uniteddeployment.plan import allocation
 from app.features.uniteddeployment.plan.allocation import Schedulability, pending_pods
@@ -45,6 +43,7 @@ from app.features.uniteddeployment.types import (
     UnitedDeployment,
 )
 from app.kube.clock import parsed_rfc3339
+from app.kube.jsonvalues import json_size
 from app.kube.objects import Pod
 from app.pods.predicates import is_active, is_ready
 from app.workloads.settings import Revisions
@@ -227,19 +226,12 @@ def wanted(
             one = made[subset.name] = build(patched=False)
             if one.unpatched and patch_bytes > 0 and (workload is None or needs_update(found.kind, workload, one)):
                 made[subset.name] = build()
-                size = size or _size(found.template)
+                size = size or json_size(found.template)
                 patch_bytes -= size
         except SubsetError as error:
             made.pop(subset.name, None)
             errors.append(str(error))
     return made, errors
-
-
-def _size(template: Mapping[str, Any]) -> int:
-    try:
-        return len(orjson.dumps(template))
-    except TypeError:  # such as a number of more than 64 bits
-        return sys.maxsize
 
 
 def _max_unavailable(found: Situation, subset: str, replicas: int) -> int | None:

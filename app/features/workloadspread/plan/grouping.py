@@ -11,6 +11,7 @@ from app.api.gopod import POD
 from app.features.workloadspread.plan.places import SubsetRecord, limit_of, record_of, version_statuses, with_version
 from app.features.workloadspread.plan.status import keys_of
 from app.features.workloadspread.types import WorkloadSpread, WorkloadSpreadSubset
+from app.kube.jsonvalues import json_size
 from app.kube.objects import Node, Pod
 from app.kube.patches import PatchError, same, strategic_merge
 from app.kube.rulings import Ruling
@@ -23,6 +24,8 @@ Json: TypeAlias = Mapping[str, Any]
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _REQUIREMENTS: Final = ("matchExpressions", "matchFields")
+#: Bytes of a Pod and the patch that is merged into it, while other Pods wait to be created.
+MAX_PATCHED_BYTES: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,8 @@ def patched(subset: PreparedSubset, pod: Json) -> Json:
         return pod
     if not isinstance(patch, Mapping):
         raise PatchError("expected an object")
+    if (size := json_size(pod) + json_size(patch)) > MAX_PATCHED_BYTES:
+        raise PatchError(f"Pod and patch have {size} bytes together, more than {MAX_PATCHED_BYTES}")
     wanted = {key: value for key, value in patch.items() if key in ("metadata", "spec", "$patch", "$retainKeys")}
     merged = strategic_merge({key: pod.get(key) or {} for key in ("metadata", "spec")}, wanted, POD)
     spec = merged.get("spec")
