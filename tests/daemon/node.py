@@ -20,7 +20,7 @@ from app.kube.client import Client
 from app.kube.errors import AlreadyExists, NotFound
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, NAMESPACES, PODS, SECRETS, Resource
 from app.sandbox.apiserver.server import ApiServer
-from tests.kit.cluster import scenarios
+from tests.kit.cluster import result_of, scenarios
 from tests.kit.runtime import SimulatedContainer, SimulatedRuntime
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import running
@@ -42,12 +42,19 @@ class Node:
         return Agent(NODE, self.client, [self.runtime], Random(1), features=features, **more)
 
     async def until(self, look: Callable[[], Any], seconds: float = 60.0) -> Any:
-        """The first true thing it gives; the time for that is the cluster's, not the machine's."""
+        """Return the first true result of ``look``, which may be a coroutine."""
         end = self.clock.monotonic() + seconds
-        while not (found := await look()):
+        while not (found := await result_of(look)):
             assert self.clock.monotonic() < end, f"not within {seconds} s"
             await self.clock.sleep(0.1)
         return found
+
+    async def becomes(self, look: Callable[[], Any], wanted: Any, seconds: float = 60.0) -> None:
+        """Wait until ``look`` returns the expected value."""
+        end = self.clock.monotonic() + seconds
+        while (found := await result_of(look)) != wanted:
+            assert self.clock.monotonic() < end, f"not within {seconds} s: {wanted}; last {found}"
+            await self.clock.sleep(0.1)
 
     async def node_image(self, **images: Any) -> dict[str, Any]:
         """The NodeImage asks for these images (familiar name with _ for / → entry) and no others."""

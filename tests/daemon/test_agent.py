@@ -18,7 +18,7 @@ from app.daemon.objects import NODE_IMAGES, NODE_POD_PROBES, RECREATE_REQUESTS, 
 from app.kube.client import Client
 from app.kube.resources import PODS
 from app.kube.wire import Request
-from tests.daemon.node import NAMESPACE, NODE, Node, node, node_with_agent, on_bare_node, on_node, tag
+from tests.daemon.node import NAMESPACE, NODE, Node, node_with_agent, on_bare_node, on_node, tag
 from tests.kit.runtime import SimulatedRuntime
 from tests.kube.fakes import running, virtual
 
@@ -44,25 +44,21 @@ class Watching:
 
 @pytest.mark.behaviour("KD-3", "KD-5")
 @pytest.mark.parametrize("less", [False, True])
-def test_the_agent_watches_only_objects_of_its_node(less: bool) -> None:
-    @virtual
-    async def test() -> None:
-        async with node() as one:
-            transport = Watching(one.api.transport())
-            features = Features(probes=False, pods=False) if less else None
-            agent = Agent(NODE, Client(transport, one.clock), [one.runtime], Random(1), features=features)
-            assert agent.failing() == "nodeImageInformerSynced has not synced yet"
-            async with running(agent.run()):
-                await one.clock.sleep(10)
-                assert agent.failing() == ""
-            own = {
-                ("nodeimages", f"metadata.name={NODE}"),
-                ("containerrecreaterequests", f"crr.apps.kruise.io/node-name={NODE},crr.apps.kruise.io/active=true"),
-            }
-            more = {("nodepodprobes", f"metadata.name={NODE}"), ("pods", f"spec.nodeName={NODE}")}
-            assert transport.watched == (own if less else own | more)
-
-    test()
+@on_bare_node
+async def test_the_agent_watches_only_objects_of_its_node(one: Node, less: bool) -> None:
+    transport = Watching(one.api.transport())
+    features = Features(probes=False, pods=False) if less else None
+    agent = Agent(NODE, Client(transport, one.clock), [one.runtime], Random(1), features=features)
+    assert agent.failing() == "nodeImageInformerSynced has not synced yet"
+    async with running(agent.run()):
+        await one.clock.sleep(10)
+        assert agent.failing() == ""
+    own = {
+        ("nodeimages", f"metadata.name={NODE}"),
+        ("containerrecreaterequests", f"crr.apps.kruise.io/node-name={NODE},crr.apps.kruise.io/active=true"),
+    }
+    more = {("nodepodprobes", f"metadata.name={NODE}"), ("pods", f"spec.nodeName={NODE}")}
+    assert transport.watched == (own if less else own | more)
 
 
 @pytest.mark.behaviour("KD-12")
@@ -158,10 +154,7 @@ async def test_many_hostile_objects_do_not_block_the_agent(one: Node, agent: Age
     await one.node_image(UPPER={"tags": [tag(""), tag("a b")]}, nginx={"tags": [tag("1")]})
     await one.pulled("nginx", **{"1": "Succeeded"})
 
-    async def stopped() -> bool:
-        return len(one.runtime.stops) == 1
-
-    await one.until(stopped)
+    await one.until(lambda: len(one.runtime.stops) == 1)
     for number in range(5):
         status = await one.status(RECREATE_REQUESTS, f"bad-{number}")
         assert status.get("message", str(status)).startswith("failed to find runtime service: ")

@@ -15,8 +15,8 @@ from app.daemon.image_plan import joined
 from app.daemon.image_puller import SecretCache
 from app.daemon.objects import NODE_IMAGES, SecretReference
 from app.kube.resources import SECRETS as SECRET
-from tests.daemon.node import NAMESPACE, NODE, Agent, Node, node, node_with_agent, on_bare_node, on_node, tag
-from tests.kube.fakes import running, virtual
+from tests.daemon.node import NAMESPACE, NODE, Agent, Node, on_bare_node, on_node, tag
+from tests.kube.fakes import running
 
 
 def config_json(**users: str) -> dict[str, str]:
@@ -68,35 +68,33 @@ async def test_an_idle_node_reports_once(one: Node, agent: Agent) -> None:
 
 
 @pytest.mark.behaviour("KD-33", "IMG-100")
-@virtual
-async def test_a_present_image_is_pulled_only_with_policy_always() -> None:
+@on_bare_node
+async def test_a_present_image_is_pulled_only_with_policy_always(one: Node) -> None:
     digest = "sha256:" + "1" * 64
-    async with node() as one:
-        one.runtime.add_image("nginx:1")
-        one.runtime.add_image(f"nginx@{digest}")
-        tags = [tag("1", imagePullPolicy="IfNotPresent"), tag(digest, imagePullPolicy="IfNotPresent")]
-        await one.node_image(nginx={"tags": tags})
-        async with running(one.agent().run()):
-            await one.pulled("nginx", **{"1": "Succeeded", digest: "Succeeded"})
-            assert one.runtime.pulls == []
-            await one.node_image(nginx={"tags": [tag("1", 1)]})
+    one.runtime.add_image("nginx:1")
+    one.runtime.add_image(f"nginx@{digest}")
+    tags = [tag("1", imagePullPolicy="IfNotPresent"), tag(digest, imagePullPolicy="IfNotPresent")]
+    await one.node_image(nginx={"tags": tags})
+    async with running(one.agent().run()):
+        await one.pulled("nginx", **{"1": "Succeeded", digest: "Succeeded"})
+        assert one.runtime.pulls == []
+        await one.node_image(nginx={"tags": [tag("1", 1)]})
 
-            async def look() -> bool:
-                found = (await one.tags()).get("1", {})
-                return found.get("version") == 1 and found["phase"] == "Succeeded"
+        async def look() -> bool:
+            found = (await one.tags()).get("1", {})
+            return found.get("version") == 1 and found["phase"] == "Succeeded"
 
-            await one.until(look)
-            assert [pull[0] for pull in one.runtime.pulls] == ["nginx:1"]
+        await one.until(look)
+        assert [pull[0] for pull in one.runtime.pulls] == ["nginx:1"]
 
 
 @pytest.mark.behaviour("IMG-100")
-@virtual
-async def test_a_digest_reference_is_pulled_with_an_at_sign() -> None:
+@on_node
+async def test_a_digest_reference_is_pulled_with_an_at_sign(one: Node, agent: Agent) -> None:
     digest = "sha256:" + "1" * 64
-    async with node_with_agent() as (one, _):
-        await one.node_image(nginx={"tags": [tag(digest)]})
-        await one.pulled("nginx", **{digest: "Succeeded"})
-        assert [pull[0] for pull in one.runtime.pulls] == [f"nginx@{digest}"]
+    await one.node_image(nginx={"tags": [tag(digest)]})
+    await one.pulled("nginx", **{digest: "Succeeded"})
+    assert [pull[0] for pull in one.runtime.pulls] == [f"nginx@{digest}"]
 
 
 @pytest.mark.behaviour("KD-34", "KD-41")
@@ -162,27 +160,26 @@ async def test_concurrent_pulls_are_limited_by_the_flag(one: Node, agent: Agent)
 
 
 @pytest.mark.behaviour("KD-36", "KD-37")
-@virtual
-async def test_credentials_are_tried_in_turn_and_required_once_given(caplog: pytest.LogCaptureFixture) -> None:
+@on_node
+async def test_credentials_are_tried_in_turn_and_required_once_given(
+    one: Node, agent: Agent, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
-    async with node_with_agent() as (one, _):
-        one.runtime.registry.users = {"registry.example": ("jane", "s3cret-word")}
-        await one.secret(
-            "registry", config_json(registry_example="joe:wrong-word", **{"*_example": "jane:s3cret-word"})
-        )
-        entry = {"tags": [tag("1")], "pullSecrets": SECRETS}
-        await one.node_image(**{"registry.example_app": entry})
-        await one.pulled("registry.example/app", **{"1": "Succeeded"})
-        assert [pull[1] for pull in one.runtime.pulls] == ["joe", "jane"]
-        one.runtime.registry.users = {"registry.example": ("jane", "another")}
-        await one.node_image(**{"registry.example_app": {**entry, "tags": [tag("1", 1)]}})
-        tags = await one.pulled("registry.example/app", **{"1": "Failed"})
-        assert "401" in tags["1"]["message"]
-        # KD-37: with credentials, never anonymously.
-        assert "" not in [pull[1] for pull in one.runtime.pulls]
-        told = " ".join([*await one.events(), caplog.text, str(tags)])
-        assert "s3cret-word" not in told
-        assert "wrong-word" not in told
+    one.runtime.registry.users = {"registry.example": ("jane", "s3cret-word")}
+    await one.secret("registry", config_json(registry_example="joe:wrong-word", **{"*_example": "jane:s3cret-word"}))
+    entry = {"tags": [tag("1")], "pullSecrets": SECRETS}
+    await one.node_image(**{"registry.example_app": entry})
+    await one.pulled("registry.example/app", **{"1": "Succeeded"})
+    assert [pull[1] for pull in one.runtime.pulls] == ["joe", "jane"]
+    one.runtime.registry.users = {"registry.example": ("jane", "another")}
+    await one.node_image(**{"registry.example_app": {**entry, "tags": [tag("1", 1)]}})
+    tags = await one.pulled("registry.example/app", **{"1": "Failed"})
+    assert "401" in tags["1"]["message"]
+    # KD-37: with credentials, never anonymously.
+    assert "" not in [pull[1] for pull in one.runtime.pulls]
+    told = " ".join([*await one.events(), caplog.text, str(tags)])
+    assert "s3cret-word" not in told
+    assert "wrong-word" not in told
 
 
 @pytest.mark.behaviour("KD-37")
@@ -263,10 +260,7 @@ async def test_a_missing_secret_is_skipped_and_a_changed_one_reread_after_a_refu
     entry = {"tags": [tag("1", policy={"backoffLimit": 5})], "pullSecrets": SECRETS}
     await one.node_image(**{"registry.example_app": entry})
 
-    async def refused() -> bool:
-        return len(one.runtime.pulls) > 1
-
-    await one.until(refused)
+    await one.until(lambda: len(one.runtime.pulls) > 1)
     body = {"data": config_json(registry_example="jane:new")}
     await one.client.patch(SECRET, "registry", body, NAMESPACE)
     await one.pulled("registry.example/app", **{"1": "Succeeded"})
@@ -345,8 +339,8 @@ async def test_a_tag_the_manager_gave_up_is_ignored(one: Node) -> None:
 
 
 @pytest.mark.behaviour("KD-36", "KD-107")
-@virtual
-async def test_credentials_of_secrets_precede_those_of_the_node() -> None:
+@on_bare_node
+async def test_credentials_of_secrets_precede_those_of_the_node(one: Node) -> None:
     class Known:
         def __init__(self, **users: str) -> None:
             self.found = credentials({key.replace("_", "."): Entry(user, "word") for key, user in users.items()}, "")
@@ -359,19 +353,18 @@ async def test_credentials_of_secrets_precede_those_of_the_node() -> None:
         def forget(self) -> None:
             self.forgotten += 1
 
-    async with node() as one:
-        one.runtime.registry.users = {"registry.example": ("robot", "word")}
-        keyrings = [Known(registry_example="file"), Known(other_example="x", registry_example="robot")]
-        await one.secret("registry", config_json(**{"*_example": "jane:word", "registry_example": "joe:word"}))
-        async with running(one.agent(keyrings=keyrings).run()):
-            await one.node_image(**{"registry.example_app": {"tags": [tag("1")], "pullSecrets": SECRETS}})
-            await one.pulled("registry.example/app", **{"1": "Succeeded"})
-            assert [pull[1] for pull in one.runtime.pulls] == ["joe", "jane", "file", "robot"]
-            one.runtime.registry.users = {"registry.example": ("other", "word")}
-            entry = {"tags": [tag("1", 1, policy={"backoffLimit": 0})], "pullSecrets": SECRETS}
-            await one.node_image(**{"registry.example_app": entry})
-            await one.pulled("registry.example/app", **{"1": "Failed"})
-            assert [keyring.forgotten for keyring in keyrings] == [1, 1]
+    one.runtime.registry.users = {"registry.example": ("robot", "word")}
+    keyrings = [Known(registry_example="file"), Known(other_example="x", registry_example="robot")]
+    await one.secret("registry", config_json(**{"*_example": "jane:word", "registry_example": "joe:word"}))
+    async with running(one.agent(keyrings=keyrings).run()):
+        await one.node_image(**{"registry.example_app": {"tags": [tag("1")], "pullSecrets": SECRETS}})
+        await one.pulled("registry.example/app", **{"1": "Succeeded"})
+        assert [pull[1] for pull in one.runtime.pulls] == ["joe", "jane", "file", "robot"]
+        one.runtime.registry.users = {"registry.example": ("other", "word")}
+        entry = {"tags": [tag("1", 1, policy={"backoffLimit": 0})], "pullSecrets": SECRETS}
+        await one.node_image(**{"registry.example_app": entry})
+        await one.pulled("registry.example/app", **{"1": "Failed"})
+        assert [keyring.forgotten for keyring in keyrings] == [1, 1]
 
 
 @pytest.mark.behaviour("KD-38")

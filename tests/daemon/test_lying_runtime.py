@@ -49,10 +49,7 @@ async def test_no_container_of_another_pod_is_stopped(one: Node, agent: Agent) -
     assert one.runtime.stops == []
     del one.runtime.containers  # it tells the truth again
 
-    async def stopped() -> list[str]:
-        return [container for container, _ in one.runtime.stops]
-
-    assert await one.until(stopped) == [own.id]
+    assert await one.until(lambda: [container for container, _ in one.runtime.stops]) == [own.id]
 
 
 @pytest.mark.behaviour("KD-99")

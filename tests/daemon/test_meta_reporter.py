@@ -15,8 +15,7 @@ from app.daemon.cri.types import RESTART_COUNT, ContainerState, ExecResult
 from app.kube.objects import decode_pod
 from app.kube.resources import PODS
 from app.pods.container_meta import env_hash, is_env_current, is_image_current, plain_hash, runtime_meta
-from tests.daemon.node import NAMESPACE, Agent, Node, node_with_agent, on_node
-from tests.kube.fakes import virtual
+from tests.daemon.node import NAMESPACE, Agent, Node, on_node
 
 OWNER = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "name": "web", "uid": "o", "controller": True}
 
@@ -135,10 +134,7 @@ async def test_changed_labels_restart_only_the_containers_that_read_them(one: No
     assert one.runtime.stops == []
     await updating(one, {"colour": "blue"})
 
-    async def stopped() -> bool:
-        return len(one.runtime.stops) > 0
-
-    await one.until(stopped)
+    await one.until(lambda: len(one.runtime.stops) > 0)
     uid = pod["metadata"]["uid"]
     old = one.newest(uid, "main")
     assert old.state is ContainerState.EXITED
@@ -157,36 +153,35 @@ async def test_changed_labels_restart_only_the_containers_that_read_them(one: No
 
 
 @pytest.mark.behaviour("KD-74", "PM-149")
-@virtual
-async def test_containers_restart_in_the_order_of_their_launch_priorities() -> None:
+@on_node
+async def test_containers_restart_in_the_order_of_their_launch_priorities(one: Node, agent: Agent) -> None:
     def barrier(priority: int) -> dict[str, Any]:
         key = {"name": "web-0-barrier", "key": f"p_{priority}"}
         return {"name": names.ENV_CONTAINER_BARRIER, "valueFrom": {"configMapKeyRef": key}}
 
-    async with node_with_agent() as (one, _):
-        containers = (
-            {"name": "last", "env": [from_label("colour"), barrier(0)]},
-            {"name": "first", "env": [from_label("colour"), barrier(10)]},
-        )
-        pod = await started(one, *containers, labels={"colour": "red"})
-        uid = pod["metadata"]["uid"]
-        await one.until(lambda: meta_of(one))
-        await updating(one, {"colour": "blue"})
-        order = []
-        for container in reversed(containers):
+    containers = (
+        {"name": "last", "env": [from_label("colour"), barrier(0)]},
+        {"name": "first", "env": [from_label("colour"), barrier(10)]},
+    )
+    pod = await started(one, *containers, labels={"colour": "red"})
+    uid = pod["metadata"]["uid"]
+    await one.until(lambda: meta_of(one))
+    await updating(one, {"colour": "blue"})
+    order = []
+    for container in reversed(containers):
 
-            async def stopped(name: str = str(container["name"])) -> bool:
-                return one.newest(uid, name).state is ContainerState.EXITED
+        async def stopped(name: str = str(container["name"])) -> bool:
+            return one.newest(uid, name).state is ContainerState.EXITED
 
-            await one.until(stopped)
-            order.append(container["name"])
-            await one.clock.sleep(30)
-            running_still = [c["name"] for c in containers if one.newest(uid, str(c["name"])).state == 1]
-            assert running_still == (["last"] if container["name"] == "first" else ["first"])
-            again = one.restart(one.newest(uid, str(container["name"])))
-            as_kubelet_starts(again, container, await one.client.get(PODS, "web-0", NAMESPACE))
-            await one.report("web-0")
-        assert order == ["first", "last"]
+        await one.until(stopped)
+        order.append(container["name"])
+        await one.clock.sleep(30)
+        running_still = [c["name"] for c in containers if one.newest(uid, str(c["name"])).state == 1]
+        assert running_still == (["last"] if container["name"] == "first" else ["first"])
+        again = one.restart(one.newest(uid, str(container["name"])))
+        as_kubelet_starts(again, container, await one.client.get(PODS, "web-0", NAMESPACE))
+        await one.report("web-0")
+    assert order == ["first", "last"]
 
 
 @pytest.mark.behaviour("KD-73")
@@ -262,24 +257,23 @@ def test_multiline_values_are_preserved(output: bytes, found: dict[str, str]) ->
 
 
 @pytest.mark.behaviour("KD-73", "KD-74")
-@virtual
-async def test_a_multiline_annotation_causes_no_restart() -> None:
+@on_node
+async def test_a_multiline_annotation_causes_no_restart(one: Node, agent: Agent) -> None:
     """Only the first line was read, so the container looked outdated and restarted again and again."""
     text = "colour: red\nsize=9\n\N{LINE SEPARATOR}end"
     entry = {"name": "SETTINGS", "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['settings']"}}}
     env = [from_label("unset", "SETTINGS"), entry]
-    async with node_with_agent() as (one, _):
-        pod = await one.pod({"name": "app", "env": env}, annotations={names.SIDECARSET_HASH: "{}", "settings": text})
-        seen = one.newest(pod["metadata"]["uid"], "app")
-        seen.env["SETTINGS"] = text
-        await become_ready(one)
-        condition = {"type": "InPlaceUpdateReady", "status": "False"}
-        status = {"status": {"conditions": [condition]}}
-        await one.client.patch(PODS, "web-0", status, NAMESPACE, subresource="status")
-        await one.until(lambda: meta_of(one))
-        await one.clock.sleep(60)
-        assert one.runtime.stops == []
-        decoded = decode_pod(json.dumps(await one.client.get(PODS, "web-0", NAMESPACE)).encode())
-        reported = runtime_meta(decoded)
-        assert reported is not None
-        assert is_env_current(decoded, reported)
+    pod = await one.pod({"name": "app", "env": env}, annotations={names.SIDECARSET_HASH: "{}", "settings": text})
+    seen = one.newest(pod["metadata"]["uid"], "app")
+    seen.env["SETTINGS"] = text
+    await become_ready(one)
+    condition = {"type": "InPlaceUpdateReady", "status": "False"}
+    status = {"status": {"conditions": [condition]}}
+    await one.client.patch(PODS, "web-0", status, NAMESPACE, subresource="status")
+    await one.until(lambda: meta_of(one))
+    await one.clock.sleep(60)
+    assert one.runtime.stops == []
+    decoded = decode_pod(json.dumps(await one.client.get(PODS, "web-0", NAMESPACE)).encode())
+    reported = runtime_meta(decoded)
+    assert reported is not None
+    assert is_env_current(decoded, reported)

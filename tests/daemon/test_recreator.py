@@ -17,7 +17,7 @@ from app.daemon.objects import RECREATE_REQUESTS, Condition, HttpGetAction, Recr
 from app.daemon.recreate_plan import Found
 from app.daemon.recreator import WORKERS
 from app.kube.resources import NAMESPACES, PODS
-from tests.daemon.node import NAMESPACE, Agent, Node, node, node_with_agent, on_node
+from tests.daemon.node import NAMESPACE, Agent, Node, node_with_agent, on_bare_node, on_node
 from tests.kube.fakes import running, virtual
 
 NOW = datetime(2030, 1, 1, 0, 1, tzinfo=UTC)
@@ -179,11 +179,8 @@ async def state_of(one: Node, name: str = "again") -> dict[str, Any]:
 
 
 async def until_state(one: Node, name: str = "again", **wanted: str) -> None:
-    async def look() -> bool:
-        return await state_of(one, name) == wanted
-
     try:
-        await one.until(look, 120)
+        await one.becomes(lambda: state_of(one, name), wanted, 120)
     except AssertionError:
         raise AssertionError(f"{await state_of(one, name)} is not {wanted}") from None
 
@@ -279,25 +276,21 @@ async def test_the_pod_is_unready_before_its_containers_are_stopped(one: Node, a
         ("Ignore", {"phase": "Recreating", "app": "Failed", "side": "Recreating"}),
     ],
 )
-def test_a_container_that_cannot_be_stopped(policy: str, after: dict[str, str]) -> None:
-    @virtual
-    async def test() -> None:
-        async with node_with_agent() as (one, _):
-            pod = await one.pod({"name": "app"}, {"name": "side"})
-            stop, broken = one.runtime.stop, one.newest(pod["metadata"]["uid"], "app").id
+@on_node
+async def test_a_container_that_cannot_be_stopped(one: Node, agent: Agent, policy: str, after: dict[str, str]) -> None:
+    pod = await one.pod({"name": "app"}, {"name": "side"})
+    stop, broken = one.runtime.stop, one.newest(pod["metadata"]["uid"], "app").id
 
-            async def refusing(container_id: str, grace: int) -> None:
-                if container_id == broken:
-                    raise CriError("it will not")
-                await stop(container_id, grace)
+    async def refusing(container_id: str, grace: int) -> None:
+        if container_id == broken:
+            raise CriError("it will not")
+        await stop(container_id, grace)
 
-            one.runtime.stop = refusing  # type: ignore[method-assign]
-            await one.request(pod, "app", "side", failurePolicy=policy)
-            await until_state(one, **after)
-            states = (await one.status(RECREATE_REQUESTS, "again"))["containerRecreateStates"]
-            assert states[0]["message"] == "kill container error: it will not"
-
-    test()
+    one.runtime.stop = refusing  # type: ignore[method-assign]
+    await one.request(pod, "app", "side", failurePolicy=policy)
+    await until_state(one, **after)
+    states = (await one.status(RECREATE_REQUESTS, "again"))["containerRecreateStates"]
+    assert states[0]["message"] == "kill container error: it will not"
 
 
 @pytest.mark.behaviour("KD-50", "KD-51", "CRR-61")
@@ -330,22 +323,20 @@ def test_a_container_that_cannot_be_stopped(policy: str, after: dict[str, str]) 
         ({"exec": {"command": ["true"]}}, 0, 2, ""),
     ],
 )
-def test_hooks_count_toward_the_grace_period(hook: dict[str, Any], grace: int, left: int, warning: str) -> None:
-    @virtual
-    async def test() -> None:
-        async with node_with_agent() as (one, _):
-            pod = await one.pod({"name": "app"})
-            hooks = {"app": {"preStop": hook}}
-            await one.request(pod, "app", terminationGracePeriodSeconds=grace, hooks=hooks)
-            await until_state(one, phase="Recreating", app="Recreating")
-            assert [grace for _, grace in one.runtime.stops] == [left]
-            metadata = pod["metadata"]
-            told = warning.replace("{pod}", f"{metadata['name']}_{metadata['namespace']}({metadata['uid']})")
-            assert await one.events("FailedPreStopHook") == ([f"FailedPreStopHook: {told}"] if warning else [])
-            if not grace:
-                assert one.runtime.commands == []
-
-    test()
+@on_node
+async def test_hooks_count_toward_the_grace_period(
+    one: Node, agent: Agent, hook: dict[str, Any], grace: int, left: int, warning: str
+) -> None:
+    pod = await one.pod({"name": "app"})
+    hooks = {"app": {"preStop": hook}}
+    await one.request(pod, "app", terminationGracePeriodSeconds=grace, hooks=hooks)
+    await until_state(one, phase="Recreating", app="Recreating")
+    assert [grace for _, grace in one.runtime.stops] == [left]
+    metadata = pod["metadata"]
+    told = warning.replace("{pod}", f"{metadata['name']}_{metadata['namespace']}({metadata['uid']})")
+    assert await one.events("FailedPreStopHook") == ([f"FailedPreStopHook: {told}"] if warning else [])
+    if not grace:
+        assert one.runtime.commands == []
 
 
 @pytest.mark.behaviour("CRR-68")
@@ -451,30 +442,22 @@ async def test_a_missing_runtime_fails_the_request(one: Node, agent: Agent) -> N
 @pytest.mark.behaviour("KD-17", "CRR-37")
 @pytest.mark.parametrize("forced", [False, True])
 @pytest.mark.parametrize("after", range(1, 14, 2))
-def test_an_interrupted_agent_stops_each_container_once(forced: bool, after: int) -> None:
-    @virtual
-    async def test() -> None:
-        async with node() as one:
-            one.runtime.on_stop = one.restart
-            pod = await one.pod({"name": "app"})
-            one.newest(pod["metadata"]["uid"], "app").stop_seconds = 1.0
-            await one.request(pod, "app", forceRecreate=forced)
-            async with running(one.agent().run()):
-                await one.clock.sleep(after / 8)
-            async with running(one.agent().run()):
-
-                async def stopped() -> bool:
-                    return len(one.runtime.known) == 2
-
-                await one.until(stopped)
-                await one.clock.sleep(60)
-                await one.snapshot(pod["metadata"]["uid"], "app")
-                await until_state(one, phase="Completed", app="Succeeded")
-            # It may be asked twice for the same container; the successor is left alone.
-            assert len({container for container, _ in one.runtime.stops}) == 1
-            assert len(one.runtime.known) == 2
-
-    test()
+@on_bare_node
+async def test_an_interrupted_agent_stops_each_container_once(one: Node, forced: bool, after: int) -> None:
+    one.runtime.on_stop = one.restart
+    pod = await one.pod({"name": "app"})
+    one.newest(pod["metadata"]["uid"], "app").stop_seconds = 1.0
+    await one.request(pod, "app", forceRecreate=forced)
+    async with running(one.agent().run()):
+        await one.clock.sleep(after / 8)
+    async with running(one.agent().run()):
+        await one.until(lambda: len(one.runtime.known) == 2)
+        await one.clock.sleep(60)
+        await one.snapshot(pod["metadata"]["uid"], "app")
+        await until_state(one, phase="Completed", app="Succeeded")
+    # It may be asked twice for the same container; the successor is left alone.
+    assert len({container for container, _ in one.runtime.stops}) == 1
+    assert len(one.runtime.known) == 2
 
 
 @pytest.mark.behaviour("KD-16")
@@ -508,33 +491,23 @@ async def test_a_container_counts_after_its_minimum_running_time(one: Node, agen
 
 @pytest.mark.behaviour("CRR-63")
 @pytest.mark.parametrize("forced", [False, True])
-def test_final_container_states_are_kept(forced: bool) -> None:
+@on_node
+async def test_final_container_states_are_kept(one: Node, agent: Agent, forced: bool) -> None:
     """The request ends while the agent stops a container; its later findings are ignored."""
+    pod = await one.pod({"name": "app"})
+    one.newest(pod["metadata"]["uid"], "app").stop_seconds = 10.0
+    await one.request(pod, "app", forceRecreate=forced)
 
-    @virtual
-    async def test() -> None:
-        async with node_with_agent() as (one, _):
-            pod = await one.pod({"name": "app"})
-            one.newest(pod["metadata"]["uid"], "app").stop_seconds = 10.0
-            await one.request(pod, "app", forceRecreate=forced)
-
-            async def stopping() -> bool:
-                return bool(one.runtime.stops)
-
-            await one.until(stopping)
-            # Whatever else is written meanwhile.
-            snapshot = {
-                "containerStatusSnapshot": [{"name": "app", "containerID": "x", "ready": True, "restartCount": 0}]
-            }
-            await one.client.patch(RECREATE_REQUESTS, "again", {"status": snapshot}, NAMESPACE, subresource="status")
-            states = [{"name": "app", "phase": "Failed", "message": "the Pod has ended"}]
-            ended = {"phase": "Completed", "completionTime": "2030-01-01T00:00:00Z", "containerRecreateStates": states}
-            await one.client.patch(RECREATE_REQUESTS, "again", {"status": ended}, NAMESPACE, subresource="status")
-            await one.clock.sleep(60)
-            assert (await one.status(RECREATE_REQUESTS, "again"))["containerRecreateStates"] == states
-            assert len(one.runtime.stops) == 1
-
-    test()
+    await one.until(lambda: bool(one.runtime.stops))
+    # Whatever else is written meanwhile.
+    snapshot = {"containerStatusSnapshot": [{"name": "app", "containerID": "x", "ready": True, "restartCount": 0}]}
+    await one.client.patch(RECREATE_REQUESTS, "again", {"status": snapshot}, NAMESPACE, subresource="status")
+    states = [{"name": "app", "phase": "Failed", "message": "the Pod has ended"}]
+    ended = {"phase": "Completed", "completionTime": "2030-01-01T00:00:00Z", "containerRecreateStates": states}
+    await one.client.patch(RECREATE_REQUESTS, "again", {"status": ended}, NAMESPACE, subresource="status")
+    await one.clock.sleep(60)
+    assert (await one.status(RECREATE_REQUESTS, "again"))["containerRecreateStates"] == states
+    assert len(one.runtime.stops) == 1
 
 
 @pytest.mark.behaviour("CRR-63")

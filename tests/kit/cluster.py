@@ -33,6 +33,12 @@ Json = dict[str, Any]
 Test = Callable[..., Coroutine[Any, Any, Any]]
 
 
+async def result_of(look: Callable[[], Any]) -> Any:
+    """Call a plain or an async function."""
+    found = look()
+    return await found if inspect.isawaitable(found) else found
+
+
 class World:
     """A cluster as a test sees it. Nobody but the controllers acts in it, so the test is user, kubelet and workload."""
 
@@ -85,18 +91,18 @@ class World:
     async def events(self) -> list[Json]:
         return (await self.client.list(EVENTS)).items
 
-    async def until(self, look: Callable[[], Awaitable[Any]], seconds: float = 30.0) -> Any:
-        """Return the first true result of ``look``."""
+    async def until(self, look: Callable[[], Any], seconds: float = 30.0) -> Any:
+        """Return the first true result of ``look``, which may be a coroutine."""
         end = self.clock.monotonic() + seconds
-        while not (found := await look()):
+        while not (found := await result_of(look)):
             assert self.clock.monotonic() < end, f"not within {seconds} s; writes {self.writes[-5:]}"
             await self.clock.sleep(0.05)
         return found
 
-    async def becomes(self, look: Callable[[], Awaitable[Any]], wanted: Any, seconds: float = 30.0) -> None:
+    async def becomes(self, look: Callable[[], Any], wanted: Any, seconds: float = 30.0) -> None:
         """Wait until ``look`` returns the expected value."""
         end = self.clock.monotonic() + seconds
-        while (found := await look()) != wanted:
+        while (found := await result_of(look)) != wanted:
             assert self.clock.monotonic() < end, f"not within {seconds} s: {wanted}; last {found}"
             await self.clock.sleep(0.05)
 

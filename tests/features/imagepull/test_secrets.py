@@ -99,10 +99,7 @@ async def test_a_copy_is_deleted_when_its_job_is_removed_by_force(there: World) 
     await there.client.patch(JOBS, "warm", {"metadata": {"finalizers": None}}, "default")
     await there.client.delete(JOBS, "warm", "default")
 
-    async def gone() -> bool:
-        return await there.copies() == []
-
-    await there.until(gone, 60)
+    await there.becomes(there.copies, [], 60)
 
 
 @pytest.mark.behaviour("IMG-63")

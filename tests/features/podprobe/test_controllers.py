@@ -89,10 +89,7 @@ class World(cluster.World):
         return next((one for one in pod["status"]["conditions"] if one["type"] == type_), None)
 
     async def probes(self, node: str, wanted: dict[str, list[str]]) -> None:
-        async def look() -> bool:
-            return await self.probed(node) == wanted
-
-        await self.until(look)
+        await self.becomes(lambda: self.probed(node), wanted)
 
     async def settled(self, seconds: float = 3.0) -> None:
         await super().settled(seconds)
