@@ -1,6 +1,6 @@
-"""Asks a real API server about every case of template_cases: ``python -m tests.api.record_template_answers``.
+"""Records a real API server's errors for template_cases: ``python -m tests.api.record_template_answers``.
 
-The answers are kept in tests/data/podtemplates, so that the structural check is held against them without one.
+The tests compare the structural check with the records in tests/data/podtemplates.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ANSWERS = Path(__file__).parents[1] / "data" / "podtemplates" / "answers.json"
 
 
 def ask(control_plane: ControlPlane, case: dict[str, Any]) -> list[str]:
-    """What is wrong with the case, without the path to the template; each sentence once."""
+    """Return the errors of the case without the path of the template and without duplicates."""
     spec = {**case, "terminationGracePeriodSeconds": 2**31 - 1}
     body = {
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""What OpenKruise was seen to answer about kinds of this package; see tests/data/openkruise/README.md."""
+"""Responses recorded from OpenKruise; see tests/data/openkruise/README.md."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Our CustomResourceDefinitions on a real API server: accepted, explained, shown in columns, defaulted and pruned.
+"""Our CustomResourceDefinitions on a real API server: explain, columns, defaults and pruning.
 
-No webhook runs here: what is seen is the work of the schema alone.
+No webhook runs, so only the schemas apply.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PATH = "/apis/apps.kruise.io/v1beta1/sidecarsets"
 
 @pytest.fixture(scope="module")
 def served(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """The control plane with our kinds; they go with everything in them."""
+    """Return a control plane with our kinds, which are removed afterwards."""
     control_plane.kubectl("apply", "--server-side", "-f", str(CRDS))
     control_plane.kubectl("wait", "--for=condition=Established", "--timeout=120s", "-f", str(CRDS))
     yield control_plane

@@ -1,4 +1,4 @@
-"""Conversion loses nothing in either direction, and an edit in the other version always wins."""
+"""Conversion is lossless in both directions, and edits of the other version win."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_garbage_in_the_reserved_annotation_does_no_harm(text: str) -> None:
 
 
 def schemas_at(schema: Any, path: tuple[str, ...]) -> list[Any]:
-    """The schemas of what stands at a path; any key stands for the values of a map and the items of a list."""
+    """Return the schemas at a path; any key selects the values of a map or the items of a list."""
     found = [schema]
     for step in path:
         parts = ("additionalProperties", "items") if step == ANY_KEY else ("properties",)

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinitions: generated from the kinds, and what they promise."""
+"""The CustomResourceDefinitions generated from the kinds."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ CONSTRAINTS = ("required", "enum", "pattern", "minimum", "maximum", "minLength",
 
 
 def constraints(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Path → what the schema refuses there of values of the right type; that there is a spec webhooks ask too."""
+    """Return the constraints of a schema by path, except that a spec is required, which webhooks check too."""
     return {
         path: {
             key: sorted(sub[key]) if isinstance(sub[key], list) else sub[key]
@@ -73,8 +73,7 @@ def constraints(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def test_no_schema_refuses_what_openkruise_admits() -> None:
-    """Such objects are stored already, and a partial status update writes the whole status. Our own fields may be
-    stricter."""
+    """Such objects may be stored already, and a status update writes the whole status."""
     theirs = {one["metadata"]["name"]: one for one in openkruise.installed()}
     stricter, held = [], 0
     for kind in kinds():
@@ -119,7 +118,7 @@ OWN_FIELDS = {
 
 
 def test_clients_of_openkruise_decode_every_object_strictly() -> None:
-    """Their types are in the schemas that OpenKruise generates from them: same names, same JSON types."""
+    """OpenKruise generates its schemas from its types: the names and JSON types must match."""
     theirs = {
         (one["spec"]["names"]["kind"], version["name"]): version["schema"]["openAPIV3Schema"]
         for one in openkruise.installed()
@@ -135,7 +134,7 @@ def test_clients_of_openkruise_decode_every_object_strictly() -> None:
 
 
 def undecodable(schema: dict[str, Any], known: dict[str, Any], path: str) -> set[str]:
-    """The fields that ``known`` lacks or has with another type."""
+    """Return the fields that ``known`` lacks or has with another type."""
     if path == ".metadata" or "additionalProperties" in known or known.get("x-kubernetes-preserve-unknown-fields"):
         return set()
     if known.get("type", schema.get("type")) != schema.get("type", known.get("type")):

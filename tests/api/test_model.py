@@ -1,4 +1,4 @@
-"""Models keep what they do not know and invent nothing."""
+"""Models keep unknown fields and add nothing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""ImagePullJob, ImageListPullJob, NodeImage, ContainerRecreateRequest, PodProbeMarker and NodePodProbe: fields,
-defaults, conversion and validation, held against what OpenKruise was seen to answer."""
+"""The kinds of node agents: fields, defaults, conversion and validation, compared with records of OpenKruise."""
 
 from __future__ import annotations
 
@@ -199,7 +198,7 @@ def test_unsupported_list_job_fields_get_a_warning() -> None:
 
 
 def same_ways(obj: dict[str, Any], other: str) -> dict[str, Any]:
-    """``obj`` in the other version; there and back it is what it was."""
+    """Convert ``obj`` to the other version and check that the round trip changes nothing."""
     shown = convert(obj, other)
     assert convert(shown, obj["apiVersion"]) == obj
     return shown

@@ -1,4 +1,4 @@
-"""What an API server would do with a schema: the same defaults, the same complaints, the same pruning."""
+"""Structural schemas behave as in an API server: defaults, errors and pruning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every default of every field of a Pod template, held against what OpenKruise was recorded to store."""
+"""Every default of every field of a Pod template, compared with templates stored by OpenKruise."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ COMPLETED: Final = ("advancedcronjob", "broadcastjob", "cloneset", "statefulset"
 
 
 def every_struct(go_type: GoType) -> Any:
-    """A value with every struct within the type and no other field."""
+    """Return a value with every nested struct of the type and no other field."""
     if go_type.fields:
         made = {field.name: every_struct(field.go_type) for field in go_type.fields}
         return {name: value for name, value in made.items() if value is not None}
@@ -68,7 +68,7 @@ def every_struct(go_type: GoType) -> Any:
 
 
 def added(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Path and value of each field that only ``after`` has."""
+    """Yield path and value of each field that only ``after`` has."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key, value in after.items():
             where = f"{path}.{key}".lstrip(".")
@@ -91,7 +91,7 @@ def pod_templates(value: Any, path: str = "") -> Iterator[tuple[str, Json]]:
 
 
 def recorded_templates() -> list[tuple[Json, Json]]:
-    """Pairs of a template as a manifest had it and as OpenKruise stored it."""
+    """Yield pairs of a submitted template and the one OpenKruise stored."""
     found = []
     for kind in COMPLETED:
         for case in recorded(f"samples-{kind}.json"):
@@ -147,7 +147,7 @@ def test_reapplying_a_recorded_manifest_keeps_the_stored_template() -> None:
 
 
 def whole() -> Json:
-    """A template with every struct that leaves out every default."""
+    """Return a template with every struct and no default."""
     template = every_struct(POD_TEMPLATE)
     for kind in ("containers", "initContainers"):
         template["spec"][kind][0] |= {"name": kind, "image": "nginx:1"}
@@ -166,7 +166,7 @@ def stored_by_kubernetes(template: Json) -> None:
 
 
 def stored_by_an_earlier_release(template: Json) -> None:
-    """Add the pull policy that earlier releases of this program gave to init containers."""
+    """Add the pull policy that earlier releases set in init containers."""
     stored_by_kubernetes(template)
     template["spec"]["initContainers"][0]["imagePullPolicy"] = "Always"
 

@@ -1,4 +1,4 @@
-"""The webhooks of a kind: what they are called, when they are asked, and how the mutating one answers."""
+"""The webhooks of a kind: names, rules and mutations."""
 
 from __future__ import annotations
 

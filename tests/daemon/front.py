@@ -1,5 +1,7 @@
-"""A registry in front of the cluster's registry that wants credentials, is slow, hangs or answers with nonsense, by the
-name of the registry that is asked for; and an agent as a process on a node."""
+"""A proxy for the cluster's registry with faults, and an agent process on a node.
+
+The name of the registry in a request selects the behaviour: credentials required, slow, hanging or invalid responses.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ PRIVATE, SLOW, HANGING, GARBAGE = "private.example", "slow.example", "hanging.ex
 
 
 class Front(ThreadingHTTPServer):
-    """``open``: whether the slow registry gives its blobs; ``asked``: paths that were asked for, by registry."""
+    """``open``: whether the slow registry serves blobs; ``asked``: requested paths by registry."""
 
     daemon_threads = True
 
@@ -85,12 +87,12 @@ class Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 @contextmanager
 def front(cluster: Cluster) -> Iterator[Front]:
-    """The registry, known to every node."""
+    """Start the registry and configure it on every node."""
     server = Front(cluster.registry.address)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     for node in cluster.nodes:
@@ -109,7 +111,7 @@ def front(cluster: Cluster) -> Iterator[Front]:
 
 
 class AgentProcess:
-    """``pykruise daemon`` on a node, as a DaemonSet would run it."""
+    """``pykruise daemon`` on a node, started as a DaemonSet would start it."""
 
     def __init__(self, node: Node, kubeconfig: Path, log: Path, *flags: str) -> None:
         self._node = node
@@ -122,7 +124,7 @@ class AgentProcess:
         self._starts = 0
 
     def start(self, line: str = "", folder: Path = ROOT) -> None:
-        """``line``: another command, as typed in a folder on the node."""
+        """``line``: another command to run in a directory on the node."""
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         environment = os.environ | {"PYTHONPATH": str(ROOT), "MALLOC_ARENA_MAX": "1", "PATH": path}
         command = ["bash", "-c", f"cd {folder} && exec env {line}"] if line else self._command

@@ -38,7 +38,7 @@ class Node:
         self.runtime = SimulatedRuntime(clock)
 
     def agent(self, *, features: Features | None = None, **more: Any) -> Agent:
-        """An agent that knows nothing yet."""
+        """Create an agent that has not listed anything yet."""
         return Agent(NODE, self.client, [self.runtime], Random(1), features=features, **more)
 
     async def until(self, look: Callable[[], Any], seconds: float = 60.0) -> Any:
@@ -57,7 +57,7 @@ class Node:
             await self.clock.sleep(0.1)
 
     async def node_image(self, **images: Any) -> dict[str, Any]:
-        """The NodeImage asks for these images (familiar name with _ for / → entry) and no others."""
+        """Request exactly these images in the NodeImage; ``_`` in names stands for ``/``."""
         spec = {"images": {name.replace("_", "/"): entry for name, entry in images.items()}}
         try:
             known = await self.client.get(NODE_IMAGES, NODE)
@@ -78,7 +78,7 @@ class Node:
         return {entry["tag"]: entry for entry in entries}
 
     async def pulled(self, image: str = "nginx", **phases: str) -> dict[str, dict[str, Any]]:
-        """The tags (with _ for .) once they are in these phases."""
+        """Wait until the tags are in these phases; ``_`` in tags stands for ``.``."""
 
         async def look() -> dict[str, dict[str, Any]] | None:
             tags = await self.tags(image)
@@ -101,7 +101,7 @@ class Node:
     async def pod(
         self, *containers: dict[str, Any], name: str = "web-0", namespace: str = NAMESPACE, **metadata: Any
     ) -> dict[str, Any]:
-        """A Pod that runs on the node, with a container in the runtime for each of its containers."""
+        """Create a running Pod on the node and its containers in the runtime."""
         body = {
             "metadata": {"name": name, **metadata},
             "spec": {
@@ -136,18 +136,18 @@ class Node:
         return await self.client.patch(PODS, name, {"status": body}, namespace, subresource="status")
 
     def newest(self, uid: str, name: str) -> SimulatedContainer:
-        """The container that was started last."""
+        """Return the container started last."""
         found = [one for one in self.runtime.known.values() if (one.pod_uid, one.name) == (uid, name)]
         return max(found, key=lambda one: one.created_at)
 
     def restart(self, container: SimulatedContainer) -> SimulatedContainer:
-        """What a kubelet does with a container that has ended."""
+        """Restart a container that has ended, as the kubelet does."""
         count = int(container.annotations.get(RESTART_COUNT, "0")) + 1
         annotations = {**container.annotations, RESTART_COUNT: str(count)}
         return self.runtime.start(container.pod_uid, container.name, annotations=annotations, env=dict(container.env))
 
     async def request(self, pod: dict[str, Any], *containers: str, name: str = "again", **spec: Any) -> dict[str, Any]:
-        """A ContainerRecreateRequest as the manager's webhook leaves it."""
+        """Create a ContainerRecreateRequest as defaulted by the manager's webhook."""
         ids = {one["name"]: one for one in pod["status"]["containerStatuses"]}
         for one, hook in spec.pop("hooks", {}).items():
             self.newest(pod["metadata"]["uid"], one).annotations[PRE_STOP] = json.dumps(hook["preStop"])
@@ -196,7 +196,7 @@ class Node:
         await self.client.patch(RECREATE_REQUESTS, name, body, NAMESPACE, subresource="status")
 
     async def probes(self, *pods: dict[str, Any]) -> None:
-        """The NodePodProbe asks for these."""
+        """Request these probes in the NodePodProbe."""
         body = {
             "apiVersion": "apps.kruise.io/v1alpha1",
             "kind": "NodePodProbe",

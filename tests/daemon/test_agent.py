@@ -1,4 +1,4 @@
-"""The agent as a whole: what it watches, which runtime it asks, and what it does about objects that are hostile."""
+"""The whole agent: its watches, its choice of a runtime and its handling of hostile objects."""
 
 from __future__ import annotations
 

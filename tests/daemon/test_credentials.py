@@ -1,4 +1,4 @@
-"""Which credentials are for which image, and what makes Secrets and plugins unusable."""
+"""Which credentials apply to which image, and which Secrets and plugins are unusable."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def response(version: str = "v1", **fields: Any) -> dict[str, Any]:
 
 
 class Provider:
-    """A plugin with a configuration of its own. It notes what it is asked and answers."""
+    """A credential plugin with its configuration; records requests and responses."""
 
     def __init__(self, folder: Path, answer: dict[str, Any] | str, **fields: Any) -> None:
         script = answer if isinstance(answer, str) else f"echo '{json.dumps(answer)}'"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import grpc
@@ -22,20 +20,8 @@ from app.daemon.cri.types import (
     RuntimeUnavailable,
 )
 from app.generate.cri import main as generate
-from app.kube.clock import SystemClock
-from tests.kit.runtime import CriServer, SimulatedRuntime
-
-
-@asynccontextmanager
-async def served(folder: Path, without: frozenset[str] = frozenset()) -> AsyncIterator[tuple[SimulatedRuntime, str]]:
-    runtime = SimulatedRuntime(SystemClock())
-    path = str(folder / "runtime.sock")
-    server = CriServer(runtime, path, without=without)
-    await server.start()
-    try:
-        yield runtime, path
-    finally:
-        await server.stop()
+from tests.kit.runtime import CriServer, connected, served
+from tests.kube.fakes import until
 
 
 def test_the_generated_messages_match_the_proto_file() -> None:
@@ -44,8 +30,7 @@ def test_the_generated_messages_match_the_proto_file() -> None:
 
 @pytest.mark.behaviour("KD-13", "KD-14", "KD-16")
 async def test_requests_and_responses_over_the_socket(tmp_path: Path) -> None:
-    async with served(tmp_path) as (simulated, path):
-        runtime = await GrpcRuntime.connect(path)
+    async with connected(tmp_path) as (simulated, runtime):
         assert (runtime.name, runtime.version) == ("containerd", "1.0.0")
         one = simulated.start("u1", "main", annotations={"a": "b"}, env={"COLOUR": "red"})
         simulated.start("u2", "main")
@@ -67,13 +52,11 @@ async def test_requests_and_responses_over_the_socket(tmp_path: Path) -> None:
         assert simulated.pulls == [("nginx:1", "jane", {"app": "web"}, {"a": "b"})]
         image = (await runtime.images(5))[0]
         assert image.tags == ("docker.io/library/nginx:1",)
-        await runtime.close()
 
 
 @pytest.mark.behaviour("KD-15")
 async def test_a_timeout_is_reported(tmp_path: Path) -> None:
-    async with served(tmp_path) as (simulated, path):
-        runtime = await GrpcRuntime.connect(path)
+    async with connected(tmp_path) as (simulated, runtime):
         one = simulated.start("u1", "main")
 
         async def refuse(_command: object) -> ExecResult:
@@ -83,20 +66,17 @@ async def test_a_timeout_is_reported(tmp_path: Path) -> None:
         said = "rpc error: code = DeadlineExceeded desc = command timed out"
         with pytest.raises(DeadlineExceeded, match=f"^{said}$"):
             await runtime.execute(one.id, ["sleep"], 1)
-        await runtime.close()
 
 
 @pytest.mark.behaviour("KD-105")
 async def test_endless_command_output_is_cut_off(tmp_path: Path) -> None:
-    async with served(tmp_path) as (simulated, path):
-        runtime = await GrpcRuntime.connect(path)
+    async with connected(tmp_path) as (simulated, runtime):
         one = simulated.start("u1", "main")
         one.execute = lambda command: ExecResult(0, b"x" * int(command[0]), b"")
         assert (await runtime.execute(one.id, ["200000"], 3)).code == 0
         for size in ("300000", "3000000", "15000000"):
             with pytest.raises(CriError, match=r"^the command printed more than 256 KiB$"):
                 await runtime.execute(one.id, [size], 3)
-        await runtime.close()
 
 
 @pytest.mark.parametrize(
@@ -110,14 +90,12 @@ def test_errors_match_those_of_the_kubelet(code: str, shown: str) -> None:
 
 @pytest.mark.behaviour("KD-16", "KD-34")
 async def test_canceling_a_pull_cancels_it_in_the_runtime(tmp_path: Path) -> None:
-    async with served(tmp_path) as (simulated, path):
+    async with connected(tmp_path) as (simulated, runtime):
         simulated.registry.default_seconds = 3600
-        runtime = await GrpcRuntime.connect(path)
         pull = asyncio.create_task(runtime.pull("nginx:1", None, {}, {}, 3600))
         await until(lambda: simulated.active_pulls == 1)
         pull.cancel()
         await until(lambda: simulated.active_pulls == 0)
-        await runtime.close()
 
 
 @pytest.mark.behaviour("KD-16")
@@ -143,8 +121,7 @@ async def test_the_agent_reconnects_to_a_restarted_runtime(tmp_path: Path) -> No
 @pytest.mark.behaviour("KD-16")
 async def test_the_agent_waits_for_a_starting_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """containerd listens before it has loaded its containers, so its answers about them do not count yet."""
-    async with served(tmp_path) as (simulated, path):
-        runtime = await GrpcRuntime.connect(path)
+    async with connected(tmp_path) as (simulated, runtime):
 
         async def starting(*_: object) -> None:
             raise CriError("server is not initialized yet")
@@ -152,13 +129,6 @@ async def test_the_agent_waits_for_a_starting_runtime(tmp_path: Path, monkeypatc
         monkeypatch.setattr(simulated, "stop", starting)
         with pytest.raises(RuntimeUnavailable, match="is starting"):
             await runtime.stop("c1", 2)
-        await runtime.close()
-
-
-async def until(condition: object) -> None:
-    async with asyncio.timeout(120):
-        while not condition():  # type: ignore[operator]
-            await asyncio.sleep(0.01)
 
 
 @pytest.mark.behaviour("KD-11")

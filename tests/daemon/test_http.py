@@ -1,4 +1,4 @@
-"""The small HTTP client: as a transport to an API server, for probes, and the server of /healthz and /metrics."""
+"""The agent's HTTP client, as API server transport and for probes, and the server of /healthz and /metrics."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ Answer = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def server(*answers: bytes) -> AsyncIterator[tuple[int, list[bytes], list[int]]]:
-    """Sends these answers in turn and repeats the last one; an empty one closes the connection. Records requests, and
-    how many connections there were."""
+    """Serve these answers in turn, the last one repeatedly; an empty one closes the connection."""
     asked: list[bytes] = []
     connections: list[int] = []
 
@@ -337,7 +336,7 @@ async def test_health_and_metrics() -> None:
 
 @pytest.mark.behaviour("KD-4")
 async def test_idle_connections_do_not_keep_the_kubelet_waiting() -> None:
-    """The port is the node's: sixteen connections from any Pod made the kubelet restart the agent over and over."""
+    """The agent uses the host network: 16 connections from any Pod could fail its liveness probe."""
     health = HealthServer(lambda: "", lambda: b"", "text/plain", seconds=600)
     listening = await health.start("127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]

@@ -1,4 +1,4 @@
-"""Pulling images: what the node's NodeImage asks for becomes pulls, and the status says how far they are."""
+"""Pulling the images of a NodeImage and reporting progress in its status."""
 
 from __future__ import annotations
 
@@ -383,7 +383,7 @@ async def test_unused_credentials_leave_the_memory(one: Node) -> None:
 @pytest.mark.behaviour("KD-38")
 @on_node
 async def test_objects_that_are_not_pull_secrets_are_skipped(one: Node, agent: Agent) -> None:
-    """Users can name any object in a NodeImage, and others pull from the same repository."""
+    """Users control the pull secrets of a NodeImage, and other tenants pull from the same repository."""
     secrets = [{"name": "x"}, {"namespace": NAMESPACE}, {"namespace": "../..", "name": "x"}, {}]
     await one.node_image(nginx={"tags": [tag("1")], "pullSecrets": secrets})
     await one.pulled("nginx", **{"1": "Succeeded"})

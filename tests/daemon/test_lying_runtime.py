@@ -1,10 +1,8 @@
-"""A runtime that does not answer what it was asked (KD-99): nothing of another Pod is stopped, probed or reported."""
+"""A runtime that answers about other Pods (KD-99): their containers are not stopped, probed or reported."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +11,15 @@ import grpc.aio
 import pytest
 
 from app.daemon import image_plan as images
-from app.daemon.cri.client import GrpcRuntime, error_of
+from app.daemon.cri.client import error_of
 from app.daemon.cri.types import Container, CriError
-from app.kube.clock import SystemClock
 from app.kube.resources import PODS
 from tests.daemon.node import NAMESPACE, Agent, Node, on_node
-from tests.kit.runtime import CriServer, SimulatedRuntime
+from tests.kit.runtime import SimulatedRuntime, connected
 
 
 def lie(runtime: SimulatedRuntime) -> None:
-    """Whatever Pod is asked about, the newest containers of all are the answer."""
+    """Make the runtime return the containers of all Pods for any Pod."""
 
     async def containers(_uid: str) -> Sequence[Container]:
         return [Container(one.id, one.name, one.state, one.created_at) for one in runtime.known.values()]
@@ -31,7 +28,7 @@ def lie(runtime: SimulatedRuntime) -> None:
 
 
 async def two_pods(one: Node) -> dict[str, Any]:
-    """The first of two Pods whose containers have the same name; the other's is newer, and all that is seen."""
+    """Create two Pods with containers of the same name and return the older one."""
     first = await one.pod({"name": "app"})
     await one.clock.sleep(1)
     await one.pod({"name": "app"}, name="other")
@@ -72,23 +69,10 @@ async def test_no_container_of_another_pod_is_probed_or_reported(one: Node, agen
     await one.clock.sleep(30)
     assert (one.runtime.commands, await reported()) == ([], "")
     del one.runtime.containers  # it tells the truth again
-    await one.until(lambda: asyncio.sleep(0, one.runtime.commands))
+    await one.until(lambda: one.runtime.commands)
     assert {command[0] for command in one.runtime.commands} == {own.id}
     await one.client.patch(PODS, "web-0", {"metadata": {"labels": {"colour": "red"}}}, NAMESPACE)
     assert f"containerd://{own.id}" in await one.until(reported)
-
-
-@asynccontextmanager
-async def connected(folder: Path) -> AsyncIterator[tuple[SimulatedRuntime, GrpcRuntime]]:
-    simulated = SimulatedRuntime(SystemClock())
-    server = CriServer(simulated, str(folder / "runtime.sock"))
-    await server.start()
-    runtime = await GrpcRuntime.connect(str(folder / "runtime.sock"))
-    try:
-        yield simulated, runtime
-    finally:
-        await runtime.close()
-        await server.stop()
 
 
 @pytest.mark.behaviour("KD-99")

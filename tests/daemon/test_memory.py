@@ -1,4 +1,4 @@
-"""What the start has needed is given back, and nothing breaks by it."""
+"""Memory needed only for startup is released."""
 
 from __future__ import annotations
 

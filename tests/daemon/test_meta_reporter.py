@@ -1,4 +1,4 @@
-"""What containers were started with: reported on their Pods, and restarted where labels have changed since."""
+"""Reporting the metadata containers were started with, and restarting those with outdated labels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def from_label(key: str, name: str = "COLOUR") -> dict[str, Any]:
 
 
 async def started(one: Node, *containers: dict[str, Any], **metadata: Any) -> dict[str, Any]:
-    """A Pod with a sidecar of ours, its containers started as a kubelet starts them."""
+    """Create a Pod with an injected sidecar and start its containers as the kubelet does."""
     metadata["annotations"] = {names.SIDECARSET_HASH: "{}", **metadata.get("annotations", {})}
     pod = await one.pod(*containers, **metadata)
     for container in pod["spec"]["containers"]:
@@ -36,7 +36,7 @@ async def started(one: Node, *containers: dict[str, Any], **metadata: Any) -> di
 
 
 async def become_ready(one: Node, name: str = "web-0") -> None:
-    """KD-71: an agent that has just come to know a Pod waits for its next change."""
+    """KD-71: a newly observed Pod is handled on its next change."""
     await one.clock.sleep(5)
     condition = {"type": "Ready", "status": "True"}
     await one.client.patch(PODS, name, {"status": {"conditions": [condition]}}, NAMESPACE, subresource="status")
@@ -114,7 +114,7 @@ async def test_foreign_pods_are_left_alone(one: Node, agent: Agent) -> None:
 
 
 async def updating(one: Node, labels: dict[str, str]) -> None:
-    """An in-place update changes labels, as a workload begins it."""
+    """Change labels as the start of an in-place update does."""
     await one.client.patch(PODS, "web-0", {"metadata": {"labels": labels}}, NAMESPACE)
     condition = {"type": "InPlaceUpdateReady", "status": "False"}
     await one.client.patch(PODS, "web-0", {"status": {"conditions": [condition]}}, NAMESPACE, subresource="status")
@@ -259,7 +259,7 @@ def test_multiline_values_are_preserved(output: bytes, found: dict[str, str]) ->
 @pytest.mark.behaviour("KD-73", "KD-74")
 @on_node
 async def test_a_multiline_annotation_causes_no_restart(one: Node, agent: Agent) -> None:
-    """Only the first line was read, so the container looked outdated and restarted again and again."""
+    """Reading only the first line made the container look outdated after each restart."""
     text = "colour: red\nsize=9\n\N{LINE SEPARATOR}end"
     entry = {"name": "SETTINGS", "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['settings']"}}}
     env = [from_label("unset", "SETTINGS"), entry]

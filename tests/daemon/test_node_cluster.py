@@ -1,5 +1,7 @@
-"""The agent on a node with real containers: containerd, a registry with and without credentials, a kubelet. The
-manager's part is played by the test."""
+"""The agent with containerd, a kubelet and registries with and without credentials.
+
+The tests take the part of the manager.
+"""
 
 from __future__ import annotations
 
@@ -51,14 +53,14 @@ class World:
     # ---- images
 
     def pull(self, image: str, name: str, **more: Any) -> None:
-        """The NodeImage asks for this image alone."""
+        """Request only this image in the NodeImage."""
         policy = {"timeoutSeconds": 20, "backoffLimit": 2, "ttlSecondsAfterFinished": 600, **more.pop("policy", {})}
         tag = {"tag": name, "createdAt": "2026-01-01T00:00:00Z", "pullPolicy": policy, **more.pop("tag", {})}
         path = f"{GROUP}/nodeimages/{self.node.name}"
         self.specify(path, {"images": {image: {"tags": [tag], **more}}})
 
     def specify(self, path: str, spec: dict[str, Any]) -> None:
-        """Write a spec; the agent writes the status of the same object meanwhile."""
+        """Write a spec while the agent may write the status."""
 
         def written() -> bool:
             current = self.request("GET", path)
@@ -69,7 +71,7 @@ class World:
         until(written, f"{path} is written", 10)
 
     def pulled(self, image: str, tag: str, seconds: float = 60) -> dict[str, Any]:
-        """The status of the tag once its pull has ended."""
+        """Wait for the pull to end and return the status of the tag."""
 
         def look() -> dict[str, Any] | None:
             status = self.request("GET", f"{GROUP}/nodeimages/{self.node.name}").get("status", {})
@@ -85,7 +87,7 @@ class World:
     # ---- Pods
 
     def pod(self, name: str, *containers: dict[str, Any], **more: Any) -> dict[str, Any]:
-        """A Pod on the node, once it runs."""
+        """Create a Pod on the node and wait until it runs."""
         plain = {"image": "nginx:1.25", "imagePullPolicy": "IfNotPresent"}
         spec = {"nodeName": self.node.name, "terminationGracePeriodSeconds": 5, **more.pop("spec", {})}
         spec["containers"] = [{**plain, **one} for one in containers]
@@ -102,12 +104,12 @@ class World:
         self.cluster.kubectl("wait", "-n", NAMESPACE, "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
 
     def enter(self, pod: str, container: str, line: str) -> bool:
-        """Type a line in a container; whether that worked."""
+        """Run a shell command in a container and return whether it succeeded."""
         command = ("exec", "-n", NAMESPACE, pod, "-c", container, "--", "sh", "-c", line)
         return self.cluster.kubectl(*command, check=False).returncode == 0
 
     def end(self, who: str) -> None:
-        """End the agent, or containerd, as kill -9, and have it started again."""
+        """Kill the agent or containerd with SIGKILL and restart it."""
         if who == "agent":
             self.agent.kill()
             self.agent.start()
@@ -121,7 +123,7 @@ class World:
     # ---- requests
 
     def recreate(self, pod: dict[str, Any], *containers: str, name: str, **strategy: Any) -> None:
-        """A request as the manager's webhook leaves it."""
+        """Create a request as defaulted by the manager's webhook."""
         ids = {one["name"]: one for one in pod["status"]["containerStatuses"]}
         body = {
             "apiVersion": "apps.kruise.io/v1beta1",
@@ -194,7 +196,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def kubeconfig(cluster: Cluster) -> Iterator[Path]:
-    """The agent's identity, with the chart's rights and no others."""
+    """Return a kubeconfig of the agent's identity with only the chart's permissions."""
     for kind in KINDS:
         cluster.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "crds" / f"apps.kruise.io_{kind}.yaml"))
     for kind in KINDS:

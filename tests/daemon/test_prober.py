@@ -1,4 +1,4 @@
-"""Probing containers: the state machine as a table, and probes that an agent runs on a simulated runtime."""
+"""Probing containers: the state machine, and an agent with a simulated runtime."""
 
 from __future__ import annotations
 

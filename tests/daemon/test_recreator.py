@@ -1,4 +1,4 @@
-"""Restarting containers: plans as tables, and requests that an agent carries out on a simulated runtime."""
+"""Restarting containers: plans, and an agent with a simulated runtime."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ async def test_requests_for_one_pod_are_processed_in_turn(one: Node, agent: Agen
     [(None, 0.0), (0, 0.0), (60, 0.0), (61, 1.1), (2**63 - 1, 2.0**63), (-1, 0.0)],
 )
 def test_remaining_unready_time_of_the_pod(asked: int | None, left: float) -> None:
-    """A huge number must not overflow the date and stop the agent's work on the Pod."""
+    """A huge value must not overflow a date."""
     since = msgspec.structs.replace(
         request(unreadyGracePeriodSeconds=asked).status,
         conditions=(Condition("PreRecreateGrace", "True", NOW - timedelta(seconds=60)),),
@@ -493,7 +493,7 @@ async def test_a_container_counts_after_its_minimum_running_time(one: Node, agen
 @pytest.mark.parametrize("forced", [False, True])
 @on_node
 async def test_final_container_states_are_kept(one: Node, agent: Agent, forced: bool) -> None:
-    """The request ends while the agent stops a container; its later findings are ignored."""
+    """Results that arrive after the end of the request are ignored."""
     pod = await one.pod({"name": "app"})
     one.newest(pod["metadata"]["uid"], "app").stop_seconds = 10.0
     await one.request(pod, "app", forceRecreate=forced)

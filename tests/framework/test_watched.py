@@ -1,4 +1,4 @@
-"""What is watched: declarations that share a cache, and those that contradict each other."""
+"""Watch declarations that share a cache, and contradictory ones."""
 
 from __future__ import annotations
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 from typing import Any, Final
 
 import grpc
 import grpc.aio
 
 from app.daemon.cri import runtime_pb2 as pb
+from app.daemon.cri.client import GrpcRuntime
 from app.daemon.cri.types import (
     Auth,
     Container,
@@ -25,11 +28,8 @@ from app.daemon.cri.types import (
     Runtime,
     RuntimeUnavailable,
 )
-from app.kube.clock import Clock
+from app.kube.clock import Clock, SystemClock
 from app.kube.images import parse_image
-
-# A container runtime in memory: containers that can be asked, stopped and run commands in, and images from a registry
-# that may be slow, refuse or want credentials.
 
 _NANO: Final = 10**9
 
@@ -367,3 +367,26 @@ def _answering(handle: Callable[[Any], Awaitable[Any]]) -> Callable[[Any, grpc.a
             await context.abort(grpc.StatusCode.UNKNOWN, str(error))
 
     return answer
+
+
+@asynccontextmanager
+async def served(folder: Path, without: frozenset[str] = frozenset()) -> AsyncIterator[tuple[SimulatedRuntime, str]]:
+    """Serve a simulated runtime on a socket in this folder."""
+    simulated, path = SimulatedRuntime(SystemClock()), str(folder / "runtime.sock")
+    server = CriServer(simulated, path, without=without)
+    await server.start()
+    try:
+        yield simulated, path
+    finally:
+        await server.stop()
+
+
+@asynccontextmanager
+async def connected(folder: Path) -> AsyncIterator[tuple[SimulatedRuntime, GrpcRuntime]]:
+    """Serve a simulated runtime and connect the agent's client to it."""
+    async with served(folder) as (simulated, path):
+        runtime = await GrpcRuntime.connect(path)
+        try:
+            yield simulated, runtime
+        finally:
+            await runtime.close()

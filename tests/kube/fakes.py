@@ -1,4 +1,4 @@
-"""Helpers of the toolkit's tests: virtual time, and API servers in memory that serve as the client's transport."""
+"""Test helpers: virtual time, and in-memory API servers that serve as the client's transport."""
 
 import asyncio
 import functools
@@ -18,7 +18,7 @@ from tests.kit import virtualtime
 
 
 def virtual(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run an async test on virtual time: what waits for minutes takes no time, always in the same order."""
+    """Run an async test on virtual time: sleeping takes no time, and the order of events is fixed."""
 
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
@@ -59,10 +59,10 @@ def status_body(code: int, reason: str, message: str = "", **more: Any) -> dict[
 
 
 class Connections:
-    """A transport whose answers the test writes: ``answers`` in turn for requests, ``streams`` in turn for watches.
+    """A transport with scripted responses: ``answers`` in turn for requests, ``streams`` in turn for watches.
 
-    An answer is a Response, an exception, or a function of the request. A stream is a function that yields pieces;
-    after the last stream, further watches hang, as a quiet watch does.
+    An answer is a Response, an exception, or a function of the request. A stream is a function that yields
+    pieces; watches after the last stream stay open without events.
     """
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ async def hang() -> AsyncIterator[bytes]:
 
 
 def pieces(*chunks: bytes, then_hang: bool = False) -> Callable[[], AsyncIterator[bytes]]:
-    """A stream of these pieces that then ends, or stays open and silent."""
+    """Create a stream of these pieces that then ends, or stays open without events."""
 
     async def stream() -> AsyncIterator[bytes]:
         for chunk in chunks:
@@ -144,9 +144,9 @@ NAMED = re.compile(r"(?P<collection>.*/[a-z]+)/(?P<name>[^/]+)$")
 
 @dataclass
 class MemoryServer:
-    """An API server as far as Leases and Events need one: create, get and merge patch, with versions and conflicts.
+    """An API server with create, get, merge patch, versions and conflicts, as Leases and Events need them.
 
-    ``fail`` may answer instead, by returning a response or raising; ``delay`` is how long each answer takes.
+    ``fail`` may return a response or raise instead; ``delay`` is the duration of each request.
     """
 
     objects: dict[str, dict[str, Any]] = field(default_factory=dict)

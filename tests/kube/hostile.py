@@ -1,4 +1,4 @@
-"""Objects as an attacker would create them."""
+"""Objects an attacker might create."""
 
 from typing import Any, Literal
 
@@ -8,7 +8,7 @@ Shape = Literal["objects", "lists", "mixed"]
 
 
 def chain(levels: int, shape: Shape = "objects") -> bytes:
-    """A value that is nested so deep."""
+    """Return a value nested this deep."""
     opening, closing = {
         "objects": (b'{"f:a":', b"}"),
         "lists": (b"[", b"]"),
@@ -19,7 +19,7 @@ def chain(levels: int, shape: Shape = "objects") -> bytes:
 
 
 def deep_managed_fields(levels: int, shape: Shape = "objects", name: str = "deep", **more: Any) -> bytes:
-    """An object with that in its managedFields, between good fields."""
+    """Return an object with a deeply nested managedFields between valid fields."""
     metadata = {"name": name, "namespace": "shop", "uid": f"uid-{name}", "resourceVersion": "5", "labels": {"a": "b"}}
     raw = orjson.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "managedFields": ["HERE"]}, **more})
     return raw.replace(b'"HERE"', b'{"manager":"kubectl","fieldsV1":' + chain(levels, shape) + b',"time":null}')

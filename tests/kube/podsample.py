@@ -1,4 +1,4 @@
-"""One Pod of 7.8 kB as a real cluster has it (managedFields, projected token, probes, env), numbered on demand."""
+"""A realistic Pod of 7.8 kB with managedFields, projected token, probes and env."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _managed_fields() -> list[dict[str, Any]]:
 
 
 def pod(index: int, resource_version: int) -> dict[str, Any]:
-    """The Pod as a JSON object; its names, addresses and ids depend on ``index``."""
+    """Return the Pod as a JSON object; its names, addresses and ids depend on ``index``."""
     owner = index // 100
     conditions = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"]
     return {
@@ -196,5 +196,5 @@ def pod(index: int, resource_version: int) -> dict[str, Any]:
 
 
 def pod_json(index: int, resource_version: int) -> bytes:
-    """The Pod as compact JSON, as an API server sends it."""
+    """Return the Pod as compact JSON, as an API server sends it."""
     return json.dumps(pod(index, resource_version), separators=(",", ":")).encode()

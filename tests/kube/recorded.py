@@ -1,4 +1,4 @@
-"""Reads the answers recorded from Kubernetes' own libraries (tests/data/apimachinery)."""
+"""Reads the results recorded from the Kubernetes libraries (tests/data/apimachinery)."""
 
 import json
 from pathlib import Path
@@ -10,6 +10,6 @@ DATA = Path(__file__).parent.parent / "data" / "apimachinery"
 
 
 def cases(name: str) -> list[Any]:
-    """A parameter set (in, out) for every recorded case of that name."""
+    """Return the parameters (in, out) of every recorded case with this name."""
     recorded = json.loads((DATA / f"{name}.json").read_text())
     return [pytest.param(case["in"], case["out"], id=str(number)) for number, case in enumerate(recorded)]

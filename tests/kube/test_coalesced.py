@@ -1,4 +1,4 @@
-"""Reads that arrive together are one, within an interval, and never shared between strangers and others."""
+"""Reads that arrive together are sent once, but never shared between tenants and others."""
 
 import asyncio
 

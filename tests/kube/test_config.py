@@ -74,7 +74,7 @@ async def test_verification_is_left_out_only_on_request(tmp_path):
 
 
 def plugin(folder: Path, status: str, then: str = "") -> dict[str, Any]:
-    """A user whose exec plugin counts its runs in a file and prints this status (a Python expression with ``n``)."""
+    """Return a user whose exec plugin counts its runs and prints this status, a Python expression with ``n``."""
     script = folder / "plugin.py"
     runs = folder / "runs"
     script.write_text(

@@ -1,4 +1,4 @@
-"""Events: what is combined, counted and dropped, and that recording never hurts."""
+"""Events: aggregation, counts, limits and errors while recording."""
 
 import logging
 from datetime import UTC, datetime, timedelta

@@ -14,7 +14,7 @@ DATA = Path(__file__).parent.parent / "data" / "openkruise"
 
 
 def recorded_revisions() -> list[Any]:
-    """Every ControllerRevision OpenKruise left behind: its data and the hash in its label."""
+    """Return the data and hash label of every ControllerRevision recorded from OpenKruise."""
     found: dict[str, Any] = {}
     for path in sorted(DATA.glob("0*.json")):
         for item in json.loads(path.read_text())["items"]:

@@ -1,4 +1,4 @@
-"""Whatever an object holds, its decoder gives an object or an error that says why: nothing else comes out."""
+"""Decoders return an object or a DecodeError for any input."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""What is remembered by texts that users write is bounded in bytes too."""
+"""Caches keyed by user-controlled text are also limited in bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ def test_long_texts_are_not_cached() -> None:
 
     @remembered(2)
     def joined(*texts: str) -> str:
-        """Its words."""
         asked.append(texts)
         return "".join(texts)
 

@@ -1,4 +1,4 @@
-"""Documents of any depth, against a decoder that knows no limit."""
+"""Documents of any depth, compared with a decoder without a limit."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Leader election on virtual time, with servers that are slow, away or taken."""
+"""Leader election on virtual time, with slow and unavailable servers and other leaders."""
 
 import asyncio
 from collections import Counter
@@ -33,7 +33,7 @@ class Metrics:
 
 
 class Candidate:
-    """A replica that notes when it leads."""
+    """A replica that records when it leads."""
 
     def __init__(self, server, name: str, *, seed: int = 1, days_ahead: float = 0, **options) -> None:
         self.clock = VirtualClock(EPOCH + timedelta(days=days_ahead))
@@ -173,7 +173,7 @@ async def test_a_leader_that_cannot_renew_stops_before_another_may_lead():
 
 @virtual
 async def test_the_deadline_starts_when_a_renewal_is_sent():
-    """The lease runs from the server's write, which may happen as soon as the request is sent."""
+    """The lease may be written as soon as the request is sent."""
     server = MemoryServer()
     one = Candidate(server, "host_1")
     leading = asyncio.create_task(one.run())

@@ -1,4 +1,4 @@
-"""Log lines: one per record, text or JSON, with their fields."""
+"""Log lines: one per record, as text or JSON, with fields."""
 
 import ast
 import asyncio
@@ -20,7 +20,7 @@ LOGGERS = ("logger", "log", "self._logger", "self._log", "logging")
 
 @pytest.fixture
 def lines() -> Iterator[Callable[[str], io.StringIO]]:
-    """Sends all logs to a text, in a style; undone afterwards."""
+    """Redirect all logs to a buffer in this format."""
     root = logging.getLogger()
     before = list(root.handlers), root.level, logging._srcfile
 

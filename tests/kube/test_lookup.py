@@ -1,4 +1,4 @@
-"""One object, or None where there is none."""
+"""Reading one object, or None if it does not exist."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The work queue on virtual time: single cases first, then its promises under random use."""
+"""The work queue on virtual time: single cases, then its guarantees under random use."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The toolkit against a real kube-apiserver: what scripted servers cannot prove."""
+"""The client and reflector with a real kube-apiserver."""
 
 import asyncio
 import base64
@@ -112,7 +112,7 @@ async def test_foreign_objects_are_decoded(cluster):
 
 
 async def until_ready(call) -> None:
-    """Repeat what the cluster refuses until its own controllers have prepared the namespace."""
+    """Retry until the cluster's controllers have prepared the namespace."""
     async with asyncio.timeout(120):
         while True:
             try:
@@ -124,7 +124,7 @@ async def until_ready(call) -> None:
 
 
 class Line:
-    """A TCP connection to the API server that a test can cut."""
+    """A TCP proxy to the API server whose connections a test can break."""
 
     def __init__(self, address: str) -> None:
         self._host, _, port = address.rpartition("://")[2].rpartition(":")
@@ -141,7 +141,7 @@ class Line:
         self.cut()
 
     def cut(self) -> None:
-        """Break all connections as a crash would; new ones are possible at once."""
+        """Break all connections as a crash would; new connections work."""
         while self._writers:
             self._writers.pop().transport.abort()
 
@@ -159,7 +159,7 @@ class Line:
 
 
 class Watching(AiohttpTransport):
-    """Notes the watches, and can make the next one ask for a version of long ago."""
+    """Records watches, and can make the next one use an expired resource version."""
 
     def __init__(self, *args, **options) -> None:
         super().__init__(*args, **options)
@@ -177,7 +177,7 @@ class Watching(AiohttpTransport):
 
 @asynccontextmanager
 async def reflecting(cluster, resource=CONFIGMAPS, **options):
-    """A reflector of the objects labelled l=v in the test's namespace, on a line that can be cut."""
+    """Run a reflector of objects labelled l=v in the test's namespace through a breakable connection."""
     config = await load_config(str(cluster.control_plane.kubeconfig), environ={})
     async with Line(config.host) as line:
         transport = Watching(replace(config, host=f"https://127.0.0.1:{line.port}"))
@@ -223,7 +223,7 @@ THINGS = Resource("kube.example.com", "v1", "things", "Thing")
 
 @pytest.fixture
 async def things(cluster):
-    """A kind younger than the cluster: the server does not know what happened before its definition."""
+    """Create a kind after the cluster: the server has no earlier watch events for it."""
     definition = {
         "metadata": {"name": "things.kube.example.com"},
         "spec": {

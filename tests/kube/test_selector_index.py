@@ -1,4 +1,4 @@
-"""What has a selector is found by labels, without asking every selector."""
+"""Finding objects with a matching selector without evaluating every selector."""
 
 from collections.abc import Mapping
 

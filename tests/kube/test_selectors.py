@@ -36,7 +36,7 @@ selectors = st.fixed_dictionaries({"matchLabels": label_maps, "matchExpressions"
 
 
 def without_shown_values(text: str) -> str:
-    """Go shows a missing list of values as null, we as []."""
+    """Replace missing values, which are null in Go and [] here."""
     return re.sub(r"Invalid value: (null|\[\])", "Invalid value: …", text)
 
 

@@ -1,4 +1,4 @@
-"""A status goes to the object that is meant, and a conflict is tried again on what is there then."""
+"""Status writes reach only the intended object, and conflicts are retried on the latest version."""
 
 from collections import deque
 from typing import Any
@@ -22,7 +22,7 @@ KNOWN = KnownStatus({"count": 1}, "3")
 
 
 class Server:
-    """Gives these answers, one after the other."""
+    """A transport that returns these responses in turn."""
 
     def __init__(self, *answers: Response) -> None:
         self.answers = deque(answers)
@@ -37,7 +37,7 @@ class Server:
         raise NotImplementedError(request)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
 
 def _found(uid: str, version: str, **status: int) -> Response:

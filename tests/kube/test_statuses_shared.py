@@ -1,4 +1,4 @@
-"""Many writers, one count: what is given out adds up, and requests that come together cost one write."""
+"""Many writers of one count: grants add up to the limit, and concurrent requests share a write."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ decode = decoder(Thing)
 
 @dataclass
 class Api(MemoryServer):
-    """An API server with one Thing, whose status is a subresource. Answers of writes may get lost on the way."""
+    """An API server with one Thing and its status subresource. Responses to writes may be lost."""
 
     lose: Callable[[Request], bool] = field(default=lambda _: False)
 
@@ -291,7 +291,7 @@ async def test_objects_do_not_wait_for_each_other() -> None:
 async def test_grants_never_exceed_the_limit_with_any_caches(
     seed: int, replicas: int, allowed: int, asking: int
 ) -> None:
-    """Covers stale caches, lost and slow responses, and names that ask several replicas."""
+    """Covers stale caches, lost and slow responses, and names requested from several replicas."""
     rng = Random(seed)
     api = Api(lose=lambda _: rng.random() < 0.2)
     history = [api.start(allowed)]

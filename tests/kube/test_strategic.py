@@ -1,4 +1,4 @@
-"""Strategic merge patches, as tables of object, patch and result."""
+"""Strategic merge patches: tables of object, patch and result."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The aiohttp transport against a real HTTP server on loopback."""
+"""The aiohttp transport with a real HTTP server on loopback."""
 
 import asyncio
 import ssl
@@ -21,7 +21,7 @@ def get(path: str, **query: str) -> Request:
 
 @asynccontextmanager
 async def serving(handler) -> AsyncIterator[str]:
-    """The address of a server that answers everything by ``handler``."""
+    """Run a server with this handler and return its address."""
     app = web.Application()
     app.router.add_route("*", "/{tail:.*}", handler)
     runner = web.AppRunner(app, handler_cancellation=True)
@@ -235,7 +235,7 @@ async def test_an_untrusted_certificate_is_reported_plainly(tmp_path):
 
 
 def self_signed(folder) -> str:
-    """A certificate and its key in one PEM file."""
+    """Return a certificate and its key in one PEM file."""
     from datetime import UTC, datetime, timedelta
 
     from cryptography import x509

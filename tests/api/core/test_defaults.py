@@ -1,4 +1,4 @@
-"""Core containers and volumes are completed as the API server completes them."""
+"""Containers and volumes are defaulted as by the API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The structural check says what an API server says: same errors, same paths, same order."""
+"""The structural check reports the errors of an API server: same messages, paths and order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Containers are restarted on request: our webhook and controller with the real node agent on a simulated runtime."""
+"""ContainerRecreateRequests with our webhook, our controller and the node agent on a simulated runtime."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Json = dict[str, Any]
 
 
 class Manager:
-    """The manager next to a node: its webhook, called like an API server does, and its controller."""
+    """The manager's webhook, called as the API server does, and its controller."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -75,7 +75,7 @@ class Manager:
         return found
 
     async def kubelet(self) -> None:
-        """Restarts containers that have ended, and reports them."""
+        """Restart containers that have ended and report their status."""
         while True:
             await self.node.clock.sleep(0.5)
             try:
@@ -168,7 +168,7 @@ async def test_two_containers_restart_and_the_others_do_not(there: Manager) -> N
 
 
 class Telling:
-    """Knows every Pod, and that the user may not read it."""
+    """Returns a Pod for every name and denies the user access to it."""
 
     async def may_read_pod(self, *_: Any) -> bool:
         return False
@@ -196,7 +196,7 @@ async def test_a_review_reveals_no_unreadable_pod(stranger: bool) -> None:
 
 @pytest.mark.behaviour("CRR-69")
 async def test_the_authorizer_is_asked_with_everything_known_of_the_user() -> None:
-    """It may grant less to a token of limited scope than to the user."""
+    """The authorizer may grant less to a token with limited scope than to the user."""
     asked: list[Json] = []
 
     class Asking(Client):

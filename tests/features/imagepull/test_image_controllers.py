@@ -1,4 +1,4 @@
-"""Images are pulled on nodes, through the controllers on the sandbox's API server."""
+"""ImagePullJobs with our controllers and the sandbox's API server."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_labels_follow_the_node_and_virtual_nodes_are_excluded(there: Worl
 @pytest.mark.behaviour("IMG-32", "IMG-107")
 @in_world
 async def test_label_changes_do_not_change_the_generation(there: World) -> None:
-    """Otherwise each node label would cost two reviews and an idle reconcile of the agent."""
+    """Otherwise each node label change would call both webhooks and reconcile the NodeImage in the agent."""
     await there.nodes("n1", zone="a")
     before: Any = await there.get(NODE_IMAGES, "n1")
     await there.client.patch(NODES, "n1", {"metadata": {"labels": {"zone": "b"}}})

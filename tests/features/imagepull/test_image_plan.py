@@ -1,4 +1,4 @@
-"""The pure half of image pulling: tags, targets, progress, secrets."""
+"""Planning of image pulls: tags, targets, progress, secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one namespace may hold of a NodeImage: the rule, and jobs that wait for room."""
+"""The share of a NodeImage that one namespace may use, and jobs that wait for it."""
 
 from __future__ import annotations
 

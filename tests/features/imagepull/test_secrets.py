@@ -1,5 +1,4 @@
-"""Copies of pull secrets over time: how often a source is read, which events are sent, and that no copy outlives its
-job."""
+"""Copies of pull secrets: reads of the source, events, and deletion with the job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Takeover from OpenKruise: our controllers write nothing at first, and then continue its work."""
+"""Takeover from OpenKruise: our controllers continue its jobs without unnecessary writes."""
 
 from __future__ import annotations
 

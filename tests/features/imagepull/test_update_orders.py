@@ -1,4 +1,4 @@
-"""IMG-105: a job that a workload made reaches nodes in the order in which the workload updates its Pods."""
+"""IMG-105: jobs of workloads pull on nodes in the update order of the Pods."""
 
 from __future__ import annotations
 

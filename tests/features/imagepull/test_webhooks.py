@@ -1,4 +1,4 @@
-"""The webhooks of the image kinds: gates, defaults, and refusals as OpenKruise was seen to answer."""
+"""The webhooks of the image kinds: gates, defaults, and errors as recorded from OpenKruise."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def of(kind: KindDefinition, gates: str = ON) -> list[Handler]:
 
 
 def words(message: str) -> str:
-    """A refusal without the name of the webhook."""
+    """Return the error message without the name of the webhook."""
     return message.partition("denied the request: ")[2] or message
 
 
@@ -60,7 +60,7 @@ def test_recorded_objects_get_the_recorded_answers(name: str) -> None:
 
 
 def spec_of(obj: Json) -> Json:
-    """The spec of an object, without times."""
+    """Return the spec of an object without timestamps."""
     spec: Json = json.loads(json.dumps(obj.get("spec") or {}))
     for image in (spec.get("images") or {}).values() if isinstance(spec.get("images"), dict) else ():
         for tag in image["tags"]:

@@ -1,4 +1,4 @@
-"""The image controllers on the sandbox's API server, with node agents of a few lines."""
+"""The image controllers, the sandbox's API server and simple node agents."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BETA = "apps.kruise.io/v1beta1"
 
 
 class Guarded(Connection):
-    """A connection that may not read the Secrets of some namespaces."""
+    """A connection without permission to read Secrets of some namespaces."""
 
     def __init__(self, inner: Transport) -> None:
         super().__init__(inner)
@@ -119,8 +119,7 @@ class World(cluster.World):
     # ---- the agents
 
     async def agents(self) -> None:
-        """Report what NodeImages ask for, with the counts a real agent writes: each 0.1 s, less often while nothing
-        changes."""
+        """Report pulls of NodeImages as an agent does, every 0.1 s, less often when idle."""
         seen, wait = -1, 0.1
         while True:
             wait = 0.1 if len(self.writes) != seen else min(2 * wait, 4.0)
@@ -166,7 +165,7 @@ async def world(
     before: Callable[[Client], Awaitable[None]] | None = None,
     **options: Any,
 ) -> AsyncIterator[World]:
-    """``more``: features whose controllers run too; ``before``: what happens before ours start."""
+    """``more``: other features to run; ``before``: called before the controllers start."""
     async with cluster.cluster(
         World,
         FEATURE,

@@ -1,7 +1,4 @@
-"""Controllers of node agents do the right thing while their caches do not show their own latest writes yet.
-
-The stores are filled by hand, so that a cache shows exactly what a test wants it to.
-"""
+"""Controllers with caches that do not show their own latest writes yet. | The tests fill the stores themselves."""
 
 from __future__ import annotations
 
@@ -73,7 +70,7 @@ class Behind:
         return found
 
     async def look(self, *resources: Resource) -> None:
-        """The cache shows these as they are now; none: all."""
+        """Update these objects, or all, in the cache."""
         for one in self._part.watched:
             if not resources or one.resource in resources:
                 listing = await self.client.list(one.resource, AGENTS if one.scope is Scope.AGENTS else "")

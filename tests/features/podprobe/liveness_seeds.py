@@ -1,7 +1,7 @@
-"""Liveness by seed: containers fail, answers are lost, managers die; no healthy container is restarted, and no workload
-has more Pods out of service than it bears.
+"""Randomized liveness runs: ``python -m tests.features.podprobe.liveness_seeds 1 100`` runs these seeds.
 
-``python -m tests.features.podprobe.liveness_seeds 1 100`` runs these seeds.
+Containers fail, responses are lost and managers are killed. No healthy container may be restarted, and no workload
+may lose more Pods than its budget.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STORM, CALM_SECONDS = 400.0, 600.0
 
 @dataclass
 class Judge:
-    """Looks at every write. ``bears``: how many Pods may be out of service."""
+    """Checks every write. ``bears``: how many Pods may be out of service."""
 
     there: Simulated
     bears: int
@@ -57,7 +57,7 @@ class Judge:
             self._requested(after)
 
     def waits_for_nothing(self) -> list[str]:
-        """The Pods that do not live although there is room for a restart."""
+        """Return the unhealthy Pods that are not restarted although the budget allows it."""
         now = self.there.client.clock.now()
         if len(self._out()) >= self.bears:
             return []
@@ -120,7 +120,7 @@ def clone_set(replicas: int, bears: int, start: int) -> Json:
 
 
 async def run(seed: int) -> Judge:
-    """One seed, its history and its findings."""
+    """Run one seed and return its history and violations."""
     rng = Random(seed)
     replicas, bears = rng.randint(3, 6), rng.randint(1, 2)
     storm, now = weather(Random(f"weather {seed}")), [CALM]
@@ -150,7 +150,7 @@ async def run(seed: int) -> Judge:
 
 
 def main() -> int:
-    """Run the seeds from one to the other."""
+    """Run a range of seeds."""
     first, last = int(sys.argv[1]), int(sys.argv[2])
     logging.basicConfig(level=logging.CRITICAL)
     broken = restarts = 0

@@ -1,4 +1,4 @@
-"""Probes mark Pods: our controllers on the sandbox's API server, with a node agent of a few lines."""
+"""Probes label Pods: our controllers with the sandbox's API server and a simple node agent."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class World(cluster.World):
         return {one["name"]: [probe["name"] for probe in one["probes"]] for one in entries}
 
     async def result(self, node: str, pod: Json, *, silent: bool = False, **states: str) -> None:
-        """The node reports these results, by name of the probe with _ for #. ``silent``: without a message."""
+        """Report these results for the node; ``_`` in probe names stands for ``#``. ``silent``: without a message."""
         now = rfc3339(self.client.clock.now())
         entries = [
             {
@@ -422,13 +422,15 @@ def test_an_unsupported_provider_probe_blocks_no_pod() -> None:
 
 
 def only_without_scheme(message: str) -> bool:
-    """Return whether OpenKruise refused nothing but a request without scheme, which is HTTP here."""
+    """Return whether OpenKruise only rejected a missing scheme, which defaults to HTTP here."""
     return 'request: spec.probe.httpGet.scheme: Unsupported value: ""' in message
 
 
 def words(message: str) -> str:
-    """What OpenKruise says of one mistake. Behind which field it says so is ours: its own paths lead to none, and one
-    of its texts names results that there are not."""
+    """Return OpenKruise's message without the field.
+
+    Its field paths do not exist, and one of its messages lists invalid values as supported.
+    """
     said = message.partition("denied the request: ")[2]
     ours = said.startswith("[") or "v1alpha1.PodContainerProbe{" in said or "must be 'True' or 'False'" in said
     if ours or only_without_scheme(message):

@@ -1,4 +1,4 @@
-"""A small way to break liveness by the node agent that a seed finds, and no other test."""
+"""A liveness defect that only a randomized run detects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.kit import virtualtime
 
 
 async def forgets(self: LivenessReconciler) -> None:
-    """What was asked for counts when a watch shows it, not before."""
+    """Count a restart request only once the watch has delivered it."""
     self._made.clear()
 
 

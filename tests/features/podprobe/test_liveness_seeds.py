@@ -1,4 +1,4 @@
-"""Some seeds of liveness under faults; more: ``python -m tests.features.podprobe.liveness_seeds 1 100``."""
+"""A few randomized liveness runs; for more: ``python -m tests.features.podprobe.liveness_seeds 1 100``."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Several images are pulled by one object, through the controllers on the sandbox's API server."""
+"""ImageListPullJobs with our controllers and the sandbox's API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Liveness by the node agent: what is saved of a Pod, what its node probes, which results mean a restart."""
+"""Liveness probes of the node agent: the saved probes, the NodePodProbe, and results that cause a restart."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ASKED = {names.USING_ENHANCED_LIVENESS: "true"}
 
 
 def body(*probes: Json | None, annotations: Json | None = None, owner: Json | None = OWNED) -> Json:
-    """A new Pod with containers c0, c1 … that have these probes."""
+    """Return a new Pod with containers c0, c1 … and these probes."""
     containers = [
         {"name": f"c{index}", "image": "a", **({"livenessProbe": probe} if probe is not None else {})}
         for index, probe in enumerate(probes)
@@ -56,7 +56,7 @@ def body(*probes: Json | None, annotations: Json | None = None, owner: Json | No
 
 
 def admitted(given: Json) -> Json:
-    """The Pod after the step."""
+    """Return the Pod after the mutating step."""
     draft = PodDraft(given, "shop")
     LivenessStep()(draft, review_of(POD_PROBE_MARKER, given))
     after: Json = apply(draft.operations, given)

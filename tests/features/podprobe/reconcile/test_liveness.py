@@ -1,4 +1,4 @@
-"""Containers that do not live are restarted by request: the manager, its webhooks and the agents of simulated nodes."""
+"""Failed liveness probes create restart requests: the manager, its webhooks and agents on simulated nodes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def restarts(pods: list[Json]) -> dict[str, int]:
 
 
 async def restarted(there: Simulated, count: int, seconds: float = 120) -> list[Json]:
-    """The Pods once so many containers were restarted."""
+    """Wait until this many containers were restarted and return the Pods."""
 
     async def look() -> list[Json] | None:
         pods = await there.pods("app=web")
@@ -243,7 +243,7 @@ async def test_a_pod_deleted_meanwhile_is_ignored(there: Simulated) -> None:
 
 
 def test_a_request_counts_for_its_own_namespace_only() -> None:
-    """Users control the label with the Pod's UID, so it may name a Pod of another namespace."""
+    """Users control the label with the Pod's UID, so it may match a Pod of another namespace."""
     body: Json = {"spec": {"podName": "p", "containers": [{"name": "main"}]}}
     keys = []
     for namespace in ("shop", "evil"):
@@ -254,7 +254,7 @@ def test_a_request_counts_for_its_own_namespace_only() -> None:
 
 @pytest.mark.behaviour("PPM-46")
 def test_liveness_probes_of_one_namespace_leave_room_for_others() -> None:
-    """A NodePodProbe holds the probes of all Pods of a node, and users write the annotations they come from."""
+    """A NodePodProbe holds the probes of all Pods of a node, and users control their number."""
     large = {"name": f"{OWNER}#main-0", "containerName": "main", "probe": {"exec": {"command": ["x" * 100_000]}}}
     small = {**large, "probe": PROBE}
     asked = [("evil", "a", large), ("evil", "b", large), ("evil", "c", large), ("shop", "a", small)]
