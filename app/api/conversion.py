@@ -35,7 +35,9 @@ def convert(obj: Mapping[str, Any], desired_api_version: str) -> Json:
     Only labels and annotations of the metadata may differ. Raises :class:`ConversionError`.
     """
     kind, source, target = _versions(obj, desired_api_version)
-    given = _checked(obj)
+    given = _copied(obj)
+    _check_objects(obj, given, ("metadata", "spec", "status"))
+    _check_objects(obj, given.get("metadata", {}), ("labels", "annotations"), "metadata.")
     notes = _take_notes(given, target)
     if source is kind.hub or target is kind.hub:
         return _step(given, source, target, notes)
@@ -80,20 +82,12 @@ _UNTOUCHED: Final = frozenset(
 
 def _copied(obj: Mapping[str, Any]) -> Json:
     """Return a copy that conversions may change."""
-    return {key: _copied_section(value) for key, value in obj.items()}
-
-
-def _copied_section(section: Any) -> Any:
-    if not isinstance(section, dict):
-        return json_copy(section)
-    return {key: value if key in _UNTOUCHED else json_copy(value) for key, value in section.items()}
-
-
-def _checked(obj: Mapping[str, Any]) -> Json:
-    copied = _copied(obj)
-    _check_objects(obj, copied, ("metadata", "spec", "status"))
-    _check_objects(obj, copied.get("metadata", {}), ("labels", "annotations"), "metadata.")
-    return copied
+    return {
+        name: {key: value if key in _UNTOUCHED else json_copy(value) for key, value in section.items()}
+        if isinstance(section, dict)
+        else json_copy(section)
+        for name, section in obj.items()
+    }
 
 
 def _check_objects(obj: Mapping[str, Any], parent: Json, fields: tuple[str, ...], prefix: str = "") -> None:

@@ -242,12 +242,8 @@ _PROJECTION: Final = struct(
 )
 
 
-def _null(_: Any, __: str) -> None:
-    return None
-
-
 #: A time that is never set in a template: always printed, always null.
-NO_TIME: Final = GoType(_null, lambda: None, lambda _: False)
+NO_TIME: Final = GoType(lambda _value, _path: None, lambda: None, lambda _: False)
 #: The spec of a PersistentVolumeClaim.
 CLAIM_SPEC: Final = struct(
     optional("accessModes", _STRINGS),

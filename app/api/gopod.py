@@ -20,7 +20,7 @@ from app.api.gocore import (
     always,
     optional,
 )
-from app.api.gojson import BOOL, INT32, INT64, QUANTITY, STRING, GoField, GoType, list_of, map_of, pointer, struct
+from app.api.gojson import BOOL, INT32, INT64, QUANTITY, STRING, GoType, list_of, map_of, pointer, struct
 
 # PodTemplateSpec and PersistentVolumeClaim of Kubernetes, as Go reads and prints them.
 #
@@ -152,7 +152,7 @@ POD_SPEC: Final = struct(
 )
 
 #: The metadata inside an object. Other fields are not used there and stay unchanged.
-_METADATA: Final[tuple[GoField, ...]] = (
+METADATA: Final = struct(
     optional("name"),
     optional("generateName"),
     optional("namespace"),
@@ -162,7 +162,6 @@ _METADATA: Final[tuple[GoField, ...]] = (
     optional("finalizers", _STRINGS),
 )
 #: ObjectMeta inside an object.
-METADATA: Final = struct(*_METADATA)
 POD_TEMPLATE: Final = struct(optional("metadata", METADATA), optional("spec", POD_SPEC))
 
 _CLAIM_STATUS: Final = struct(
@@ -171,7 +170,7 @@ _CLAIM_STATUS: Final = struct(
 CLAIM: Final[GoType] = struct(
     optional("kind"),
     optional("apiVersion"),
-    optional("metadata", struct(*_METADATA)),
+    optional("metadata", METADATA),
     optional("spec", CLAIM_SPEC),
     optional("status", _CLAIM_STATUS),
 )

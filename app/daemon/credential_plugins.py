@@ -21,7 +21,7 @@ from app.kube.images import parse_image
 from app.kube.objects import Struct
 
 # As in the kubelet: a configuration lists the images of each plugin, and a plugin reads a request from standard input
-# and writes a response to standard output. [KD-36]  Source:
+# and writes a response to standard output. [KD-36]
 # https://kubernetes.io/docs/tasks/administer-cluster/kubelet-credential-provider/
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from app.daemon.cri.types import Auth
 from app.kube.images import parse_image
 from app.kube.objects import Secret, Struct
 
-# Follows the kubelet, so that credentials work for a pre-pull exactly if they work for a Pod. [KD-36, KD-37]  Source:
+# Follows the kubelet, so that credentials work for a pre-pull exactly if they work for a Pod. [KD-36, KD-37]
 # https://kubernetes.io/docs/concepts/containers/images/#config-json
 
 logger = logging.getLogger(__name__)

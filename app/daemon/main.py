@@ -26,8 +26,7 @@ from app.kube.config import ClusterConfig, in_cluster, load_config, read_kubecon
 from app.kube.errors import KubeError
 from app.kube.http1 import PlainTransport
 
-# API server access: the Pod's service account or a kubeconfig. Agents usually use a token or a certificate; the full
-# loader is imported only for kubeconfigs with plugins.
+# Agents usually use a token or a certificate; the full loader is imported only for kubeconfigs with plugins.
 
 
 async def cluster_config(kubeconfig: str, environ: Mapping[str, str]) -> ClusterConfig:
@@ -40,9 +39,8 @@ async def cluster_config(kubeconfig: str, environ: Mapping[str, str]) -> Cluster
     return await load_config(kubeconfig, environ=environ)
 
 
-# Release memory that only start-up needs: an agent runs on every node for months and is mostly idle.  About half of the
-# process's resident memory is pages of programs and libraries that are read once, during imports. The kernel keeps them
-# mapped until memory is short; once unmapped, they are read back as needed.
+# About half of the agent's resident memory is file pages read once, during imports. The kernel keeps them mapped until
+# memory is short; once unmapped, they are read back as needed.
 
 logger = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 
 from app.api import names
 from app.api.kind import KindDefinition
+from app.kube import resources
 from app.kube.admission import PolicyRule
 from app.kube.client import Decode
 from app.kube.objects import (
@@ -35,19 +36,7 @@ from app.kube.objects import (
     decode_pod,
     decode_workload,
 )
-from app.kube.resources import (
-    CONFIGMAPS,
-    CONTROLLERREVISIONS,
-    PERSISTENTVOLUMECLAIMS,
-    Resource,
-)
-from app.kube.resources import DEPLOYMENTS as DEPLOYMENT_RESOURCE
-from app.kube.resources import JOBS as JOB_RESOURCE
-from app.kube.resources import NAMESPACES as NAMESPACE_RESOURCE
-from app.kube.resources import NODES as NODE_RESOURCE
-from app.kube.resources import PODS as POD_RESOURCE
-from app.kube.resources import REPLICASETS as REPLICASET_RESOURCE
-from app.kube.resources import STATEFULSETS as STATEFULSET_RESOURCE
+from app.kube.resources import Resource
 from app.kube.store import IndexFunction, Store
 from app.pods.predicates import BY_CONTROLLER, controller_keys
 
@@ -181,7 +170,7 @@ class Stores:
 
 _OWNED: Final[Mapping[str, Callable[[Any], Iterable[str]]]] = {BY_CONTROLLER: controller_keys}
 
-PODS: Final[Watched[Pod]] = Watched("Pods", POD_RESOURCE, decode_pod, indexes=_OWNED)
+PODS: Final[Watched[Pod]] = Watched("Pods", resources.PODS, decode_pod, indexes=_OWNED)
 BY_NAMESPACE: Final = "namespace"
 
 
@@ -192,27 +181,27 @@ def _namespace(pod: Pod) -> list[str]:
 #: Pods, also indexed by namespace.
 PODS_BY_NAMESPACE: Final = PODS.indexed(**{BY_NAMESPACE: _namespace})
 CLAIMS: Final[Watched[PersistentVolumeClaim]] = Watched(
-    "PersistentVolumeClaims", PERSISTENTVOLUMECLAIMS, decode_persistent_volume_claim, indexes=_OWNED
+    "PersistentVolumeClaims", resources.PERSISTENTVOLUMECLAIMS, decode_persistent_volume_claim, indexes=_OWNED
 )
 #: Revisions of workloads, labeled with their hash.
 REVISIONS: Final[Watched[ControllerRevision]] = Watched(
     "ControllerRevisions of workloads",
-    CONTROLLERREVISIONS,
+    resources.CONTROLLERREVISIONS,
     decode_controller_revision,
     label_selector=names.CONTROLLER_HASH,
     indexes=_OWNED,
 )
-NAMESPACES: Final[Watched[Namespace]] = Watched("Namespaces", NAMESPACE_RESOURCE, decode_namespace, Scope.CLUSTER)
-NODES: Final[Watched[Node]] = Watched("Nodes", NODE_RESOURCE, decode_node, Scope.CLUSTER)
+NAMESPACES: Final[Watched[Namespace]] = Watched("Namespaces", resources.NAMESPACES, decode_namespace, Scope.CLUSTER)
+NODES: Final[Watched[Node]] = Watched("Nodes", resources.NODES, decode_node, Scope.CLUSTER)
 #: Built-in workloads, with the fields needed to count their Pods.
-DEPLOYMENTS: Final[Watched[Workload]] = Watched("Deployments", DEPLOYMENT_RESOURCE, decode_workload)
-REPLICASETS: Final[Watched[Workload]] = Watched("ReplicaSets", REPLICASET_RESOURCE, decode_workload, indexes=_OWNED)
-JOBS: Final[Watched[Job]] = Watched("Jobs", JOB_RESOURCE, decode_job)
-STATEFULSETS: Final[Watched[Workload]] = Watched("native StatefulSets", STATEFULSET_RESOURCE, decode_workload)
+DEPLOYMENTS: Final[Watched[Workload]] = Watched("Deployments", resources.DEPLOYMENTS, decode_workload)
+REPLICASETS: Final[Watched[Workload]] = Watched("ReplicaSets", resources.REPLICASETS, decode_workload, indexes=_OWNED)
+JOBS: Final[Watched[Job]] = Watched("Jobs", resources.JOBS, decode_job)
+STATEFULSETS: Final[Watched[Workload]] = Watched("native StatefulSets", resources.STATEFULSETS, decode_workload)
 #: The operator's runtime configuration, in the manager's namespace.
 CONFIGURATION: Final[Watched[ConfigMap]] = Watched(
     f"ConfigMap {names.CONFIGURATION_CONFIG_MAP}",
-    CONFIGMAPS,
+    resources.CONFIGMAPS,
     decode_config_map,
     Scope.OWN,
     field_selector=f"metadata.name={names.CONFIGURATION_CONFIG_MAP}",

@@ -6,7 +6,7 @@ apimachinery's ``LabelSelectorAsSelector`` and ``ValidateLabelSelector``, the qu
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -227,14 +227,17 @@ def validate_selector(selector: Mapping[str, Any] | None, path: Path) -> list[Fi
         return [too_many(path, count, MAX_REQUIREMENTS)]
     errors = validate_labels(labels, path.child("matchLabels"))
     for index, expression in enumerate(expressions):
-        errors.extend(_validate_expression(expression, path.child("matchExpressions").index(index)))
+        at = path.child("matchExpressions").index(index)
+        values = expression.get("values") or []
+        errors.extend(requirement_errors(expression.get("key") or "", expression.get("operator") or "", values, at))
     return errors
 
 
-def _validate_expression(expression: Mapping[str, Any], path: Path) -> list[FieldError]:
+def requirement_errors(
+    key: str, operator: str, values: Sequence[str], path: Path, *, of_node: bool = False
+) -> list[FieldError]:
+    """Return the errors of a requirement; those of node selectors can also compare numbers."""
     errors: list[FieldError] = []
-    operator = expression.get("operator") or ""
-    values = expression.get("values") or []
     if operator in ("In", "NotIn"):
         if not values:
             errors.append(required(path.child("values"), "must be specified when `operator` is 'In' or 'NotIn'"))
@@ -242,9 +245,12 @@ def _validate_expression(expression: Mapping[str, Any], path: Path) -> list[Fiel
         if values:
             detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
             errors.append(forbidden(path.child("values"), detail))
+    elif of_node and operator in ("Gt", "Lt"):
+        if len(values) != 1:
+            detail = "must be specified single value when `operator` is 'Lt' or 'Gt'"
+            errors.append(required(path.child("values"), detail))
     else:
         errors.append(invalid(path.child("operator"), operator, "not a valid selector operator"))
-    key = expression.get("key") or ""
     errors.extend(invalid(path.child("key"), key, message) for message in is_qualified_name(key))
     for index, value in enumerate(values):
         at = path.child("values").index(index)

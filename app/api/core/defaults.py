@@ -15,7 +15,7 @@ from typing import Any, Final
 from app.api.gojson import normalized
 from app.api.gopod import POD_TEMPLATE
 from app.kube.images import parse_image
-from app.kube.jsonvalues import json_copy, object_at, objects
+from app.kube.jsonvalues import fill, json_copy, object_at, objects
 from app.kube.patches import same
 from app.kube.quantities import QuantityError, parse
 
@@ -95,7 +95,8 @@ def _with_every_default(template: Mapping[str, Any], other: Mapping[str, Any]) -
                 container["imagePullPolicy"] = "Always" if given == "Always" else default
         for container in (one for field in ("initContainers", "containers") for one in objects(spec.get(field))):
             for probe in (object_at(container, field) for field in _PROBES):
-                _fill_missing(object_at(probe, "grpc"), {"service": ""})
+                if (action := object_at(probe, "grpc")) is not None:
+                    fill(action, {"service": ""})
     default_pod_template(completed, host_ports=True)
     return normalized(POD_TEMPLATE, completed, "spec.template")
 
@@ -217,10 +218,4 @@ def _fill(target: dict[str, Any], values: Mapping[str, Any]) -> None:
     for key, value in values.items():
         # Go does not distinguish a missing field from its zero. Where false is the default, it stays false.
         if not target.get(key) and target.get(key) is not False:
-            target[key] = value
-
-
-def _fill_missing(target: dict[str, Any] | None, values: Mapping[str, Any]) -> None:
-    for key, value in values.items():
-        if target is not None and target.get(key) is None:
             target[key] = value

@@ -16,7 +16,6 @@ from app.kube.fielderrors import (
     GoLiteral,
     Path,
     duplicate,
-    forbidden,
     invalid,
     not_supported,
     quote,
@@ -24,6 +23,7 @@ from app.kube.fielderrors import (
     type_invalid,
 )
 from app.kube.jsonvalues import json_copy
+from app.kube.selectors import requirement_errors
 from app.kube.validation import is_dns1123_subdomain, is_label_value, is_qualified_name
 
 _Objects = Sequence[Mapping[str, Any]]
@@ -117,13 +117,9 @@ def _unknown(given: Any, known: Any, path: str) -> Iterator[str]:
             yield from _unknown(item, known_item, f"{path}[{index}]")
 
 
-# Node selector terms, preferred terms and tolerations, with the API server's messages. [WS-10]
-#
-# Source: Kubernetes 1.34, pkg/apis/core/validation/validation.go.
+# Node selector terms, preferred terms and tolerations, as in Kubernetes 1.34. [WS-10]
 
 _SET: Final = ("In", "NotIn")
-_PRESENCE: Final = ("Exists", "DoesNotExist")
-_COMPARISON: Final = ("Gt", "Lt")
 _NAME_FIELD: Final = "metadata.name"
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _MOST_WEIGHT: Final = 100
@@ -133,7 +129,9 @@ def node_selector_term_errors(term: NodeSelectorTerm, path: Path) -> list[FieldE
     """Return the errors of a node selector term."""
     errors: list[FieldError] = []
     for index, requirement in enumerate(term.match_expressions or ()):
-        errors += _label_errors(requirement, path.child("matchExpressions").index(index))
+        at = path.child("matchExpressions").index(index)
+        values = requirement.values or []
+        errors += requirement_errors(requirement.key, requirement.operator, values, at, of_node=True)
     for index, requirement in enumerate(term.match_fields or ()):
         errors += _field_errors(requirement, path.child("matchFields").index(index))
     return errors
@@ -158,28 +156,6 @@ def toleration_errors(tolerations: Sequence[Toleration], path: Path) -> list[Fie
     return errors
 
 
-def _label_errors(requirement: NodeSelectorRequirement, path: Path) -> list[FieldError]:
-    errors: list[FieldError] = []
-    values = requirement.values or []
-    if requirement.operator in _SET:
-        if not values:
-            errors.append(required(path.child("values"), "must be specified when `operator` is 'In' or 'NotIn'"))
-    elif requirement.operator in _PRESENCE:
-        if values:
-            detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-            errors.append(forbidden(path.child("values"), detail))
-    elif requirement.operator in _COMPARISON:
-        if len(values) != 1:
-            detail = "must be specified single value when `operator` is 'Lt' or 'Gt'"
-            errors.append(required(path.child("values"), detail))
-    else:
-        errors.append(invalid(path.child("operator"), requirement.operator, "not a valid selector operator"))
-    errors += [invalid(path.child("key"), requirement.key, text) for text in is_qualified_name(requirement.key)]
-    for index, value in enumerate(values):
-        errors += [invalid(path.child("values").index(index), value, text) for text in is_label_value(value)]
-    return errors
-
-
 def _field_errors(requirement: NodeSelectorRequirement, path: Path) -> list[FieldError]:
     errors: list[FieldError] = []
     values = requirement.values or []
@@ -199,8 +175,9 @@ def _field_errors(requirement: NodeSelectorRequirement, path: Path) -> list[Fiel
 def _toleration_errors(toleration: Toleration, path: Path) -> list[FieldError]:
     errors: list[FieldError] = []
     operator = path.child("operator")
-    errors += [invalid(path.child("key"), toleration.key, text) for text in _key_errors(toleration.key)]
-    if not toleration.key and toleration.operator != "Exists":
+    if toleration.key:
+        errors += [invalid(path.child("key"), toleration.key, text) for text in is_qualified_name(toleration.key)]
+    elif toleration.operator != "Exists":
         detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
         errors.append(invalid(operator, toleration.operator, detail))
     if toleration.toleration_seconds is not None and toleration.effect != "NoExecute":
@@ -218,10 +195,6 @@ def _toleration_errors(toleration: Toleration, path: Path) -> list[FieldError]:
     if toleration.effect and toleration.effect not in _EFFECTS:
         errors.append(not_supported(path.child("effect"), toleration.effect, _EFFECTS))
     return errors
-
-
-def _key_errors(key: str) -> list[str]:
-    return is_qualified_name(key) if key else []
 
 
 def _go(toleration: Toleration) -> GoLiteral:
