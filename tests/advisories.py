@@ -18,13 +18,13 @@ from packaging.version import InvalidVersion, Version
 
 ROOT = Path(__file__).parent.parent
 LOCKS = ("requirements.lock", "requirements-dev.lock")
-#: Advisory → why it does not concern us.
+#: Advisory → why it does not affect us.
 ACCEPTED: Mapping[str, str] = {}
 _PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", re.MULTILINE)
 
 
 def locked(text: str) -> dict[str, str]:
-    """Name → version of a lock file."""
+    """Return the versions in a lock file by name."""
     return {canonicalize_name(name): version for name, version in _PINNED.findall(text)}
 
 

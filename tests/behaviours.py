@@ -20,13 +20,13 @@ ROOT = Path(__file__).resolve().parent.parent
 RULE = re.compile(
     r"^- `(?P<id>[A-Z]+-[0-9A-Z]+[a-z]?)` (?:\*\(waits: (?P<why>[^)]+)\)\* |(?P<reason>\*\(reason\)\* ))?(?P<text>.+)$"
 )
-#: What looks like a rule's id in the code.
+#: Text in code that looks like a rule's id.
 CITED = re.compile(r"\b(?P<prefix>[A-Z]{1,4})-[0-9]+[a-z]?\b")
 
 
 @dataclass(frozen=True)
 class Behaviour:
-    """One rule: its id, its sentence, and why it waits ('' when it is built). A reason stands behind other rules."""
+    """One rule: its id, its sentence, and why it waits ('' if it is implemented)."""
 
     id: str
     text: str
@@ -41,7 +41,7 @@ def behaviours(page: Path) -> Iterator[Behaviour]:
 
 
 def proven(tests: Path) -> dict[str, set[str]]:
-    """Rule id → tests (file::function) whose mark names it."""
+    """Return the tests (file::function) that each rule's mark names."""
     found: dict[str, set[str]] = defaultdict(set)
     for file in sorted(tests.rglob("*.py")):
         if "behaviour" in (source := file.read_text("utf-8")):
@@ -65,7 +65,7 @@ def _marks(tree: ast.AST, where: str) -> Iterator[tuple[str, str]]:
 
 
 def cited(code: Path, prefixes: Iterable[str]) -> dict[str, set[str]]:
-    """Rule id → files of the code that cite it, for ids with these prefixes."""
+    """Return the files of the code that cite each rule with one of these prefixes."""
     known, found = set(prefixes), defaultdict(set)
     for file in sorted(code.rglob("*.py")):
         for match in CITED.finditer(file.read_text("utf-8")):
@@ -79,7 +79,7 @@ def mistakes(
     tests: Mapping[str, Collection[str]],
     citations: Mapping[str, Collection[str]],
 ) -> list[str]:
-    """What is wrong with rules (by page), marks and citations (by id), in words."""
+    """Return errors of rules (by page), marks and citations (by id)."""
     defined: dict[str, Behaviour] = {}
     where: dict[str, str] = {}
     found = []
@@ -102,7 +102,7 @@ def mistakes(
 
 
 def main() -> int:
-    """Print the table; with ``--check`` exit 1 if rules, marks and citations do not fit together."""
+    """Print the table; with ``--check`` return 1 if rules, marks and citations do not match."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--check", action="store_true", help="fail where rules, marks and citations do not fit together"

@@ -1,4 +1,4 @@
-"""A seed that all processes of a test run agree on, and that changes from commit to commit."""
+"""A seed that all processes of a test run share, and that changes with the commit."""
 
 import subprocess
 from functools import cache
@@ -7,7 +7,7 @@ from pathlib import Path
 
 @cache
 def commit_seed() -> int:
-    """The first digits of the commit that is checked out; 0 where there is no git."""
+    """The first digits of the current commit; 0 without git."""
     folder = Path(__file__).resolve().parent
     try:
         found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=True)

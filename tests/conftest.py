@@ -23,17 +23,17 @@ pytest_plugins = [
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# Conversion knows the kinds of a build once its features are loaded, as in every process of ours.
+# Conversion knows all kinds once the features are loaded, as in our processes.
 features()
 
-# How long an example takes says something about the machine, nothing about the code.
+# The duration of an example depends on the machine, not the code.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
 @pytest.fixture(autouse=True)
 def _logging_as_it_was() -> Iterator[None]:
-    """A command run within a test sets up logging for its process, which is that of the tests after it, too."""
+    """A command run within a test configures logging for its process, and thus for later tests."""
     root = logging.getLogger()
     before = list(root.handlers), root.level
     yield

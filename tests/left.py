@@ -1,4 +1,4 @@
-"""Objects that OpenKruise left, laid under a real API server, and what our manager then writes of them."""
+"""Objects that OpenKruise left, created on a real API server, and the manager's writes to them."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _NATIVE: Final = {
     "ConfigMap": ("/api/v1", "configmaps"),
     "Event": ("/api/v1", "events"),
 }
-#: An owner stands before what it owns, and a job before the Pods that have its containers.
+#: Owners before dependents, and jobs before the Pods with their containers.
 _ORDER: Final = (
     *("UnitedDeployment", "ResourceDistribution", "CloneSet", "StatefulSet", "PersistentVolumeClaim", "ConfigMap"),
     *("DaemonSet", "BroadcastJob", "AdvancedCronJob", "EphemeralJob", "ControllerRevision", "Job", "Pod"),
     *("WorkloadSpread", "PodUnavailableBudget"),
     *("ImageListPullJob", "ImagePullJob", "ContainerRecreateRequest", "NodeImage"),
 )
-#: The kubelets run what is there as they find it; only the sandbox's scheduler binds.
+#: Kubelets run Pods as they find them; only the sandbox's scheduler binds.
 NODES: Final = ("app.sandbox.nodes", "--nodes", "3", "--bind", "--agents")
-#: Jobs were done when they were recorded.
+#: Jobs had ended when they were recorded.
 CONTROLLERS: Final = ("--controllers=*,-job",)
 _TIME: Final = re.compile(r"2026-11-22T14:\d\d:\d\dZ")
 
@@ -51,7 +51,7 @@ def path_of(kind: str, name: str = "", namespace: str = NAMESPACE) -> str:
 
 
 def recorded_in(*files: str) -> list[Json]:
-    """The objects of recordings, whose last minute is this one: nothing of them is over yet."""
+    """Return the recorded objects with times shifted so that nothing has expired."""
     now = datetime.now(UTC)
     return [one for name in files for one in json.loads(_just_now((FOLDER / name).read_text("utf-8"), now))["items"]]
 
@@ -68,7 +68,7 @@ def _just_now(text: str, now: datetime) -> str:
 
 
 def change(api: ControlPlane, path: str, **spec: Any) -> None:
-    """Replace fields of the object's spec; again after a conflict, since controllers write its status."""
+    """Replace fields of the object's spec; retry conflicts, because controllers write its status."""
     _put(api, path, spec=spec)
 
 
@@ -79,7 +79,7 @@ def begin(api: ControlPlane, namespace: str = NAMESPACE) -> None:
 
 
 def lay_down(api: ControlPlane, items: Iterable[Json], namespace: str = NAMESPACE) -> None:
-    """The objects with their statuses, under the uids that this API server gives; not those whose owner is missing."""
+    """Create the objects with their statuses, under the uids of this API server; skip those with a missing owner."""
     uids: dict[str, str] = {}
     for item in sorted(items, key=lambda one: _ORDER.index(one["kind"])):
         kind = item["kind"]
@@ -89,7 +89,7 @@ def lay_down(api: ControlPlane, items: Iterable[Json], namespace: str = NAMESPAC
             if one["uid"] in uids
         ]
         if ("ownerReferences" in item["metadata"] and not owners) or item["metadata"]["name"] == "kube-root-ca.crt":
-            continue  # of a workload that is not here, or of Kubernetes
+            continue  # of a missing workload, or of Kubernetes
         made = json.loads(_with(uids, json.dumps(bare(item))))
         if "namespace" in made["metadata"]:
             made["metadata"]["namespace"] = namespace
@@ -100,7 +100,7 @@ def lay_down(api: ControlPlane, items: Iterable[Json], namespace: str = NAMESPAC
         if owners:
             made["metadata"]["ownerReferences"] = owners
         if kind == "Job":
-            # Its labels and its selector are its uid, which the API server gives.
+            # Its labels and selector contain its uid, which the API server assigns.
             made["metadata"].pop("labels")
             made["spec"].pop("selector")
             made["spec"]["template"]["metadata"].pop("labels")
@@ -108,7 +108,7 @@ def lay_down(api: ControlPlane, items: Iterable[Json], namespace: str = NAMESPAC
         if kind in OURS and made["apiVersion"] != OURS[kind].api_version:
             made = convert({**made, "status": status or {}}, OURS[kind].api_version)
             status = made.pop("status")
-        # No Pod is created with these: they are put into it.
+        # No Pod is created with these: they are added later.
         added = made["spec"].pop("ephemeralContainers", None) if kind == "Pod" else None
         code, answer = api.request("POST", path_of(kind, namespace=namespace), made)
         assert code == 201, (kind, answer)
@@ -125,7 +125,7 @@ def lay_down(api: ControlPlane, items: Iterable[Json], namespace: str = NAMESPAC
 
 def _put(api: ControlPlane, path: str, sub: str = "", spec: Json | None = None, status: Json | None = None) -> None:
     code = 409
-    while code == 409:  # others look at what is new at once
+    while code == 409:  # controllers react to new objects at once
         found = api.request("GET", path)[1]
         wanted = {**found, "spec": {**found["spec"], **(spec or {})}}
         if status is not None:
@@ -141,9 +141,9 @@ def _with(uids: Json, text: str) -> str:
 
 
 def writes(api: ControlPlane, namespace: str = NAMESPACE) -> list[str]:
-    """What the manager has written in the namespace and of NodeImages and NodePodProbes: verb, and what."""
+    """Return the manager's writes in the namespace and of NodeImages and NodePodProbes: verb and object."""
     found = []
-    whole, _, _ = api.audit_log.read_text("utf-8").rpartition("\n")  # the last line may be half written
+    whole, _, _ = api.audit_log.read_text("utf-8").rpartition("\n")  # the last line may be incomplete
     for line in whole.splitlines():
         entry = json.loads(line)
         about = entry.get("objectRef", {})

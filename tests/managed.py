@@ -31,7 +31,7 @@ async def managed(
     seed: int = 1,
     weather: Callable[[], Weather] = lambda: CALM,
 ) -> AsyncIterator[Simulated]:
-    """``flags``: ``--feature-gates`` of the manager; ``number``: of nodes; ``weather``: what its requests meet."""
+    """``flags``: ``--feature-gates`` of the manager; ``number``: of nodes; ``weather``: faults of its requests."""
     async with simulated(number, pace=pace, seed=seed, agents=True) as there:
         for kind in kinds():
             await there.client.create(CUSTOMRESOURCEDEFINITIONS, manifest(kind))
@@ -63,6 +63,6 @@ in_managed = scenarios(managed)
 
 
 async def events_of(there: Simulated, name: str, reason: str) -> list[Json]:
-    """The events of this reason about the object of that name."""
+    """Return the events with this reason about the object of that name."""
     found: Iterable[Json] = (await there.client.list(EVENTS)).items
     return [one for one in found if one["involvedObject"]["name"] == name and one["reason"] == reason]

@@ -16,7 +16,7 @@ from tests.behaviours import ROOT
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """Modules below app/, by patterns, and the file or folder below tests/ that is about them."""
+    """Modules below app/, by patterns, and the file or folder below tests/ that tests them."""
 
     tests: str
     why: str
@@ -77,12 +77,12 @@ TABLE: Final = (
 
 
 def is_about(pattern: str, module: Path) -> bool:
-    """Return whether a pattern of the table means the module; a star stands for folders, too."""
+    """Return whether a pattern of the table matches the module; a star also matches folders."""
     return fnmatchcase(module.relative_to(ROOT / "app").as_posix(), pattern)
 
 
 def mirrored(module: Path) -> Path:
-    """The test file of the module's name; there may be none."""
+    """Return the test file with the module's name, which may not exist."""
     within = module.relative_to(ROOT / "app")
     return ROOT / "tests" / within.parent / f"test_{within.name}"
 

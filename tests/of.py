@@ -23,13 +23,13 @@ Importers = Mapping[str, frozenset[Path]]
 
 @cache
 def by_rule() -> Mapping[str, frozenset[str]]:
-    """Rule id → tests (file::function) whose mark names it."""
+    """Return the tests (file::function) that each rule's mark names."""
     return {id_: frozenset(found) for id_, found in proven(ROOT / "tests").items()}
 
 
 @cache
 def importers(folder: str) -> Importers:
-    """Module (``app.kube.store``) → files below a folder that import it, or something of it."""
+    """Return the files below a folder that import each module (``app.kube.store``), or something of it."""
     found: dict[str, set[Path]] = defaultdict(set)
     for file in sorted((ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
@@ -45,13 +45,13 @@ def importers(folder: str) -> Importers:
 
 
 def name_of(path: Path) -> str:
-    """``app.kube.store``."""
+    """Return a module's dotted name, such as ``app.kube.store``."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def own(path: Path) -> Iterator[str]:
-    """The tests that are about one module itself: files, or functions in them."""
+    """Return the tests of one module itself: files, or functions in them."""
     below = ROOT / "tests" / path.relative_to(ROOT / "app").parent
     by_name = (below / f"test_{path.stem}.py", below.with_name(f"test_{path.stem}.py"))
     by_table = (ROOT / "tests" / row.tests for row in elsewhere(path))
@@ -73,19 +73,19 @@ def found_for(path: Path) -> list[str]:
         above = {one for module in level for one in importers("app").get(name_of(module), ())}
         level = sorted(above - seen)
         seen |= above
-    # Imported by a name that stands in a list, or under another one.
+    # Imported by a name in a list, or under another one.
     folder = ROOT / "tests" / path.relative_to(ROOT / "app").parent
     return [one.relative_to(ROOT).as_posix() for one in sorted(folder.glob("test_*.py"))]
 
 
 def modules(paths: Iterable[Path]) -> Iterator[Path]:
-    """The modules that are meant: those of a folder, too."""
+    """Return the given modules, and those in given folders."""
     for path in paths:
         yield from sorted(path.rglob("*.py")) if path.is_dir() else [path]
 
 
 def main() -> int:
-    """Print them; exit 1 if there are none."""
+    """Print the tests; return 1 if there are none."""
     parser = argparse.ArgumentParser(prog="python -m tests.of", description=__doc__)
     parser.add_argument("paths", nargs="+", type=Path, help="modules or packages below app/")
     paths = [path.resolve() for path in parser.parse_args().paths]

@@ -14,7 +14,7 @@ from app.manager.features import kinds
 from tests.kit.cluster import served
 
 FOLDER = Path(__file__).parent / "data" / "openkruise"
-#: Recorded objects of everything it serves, beside the installation itself.
+#: Recorded objects of every served kind, besides the installation itself.
 RECORDED = (
     "01-created-v1beta1.json",
     "10-statefulset.json",
@@ -110,7 +110,7 @@ def daemon_set() -> dict[str, Any]:
 
 
 def bare(item: dict[str, Any]) -> dict[str, Any]:
-    """An object without what only an API server writes."""
+    """Return an object without fields that only an API server writes."""
     own = ("name", "namespace", "labels", "annotations", "finalizers")
     metadata = {key: value for key, value in item["metadata"].items() if key in own}
     spec = item.get("spec")

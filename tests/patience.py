@@ -7,14 +7,14 @@ import time
 from functools import cache
 from typing import Final
 
-#: Processor time of the calibration loop on a machine that counts as fast.
+#: CPU time of the calibration loop on a fast machine.
 _REFERENCE: Final = 0.012
 #: A second of waiting counts for at least this much, so every wait ends.
 _LEAST: Final = 1 / 8
 
 
 class Deadline:
-    """``seconds`` from now on an idle machine; time during which processes queue for a processor counts less."""
+    """``seconds`` from now on an idle machine; time during which processes queue for a CPU counts less."""
 
     def __init__(self, seconds: float) -> None:
         self._left = seconds
@@ -29,7 +29,7 @@ class Deadline:
 
 
 def slowness() -> float:
-    """Return how many times slower than on an idle, fast machine a process runs at the moment; at least 1."""
+    """Return how many times slower than on an idle, fast machine a process runs now; at least 1."""
     return max(1.0, _calibrated()) * max(1.0, _running() / (os.cpu_count() or 1))
 
 

@@ -103,7 +103,7 @@ def _scopes(node: ast.AST, names: Sequence[str]) -> Iterator[ast.AST]:
 
 
 def _nodes(scope: ast.AST) -> Iterator[ast.AST]:
-    if isinstance(scope, ast.Module):  # what functions hold is named by their names
+    if isinstance(scope, ast.Module):  # functions qualify the names inside them
         yield scope
         for statement in scope.body:
             if not isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):

@@ -19,14 +19,14 @@ _SEED = pytest.StashKey[int]()
 
 
 def seed_of_commit() -> int:
-    """The beginning of the commit's name as a number; 0 outside of a repository."""
+    """Return the first digits of the commit's name as a number; 0 without a repository."""
     found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     name = found.stdout.strip()
     return int(name[:8], 16) if found.returncode == 0 and name else 0
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take the commit's seed where none is given. Processes of one run take the same."""
+    """Use the commit's seed if none is given. Processes of one run use the same."""
     given = config.getoption(_OPTION)
     if given is None:
         core.global_force_seed = config.stash[_SEED] = seed_of_commit()
@@ -35,7 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def how_to_repeat(seed: int) -> str:
-    """The line that a run ends with."""
+    """The last line of a run."""
     return f"random examples: .venv/bin/pytest {_OPTION}={seed} tries the same again"
 
 

@@ -19,14 +19,14 @@ from zlib import crc32
 import pytest
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-#: Every check runs, and tests take all their cases.
+#: Every check runs, and tests use all their cases.
 NIGHTLY: Final = bool(os.environ.get("PYKRUISE_NIGHTLY"))
 ROTATION: Final = 10
-#: From so many changed areas on, rotation alone selects: all that they concern would take hours.
+#: With this many changed areas, rotation alone selects: all their checks would take hours.
 WIDE: Final = 6
-#: Folders of app/ and tests/ that hold one folder per kind.
+#: Folders of app/ and tests/ with one folder per kind.
 GROUPS: Final = ("features",)
-#: Run each time: one scenario of each kind, and what guards the cluster against its tenants.
+#: Always run: one scenario of each kind, and what protects the cluster from its tenants.
 CORE: Final = frozenset(
     (
         "manager/test_hostile_controlplane",
@@ -58,7 +58,7 @@ CORE: Final = frozenset(
         "test_updates_in_place",
     )
 )
-#: Areas without tests on a real cluster of their own → why.
+#: Areas without tests on a real cluster → why.
 SHARED: Final = {
     "admission": "every scenario passes through it",
     "certs": "every scenario passes through it; chaos and manager rotate certificates",
@@ -73,7 +73,7 @@ NIGHTLY_ONLY: Final = {
     "deploy/test_release_files": "builds a release twice",
     "deploy/test_release_archive_cluster": "builds a release with its images",
 }
-#: Tests whose folder does not say what they are about → areas.
+#: Tests whose folder does not tell their areas → areas.
 ABOUT: Final = {
     "scenarios/test_cloneset": ("cloneset",),
     "scenarios/test_daemonset": ("daemonset",),

@@ -1,4 +1,4 @@
-"""Locked versions against records of vulnerabilities."""
+"""Locked versions against advisories."""
 
 import json
 import zipfile

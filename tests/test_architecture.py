@@ -1,4 +1,4 @@
-"""What the architecture page and docstrings promise of modules, beyond what `make contracts` checks."""
+"""What the architecture page and docstrings promise about modules, beyond `make contracts`."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from app.manager.features import FOLDERS, features
 
 ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "app").rglob("*.py"))
-#: What no module imports that calls itself pure, and no module of a plan.
+#: Modules that no pure module and no module of a plan imports.
 IMPURE = ("app.kube.client", "app.kube.clock", "app.kube.transport", "asyncio", "random", "secrets", "time")
-#: What of these is a pure function all the same.
+#: Pure functions of these modules.
 FORMATS = ("app.kube.clock.rfc3339", "app.kube.clock.parsed_rfc3339", "app.kube.clock.rfc3339_micro")
 
 
 def name_of(path: Path) -> str:
-    """``app.kube.store``."""
+    """Return a module's dotted name, such as ``app.kube.store``."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def is_pure(path: Path, tree: ast.Module) -> bool:
-    """Return whether it says so, or is part of a plan."""
+    """Return whether it calls itself pure or is part of a plan."""
     docstring = ast.get_docstring(tree) or ""
     plan = path.stem == "plan" or "plan" in path.parent.parts
     return plan or re.search(r"(^|\s)Pure\.(\s|$)", docstring) is not None
 
 
 def imported(tree: ast.Module) -> Iterator[str]:
-    """What it imports when it is imported itself, not for types alone."""
+    """Return what it imports at run time."""
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             node.body = []
@@ -76,7 +76,7 @@ def test_every_feature_is_listed_under_its_folder_name(folder: Path) -> None:
 
 
 def calls(name: str, *allowed: str) -> list[str]:
-    """Return where a function is called, except in the modules that may."""
+    """Return where a function is called, except in allowed modules."""
     return [
         f"{name_of(path)}:{node.lineno}"
         for path in MODULES

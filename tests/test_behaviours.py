@@ -1,4 +1,4 @@
-"""The checker of rules, marks and citations finds what it is there for."""
+"""The checker of rules, marks and citations finds errors."""
 
 from pathlib import Path
 

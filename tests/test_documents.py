@@ -1,4 +1,4 @@
-"""Every link of the documentation leads to a file that is there and to a heading in it."""
+"""Every link of the documentation leads to an existing file and heading."""
 
 import importlib
 import re
@@ -19,7 +19,7 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:")
 
 
 def pages() -> list[str]:
-    """The pages of the repository; without git, those that lie below its folders."""
+    """Return the pages of the repository; without git, those below its folders."""
     try:
         listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
@@ -29,7 +29,7 @@ def pages() -> list[str]:
 
 
 def headings(text: str) -> set[str]:
-    """The anchors of a page, as GitHub names them."""
+    """Return the anchors of a page, as GitHub names them."""
     found: dict[str, int] = {}
     anchors = set()
     for title in re.findall(r"^#+\s+(.*)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE):
@@ -42,7 +42,7 @@ def headings(text: str) -> set[str]:
 
 
 def broken(text: str, page: Path, root: Path = ROOT) -> Iterator[str]:
-    """The links of a page that lead nowhere."""
+    """Return the broken links of a page."""
     for target in _LINK.findall(_CODE.sub("", text)):
         if _SCHEME.match(target):
             continue
@@ -70,7 +70,7 @@ def test_imports_of_examples_resolve() -> None:
 
 
 def test_the_index_names_every_page() -> None:
-    """Pages of rules and of kinds have an index of their own."""
+    """Pages of rules and of kinds have their own index."""
     index = {name for name in linked(ROOT / "docs/README.md") if name.startswith("docs/")}
     elsewhere = ("docs/behaviours/", "docs/reference/kinds/")
     own = {name for name in pages() if name.startswith("docs/") and not name.startswith(elsewhere)}

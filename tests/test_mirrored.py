@@ -1,4 +1,4 @@
-"""tests/ mirrors app/: the tests of a module are found by its name, or in one table."""
+"""tests/ mirrors app/: a module's tests are found by its name, or in one table."""
 
 from __future__ import annotations
 

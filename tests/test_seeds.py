@@ -1,4 +1,4 @@
-"""The same commit tries the same random examples, and a run says how to repeat it."""
+"""The same commit uses the same random examples, and a run prints how to repeat them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What CI selects: every part of the program is exercised on a real cluster when it changes."""
+"""CI exercises every part of the program on a real cluster when it changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.selection import ROOT, SHARED, area, areas_of_test
 
 
 def _about() -> set[str]:
-    """The areas that some test on a real cluster is about."""
+    """Return the areas that some test on a real cluster covers."""
     marked = (
         path
         for path in sorted((ROOT / "tests").rglob("test_*.py"))

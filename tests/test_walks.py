@@ -1,4 +1,4 @@
-"""The walks of docs/architecture.md name the modules that run, and no others."""
+"""The walks of docs/architecture.md name exactly the modules that run."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ APP: Final = Path(__file__).parents[1] / "app"
 PAGE: Final = (APP.parent / "docs" / "architecture.md").read_text()
 #: The toolkit, and what connects features to it.
 ELSEWHERE: Final = ("kube/", "framework/", "manager/")
-#: The simulated cluster and the test; and where a call of the program begins: in the event loop, or in a request.
+#: The simulated cluster and the test; and where calls of the program start: in the event loop, or in a request.
 OTHERS: Final = (f"{APP}/sandbox/", f"{APP.parent}/tests/")
 BEGINNINGS: Final = ("asyncio/events.py", "tests/kit/virtualtime.py", "httpx/_transports/asgi.py")
 
 
 def is_by_others(frame: FrameType | None) -> bool:
-    """Return whether the simulated cluster or the test makes this call, not the program."""
+    """Return whether the simulated cluster or the test makes this call."""
     while frame is not None and not frame.f_code.co_filename.endswith(BEGINNINGS):
         if frame.f_code.co_filename.startswith(OTHERS):
             return True
@@ -44,7 +44,7 @@ def is_by_others(frame: FrameType | None) -> bool:
 
 @contextmanager
 def recorded() -> Iterator[set[str]]:
-    """The modules below app/ whose functions the program calls meanwhile, without ELSEWHERE."""
+    """Record the modules below app/ whose functions the program calls, without ELSEWHERE."""
     files: set[str] = set()
 
     def note(frame: FrameType, event: str, _argument: Any) -> None:
@@ -63,7 +63,7 @@ def recorded() -> Iterator[set[str]]:
 
 
 def agree(title: str, modules: set[str]) -> None:
-    """The section names these modules, by the ends of their paths, and no others; the introduction names api/model."""
+    """Check that the section names exactly these modules, by path suffix; the introduction names api/model."""
     section = PAGE.split(f"### {title}\n")[1].split("\n#")[0]
     named = set(re.findall(r"`([a-z_]+(?:/[a-z_]+)+)`", section))
     found = {

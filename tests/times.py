@@ -1,4 +1,4 @@
-"""How long tests took: a table by package, and one of scenarios by kind and level, after the tests."""
+"""How long tests took: a table by package, and one of scenarios by kind and level."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 BUDGET_SECONDS: Final = 60
-#: How many packages the table has, the slowest first.
+#: The number of packages in the table, slowest first.
 _SHOWN: Final = 15
 _LEVELS: Final = ("sandbox", "simulated-nodes", "real-containers")
 

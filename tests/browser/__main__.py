@@ -1,4 +1,4 @@
-"""``python -m tests.browser``: installs the browser these tests drive, where there is none."""
+"""``python -m tests.browser``: install the browser for these tests if it is missing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 
-#: What Chromium is called, by distribution.
+#: The names of Chromium in distributions.
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -16,7 +16,7 @@ def program() -> str | None:
 
 
 def main() -> int:
-    """Install Chromium from Debian's packages, if it is missing; 1 if that cannot be done."""
+    """Install Chromium from Debian's packages if it is missing; return 1 if that fails."""
     if program() is not None:
         return 0
     if shutil.which("apt-get") is None or os.geteuid() != 0:

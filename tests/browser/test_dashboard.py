@@ -1,4 +1,4 @@
-"""``pykruise dashboard`` over a sandbox in a browser: it follows a roll-out, on a small screen and by keyboard too."""
+"""``pykruise dashboard`` over a sandbox in a browser: it follows a rollout, on a small screen and by keyboard too."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXAMPLES = ROOT / "app" / "features"
 
 @contextmanager
 def command(*arguments: str, says: str) -> Iterator[str]:
-    """A command that runs until the end of the block; the line in which it said that it is ready."""
+    """Run a command inside the context; yield the line that reports that it is ready."""
     process = subprocess.Popen([*PYKRUISE, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -81,7 +81,7 @@ def test_the_page_follows_a_rollout(page: Page, kubeconfig: Path, dashboard: str
     expect(page.locator("#sidecarSets li")).to_contain_text("no Pod lacks it")
     expect(page.locator("#budgets li")).to_contain_text("disruptions allowed: 1")
     before = web.locator(".soft").inner_text()
-    # How soon it is told is held on virtual time (tests/dashboard); here it is enough that the page follows by itself.
+    # tests/dashboard checks the delay on virtual time; here the page only has to update by itself.
     image = {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "nginx:1.26"}]}}}}
     kubectl(kubeconfig, "patch", "cloneset", "web", "--type=merge", "-p", json.dumps(image))
     expect(web.locator(".soft")).not_to_have_text(before)
@@ -142,7 +142,7 @@ def crowded() -> dict[str, dict[str, object]]:
     }
 
 
-#: Says which rows were drawn again by what is told from here on, and whether a whole list was.
+#: Records which rows are redrawn from here on, and whether a whole list is.
 _WATCH = """() => {
   window.drawn = [];
   const original = Element.prototype.replaceChildren;

@@ -25,7 +25,7 @@ class Endpoint:
     failures: int = 0
 
     async def look(self) -> None:
-        """Ask whether it is ready, for as long as the balancer lives."""
+        """Check readiness as long as the balancer runs."""
         while True:
             try:
                 async with asyncio.timeout(2):
@@ -51,7 +51,7 @@ class Endpoint:
 
 
 async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: uvloop's word for a connection that is gone
+    with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: uvloop's error for a closed connection
         while data := await reader.read(65536):
             writer.write(data)
             await writer.drain()

@@ -24,11 +24,11 @@ from tests.manager.replicas import Replica, configuration, published
 from tests.scenarios.world import ROOT, SYSTEM_NAMESPACE, eventually, install
 
 RATE: Final = 50
-#: See bench/priority.py: other work on the machine must not look like a fault of ours.
+#: See bench/priority.py: other work on the machine must not look like a failure.
 PRECEDENCE: Final = int(os.environ.get("BENCH_NICE", "0"))
-#: How long a replica that was killed stays away: a kubelet's first restart comes at once, a new Pod takes some seconds.
+#: How long a killed replica stays away: the kubelet restarts it at once, a new Pod takes some seconds.
 AWAY_SECONDS: Final = 2.0
-#: The chart's ``minReadySeconds``: a Deployment leaves a new replica this long to be known before it stops the next.
+#: The chart's ``minReadySeconds``: a Deployment waits this long before it stops the next replica.
 MIN_READY_SECONDS: Final = 3.0
 HOSTS: Final = ("127.0.0.2", "127.0.0.3")
 ELECTION: Final = (
@@ -52,14 +52,14 @@ class Site:
         self.balancer_log = folder / "balancer.log"
 
     def start(self, host: str, python: Path | None = None) -> Replica:
-        """Start a replica; with ``python``, of the version that is installed there."""
+        """Start a replica; ``python``: the installed version to run."""
         kubeconfig = self.control_plane.kubeconfig_for_service_account(SYSTEM_NAMESPACE, "kruise-manager")
         health, metrics = self._ports[host]
         command = [python or sys.executable, "-m", "app.cli.main", "manager", f"--kubeconfig={kubeconfig}"]
-        # The URL that is registered is the balancer's; each replica listens at the same port of its own address.
+        # The balancer's URL is registered; each replica listens at the same port of its own address.
         command += ["--webhook-host=127.0.0.1", f"--webhook-bind-address={host}", f"--webhook-port={self._port}"]
         command += [f"--health-probe-addr={host}:{health}", f"--metrics-addr={host}:{metrics}"]
-        # Long enough for an API server that is starved of processor time to see what was written before.
+        # Long enough for a slow API server to see earlier writes.
         command += [f"--protection-log-path={self._folder}", "--certificate-rotation-step=6s", *ELECTION, *self._flags]
         self._started += 1
         log = self._folder / f"manager-{host}-{self._started}.log"
@@ -80,7 +80,7 @@ class Site:
         return next((host for host, one in self.replicas.items() if one.alive() and one.leads()), None)
 
     def stop(self, host: str) -> None:
-        """End a replica as a Deployment does, once the others have had the time to be known as ready."""
+        """Stop a replica like a Deployment, once the others are known as ready."""
         ready = time.monotonic()
         eventually(lambda: time.monotonic() - ready > MIN_READY_SECONDS, "others know that it is ready")
         one = self.replicas.pop(host)
@@ -88,7 +88,7 @@ class Site:
         assert one.process.wait(20) == 0, one.log.read_text()[-2000:]
 
     def kill(self, host: str) -> None:
-        """All processes of a replica at once, as when its container is killed."""
+        """Kill all processes of a replica at once, like its container."""
         one = self.replicas[host]
         pids = [*one.processes().values(), one.process.pid]
         for pid in pids:
@@ -101,7 +101,7 @@ class Site:
 
     @contextmanager
     def behind_one_address(self) -> Iterator[None]:
-        """The balancer, for the time of the block; replicas that are started in it end with it."""
+        """Run the balancer inside the context; replicas started in it end with it."""
         places = [f"{host}:{self._port}:{health}" for host, (health, _) in self._ports.items()]
         command = [sys.executable, "-m", "tests.chaos.balancer", str(self._port), *places]
         with self.balancer_log.open("wb") as output:
@@ -118,13 +118,13 @@ class Site:
 
 
 def first(control_plane: ControlPlane) -> None:
-    """Precedence for us and the control plane, where it is asked for."""
+    """Raise the priority of the manager and the control plane, if requested."""
     take_precedence(PRECEDENCE, (process.pid for process in control_plane.run.processes.values()))
 
 
 @contextmanager
 def site(folder: Path) -> Iterator[Site]:
-    """A control plane of its own with both replicas and the SidecarSet that all Pods of the load match."""
+    """A control plane with both replicas and the SidecarSet that all Pods of the load match."""
     with ExitStack() as stack:
         control_plane = stack.enter_context(ControlPlane())
         first(control_plane)
@@ -149,15 +149,15 @@ def create_sidecarset(control_plane: ControlPlane) -> None:
 
 @dataclass
 class Report:
-    """One fault: what the load saw, and how long things took."""
+    """The result of one fault: what the load saw, and how long things took."""
 
     fault: str
     creations: Creations
-    #: What was awaited → seconds after the fault.
+    #: Awaited event → seconds after the fault.
     recovered: dict[str, float] = field(default_factory=dict)
 
     def row(self) -> str:
-        """A line of the table in bench/RESULTS.md."""
+        """Return a line of the table in bench/RESULTS.md."""
         made = self.creations
         counts = [len(made.attempts), *(made.count(outcome) for outcome in Outcome)]
         cells = [self.fault, *(f"{count:,}" for count in counts), f"{made.trouble_seconds():.1f}"]
@@ -187,7 +187,7 @@ class _Watch:
         def calm() -> object:
             try:
                 return look()
-            except OSError:  # what was asked is away just now
+            except OSError:  # the process is away at the moment
                 return None
 
         eventually(calm, what, seconds)
@@ -252,7 +252,7 @@ def api_server(made: Site, watch: _Watch) -> None:
 
 
 def rolling_update(made: Site, watch: _Watch) -> None:
-    """Each replica in turn gets SIGTERM, as a Deployment does it, once the other is ready."""
+    """Send SIGTERM to each replica in turn, like a Deployment, once the other is ready."""
     for host in HOSTS:
         made.stop(host)
         made.start(host)
@@ -288,7 +288,7 @@ def run(made: Site, fault: str, *, before: float, after: float) -> Report:
     all."""
     eventually(made.all_ready, "all is well before")
     eventually(made.leader, "somebody leads before")
-    # The Pods of the gap are looked for afterwards, so they stay.
+    # The Pods are checked afterwards, so they are kept.
     with pod_creations(made.control_plane, RATE, delete=fault != "webhook configuration deleted") as creations:
         began = time.monotonic()
         report = Report(fault, creations)

@@ -46,12 +46,12 @@ class Creations:
         return sum(one.outcome is outcome for one in self.attempts)
 
     def longest_gap(self) -> float:
-        """The longest time between two Pods that were created whole, in seconds."""
+        """Return the longest time between two complete Pods, in seconds."""
         good = sorted(one.at for one in self.attempts if one.outcome is Outcome.INJECTED)
         return max((after - before for before, after in pairwise(good)), default=float("inf"))
 
     def trouble_seconds(self) -> float:
-        """From the first attempt that failed to the last."""
+        """Return the time from the first failed attempt to the last."""
         bad = [one.at for one in self.attempts if one.outcome is not Outcome.INJECTED]
         return max(bad) - min(bad) if bad else 0.0
 
@@ -108,7 +108,7 @@ class _Creator:
                 async with session.delete(f"{self._url}/{name}?gracePeriodSeconds=0") as answer:
                     await answer.read()
             except (ClientError, OSError, TimeoutError):
-                return  # the API server is away; a Pod more does no harm
+                return  # the API server is away; one Pod more does no harm
 
     async def _create(self, session: ClientSession, name: str) -> tuple[Outcome, str]:
         try:
@@ -127,7 +127,7 @@ class _Creator:
 def pod_creations(
     control_plane: ControlPlane, rate: int = 50, *, sidecar: str = SIDECAR, delete: bool = True, dry_run: bool = False
 ) -> Iterator[Creations]:
-    """Run the load during the block; the figures are complete after it. With ``dry_run`` nothing is stored."""
+    """Run the load inside the context; the figures are complete after it. With ``dry_run`` nothing is stored."""
     creator = _Creator(control_plane, rate, sidecar, delete=delete, dry_run=dry_run)
     thread = threading.Thread(target=creator.run, name="load")
     thread.start()

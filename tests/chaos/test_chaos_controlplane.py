@@ -13,7 +13,7 @@ from tests.chaos.load import NAMESPACE, Outcome
 from tests.scenarios.world import eventually
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.alone]
-#: After these, reviews on their way to what was killed are lost, and failurePolicy Fail refuses those Pods.
+#: After these faults, reviews in flight to the killed process are lost, and failurePolicy Fail rejects those Pods.
 MAY_REFUSE = (
     "kill -9 of a webhook process",
     "kill -9 of a replica",

@@ -36,7 +36,7 @@ from tests.scenarios.world import ROOT, World, eventually, install, own_namespac
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.alone]
 
-#: The commit of 0.1.0, as long as no commit has a tag of a release.
+#: The commit of 0.1.0, until commits have release tags.
 FIRST_RELEASE: Final = "c9de9fe6dd6939b4a946e9c1b535a57009e041a3"
 GATES: Final = "--feature-gates=ResourceDistributionGate=true,ImagePullJobGate=true"
 OLD, NEW = HOSTS
@@ -49,7 +49,7 @@ Step = Callable[[World], object]
 
 @dataclass(frozen=True)
 class Release:
-    """A version: the tree that it was built from, and the Python that its wheel is installed for."""
+    """A version: its source tree, and the Python environment with its wheel."""
 
     source: Path
     python: Path
@@ -57,7 +57,7 @@ class Release:
 
 @pytest.fixture(scope="module")
 def previous(tmp_path_factory: pytest.TempPathFactory) -> Release:
-    """The previous version, installed as users install it: the wheel after the locked dependencies."""
+    """The previous version, installed like users do: the locked dependencies, then the wheel."""
     folder = tmp_path_factory.mktemp("previous")
     source, output, environment = folder / "source", folder / "output", folder / "environment"
     output.mkdir()
@@ -79,13 +79,13 @@ def previous_commit() -> str:
 
 @dataclass(frozen=True)
 class Case:
-    """Something that is started, held in the middle, and continued later."""
+    """An operation that is started, stopped halfway, and continued later."""
 
     manifest: str
     middle: Step
     resume: Step
     finished: Step
-    #: What brings it to the middle, once ``ready`` says so.
+    #: What brings it halfway once ``ready`` holds.
     ready: Step = bool
     begin: Step = bool
 
@@ -101,7 +101,7 @@ def patch(kind: str, name: str, **spec: Any) -> Step:
 
 
 def image(kind: str, name: str, *, container: str = "main", path: tuple[str, ...] = ()) -> Step:
-    """Another image in the Pod template, which is at this path of the spec."""
+    """Another image in the Pod template at this path of the spec."""
     spec: dict[str, Any] = {"template": {"spec": {"containers": [{"name": container, "image": "nginx:1.26"}]}}}
     for part in reversed(path):
         spec = {part: spec}
@@ -109,7 +109,7 @@ def image(kind: str, name: str, *, container: str = "main", path: tuple[str, ...
 
 
 def status(kind: str, name: str, **wanted: Any) -> Step:
-    """Whether the status is about the present spec and has these values; ``$ns`` as in ``patch``."""
+    """Return whether the status is current and has these values; ``$ns`` as in ``patch``."""
 
     def matches(world: World) -> bool:
         found = world.get(kind, name.replace("$ns", world.namespace))
@@ -135,7 +135,7 @@ def pods(world: World, app: str) -> list[dict[str, Any]]:
 
 
 def open_shop(world: World) -> None:
-    """Five Pods, one of which becomes unready."""
+    """Create five Pods, one of which becomes unready."""
     kubectl("scale", "cloneset", "shop", "--replicas=5")(world)
     eventually(partial(status("pub", "shop", currentAvailable=5, unavailableAllowed=1), world), "five are available")
     name = pods(world, "shop")[0]["metadata"]["name"]
@@ -143,7 +143,7 @@ def open_shop(world: World) -> None:
 
 
 def is_protected(world: World) -> bool:
-    """Whether the budget refuses to lose another Pod."""
+    """Return whether the budget refuses to lose another Pod."""
     name = pods(world, "shop")[1]["metadata"]["name"]
     refused = world.kubectl("delete", "pod", name, "-n", world.namespace, "--dry-run=server", check=False)
     assert FORBIDDEN in refused.stderr, refused
@@ -357,7 +357,7 @@ def each(world: World, step: str, what: str) -> None:
 
 
 def start(world: World) -> None:
-    """Bring all to the middle."""
+    """Bring all operations halfway."""
     for case in CASES.values():
         world.apply(case.manifest)
     each(world, "ready", "is ready")
@@ -367,7 +367,7 @@ def start(world: World) -> None:
 
 
 def resume(world: World) -> None:
-    """Continue all from the middle, to the end."""
+    """Complete all operations."""
     before = in_place(world)
     for case in CASES.values():
         case.resume(world)
@@ -376,12 +376,12 @@ def resume(world: World) -> None:
 
 
 def in_place(world: World) -> dict[str, set[str]]:
-    """The uids of the Pods that are updated in place, by label."""
+    """Return the uids of the Pods that are updated in place, by label."""
     return {app: {pod["metadata"]["uid"] for pod in pods(world, app)} for app in UPDATED_IN_PLACE}
 
 
 def snapshot(control_plane: ControlPlane, world: World) -> dict[str, Any]:
-    """All of the namespace that no version may touch by itself, in all served versions."""
+    """Return all objects of the namespace that no version may change by itself, in all served versions."""
     paths = ["/api/v1/pods", "/api/v1/configmaps", "/apis/apps/v1/controllerrevisions"]
     for definition in listed(control_plane, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"):
         spec = definition["spec"]
@@ -400,7 +400,7 @@ def snapshot(control_plane: ControlPlane, world: World) -> dict[str, Any]:
 def listed(control_plane: ControlPlane, path: str) -> list[dict[str, Any]]:
     def answer() -> tuple[int, Any] | None:
         found = control_plane.request("GET", path)
-        # Clients retry: the API server replaces the storage of a definition that has changed.
+        # Clients retry: the API server reinitializes the storage of a changed CRD.
         return None if found[0] == 429 else found
 
     code, body = eventually(answer, f"{path} is served")
@@ -410,7 +410,7 @@ def listed(control_plane: ControlPlane, path: str) -> list[dict[str, Any]]:
 
 
 def lasting(item: dict[str, Any]) -> dict[str, Any]:
-    """The object without its status, but with the restarts of its containers."""
+    """Return the object without its status, except container restarts."""
     metadata = {
         key: value for key, value in item["metadata"].items() if key not in ("managedFields", "resourceVersion")
     }
@@ -428,7 +428,7 @@ def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
 
 
 def install_definitions(control_plane: ControlPlane, release: Path) -> None:
-    """Rights, and definitions as Helm patches them: the conversion is the manager's."""
+    """Apply permissions and CRDs as Helm does: the conversion belongs to the manager."""
     for name in ("rbac.yaml", "rbac-gates"):
         control_plane.kubectl("apply", "-f", str(release / "deploy" / name))
     for path in sorted((release / "deploy" / "crds").iterdir()):
@@ -442,12 +442,12 @@ def install_definitions(control_plane: ControlPlane, release: Path) -> None:
 
 
 def runs(world: World) -> list[int]:
-    """When the AdvancedCronJob has started a job, in seconds since 1970."""
+    """Return when the AdvancedCronJob started a job, in seconds since 1970."""
     return sorted(int(job["metadata"]["name"].removeprefix("tick-")) for job in world.list("broadcastjobs"))
 
 
 def hand_over(site: Site, leaving: str, coming: str, python: Path | None, untouched: Callable[[str], None]) -> None:
-    """Start a replica of the other version beside the one that runs, and then stop that one."""
+    """Start a replica of the other version beside the running one, then stop the latter."""
     site.start(coming, python)
     site.wait_until_ready()
     untouched("both versions run")
@@ -458,7 +458,7 @@ def hand_over(site: Site, leaving: str, coming: str, python: Path | None, untouc
 
 
 def generations(control_plane: ControlPlane) -> list[int]:
-    """How often the webhook configurations were written."""
+    """Return how often the webhook configurations were written."""
     found = [configuration(control_plane, kind) for kind in ("mutating", "validating")]
     return [one["metadata"]["generation"] for one in found if one is not None]
 

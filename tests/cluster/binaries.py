@@ -41,13 +41,13 @@ _PACKAGES = {
 }
 CONTROL_PLANE = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KUBECTL)
 _ALWAYS_PINNED = (ETCD, KUBECTL)
-# How other versions are built: checksums of their own modules are added to go.sum, and the cloud providers that
-# Kubernetes before 1.31 contains are left out, for they take longer than all the rest.
+# Other versions: the checksums of their modules are added to go.sum, and the cloud providers of Kubernetes before 1.31
+# are left out because they take longer to build than all the rest.
 _RELEASED = ("-mod=mod", "-tags=providerless")
 
 
 def pinned_version() -> str:
-    """The version that go.mod requires, such as `v1.34.1`."""
+    """Return the version that go.mod requires, such as `v1.34.1`."""
     found = re.search(r"^\s*k8s\.io/kubernetes (v\S+)", (SOURCE / "go.mod").read_text(), re.MULTILINE)
     if found is None:
         raise ClusterError(f"{SOURCE / 'go.mod'} does not require k8s.io/kubernetes")
@@ -55,7 +55,7 @@ def pinned_version() -> str:
 
 
 def kubernetes_version() -> str:
-    """The version that is built: that of `$KUBERNETES`, else the pinned one."""
+    """Return the version to build: that of `$KUBERNETES`, or the pinned one."""
     named = os.environ.get("KUBERNETES")
     if not named:
         return pinned_version()
@@ -69,7 +69,7 @@ def minor_version() -> int:
 
 
 def built_dir(name: str = API_SERVER) -> Path:
-    """The cache folder with the command `name`: the pinned module's, or that of the selected version."""
+    """Return the cache folder of the command `name`: of the pinned module or the selected version."""
     version = kubernetes_version()
     if name in _ALWAYS_PINNED or version == pinned_version():
         return module_dir("cluster", SOURCE)
@@ -77,7 +77,7 @@ def built_dir(name: str = API_SERVER) -> Path:
 
 
 def module_dir(name: str, module: Path) -> Path:
-    """The cache folder for what is built from the Go module in the folder `module`: another go.sum, another folder."""
+    """Return the cache folder of builds of the Go module in `module`, which depends on its go.sum."""
     digest = hashlib.sha256((module / "go.sum").read_bytes()).hexdigest()
     return cache_dir() / f"{name}-{digest[:16]}"
 
@@ -96,15 +96,14 @@ def find(name: str) -> Path | None:
 
 
 def ensure(*names: str) -> dict[str, Path]:
-    """The paths of the commands `names`, after building what is missing (minutes, once per machine)."""
+    """Return the paths of the commands `names`, after building missing ones (minutes, once per machine)."""
     if missing := [name for name in names if find(name) is None]:
         build(missing)
     return {name: found for name in names if (found := find(name)) is not None}
 
 
 def build(names: Collection[str] = tuple(_PACKAGES)) -> Path:
-    """Build these commands unless that has been done, and return the folder of the API server. Safe to call from two
-    processes."""
+    """Build these commands if missing, and return the folder of the API server. Safe to call from two processes."""
     pinned, version = pinned_version(), kubernetes_version()
     of_pinned = {name for name in names if version == pinned or name in _ALWAYS_PINNED}
     if of_pinned:
@@ -123,7 +122,7 @@ def _packages(names: Collection[str]) -> dict[str, str]:
 def _stamped(version: str) -> dict[str, str]:
     major, minor = version.removeprefix("v").split(".")[:2]
     values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
-    # The second is what old API servers answer at /version.
+    # Old API servers answer the second at /version.
     stamped = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
     return {f"{package}.{name}": value for package in stamped for name, value in values.items()}
 
@@ -176,7 +175,7 @@ def _build(
                 continue
             began = time.monotonic()
             print(f"building {name} ({package})", file=sys.stderr, flush=True)
-            # A command appears under its name by a rename, so none is seen that was cut short.
+            # A rename publishes a command, so no partial file is seen.
             unfinished = target.with_name(f"{target.name}.building")
             options = ["-trimpath", "-buildvcs=false", *more, "-ldflags", flags]
             command = ["nice", "-n", "10", _go(), "build", *options, "-o", str(unfinished), package]

@@ -1,4 +1,4 @@
-"""The control groups of the nodes: one under a group of ours per node, in every hierarchy that the machine has."""
+"""The control groups of the nodes: one per node below a common group, in every hierarchy of the machine."""
 
 from functools import partial
 from pathlib import Path
@@ -9,9 +9,9 @@ _CPUSET_FILES = ("cpuset.cpus", "cpuset.mems")
 
 
 def create(name: str) -> None:
-    """Make the control group `name` (a path such as `pykruise/node-0`) where a kubelet will look for it."""
+    """Create the control group `name` (a path such as `pykruise/node-0`) where a kubelet will look for it."""
     hierarchies = _hierarchies()
-    # Beside hierarchies of the first version, the second's is there for others than the kubelet.
+    # Beside v1 hierarchies, that of v2 is not for the kubelet.
     if any("unified" not in controllers for _, controllers in hierarchies):
         hierarchies = [(mount, controllers) for mount, controllers in hierarchies if "unified" not in controllers]
     for mount, controllers in hierarchies:
@@ -20,7 +20,7 @@ def create(name: str) -> None:
             parent, group = group, group / part
             group.mkdir(exist_ok=True)
             if "cpuset" in controllers:
-                # A new group of the first version has no processors, and takes no process until it has.
+                # A new v1 group has no CPUs, and accepts no process until it has.
                 for file in _CPUSET_FILES:
                     (group / file).write_text((parent / file).read_text())
             if "unified" in controllers:
@@ -29,19 +29,19 @@ def create(name: str) -> None:
 
 
 def remove(name: str) -> None:
-    """Remove the control group `name` and all below it; its processes have been ended."""
+    """Remove the control group `name` and all below it; its processes have ended."""
     for mount, _ in _hierarchies():
         group = mount / name
         wait_until(partial(_removed, group), f"the control group {group} is empty", deadline=15)
 
 
 def left_over(name: str) -> list[str]:
-    """The hierarchies in which the control group `name` exists."""
+    """Return the hierarchies in which the control group `name` exists."""
     return [str(mount / name) for mount, _ in _hierarchies() if (mount / name).exists()]
 
 
 def _removed(group: Path) -> bool:
-    """Remove what can be removed. A group whose last process is still on its way out is busy for a moment."""
+    """Remove what can be removed. A group whose last process is exiting is busy for a moment."""
     folders = sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True) if group.exists() else []
     for folder in [*folders, group]:
         try:
@@ -54,7 +54,7 @@ def _removed(group: Path) -> bool:
 
 
 def _hierarchies() -> list[tuple[Path, set[str]]]:
-    """Mount point and controllers of each hierarchy; `unified` stands for the second version's."""
+    """Return mount point and controllers of each hierarchy; `unified` stands for v2."""
     found = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         before, _, after = line.partition(" - ")

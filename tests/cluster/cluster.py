@@ -75,7 +75,7 @@ class Cluster:
 
     @classmethod
     def running(cls) -> "Cluster | None":
-        """The cluster that runs on this machine now, if it is complete."""
+        """Return the complete cluster that runs on this machine, if any."""
         run = Run.named(RUN_NAME)
         if run is None or run.is_stale() or "nodes" not in run.facts:
             return None
@@ -144,7 +144,7 @@ class Cluster:
             raise
 
     def stop(self) -> None:
-        """End everything and undo what was done to the machine."""
+        """Stop everything and undo all changes to the machine."""
         run, self._run = self.run, None
         with locked(runs_dir() / "lock"):
             run.destroy()
@@ -172,14 +172,14 @@ class Cluster:
         proxy = [
             f"--kubeconfig={self.control_plane.kubeconfig_for(credentials.PROXY)}",
             "--proxy-mode=iptables",
-            # This one kube-proxy serves all nodes: they route ClusterIPs to the machine. Answers must come back the
-            # same way, also between two Pods of one node, so each connection gets the machine's address as source.
+            # One kube-proxy serves all nodes: they route ClusterIPs to the machine. Answers must return the same way,
+            # even between two Pods of one node, so each connection gets the machine's address as source.
             "--masquerade-all",
-            f"--hostname-override={self.nodes[0].name}",  # it wants to know an existing node
+            f"--hostname-override={self.nodes[0].name}",  # it requires an existing node
             "--bind-address=127.0.0.1",
             "--healthz-bind-address=",
             "--metrics-bind-address=",
-            "--conntrack-max-per-core=0",  # leave the machine's limits alone
+            "--conntrack-max-per-core=0",  # keep the machine's limits
             "--conntrack-tcp-timeout-established=0s",
             "--conntrack-tcp-timeout-close-wait=0s",
             "--iptables-localhost-nodeports=false",
@@ -218,7 +218,7 @@ def _kubernetes_service_answers() -> bool:
 
 
 def take_down() -> list[str]:
-    """End the cluster that runs on this machine, or clean up after one that crashed; returns what is still there."""
+    """Stop the cluster on this machine, or clean up after a crashed one; return what is left."""
     with locked(runs_dir() / "lock"):
         run = Run.named(RUN_NAME)
         if run is None:
@@ -231,7 +231,7 @@ def take_down() -> list[str]:
 
 
 def left_over(before: network.Before | None) -> list[str]:
-    """What of a cluster is still on this machine, in words; empty after `stop()`. `before`: its `run.before`."""
+    """Return what a cluster has left on this machine; empty after `stop()`. `before`: its `run.before`."""
     found = [str(path) for path in (runs_dir() / RUN_NAME).glob("*")]
     found += [f"mount {point}" for point in runs.mounts_below(runs_dir() / RUN_NAME)]
     found += [f"control group {group}" for group in cgroups.left_over(_CGROUP)]

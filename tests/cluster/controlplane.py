@@ -30,9 +30,9 @@ from tests.cluster.process import end, wait_until
 from tests.cluster.run import Run
 
 LOOPBACK = "127.0.0.1"
-#: Below those that clients get, and those of Services (NodePort). Each process of a test run offers others.
+#: Below the ports of clients and NodePorts. Each process of a test run uses another range.
 _PORTS = range(15_000 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 8, 30_000, 8)
-#: One after the other: what was offered a moment ago may not be listened on yet.
+#: Ports are handed out in turn: one handed out a moment ago may not be in use yet.
 _offered = itertools.cycle(random.sample(_PORTS, len(_PORTS)))
 
 
@@ -74,7 +74,7 @@ class ControlPlane:
         found._controller_manager = "kube-controller-manager" in run.processes
         return found
 
-    # What it is once started.
+    # Set by start().
 
     @property
     def run(self) -> Run:
@@ -84,7 +84,7 @@ class ControlPlane:
 
     @property
     def directory(self) -> Path:
-        """The folder with everything of this run; logs/ is below it."""
+        """The folder of this run; logs/ is below it."""
         return self.run.directory
 
     @property
@@ -93,7 +93,7 @@ class ControlPlane:
 
     @property
     def ca_file(self) -> Path:
-        """The certificate authority of the API server's certificate."""
+        """The CA of the API server's certificate."""
         return self.directory / "apiserver" / "apiserver.crt"
 
     @property
@@ -106,11 +106,11 @@ class ControlPlane:
 
     @property
     def audit_log(self) -> Path:
-        """Where the audit events are written, one JSON object a line, if there is an audit policy."""
+        """The audit log, one JSON object per line, if there is an audit policy."""
         return self.directory / "audit.log"
 
     def token_for(self, identity: Identity | str) -> str:
-        """The token of one of the identities that were given at the start (or of the user of that name)."""
+        """Return the token of one of the identities (or of the user of that name)."""
         user = identity if isinstance(identity, str) else identity.user
         tokens: dict[str, str] = self.run.facts["tokens"]
         if user not in tokens:
@@ -118,12 +118,12 @@ class ControlPlane:
         return tokens[user]
 
     def kubeconfig_for(self, identity: Identity | str) -> Path:
-        """A kubeconfig with the token of one of the identities that were given at the start."""
+        """Return a kubeconfig with the token of one of the identities."""
         user = identity if isinstance(identity, str) else identity.user
         return self._kubeconfig_file(user, self.token_for(user))
 
     def kubeconfig_for_service_account(self, namespace: str, name: str) -> Path:
-        """A kubeconfig with a token that the API server issues for an existing service account."""
+        """Return a kubeconfig with a token that the API server issues for an existing ServiceAccount."""
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
         status, answer = self.request("POST", path, request)
@@ -172,7 +172,7 @@ class ControlPlane:
         identity: Identity | str = ADMIN,
         check: bool = True,
     ) -> "subprocess.CompletedProcess[str]":
-        """Run kubectl; with `check` a failure is an error that shows what kubectl said."""
+        """Run kubectl; with `check`, a failure raises an error with kubectl's output."""
         kubectl = binaries.ensure(binaries.KUBECTL)[binaries.KUBECTL]
         environment = os.environ | {
             "KUBECONFIG": str(self.kubeconfig_for(identity)),
@@ -195,7 +195,7 @@ class ControlPlane:
         self.stop()
 
     def start(self) -> None:
-        """Start everything and wait until it answers and Pods can be created in the namespace `default`."""
+        """Start everything and wait until Pods can be created in the namespace `default`."""
         binaries.ensure(*self._commands())
         self._run = Run.create(None, detached=False)
         try:
@@ -207,7 +207,7 @@ class ControlPlane:
             raise
 
     def stop(self) -> None:
-        """End everything and remove the run's folder."""
+        """Stop everything and remove the run's folder."""
         run, self._run = self.run, None
         run.destroy()
 
@@ -226,7 +226,7 @@ class ControlPlane:
             f"--listen-peer-urls={peer_url}",
             f"--initial-advertise-peer-urls={peer_url}",
             f"--initial-cluster=default={peer_url}",
-            "--unsafe-no-fsync",  # nobody needs these data after a crash
+            "--unsafe-no-fsync",  # the data need not survive a crash
             "--log-level=warn",
         ]
         self.run.start(binaries.ETCD, [commands[binaries.ETCD], *etcd])
@@ -235,7 +235,7 @@ class ControlPlane:
         self.run.start(binaries.API_SERVER, self._api_server)
 
     def restart_api_server(self) -> None:
-        """End the API server at once, as a crash does, and start it again with the same flags. Does not wait for it."""
+        """Kill the API server and start it again with the same flags, without waiting for it."""
         end(self.run.processes[binaries.API_SERVER])
         self.run.start(binaries.API_SERVER, self._api_server)
 
@@ -279,7 +279,7 @@ class ControlPlane:
             return False
 
     def has_certificate(self) -> bool:
-        """Return whether the API server has made its certificate; it writes the key last."""
+        """Return whether the API server has created its certificate; it writes the key last."""
         return self.ca_file.with_suffix(".key").exists()
 
     def _has_default_service_account(self) -> bool:
@@ -298,7 +298,7 @@ class ControlPlane:
             f"--etcd-servers={etcd}",
             f"--bind-address={self._address}",
             f"--secure-port={port}",
-            f"--cert-dir={self.ca_file.parent}",  # it makes its own certificate there
+            f"--cert-dir={self.ca_file.parent}",  # it creates its own certificate there
             f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}",
             "--service-account-issuer=https://kubernetes.default.svc",
@@ -353,7 +353,7 @@ def free_port(address: str) -> int:
 
 
 def _decoded(body: bytes) -> Any:
-    """The JSON in `body`, or its text (health checks answer in plain text)."""
+    """Return the JSON in `body`, or its text (health checks answer in plain text)."""
     try:
         return json.loads(body)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Who may talk to the API server: identities with a token each, and their kubeconfigs."""
+"""Identities with a token each, and their kubeconfigs."""
 
 import base64
 import csv
@@ -15,20 +15,20 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A user with a token of its own: what role bindings name, and the groups it is in."""
+    """A user with a token: the name for role bindings, and its groups."""
 
     user: str
     groups: tuple[str, ...] = ()
 
     @classmethod
     def service_account(cls, namespace: str, name: str) -> "Identity":
-        """The identity that a Pod of this service account has, without the account needing to exist."""
+        """Return the identity of a Pod of this ServiceAccount, which need not exist."""
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
         return cls(f"system:serviceaccount:{namespace}:{name}", groups)
 
     @classmethod
     def node(cls, name: str) -> "Identity":
-        """The identity of the kubelet of the node `name`."""
+        """Return the identity of the kubelet of the node `name`."""
         return cls(f"system:node:{name}", ("system:nodes",))
 
 
@@ -42,14 +42,14 @@ def new_tokens(identities: Iterable[Identity]) -> dict[str, str]:
 
 
 def write_token_file(path: Path, identities: Iterable[Identity], tokens: dict[str, str]) -> None:
-    """The API server's `--token-auth-file`: token, user, uid, groups."""
+    """Return the API server's `--token-auth-file`: token, user, uid, groups."""
     text = io.StringIO()
     csv.writer(text).writerows([tokens[who.user], who.user, who.user, ",".join(who.groups)] for who in identities)
     _write_private(path, text.getvalue())
 
 
 def write_kubeconfig(path: Path, server: str, ca_file: Path, token: str) -> None:
-    """A kubeconfig that needs no other file. It is JSON, which every reader of YAML takes."""
+    """Return a self-contained kubeconfig in JSON, which is valid YAML."""
     ca_data = base64.b64encode(ca_file.read_bytes()).decode()
     name = "pykruise-test"
     config: dict[str, Any] = {
@@ -68,7 +68,7 @@ def file_name(user: str) -> str:
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Write a file for the owner's eyes; a reader sees all of it or the one before."""
+    """Write a private file atomically."""
     new = path.with_name(f".{path.name}.{threading.get_native_id()}")
     new.touch(mode=0o600)
     new.write_text(text)

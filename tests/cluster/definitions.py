@@ -1,4 +1,4 @@
-"""Deleting CustomResourceDefinitions, which an API server may put off for minutes."""
+"""Deletion of CustomResourceDefinitions, which an API server may delay for minutes."""
 
 from __future__ import annotations
 

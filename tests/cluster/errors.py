@@ -1,5 +1,5 @@
-"""What can go wrong with the test cluster: one exception, whose text says what to do."""
+"""Errors of the test cluster."""
 
 
 class ClusterError(RuntimeError):
-    """The test cluster could not be built, started or stopped; the message names the cause and the way out."""
+    """The test cluster could not be built, started or stopped; the message names the cause and the fix."""

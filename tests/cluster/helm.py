@@ -1,4 +1,4 @@
-"""Helm, built from a Go module of its own (helm/go.mod) and cached like the other commands."""
+"""Helm, built from its own Go module (helm/go.mod) and cached like the other commands."""
 
 import os
 import re
@@ -14,13 +14,13 @@ _PACKAGE = "helm.sh/helm/v3/cmd/helm"
 
 
 def ensure() -> Path:
-    """The path of the command `helm`, after building it where that has not been done (a minute, once per machine)."""
+    """Return the path of `helm`, after building it if missing (a minute, once per machine)."""
     found = re.search(r"^require helm\.sh/helm/v3 (v\S+)", (_MODULE / "go.mod").read_text(), re.MULTILINE)
     if found is None:
         raise ClusterError(f"{_MODULE / 'go.mod'} does not require helm.sh/helm/v3")
     major, minor = binaries.pinned_version().removeprefix("v").split(".")[:2]
     values = {"helm.sh/helm/v3/internal/version.version": found.group(1)}
-    # The version that `helm template` and `helm lint` take the cluster to have.
+    # The Kubernetes version that `helm template` and `helm lint` assume.
     for package in ("helm.sh/helm/v3/pkg/chartutil", "helm.sh/helm/v3/pkg/lint/rules"):
         values |= {f"{package}.k8sVersionMajor": major, f"{package}.k8sVersionMinor": minor}
     return binaries.build_module("helm", _MODULE, {"helm": _PACKAGE}, values) / "helm"

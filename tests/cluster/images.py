@@ -40,14 +40,14 @@ touch tr true tty umount uname uniq uptime vi wc wget which whoami xargs yes
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image to make: its reference as a Pod names it, and the port on which it answers HTTP, if any."""
+    """An image to build: its reference in Pods, and the port on which it answers HTTP, if any."""
 
     reference: str
     port: int | None = None
 
     @property
     def repository(self) -> str:
-        """The path in the registry: `nginx:1.25` is `library/nginx`; the host in front of a path is left out."""
+        """Return the path in the registry: `nginx:1.25` is `library/nginx`; the host of a path is left out."""
         name = self.reference.partition("@")[0]
         name = name[: -len(self.tag) - 1] if ":" in name.rpartition("/")[2] else name
         host, _, rest = name.partition("/")
@@ -65,7 +65,7 @@ class Image:
 
 PAUSE = Image("registry.k8s.io/pause:3.10")
 
-# What tests and people try things with; a test that needs more adds it (Registry.add).
+# Images that tests and users use; a test that needs more adds them (Registry.add).
 DEFAULT_IMAGES = (
     PAUSE,
     *(Image(f"nginx:{tag}", port=80) for tag in ("1.24", "1.25", "1.26", "1.27", "latest")),
@@ -82,14 +82,14 @@ DEFAULT_IMAGES = (
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """An image as a registry takes it."""
+    """An image as pushed to a registry."""
 
     manifest: bytes
     blobs: tuple[bytes, ...]
 
 
 def build(image: Image, busybox: Path) -> Built:
-    """The blobs and the manifest of `image`, the same for the same input."""
+    """Return the blobs and the manifest of `image`, the same for the same input."""
     own = _layer({"etc/image": (f"{image.reference}\n".encode(), 0o644), "www/index.html": (_page(image), 0o644)}, {})
     layers = [_base_layer(busybox), own]
     environment = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
@@ -155,7 +155,7 @@ def _layer(files: dict[str, tuple[bytes, int]], links: dict[str, str]) -> bytes:
 
 @cache
 def _architecture(busybox: Path) -> str:
-    """The architecture's name in Go's terms, from the program's own header."""
+    """Return the architecture in Go's terms, from the header of the program."""
     machine = int.from_bytes(busybox.read_bytes()[18:20], "little")
     names = {0x3E: "amd64", 0xB7: "arm64"}
     if machine not in names:

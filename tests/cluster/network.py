@@ -28,7 +28,7 @@ _CHAIN = "PYKRUISE-FORWARD"
 _CHAIN_PREFIXES = ("KUBE-", "PYKRUISE-")
 _IPTABLES = ("iptables", "ip6tables")
 
-# What kubelet, kube-proxy and we set in the kernel.
+# Kernel settings of kubelet, kube-proxy and this module.
 _SYSCTLS = (
     "net/ipv4/ip_forward",
     "net/ipv4/conf/all/route_localnet",
@@ -45,7 +45,7 @@ _SYSCTLS = (
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """The machine before we came: the kernel settings, and whose chains (`command table chain`) are not ours."""
+    """The state of the machine before: its kernel settings, and foreign chains (`command table chain`)."""
 
     sysctls: dict[str, str]
     chains: list[str]
@@ -63,12 +63,12 @@ def pod_range(index: int) -> str:
 
 
 def link_name(node: str) -> str:
-    """The name of the machine's end of the cable to `node` (at most 15 characters)."""
+    """Return the name of the machine's end of the cable to `node` (at most 15 characters)."""
     return f"pkr-{node}"[:15]
 
 
 def observe() -> Before:
-    """What `tear_down` must come back to. Refuses a machine that already uses our names or addresses."""
+    """Return the state that `tear_down` must restore. Raises an error if the machine uses our names or addresses."""
     taken = _ip("-4", "route", "show", "root", _OURS).strip()
     if Path("/sys/class/net", _INTERFACE).exists() or taken:
         raise ClusterError(
@@ -80,12 +80,12 @@ def observe() -> Before:
 
 
 def set_up() -> None:
-    """Give the machine its address and let the nodes' traffic be forwarded."""
-    _ip("link", "add", _INTERFACE, "type", "bridge")  # without ports: just a holder of the address
+    """Give the machine its address and forward the nodes' traffic."""
+    _ip("link", "add", _INTERFACE, "type", "bridge")  # without ports: it only holds the address
     _ip("address", "add", f"{HOST_ADDRESS}/32", "dev", _INTERFACE)
     _ip("link", "set", _INTERFACE, "up")
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
-    # Where the machine's policy is to forward nothing (Docker sets it so), our own traffic still passes.
+    # If the machine's policy is to drop forwarded traffic (as Docker sets it), our own still passes.
     _run("iptables", "--wait", "--new-chain", _CHAIN)
     _run("iptables", "--wait", "--append", _CHAIN, "--in-interface", "pkr+", "--jump", "ACCEPT")
     _run("iptables", "--wait", "--append", _CHAIN, "--out-interface", "pkr+", "--jump", "ACCEPT")
@@ -96,18 +96,18 @@ def add_node(node: str, index: int, pid: int) -> None:
     """Lay the cable to the node whose first process is `pid`: it finds the other end as `eth0`."""
     link = link_name(node)
     _ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
-    # The machine's address stands on each cable too: connections that kube-proxy masquerades get it as their source.
+    # Each cable has the machine's address too: it is the source of connections that kube-proxy masquerades.
     _ip("address", "add", HOST_ADDRESS, "peer", node_address(index), "dev", link)
     _ip("link", "set", link, "up")
     _ip("route", "add", pod_range(index), "via", node_address(index))
 
 
 def tear_down(before: Before) -> None:
-    """Remove what `set_up`, `add_node` and kube-proxy made; the nodes and kube-proxy have been ended."""
-    # The cables go with the nodes' namespaces, but those can outlive their last process by a minute, until connections
-    # that nobody answers any more have timed out.
+    """Remove what `set_up`, `add_node` and kube-proxy created; the nodes and kube-proxy have ended."""
+    # The cables are removed with the nodes' namespaces, which can outlive their last process by a minute, until open
+    # connections time out.
     for link in _links("pkr"):
-        with suppress(ClusterError):  # it went while we looked
+        with suppress(ClusterError):  # it disappeared meanwhile
             _ip("link", "delete", link)
     wait_until(lambda: not _links("pkr"), "the nodes' network interfaces are gone", deadline=15)
     for command in _IPTABLES:
@@ -120,7 +120,7 @@ def tear_down(before: Before) -> None:
 
 
 def left_over(before: Before) -> list[str]:
-    """What of the network is still there: interfaces, chains and kernel settings, in words."""
+    """Return what is left of the network: interfaces, chains and kernel settings."""
     found = [f"interface {link}" for link in _links("pkr")]
     found += [f"chain {chain}" for chain in sorted(_chains() - set(before.chains))]
     now = {name: Path("/proc/sys", name).read_text().strip() for name in before.sysctls}
@@ -132,7 +132,7 @@ def _links(prefix: str) -> list[str]:
 
 
 def _chains() -> set[str]:
-    """The chains with names like ours and kube-proxy's, as `command table chain`."""
+    """Return the chains with names like ours and kube-proxy's, as `command table chain`."""
     return {
         f"{command} {table} {line[1:].split()[0]}"
         for command in _IPTABLES
@@ -142,7 +142,7 @@ def _chains() -> set[str]:
 
 
 def _removal(command: str, before: Before) -> Iterator[str]:
-    """Lines for `iptables-restore` that remove our chains and every rule elsewhere that jumps to one."""
+    """Return lines for `iptables-restore` that remove our chains and every rule elsewhere that jumps to one."""
     ours: dict[str, list[str]] = {}
     for known in sorted(_chains() - set(before.chains)):
         owner, table, chain = known.split()
@@ -151,7 +151,7 @@ def _removal(command: str, before: Before) -> Iterator[str]:
     saved = _saved(command)
     for table, chains in ours.items():
         yield f"*{table}\n"
-        yield from (f":{chain} - [0:0]\n" for chain in chains)  # empties it
+        yield from (f":{chain} - [0:0]\n" for chain in chains)  # flushes it
         for line_table, line in saved:
             words = line.split()
             if line_table == table and words[0] == "-A" and words[1] not in chains and set(words) & set(chains):
@@ -161,7 +161,7 @@ def _removal(command: str, before: Before) -> Iterator[str]:
 
 
 def _saved(command: str) -> list[tuple[str, str]]:
-    """The rules of `command` as (table, line)."""
+    """Return the rules of `command` as (table, line)."""
     if shutil.which(f"{command}-save") is None:
         return []
     found, table = [], ""

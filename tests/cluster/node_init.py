@@ -37,8 +37,8 @@ def main(path: str) -> None:
 
 
 def make_mounts(mounts: dict[str, str]) -> None:
-    """Put folders of the node's own where programs insist on a path, such as /run."""
-    # Pods may ask for mounts that propagate between them and the node; none of it reaches the machine itself.
+    """Mount folders of the node where programs require a path, such as /run."""
+    # Pods may request mounts that propagate between them and the node; none of it reaches the machine.
     run("mount", "--make-rshared", "/")
     for target, source in mounts.items():
         run("mount", "--bind", source, target)
@@ -51,7 +51,7 @@ def set_up_network(address: str, gateway: str) -> None:
     run("ip", "route", "add", "default", "via", gateway)
     settings = Path("/proc/sys/net/ipv4")
     settings.joinpath("ip_forward").write_text("1")
-    # There is one way out; a hint from the machine that there is a shorter one (back to the node) would mislead.
+    # There is only one route; an ICMP redirect from the machine (back to the node) would mislead.
     settings.joinpath("conf/all/accept_redirects").write_text("0")
 
 
@@ -69,7 +69,7 @@ def wait_for(word: str) -> None:
 
 
 def reap_until_one_of(started: dict[int, str]) -> str:
-    """Reap what ends, as the first process must, until one of `started` does, and say which."""
+    """Reap processes until one of `started` ends; return which one."""
     while True:
         pid, status = os.wait()
         if pid in started:

@@ -21,7 +21,7 @@ from tests.cluster.paths import SOURCE
 from tests.cluster.process import ProcessId
 from tests.cluster.run import Run
 
-# Where programs insist on a path of the machine: the node gets a folder of its own there.
+# Paths of the machine that programs require: the node gets its own folder there.
 _OWN_FOLDERS = ("/run", "/var/log", "/var/lib/kubelet", "/var/lib/cni")
 _NAMESPACES = ("--mount", "--pid", "--net", "--uts", "--ipc")
 
@@ -31,7 +31,7 @@ class Node:
     run: Run
     name: str
     index: int
-    _steps: int | None = None  # where node_init.py reads how far it may go
+    _steps: int | None = None  # node_init.py reads its limits there
 
     @property
     def directory(self) -> Path:
@@ -43,12 +43,12 @@ class Node:
 
     @property
     def zone(self) -> str:
-        """The node's topology.kubernetes.io/zone: zone-a, zone-b, zone-c, zone-a and so on."""
+        """Return the node's topology.kubernetes.io/zone: zone-a, zone-b, zone-c, zone-a and so on."""
         return f"zone-{'abc'[self.index % 3]}"
 
     @property
     def cri_socket(self) -> Path:
-        """containerd's socket, as seen from the machine; on the node it is /run/containerd/containerd.sock."""
+        """containerd's socket on the machine; on the node it is /run/containerd/containerd.sock."""
         return self.directory / "run" / "containerd" / "containerd.sock"
 
     @property
@@ -59,12 +59,12 @@ class Node:
         return children[0]
 
     def enter_command(self, *command: str) -> list[str]:
-        """The command that runs `command` on the node, as if logged in there."""
+        """Return the command that runs `command` on the node, as if logged in there."""
         wanted = [f"--{kind}" for kind in ("mount", "pid", "net", "uts", "ipc")]
         return ["nsenter", f"--target={self.first_process.pid}", *wanted, "--", *command]
 
     def restart_containerd(self) -> None:
-        """Kill containerd and have it started again, as its service manager would; its containers go on running."""
+        """Kill containerd and restart it, like its service manager; its containers keep running."""
         self.directory.joinpath("restart-containerd").touch()
         configured = self.directory / "containerd.toml"
         for child in self.first_process.children():
@@ -92,7 +92,7 @@ class Node:
             },
         }
         path = self._write("node.json", json.dumps(config, indent=2))
-        # unshare waits for the node's first process, and takes it along if it is itself killed.
+        # unshare waits for the node's first process, and ends it if it is killed itself.
         unshare = ["unshare", *_NAMESPACES, "--fork", "--kill-child", "--mount-proc", "--"]
         reading, self._steps = os.pipe()
         self.run.start(self.name, [*unshare, sys.executable, "-I", SOURCE / "node_init.py", path], stdin=reading)
@@ -106,7 +106,7 @@ class Node:
         return self.cri_socket.exists()
 
     def start_kubelet(self) -> None:
-        """Start the kubelet: the API server and this node's containerd are ready."""
+        """Start the kubelet, once the API server and this node's containerd are ready."""
         self._go_on("kubelet")
         if self._steps is not None:
             os.close(self._steps)
@@ -118,7 +118,7 @@ class Node:
         os.write(self._steps, f"{step}\n".encode())
 
     def _own_folder(self, target: str) -> str:
-        """A folder of the node's own to stand at `target`, which must exist on the machine to be covered."""
+        """Mount a folder of the node at `target`, which must exist on the machine."""
         for folder in reversed([Path(target), *Path(target).parents]):
             if not folder.exists():
                 folder.mkdir()
@@ -200,7 +200,7 @@ class Node:
         ]
 
     def _runtime_flags(self) -> list[str]:
-        """How kubelets before 1.27, whose configuration has no `containerRuntimeEndpoint`, find containerd."""
+        """How kubelets before 1.27 find containerd; their configuration has no `containerRuntimeEndpoint`."""
         if binaries.minor_version() >= 27:
             return []
         return ["--container-runtime=remote", "--container-runtime-endpoint=unix:///run/containerd/containerd.sock"]
@@ -211,8 +211,8 @@ class Node:
         return path
 
 
-# restrict_oom_score_adj: a container may not be given a score below that of its starter, which a process without
-# CAP_SYS_RESOURCE may not do; without this every Pod's sandbox fails on such a machine.
+# restrict_oom_score_adj: a process without CAP_SYS_RESOURCE may not lower a container's score below its own; without
+# this every Pod sandbox fails on such a machine.
 _CONTAINERD_CONFIG = """\
 version = 2
 root = "{root}"

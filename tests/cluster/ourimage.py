@@ -35,14 +35,14 @@ ADD rootfs.tar /
 ENV PATH=/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin
 CMD ["python3"]
 """
-# Of apt's configuration: how packages are fetched, not what is done with them.
+# The part of apt's configuration about downloading.
 _FETCHING = ("Acquire::http", "Acquire::https", "Acquire::Check-", "Acquire::Retries", "Acquire::Force")
-# What pip needs to reach its index from this machine: certificates and its own configuration.
+# What pip needs to reach its index from this machine: certificates and its configuration.
 _FOR_PIP = ("/etc/ssl/certs", "/etc/pip.conf")
 
 
 def build(context: Path = ROOT) -> Path:
-    """The image as an OCI layout, built from the Dockerfile in `context` unless that has been done."""
+    """Build the image from the Dockerfile in `context` as an OCI layout, if missing."""
     folder = cache_dir() / "images"
     folder.mkdir(exist_ok=True)
     with locked(folder / "lock"):
@@ -56,7 +56,7 @@ def build(context: Path = ROOT) -> Path:
 
 
 def extract_before(folder: Path) -> None:
-    """Put the sources as they were before the last commit that changed what the image is built from into `folder`."""
+    """Write the sources as they were before the last commit that changed the image's inputs into `folder`."""
     parts = ["Dockerfile", ".dockerignore", *_lets_in(ROOT)]
     changed = _git("rev-list", "--max-count=1", "HEAD", "--", *parts).decode().strip()
     before = f"{changed}^"
@@ -121,7 +121,7 @@ def _apt_configuration() -> Iterator[str]:
 
 
 def _digest(context: Path) -> str:
-    """What identifies the image: the Dockerfile and every file that `.dockerignore` lets in."""
+    """Return what identifies the image: the Dockerfile and every file that `.dockerignore` allows."""
     found = hashlib.sha256()
     for name in ["Dockerfile", ".dockerignore", *sorted(_lets_in(context))]:
         for path in sorted(_files(context / name)):
@@ -145,7 +145,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _forget_old_images(folder: Path) -> None:
-    """Keep the newest images; the others go, here and in buildah's storage."""
+    """Keep the newest images and delete the others, here and in buildah's storage."""
     images = sorted(
         (path for path in folder.glob("pykruise-*") if path.is_dir()), key=lambda path: path.stat().st_mtime
     )
@@ -155,7 +155,7 @@ def _forget_old_images(folder: Path) -> None:
 
 
 def _buildah(folder: Path, *arguments: str, check: bool = True) -> bool:
-    """Run buildah with a storage of its own in `folder`: nothing of the machine's is seen or changed."""
+    """Run buildah with its storage in `folder`, isolated from the machine's."""
     overlay = "overlay" in Path("/proc/filesystems").read_text().split()
     storage = ["--root", str(folder / "storage"), "--runroot", str(folder / "storage-run")]
     driver = ["--storage-driver", "overlay" if overlay else "vfs"]
@@ -163,7 +163,7 @@ def _buildah(folder: Path, *arguments: str, check: bool = True) -> bool:
 
 
 def _run(*command: str, check: bool = True) -> bool:
-    """Run a command; its output is shown only when it fails and that is an error."""
+    """Run a command; print its output only if it fails and that is an error."""
     done = subprocess.run(
         ["nice", "-n", "10", *command],
         stdin=subprocess.DEVNULL,
@@ -178,14 +178,14 @@ def _run(*command: str, check: bool = True) -> bool:
 
 
 def configuration(layout: Path) -> dict[str, object]:
-    """The image's configuration: user, environment, entry point."""
+    """Return the image's configuration: user, environment, entry point."""
     manifest = json.loads(_blob(layout, json.loads((layout / "index.json").read_text())["manifests"][0]["digest"]))
     found: dict[str, object] = json.loads(_blob(layout, manifest["config"]["digest"]))["config"]
     return found
 
 
 def files(layout: Path) -> set[str]:
-    """The files of an image, without what a later layer takes away."""
+    """Return the files of an image, without those that a later layer deletes."""
     manifest = json.loads(_blob(layout, json.loads((layout / "index.json").read_text())["manifests"][0]["digest"]))
     found: set[str] = set()
     for layer in manifest["layers"]:

@@ -20,7 +20,7 @@ RUNC = "runc"
 REGISTRY = "docker-registry"
 BUSYBOX = "busybox"
 
-# Package: the program in it that is needed, and where the package has it.
+# Package: the required program, and its path in the package.
 _PROGRAMS = {
     "containerd": "usr/bin/containerd",
     "runc": "usr/sbin/runc",
@@ -32,7 +32,7 @@ _SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin",
 
 
 def ensure() -> None:
-    """Fetch what is missing. Needs Debian (apt) and root for what the machine does not have."""
+    """Fetch what is missing. Needs Debian (apt), and root for packages that are not installed."""
     target = _unpacked_dir()
     with locked(target.with_name(f"{target.name}.lock")):
         if not target.is_dir():
@@ -48,7 +48,7 @@ def ensure_installed(*names: str) -> None:
 
 
 def debian_sources() -> tuple[str, str]:
-    """Where this machine gets Debian's packages from, as lines of a sources.list, and the release's name."""
+    """Return the machine's Debian sources as lines of a sources.list, and the name of the release."""
     if not (found := _debian_sources()):
         _apt("update")
         found = _debian_sources()
@@ -58,7 +58,7 @@ def debian_sources() -> tuple[str, str]:
 
 
 def _debian_sources() -> list[tuple[str, str]]:
-    """URI and suite of each source, the release itself first."""
+    """Return URI and suite of each source, the release itself first."""
     query = ["--format", "$(REPO_URI) $(RELEASE)", "Created-By: Packages", "Origin: Debian", "Component: main"]
     told = subprocess.run(["apt-get", "indextargets", *query], capture_output=True, text=True, check=True).stdout
     release = _release_name()
@@ -80,7 +80,7 @@ def cni_plugins() -> Path:
 
 
 def search_path() -> str:
-    """The PATH for the nodes' processes: what was unpacked, then the machine's."""
+    """Return the PATH of the nodes' processes: unpacked packages first, then the machine's."""
     ours = [str(_unpacked_dir() / folder) for folder in ("usr/sbin", "usr/bin", "bin")]
     return os.pathsep.join([*ours, *os.environ.get("PATH", "").split(os.pathsep), *_SYSTEM_FOLDERS])
 
@@ -118,14 +118,14 @@ def _fetch(*arguments: str, folder: str | None = None) -> None:
     try:
         _apt(*arguments, folder=folder)
     except ClusterError:
-        # A fresh machine has no package lists, or old ones that name files no longer served.
+        # A new machine has no package lists, or old ones with files that no longer exist.
         _apt("update")
         _apt(*arguments, folder=folder)
 
 
 def _apt(*arguments: str, folder: str | None = None) -> None:
     print(f"apt-get {' '.join(arguments)}", file=sys.stderr, flush=True)
-    # Downloads are made as root, since apt's own user cannot write to the folder; their checksums are verified.
+    # Download as root, because apt's own user cannot write to the folder; the checksums are verified.
     command = ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "-o", "DPkg::Lock::Timeout=300", *arguments]
     done = subprocess.run(
         command,

@@ -1,4 +1,4 @@
-"""Where the test cluster keeps what it builds and what it runs: outside the clone, in the user's cache folder."""
+"""Folders for what the test cluster builds and runs: outside the clone, in the user's cache folder."""
 
 import fcntl
 import os
@@ -10,7 +10,7 @@ SOURCE = Path(__file__).resolve().parent
 
 
 def cache_dir() -> Path:
-    """`$PYKRUISE_CACHE`, else `pykruise` in the user's cache folder; made if it is missing."""
+    """Return `$PYKRUISE_CACHE`, or `pykruise` in the user's cache folder; create it if missing."""
     named = os.environ.get("PYKRUISE_CACHE")
     user_cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     path = Path(named) if named else Path(user_cache) / "pykruise"
@@ -19,7 +19,7 @@ def cache_dir() -> Path:
 
 
 def runs_dir() -> Path:
-    """The folder with one folder per running (or crashed) control plane or cluster."""
+    """Return the folder with one folder per running (or crashed) control plane or cluster."""
     path = cache_dir() / "run"
     path.mkdir(mode=0o700, exist_ok=True)
     return path
@@ -27,7 +27,7 @@ def runs_dir() -> Path:
 
 @contextmanager
 def locked(lock_file: Path) -> Iterator[None]:
-    """Hold `lock_file` against other processes; the kernel lets go of it even if this process is killed."""
+    """Hold `lock_file` against other processes; the kernel releases it even if this process is killed."""
     descriptor = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Processes that are found again: started with a log file, known by process id and start time, ended one by one."""
+"""Processes that can be found again: started with a log file, identified by process id and start time."""
 
 import signal
 import subprocess
@@ -18,19 +18,19 @@ _POLL = 0.02
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """A process id with its start time, since the bare number may be given to another process later."""
+    """A process id with its start time, because ids are reused."""
 
     pid: int
     started: int
 
     @classmethod
     def of(cls, pid: int) -> "ProcessId | None":
-        """The identity of the process that has `pid` now; None if there is none or it has ended (a zombie)."""
+        """Return the identity of the process `pid`; None if there is none or it has ended (a zombie)."""
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
         except (FileNotFoundError, ProcessLookupError):
             return None
-        # The command's name stands in brackets and may hold anything; the fields are counted after it.
+        # The command name in brackets may contain anything; count the fields after it.
         fields = stat.rpartition(")")[2].split()
         return None if fields[0] in "ZX" else cls(pid, int(fields[19]))
 
@@ -40,13 +40,13 @@ class ProcessId:
     def children(self) -> list["ProcessId"]:
         found = []
         for stat in Path("/proc").glob("[0-9]*/stat"):
-            with suppress(OSError):  # it ended meanwhile
+            with suppress(OSError):  # it has ended meanwhile
                 if int(stat.read_text().rpartition(")")[2].split()[1]) == self.pid:
                     found.append(ProcessId.of(int(stat.parent.name)))
         return [child for child in found if child is not None]
 
 
-# Popen objects of the processes started here, so that they are reaped and leave no zombie.
+# Popen objects of processes started here, so that they are reaped.
 _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
@@ -77,7 +77,7 @@ def start(
 
 
 def end(process: ProcessId, *, deadline: float = 10.0) -> None:
-    """End `process` at once (everything here is thrown away) and wait until it is gone."""
+    """Kill `process` (all its data is temporary) and wait until it has ended."""
     if process.is_alive():
         kill(process.pid, signal.SIGKILL)
     child = _children.pop(process.pid, None)

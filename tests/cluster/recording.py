@@ -1,4 +1,4 @@
-"""What the API server writes down of the manager's requests, with the reason its authorizer gave for each answer."""
+"""The API server's audit log of the manager's requests, with the authorizer's reason for each answer."""
 
 from typing import Any, Final
 

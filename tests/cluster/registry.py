@@ -1,4 +1,4 @@
-"""The nodes' image registry: a private docker-registry that stands in for every registry of the world."""
+"""The nodes' image registry: a private docker-registry that replaces every public one."""
 
 import http.client
 import json
@@ -22,7 +22,7 @@ class Registry:
 
     @classmethod
     def launch(cls, run: Run, address: str) -> "Registry":
-        """Start a registry as part of `run`, its images in the run's folder, without waiting for it."""
+        """Start a registry as part of `run`, with images in the run's folder, without waiting for it."""
         config = {
             "version": "0.1",
             "log": {"level": "warn"},
@@ -43,11 +43,11 @@ class Registry:
             return False
 
     def add(self, *added: Image | str) -> None:
-        """Make these images and put them in the registry, under the names by which Pods will ask for them."""
+        """Build these images and push them under the names that Pods use."""
         _Upload(self.address).push(image if isinstance(image, Image) else Image(image) for image in added)
 
     def add_layout(self, reference: str, layout: Path) -> None:
-        """Put the one image of an OCI layout in the registry, under the name by which Pods will ask for it."""
+        """Push the only image of an OCI layout under the name that Pods use."""
         blobs = layout / "blobs"
         manifest = _file_of(
             blobs, json.loads((layout / "index.json").read_text())["manifests"][0]["digest"]
@@ -62,7 +62,7 @@ def _file_of(blobs: Path, digest: str) -> Path:
 
 
 class _Upload:
-    """One connection over which images are put into a registry."""
+    """One connection for pushing images to a registry."""
 
     def __init__(self, address: str) -> None:
         self._connection = http.client.HTTPConnection(address, timeout=120)
@@ -84,7 +84,7 @@ class _Upload:
         digest = images.digest(blob)
         path = f"/v2/{repository}/blobs/uploads/"
         if holder := self._holders.get(digest):
-            # The registry links a blob that another repository has, without its bytes being sent again.
+            # The registry mounts a blob of another repository without another upload.
             path += f"?mount={digest}&from={holder}"
         status, location = self._request("POST", path, b"", expect={201, 202})
         if status == 202:

@@ -29,23 +29,23 @@ class Run:
     """A run's folder and record. `facts` is what others need to use the run: addresses, tokens, node names."""
 
     directory: Path
-    owner: ProcessId | None = None  # whose end makes this run stale; None: it is complete and stays until taken down
-    detached: bool = False  # whether it shall outlive the process that starts it
+    owner: ProcessId | None = (
+        None  # the run is stale when this process ends; None: it is complete and stays until stopped
+    )
+    detached: bool = False  # whether it outlives the process that starts it
     processes: dict[str, ProcessId] = field(default_factory=dict)
     cgroup: str | None = None
-    before: network.Before | None = None  # what the machine's network was like before
-    folders: list[Path] = field(default_factory=list)  # mount points made on the machine, removed if still empty
+    before: network.Before | None = None  # the machine's network before
+    folders: list[Path] = field(default_factory=list)  # mount points created on the machine, removed if still empty
     facts: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def create(cls, name: str | None, *, detached: bool) -> "Run":
-        """A new run: `name` for the one run of that name on this machine, None for one of many.
-
-        Stale runs (their owner is gone) are cleaned up first.
-        """
+        """Create a run: `name` for the only run of that name on this machine, None for one of many. Stale runs are
+        cleaned up first."""
         with locked(runs_dir() / "lock"):
             clean_stale_runs()
-            # The folder gets its name when its record is in it, so no run is ever seen without one.
+            # The folder is renamed once its record is in it, so no run is seen without one.
             run = cls(Path(tempfile.mkdtemp(prefix=".new-", dir=runs_dir())), ProcessId.of(os.getpid()), detached)
             run.save()
             target = runs_dir() / (name or f"control-plane-{run.directory.name.removeprefix('.new-')}")
@@ -78,7 +78,7 @@ class Run:
         return cls.load(directory) if (directory / _RECORD).exists() else None
 
     def save(self) -> None:
-        """Write the record; a reader sees the old one or the new one, never a half."""
+        """Write the record atomically."""
         record = {
             "owner": [self.owner.pid, self.owner.started] if self.owner else None,
             "detached": self.detached,
@@ -115,7 +115,7 @@ class Run:
         return identity
 
     def complete(self) -> None:
-        """Everything has been started: from now on a detached run needs no owner."""
+        """Mark the run as complete: from now on a detached run needs no owner."""
         if self.detached:
             self.owner = None
         self.save()
@@ -125,16 +125,16 @@ class Run:
         return {name: (self.processes[name], self.log(name)) for name in names}
 
     def is_stale(self) -> bool:
-        """Return whether the run is abandoned: its owner is gone, or nothing of a detached run is alive."""
+        """Return whether the run is abandoned: its owner has ended, or no process of a detached run is alive."""
         if self.owner is not None:
             return not self.owner.is_alive()
         return bool(self.processes) and not any(identity.is_alive() for identity in self.processes.values())
 
     def destroy(self) -> None:
-        """End every process and undo everything that the record names, then remove the folder."""
+        """End every process, undo everything that the record names, and remove the folder."""
         for identity in reversed(self.processes.values()):
-            # A node is an `unshare` with the node's first process as its child. When that one ends, the kernel ends
-            # all processes of the node before `unshare` returns; so the child goes first.
+            # A node is an `unshare` with the node's first process as its child. When the child ends, the kernel ends
+            # all processes of the node before `unshare` returns; so the child is killed first.
             for child in identity.children():
                 process.end(child)
             process.end(identity)
@@ -145,7 +145,7 @@ class Run:
         for folder in reversed(self.folders):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
-        # What is mounted below would be emptied by the removal of the folder.
+        # Removing the folder would empty what is mounted below.
         if mounted := mounts_below(self.directory):
             raise ClusterError(f"still mounted: {', '.join(mounted)}; unmount, then: python -m tests.cluster down")
         if self.before is None:
@@ -155,7 +155,7 @@ class Run:
 
 
 def mounts_below(directory: Path) -> list[str]:
-    """The mount points at or under `directory`, as this process sees them."""
+    """Return the mount points at or below `directory` that this process sees."""
     points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     return [point for point in points if Path(point).is_relative_to(directory)]
 
@@ -175,7 +175,7 @@ def _empty(gone: Path) -> None:
 
 
 def clean_stale_runs() -> None:
-    """Clean up after runs whose owner was killed. The caller holds the lock of the runs' folder."""
+    """Clean up runs whose owner was killed. The caller holds the lock of the runs' folder."""
     for gone in runs_dir().glob(f"{_GONE}*"):
         pid, started = map(int, gone.name.removeprefix(_GONE).split("-")[:2])
         if not ProcessId(pid, started).is_alive():
@@ -183,7 +183,7 @@ def clean_stale_runs() -> None:
     for record in runs_dir().glob(f"*/{_RECORD}"):
         try:
             run = Run.load(record.parent)
-        except FileNotFoundError:  # its owner has just ended it
+        except FileNotFoundError:  # its owner has just removed it
             continue
         if run.is_stale():
             run.destroy()

@@ -35,7 +35,7 @@ _ROOT: Final = Path(__file__).resolve().parent.parent.parent
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the folder of the run, in the process that hands out the tests."""
+    """Create the folder of the run, in the process that distributes the tests."""
     if not hasattr(config, "workerinput"):
         folder = os.environ[_FOLDER] = tempfile.mkdtemp(prefix="pykruise-tests-")
         (Path(folder) / _RUN).write_text(str(os.getpid()))
@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """End the keepers; what one could not take down fails the run."""
+    """Stop the keepers; one that fails to clean up fails the run."""
     if hasattr(session.config, "workerinput"):
         return
     folder = Path(os.environ[_FOLDER])
@@ -64,7 +64,7 @@ def shared(module: str, name: str) -> dict[str, Any]:
         if not record.exists():
             run = (folder / _RUN).read_text()
             command = [sys.executable, "-m", module, name, str(folder), run]
-            # Each process of a test run offers other ports (controlplane.py); the keeper's are those of the last.
+            # Each process of a test run uses other ports (controlplane.py); the keeper uses the last range.
             environment = os.environ | {"PYTEST_XDIST_WORKER": "gw7"}
             with log.open("wb") as output:
                 keeper = subprocess.Popen(
@@ -83,7 +83,7 @@ def shared(module: str, name: str) -> dict[str, Any]:
 
 
 def keep(start: Mapping[str, Callable[[], AbstractContextManager[Mapping[str, Any]]]]) -> None:
-    """The main function of a keeper: start what the command line names, publish its facts, wait, take it down."""
+    """The main function of a keeper: start what the command line names, publish its facts, wait, stop it."""
     name, folder, run = sys.argv[1], Path(sys.argv[2]), ProcessId.of(int(sys.argv[3]))
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
@@ -96,7 +96,7 @@ def keep(start: Mapping[str, Callable[[], AbstractContextManager[Mapping[str, An
 
 
 def _end(record: Path) -> str:
-    """End one keeper. Returns what went wrong."""
+    """Stop one keeper. Returns what went wrong."""
     keeper = ProcessId(*json.loads(record.read_text()))
     log = record.with_suffix(".log")
     if not keeper.is_alive():

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-#: What stands in the parameters of a scenario that runs on something shared.
+#: Marks the parameters of a scenario that runs on something shared.
 _SHARED_LEVELS = ("simulated-nodes", "real-containers")
 #: The tests of this module share nothing.
 GUIDES = "tests/cli/test_guides_controlplane.py"
@@ -17,19 +17,19 @@ GUIDES = "tests/cli/test_guides_controlplane.py"
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
-    """Take the place of pytest-xdist's own groups, whose names it adds to those of the tests."""
+    """Replaces pytest-xdist's own groups, whose names it adds to those of the tests."""
     return _ByFixtures(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 class _ByFixtures(LoadScopeScheduling):
-    """Hands out group after group, those of many tests first."""
+    """Distributes group after group, large groups first."""
 
     def _split_scope(self, nodeid: str) -> str:
         return group(nodeid)
 
 
 def group(nodeid: str) -> str:
-    """What a test is run together with: its module, or, as a scenario or a guide, nothing."""
+    """Return the group of a test: its module, or none for a scenario or a guide."""
     parameters = nodeid.partition("[")[2]
     if nodeid.startswith("tests/scenarios/") and any(level in parameters for level in _SHARED_LEVELS):
         return nodeid

@@ -1,4 +1,4 @@
-"""The test cluster itself: both levels start, work as a real cluster does, and leave nothing behind."""
+"""The test cluster: both levels start, work like a real cluster, and leave nothing behind."""
 
 import json
 import signal
@@ -169,7 +169,7 @@ def test_up_and_down_on_the_command_line_leave_nothing_behind() -> None:
     assert len(processes) > len(cluster.run.processes) + 5  # containerd, kubelet, shim, pause and two containers
     assert command("kubeconfig").strip() == str(cluster.kubeconfig)
     assert "NOT READY" not in command("status")
-    assert left_over(before)  # so that an empty answer below means something
+    assert left_over(before)  # so that an empty answer below proves something
     assert command("down") == "nothing is left\n"
     assert left_over(before) == []
     assert [process for process in processes if process.is_alive()] == []
@@ -243,7 +243,7 @@ def test_a_pod_of_two_containers_runs_and_its_service_answers_from_the_machine(
     assert image == "busybox:1.36\n"
     service = cluster.kubectl("get", "svc/web", f"--namespace={namespace}", "-o=jsonpath={.spec.clusterIP}").stdout
     wait_until(lambda: _page(f"http://{service}/") == "nginx:1.25\n", "the Service answers", deadline=15)
-    # A Pod reaches its own Service too: over the node, the machine's kube-proxy, and back.
+    # A Pod also reaches its own Service: over the node, the machine's kube-proxy, and back.
     wget = ["timeout", "5", "wget", "-q", "-O-", f"http://{service}/"]
     assert cluster.kubectl("exec", "web", f"--namespace={namespace}", "-c=helper", "--", *wget).stdout == "nginx:1.25\n"
 

@@ -1,4 +1,4 @@
-"""The parts of the test cluster that can be judged without starting one."""
+"""The parts of the test cluster that can be tested without starting one."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from tests.cluster.sharing import GUIDES, group
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache folder, so that nothing of the user's is seen or changed."""
+    """An empty cache folder, isolated from the user's."""
     monkeypatch.setenv("PYKRUISE_CACHE", str(tmp_path))
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     monkeypatch.delenv("KUBERNETES", raising=False)
@@ -163,7 +163,7 @@ def test_a_run_whose_owner_was_killed_is_cleaned_up_by_the_next(cache: Path) -> 
     code = (
         "import os, signal\n"
         "from tests.cluster.run import Run\n"
-        "run = Run.create(None, detached=True)\n"  # detached: its processes do not end by themselves
+        "run = Run.create(None, detached=True)\n"  # detached: its processes do not end on their own
         "print(run.directory, run.start('sleep', ['sleep', '600']).pid, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )

@@ -20,19 +20,19 @@ from tests.conformance.steps import Case
 from tests.conformance.world import World
 
 FOLDER = Path(__file__).parent / "answers"
-#: Namespaces made at a time: their accounts come about by themselves, which takes a moment.
+#: Namespaces to create at a time: their ServiceAccounts appear a moment later.
 AT_ONCE = 25
 
 
 @cache
 def expected(subject: str) -> dict[str, Any]:
-    """The recorded answers of a subject's cases, by case."""
+    """Return the recorded answers of a subject, by case."""
     path = FOLDER / f"{subject}.json"
     return json.loads(path.read_text()) if path.exists() else {}
 
 
 async def record(control_plane: ControlPlane, subjects: Iterable[str]) -> int:
-    """Run the cases on the server and keep its answers; how many cases failed to run."""
+    """Run the cases on the server and record its answers; return how many cases failed."""
     transport = AiohttpTransport(await load_config(str(control_plane.kubeconfig)))
     failed = 0
     try:

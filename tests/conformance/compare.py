@@ -1,11 +1,11 @@
-"""What differs between two answers, in words."""
+"""The differences between two answers, as text."""
 
 from collections.abc import Iterator
 from typing import Any
 
 
 def differences(expected: Any, found: Any, path: str = "") -> list[str]:
-    """One line per value that differs, with where it is."""
+    """Return one line per value that differs, with its path."""
     return list(_differences(expected, found, path))
 
 

@@ -6,7 +6,7 @@ GROUP = "conformance.example.com"
 
 
 def definition(plural: str, kind: str, *versions: dict[str, Any], group: str = GROUP, **spec: Any) -> dict[str, Any]:
-    """A CustomResourceDefinition; names follow from the kind."""
+    """A CustomResourceDefinition; its names follow from the kind."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -100,7 +100,7 @@ WIDGETS = definition(
 )
 #: Without subresources: status is an ordinary field.
 GADGETS = definition("gadgets", "Gadget", version(schema=fields(spec=FREE, status=FREE)))
-#: Two versions, converted by name only; cluster-scoped.
+#: Two versions with conversion strategy None; cluster-scoped.
 GIZMOS = definition(
     "gizmos",
     "Gizmo",

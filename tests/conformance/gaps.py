@@ -1,4 +1,4 @@
-"""Cases where the sandbox does not answer as a real server does, by what is missing."""
+"""Cases where the sandbox answers differently from a real server, by reason."""
 
 from typing import Final
 

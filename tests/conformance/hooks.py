@@ -1,4 +1,4 @@
-"""Webhooks for the conformance cases: one HTTPS server, a path for each way to behave."""
+"""Webhooks for the conformance cases: one HTTPS server, a path for each behavior."""
 
 import asyncio
 import base64
@@ -44,7 +44,7 @@ def certificates() -> CertificateSet:
 
 @asynccontextmanager
 async def hook_server() -> AsyncIterator[HookServer]:
-    """A running server on a free port."""
+    """Run the server on a free port."""
     server = HookServer()
     app = web.Application()
     for path in ("/{behaviour}", "/{behaviour}/{argument}"):
@@ -107,7 +107,7 @@ def _patches(*operations: Any, kind: str | None = "JSONPatch") -> Behaviour:
 
 
 async def _labels(request: web.Request, review: Review) -> web.StreamResponse:
-    """Adds a label named in the path, with how many labels there were."""
+    """Add a label named in the path; its value is the previous number of labels."""
     labels = review["request"]["object"]["metadata"].get("labels")
     name, value = request.match_info["argument"], str(len(labels or ()))
     operation = {"op": "add", "path": f"/metadata/labels/{name}", "value": value}
@@ -117,7 +117,7 @@ async def _labels(request: web.Request, review: Review) -> web.StreamResponse:
 
 
 async def _slow(_: web.Request, review: Review) -> web.StreamResponse:
-    await asyncio.sleep(1.5)  # longer than the time-out of who asks
+    await asyncio.sleep(1.5)  # longer than the caller's timeout
     return _reviewed(review, allowed=True)
 
 
@@ -128,7 +128,7 @@ async def _drop(request: web.Request, _review: Review) -> web.StreamResponse:
 
 
 async def _convert(request: web.Request, review: Review) -> web.StreamResponse:
-    """Converts by naming the version in a field; the path says what goes wrong."""
+    """Convert by writing the version into a field; the path names the error to make."""
     asked = review["request"]
     wrong = request.match_info.get("argument", "")
     objects = [{**one, "apiVersion": asked["desiredAPIVersion"]} for one in asked["objects"]]

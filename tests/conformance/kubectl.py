@@ -1,4 +1,4 @@
-"""Runs kubectl scripts against a server, and returns the output without the parts that differ between runs."""
+"""Runs kubectl scripts against a server, and returns the output without parts that differ between runs."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ _DIFFERENT = (
     (re.compile(r"^([+-]{3} .*?)\t.*$", re.MULTILINE), r"\1"),
     (re.compile(r"^[EWI]\d{4} \d{2}:\d{2}:\d{2}\.\d+ +\d+ ", re.MULTILINE), ""),
     (re.compile(r"(?<![\w.:=-])(\d+m)?\d+s(?![\w-])"), "<age>"),
-    # The order of an object's fields inside a message means nothing.
+    # The order of fields inside a message is irrelevant.
     (re.compile(r'Invalid value: "(\{|map\[).*(\}|\])(?=": )'), "Invalid value: <object>"),
     (re.compile(r"[ \t]+"), " "),
 )
@@ -69,10 +69,10 @@ class Kubectl:
 
     @contextmanager
     def namespace(self) -> Iterator[str]:
-        """A new namespace with an account for Pods."""
+        """A new namespace with a ServiceAccount for Pods."""
         name = f"k-{uuid.uuid4().hex[:10]}"
         self.run("create", "namespace", name)
-        self.run("create", "serviceaccount", "default", "-n", name)  # where no controller has made it
+        self.run("create", "serviceaccount", "default", "-n", name)  # unless a controller has created it
         yield name
         self.run("delete", "namespace", name, "--wait=false")
 
@@ -97,7 +97,7 @@ def _normal(text: str, namespace: str) -> str:
 
 @contextmanager
 def served_sandbox(kubeconfig: Path) -> Iterator[None]:
-    """An embedded API server that listens on HTTPS while inside; its kubeconfig is written to a file."""
+    """Serve an embedded API server over HTTPS inside the context; its kubeconfig is written to a file."""
     ready, ended = threading.Event(), threading.Event()
 
     async def serve() -> None:

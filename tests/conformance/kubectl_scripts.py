@@ -1,4 +1,4 @@
-"""Ordinary kubectl commands, in the order a user types them; each script runs in a namespace of its own."""
+"""Common kubectl commands in the order a user types them; each script runs in its own namespace."""
 
 import json
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from tests.conformance.steps import config_map, deployment, pod
 
 @dataclass(frozen=True)
 class Command:
-    """One command. ``stdin``: what is piped in. ``editor``: a sed script that stands in for the user's editor."""
+    """One command. ``stdin``: its input. ``editor``: a sed script that replaces the user's editor."""
 
     arguments: tuple[str, ...]
     stdin: str = ""
@@ -17,7 +17,7 @@ class Command:
 
 
 def kubectl(line: str, *more: str, stdin: Any = "", editor: str = "") -> Command:
-    """``line`` is split at spaces; ``more`` are arguments with spaces in them. Objects in ``stdin`` become JSON."""
+    """``line`` is split at spaces; ``more`` are arguments with spaces. Objects in ``stdin`` become JSON."""
     text = stdin if isinstance(stdin, str) else _documents(stdin)
     return Command((*line.split(), *more), text, editor)
 
@@ -373,7 +373,7 @@ SCRIPTS: dict[str, list[Command]] = {
     ],
 }
 
-#: Manifests that are refused: what kubectl says of each must be the same.
+#: Rejected manifests; kubectl's message for each must be the same.
 BROKEN: dict[str, str] = {
     "not-yaml": "a: b: c",
     "no-kind": "apiVersion: v1\nmetadata:\n  name: a\n",

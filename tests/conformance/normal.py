@@ -1,4 +1,4 @@
-"""Answers without what differs from run to run: names, times, uids, versions, tokens and ports become placeholders."""
+"""Answers without parts that vary: names, times, uids, versions, tokens and ports become placeholders."""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ _TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?Z")
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _PORT = re.compile(r"127\.0\.0\.1:\d+")
 _AGE = re.compile(r"\d+m?s")
-#: How long a date in a case is ago: it depends on when the case is run.
+#: The age of a fixed date depends on when the case runs.
 _LONG_AGO = re.compile(r"\b(\d+y\d+d|\d+y|\d+d)\b")
 _SUFFIX = re.compile(r"(?<=[-.])[bcdfghjklmnpqrstvwxz2456789]{5}(?![a-z0-9])")
 _GENERATED = re.compile(r"\bgen-[bcdfghjklmnpqrstvwxz2456789]{5}\b")
@@ -22,7 +22,7 @@ _VERSIONS = ("resourceVersion", "continue")
 
 
 class Normaliser:
-    """One case's placeholders: the same uid is the same placeholder in all its answers."""
+    """The placeholders of one case: the same uid has the same placeholder in all its answers."""
 
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace
@@ -39,7 +39,7 @@ class Normaliser:
         return self._text(body) if isinstance(body, str) else body
 
     def _value(self, value: Any, key: str = "") -> Any:
-        # Who asks is called otherwise on each server.
+        # The user's name differs between servers.
         if key == "userInfo" and isinstance(value, dict):
             return {name: value[name] for name in ("groups",) if name in value}
         if isinstance(value, dict):
@@ -49,14 +49,14 @@ class Normaliser:
                 found["name"] = _SUFFIX.sub("RANDOM", found["name"])
             return found
         if key == "causes" and isinstance(value, list):
-            # A real server checks metadata more than once, and says so each time.
+            # A real server validates metadata more than once and repeats the errors.
             causes = [self._value(cause) for index, cause in enumerate(value) if cause not in value[:index]]
-            # In which order it names the managers in the way, is left to chance.
+            # The order of conflicting managers is random.
             conflicts = all(cause.get("reason") == "FieldManagerConflict" for cause in causes)
             return sorted(causes, key=lambda cause: str(cause["message"])) if conflicts else causes
         if key == "managedFields" and isinstance(value, list):
-            # Their order and times depend on whether two requests came within one second.
-            # Nor do a real server's controllers, which write at a time of their own, belong to the case.
+            # Their order and times depend on whether two requests fall within one second. Controllers of a real server
+            # write at other times and do not belong to the case.
             entries = [{name: child for name, child in one.items() if name != "time"} for one in value]
             entries = [one for one in entries if one.get("manager") != "kube-controller-manager"]
             return [self._value(one) for one in sorted(entries, key=_manager)]
@@ -108,7 +108,7 @@ def _without_managed(value: Any, managed: bool) -> Any:
 
 
 def _kept(body: Any, keep: Sequence[str]) -> Any:
-    """The values at these paths; ``*`` goes through a list or all values of an object."""
+    """Return the values at these paths; ``*`` stands for all items of a list or values of an object."""
     return {path: _at(body, path.split(".")) for path in keep}
 
 

@@ -19,7 +19,7 @@ from tests.cluster.controlplane import ControlPlane
 
 DATA = Path(__file__).resolve().parents[2] / "app" / "sandbox" / "apiserver" / "data"
 
-#: What the sandbox serves of a real server's API.
+#: The group versions that the sandbox serves.
 GROUP_VERSIONS = (
     "v1",
     "apps/v1",
@@ -41,7 +41,7 @@ GROUP_VERSIONS = (
     "node.k8s.io/v1",
 )
 
-#: Asks a server for a path with an Accept header.
+#: Requests a path from a server with an Accept header.
 Get = Callable[[str, str], Any]
 
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
@@ -49,7 +49,7 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLi
 
 
 def recorded(get: Get) -> dict[str, Any]:
-    """The content of every data file, by name."""
+    """Return the content of every data file, by name."""
     schemas: dict[str, Any] = {}
     for group_version in GROUP_VERSIONS:
         path = f"apis/{group_version}" if "/" in group_version else f"api/{group_version}"
@@ -71,7 +71,7 @@ def recorded(get: Get) -> dict[str, Any]:
 
 
 def _columns(get: Get, served: Any) -> dict[str, Any]:
-    """The columns of every resource that can be listed, by apiVersion and plural."""
+    """Return the columns of every listable resource, by apiVersion and plural."""
     found = {}
     for group in served:
         for version in group["versions"]:
@@ -95,7 +95,7 @@ def _without_descriptions(schema: Any) -> Any:
 
 
 def _descriptions(schema: Any) -> dict[str, str]:
-    """The type's own description under "", and those of its fields by name."""
+    """Return the type's own description under "", and those of its fields by name."""
     own = {"": schema["description"]} if "description" in schema else {}
     properties = schema.get("properties", {})
     return own | {name: field["description"] for name, field in properties.items() if "description" in field}
@@ -114,7 +114,7 @@ def _with_descriptions(bare: Any, descriptions: dict[str, str]) -> Any:
 
 
 def _served(group: Any) -> Any | None:
-    """One group of an aggregated discovery document, with the versions the sandbox serves; None without any."""
+    """Return a group of an aggregated discovery document with the served versions; None without any."""
     name = group["metadata"].get("name", "")
     versions = [
         {"version": version["version"], "resources": [_resource(one) for one in version["resources"]]}
@@ -129,13 +129,13 @@ def _resource(resource: Any) -> Any:
 
 
 def encoded(content: Any) -> bytes:
-    """The bytes of a data file: the same for the same content."""
+    """Return the bytes of a data file: the same for the same content."""
     text = json.dumps(content, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
     return gzip.compress(text.encode(), compresslevel=9, mtime=0)
 
 
 def differences(files: dict[str, Any]) -> list[str]:
-    """The names of the committed files whose content differs from what was recorded."""
+    """Return the names of the committed files that differ from the recorded content."""
     return [name for name, content in files.items() if _committed(name) != content]
 
 

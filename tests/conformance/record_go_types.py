@@ -15,8 +15,8 @@ from pathlib import Path
 
 VERSION = "v0.34.1"
 TYPES = Path(__file__).parents[2] / "app" / "pods" / "pod_template_types.txt"
-#: The fields that came after Kubernetes 1.32, whose types OpenKruise is built with, and the release they came with.
-#: The releases differ in nothing else.
+#: Fields added after Kubernetes 1.32, whose types OpenKruise is built with, and their release. There are no other
+#: differences.
 NEWER = {
     "v1.Lifecycle.StopSignal": "1.33",
     "v1.Container.RestartPolicyRules": "1.34",
@@ -28,12 +28,12 @@ NEWER = {
 _STRUCT = re.compile(r"^type (\w+) struct \{\n(.*?)^\}", re.DOTALL | re.MULTILINE)
 _NAMED = re.compile(r"^type (\w+) (string|map\[\w+\][\w.]+)$", re.MULTILINE)
 _FIELD = re.compile(r'^\s+(?:(\w+) )?\s*([\w.*\[\]]+)\s+`.*?json:"([^",]*)[^`]*`', re.MULTILINE)
-#: What is printed by hand: their fields are nothing that JSON has.
+#: Types with their own String method: their fields are not those in JSON.
 _BY_HAND = frozenset({"v1.Time", "v1.FieldsV1", "resource.Quantity", "intstr.IntOrString", "types.UID"})
 
 
 class Source:
-    """The types of both packages, which are called ``v1`` both and have no name in common that is needed here."""
+    """Both packages are called ``v1``; no name that is needed here is in both."""
 
     def __init__(self, modules: Path) -> None:
         self.structs: dict[str, list[tuple[str, str, str]]] = {}
@@ -49,7 +49,7 @@ class Source:
         self._seen: set[str] = set()
 
     def qualified(self, type_: str) -> str:
-        """The type as Go prints it; what it is made of is recorded, once."""
+        """Return a type as Go prints it, and record its structure once."""
         for prefix in ("*", "[]"):
             if type_.startswith(prefix):
                 return prefix + self.qualified(type_.removeprefix(prefix))
@@ -78,7 +78,7 @@ class Source:
 
 
 def recorded() -> str:
-    """The content of the file: a struct and its fields (name, type, name in JSON, the release if it is newer)."""
+    """Return the content of the file: structs with their fields (name, type, name in JSON, the release if newer)."""
     command = ["go", "env", "GOMODCACHE"]
     cache = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
     source = Source(Path(cache) / "k8s.io")
@@ -87,7 +87,7 @@ def recorded() -> str:
 
 
 def main() -> int:
-    """Write, or check that nothing would change."""
+    """Write the file, or check that it is up to date."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--check", action="store_true")
     if not arguments.parse_args().check:

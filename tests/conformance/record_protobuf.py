@@ -24,7 +24,7 @@ _SCALARS = frozenset({"bool", "bytes", "double", "int32", "int64", "string"})
 
 
 def proto_files() -> list[Path]:
-    """The files of the groups that are served, and of what they use."""
+    """Return the files of the served groups and of their dependencies."""
     command = ["go", "env", "GOMODCACHE"]
     cache = Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()) / "k8s.io"
     machinery, api = cache / f"apimachinery@{VERSION}" / "pkg", cache / f"api@{VERSION}"
@@ -36,7 +36,7 @@ def proto_files() -> list[Path]:
 
 
 def messages(text: str) -> dict[str, dict[str, list[Any]]]:
-    """Message name → field number → [name, type, how often]. How often: "" once, "list" or "map"."""
+    """Message name → field number → [name, type, cardinality]; cardinality is "" for one, "list" or "map"."""
     package = re.search(r"^package ([\w.]+);", text, re.MULTILINE)
     if package is None:
         raise ValueError("a file without a package")

@@ -1,4 +1,4 @@
-"""Every case on the real API server and on the sandbox: both must answer as recorded."""
+"""Every case runs on the real API server and on the sandbox; both must answer as recorded."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -33,13 +33,13 @@ KNOWN_GAPS = [
 
 @pytest.fixture(scope="session")
 def unused() -> list[str]:
-    """Namespaces on the real server, which takes its time to make them ready: many are asked for at a time."""
+    """Namespaces on the real server, created many at a time because they take a moment."""
     return []
 
 
 @asynccontextmanager
 async def hooks_of(case: Case) -> AsyncIterator[HookServer]:
-    """The webhooks of a case; most have none, and no server then."""
+    """The webhooks of a case; most cases have none, and then there is no server."""
     if "${hooks" not in repr(case.steps):
         yield HookServer()
         return

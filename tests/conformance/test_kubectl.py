@@ -1,4 +1,4 @@
-"""Ordinary kubectl commands say the same on the sandbox as on the real API server."""
+"""Common kubectl commands print the same on the sandbox and on the real API server."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""What the sandbox knows of schemas, discovery and columns is what the real server says."""
+"""The sandbox's schemas, discovery and columns are those of the real server."""
 
 import pytest
 

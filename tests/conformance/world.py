@@ -1,4 +1,4 @@
-"""Runs conformance cases on an API server, real or embedded, and gives its answers without what differs every time."""
+"""Runs conformance cases on an API server, real or embedded, and returns its answers without varying parts."""
 
 import asyncio
 import json
@@ -13,9 +13,9 @@ from tests.conformance.hooks import HookServer
 from tests.conformance.normal import Normaliser
 from tests.conformance.steps import Call, Case, Hooks, Step, Watch
 
-#: Seconds that anything may take that comes about by itself: deletion of a namespace, a definition that is served.
+#: Seconds for asynchronous effects: the deletion of a namespace, a CRD that is served.
 DEADLINE = 30.0
-#: The same on the sandbox, where nothing else keeps the machine busy.
+#: The same on the sandbox, which has no other load.
 SANDBOX_DEADLINE = 5.0
 _REFERENCE = re.compile(r"\$\{([\w.*-]+)\}")
 _CLUSTER_SCOPED = re.compile(
@@ -24,7 +24,7 @@ _CLUSTER_SCOPED = re.compile(
 
 
 class World:
-    """One API server. ``real``: with a controller manager, which creates each namespace's default account."""
+    """An API server. ``real``: with a controller manager, which creates each namespace's default ServiceAccount."""
 
     def __init__(self, transport: Transport, *, real: bool, hooks: HookServer) -> None:
         self._transport = transport
@@ -34,7 +34,7 @@ class World:
         self.deadline = DEADLINE if real else SANDBOX_DEADLINE
 
     async def run(self, case: Case, namespace: str) -> list[Any]:
-        """The answers of a case's steps, as they are compared. Raises ``AssertionError`` where a preparation fails."""
+        """Return the answers of a case's steps. Raises ``AssertionError`` if a preparation fails."""
         for need in case.needs:
             await self._define(need)
         self._hooks.asked.clear()
@@ -58,7 +58,7 @@ class World:
         return self._transport.stream(Request("GET", path, query, sent, timeout=DEADLINE))
 
     async def namespaces(self, count: int) -> list[str]:
-        """New namespaces in which Pods can be created."""
+        """Return new namespaces in which Pods can be created."""
         names = [f"c-{uuid.uuid4().hex[:10]}" for _ in range(count)]
         for name in names:
             await self._ask("POST", "/api/v1/namespaces", {"kind": "Namespace", "metadata": {"name": name}})
@@ -72,7 +72,7 @@ class World:
         return names
 
     async def _define(self, plural: str) -> None:
-        """Create the shared definition of that name, unless it is there, and wait until it is served."""
+        """Create the shared CRD of that name, unless it exists, and wait until it is served."""
         crd = definitions.BY_PLURAL[plural]
         collection = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         await self._ask("POST", collection, crd, (201, 409))
@@ -81,7 +81,7 @@ class World:
                 await self._until(f"/apis/{crd['spec']['group']}/{version['name']}/{plural}")
 
     async def _remove(self) -> None:
-        """What a case made outside its namespace would be in the way of the next one."""
+        """Delete what a case created outside its namespace."""
         made, self._made = self._made, []
         for path in reversed(made):
             await self._ask("DELETE", path, {"gracePeriodSeconds": 0}, (200, 202, 404, 409))
@@ -102,7 +102,7 @@ class World:
 
 
 class _Running:
-    """One case under way: its answers so far, for steps that refer to them."""
+    """A running case and its answers so far, for steps that refer to them."""
 
     def __init__(self, world: World, namespace: str, hooks: HookServer) -> None:
         self._world = world
@@ -164,7 +164,7 @@ class _Running:
         return self._normaliser.answer(event["object"], keep=keep)
 
     async def _asked(self, step: Hooks) -> Any:
-        # Whether a configuration has taken effect is tried out with questions that do not count.
+        # Requests that do not count check whether a configuration has taken effect.
         asked = [one for one in self._hooks.asked if "probe" not in one["path"]]
         self._hooks.asked.clear()
         self._answers.append(asked)

@@ -1,4 +1,4 @@
-"""A release of the chart on a cluster, as an administrator handles it: helm and kubectl."""
+"""A release of the chart on a cluster, managed by an administrator with helm and kubectl."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ NAMESPACE = "kruise-system"
 
 
 class Release:
-    """The release `kruise`, whether it is there or not."""
+    """The release `kruise`, installed or not."""
 
     def __init__(self, kubectl: Kubectl, kubeconfig: Path) -> None:
         self.kubectl = kubectl
@@ -28,7 +28,7 @@ class Release:
         return helm(*arguments, kubeconfig=self.kubeconfig, check=check)
 
     def install(self, *arguments: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
-        """`helm install` with flags such as `--wait` and `--set=…`."""
+        """Run `helm install` with flags such as `--wait` and `--set=…`."""
         return self.helm("install", NAME, str(CHART), *arguments, check=check)
 
     def upgrade(self, *arguments: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
@@ -38,7 +38,7 @@ class Release:
         self.helm("uninstall", NAME, "--wait", *arguments)
 
     def objects(self) -> dict[tuple[str, str], dict[str, Any]]:
-        """Everything the release made, as it is now, by kind and name."""
+        """Return everything the release created, by kind and name."""
         manifest = self.helm("get", "manifest", NAME).stdout
         found = json.loads(self.kubectl("get", "-f", "-", "-o", "json", stdin=manifest).stdout)["items"]
         return {(one["kind"], one["metadata"]["name"]): one for one in found}
@@ -48,7 +48,7 @@ class Release:
         return {key: one["metadata"]["resourceVersion"] for key, one in self.objects().items()}
 
     def get(self, *arguments: str) -> dict[str, Any]:
-        """`kubectl get … -o json`."""
+        """Run `kubectl get … -o json`."""
         found: dict[str, Any] = json.loads(self.kubectl("get", *arguments, "-o", "json").stdout)
         return found
 
@@ -56,7 +56,8 @@ class Release:
         self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(dict(manifest)))
 
     def may(self, verb: str, resource: str, namespace: str = "", user: str = SERVICE_ACCOUNT) -> bool:
-        """What the API server's own authorizer says (`kubectl auth can-i`); ``pods --subresource=exec`` names one."""
+        """Return the answer of the API server's authorizer (`kubectl auth can-i`), for example for ``pods
+        --subresource=exec``."""
         where = ["-n", namespace] if namespace else ["--all-namespaces"]
         resource, *subresource = resource.split()
         where += subresource

@@ -19,7 +19,7 @@ def render(
     kubernetes: str = "",
     chart: Path = CHART,
 ) -> list[dict[str, Any]]:
-    """The objects of an installation: `settings` as for `--set`, `values` as in a file, `kubernetes` a version."""
+    """Return the objects of an installation: `settings` for `--set`, `values` as in a file, `kubernetes` a version."""
     arguments = [part for setting in settings for part in ("--set", setting)]
     if kubernetes:
         arguments += ["--kube-version", kubernetes]
@@ -41,6 +41,6 @@ def refusal(*settings: str, kubernetes: str = "") -> str:
 
 
 def find(documents: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
-    """The one object of this kind and name."""
+    """Return the only object of this kind and name."""
     (found,) = (one for one in documents if (one["kind"], one["metadata"]["name"]) == (kind, name))
     return found

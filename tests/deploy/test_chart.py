@@ -1,4 +1,4 @@
-"""The chart against the declarations in code: what `helm template` prints, and what it refuses."""
+"""The chart against the declarations in code: what `helm template` prints, and what it rejects."""
 
 import json
 import tomllib
@@ -24,7 +24,7 @@ from app.manager.settings import SECRET_NAME
 from tests.cluster.helm import helm
 from tests.deploy.rendering import CHART, ROOT, find, refusal, render
 
-#: A values file as somebody has it who comes from OpenKruise's chart: all of its names.
+#: A values file of OpenKruise's chart with all of its keys.
 OPENKRUISE_VALUES: dict[str, Any] = {
     "crds": {"managed": True},
     "installation": {"namespace": "kruise-system", "createNamespace": True, "roleListGroups": ["*"]},
@@ -68,7 +68,7 @@ OPENKRUISE_VALUES: dict[str, Any] = {
 
 
 def manager_of(documents: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The Pod's spec and its one container."""
+    """Return the Pod's spec and its only container."""
     spec: dict[str, Any] = find(documents, "Deployment", "kruise-controller-manager")["spec"]["template"]["spec"]
     return spec, spec["containers"][0]
 
@@ -124,7 +124,7 @@ def test_helm_lint_finds_no_errors() -> None:
 
 @pytest.mark.controlplane
 def test_the_chart_renders_without_a_cluster(defaults: list[dict[str, Any]]) -> None:
-    # v1.20.0 is what a helm built without a version assumes.
+    # Helm built without a version assumes v1.20.0.
     assert render(kubernetes="v1.20.0") == defaults
     assert "Kubernetes v1.21.14 is too old: 1.22 or newer is required" in refusal(kubernetes="v1.21.14")
     old = render(kubernetes="v1.29.15-eks-1")
@@ -197,7 +197,7 @@ def test_the_agent_gets_credentials_volumes_annotations_and_a_priority(tmp_path:
     assert volumes["plugin-bin"]["hostPath"] == {"path": "/opt/plugins"}
     assert volumes["plugin-config"]["configMap"] == {"name": "providers"}
     assert volumes["docker-config"]["hostPath"] == {"path": "/root/.docker", "type": "DirectoryOrCreate"}
-    # The agent finds what is mounted: by default, and by the one flag.
+    # The agent finds the mounted socket by default, and by the flag.
     flags = parser().parse_args(pod["containers"][0]["args"][1:])
     assert flags.plugin_bin_dir == mounts["plugin-bin"]
     assert flags.plugin_config_file == mounts["plugin-config"]
@@ -232,7 +232,7 @@ def test_the_agent_gets_a_docker_configuration_from_a_file_or_a_secret() -> None
 @pytest.mark.parametrize("off", ["daemon.enabled=false", "featureGates=KruiseDaemon=false"])
 def test_disabling_the_agent_removes_all_its_objects(off: str) -> None:
     found = [one["kind"] for one in render(off) if "kruise-daemon" in one["metadata"]["name"]]
-    # Agents that somebody else runs read copies of pull secrets too.
+    # Agents of other installations read copies of pull secrets, too.
     assert found == (["Namespace"] if off == "daemon.enabled=false" else [])
 
 
@@ -315,7 +315,7 @@ def test_rights_of_a_gate_are_granted_only_with_the_gate(defaults: list[dict[str
 
 
 def rules_on_secrets(documents: list[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Account and namespace, empty for all of them → what is granted on Secrets there, by a role that is bound."""
+    """Return what bound roles grant on Secrets, by account and namespace (empty: all namespaces)."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for binding in (one for one in documents if one["kind"].endswith("Binding") and "roleRef" in one):
         namespace = binding["metadata"].get("namespace", "")
@@ -640,6 +640,6 @@ def test_separate_controllers_and_reviews_are_two_deployments_without_reviews_on
     assert not service.items() <= labels["kruise-controllers"].items()
     assert "--controllers=false" in arguments["kruise-controller-manager"]
     assert "--controllers=false" not in arguments["kruise-controllers"]
-    # Deletions of definitions are judged where reviews are.
+    # Deletions of CRDs are reviewed like other requests.
     (subject,) = find(documents, "ClusterRoleBinding", "kruise-manager-list-rolebinding")["subjects"]
     assert subject["name"] == "kruise-webhooks"

@@ -1,4 +1,5 @@
-"""CustomResourceDefinitions on a real API server: over nothing, OpenKruise's and our own, in every documented way."""
+"""CustomResourceDefinitions on a real API server: installed new, over OpenKruise's and over ours, in every documented
+way."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ CRDS = str(CHART.parent / "crds")
 SERVICE = ServiceEndpoint("kruise-webhook-service", "kruise-system")
 URL = UrlEndpoint("127.0.0.1", 9876)
 _PATCH = ("--type=merge", "--field-manager=kruise-manager")
-#: Any authority that an API server takes.
+#: Any CA that an API server accepts.
 BUNDLE = next(
     item["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"]
     for item in openkruise.installed()
@@ -34,14 +35,14 @@ BUNDLE = next(
 
 @pytest.fixture(scope="module")
 def empty() -> Iterator[ControlPlane]:
-    """A control plane of its own: CustomResourceDefinitions are the cluster's."""
+    """A separate control plane: CRDs are cluster-wide."""
     with ControlPlane() as started:
         yield started
 
 
 @pytest.fixture
 def fresh(empty: ControlPlane) -> ControlPlane:
-    """Without a definition of ours or of OpenKruise."""
+    """Without CRDs of ours or of OpenKruise."""
     release = Release(empty.kubectl, empty.kubeconfig)
     release.helm("uninstall", "kruise", "--no-hooks", "--wait", check=False)
     names = {item["metadata"]["name"] for item in openkruise.installed()} & set(found(empty)) | set(DECLARED)
@@ -55,7 +56,7 @@ def found(control_plane: ControlPlane) -> dict[str, dict[str, Any]]:
 
 
 def looked_after(control_plane: ControlPlane, endpoint: Endpoint) -> None:
-    """Patch definitions as a manager at this endpoint does, until nothing is left to patch."""
+    """Patch CRDs like a manager at this endpoint, until nothing is left to patch."""
 
     def patched() -> bool:
         """Return whether nothing was left to patch. Conflicts with status writes of the API server are retried."""
@@ -150,7 +151,7 @@ def test_upgrading_openkruise_definitions_needs_forced_ownership(fresh: ControlP
     openkruises(fresh)
     refused = fresh.kubectl("apply", "--server-side", "-f", CRDS, check=False)
     assert 'conflict with "helm"' in refused.stderr
-    assert "--force-conflicts" in refused.stderr  # what the guides name
+    assert "--force-conflicts" in refused.stderr  # the name in the guides
     server_side(fresh)
     plainly(fresh)
 
@@ -161,7 +162,7 @@ def test_a_manager_reached_by_url_conflicts_with_no_installer(fresh: ControlPlan
     converting = {name for name, declared in DECLARED.items() if "conversion" in declared["spec"]}
 
     def by_url() -> bool:
-        """Every conversion leads there again, and the manager has given up what it wrote."""
+        """Every conversion points there again, and the manager has released its fields."""
         live = found(fresh)
         configs = [live[name]["spec"]["conversion"]["webhook"]["clientConfig"] for name in converting]
         return all("url" in one for one in configs) and not any(release_patch(live[name]) for name in converting)

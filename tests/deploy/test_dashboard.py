@@ -1,4 +1,4 @@
-"""The Grafana dashboard and the alerts: each asks for metrics that the manager exports, by labels they have."""
+"""The Grafana dashboard and the alerts use metrics that the manager exports, with labels they have."""
 
 import json
 import re
@@ -16,14 +16,14 @@ from tests.deploy.rendering import ROOT, find, render
 DASHBOARD: dict[str, Any] = json.loads(
     (Path(__file__).resolve().parents[2] / "deploy/dashboards/pykruise.json").read_text("utf-8")
 )
-#: Words of PromQL, and labels that Prometheus itself gives.
+#: Words of PromQL, and labels that Prometheus adds.
 FUNCTIONS = {"absent", "count", "sum", "min", "max", "rate", "increase", "histogram_quantile", "time", "label_values"}
 GIVEN_LABELS = {"namespace", "pod"}
 GROUPING = re.compile(r"\bby \(([^)]*)\)")
 
 
 def filled_metrics() -> ManagerMetrics:
-    """Metrics with at least one sample each: those with labels have none before something happens."""
+    """Return metrics with at least one sample each: those with labels start without any."""
     metrics = ManagerMetrics()
     stats = metrics.admission.path("/mutate-pod")
     stats.finished(200, 0.001)
@@ -49,7 +49,7 @@ def filled_metrics() -> ManagerMetrics:
 
 
 def exported() -> dict[str, set[str]]:
-    """Name of a series → the labels its samples have."""
+    """Return the labels of each series."""
     found: dict[str, set[str]] = {}
     of_processes = merged({"webhook-0": families(filled_metrics().registry)})
     for line in text([*of_processes, *of_supervisor(Replica(("webhook-0",)))]).decode().splitlines():
@@ -67,7 +67,7 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 
 def series(expression: str) -> set[str]:
-    """The series an expression asks for: its words that are no function, label or matcher."""
+    """Return the series of an expression: its words that are no function, label or matcher."""
     bare = GROUPING.sub(" ", re.sub(r"\{[^}]*\}|\[[^\]]*\]", " ", expression))
     return set(re.findall(r"[a-zA-Z_:][\w:]*", bare)) - FUNCTIONS
 

@@ -57,14 +57,14 @@ SIDECAR_SET = {
 
 @pytest.fixture(scope="module")
 def no_cluster() -> None:
-    """This module's cluster is its own; the name also makes it come before those that share one (fixtures.py)."""
+    """A cluster for this module only; the name also orders it before tests that share one (fixtures.py)."""
     if (run := Run.named(RUN_NAME)) is not None and not run.is_stale():
         pytest.fail("a cluster is up; this test starts and ends its own. First: python -m tests.cluster down")
 
 
 @pytest.fixture(scope="module")
 def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sources before the last change of what the image is built from."""
+    """Return the sources before the last change of the image's inputs."""
     folder = tmp_path_factory.mktemp("before")
     ourimage.extract_before(folder)
     return folder
@@ -72,7 +72,7 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def own_cluster(no_cluster: None, before: Path) -> Iterator[Cluster]:
-    """Our image is in its registry under the name the chart asks for."""
+    """Push our image to the registry under the name in the chart."""
     image: str = find(render(), "Deployment", "kruise-controller-manager")["spec"]["template"]["spec"]["containers"][0][
         "image"
     ]
@@ -80,7 +80,9 @@ def own_cluster(no_cluster: None, before: Path) -> Iterator[Cluster]:
     with Cluster() as cluster:
         untouched = cluster.run.before
         cluster.registry.add_layout(image, layout)
-        cluster.registry.add_layout("registry.example/team/kruise-manager:v0.1.0", layout)  # as pages call it
+        cluster.registry.add_layout(
+            "registry.example/team/kruise-manager:v0.1.0", layout
+        )  # the name in the documentation
         cluster.registry.add_layout(f"{image.rpartition(':')[0]}:before", ourimage.build(before))
         yield cluster
     assert left_over(untouched) == []
@@ -88,29 +90,29 @@ def own_cluster(no_cluster: None, before: Path) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def release(own_cluster: Cluster) -> Release:
-    """Nothing installed yet."""
+    """Nothing is installed yet."""
     return Release(own_cluster.kubectl, own_cluster.kubeconfig)
 
 
 @pytest.fixture(scope="module")
 def reader(own_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Reader:
-    """Somebody who types what the pages print."""
+    """A user who types the documented commands."""
     found = Reader(tmp_path_factory.mktemp("reader"))
     found.administers(own_cluster.kubeconfig)
-    # The chart as a release has it, and that of a clone.
+    # The chart of a release, and that of a clone.
     write_chart(found.folder, ROOT, "0.1.0", 0)
     (found.folder / "deploy").symlink_to(ROOT / "deploy")
     return found
 
 
 def pods(release: Release) -> dict[str, str]:
-    """The manager's Pods, those that are ending too: name → node."""
+    """Return the manager's Pods, terminating ones included: name → node."""
     found = release.get("pods", "-n", NAMESPACE, "-l", "control-plane=controller-manager")["items"]
     return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in found}
 
 
 def roll_out(release: Release, *settings: str) -> None:
-    """Upgrade to these values, until no old replica answers any more."""
+    """Upgrade to these values, and wait until no old replica answers."""
     old = pods(release)
     release.upgrade(*(f"--set={setting}" for setting in settings), "--wait", "--timeout=180s")
     eventually(lambda: not pods(release).keys() & old.keys(), "the old replicas have ended")
@@ -119,19 +121,19 @@ def roll_out(release: Release, *settings: str) -> None:
 
 
 def leader(release: Release) -> str:
-    """The Pod that reconciles."""
+    """Return the Pod that reconciles."""
     holder: str = release.get("lease", "-n", NAMESPACE, "kruise-manager")["spec"]["holderIdentity"]
     return holder.partition("_")[0]
 
 
 def registered(release: Release, configuration: tuple[str, str]) -> dict[str, int]:
-    """The entries of a configuration: name → bytes of its CA bundle."""
+    """Return the entries of a configuration: name → bytes of its CA bundle."""
     webhooks = release.get(*configuration).get("webhooks", ())
     return {webhook["name"]: len(webhook["clientConfig"].get("caBundle", "")) for webhook in webhooks}
 
 
 def containers_of_new_pod(release: Release, name: str) -> list[str]:
-    """The containers that a Pod of the SidecarSet's selector is created with."""
+    """Return the containers of a new Pod that the SidecarSet selects."""
     release.kubectl("run", name, "--image=nginx:1.25", "--labels=app=web")
     return [container["name"] for container in release.get("pod", name)["spec"]["containers"]]
 
@@ -211,7 +213,7 @@ def test_containers_start_in_their_order(release: Release) -> None:  # U-68
     times = started(default)
     assert sorted(times, key=lambda name: times[name]) == ["a", "b", "c"]
     for before, after in pairwise("abc"):
-        # Times are reported in whole seconds.
+        # Times have a resolution of a second.
         assert (times[after] - times[before]).total_seconds() >= BECOMES_READY_AFTER - 1
     release.kubectl("delete", "pod", "ordered", "--wait=false")
 
@@ -248,7 +250,7 @@ def test_other_protected_objects_are_not_deleted(release: Release, kind: str) ->
 
 @contextmanager
 def protected(release: Release, kind: str, manifest: str, name: str = "web") -> Iterator[Callable[..., Any]]:
-    """An object with the label; gives kubectl for a verb on it. Whatever happens, its label goes."""
+    """Yield kubectl for an object with the label, which is removed in any case."""
     release.kubectl("apply", "-f", "-", stdin=manifest)
     try:
         yield lambda verb, *arguments: release.kubectl(verb, kind, name, *arguments, check=False)
@@ -296,7 +298,7 @@ def test_the_documented_ways_to_look_inside_work(reader: Reader) -> None:
         queues = reader.does(line("docs/operations.md", "curl localhost:8000/debug/queues"))
         assert "cloneset" in queues or "does not hold the Lease" in queues
         assert "SidecarSets" in reader.does(line("docs/operations.md", "curl localhost:8000/debug/caches"))
-        # Whichever replica answers: it may have decided nothing yet.
+        # Any replica may answer: it may have decided nothing yet.
         decisions = reader.does(line("docs/operations.md", "curl localhost:8000/debug/decisions"))
         assert ".kb.io" in decisions or "nothing yet" in decisions
         assert "kruise_" in reader.does(line("docs/operations.md", "curl localhost:8080/metrics"))
@@ -365,7 +367,7 @@ def test_an_uninstall_leaves_nothing_behind_and_pods_can_be_created(release: Rel
 
 
 def left_behind(release: Release) -> list[str]:
-    """Everything in the cluster that has our name; Pods and what is in their namespaces have others."""
+    """Return everything in the cluster with our name; Pods and contents of their namespaces have others."""
     listable = ["api-resources", "--namespaced=false", "--verbs=list", "-o", "name"]
     kinds = release.kubectl(*listable).stdout.split()
     return [

@@ -1,4 +1,4 @@
-"""The chart on a real API server without nodes: accepted, repeatable, careful with what is there, of small rights."""
+"""The chart on a real API server without nodes: valid, idempotent, careful with existing objects, few permissions."""
 
 import base64
 import ssl
@@ -34,14 +34,14 @@ POLICIES = f"--set=deletionProtection.admissionPolicies={str(HAS_POLICIES).lower
 
 @pytest.fixture(scope="module")
 def empty() -> Iterator[ControlPlane]:
-    """A control plane of its own: the chart's objects are the cluster's."""
+    """A separate control plane: the chart's objects are cluster-wide."""
     with ControlPlane() as started:
         yield started
 
 
 @pytest.fixture(scope="module")
 def release(empty: ControlPlane) -> Release:
-    """Installed once; no manager runs, for there are no nodes."""
+    """Installed once; no manager runs because there are no nodes."""
     made = Release(empty.kubectl, empty.kubeconfig)
     made.install(POLICIES)
     return made
@@ -212,7 +212,7 @@ def test_an_agent_can_write_only_its_node_and_one_pod_annotation(empty: ControlP
         assert (code, f"metadata.{field} may not be changed by the node agent" in message) == (403, True), message
     code, message = patch("own", {"status": {"phase": "Failed"}})
     assert (code, "status of a Pod may not be changed by the node agent" in message) == (403, True)
-    # The API server itself keeps owner references out of status writes.
+    # The API server itself ignores owner references in status writes.
     patch("own", {"metadata": {"ownerReferences": []}})
     kept = release.get("pod", "-n", NAMESPACE, "own")
     assert kept["metadata"]["labels"] == {"app": "web"}
@@ -240,7 +240,7 @@ def test_changing_a_value_does_not_remove_definitions(release: Release) -> None:
     assert any(
         f"would delete CustomResourceDefinition {name} and every object of it" in refused.stderr for name in definitions
     )
-    # The way out that the message names.
+    # The fix that the message names.
     for name in definitions:
         release.kubectl("annotate", "crd", name, "meta.helm.sh/release-name-", "helm.sh/resource-policy=keep")
     release.upgrade("--set=crds.managed=false")
@@ -286,7 +286,7 @@ spec:
 
 @pytest.fixture(scope="module")
 def apart() -> Iterator[tuple[ControlPlane, Release]]:
-    """A release whose controllers have a Deployment of their own."""
+    """A release whose controllers have a separate Deployment."""
     with ControlPlane() as started:
         made = Release(started.kubectl, started.kubeconfig)
         made.install("--set=manager.separateControllers=true")
@@ -340,7 +340,7 @@ def test_only_controllers_write_the_trust_of_webhooks(
 
 
 def manager_as(account: str, control_plane: ControlPlane, *flags: str) -> list[str]:
-    """The command of a manager on this machine with the rights of that account."""
+    """Return the command that runs a manager on this machine with the permissions of that account."""
     return [
         "app.cli.main",
         "manager",
@@ -355,7 +355,7 @@ def manager_as(account: str, control_plane: ControlPlane, *flags: str) -> list[s
 
 @pytest.mark.behaviour("MGR-146")
 def test_controllers_register_webhooks_served_by_others(apart: tuple[ControlPlane, Release], tmp_path: Path) -> None:
-    """Each process has the flags and rights of its Deployment."""
+    """Each process has the flags and permissions of its Deployment."""
     control_plane, release = apart
     flags = {
         name: [one for one in deployment["containers"][0]["args"] if one.startswith(("--webhook", "--controllers"))]
@@ -364,7 +364,7 @@ def test_controllers_register_webhooks_served_by_others(apart: tuple[ControlPlan
     }
     port = f"--webhook-port={free_port('127.0.0.1')}"
     answering = manager_as("kruise-webhooks", control_plane, *flags["kruise-controller-manager"], port)
-    # Registers the address of the other, and listens where no review comes.
+    # Registers the address of the other, and listens where no review arrives.
     elsewhere = ("--webhook-bind-address=127.0.0.2", "--certificate-rotation-step=3s")
     reconciling = manager_as("kruise-manager", control_plane, *flags["kruise-controllers"], port, *elsewhere)
     logs = [tmp_path / name for name in ("controllers.log", "webhooks.log")]

@@ -1,4 +1,4 @@
-"""The files of a release: what is in them, that a second build makes the same, and that they work."""
+"""The files of a release: their contents, that a second build is identical, and that they work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from deploy.release import image
 from deploy.release.archives import sha256, write_checksums, write_tar
 from tests.deploy.rendering import ROOT, render
 
-#: Commands that need no cluster, with what they print.
+#: Commands that need no cluster, and their output.
 WITHOUT_CLUSTER = {
     "--version": "pykruise 0.1.0",
     "--help": "rollout",
@@ -88,7 +88,7 @@ def test_the_bill_of_materials_lists_each_dependency_once() -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of a release of HEAD, without the image, after a second build has made the same."""
+    """The files of a release of HEAD without the image, after an identical second build."""
     folders = []
     for number in range(2):
         output, work = tmp_path_factory.mktemp(f"dist-{number}"), tmp_path_factory.mktemp(f"work-{number}")

@@ -1,4 +1,4 @@
-"""Tests of the ports run on the loop we serve with and on Python's own, which tests elsewhere use."""
+"""Tests of the ports run on the event loop of production and on Python's own, which tests elsewhere use."""
 
 import asyncio
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""What callers may make a port hold, over real sockets: heads, bodies, connections, time."""
+"""Limits of what callers can make a port hold, over real sockets: heads, bodies, connections, time."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ from tests.admission.requests import review_of
 
 CERTIFICATES = issue(("127.0.0.1",), datetime.now(UTC))
 MIB = 1024 * 1024
-#: Waits for something that must come; a failure, not a measure.
+#: Timeout of waits that must succeed.
 PATIENCE = 20
 
 
@@ -101,7 +101,7 @@ class Caller:
         self.reader, self.writer = reader, writer
 
     async def send(self, *parts: bytes) -> None:
-        """As much as the server takes; it may refuse before it has seen all."""
+        """As much as the server reads; it may reject before it has seen all."""
         with contextlib.suppress(OSError):
             for part in parts:
                 self.writer.write(part)
@@ -181,7 +181,7 @@ async def test_expect_continue_is_answered_at_once() -> None:
         await caller.send(b"abc")
         assert await caller.answer() == (200, b"3")
         await caller.send(b"POST / HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 1001\r\n\r\n")
-        assert (await caller.answer())[0] == 200  # the application is told, and says what it likes
+        assert (await caller.answer())[0] == 200  # the application is called and answers as it likes
         assert await caller.closed()
 
 
@@ -310,7 +310,7 @@ async def test_a_large_body_is_passed_on_in_its_original_chunks() -> None:
 async def test_bodies_of_all_connections_share_one_limit() -> None:
     async with port(held_bytes=3 * MIB) as one:
         callers = [await one.connect() for _ in range(8)]
-        for caller in callers:  # each says 1 MiB and sends most of it
+        for caller in callers:  # each announces 1 MiB and sends most of it
             await caller.send(post(b"x" * MIB)[:-1])
         await one.until(lambda: one.connections.refused.get("held_bytes", 0) >= 5)
         assert one.connections.held <= 3 * MIB
@@ -463,7 +463,7 @@ async def test_a_review_of_an_unknown_caller_reserves_nothing_while_known_caller
     body = review_of()
     request = b"POST /mutate-pod HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
     async with port(reviews(decide), callers=KnownCallers()) as one:
-        check = b"GET /healthz HTTP/1.1\r\n\r\n"  # our own readiness check is not a known caller's review
+        check = b"GET /healthz HTTP/1.1\r\n\r\n"  # our own readiness check does not count as a review of a known caller
         for address, sent in (
             ("127.0.0.1", check),
             (STRANGE, request + body),
@@ -480,7 +480,7 @@ async def test_a_review_of_an_unknown_caller_reserves_nothing_while_known_caller
 async def test_an_unknown_caller_whose_turn_does_not_come_is_refused() -> None:
     callers = KnownCallers()
     async with port(callers=callers, tls=False, complete_seconds=0.1) as one:
-        callers.asked_at = float("inf")  # known callers ask all the time
+        callers.asked_at = float("inf")  # known callers send requests all the time
         before = [asyncio.create_task(one.connections.turns.wait(f"10.0.0.{n}", seconds=1.0)) for n in range(100)]
         await before[0]
         stranger = await one.connect(STRANGE)
@@ -612,7 +612,7 @@ async def test_with_a_client_authority_only_certified_clients_may_post(
     async with port(tls=context, client_names=names) as one:
         one.present(tmp_path, certificate)
         caller = await one.connect()
-        await caller.send(b"GET /healthz HTTP/1.1\r\n\r\n")  # the self-check has none
+        await caller.send(b"GET /healthz HTTP/1.1\r\n\r\n")  # the self-check has no certificate
         assert (await caller.answer())[0] == 200
         await caller.send(post(b"{}", "/convert"))  # API servers have none for it
         assert (await caller.answer())[0] == 200

@@ -40,9 +40,9 @@ async def result_of(look: Callable[[], Any]) -> Any:
 
 
 class World:
-    """A cluster as a test sees it. Nobody but the controllers acts in it, so the test is user, kubelet and workload."""
+    """A cluster in which only the controllers act, so the test is user, kubelet and workload."""
 
-    #: Where namespaced objects are.
+    #: The namespace of namespaced objects.
     namespace: ClassVar[str] = "default"
 
     def __init__(self, api: ApiServer, client: Client, manager: Any) -> None:
@@ -51,7 +51,7 @@ class World:
         self.clock = client.clock
         #: The manager's connection.
         self.manager = manager
-        #: Writes of anybody except Events: verb, kind, name.
+        #: All writes except Events: verb, kind, name.
         self.writes: list[tuple[str, str, str]] = []
 
     def note(self, verb: str, resource: Resource, before: Json | None, after: Json | None) -> None:
@@ -154,11 +154,11 @@ class ManagedCluster:
         return next((one for one in conditions if one["type"] == type_), {})
 
     async def events(self, reason: str) -> list[str]:
-        """Messages, however often each was sent."""
+        """Return the messages of events, each once."""
         return [one["message"] for one in (await self.user.list(EVENTS)).items if one["reason"] == reason]
 
     async def until(self, condition: Callable[[], Any], what: str, seconds: float = 120.0) -> Any:
-        """The first true thing the async ``condition`` returns."""
+        """Return the first true result of the async ``condition``."""
         deadline = self.clock.monotonic() + seconds
         while self.clock.monotonic() < deadline:
             if found := await condition():
@@ -167,7 +167,7 @@ class ManagedCluster:
         raise AssertionError(f"not within {seconds} s: {what}; {(await self.user.list(self.resource)).items}")
 
     async def settled(self, name: str = "web", seconds: float = 300.0, **wanted: int) -> Json:
-        """The status once it speaks of the present spec and has these numbers."""
+        """Return the status once it is current and has these numbers."""
 
         async def look() -> Json | None:
             found = await self.user.get(self.resource, name, self._namespace())

@@ -25,7 +25,7 @@ from tests.kit.virtualtime import VirtualClock
 
 
 def stores_of(part: ControllerPart, given: Mapping[str, Store[Any]] | None = None) -> Stores:
-    """The stores of a part; ``given`` ones, by the names of what is watched, instead of empty ones."""
+    """Return the stores of a part; ``given`` ones, by watched name, instead of empty ones."""
     made = Stores(part.watched)
     keys = {one.name: one.key for one in part.watched}
     return made.replaced({keys[name]: store for name, store in (given or {}).items()})
@@ -42,7 +42,7 @@ def context(
     rng: Random | None = None,
     provided: Mapping[type[Any], Any] | None = None,
 ) -> ControllerContext:
-    """What the controller is made from; ``provided``: what other features do for it."""
+    """Return the context of a controller; ``provided``: what other features provide."""
     registry = CollectorRegistry()
     made: dict[Any, Any] = {}
 
@@ -79,7 +79,7 @@ def controller_of(
 
 
 def decided(outcome: Decision | Awaitable[Decision]) -> Decision:
-    """A decision that waits for nothing, made without an event loop."""
+    """Return a decision that waits for nothing, without an event loop."""
     if not isinstance(outcome, Awaitable):
         return outcome
     waiting = outcome.__await__()
@@ -91,10 +91,8 @@ def decided(outcome: Decision | Awaitable[Decision]) -> Decision:
 
 
 class Shell:
-    """A reconciler on caches that the test fills by hand, and an API server that only notes what is asked of it.
-
-    ``decoders``: by kind, the cache of its objects and how they are decoded.
-    """
+    """A reconciler with caches that the test fills, and an API server that only records requests. ``decoders``: by
+    kind, the cache of its objects and their decoder."""
 
     namespace = "default"
     decoders: Mapping[str, tuple[Store[Any], Callable[[bytes], Any]]]

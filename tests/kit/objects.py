@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 
 def owner_of(obj: Json) -> Json:
-    """The reference that makes an object the controller of another."""
+    """Return the reference that makes an object the controller of another."""
     metadata = obj["metadata"]
     return reference(obj["apiVersion"], obj["kind"], metadata["name"], metadata["uid"])
 
@@ -34,8 +34,8 @@ def pod_json(
     status: Json | None = None,
     **metadata: Any,
 ) -> Json:
-    """A Pod in namespace shop. ``ready``: its condition Ready, None for none; ``containers``: names and images of those
-    that run; ``spec``, ``status``: further fields; ``metadata``: None leaves a field out."""
+    """A Pod in namespace shop. ``ready``: its Ready condition, None for none; ``containers``: names and images of
+    running ones; ``spec``, ``status``: more fields; ``metadata``: None leaves a field out."""
     known = {"name": name, "namespace": "shop", "uid": f"uid-{name}", **metadata}
     running = [
         {"name": one, "image": image, "imageID": f"id of {image}", "ready": True}

@@ -1,4 +1,4 @@
-"""A simulated container runtime in memory, and the gRPC server that puts it behind a socket."""
+"""A simulated container runtime in memory, and a gRPC server that serves it on a socket."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NANO: Final = 10**9
 
 @dataclass(slots=True)
 class SimulatedContainer:
-    """One container. ``exec``: what a command in it does; None: as a shell would that knows little."""
+    """One container. ``exec``: the effect of a command in it; None: a shell with few commands."""
 
     id: str
     name: str
@@ -50,14 +50,14 @@ class SimulatedContainer:
     annotations: dict[str, str] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     execute: Callable[[Sequence[str]], ExecResult | Awaitable[ExecResult]] | None = None
-    #: How long it takes to end when it is asked to, in seconds.
+    #: Seconds that it takes to stop.
     stop_seconds: float = 0.0
 
 
 @dataclass(slots=True)
 class Registry:
-    """Where images come from. By full name: those that are not there, who may pull (("", "") without credentials only),
-    how long it takes."""
+    """A registry. By full name: missing images, credentials that may pull (("", "") means anonymous only), and
+    durations."""
 
     missing: set[str] = field(default_factory=set)
     users: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Registry:
 
 
 class SimulatedRuntime:
-    """The runtime of one node. ``on_stop`` is called when a container has ended, as a kubelet would notice."""
+    """The runtime of one node. ``on_stop`` is called when a container has ended, like a kubelet's notification."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class SimulatedRuntime:
         self.on_stop = on_stop
         #: While it is away, every call fails.
         self.away = False
-        #: What was asked, for tests: pulls with the labels and annotations, stops with their grace, commands.
+        #: Calls for tests: pulls with labels and annotations, stops with their grace period, commands.
         self.pulls: list[tuple[str, str, Mapping[str, str], Mapping[str, str]]] = []
         self.stops: list[tuple[str, int]] = []
         self.commands: list[tuple[str, tuple[str, ...]]] = []
@@ -134,7 +134,7 @@ class SimulatedRuntime:
         annotations: Mapping[str, str],
         seconds: float,
     ) -> None:
-        """Pull an image, as long as its registry takes."""
+        """Pull an image, which takes as long as its registry needs."""
         self._check()
         self.pulls.append((reference, auth.username if auth is not None else "", labels, annotations))
         parsed = parse_image(reference)
@@ -161,7 +161,6 @@ class SimulatedRuntime:
         return _listed(found) if found is not None else None
 
     async def details(self, container_id: str) -> ContainerDetails:
-        """Return the details of a container."""
         one = self._container(container_id)
         return ContainerDetails(
             one.id,
@@ -176,7 +175,7 @@ class SimulatedRuntime:
         )
 
     async def stop(self, container_id: str, grace: int) -> None:
-        """End a container: it takes its time, but no longer than the grace period."""
+        """Stop a container, within the grace period."""
         one = self._container(container_id)
         self.stops.append((container_id, grace))
         if one.state is not ContainerState.RUNNING:
@@ -221,7 +220,7 @@ class SimulatedRuntime:
         return ExecResult(127, stderr=f"{command[0] if command else ''}: not found".encode())
 
     async def close(self) -> None:
-        """Nothing is open."""
+        pass
 
     def _container(self, container_id: str) -> SimulatedContainer:
         self._check()
@@ -243,7 +242,7 @@ _FOREVER: Final = 3600.0
 
 
 class CriServer:
-    """Serves one runtime on one unix socket. ``without``: methods it does not know, for tests."""
+    """Serves one runtime on a unix socket. ``without``: methods it does not implement, for tests."""
 
     def __init__(self, runtime: Runtime, path: str, *, without: frozenset[str] = frozenset()) -> None:
         self._runtime = runtime
@@ -281,7 +280,7 @@ class CriServer:
         self._server = server
 
     async def stop(self) -> None:
-        """Stop at once, as a runtime that is restarted."""
+        """Stop at once, like a restarting runtime."""
         if self._server is not None:
             server, self._server = self._server, None
             await server.stop(None)

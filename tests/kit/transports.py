@@ -1,4 +1,4 @@
-"""Connections to an API server that a test may break."""
+"""Connections to an API server that tests can break."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import orjson
 from app.kube.wire import Request, Response, Stream, Transport
 from tests.kube.fakes import json_response, status_body
 
-#: The path of an object, with a subresource or not.
+#: The path of an object, optionally with a subresource.
 _OBJECT = re.compile(r"/v\w+(/namespaces/(?P<namespace>[^/]+))?/[a-z]+/(?P<name>[^/]+)(/[a-z]+)?$")
 REASONS = {403: "Forbidden", 409: "Conflict"}
 
 
 class Connection:
-    """The manager's connection. It answers requests that ``refuse`` picks with ``status``, carries out those that
-    ``lose`` picks but loses the answer, and delivers watch events ``lag`` seconds late, or once ``holds_back`` ends."""
+    """The manager's connection. Requests that ``refuse`` selects get ``status``; the answers to those that ``lose``
+    selects are lost; watch events arrive ``lag`` seconds late, or once ``holds_back`` ends."""
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
@@ -61,13 +61,13 @@ class Connection:
 
 
 class Counting:
-    """A transport that counts the writes of the manager, and may fail them."""
+    """A transport that counts the writes of the manager, and can fail them."""
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
         self.stream = inner.stream
         self.requests: list[str] = []
-        #: Answers instead of the server, or None to let the request through.
+        #: Returns an answer instead of the server's, or None to pass the request on.
         self.intercept: Callable[[Request], Response | Exception | None] = lambda _request: None
 
     async def request(self, request: Request) -> Response:
@@ -78,7 +78,7 @@ class Counting:
         return answer if answer is not None else await self._inner.request(request)
 
     def refuses(self, method: str, part: str, message: str = "no", *, times: float = inf, **details: Any) -> list[str]:
-        """Forbid requests whose path contains ``part``, ``times`` at most. Return their paths, as they come."""
+        """Forbid requests whose path contains ``part``, at most ``times``. Return the list of their paths."""
         paths: list[str] = []
 
         def refuse(request: Request) -> Response | None:
@@ -94,7 +94,7 @@ class Counting:
         await self._inner.close()
 
     def writes(self) -> Counter[str]:
-        """Verb and kind of resource of what was not a read."""
+        """Return verb and resource of each write."""
         return Counter(
             f"{verb} {path.split('/')[-1] if path.split('/')[-1] in ('status', 'resize') else ''}"
             for verb, path in (line.split(" ") for line in self.requests)
@@ -103,17 +103,17 @@ class Counting:
 
 
 class Noting:
-    """Takes every write, and answers with what was sent under the next resourceVersion."""
+    """Accepts every write, and answers with what was sent under the next resourceVersion."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, str, Any]] = []
-        #: Which requests are forbidden, with the message "no".
+        #: Requests to forbid, with the message "no".
         self.refuse: Callable[[Request], bool] = lambda _: False
-        #: Which requests get no answer, so that their outcome is unknown.
+        #: Requests without an answer, whose outcome is unknown.
         self.lost: Callable[[Request], bool] = lambda _: False
-        #: What a GET of that path finds; any other finds nothing. Who insists on another version of it has a conflict.
+        #: Objects by path for GET; other paths are not found. A write with another resourceVersion conflicts.
         self.stored: dict[str, dict[str, Any]] = {}
-        #: Path → HTTP status and reason of what is answered whatever is asked.
+        #: Path → HTTP status and reason to answer in any case.
         self.answer: dict[str, tuple[int, str]] = {}
         self.version = 1_000_000
 
@@ -148,4 +148,4 @@ class Noting:
         raise NotImplementedError(request)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        pass

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-#: Where virtual time begins unless told otherwise: late enough for every date arithmetic, and clearly not today.
+#: The start of virtual time: late enough for all date arithmetic, and clearly not today.
 EPOCH = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 class Stalled(RuntimeError):
-    """Every task waits, no timer is set and no I/O is pending: nothing would ever happen again."""
+    """Every task waits, no timer is set and no I/O is pending: nothing would ever happen."""
 
 
 class _Handle(asyncio.Handle):
@@ -46,7 +46,7 @@ class _Handle(asyncio.Handle):
 
 
 class _TimerHandle(_Handle, asyncio.TimerHandle):
-    """A handle of a timer. ``waits``: whether it is among the loop's timers."""
+    """The handle of a timer. ``waits``: whether it is among the loop's timers."""
 
     __slots__ = ("waits",)
 
@@ -77,7 +77,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     sixth of a simulation's time: they look at files between any two callbacks, and compare timers in Python.
     """
 
-    if TYPE_CHECKING:  # what asyncio's loops have
+    if TYPE_CHECKING:  # attributes of asyncio's loops
         _ready: deque[Any]
         _selector: Any
         _clock_resolution: float
@@ -90,11 +90,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self._elapsed = 0.0
-        #: When, a number that grows, and what to call.
+        #: Time, sequence number and handle.
         self._timers: list[tuple[float, int, _TimerHandle]] = []
         self._timers_set = 0
         self._timers_cancelled = 0
-        self._files = self._selector._fd_to_key  # its public face is slower than all else in a step
+        self._files = self._selector._fd_to_key  # its public method is slower than the rest of a step
         self._own_files = len(self._files)  # the loop's own wake-up pipe
 
     def time(self) -> float:
@@ -140,28 +140,27 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return timer
 
     def _run_once(self) -> None:
-        """Steps until the loop is stopped: what is ready, including timers that are due; where nothing is, time jumps
-        to the next timer."""
+        """Run steps until the loop is stopped: ready handles and timers; without any, time jumps to the next timer."""
         ready, timers, files, own_files = self._ready, self._timers, self._files, self._own_files
         resolution = self._clock_resolution
         while True:
             while timers and timers[0][2]._cancelled:
                 self._next_timer()
             foreign = len(files) > own_files
-            if foreign or not (ready or timers):  # else nothing can be seen, and looking costs more than the rest
+            if foreign or not (ready or timers):  # otherwise nothing can be ready, and select costs more than the rest
                 self._process_events(self._selector.select(0))
             if not ready and not self._stopping:
                 if timers:
                     # Whole nanoseconds (the loop's resolution): sums of many sleeps stay exact.
                     self._elapsed = max(self._elapsed, round(timers[0][0], 9))
-                elif foreign:  # somebody waits for a socket: only real time can help
+                elif foreign:  # a task waits for a socket, which needs real time
                     self._process_events(self._selector.select(None))
                 else:
                     raise Stalled("every task is waiting and no timer is set")
             due = self._elapsed + resolution
             while timers and timers[0][0] < due:
                 ready.append(self._next_timer())
-            for _ in range(len(ready)):  # what these set off comes in the next step
+            for _ in range(len(ready)):  # handles that these add run in the next step
                 handle = ready.popleft()
                 if not handle._cancelled:
                     try:  # what Handle._run does, without its frame
@@ -188,7 +187,7 @@ class VirtualClock:
         self._start = start
 
     def now(self) -> datetime:
-        """``start`` plus what has passed on the loop."""
+        """Return ``start`` plus the time that has passed on the loop."""
         return self._start + timedelta(seconds=self.monotonic())
 
     def monotonic(self) -> float:
@@ -210,8 +209,8 @@ class VirtualClock:
             raise
 
     async def wait_for(self, awaitable: Awaitable[T], seconds: float) -> T:
-        """The awaitable's result, or ``TimeoutError`` when that much virtual time passes first."""
-        # What asyncio.timeout does, without its frames: it is entered for each piece of each watch.
+        """Return the awaitable's result. Raises TimeoutError when that much virtual time passes first."""
+        # What asyncio.timeout does, without its frames: it is entered for each chunk of each watch.
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("wait_for outside of a task")

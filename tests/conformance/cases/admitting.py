@@ -1,4 +1,4 @@
-"""Admission webhooks: what they are asked, in which order, what their answers do, and answers that make no sense."""
+"""Admission webhooks: what they receive, in which order, the effects of their answers, and invalid answers."""
 
 from typing import Any
 
@@ -71,7 +71,7 @@ def _configuration(kind: str, hooks: tuple[dict[str, Any], ...], name: str) -> d
 
 
 def _in_effect(name: str) -> Call:
-    """Asks until the configuration of that name has taken effect: a real server learns of it a little later."""
+    """Repeat a request until the configuration has taken effect: a real server learns of it later."""
     probe = config_map("probe", labels={"probe": name})
     return post(CONFIG_MAPS, probe, query={"dryRun": "All"}, until=lambda status, _: status != 201, keep=("code",))
 
@@ -217,7 +217,7 @@ CASES = [
             hook("allow", clientConfig={"service": {"namespace": "{ns}", "name": "none"}, "caBundle": "${ca}"})
         ),
     ),
-    # What is asked.
+    # Requests.
     _asks("review-of-a-create", validating(hook("allow")), quiet(post(CONFIG_MAPS, A)), keep=_WHOLE),
     _asks(
         "review-of-an-update",
@@ -348,7 +348,7 @@ CASES = [
         quiet(post(DEPLOYMENTS, deployment("a"))),
         keep=("request.kind", "request.requestResource", "request.object.spec", "request.object.kind"),
     ),
-    # Who is asked, and when.
+    # Which webhooks are called, and when.
     _asks(
         "all-operations",
         validating(hook("allow")),
@@ -564,7 +564,7 @@ CASES = [
             ),
         ],
     ),
-    # Once nobody is noted as a manager, nobody is noted any more until somebody applies.
+    # Once there are no managers, none are recorded until the next apply.
     Case(
         "managed-fields-taken-away",
         [

@@ -1,4 +1,4 @@
-"""Server-side apply: managed fields, conflicts, force, what is taken away, and what it refuses."""
+"""Server-side apply: managed fields, conflicts, force, removals, and rejections."""
 
 from typing import Any
 

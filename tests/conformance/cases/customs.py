@@ -1,4 +1,4 @@
-"""Custom resources: definitions and what they refuse, validation, pruning, defaults, columns, versions, conversion."""
+"""Custom resources: CRDs and their validation, schemas, pruning, defaults, columns, versions, conversion."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _WIDGETS = f"/apis/{GROUP}/v1/namespaces/{{ns}}/widgets"
 _WIDGET = f"{_WIDGETS}/a"
 _ERROR = ("code", "reason", "message", "details", "metadata.name")
-#: A group of the case's own.
+#: A group for each case.
 _OWN = "{ns}.example.com"
 
 
@@ -334,7 +334,7 @@ def _conversion(wrong: str = "") -> dict[str, Any]:
 
 
 def _converted(id: str, wrong: str) -> Case:
-    """A definition whose webhook gets one thing wrong; the object is written in the stored version."""
+    """A CRD whose webhook has one error; the object is written in the stored version."""
     versions = (version("v1", FREE), version("v2", FREE, storage=False))
     return Case(
         f"conversion-{id}",
@@ -364,7 +364,7 @@ CASES = [
         Case(f"spec-{id}", [post(_WIDGETS, _widget(spec), drop=["metadata.uid"])], needs=["widgets"])
         for id, spec in _SPECS.items()
     ),
-    # A real server goes through an object's fields in no particular order.
+    # A real server checks the fields of an object in any order.
     Case("spec-many-errors", [post(_WIDGETS, _widget(_MANY_ERRORS), keep=["code", "reason"])], needs=["widgets"]),
     *(Case(f"object-{id}", [post(_WIDGETS, body)], needs=["widgets"]) for id, body in _OBJECTS.items()),
     Case(

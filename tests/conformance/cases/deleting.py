@@ -189,7 +189,7 @@ CASES = [
             get(_OBJECT, until=gone, keep=("code",)),
         ],
     ),
-    # Pods end gracefully, as long as they are on a node.
+    # Pods terminate gracefully while they are bound to a node.
     Case("pod-unscheduled", [*prepared(PODS, pod("a")), delete(_POD, keep=_DELETION), get(_POD, keep=("code",))]),
     Case(
         "pod-on-a-node",

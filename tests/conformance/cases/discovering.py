@@ -1,4 +1,4 @@
-"""Discovery: groups, versions and resources, in both forms; health; OpenAPI as far as kubectl reads it."""
+"""Discovery: groups, versions and resources, in both forms; health; the part of OpenAPI that kubectl reads."""
 
 from tests.conformance.record import AGGREGATED, GROUP_VERSIONS
 from tests.conformance.steps import Case, get

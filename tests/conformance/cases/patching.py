@@ -1,4 +1,4 @@
-"""Patches: JSON, merge and strategic merge; what they may not do."""
+"""Patches: JSON, merge and strategic merge, and what they may not change."""
 
 from typing import Any
 

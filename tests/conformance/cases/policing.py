@@ -1,4 +1,4 @@
-"""Validating admission policies: what they refuse and warn of, in which words, and which writes they leave alone."""
+"""Validating admission policies: rejections, warnings and their words, and which writes they ignore."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _BINDINGS = f"{REGISTRATION}/validatingadmissionpolicybindings"
 def policy(
     *validations: dict[str, Any], actions: tuple[str, ...] = ("Deny",), narrowed: Any = None, **more: Any
 ) -> list[Call]:
-    """A policy for ConfigMaps of the case's namespace in effect."""
+    """A policy in effect for ConfigMaps of the case's namespace."""
     probe = {"expression": "request.operation == 'DELETE' || object.metadata.name != 'probe'", "message": "probe"}
     spec = {
         "matchConstraints": {"namespaceSelector": HERE, "resourceRules": [rule()]},
@@ -34,7 +34,7 @@ def policy(
         quiet(post(_BINDINGS, {"metadata": {"name": "b-{ns}"}, "spec": binding})),
     ]
     if "Deny" not in actions:
-        # Whether it has taken effect shows in a refusal alone: a later binding refuses what the case does not write.
+        # Only a rejection shows that it has taken effect: a later binding rejects what the case does not write.
         probes = {"objectSelector": {"matchLabels": {"probe": "yes"}}}
         denying = {"policyName": "p-{ns}", "validationActions": ["Deny"], "matchResources": probes}
         made.append(quiet(post(_BINDINGS, {"metadata": {"name": "c-{ns}"}, "spec": denying})))

@@ -1,4 +1,4 @@
-"""What is made of the smallest object of each kind: defaults, its row in a table, and Pods in every state."""
+"""The smallest object of each kind: its defaults, its table row, and Pods in every state."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def _apis(group: str, plural: str, version: str = "v1", *, namespaced: bool = Tr
     return f"{root}/namespaces/{{ns}}/{plural}" if namespaced else f"{root}/{plural}"
 
 
-#: By name: path, and the smallest object that is accepted.
+#: By name: path, and the smallest valid object.
 _SMALLEST: dict[str, tuple[str, dict[str, Any]]] = {
     "deployment": (_apis("apps", "deployments"), {**_NAMED, "spec": {"selector": _SELECTOR, "template": _TEMPLATE}}),
     "replica-set": (_apis("apps", "replicasets"), {**_NAMED, "spec": {"selector": _SELECTOR, "template": _TEMPLATE}}),
@@ -227,7 +227,7 @@ _SMALLEST: dict[str, tuple[str, dict[str, Any]]] = {
         {**_CLUSTER_NAMED, "spec": {"controller": "example.com/c"}},
     ),
 }
-#: What each of these is refused for; only the words are compared.
+#: Invalid objects; only the messages are compared.
 _WRONG: dict[str, tuple[str, dict[str, Any]]] = {
     "deployment-empty": (_SMALLEST["deployment"][0], _NAMED),
     "deployment-selector": (

@@ -1,4 +1,4 @@
-"""Reading: get, list, paging, selectors, resourceVersion, Tables, metadata only, and requests that make no sense."""
+"""Reading: get, list, paging, selectors, resourceVersion, Tables, metadata only, and invalid requests."""
 
 from tests.conformance.steps import (
     CONFIG_MAPS,
@@ -23,7 +23,7 @@ _FIVE = prepared(
     config_map("d", labels={"empty": ""}),
     config_map("e"),
 )
-# What a controller manager puts into every namespace is left out of lists.
+# Lists leave out the objects that a controller manager creates in every namespace.
 _OURS = {"fieldSelector": "metadata.name!=kube-root-ca.crt"}
 
 

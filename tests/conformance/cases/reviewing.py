@@ -1,4 +1,4 @@
-"""Who am I, and what may I: access reviews of an administrator."""
+"""SelfSubjectReviews and access reviews of an administrator."""
 
 from typing import Any
 

@@ -657,7 +657,7 @@ CASES = [
         ],
     ),
     Case("resize-missing", [patch(STRATEGIC_PATCH, f"{_POD}/resize", {})]),
-    # What needs a node.
+    # Subresources that need a node.
     Case("log-unscheduled", [*prepared(PODS, pod("a")), get(f"{_POD}/log")]),
     Case("log-odd-container", [*prepared(PODS, pod("a")), get(f"{_POD}/log", query={"container": "other"})]),
     Case(

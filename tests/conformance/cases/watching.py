@@ -1,4 +1,4 @@
-"""Watches: what comes from where on, selectors, bookmarks, initial events, versions too old or ahead, other forms."""
+"""Watches: start positions, selectors, bookmarks, initial events, too old or future versions, other formats."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def _label(value: str | None) -> Call:
 
 
 def _watched(id: str, *calls: Call, first: Any = None, count: int, before: tuple[Call, ...] = (), **query: str) -> Case:
-    """A watch from the first object's version on, while calls are made."""
+    """A watch from the first object's version, while calls are made."""
     first = config_map("first") if first is None else first
     steps = [*prepared(CONFIG_MAPS, first), *before]
     return Case(id, [*steps, Watch(CONFIG_MAPS, {**_FROM_FIRST, **query}, calls, count, _KEEP)])
@@ -278,7 +278,7 @@ CASES = [
         ],
     ),
     Case("ends-after-its-time", [Watch(PODS, {"timeoutSeconds": "1"}, [], 1, _KEEP)]),
-    # What a custom resource was before it was defined, nobody remembers.
+    # The state of a custom resource before its definition is unknown.
     Case("too-old", [Watch(_WIDGETS, {"resourceVersion": "1", "timeoutSeconds": "3"}, [], 1)], ["widgets"]),
     Case("far-ahead", [Watch(CONFIG_MAPS, {"resourceVersion": "999999999", "timeoutSeconds": "1"}, [], 1)]),
     *(Case(f"bad-{id}", [Watch(CONFIG_MAPS, query)]) for id, query in _BAD.items()),

@@ -1,4 +1,4 @@
-"""Writing: create, update, their preconditions and refusals, generated names, dry run, field validation."""
+"""Writing: create, update, preconditions and rejections, generated names, dry run, field validation."""
 
 from typing import Any
 
