@@ -340,7 +340,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
                 self.writer.event(workload, INVALID_SPEC, f"{field}{error}", warning=True)
                 state.resolved, state.resolved_key = None, key
                 return None
-            state.resolve_anew(resolved, key)
+            state.set_resolved(resolved, key)
         return state.resolved
 
     async def _snapshot(self, workload: W, state: S, resolved: R) -> Snapshot[W, S, R]:

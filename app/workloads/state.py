@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Generic, TypeVar
@@ -86,7 +86,7 @@ class WorkloadState(Generic[R]):
         """Return whether the workload is waiting for this change, so that its reconcile is not delayed."""
         return False
 
-    def resolve_anew(self, resolved: R, key: object) -> None:
+    def set_resolved(self, resolved: R, key: object) -> None:
         """Set the new spec and drop everything derived from the old one."""
         self.resolved, self.resolved_key = resolved, key
         self.facts, self.in_place = {}, InPlaceUpdates()
@@ -363,16 +363,29 @@ async def gather_results(work: Iterable[Awaitable[T]]) -> list[T | KubeError | P
     return await concurrently((caught(one) for one in work), MAX_CONCURRENT_WRITES)
 
 
-def refused_creations(refused: Collection[KubeError], *, made: int, retry_in: float, message: str) -> Outcome:
-    """Return the outcome of partly rejected creations; the next attempt is in ``retry_in`` seconds.
+def creation_outcome(
+    backoff: CreationBackoff,
+    refused: Mapping[str, KubeError],
+    *,
+    made: int,
+    now: float,
+    describe: Callable[[str], str],
+    waiting: str = "",
+) -> Outcome:
+    """Return the outcome of creations, and back off if any was rejected. ``now`` is monotonic time; ``describe`` turns
+    the first error message into that of the condition, which is ``waiting`` if all succeeded.
 
     In a terminating namespace creations are rejected; that is not a failure and is not retried.
     """
-    if all(map(is_namespace_ending, refused)):
+    if not refused:
+        backoff.reset()
+        return Outcome(changed=made > 0, message=waiting)
+    backoff.refuse(now)
+    if all(map(is_namespace_ending, refused.values())):
         return Outcome(changed=made > 0)
-    error = next(iter(refused))
-    error.retry_in = retry_in
-    return Outcome(changed=made > 0, error=error, message=message)
+    error = next(iter(refused.values()))
+    error.retry_in = backoff.remaining(now)
+    return Outcome(changed=made > 0, error=error, message=describe(message_of(error)))
 
 
 def most_urgent(errors: Iterable[KubeError | None]) -> KubeError | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from random import Random
 from typing import Final, TypeAlias
 
@@ -24,9 +24,9 @@ from app.workloads.state import (
     Outcome,
     Snapshot,
     WorkloadState,
+    creation_outcome,
     gather_results,
     outcome_of,
-    refused_creations,
 )
 from app.workloads.steps import Step
 from app.workloads.updater import Updater
@@ -86,19 +86,8 @@ class CloneSetSnapshot(Snapshot[CloneSet, CloneSetState, ResolvedSpec]):
         cls, observed: Observed, inputs: Inputs, rollout: RolloutState, pods_and_claims: PodsAndClaims
     ) -> CloneSetSnapshot:
         """Add the counts of the plan to the observed snapshot."""
-        return cls(
-            workload=observed.workload,
-            state=observed.state,
-            resolved=observed.resolved,
-            status=observed.status,
-            observed=observed.observed,
-            claims=observed.claims,
-            revisions=observed.revisions,
-            now=observed.now,
-            inputs=inputs,
-            rollout=rollout,
-            pods_and_claims=pods_and_claims,
-        )
+        known = {one.name: getattr(observed, one.name) for one in fields(observed)}
+        return cls(**known, inputs=inputs, rollout=rollout, pods_and_claims=pods_and_claims)
 
 
 #: Seconds until an unchanged limit is reported again.
@@ -166,17 +155,14 @@ class Scaler:
         made, refused = await self._writer.create_pods(snapshot.workload, list(new.values()))
         failures = {id_: refused[pod.name] for id_, pod in new.items() if pod.name in refused}
         state.failed_ids.difference_update(ids)
-        if not failures:
-            state.creation_backoff.reset()
-            return Outcome(changed=made > 0, message=_waiting(waiting) if waiting else "")
         state.failed_ids.update(failures)
-        state.creation_backoff.refuse(now)
-        missing, why = plan.create - made, message_of(next(iter(failures.values())))
-        return refused_creations(
-            failures.values(),
+        return creation_outcome(
+            state.creation_backoff,
+            failures,
             made=made,
-            retry_in=state.creation_backoff.remaining(now),
-            message=f"{why} ({missing} of {plan.create} Pods were not created)",  # [B-17]
+            now=now,
+            describe=lambda why: f"{why} ({plan.create - made} of {plan.create} Pods were not created)",  # [B-17]
+            waiting=_waiting(waiting) if waiting else "",
         )
 
     def _instance_ids(self, snapshot: CloneSetSnapshot, count: int) -> tuple[list[str], list[Pod]]:

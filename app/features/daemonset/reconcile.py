@@ -69,7 +69,7 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
         self._cluster_nodes = nodes
         self._scaler = Scaler(self.writer, self.clock, caches.pods, rng)
         self._updater = DaemonSetUpdater(
-            self._scaler, self.clock, writer=self.writer, budget=self.budget, metrics=self.metrics
+            self._scaler, clock=self.clock, writer=self.writer, budget=self.budget, metrics=self.metrics
         )
 
         self._puller = DaemonSetImagePuller(client, self.writer, self.history)

@@ -13,7 +13,7 @@ from app.features.daemonset.plan.settings import ResolvedSpec
 from app.features.daemonset.plan.update import RollingPlan
 from app.features.daemonset.types import DaemonSet
 from app.kube.clock import Clock
-from app.kube.errors import KubeError, message_of
+from app.kube.errors import KubeError
 from app.kube.hashes import random_suffix
 from app.kube.objects import Node, Pod
 from app.kube.store import Store
@@ -31,10 +31,10 @@ from app.workloads.state import (
     Outcome,
     Snapshot,
     WorkloadState,
+    creation_outcome,
     gather_results,
     most_urgent,
     outcome_of,
-    refused_creations,
 )
 from app.workloads.steps import Step, StepKind, UpdatePlan, in_place_step
 from app.workloads.updater import Updater
@@ -69,11 +69,11 @@ class DaemonSetState(WorkloadState[ResolvedSpec]):
     #: Seconds to keep finished Pods of a node, and since when, by node. [DS-29]
     ended: dict[str, tuple[float, float]] = field(default_factory=dict)
     #: Numbers in the last warning about the limit. [DS-78]
-    limit_told: tuple[int, int] | None = None
+    limit_reported: tuple[int, int] | None = None
 
-    def resolve_anew(self, resolved: ResolvedSpec, key: object) -> None:
+    def set_resolved(self, resolved: ResolvedSpec, key: object) -> None:
         """Drop everything derived from the former spec."""
-        WorkloadState.resolve_anew(self, resolved, key)
+        WorkloadState.set_resolved(self, resolved, key)
         self.nodes, self.daemon_pods, self.ended = {}, {}, {}
 
     def facts_of_node(self, resolved: ResolvedSpec, node: Node) -> NodeFacts:
@@ -192,14 +192,11 @@ class Scaler:
             names[self._free_name(maker.name_base, snapshot.owner.namespace, names)] = node
         wanted = [maker.new_pod(name, node) for name, node in names.items()]
         made, refused = await self._writer.create_pods(snapshot.workload, wanted)
-        if not refused:
-            state.creation_backoff.reset()
-            return Outcome(changed=made > 0)
-        state.creation_backoff.refuse(now)
-        why = message_of(next(iter(refused.values())))
-        text = f"{why} ({len(nodes) - made} of {len(nodes)} Pods were not created)"
-        retry_in = state.creation_backoff.remaining(now)
-        return refused_creations(refused.values(), made=made, retry_in=retry_in, message=text)  # [DS-32]
+        missing = f"{len(nodes) - made} of {len(nodes)} Pods were not created"
+        backoff = state.creation_backoff
+        return creation_outcome(
+            backoff, refused, made=made, now=now, describe=lambda why: f"{why} ({missing})"
+        )  # [DS-32]
 
     def _free_name(self, base: str, namespace: str, drawn: dict[str, str]) -> str:
         name = ""
@@ -237,9 +234,8 @@ class Scaler:
 class DaemonSetUpdater(Updater):
     """Carries out rolling plans. ``options`` are those of the base class."""
 
-    def __init__(self, scaler: Scaler, clock: Clock, **options: Any) -> None:
-        super().__init__(clock=clock, **options)
-        self._clock_of_hooks = clock
+    def __init__(self, scaler: Scaler, **options: Any) -> None:
+        super().__init__(**options)
         self._scaler = scaler
 
     async def update(self, snapshot: DaemonSetSnapshot, plan: RollingPlan) -> Outcome:
@@ -281,20 +277,20 @@ class DaemonSetUpdater(Updater):
 
     async def recreate(self, snapshot: AnySnapshot, step: Step, target: Revision) -> None:  # noqa: ARG002
         """Delete the Pod; scaling creates its replacement. [DS-45]"""
-        await remove(self.writer, self._clock_of_hooks, snapshot, step.pod.pod, hooked=step.pod.delete_hooked)
+        await remove(self.writer, self._clock, snapshot, step.pod.pod, hooked=step.pod.delete_hooked)
 
     def _record_limit(self, snapshot: DaemonSetSnapshot, plan: RollingPlan) -> None:
         """Warn when maxUnavailable starts to hold Pods back, and when the numbers change. [DS-78]"""
         state, limits = snapshot.state, snapshot.resolved.settings.limits(snapshot.nodes.desired)
         numbers = (plan.unavailable, limits.max_unavailable) if plan.waiting else None
-        if numbers is not None and numbers != state.limit_told:
+        if numbers is not None and numbers != state.limit_reported:
             owner = snapshot.owner
             text = (
                 f"{owner.namespace}/{owner.name} number of unavailable DaemonSet pods: {numbers[0]}, is equal to or "
                 f"exceeds allowed maximum: {numbers[1]}"
             )
             self.writer.event(snapshot.workload, "numUnavailable >= maxUnavailable", text, warning=True)
-        state.limit_told = numbers
+        state.limit_reported = numbers
 
 
 # Image pulls ahead of a DaemonSet's update, in place or not [DS-62 … DS-65].

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any, ClassVar, Final
 
 from app.api import names
@@ -11,7 +10,6 @@ from app.features.statefulset.claims import NamedClaimsWriter
 from app.features.statefulset.kind import STATEFUL_SET
 from app.features.statefulset.plan.claims import (
     GROWN_BY,
-    Claims,
     ClaimState,
     claim_counts,
     claim_state,
@@ -165,16 +163,13 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         resolved = snapshot.resolved
         if not resolved.settings.resize_claims or not resolved.claim_templates:
             return {}
-        claims = self._claims_by_name(snapshot)
+        claims = self._scaler.claims_of(snapshot)
         return {one.ordinal: claim_state(resolved, one, claims) for one in pods}
 
     async def _grow(self, snapshot: Observed, pods: Sequence[Replica]) -> str:
-        claims = self._claims_by_name(snapshot)
+        claims = self._scaler.claims_of(snapshot)
         wanted = [(pod.name, one) for pod in pods for one in growths(snapshot.resolved, pod, claims)]
         return await self._writer.grow_claims(snapshot.workload, wanted)
-
-    def _claims_by_name(self, snapshot: Observed) -> Claims:
-        return partial(self._claims.get, namespace=snapshot.owner.namespace)
 
     async def _report(self, snapshot: Observed, replicas: Replicas, scaling: Outcome, updating: Outcome) -> None:
         """Write the status. [AS-116 … AS-121]"""
@@ -186,7 +181,7 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
             label_selector=resolved.selector_text,
             now=now.timestamp(),
         )
-        claims = self._claims_by_name(snapshot)
+        claims = self._scaler.claims_of(snapshot)
         wanted["volumeClaims"] = claim_counts(resolved, replicas, claims)
         snapshot.state.uncounted = uncounted_claims(resolved, replicas, claims)
         failures = failures_of({FAILED_CREATE: scaling, FAILED_UPDATE: updating})

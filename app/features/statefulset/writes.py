@@ -19,7 +19,7 @@ from app.features.statefulset.plan.claims import (
 from app.features.statefulset.plan.rollout import BEGUN, CLAIMS_GROWN, MARKED, ScalePlan, plan_scaling
 from app.features.statefulset.plan.settings import Replica, Replicas, ResolvedSpec
 from app.features.statefulset.types import StatefulSet
-from app.kube.errors import KubeError, message_of
+from app.kube.errors import KubeError
 from app.kube.objects import PersistentVolumeClaim, Pod
 from app.kube.store import Change, Store
 from app.pods.lifecycle import LifecycleState
@@ -32,10 +32,10 @@ from app.workloads.state import (
     Outcome,
     Snapshot,
     WorkloadState,
+    creation_outcome,
     gather_results,
     most_urgent,
     outcome_of,
-    refused_creations,
 )
 from app.workloads.steps import Step
 from app.workloads.updater import Updater
@@ -85,7 +85,7 @@ class Scaler:
             current=snapshot.current_hash,
             update=snapshot.update_hash,
             now=snapshot.now.timestamp(),
-            claim_in_the_way=partial(in_the_way, snapshot.resolved, self._claims(snapshot)),
+            claim_in_the_way=partial(in_the_way, snapshot.resolved, self.claims_of(snapshot)),
         )
 
     async def carry_out(self, snapshot: Observed, replicas: Replicas, plan: ScalePlan, now: float) -> Outcome:
@@ -103,7 +103,7 @@ class Scaler:
 
     async def _keep_up(self, snapshot: Observed, replicas: Replicas) -> Outcome:
         """Correct the claims and labels of existing Pods. [AS-68, AS-72, AS-73]"""
-        workload, resolved, claims = snapshot.workload, snapshot.resolved, self._claims(snapshot)
+        workload, resolved, claims = snapshot.workload, snapshot.resolved, self.claims_of(snapshot)
         changes = list(reference_changes(resolved, replicas, claims))
         missing = [
             claim
@@ -156,7 +156,7 @@ class Scaler:
             return Outcome(message=waiting)
         if seconds := state.creation_backoff.remaining(now):
             return Outcome(message=None, requeue_after=[seconds])
-        claims, new = self._claims(snapshot), []
+        claims, new = self.claims_of(snapshot), []
         for ordinal, updated in plan.create:
             maker = _maker(snapshot, updated=updated)
             if maker is None:
@@ -164,13 +164,8 @@ class Scaler:
                 return Outcome(message=_failed(f"ControllerRevision {name} holds no template a Pod could be made from"))
             new.append(maker.new_pod(ordinal, missing_claims(snapshot.resolved, ordinal, claims)))
         made, failures = await self.writer.create_pods(workload, new)
-        if not failures:
-            state.creation_backoff.reset()
-            return Outcome(changed=made > 0, message=waiting)
-        state.creation_backoff.refuse(now)
-        retry_in = state.creation_backoff.remaining(now)
-        message = _failed(message_of(next(iter(failures.values()))))
-        return refused_creations(failures.values(), made=made, retry_in=retry_in, message=message)
+        backoff = state.creation_backoff
+        return creation_outcome(backoff, failures, made=made, now=now, describe=_failed, waiting=waiting)
 
     async def _remove(self, snapshot: Observed, plan: ScalePlan) -> Outcome:
         """Delete the planned Pods concurrently; the plan already respects the limits."""
@@ -190,7 +185,7 @@ class Scaler:
     async def _delete(self, snapshot: Observed, one: Replica) -> None:
         await self.writer.delete_pod(snapshot.workload, one.facts.pod)
 
-    def _claims(self, snapshot: Observed) -> Claims:
+    def claims_of(self, snapshot: Observed) -> Claims:
         return partial(self.claims.get, namespace=snapshot.owner.namespace)
 
 

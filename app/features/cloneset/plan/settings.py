@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from app.api.fields import ON_DELETE
 from app.features.cloneset import types as api
-from app.features.cloneset.kind import CLONE_SET
+from app.features.cloneset.kind import CLONE_SET, REVISION_HISTORY_LIMIT
 from app.features.cloneset.types import CloneSet
 from app.kube.selectors import compile_selector, selector_text
 from app.pods.claims import claim_templates_hash
@@ -92,7 +92,6 @@ class Settings:
 
 
 KIND: Final = WorkloadKind(CLONE_SET.resource())
-DEFAULT_HISTORY_LIMIT: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +150,7 @@ def settings_of(cloneset: CloneSet, gates: Gates, *, exclude_preparing_delete: b
         replicas=max(0, 1 if spec.replicas is None else spec.replicas),
         min_ready_seconds=max(0, spec.min_ready_seconds),
         progress_deadline=spec.progress_deadline_seconds,
-        history_limit=DEFAULT_HISTORY_LIMIT if limit is None else max(0, limit),
+        history_limit=REVISION_HISTORY_LIMIT if limit is None else max(0, limit),
         rolling_update=rolling,
         on_delete=on_delete,
         pods_to_delete=frozenset(scaling.pods_to_delete or ()),

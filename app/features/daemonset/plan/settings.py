@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from app.api import names
-from app.features.daemonset.kind import DAEMON_SET, REVISION_HISTORY_LIMIT
+from app.features.daemonset.kind import BURST_REPLICAS, DAEMON_SET, REVISION_HISTORY_LIMIT
 from app.features.daemonset.types import IN_PLACE_IF_POSSIBLE, ON_DELETE, DaemonSet
 from app.kube.quantities import IntOrPercentError, scaled
 from app.kube.selector_query import SelectorError
@@ -18,8 +18,6 @@ from app.pods.revisions import template_hash
 from app.workloads import settings as engine
 from app.workloads.predownload import TIMEOUT_SECONDS
 from app.workloads.settings import Content, EngineGates, ImagePullSettings, UpdatePolicy, WorkloadKind, shared_gates
-
-DEFAULT_BURST: Final = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +112,12 @@ class Settings:
         """Return burstReplicas as a number. [DS-33, DS-74, DS-84]"""
         value = self.burst_replicas
         try:
-            burst = DEFAULT_BURST if value is None else scaled(value, desired, round_up=False)
+            burst = BURST_REPLICAS if value is None else scaled(value, desired, round_up=False)
             share = isinstance(value, str) and scaled(value, 100, round_up=False) > 0
         except IntOrPercentError:
-            return DEFAULT_BURST
+            return BURST_REPLICAS
         if burst < 0:
-            return DEFAULT_BURST
+            return BURST_REPLICAS
         return max(1, burst) if share else burst
 
 

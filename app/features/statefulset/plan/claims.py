@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -85,9 +85,8 @@ class PodMaker:
 
 
 # Expansion of claims to the size in their templates: which claims differ, may be expanded, or have been expanded
-# [AS-103 … AS-106]. A pair is a claim template and its claim. Pure.
+# [AS-103 … AS-106]. Pure.
 
-Pairs: TypeAlias = Iterable[tuple[Mapping[str, Any], PersistentVolumeClaim]]
 #: Annotation of a claim that a workload expands: the name of the workload.
 GROWN_BY: Final = "apps.kruise.io/owned-by-asts"
 _RESIZE_PENDING: Final = "FileSystemResizePending"
@@ -117,36 +116,6 @@ class Growth:
     claim: PersistentVolumeClaim
     storage_class: str
     patch: dict[str, Any] | None
-
-
-def state_of_pairs(pairs: Pairs) -> ClaimState:
-    """Return the state of claims that exist and are not being deleted. [AS-103, AS-105]"""
-    compatible, completed, pending, all_ready = True, True, False, True
-    for template, claim in pairs:
-        waits = any(one.type == _RESIZE_PENDING and one.status == "True" for one in claim.status.conditions)
-        ready = is_grown(claim)
-        all_ready = all_ready and ready
-        compatible = compatible and is_compatible(template, claim)
-        completed = completed and (ready or waits)
-        pending = pending or (not ready and waits)
-    return ClaimState(compatible, completed and compatible, pending and completed and compatible, all_ready)
-
-
-def growths_of_pairs(pairs: Pairs, workload: str) -> list[Growth]:
-    """Return the claims to expand. ``workload`` is the name of the workload that expands them. [AS-104]"""
-    found = []
-    for template, claim in pairs:
-        if is_compatible(template, claim):
-            continue
-        patch = None
-        if _is_alike(template, claim):
-            resources = (template.get("spec") or {}).get("resources") or {}
-            patch = {
-                "metadata": {"uid": claim.metadata.uid, "annotations": {GROWN_BY: workload}},
-                "spec": {"resources": resources},
-            }
-        found.append(Growth(claim, claim.spec.storage_class_name or "", patch))
-    return found
 
 
 def is_compatible(template: Mapping[str, Any], claim: PersistentVolumeClaim) -> bool:
@@ -231,12 +200,32 @@ def reference_changes(
 
 def claim_state(resolved: ResolvedSpec, pod: Replica, claims: Claims) -> ClaimState:
     """Return the state of the claims of one Pod that exist and are not being deleted. [AS-103, AS-105]"""
-    return state_of_pairs(_staying(resolved, pod, claims))
+    compatible, completed, pending, all_ready = True, True, False, True
+    for template, claim in _staying(resolved, pod, claims):
+        waits = any(one.type == _RESIZE_PENDING and one.status == "True" for one in claim.status.conditions)
+        ready = is_grown(claim)
+        all_ready = all_ready and ready
+        compatible = compatible and is_compatible(template, claim)
+        completed = completed and (ready or waits)
+        pending = pending or (not ready and waits)
+    return ClaimState(compatible, completed and compatible, pending and completed and compatible, all_ready)
 
 
 def growths(resolved: ResolvedSpec, pod: Replica, claims: Claims) -> list[Growth]:
     """Return the claims of a Pod to expand. [AS-104]"""
-    return growths_of_pairs(_staying(resolved, pod, claims), resolved.owner.name)
+    found = []
+    for template, claim in _staying(resolved, pod, claims):
+        if is_compatible(template, claim):
+            continue
+        patch = None
+        if _is_alike(template, claim):
+            resources = (template.get("spec") or {}).get("resources") or {}
+            patch = {
+                "metadata": {"uid": claim.metadata.uid, "annotations": {GROWN_BY: resolved.owner.name}},
+                "spec": {"resources": resources},
+            }
+        found.append(Growth(claim, claim.spec.storage_class_name or "", patch))
+    return found
 
 
 def claim_counts(resolved: ResolvedSpec, replicas: Replicas, claims: Claims) -> list[dict[str, Any]]:

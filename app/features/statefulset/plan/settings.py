@@ -10,7 +10,7 @@ from typing import Final, Self
 from app.api import names
 from app.api.fields import ON_DELETE, ON_POD_ROLLING_UPDATE, UpdatePriorityStrategy
 from app.features.statefulset import types as api
-from app.features.statefulset.kind import STATEFUL_SET
+from app.features.statefulset.kind import REVISION_HISTORY_LIMIT, STATEFUL_SET
 from app.features.statefulset.types import StatefulSet
 from app.kube.selectors import compile_selector, selector_text
 from app.pods.lifecycle import Lifecycle, LifecycleState
@@ -109,7 +109,6 @@ class Settings:
 
 
 KIND: Final = WorkloadKind(STATEFUL_SET.resource())
-DEFAULT_HISTORY_LIMIT: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +161,7 @@ def settings_of(spec: api.StatefulSetSpec, gates: Gates, *, repairs: bool = Fals
         priority=unordered.priority_strategy if unordered is not None else None,
         min_ready_seconds=max(0, rolling.min_ready_seconds or 0),
         grace_seconds=max(0, in_place.grace_period_seconds) if in_place is not None else 0,
-        history_limit=DEFAULT_HISTORY_LIMIT if limit is None else max(0, limit),
+        history_limit=REVISION_HISTORY_LIMIT if limit is None else max(0, limit),
         lifecycle=Lifecycle.of(lifecycle),
         # An unknown value retains the claims in both cases. [AS-69]
         retention=Retention(policy.when_deleted == api.DELETE, policy.when_scaled == api.DELETE)
