@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import orjson
 import pytest
 
 from app.api.gopod import POD
@@ -18,6 +19,8 @@ from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
 from app.features.containerrecreate.validation import pod_errors
 from app.features.daemonset.validation import spec_errors as daemon_errors
 from app.features.persistentpodstate.plan import affinity_with
+from app.features.podprobe.plan.probes import impossible, pod_probe, rendered
+from app.features.podprobe.types import PodContainerProbe
 from app.features.uniteddeployment.plan.decisions import Situation, allocated, judged
 from app.features.uniteddeployment.plan.subsets import SubsetError, SubsetWorkload, wanted_workload
 from app.features.uniteddeployment.types import Subset, UnitedDeployment
@@ -26,6 +29,7 @@ from app.features.workloadspread.plan.grouping import affinity_with as affinity_
 from app.features.workloadspread.types import WorkloadSpreadSubset
 from app.features.workloadspread.webhooks import template_of
 from app.kube.fielderrors import MAX_AGGREGATE, aggregate
+from app.kube.objects import decode_pod
 from app.kube.patches import PatchError, strategic_merge
 from app.kube.selectors import MAX_REQUIREMENTS, compile_selector
 from app.workloads.validation import MAX_CLAIM_TEMPLATES, repeated_claims
@@ -311,6 +315,25 @@ def test_the_cost_of_subsets_is_linear_in_their_number(reserve: bool) -> None:
         return count[0]
 
     assert steps(400) < 5 * steps(100)
+
+
+@pytest.mark.behaviour("MGR-164")
+def test_the_probes_of_a_marker_are_rendered_once_for_all_pods() -> None:
+    """A marker has up to 256 probes of many kilobytes, and each change of a Pod looks at all Pods of the marker."""
+    ports = ({"name": "web", "containerPort": 80},)
+    pod = decode_pod(orjson.dumps({"spec": {"containers": [{"name": "main", "ports": ports}]}}))
+
+    def steps(headers: int) -> int:
+        action = {"port": "web", "httpHeaders": [{"name": f"h{number}", "value": "x"} for number in range(headers)]}
+        probe = {"name": "p", "containerName": "main", "probe": {"httpGet": action}}
+        probes = [rendered(PodContainerProbe.model_validate(probe))]
+        with cost.counted() as count:
+            assert impossible(probes, [pod]) == {}
+            made = pod_probe("marker", probes, pod)
+        assert made["probes"][0]["probe"]["httpGet"] == {**action, "port": 80, "scheme": "HTTP"}
+        return count[0]
+
+    assert steps(1_000) == steps(1)
 
 
 def test_subsets_share_what_they_do_not_change() -> None:

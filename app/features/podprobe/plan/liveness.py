@@ -16,7 +16,7 @@ from app.api.gojson import dumps_go, normalized
 from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
 from app.features.containerrecreate.types import ContainerRecreateRequest
 from app.features.podprobe.objects import ProbeState
-from app.features.podprobe.plan.probes import entry_of, rendered_probe
+from app.features.podprobe.plan.probes import entry_of, named_ports, rendered, rendered_probe
 from app.features.podprobe.types import FAILED, SEPARATOR, PodContainerProbe
 from app.features.podprobe.validation import probe_errors
 from app.kube.clock import parsed_rfc3339
@@ -91,7 +91,7 @@ def pod_entry(pod: Pod, present: Collection[str]) -> Json:
 
     A running container counts as started once its startup probe, if any, has succeeded.
     """
-    statuses = {one.name: one for one in pod.status.container_statuses}
+    statuses, ports = {one.name: one for one in pod.status.container_statuses}, named_ports(pod)
     found = []
     for saved in saved_probes(pod):
         status = statuses.get(saved.container_name)
@@ -100,9 +100,9 @@ def pod_entry(pod: Pod, present: Collection[str]) -> Json:
         name = probe_name(status)
         if not (status.started if status.state.running is not None else name in present):
             continue
-        rendered = rendered_probe(saved, pod)
-        if rendered is not None:
-            found.append({"name": name, "containerName": saved.container_name, "probe": rendered})
+        probe = rendered_probe(rendered(saved), ports)
+        if probe is not None:
+            found.append({"name": name, "containerName": saved.container_name, "probe": probe})
     return entry_of(pod, found)
 
 

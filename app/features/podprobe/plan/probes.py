@@ -3,7 +3,7 @@ Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -43,15 +43,59 @@ def matching(selector: Selector, pods: Iterable[Pod]) -> list[Pod]:
     return [pod for pod in pods if is_probed(pod) and selector.matches(pod.metadata.labels)]
 
 
-def pod_probe(marker: PodProbeMarker, pod: Pod) -> Json:
-    """Return the NodePodProbe entry of one Pod for one marker. [PPM-13]"""
-    found = []
-    for probe in marker.spec.probes:
-        rendered = rendered_probe(probe, pod)
-        if rendered is None:
+@dataclass(frozen=True, slots=True)
+class RenderedProbe:
+    """A probe as in a NodePodProbe, rendered once for all Pods."""
+
+    name: str
+    container_name: str
+    probe: Json
+    #: Handler and name of a port that depends on the Pod.
+    named_port: tuple[str, str] | None
+
+
+def rendered(probe: PodContainerProbe) -> RenderedProbe:
+    """Render a probe with an explicit scheme and, if it is a number, a numeric port. [PPM-14, PPM-43]"""
+    found, named_port = probe.probe.to_dict(), None
+    for handler in ("httpGet", "tcpSocket"):
+        action = found.get(handler)
+        if action is None:
+            continue
+        port = action.get("port")
+        if isinstance(port, str):
+            if port.isascii() and port.isdigit() and len(port) <= 5:
+                action["port"] = int(port)
+            else:
+                named_port = handler, port
+        if handler == "httpGet" and not action.get("scheme"):
+            action["scheme"] = HTTP
+    return RenderedProbe(probe.name, probe.container_name, found, named_port)
+
+
+def named_ports(pod: Pod) -> Mapping[tuple[str, str], int]:
+    """Return the numbers of a Pod's named ports by container and name; the first of a name counts."""
+    containers = reversed(pod.spec.containers)
+    return {(one.name, port.name): port.container_port for one in containers for port in reversed(one.ports)}
+
+
+def rendered_probe(probe: RenderedProbe, ports: Mapping[tuple[str, str], int]) -> Json | None:
+    """Return the probe with the number of its port, or None if the container has no such port. [PPM-14]"""
+    if probe.named_port is None:
+        return probe.probe
+    handler, name = probe.named_port
+    number = ports.get((probe.container_name, name))
+    return None if number is None else {**probe.probe, handler: {**probe.probe[handler], "port": number}}
+
+
+def pod_probe(marker: str, probes: Sequence[RenderedProbe], pod: Pod) -> Json:
+    """Return the NodePodProbe entry of one Pod for the marker of that name. [PPM-13]"""
+    found, ports = [], named_ports(pod)
+    for probe in probes:
+        on_pod = rendered_probe(probe, ports)
+        if on_pod is None:
             continue  # Reported by impossible(). [PPM-47]
-        name = f"{marker.name}{SEPARATOR}{probe.name}"
-        found.append({"name": name, "containerName": probe.container_name, "probe": rendered})
+        name = f"{marker}{SEPARATOR}{probe.name}"
+        found.append({"name": name, "containerName": probe.container_name, "probe": on_pod})
     return entry_of(pod, found)
 
 
@@ -80,17 +124,18 @@ class _Lack:
         return f"in {which}; it has: {self.has or 'none'}"
 
 
-def impossible(marker: PodProbeMarker, pods: Iterable[Pod]) -> dict[str, str]:
+def impossible(probes: Sequence[RenderedProbe], pods: Iterable[Pod]) -> dict[str, str]:
     """Return a message for each probe whose container or port some Pods lack, with the number of those Pods.
     [PPM-47]"""
     found: dict[str, _Lack] = {}
     for pod in pods:
         there = {one.name: one for one in (*pod.spec.containers, *pod.spec.init_containers)}
-        for probe in marker.spec.probes:
+        ports = named_ports(pod)
+        for probe in probes:
             container = there.get(probe.container_name)
             if container is None:
                 lacks, has = f"no container {probe.container_name}", map(_name, pod.spec.containers)
-            elif rendered_probe(probe, pod) is None:
+            elif probe.named_port is not None and (probe.container_name, probe.named_port[1]) not in ports:
                 lacks, has = f"no such port in container {container.name}", map(_name, container.ports)
             else:
                 continue
@@ -103,36 +148,6 @@ def impossible(marker: PodProbeMarker, pods: Iterable[Pod]) -> dict[str, str]:
 
 def _name(one: Container | ContainerPort) -> str:
     return one.name
-
-
-def rendered_probe(probe: PodContainerProbe, pod: Pod) -> Json | None:
-    """Return the probe with a numeric port and an explicit scheme, or None if the container has no such port. [PPM-14,
-    PPM-43]"""
-    rendered = probe.probe.to_dict()
-    for handler in ("httpGet", "tcpSocket"):
-        action = rendered.get(handler)
-        if action is None:
-            continue
-        port = action.get("port")
-        if isinstance(port, str):
-            number = _port_number(port, probe.container_name, pod)
-            if number is None:
-                return None
-            action["port"] = number
-        if handler == "httpGet" and not action.get("scheme"):
-            action["scheme"] = HTTP
-    return rendered
-
-
-def _port_number(port: str, container_name: str, pod: Pod) -> int | None:
-    if port.isascii() and port.isdigit() and len(port) <= 5:
-        return int(port)
-    for container in pod.spec.containers:
-        if container.name == container_name:
-            for one in container.ports:
-                if one.name == port:
-                    return one.container_port
-    return None
 
 
 def present_probes(

@@ -13,12 +13,14 @@ from app.features.podprobe.kind import POD_PROBE_MARKER
 from app.features.podprobe.objects import BY_MARKER, NODE_POD_PROBES, NodePodProbe
 from app.features.podprobe.plan.probes import (
     MAX_NAMESPACE_BYTES,
+    RenderedProbe,
     impossible,
     is_probed,
     marks_of_conditions,
     matching,
     pod_probe,
     present_probes,
+    rendered,
     replace_probes,
 )
 from app.features.podprobe.types import PodProbeMarker
@@ -190,7 +192,7 @@ class PodProbeMarkerReconciler:
                 by_node[pod.spec.node_name].append(pod)
         metadata, known = marker.metadata, newest_status(marker, self._statuses.get(marker.metadata.uid or ""))
         if marker.deleting:
-            await self._write(marker, {}, by_node, leaving=True)
+            await self._write(marker, [], {}, by_node, leaving=True)
             if names.NODE_POD_PROBE_CLEANUP in metadata.finalizers:
                 left = [one for one in metadata.finalizers if one != names.NODE_POD_PROBE_CLEANUP]
                 await self._set_finalizers(marker, known, left)
@@ -199,8 +201,9 @@ class PodProbeMarkerReconciler:
         if names.NODE_POD_PROBE_CLEANUP not in metadata.finalizers and metadata.uid not in self._statuses:
             finalizers = [*metadata.finalizers, names.NODE_POD_PROBE_CLEANUP]
             known = await self._set_finalizers(marker, known, finalizers)
-        wrong = impossible(marker, (pod for pods in by_node.values() for pod in pods))
-        wrong |= await self._write(marker, by_node, by_node)
+        probes = [rendered(one) for one in marker.spec.probes]
+        wrong = impossible(probes, (pod for pods in by_node.values() for pod in pods))
+        wrong |= await self._write(marker, probes, by_node, by_node)
         self._record_events(marker, wrong)
         if self._serverless:
             for pod in serverless:
@@ -212,6 +215,7 @@ class PodProbeMarkerReconciler:
     async def _write(
         self,
         marker: PodProbeMarker,
+        rendered_probes: Sequence[RenderedProbe],
         wanted: Mapping[str, Iterable[Pod]],
         nodes: Iterable[str],
         *,
@@ -230,7 +234,7 @@ class PodProbeMarkerReconciler:
             cached = self._caches.node_pod_probes.get(node)
             if cached is None:
                 continue  # Its creation event follows. [PPM-42]
-            probes = {pod.metadata.uid: pod_probe(marker, pod) for pod in wanted.get(node, ())}
+            probes = {pod.metadata.uid: pod_probe(name, rendered_probes, pod) for pod in wanted.get(node, ())}
             asked = {uid: (one["IP"], one["probes"]) for uid, one in probes.items() if one["probes"]}
             if not leaving and present_probes(cached, namespace, name) == asked:
                 continue
