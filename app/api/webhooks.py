@@ -172,27 +172,14 @@ def mutating_webhook(
 
 
 def validating_webhook(
-    kind: KindDefinition,
-    summary: str,
-    *permissions: PolicyRule,
-    when: Sequence[MatchCondition] = (SPEC_CHANGED,),
-    reads_others: bool = False,
+    kind: KindDefinition, summary: str, *permissions: PolicyRule, when: Sequence[MatchCondition] = (SPEC_CHANGED,)
 ) -> Webhook:
-    """Return the validating webhook of a kind; for arguments see :func:`mutating_webhook`.
-
-    ``reads_others``: it compares the object with all others of the namespace.
-    """
-    return _webhook(kind, "validate", summary, permissions, when, reads_others=reads_others)
+    """Return the validating webhook of a kind; for arguments see :func:`mutating_webhook`."""
+    return _webhook(kind, "validate", summary, permissions, when)
 
 
 def _webhook(
-    kind: KindDefinition,
-    verb: str,
-    summary: str,
-    permissions: tuple[PolicyRule, ...],
-    when: Sequence[MatchCondition],
-    *,
-    reads_others: bool = False,
+    kind: KindDefinition, verb: str, summary: str, permissions: tuple[PolicyRule, ...], when: Sequence[MatchCondition]
 ) -> Webhook:
     versions = tuple(sorted(version.name for version in kind.versions))
     return Webhook(
@@ -203,7 +190,6 @@ def _webhook(
         match_conditions=tuple(when),
         summary=summary,
         permissions=permissions,
-        reads_others=reads_others,
     )
 
 

@@ -177,8 +177,6 @@ class Webhook:
     #: Whether a resource or version that no rule names is allowed at this path; otherwise it is denied.
     unknown_passes: bool = False
     permissions: tuple[PolicyRule, ...] = ()
-    #: Whether ``decide`` reads all objects of the kind in the namespace, which takes long if they are large.
-    reads_others: bool = False
 
 
 @dataclass(frozen=True, slots=True)

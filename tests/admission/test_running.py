@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -33,7 +32,6 @@ from app.kube.admission import (
 from app.kube.config import ClusterConfig
 from app.kube.transport import AiohttpTransport
 from app.kube.wire import Request
-from app.manager.features import features
 
 Json = dict[str, Any]
 JSON = {"Content-Type": "application/json"}
@@ -45,10 +43,9 @@ def handler(path: str, plural: str, group: str, version: str, decide: Decide) ->
     return Handler(Webhook(f"{plural}.test", path, False, rules, "test"), decide)
 
 
-def service(of_sets: Decide, of_pods: Decide, *, reads_others: bool = False) -> httpx.AsyncClient:
-    sets = handler("/sets", "clonesets", "apps.kruise.io", "v1beta1", of_sets)
+def service(of_sets: Decide, of_pods: Decide) -> httpx.AsyncClient:
     handlers = [
-        replace(sets, webhook=replace(sets.webhook, reads_others=reads_others)),
+        handler("/sets", "clonesets", "apps.kruise.io", "v1beta1", of_sets),
         handler("/pods", "pods", "", "v1", of_pods),
     ]
     app = create_app(build_registry(handlers, lambda _: True), convert, AdmissionMetrics())
@@ -120,26 +117,6 @@ async def test_large_reviews_get_the_same_answers(text: str, large: bool) -> Non
         assert (await post(http, "/sets", text))["status"]["code"] == 400
     async with service(lambda _: Denied("no", code=422), fails) as http:
         assert (await post(http, "/sets", text))["status"]["message"] == "no"
-
-
-@pytest.mark.behaviour("MGR-149")
-async def test_small_reviews_that_read_all_others_are_decided_in_the_thread() -> None:
-    """The others may be large, whatever the size of the review."""
-    threads: list[threading.Thread] = []
-
-    def noting(_: Review) -> Decision:
-        threads.append(threading.current_thread())
-        return Allowed()
-
-    async with service(noting, noting, reads_others=True) as http:
-        assert (await post(http, "/sets", "x"))["allowed"]
-    assert threads != [threading.main_thread()]
-    declared = (webhook for one in features() for part in one.admission for webhook in part.declared(None))
-    assert {one.name for one in declared if one.reads_others} == {
-        "vpersistentpodstate.kb.io",
-        "vpodunavailablebudget.kb.io",
-        "vworkloadspread.kb.io",
-    }
 
 
 @pytest.mark.behaviour("MGR-149")

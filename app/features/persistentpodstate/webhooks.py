@@ -28,7 +28,6 @@ VALIDATE: Final = validating_webhook(
     PolicyRule(("list",), (names.APPS_GROUP,), (PERSISTENT_POD_STATE.plural,)),
     PolicyRule(("get",), ("",), ("configmaps",), (names.CONFIGURATION_CONFIG_MAP,), own_namespace=True),
     when=(),
-    reads_others=True,
 )
 WEBHOOKS: Final = (VALIDATE,)
 

@@ -45,7 +45,6 @@ VALIDATE: Final = validating_webhook(
     PolicyRule(("get",), (names.APPS_GROUP,), ("clonesets", "statefulsets")),
     PolicyRule(("get",), ("",), ("configmaps",), (names.CONFIGURATION_CONFIG_MAP,), own_namespace=True),
     when=(),
-    reads_others=True,
 )
 WEBHOOKS: Final = (VALIDATE,)
 
