@@ -63,6 +63,12 @@ class Candidate:
     async def run(self) -> None:
         await self.elector.run(self.lead)
 
+    async def leading(self) -> asyncio.Task[None]:
+        """Run until it leads."""
+        task = asyncio.create_task(self.run())
+        await until(lambda: self.leads)
+        return task
+
 
 @virtual
 async def test_the_first_candidate_creates_and_renews_the_lease():
@@ -118,21 +124,9 @@ async def test_a_second_candidate_takes_over_a_released_lease():
         assert server.objects[PATH]["spec"]["leaseTransitions"] == 1
 
 
+@pytest.mark.parametrize("days", [-3, 0, 3])
 @virtual
-async def test_a_dead_candidate_is_replaced_after_the_lease_expires():
-    server = MemoryServer()
-    one, two = Candidate(server, "host_1", release=False), Candidate(server, "host_2", seed=2)
-    async with running(one.run(), two.run()) as (first, _):
-        await until(lambda: one.leads)
-        await one.clock.sleep(30)
-        first.cancel()
-        await until(lambda: two.leads)
-    assert 13 <= two.since[0] - one.until[0] <= 15 + 2 * 2.2
-
-
-@pytest.mark.parametrize("days", [-3, 3])
-@virtual
-async def test_large_clock_skew_neither_steals_nor_extends_a_lease(days: float):
+async def test_a_dead_candidate_is_replaced_after_the_lease_expires_whatever_the_clocks(days: float):
     server = MemoryServer()
     one, two = Candidate(server, "host_1", release=False), Candidate(server, "host_2", seed=2, days_ahead=days)
     async with running(one.run(), two.run()) as (first, _):
@@ -158,8 +152,7 @@ async def test_a_leader_that_cannot_renew_stops_before_another_may_lead():
 
     line = Line()
     one, two = Candidate(line, "host_1"), Candidate(server, "host_2", seed=2)
-    leading = asyncio.create_task(one.run())
-    await until(lambda: one.leads)
+    leading = await one.leading()
     async with running(two.run()):
         await one.clock.sleep(21)
         line.cut = True
@@ -176,8 +169,7 @@ async def test_the_deadline_starts_when_a_renewal_is_sent():
     """The lease may be written as soon as the request is sent."""
     server = MemoryServer()
     one = Candidate(server, "host_1")
-    leading = asyncio.create_task(one.run())
-    await until(lambda: one.leads)
+    leading = await one.leading()
     server.delay = 4.0
     sent = len(server.requests)
     await until(lambda: len(server.requests) > sent)
@@ -251,8 +243,7 @@ async def test_a_changed_lease_is_renewed_after_a_reread():
 async def test_a_lease_taken_by_another_ends_leadership():
     server = MemoryServer()
     one = Candidate(server, "host_1")
-    leading = asyncio.create_task(one.run())
-    await until(lambda: one.leads)
+    leading = await one.leading()
     lease = server.objects[PATH]
     server._store(PATH, {**lease, "spec": {**lease["spec"], "holderIdentity": "thief", "leaseDurationSeconds": 3600}})
     with pytest.raises(LeadershipLost):

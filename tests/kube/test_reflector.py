@@ -32,6 +32,9 @@ from tests.kube.fakes import (
 )
 
 NO_STREAMING = json_response(422, status_body(422, "Invalid", "sendInitialEvents is forbidden for watch"))
+FULL = pieces(event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True))
+FULL_AND_OPEN = pieces(event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True), then_hang=True)
+REFUSED = TransportError(RequestInfo("GET", "/pods"), "connection refused")
 EXPIRED = event("ERROR", status_body(410, "Expired", "too old resource version: 1 (9)"))
 
 
@@ -76,6 +79,11 @@ class Setup:
     def versions(self) -> dict[str, str]:
         return {pod.metadata.name: pod.metadata.resource_version for pod in self.store.list()}
 
+    async def reads(self, **versions: str) -> None:
+        """Run until the store is ready and has these objects."""
+        async with running(self.reflector.run()):
+            await until(lambda: self.store.ready and self.versions() == versions, 600)
+
     def resumed_from(self) -> list[str]:
         return [request.query.get("resourceVersion", "-") for request in self.connections.watches]
 
@@ -93,9 +101,7 @@ async def test_a_streaming_list_fills_the_store_when_its_end_is_marked():
             then_hang=True,
         )
     )
-    async with running(setup.reflector.run()):
-        await setup.store.wait_until_ready()
-        await until(lambda: setup.versions() == {"a": "4", "c": "7"})
+    await setup.reads(a="4", c="7")
     assert [(change.old is None, change.object.metadata.resource_version) for change in setup.changes] == [
         (True, "4"), (True, "6"), (False, "7")]  # fmt: skip
     request = setup.connections.watches[0]
@@ -137,8 +143,7 @@ async def test_a_server_without_streaming_lists_is_listed_in_pages():
     setup.connections.answers.extend(
         [listing(9, obj("a", 1), obj("b", 2), continue_token="t"), listing(9, obj("c", 3))]
     )
-    async with running(setup.reflector.run()):
-        await until(lambda: setup.versions() == {"a": "1", "c": "3"})
+    await setup.reads(a="1", c="3")
     assert setup.resumed_from() == ["-", "9"]
     assert "sendInitialEvents" not in setup.connections.watches[1].query
     assert setup.metrics.lists == [3]
@@ -165,7 +170,7 @@ async def test_a_disconnect_resumes_without_a_relist():
         raise TransportError(RequestInfo("GET", "/pods"), "connection reset")
 
     setup.streams(
-        pieces(event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True)),
+        FULL,
         breaks,
         pieces(event("ADDED", obj("b", 4)), bookmark(8)),
         pieces(event("DELETED", obj("b", 9)), then_hang=True),
@@ -200,9 +205,7 @@ async def test_an_expired_version_causes_a_relist_that_notices_deletions(refusal
             event("ADDED", obj("a", 1)), event("ADDED", obj("c", 30)), bookmark(40, end_of_list=True), then_hang=True
         ),
     )
-    async with running(setup.reflector.run()):
-        await until(lambda: "c" in setup.versions())
-    assert setup.versions() == {"a": "1", "c": "30"}
+    await setup.reads(a="1", c="30")
     assert setup.resumed_from() == ["-", "2", "-"]
     assert [change.object.metadata.name for change in setup.changes if change.new is None] == ["b"]
     assert setup.metrics.errors == {ReflectorError.EXPIRED: 1}
@@ -221,8 +224,7 @@ async def test_a_server_that_always_expires_is_not_overloaded():
 @virtual
 async def test_failures_are_retried_with_backoff(caplog):
     setup = Setup()
-    failure = TransportError(RequestInfo("GET", "/pods"), "connection refused")
-    setup.streams(*[failure] * 8, pieces(bookmark(1, end_of_list=True), then_hang=True))
+    setup.streams(*[REFUSED] * 8, pieces(bookmark(1, end_of_list=True), then_hang=True))
     times = []
     original = setup.connections.stream
 
@@ -261,11 +263,10 @@ async def test_a_quiet_watch_that_ends_normally_is_resumed_at_once():
 async def test_a_dead_connection_is_replaced():
     setup = Setup(idle_seconds=90)
     setup.streams(
-        pieces(event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True), then_hang=True),
+        FULL_AND_OPEN,
         pieces(event("MODIFIED", obj("a", 7)), then_hang=True),
     )
-    async with running(setup.reflector.run()):
-        await until(lambda: setup.versions() == {"a": "7"}, 600)
+    await setup.reads(a="7")
     assert setup.connections.open_streams == 0
     assert setup.resumed_from() == ["-", "2"]
     assert 90 < setup.clock.monotonic() < 95
@@ -299,12 +300,11 @@ async def test_one_unreadable_object_does_not_stop_the_others(caplog):
 async def test_an_invalid_stream_is_abandoned_and_resumed(junk):
     setup = Setup()
     setup.streams(
-        pieces(event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True)),
+        FULL,
         pieces(event("MODIFIED", obj("a", 3)), junk, event("MODIFIED", obj("a", 99))),
         pieces(event("MODIFIED", obj("a", 4)), then_hang=True),
     )
-    async with running(setup.reflector.run()):
-        await until(lambda: setup.versions() == {"a": "4"})
+    await setup.reads(a="4")
     assert setup.resumed_from() == ["-", "2", "3"]
 
 
@@ -313,13 +313,12 @@ async def test_an_invalid_event_is_skipped_with_a_relist_on_repetition():
     setup = Setup()
     junk = b'{"type":"ADDED"}' + b"\n"
     setup.streams(
-        pieces(event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True)),
+        FULL,
         pieces(junk, event("MODIFIED", obj("a", 99))),
         pieces(junk, event("MODIFIED", obj("a", 99))),
         pieces(event("ADDED", obj("a", 5)), bookmark(7, end_of_list=True), then_hang=True),
     )
-    async with running(setup.reflector.run()):
-        await until(lambda: setup.versions() == {"a": "5"})
+    await setup.reads(a="5")
     assert setup.resumed_from() == ["-", "2", "2", "-"]
 
 
@@ -330,8 +329,7 @@ async def test_an_invalid_event_in_a_streaming_list_falls_back_to_pages_on_repet
     full = pieces(event("ADDED", obj("a", 1)), junk, bookmark(2, end_of_list=True))
     setup.streams(full, full)
     setup.connections.answers.append(listing(9, obj("a", 1), obj("b", 2)))
-    async with running(setup.reflector.run()):
-        await until(lambda: setup.versions() == {"a": "1", "b": "2"})
+    await setup.reads(a="1", b="2")
     assert setup.metrics.errors == {ReflectorError.LIST_FAILED: 2}
 
 
@@ -387,8 +385,7 @@ async def test_a_skipped_object_is_read_after_a_change():
         pieces(bookmark(1, end_of_list=True)),
         pieces(event("ADDED", bad), event("MODIFIED", obj("bad", 3)), then_hang=True),
     )
-    async with running(setup.reflector.run()):
-        await until(lambda: setup.versions() == {"bad": "3"})
+    await setup.reads(bad="3")
     assert setup.metrics.aside == 0
 
 
@@ -461,9 +458,8 @@ async def test_a_failing_index_or_handler_hides_no_other_object(caplog):
 async def test_an_internal_error_does_not_end_a_reflector(caplog):
     setup = Setup()
     setup.connections.streams.append(RuntimeError("a mistake"))
-    setup.streams(pieces(event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True), then_hang=True))
-    async with running(setup.reflector.run()):
-        await until(lambda: setup.versions() == {"a": "1"})
+    setup.streams(FULL_AND_OPEN)
+    await setup.reads(a="1")
     assert setup.metrics.errors == {ReflectorError.UNEXPECTED: 1}
 
 
@@ -471,14 +467,13 @@ async def test_an_internal_error_does_not_end_a_reflector(caplog):
 async def test_a_long_watch_resets_the_backoff():
     """After earlier refusals, a single disconnect must not cause a wait of a minute."""
     setup = Setup()
-    failure = TransportError(RequestInfo("GET", "/pods"), "connection refused")
 
     async def cut_off():
         await setup.clock.sleep(10)
-        raise failure
+        raise REFUSED
         yield b""
 
-    setup.streams(pieces(bookmark(1, end_of_list=True)), *[failure] * 7, cut_off)
+    setup.streams(pieces(bookmark(1, end_of_list=True)), *[REFUSED] * 7, cut_off)
     async with running(setup.reflector.run()):
         await until(lambda: len(setup.connections.watches) == 9, 600)
         began = setup.clock.monotonic()
@@ -489,9 +484,7 @@ async def test_a_long_watch_resets_the_backoff():
 @virtual
 async def test_a_list_resets_the_backoff_and_an_expired_version_does_not_increase_it():
     setup = Setup()
-    failure = TransportError(RequestInfo("GET", "/pods"), "connection refused")
-    full = pieces(event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True))
-    setup.streams(full, *[failure] * 6, pieces(EXPIRED), full)
+    setup.streams(FULL, *[REFUSED] * 6, pieces(EXPIRED), FULL)
     async with running(setup.reflector.run()):
         await until(lambda: len(setup.connections.watches) == 8, 600)
         began = setup.clock.monotonic()
@@ -503,9 +496,8 @@ async def test_a_list_resets_the_backoff_and_an_expired_version_does_not_increas
 async def test_retry_after_of_a_watch_is_honored():
     setup = Setup()
     busy = json_response(429, status_body(429, "TooManyRequests"), **{"Retry-After": "7"})
-    setup.streams(busy, pieces(event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True), then_hang=True))
-    async with running(setup.reflector.run()):
-        await until(lambda: setup.versions() == {"a": "1"})
+    setup.streams(busy, FULL_AND_OPEN)
+    await setup.reads(a="1")
     assert 7 <= setup.clock.monotonic() < 7.5
 
 
@@ -516,18 +508,14 @@ async def test_an_interrupted_streaming_list_restarts_without_partial_results():
         pieces(event("ADDED", obj("a", 1))),
         pieces(event("ADDED", obj("b", 1)), bookmark(2, end_of_list=True), then_hang=True),
     )
-    async with running(setup.reflector.run()):
-        await setup.store.wait_until_ready()
-    assert setup.versions() == {"b": "1"}
+    await setup.reads(b="1")
 
 
 @virtual
 async def test_a_list_without_version_is_rejected():
     setup = Setup(streaming_list=False)
     setup.connections.answers.extend([json_response(200, {"items": []}), listing(3, obj("a", 1))])
-    async with running(setup.reflector.run()):
-        await setup.store.wait_until_ready()
-    assert setup.versions() == {"a": "1"}
+    await setup.reads(a="1")
 
 
 @virtual
@@ -535,11 +523,9 @@ async def test_failed_credentials_are_retried():
     setup = Setup()
     setup.streams(
         ConfigError("the exec plugin has no ticket"),
-        pieces(event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True), then_hang=True),
+        FULL_AND_OPEN,
     )
-    async with running(setup.reflector.run()):
-        await setup.store.wait_until_ready()
-    assert setup.versions() == {"a": "1"}
+    await setup.reads(a="1")
 
 
 @virtual
@@ -570,7 +556,7 @@ async def test_an_uninstalled_resource_is_empty_until_installed():
     absent = [True]
     setup = Setup(absent=lambda: absent[0])
     setup.streams(json_response(404, status_body(404, "NotFound")))
-    setup.streams(pieces(event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True), then_hang=True))
+    setup.streams(FULL_AND_OPEN)
     async with running(setup.reflector.run()):
         await setup.store.wait_until_ready()
         await setup.clock.sleep(60)
@@ -583,7 +569,7 @@ async def test_an_uninstalled_resource_is_empty_until_installed():
 async def test_a_missing_installed_resource_is_not_empty():
     setup = Setup()
     setup.streams(json_response(404, status_body(404, "NotFound")))
-    setup.streams(pieces(event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True), then_hang=True))
+    setup.streams(FULL_AND_OPEN)
     async with running(setup.reflector.run()):
         await setup.store.wait_until_ready()
         assert setup.versions() == {"a": "1"}
