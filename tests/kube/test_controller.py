@@ -37,61 +37,57 @@ class Metrics:
 
 
 class Setup:
-    def __init__(self, reconcile, keys=to_self, **options) -> None:
+    """A controller on a store. Without ``reconcile``, ``seen`` lists the keys with their times."""
+
+    def __init__(self, reconcile=None, keys=to_self, **options) -> None:
         self.clock = VirtualClock()
+        self.seen: list[ObjectKey] = []
+        self.times: list[float] = []
         self.store: Store[Pod] = Store()
         self.metrics = Metrics()
         watch = Watch(self.store, keys, options.pop("delay", 0.0))
+        reconcile = reconcile or self._note
         self.controller = Controller("test", self.clock, [watch], reconcile, metrics=self.metrics, **options)
+
+    async def _note(self, key: ObjectKey) -> None:
+        self.seen.append(key)
+        self.times.append(self.clock.monotonic())
 
 
 @virtual
 async def test_existing_and_changed_objects_are_reconciled():
-    seen = []
-
-    async def reconcile(key: ObjectKey) -> None:
-        seen.append(key)
-
-    setup = Setup(reconcile)
+    setup = Setup()
     async with running(setup.controller.run()):
         setup.store.replace([pod("a")])
-        await until(lambda: seen == [A])
+        await until(lambda: setup.seen == [A])
         setup.store.put(pod("b"))
-        await until(lambda: seen == [A, B])
+        await until(lambda: setup.seen == [A, B])
         setup.store.remove(A)
-        await until(lambda: seen == [A, B, A])
+        await until(lambda: setup.seen == [A, B, A])
         setup.controller.queue.add(B)
-        await until(lambda: seen == [A, B, A, B])
+        await until(lambda: setup.seen == [A, B, A, B])
     assert setup.metrics.results == {"success": 4}
 
 
 @virtual
 async def test_nothing_is_reconciled_before_caches_are_synced():
-    async def reconcile(key: ObjectKey) -> None:
-        raise AssertionError
-
-    setup = Setup(reconcile)
+    setup = Setup()
     setup.store.put(pod("a"))
     with pytest.raises(TimeoutError, match=r"^controller test: caches did not sync within 120 s$"):
         await setup.controller.run()
-    assert setup.clock.monotonic() == 120
+    assert (setup.clock.monotonic(), setup.seen) == (120, [])
 
 
 @virtual
 async def test_read_only_caches_are_waited_for_too():
-    seen = []
-
-    async def reconcile(key: ObjectKey) -> None:
-        seen.append(key)
-
     needed: Store[Pod] = Store()
-    setup = Setup(reconcile, needs=[needed])
+    setup = Setup(needs=[needed])
     async with running(setup.controller.run()):
         setup.store.replace([pod("a")])
         await asyncio.sleep(60)
-        assert seen == []
+        assert setup.seen == []
         needed.replace([])
-        await until(lambda: seen == [A])
+        await until(lambda: setup.seen == [A])
 
 
 @virtual
@@ -244,20 +240,15 @@ async def test_shutdown_finishes_ready_keys():
 
 @virtual
 async def test_a_failed_mapper_does_not_stop_others(caplog):
-    seen = []
-
     def keys(change: Change[Pod]) -> list[ObjectKey]:
         if change.object.metadata.name == "a":
             raise ValueError("no idea")
         return [B]
 
-    async def reconcile(key: ObjectKey) -> None:
-        seen.append(key)
-
-    setup = Setup(reconcile, keys)
+    setup = Setup(keys=keys)
     setup.store.replace([pod("a"), pod("b")])
     async with running(setup.controller.run()):
-        await until(lambda: seen == [B])
+        await until(lambda: setup.seen == [B])
     assert caplog.messages == ["test: failed to map a change of shop/a to keys"]
     assert setup.metrics.panics == 1
 
@@ -265,16 +256,11 @@ async def test_a_failed_mapper_does_not_stop_others(caplog):
 @virtual
 @pytest.mark.parametrize("delay", [3.0, lambda change, key: 3.0])
 async def test_a_watch_may_delay_keys(delay):
-    times = []
-
-    async def reconcile(key: ObjectKey) -> None:
-        times.append(setup.clock.monotonic())
-
-    setup = Setup(reconcile, delay=delay)
+    setup = Setup(delay=delay)
     setup.store.replace([pod("a")])
     async with running(setup.controller.run()):
-        await until(lambda: times)
-    assert times == [3.0]
+        await until(lambda: setup.times)
+    assert setup.times == [3.0]
 
 
 def test_changes_concern_the_owner_before_and_after():

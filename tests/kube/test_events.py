@@ -1,6 +1,8 @@
 """Events: aggregation, counts, limits and errors while recording."""
 
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -15,7 +17,13 @@ from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import MemoryServer, json_response, running, status_body, until, virtual
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-POD = ObjectReference(api_version="v1", kind="Pod", namespace="shop", name="web-0", uid="u1")
+
+
+def pod_reference(name: str = "web-0", **fields: str) -> ObjectReference:
+    return ObjectReference(**{"api_version": "v1", "kind": "Pod", "namespace": "shop", "name": name} | fields)
+
+
+POD = pod_reference(uid="u1")
 
 
 def occurrence(message: str = "m", regarding: ObjectReference = POD, reason: str = "Created") -> Occurrence:
@@ -34,8 +42,8 @@ def test_identical_events_increase_a_count():
 
 def test_different_events_are_separate():
     correlator = EventCorrelator()
-    other = ObjectReference(api_version="v1", kind="Pod", namespace="shop", name="web-0", uid="u2")
-    field = ObjectReference(api_version="v1", kind="Pod", namespace="shop", name="web-0", uid="u1", field_path="x")
+    other = pod_reference(uid="u2")
+    field = pod_reference(uid="u1", field_path="x")
     results = [
         correlator.correlate(each, NOW)
         for each in (
@@ -72,17 +80,26 @@ def test_an_object_may_send_25_events_and_then_one_in_five_minutes():
     allowed = correlator.correlate(occurrence(), NOW + timedelta(seconds=300))
     assert allowed is not None
     assert allowed.count == 42  # what was dropped is counted
-    another = ObjectReference(api_version="v1", kind="Pod", namespace="shop", name="web-1", uid="u3")
+    another = pod_reference("web-1", uid="u3")
     assert correlator.correlate(occurrence(regarding=another), NOW) is not None
 
 
 def test_names_are_unique_and_valid():
     correlator = EventCorrelator()
-    long = ObjectReference(api_version="v1", kind="Pod", namespace="shop", name="a" * 236 + "-" * 17, uid="u4")
+    long = pod_reference("a" * 236 + "-" * 17, uid="u4")
     names = [r.name for n in range(9) if (r := correlator.correlate(occurrence(str(n), long), NOW))]
     assert len(set(names)) == 9
     assert all(len(name) <= 253 for name in names)
     assert all(name.rpartition(".")[0] == "a" * 236 for name in names)
+
+
+@asynccontextmanager
+async def recording(fail=lambda request: None) -> AsyncIterator[tuple[MemoryServer, VirtualClock, EventRecorder]]:
+    server, clock = MemoryServer(), VirtualClock()
+    server.fail = fail
+    recorder = recorder_on(server, clock)
+    async with running(recorder.run()):
+        yield server, clock, recorder
 
 
 def recorder_on(server: MemoryServer, clock: VirtualClock) -> EventRecorder:
@@ -130,23 +147,8 @@ async def test_an_event_matches_kubectl_describe():
 
 
 @virtual
-async def test_an_empty_event_is_not_sent():
-    server, clock = MemoryServer(), VirtualClock()
-    recorder = recorder_on(server, clock)
-    async with running(recorder.run()):
-        recorder.event(
-            reference(PODS, Pod(metadata=ObjectMeta(name="web-0", namespace="shop"))), "Normal", "Probed", ""
-        )
-        await recorder.flush(10)
-    (event,) = server.objects.values()
-    assert "message" not in event
-
-
-@virtual
 async def test_events_of_cluster_scoped_objects_use_the_default_namespace():
-    server, clock = MemoryServer(), VirtualClock()
-    recorder = recorder_on(server, clock)
-    async with running(recorder.run()):
+    async with recording() as (server, _, recorder):
         recorder.event(ObjectReference(api_version="v1", kind="Node", name="n1"), "Normal", "Seen", "m")
         assert await recorder.flush(10)
     (path,) = server.objects
@@ -156,9 +158,7 @@ async def test_events_of_cluster_scoped_objects_use_the_default_namespace():
 
 @virtual
 async def test_an_expired_event_is_created_again_with_its_count():
-    server, clock = MemoryServer(), VirtualClock()
-    recorder = recorder_on(server, clock)
-    async with running(recorder.run()):
+    async with recording() as (server, clock, recorder):
         recorder.event(POD, "Normal", "Created", "m")
         assert await recorder.flush(10)
         server.objects.clear()
@@ -191,10 +191,8 @@ async def test_events_wait_for_an_unavailable_server():
 @virtual
 @pytest.mark.parametrize(("code", "reason", "requests"), [(403, "Forbidden", 1), (500, "InternalError", 12)])
 async def test_events_that_cannot_be_sent_are_dropped_and_logged(caplog, code, reason, requests):
-    server, clock = MemoryServer(), VirtualClock()
-    server.fail = lambda request: json_response(code, status_body(code, reason, "namespace is being terminated"))
-    recorder = recorder_on(server, clock)
-    async with running(recorder.run()):
+    refused = json_response(code, status_body(code, reason, "namespace is being terminated"))
+    async with recording(lambda request: refused) as (server, _, recorder):
         recorder.event(POD, "Normal", "Created", "made it")
         assert await recorder.flush(1000)
         assert len(server.requests) == requests
@@ -212,8 +210,7 @@ async def test_recording_never_blocks_or_raises(caplog):
     recorder = recorder_on(MemoryServer(), VirtualClock())
     with caplog.at_level(logging.WARNING):
         for number in range(QUEUE_SIZE + 5):
-            regarding = ObjectReference(api_version="v1", kind="Pod", namespace="shop", name=f"p{number}")
-            recorder.event(regarding, "Normal", "Created", "m")
+            recorder.event(pod_reference(f"p{number}"), "Normal", "Created", "m")
     assert len(caplog.messages) == 5
     assert "1000 events are already queued" in caplog.messages[-1]
 
@@ -221,38 +218,28 @@ async def test_recording_never_blocks_or_raises(caplog):
 @pytest.mark.parametrize("field", ["namespace", "name", "uid", "resource_version"])
 @virtual
 async def test_no_state_is_kept_for_nonexistent_objects(field):
-    server = MemoryServer()
-    recorder = recorder_on(server, VirtualClock())
-    fields = {"namespace": "shop", "name": "web-0", field: "n" * 254}
-    recorder.event(ObjectReference(api_version="v1", kind="Pod", **fields), "Normal", "Created", "m")
-    async with running(recorder.run()):
+    async with recording() as (server, _, recorder):
+        recorder.event(pod_reference(**{field: "n" * 254}), "Normal", "Created", "m")
         assert await recorder.flush(10)
     assert not server.requests
 
 
 @virtual
-async def test_long_messages_are_cut():
-    server, clock = MemoryServer(), VirtualClock()
-    recorder = recorder_on(server, clock)
-    async with running(recorder.run()):
-        recorder.event(POD, "Normal", "Created", "x" * 5000)
+async def test_messages_are_escaped_and_cut():
+    async with recording() as (server, _, recorder):
+        for reason, message in {
+            "Quoted": "a\tb\n\x1b[2J\u202e\r",
+            "Long": "x" * 5000,
+            "Both": "\x1b" * 5000,
+            "None": "",
+        }.items():
+            recorder.event(POD, "Normal", reason, message)
         assert await recorder.flush(10)
-    (event,) = server.objects.values()
-    assert len(event["message"]) == MAX_MESSAGE
-    assert event["message"].endswith("x…")
-
-
-@virtual
-async def test_control_characters_in_events_are_escaped():
-    server, clock = MemoryServer(), VirtualClock()
-    recorder = recorder_on(server, clock)
-    async with running(recorder.run()):
-        recorder.event(POD, "Normal", "Created", "a\tb\n\x1b[2J\u202e\r")
-        recorder.event(POD, "Normal", "Other", "\x1b" * 5000)
-        assert await recorder.flush(10)
-    quoted, long = (event["message"] for event in server.objects.values())
-    assert quoted == "a\tb\n\\u001b[2J\\u202e\\u000d"
-    assert len(long) == MAX_MESSAGE
+    quoted, long, both, none = server.objects.values()
+    assert quoted["message"] == "a\tb\n\\u001b[2J\\u202e\\u000d"
+    assert long["message"].endswith("x…")
+    assert len(long["message"]) == len(both["message"]) == MAX_MESSAGE
+    assert "message" not in none
 
 
 @virtual
@@ -261,10 +248,7 @@ async def test_a_failed_event_does_not_stop_later_ones(caplog):
         if b"cannot be sent" in request.body:
             raise TypeError("no JSON")
 
-    server, clock = MemoryServer(), VirtualClock()
-    server.fail = fail
-    recorder = recorder_on(server, clock)
-    async with running(recorder.run()):
+    async with recording(fail) as (server, _, recorder):
         recorder.event(POD, "Warning", "Failed", "cannot be sent")
         recorder.event(POD, "Normal", "Created", "m")
         assert await recorder.flush(10)

@@ -55,44 +55,42 @@ async def _counted(server: Server, count: int) -> KnownStatus | None:
     return await write_status(Client(server, VirtualClock()), SETS, OWNER, KNOWN, difference)
 
 
+def _sent(version: str, count: int) -> tuple[str, str, Any]:
+    return ("PATCH", "a/status", {"metadata": {"resourceVersion": version}, "status": {"count": count}})
+
+
+CONFLICT, GONE, READ = _refused(409, "Conflict"), _refused(404, "NotFound"), ("GET", "a", None)
+
+
+@pytest.mark.parametrize(
+    ("count", "answers", "written", "sent"),
+    [
+        (1, [], None, []),
+        (2, [_found("mine", "4", count=2)], KnownStatus({"count": 2}, "4"), [_sent("3", 2)]),
+        (
+            2,
+            [CONFLICT, _found("mine", "7", count=5, other=6), _found("mine", "8")],
+            KnownStatus({"count": 2, "other": 6}, "8"),
+            [_sent("3", 2), READ, _sent("7", 2)],
+        ),
+        (2, [CONFLICT, _found("another", "7")], None, [_sent("3", 2), READ]),
+        (2, [GONE], None, [_sent("3", 2)]),
+        (2, [CONFLICT, GONE], None, [_sent("3", 2), READ]),
+    ],
+    ids=["unchanged", "known version", "conflict", "another object of the name", "deleted", "conflict, then deleted"],
+)
 @virtual
-async def test_unchanged_statuses_are_not_sent() -> None:
-    server = Server()
-    assert await _counted(server, 1) is None
-    assert not server.requests
-
-
-@virtual
-async def test_the_known_version_is_sent() -> None:
-    server = Server(_found("mine", "4", count=2))
-    assert await _counted(server, 2) == KnownStatus({"count": 2}, "4")
-    assert server.requests == [("PATCH", "a/status", {"metadata": {"resourceVersion": "3"}, "status": {"count": 2}})]
-
-
-@virtual
-async def test_after_a_conflict_the_current_status_counts() -> None:
-    server = Server(_refused(409, "Conflict"), _found("mine", "7", count=5, other=6), _found("mine", "8"))
-    assert await _counted(server, 2) == KnownStatus({"count": 2, "other": 6}, "8")
-    assert server.requests[-1] == ("PATCH", "a/status", {"metadata": {"resourceVersion": "7"}, "status": {"count": 2}})
-
-
-@virtual
-async def test_another_object_of_the_name_is_left_alone() -> None:
-    server = Server(_refused(409, "Conflict"), _found("another", "7"))
-    assert await _counted(server, 2) is None
-    assert [method for method, *_ in server.requests] == ["PATCH", "GET"]
-
-
-@virtual
-async def test_a_deleted_object_needs_no_status() -> None:
-    assert await _counted(Server(_refused(404, "NotFound")), 2) is None
-    assert await _counted(Server(_refused(409, "Conflict"), _refused(404, "NotFound")), 2) is None
+async def test_statuses_are_written_to_the_known_object(
+    count: int, answers: list[Response], written: KnownStatus | None, sent: list[Any]
+) -> None:
+    server = Server(*answers)
+    assert await _counted(server, count) == written
+    assert server.requests == sent
 
 
 @virtual
 async def test_a_persistent_conflict_is_raised() -> None:
-    refused = [_refused(409, "Conflict"), _found("mine", "7", count=5)] * CONFLICT_ATTEMPTS
-    server = Server(*refused)
+    server = Server(*[CONFLICT, _found("mine", "7", count=5)] * CONFLICT_ATTEMPTS)
     with pytest.raises(Conflict):
         await _counted(server, 2)
     assert [method for method, *_ in server.requests].count("PATCH") == CONFLICT_ATTEMPTS

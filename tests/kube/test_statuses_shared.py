@@ -100,12 +100,17 @@ def replica(
     )
 
 
+def with_cache(left: int, **options: Any) -> tuple[Api, SharedStatus[Thing], Thing]:
+    """Return a server, a writer whose cache stays at the first version, and that version."""
+    api = Api(**options)
+    first = api.start(left)
+    return api, replica(api, lambda _: first), first
+
+
 @pytest.mark.behaviour("PUB-80", "PUB-85")
 @virtual
 async def test_concurrent_requests_share_a_decision_and_a_write() -> None:
-    api = Api(delay=0.003)
-    first = api.start(left=10)
-    statuses = replica(api, lambda _: first)
+    api, statuses, _first = with_cache(10, delay=0.003)
     answers = await asyncio.gather(*(statuses.decide(KEY, take(f"p{i}")) for i in range(40)))
     assert answers == ["given"] * 10 + ["not now"] * 30
     assert (api.count("PATCH"), api.count("GET")) == (1, 0)
@@ -115,9 +120,7 @@ async def test_concurrent_requests_share_a_decision_and_a_write() -> None:
 @pytest.mark.behaviour("PUB-80")
 @virtual
 async def test_callers_during_a_write_share_the_next_one() -> None:
-    api = Api(delay=0.003)
-    first = api.start(left=100)
-    statuses = replica(api, lambda _: first)
+    api, statuses, _first = with_cache(100, delay=0.003)
     asked = []
     for index in range(30):
         asked.append(asyncio.create_task(statuses.decide(KEY, take(f"p{index}"))))
@@ -130,9 +133,7 @@ async def test_callers_during_a_write_share_the_next_one() -> None:
 @pytest.mark.behaviour("PUB-81")
 @virtual
 async def test_own_writes_count_before_the_watch_event() -> None:
-    api = Api()
-    stale = api.start(left=2)
-    statuses = replica(api, lambda _: stale)
+    api, statuses, _stale = with_cache(2)
     assert [await statuses.decide(KEY, take(f"p{i}")) for i in range(3)] == ["given", "given", "not now"]
     assert (api.count("PATCH"), api.count("GET")) == (2, 0)
     fresher = api.thing
@@ -185,9 +186,7 @@ async def test_an_object_deleted_meanwhile_counts_as_deleted() -> None:
 @virtual
 async def test_a_write_whose_answer_is_lost_is_verified_and_not_repeated() -> None:
     lost = iter([True])
-    api = Api(lose=lambda _: next(lost, False))
-    first = api.start(left=2)
-    statuses = replica(api, lambda _: first)
+    api, statuses, _first = with_cache(2, lose=lambda _: next(lost, False))
     assert await statuses.decide(KEY, take("p0")) == "given before"
     assert api.thing.status == ThingStatus(1, {"p0": 1})
 
@@ -198,9 +197,7 @@ async def test_a_write_whose_answer_is_lost_is_verified_and_not_repeated() -> No
 async def test_failed_requests_including_reads_are_retried(code: int) -> None:
     left = iter(range(5))
     failing = json_response(code, status_body(code, "InternalError"))
-    api = Api(fail=lambda _: failing if next(left, None) is not None else None)
-    first = api.start(left=1)
-    statuses = replica(api, lambda _: first)
+    api, statuses, _first = with_cache(1, fail=lambda _: failing if next(left, None) is not None else None)
     assert await statuses.decide(KEY, take("p0")) == "given"
     assert (api.count("PATCH"), api.count("GET")) == (2, 5)
 
@@ -221,9 +218,7 @@ async def test_a_deleted_object_holds_no_caller_to_its_last_status() -> None:
 @pytest.mark.behaviour("PUB-81")
 @virtual
 async def test_a_failed_write_does_not_forget_earlier_writes_of_this_process() -> None:
-    api = Api()
-    stale = api.start(left=2)
-    statuses = replica(api, lambda _: stale)
+    api, statuses, _stale = with_cache(2)
     assert await statuses.decide(KEY, take("p0")) == "given"
     written = api.thing
     api.fail = lambda r: json_response(409, status_body(409, "Conflict")) if r.method == "PATCH" else None
@@ -235,9 +230,9 @@ async def test_a_failed_write_does_not_forget_earlier_writes_of_this_process() -
 @pytest.mark.behaviour("PUB-82")
 @virtual
 async def test_endless_conflicts_are_reported_in_the_end() -> None:
-    api = Api(fail=lambda r: json_response(409, status_body(409, "Conflict")) if r.method == "PATCH" else None)
-    first = api.start(left=1)
-    statuses = replica(api, lambda _: first)
+    _api, statuses, _first = with_cache(
+        1, fail=lambda r: json_response(409, status_body(409, "Conflict")) if r.method == "PATCH" else None
+    )
     began = VirtualClock().monotonic()
     with pytest.raises(Conflict):
         await statuses.decide(KEY, take("p0"))
@@ -247,9 +242,7 @@ async def test_endless_conflicts_are_reported_in_the_end() -> None:
 
 @virtual
 async def test_one_failed_decision_fails_alone() -> None:
-    api = Api()
-    first = api.start(left=5)
-    statuses = replica(api, lambda _: first)
+    _api, statuses, _first = with_cache(5)
 
     def broken(_: Thing | None) -> Ruling[Thing, str]:
         raise ValueError("no")
@@ -263,9 +256,7 @@ async def test_one_failed_decision_fails_alone() -> None:
 
 @virtual
 async def test_a_canceled_caller_cancels_no_other() -> None:
-    api = Api(delay=0.01)
-    first = api.start(left=5)
-    statuses = replica(api, lambda _: first)
+    _api, statuses, _first = with_cache(5, delay=0.01)
     asked = [asyncio.create_task(statuses.decide(KEY, take(f"p{i}"))) for i in range(3)]
     await asyncio.sleep(0.001)
     asked[0].cancel()

@@ -43,6 +43,21 @@ async def transport_to(config: ClusterConfig, **options) -> AsyncIterator[Aiohtt
         await transport.close()
 
 
+@asynccontextmanager
+async def transport_to_answer(answer: bytes) -> AsyncIterator[AiohttpTransport]:
+    """Return a transport to a server that sends these bytes and closes the connection."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        async with transport_to(ClusterConfig(f"http://{host}:{port}")) as transport:
+            yield transport
+
+
 async def test_requests_arrive_unchanged():
     seen = []
 
@@ -54,15 +69,9 @@ async def test_requests_arrive_unchanged():
     async with serving(handler) as host:
         config = ClusterConfig(host, authorization=lambda: asyncio.sleep(0, "Bearer t"))
         async with transport_to(config, on_response=lambda *args: counted.append(args)) as transport:
-            headers = {
-                "Content-Type": "application/json",
-                "User-Agent": "kruise-manager/x",
-                "Accept": "application/json",
-            }
-            request = Request(
-                "POST", "/api/v1/a%2Fb", {"fieldManager": "a b", "labelSelector": "x in (1,2)"}, headers, b"{}"
-            )
-            response = await transport.request(request)
+            headers = {"Content-Type": "application/json", "User-Agent": "kruise-manager/x"}
+            query = {"fieldManager": "a b", "labelSelector": "x in (1,2)"}
+            response = await transport.request(Request("POST", "/api/v1/a%2Fb", query, headers, b"{}"))
     assert (response.status, response.body, response.headers["warning"]) == (201, b'{"a":1}', "299 - w")
     method, path, received, body = seen[0]
     assert (method, path, body) == ("POST", "/api/v1/a%2Fb?fieldManager=a+b&labelSelector=x+in+%281%2C2%29", b"{}")
@@ -169,32 +178,14 @@ async def test_a_timeout_is_an_error():
 
 @pytest.mark.parametrize("answer", [b"garbage\r\n\r\n", b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort"])
 async def test_an_invalid_response_is_an_error_with_its_request(answer):
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(answer)
-        writer.close()
-
-    server = await asyncio.start_server(talk, "127.0.0.1", 0)
-    async with (
-        server,
-        transport_to(ClusterConfig("http://{}:{}".format(*server.sockets[0].getsockname()))) as transport,
-    ):
+    async with transport_to_answer(answer) as transport:
         with pytest.raises(TransportError, match=r"^GET /x: connection to .* broke: "):
             await transport.request(get("/x"))
 
 
 async def test_an_interrupted_stream_is_an_error():
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
-        await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_server(talk, "127.0.0.1", 0)
-    async with (
-        server,
-        transport_to(ClusterConfig("http://{}:{}".format(*server.sockets[0].getsockname()))) as transport,
-    ):
+    answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
+    async with transport_to_answer(answer) as transport:
         received = []
 
         async def read() -> None:
