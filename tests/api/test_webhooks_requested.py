@@ -21,7 +21,6 @@ def clone_set(image: str) -> dict[str, Any]:
 
 def test_the_former_spec_is_completed_like_go_stores_it() -> None:
     former = former_spec(CLONE_SET, SPECS, review_of(CLONE_SET, clone_set("b:2"), clone_set("a:1")), with_defaults)
-    assert former is not None
     assert (former["replicas"], former["revisionHistoryLimit"]) == (1, 10)
     assert former["template"]["spec"]["containers"] == [{"name": "main", "image": "a:1", "resources": {}}]
 

@@ -146,7 +146,6 @@ class AgentProcess:
     def process(self) -> ProcessId:
         assert self._outer is not None
         found = ProcessId.of(self._outer.pid)
-        assert found is not None
         (child,) = found.children()
         return child
 

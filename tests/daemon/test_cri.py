@@ -36,7 +36,6 @@ async def test_requests_and_responses_over_the_socket(tmp_path: Path) -> None:
         simulated.start("u2", "main")
         assert [found.id for found in await runtime.containers("u1")] == [one.id]
         found = await runtime.container(one.id)
-        assert found is not None
         assert (found.name, found.state, found.created_at) == ("main", ContainerState.RUNNING, one.created_at)
         assert await runtime.container("other") is None
         details = await runtime.details(one.id)

@@ -30,7 +30,6 @@ async def test_scaling_is_expected_by_name_until_all_are_observed():
     scale.observe("other", CREATE, "a")
     scale.observe("w", DELETE, "a")
     waiting = scale.unsatisfied("w")
-    assert waiting is not None
     assert waiting.outstanding == "create a, b; delete c"
     assert scale.unsatisfied("other") is None
     for action, name in ((CREATE, "a"), (CREATE, "b")):
@@ -48,23 +47,19 @@ async def test_the_timeout_starts_with_the_first_check():
     scale.expect("w", CREATE, "a")
     await clock.sleep(100)
     first = scale.unsatisfied("w")
-    assert first is not None
     assert (first.waited, first.remaining(300)) == (0, 300)
     await clock.sleep(200)
     scale.expect("w", CREATE, "b")
     second = scale.unsatisfied("w")
-    assert second is not None
     assert (second.waited, second.remaining(300)) == (200, 100)
     await clock.sleep(200)
     third = scale.unsatisfied("w")
-    assert third is not None
     assert third.remaining(300) == 0
     assert third.remaining(third.waited + 1e-9) == SHORTEST_WAIT
     scale.forget("w")
     assert scale.unsatisfied("w") is None
     scale.expect("w", CREATE, "c")
     again = scale.unsatisfied("w")
-    assert again is not None
     assert again.waited == 0
 
 
@@ -76,7 +71,6 @@ async def test_a_cache_older_than_our_write_is_not_trusted():
     versions.expect(meta("100"))
     versions.expect(meta("99"))  # an older write cannot lower it
     waiting = versions.unsatisfied(meta("99"))
-    assert waiting is not None
     assert waiting.outstanding == "resourceVersion 100, have 99"
     assert versions.unsatisfied(meta("5", uid="other")) is None
     versions.observe(meta("99"))

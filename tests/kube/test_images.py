@@ -14,6 +14,7 @@ def test_long_texts_are_not_cached() -> None:
 
     @remembered(2)
     def joined(*texts: str) -> str:
+        """Join the texts."""
         asked.append(texts)
         return "".join(texts)
 
@@ -21,7 +22,7 @@ def test_long_texts_are_not_cached() -> None:
         assert joined("a", "b") == "ab"
         assert joined("x" * LONGEST, "y") == "x" * LONGEST + "y"
     assert [len(texts[0]) for texts in asked] == [1, LONGEST, LONGEST]
-    assert joined.__doc__ == "Its words."
+    assert joined.__doc__ == "Join the texts."
 
 
 def test_huge_images_and_hashes_are_not_cached() -> None:

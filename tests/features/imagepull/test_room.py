@@ -180,7 +180,6 @@ async def statuses(there: World, namespace: str) -> dict[str, Json]:
 
 async def repositories(there: World, node: str) -> set[str]:
     found = await there.get(NODE_IMAGES, node)
-    assert found is not None
     return set(found["spec"].get("images", {}))
 
 

@@ -36,7 +36,6 @@ def test_takeover_writes_nothing_and_later_changes_apply() -> None:
         assert [one for one in there.writes if one[1] != "Event"] == []
         # Now they are ours: a tag goes with the last job that asked for it.
         before = await there.get(NODE_IMAGES, "node1")
-        assert before is not None
         owners = {
             (image, tag["tag"]): [one["name"] for one in tag["ownerReferences"]]
             for image, entry in before["spec"]["images"].items()
@@ -45,7 +44,6 @@ def test_takeover_writes_nothing_and_later_changes_apply() -> None:
         await there.client.delete(JOBS, "pull", "moving")
         await there.settled()
         after = await there.get(NODE_IMAGES, "node1")
-        assert after is not None
         left = {
             (image, tag["tag"]): [one["name"] for one in tag["ownerReferences"]]
             for image, entry in after["spec"]["images"].items()

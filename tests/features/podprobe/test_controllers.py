@@ -199,7 +199,6 @@ async def test_labels_annotations_and_the_condition_follow_the_result(there: Wor
         await there.settled(1)
         assert (await there.labels())["healthy"] == label
         condition = await there.condition("game.io/healthy")
-        assert condition is not None
         assert (condition["status"], condition["message"]) == (status, f"said {state}")
     found = await there.client.get(PODS, "p1", "default")
     assert found["metadata"]["annotations"] == {"why": "probe"}
@@ -207,7 +206,6 @@ async def test_labels_annotations_and_the_condition_follow_the_result(there: Wor
     await there.settled(1)
     assert await there.labels() == {"app": "x"}
     condition = await there.condition("game.io/healthy")
-    assert condition is not None
     assert condition["status"] == "False"
     await there.result("n1", pod, silent=True, a_ok="Failed")
     await there.settled(1)

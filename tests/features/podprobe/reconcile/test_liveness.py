@@ -215,7 +215,6 @@ async def test_liveness_needs_no_marker_gate(there: Simulated) -> None:
 @in_managed(GATE)
 async def test_an_unresponsive_node_is_asked_again(there: Simulated) -> None:
     agents = there.cluster.agents
-    assert agents is not None
     held = [(agent.requests, agent.requests.put) for agent in agents.by_node.values()]
     for store, _ in held:
         store.put = lambda _: None  # type: ignore[method-assign, assignment]  # the agents see no requests
