@@ -76,13 +76,11 @@ class Hooks:
 Step = Call | Watch | Hooks
 
 
-@dataclass(frozen=True)
 class Case:
-    """A named list of steps. ``needs``: definitions that must be there before, by plural."""
+    """A named list of steps. ``needs``: plurals of the definitions that must exist."""
 
-    id: str
-    steps: Sequence[Step]
-    needs: Sequence[str] = ()
+    def __init__(self, id: str, *steps: Step, needs: Sequence[str] = ()) -> None:
+        self.id, self.steps, self.needs = id, steps, needs
 
 
 def get(path: str, **more: Any) -> Call:

@@ -85,7 +85,7 @@ def mutating(*hooks: dict[str, Any], name: str = "a") -> list[Call]:
 
 
 def created(id: str, *configurations: Call, body: Any = None, **more: Any) -> Case:
-    return Case(id, [*configurations, post(CONFIG_MAPS, body or A, keep=ANSWER, **more)])
+    return Case(id, *configurations, post(CONFIG_MAPS, body or A, keep=ANSWER, **more))
 
 
 def _asks(
@@ -96,7 +96,7 @@ def _asks(
     distinct: bool = False,
 ) -> Case:
     """Return the reviews that webhooks received during the calls."""
-    return Case(id, [*hooks, *calls, Hooks(keep, distinct)])
+    return Case(id, *hooks, *calls, Hooks(keep, distinct))
 
 
 def _quietly(call: Call) -> Call:
@@ -493,116 +493,93 @@ CASES = [
     # Order.
     Case(
         "mutating-in-turn",
-        [
-            *mutating(_label_hook("b"), _label_hook("a")),
-            post(CONFIG_MAPS, config_map("a", labels={"z": "0"}), keep=ANSWER),
-            Hooks(("path",)),
-        ],
+        *mutating(_label_hook("b"), _label_hook("a")),
+        post(CONFIG_MAPS, config_map("a", labels={"z": "0"}), keep=ANSWER),
+        Hooks(("path",)),
     ),
     Case(
         "configurations-by-name",
-        [
-            *mutating(_label_hook("second"), name="b"),
-            *mutating(_label_hook("first"), name="a"),
-            post(CONFIG_MAPS, config_map("a"), keep=ANSWER),
-            Hooks(("path",)),
-        ],
+        *mutating(_label_hook("second"), name="b"),
+        *mutating(_label_hook("first"), name="a"),
+        post(CONFIG_MAPS, config_map("a"), keep=ANSWER),
+        Hooks(("path",)),
     ),
     Case(
         "mutating-before-validating",
-        [
-            *validating(hook("allow")),
-            *mutating(_label_hook("m"), name="m"),
-            quiet(post(CONFIG_MAPS, config_map("a"))),
-            Hooks(("path", "request.object.metadata.labels")),
-        ],
+        *validating(hook("allow")),
+        *mutating(_label_hook("m"), name="m"),
+        quiet(post(CONFIG_MAPS, config_map("a"))),
+        Hooks(("path", "request.object.metadata.labels")),
     ),
     Case(
         "mutating-stops-at-a-refusal",
-        [
-            *mutating(hook("deny"), _label_hook("late")),
-            post(CONFIG_MAPS, config_map("a"), keep=ANSWER),
-            Hooks(("path",)),
-        ],
+        *mutating(hook("deny"), _label_hook("late")),
+        post(CONFIG_MAPS, config_map("a"), keep=ANSWER),
+        Hooks(("path",)),
     ),
     Case(
         "validating-of-two-refusals",
-        [
-            *validating(hook("deny"), hook("deny-reason", name="two")),
-            post(CONFIG_MAPS, config_map("a"), keep=("code",)),
-        ],
+        *validating(hook("deny"), hook("deny-reason", name="two")),
+        post(CONFIG_MAPS, config_map("a"), keep=("code",)),
     ),
     Case(
         "reinvoked",
-        [
-            *mutating(_label_hook("first", reinvocationPolicy="IfNeeded"), _label_hook("second")),
-            post(CONFIG_MAPS, config_map("a"), keep=ANSWER),
-            Hooks(("path", "request.object.metadata.labels")),
-        ],
+        *mutating(_label_hook("first", reinvocationPolicy="IfNeeded"), _label_hook("second")),
+        post(CONFIG_MAPS, config_map("a"), keep=ANSWER),
+        Hooks(("path", "request.object.metadata.labels")),
     ),
     Case(
         "not-reinvoked-when-nothing-changed",
-        [
-            *mutating(_label_hook("first", reinvocationPolicy="IfNeeded"), hook("allow", name="second")),
-            post(CONFIG_MAPS, config_map("a"), keep=ANSWER),
-            Hooks(("path",)),
-        ],
+        *mutating(_label_hook("first", reinvocationPolicy="IfNeeded"), hook("allow", name="second")),
+        post(CONFIG_MAPS, config_map("a"), keep=ANSWER),
+        Hooks(("path",)),
     ),
     Case(
         "defaults-before-mutating",
-        [
-            *mutating(hook("allow", rule("pods"))),
-            quiet(post(PODS, pod("a"))),
-            Hooks(
-                (
-                    "request.object.spec.containers.0.terminationMessagePath",
-                    "request.object.spec.restartPolicy",
-                    "request.object.status",
-                    "request.object.metadata.uid",
-                    "request.object.metadata.managedFields",
-                )
-            ),
-        ],
+        *mutating(hook("allow", rule("pods"))),
+        quiet(post(PODS, pod("a"))),
+        Hooks(
+            (
+                "request.object.spec.containers.0.terminationMessagePath",
+                "request.object.spec.restartPolicy",
+                "request.object.status",
+                "request.object.metadata.uid",
+                "request.object.metadata.managedFields",
+            )
+        ),
     ),
     # Once there are no managers, none are recorded until the next apply.
     Case(
         "managed-fields-taken-away",
-        [
-            *mutating(hook("patch-untracked", rule("configmaps", "CREATE"))),
-            post(CONFIG_MAPS, A, managed=True, keep=_MANAGED),
-            patch(MERGE_PATCH, OBJECT, {"data": {"k": "w"}}, managed=True, keep=_MANAGED),
-            put(OBJECT, config_map("a", {"k": "x"}), managed=True, keep=_MANAGED),
-            apply(OBJECT, config_map("a", {"k": "y"}), managed=True, keep=_MANAGED),
-            apply(OBJECT, config_map("a", {"l": "y"}), managed=True, keep=_MANAGED),
-            patch(MERGE_PATCH, OBJECT, {"data": {"k": "z"}}, managed=True, keep=_MANAGED),
-        ],
+        *mutating(hook("patch-untracked", rule("configmaps", "CREATE"))),
+        post(CONFIG_MAPS, A, managed=True, keep=_MANAGED),
+        patch(MERGE_PATCH, OBJECT, {"data": {"k": "w"}}, managed=True, keep=_MANAGED),
+        put(OBJECT, config_map("a", {"k": "x"}), managed=True, keep=_MANAGED),
+        apply(OBJECT, config_map("a", {"k": "y"}), managed=True, keep=_MANAGED),
+        apply(OBJECT, config_map("a", {"l": "y"}), managed=True, keep=_MANAGED),
+        patch(MERGE_PATCH, OBJECT, {"data": {"k": "z"}}, managed=True, keep=_MANAGED),
     ),
     Case(
         "managed-fields-of-a-pod-taken-away",
-        [
-            *mutating(hook("patch-untracked", rule("pods", "CREATE"))),
-            post(PODS, pod("a"), managed=True, keep=_MANAGED),
-            patch(MERGE_PATCH, f"{PODS}/a/status", {"status": {"message": "m"}}, managed=True, keep=_MANAGED),
-            patch(MERGE_PATCH, f"{PODS}/a", {"metadata": {"labels": {"x": "1"}}}, managed=True, keep=_MANAGED),
-            apply(
-                f"{PODS}/a",
-                {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"y": "1"}}},
-                managed=True,
-                keep=("metadata.labels", "metadata.managedFields.*.manager", "metadata.managedFields.*.operation"),
-            ),
-        ],
+        *mutating(hook("patch-untracked", rule("pods", "CREATE"))),
+        post(PODS, pod("a"), managed=True, keep=_MANAGED),
+        patch(MERGE_PATCH, f"{PODS}/a/status", {"status": {"message": "m"}}, managed=True, keep=_MANAGED),
+        patch(MERGE_PATCH, f"{PODS}/a", {"metadata": {"labels": {"x": "1"}}}, managed=True, keep=_MANAGED),
+        apply(
+            f"{PODS}/a",
+            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"y": "1"}}},
+            managed=True,
+            keep=("metadata.labels", "metadata.managedFields.*.manager", "metadata.managedFields.*.operation"),
+        ),
     ),
     Case(
-        "validated-after-mutating",
-        [*mutating(hook("patch-wrong-type")), post(CONFIG_MAPS, config_map("a"), keep=ANSWER)],
+        "validated-after-mutating", *mutating(hook("patch-wrong-type")), post(CONFIG_MAPS, config_map("a"), keep=ANSWER)
     ),
     Case(
         "own-configurations-are-not-asked-about",
-        [
-            *validating(hook("deny", rule("*", group="admissionregistration.k8s.io"), namespaceSelector={})),
-            quiet(patch(MERGE_PATCH, f"{_VALIDATING}/a-{{ns}}", {"metadata": {"labels": {"x": "1"}}})),
-            Hooks(("path",)),
-        ],
+        *validating(hook("deny", rule("*", group="admissionregistration.k8s.io"), namespaceSelector={})),
+        quiet(patch(MERGE_PATCH, f"{_VALIDATING}/a-{{ns}}", {"metadata": {"labels": {"x": "1"}}})),
+        Hooks(("path",)),
     ),
     # Dry run and side effects.
     created("dry-run", *validating(hook("allow")), query={"dryRun": "All"}),
@@ -610,138 +587,105 @@ CASES = [
     created("delete-denied", *validating(hook("deny", rule("configmaps", "DELETE"))), body=config_map("a")),
     Case(
         "delete-is-denied",
-        [
-            *prepared(CONFIG_MAPS, A),
-            *validating(hook("deny", rule("configmaps", "DELETE"))),
-            delete(OBJECT),
-            get(OBJECT, keep=("metadata.deletionTimestamp",)),
-            delete(CONFIG_MAPS, query={"labelSelector": "!x", "fieldSelector": "metadata.name=a"}),
-        ],
+        *prepared(CONFIG_MAPS, A),
+        *validating(hook("deny", rule("configmaps", "DELETE"))),
+        delete(OBJECT),
+        get(OBJECT, keep=("metadata.deletionTimestamp",)),
+        delete(CONFIG_MAPS, query={"labelSelector": "!x", "fieldSelector": "metadata.name=a"}),
     ),
     Case(
         "update-is-denied",
-        [
-            *prepared(CONFIG_MAPS, A),
-            *validating(hook("deny", rule("configmaps", "UPDATE"))),
-            put(OBJECT, config_map("a"), keep=ANSWER),
-            patch(MERGE_PATCH, OBJECT, {"data": {"k": "w"}}, keep=ANSWER),
-        ],
+        *prepared(CONFIG_MAPS, A),
+        *validating(hook("deny", rule("configmaps", "UPDATE"))),
+        put(OBJECT, config_map("a"), keep=ANSWER),
+        patch(MERGE_PATCH, OBJECT, {"data": {"k": "w"}}, keep=ANSWER),
     ),
     Case(
         "eviction-is-denied",
-        [
-            *prepared(PODS, pod("a")),
-            *validating(hook("deny", rule("pods/eviction"))),
-            post(f"{PODS}/a/eviction", {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"}}),
-        ],
+        *prepared(PODS, pod("a")),
+        *validating(hook("deny", rule("pods/eviction"))),
+        post(f"{PODS}/a/eviction", {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"}}),
     ),
     Case(
         "configuration-removed",
-        [
-            *validating(hook("deny")),
-            quiet(delete(f"{_VALIDATING}/a-{{ns}}")),
-            post(CONFIG_MAPS, A, until=lambda status, _: status == 201, keep=("kind",)),
-        ],
+        *validating(hook("deny")),
+        quiet(delete(f"{_VALIDATING}/a-{{ns}}")),
+        post(CONFIG_MAPS, A, until=lambda status, _: status == 201, keep=("kind",)),
     ),
     # Configurations.
     Case(
         "defaults-validating",
-        [
-            post(
-                _VALIDATING,
-                {
-                    "metadata": {"name": "d-{ns}"},
-                    "webhooks": [
-                        {
-                            "name": "a.example.com",
-                            "clientConfig": {"service": {"namespace": "a", "name": "b"}},
-                            "rules": [
-                                {
-                                    "apiGroups": [""],
-                                    "apiVersions": ["v1"],
-                                    "resources": ["none"],
-                                    "operations": ["CREATE"],
-                                }
-                            ],
-                            "sideEffects": "None",
-                            "admissionReviewVersions": ["v1"],
-                        }
-                    ],
-                },
-            )
-        ],
+        post(
+            _VALIDATING,
+            {
+                "metadata": {"name": "d-{ns}"},
+                "webhooks": [
+                    {
+                        "name": "a.example.com",
+                        "clientConfig": {"service": {"namespace": "a", "name": "b"}},
+                        "rules": [
+                            {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["none"], "operations": ["CREATE"]}
+                        ],
+                        "sideEffects": "None",
+                        "admissionReviewVersions": ["v1"],
+                    }
+                ],
+            },
+        ),
     ),
     Case(
         "defaults-mutating",
-        [
-            post(
-                _MUTATING,
-                {
-                    "metadata": {"name": "d-{ns}"},
-                    "webhooks": [
-                        {
-                            "name": "a.example.com",
-                            "clientConfig": {"url": "https://127.0.0.1/x"},
-                            "rules": [
-                                {
-                                    "apiGroups": [""],
-                                    "apiVersions": ["v1"],
-                                    "resources": ["none"],
-                                    "operations": ["CREATE"],
-                                }
-                            ],
-                            "sideEffects": "None",
-                            "admissionReviewVersions": ["v1"],
-                        }
-                    ],
-                },
-            )
-        ],
+        post(
+            _MUTATING,
+            {
+                "metadata": {"name": "d-{ns}"},
+                "webhooks": [
+                    {
+                        "name": "a.example.com",
+                        "clientConfig": {"url": "https://127.0.0.1/x"},
+                        "rules": [
+                            {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["none"], "operations": ["CREATE"]}
+                        ],
+                        "sideEffects": "None",
+                        "admissionReviewVersions": ["v1"],
+                    }
+                ],
+            },
+        ),
     ),
     Case(
         "generation",
-        [
-            quiet(post(_VALIDATING, _configuration("Validating", (hook("allow"),), "g"))),
-            patch(
-                MERGE_PATCH,
-                f"{_VALIDATING}/g-{{ns}}",
-                {"metadata": {"labels": {"a": "b"}}},
-                keep=["metadata.generation"],
-            ),
-            patch(MERGE_PATCH, f"{_VALIDATING}/g-{{ns}}", {"webhooks": []}, keep=["metadata.generation"]),
-        ],
+        quiet(post(_VALIDATING, _configuration("Validating", (hook("allow"),), "g"))),
+        patch(
+            MERGE_PATCH, f"{_VALIDATING}/g-{{ns}}", {"metadata": {"labels": {"a": "b"}}}, keep=["metadata.generation"]
+        ),
+        patch(MERGE_PATCH, f"{_VALIDATING}/g-{{ns}}", {"webhooks": []}, keep=["metadata.generation"]),
     ),
     *(
         Case(
             f"bad-{id}",
-            [
-                post(
-                    _VALIDATING,
-                    {"metadata": {"name": "bad-{ns}"}, "webhooks": [bad]},
-                    keep=("code", "reason", "message", "details.causes"),
-                )
-            ],
+            post(
+                _VALIDATING,
+                {"metadata": {"name": "bad-{ns}"}, "webhooks": [bad]},
+                keep=("code", "reason", "message", "details.causes"),
+            ),
         )
         for id, bad in _BAD_CONFIGURATIONS.items()
     ),
     Case(
         "bad-mutating-reinvocation",
-        [
-            post(
-                _MUTATING,
-                {"metadata": {"name": "bad-{ns}"}, "webhooks": [hook("allow", reinvocationPolicy="Always")]},
-                keep=("code", "message"),
-            )
-        ],
+        post(
+            _MUTATING,
+            {"metadata": {"name": "bad-{ns}"}, "webhooks": [hook("allow", reinvocationPolicy="Always")]},
+            keep=("code", "message"),
+        ),
     ),
     Case(
         "bad-same-names",
-        [
-            post(
-                _MUTATING,
-                {"metadata": {"name": "bad-{ns}"}, "webhooks": [hook("allow"), hook("deny")]},
-                keep=("code", "message"),
-            )
-        ],
+        post(
+            _MUTATING,
+            {"metadata": {"name": "bad-{ns}"}, "webhooks": [hook("allow"), hook("deny")]},
+            keep=("code", "message"),
+        ),
     ),
 ]

@@ -3,18 +3,7 @@
 from typing import Any
 
 from tests.conformance.definitions import FREE, GROUP, NUMBER, TEXT, definition, fields, version
-from tests.conformance.steps import (
-    MERGE_PATCH,
-    TABLE,
-    Call,
-    Case,
-    delete,
-    get,
-    patch,
-    post,
-    put,
-    quiet,
-)
+from tests.conformance.steps import MERGE_PATCH, TABLE, Call, Case, delete, get, patch, post, put, quiet
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _WIDGETS = f"/apis/{GROUP}/v1/namespaces/{{ns}}/widgets"
@@ -50,7 +39,7 @@ def _defined(*versions: dict[str, Any], **spec: Any) -> list[Call]:
 
 
 def _refused(id: str, crd: dict[str, Any]) -> Case:
-    return Case(f"definition-{id}", [post(_CRDS, crd, keep=_ERROR)])
+    return Case(f"definition-{id}", post(_CRDS, crd, keep=_ERROR))
 
 
 _SPECS: dict[str, Any] = {
@@ -314,11 +303,7 @@ _RULES = version(
             },
             "x-kubernetes-validations": [
                 {"rule": "!has(self.low) || !has(self.high) || self.low <= self.high", "message": "low is above high"},
-                {
-                    "rule": "!has(self.low) || self.low > 0",
-                    "reason": "FieldValueForbidden",
-                    "fieldPath": ".low",
-                },
+                {"rule": "!has(self.low) || self.low > 0", "reason": "FieldValueForbidden", "fieldPath": ".low"},
             ],
         }
     )
@@ -338,14 +323,12 @@ def _converted(id: str, wrong: str) -> Case:
     versions = (version("v1", FREE), version("v2", FREE, storage=False))
     return Case(
         f"conversion-{id}",
-        [
-            quiet(post(_CRDS, _own(*versions, conversion=_conversion(wrong)))),
-            get(f"/apis/{_OWN}/v1/namespaces/{{ns}}/things", until=lambda status, _: status == 200, quiet=True),
-            get(f"/apis/{_OWN}/v2/namespaces/{{ns}}/things", until=lambda status, _: status == 200, quiet=True),
-            quiet(post(_things(), _thing(spec={"a": 1}))),
-            get(f"{_things('v2')}/a"),
-            get(_things("v2"), drop=["metadata.resourceVersion"]),
-        ],
+        quiet(post(_CRDS, _own(*versions, conversion=_conversion(wrong)))),
+        get(f"/apis/{_OWN}/v1/namespaces/{{ns}}/things", until=lambda status, _: status == 200, quiet=True),
+        get(f"/apis/{_OWN}/v2/namespaces/{{ns}}/things", until=lambda status, _: status == 200, quiet=True),
+        quiet(post(_things(), _thing(spec={"a": 1}))),
+        get(f"{_things('v2')}/a"),
+        get(_things("v2"), drop=["metadata.resourceVersion"]),
     )
 
 
@@ -361,357 +344,308 @@ _ALL_COLUMNS = {
 
 CASES = [
     *(
-        Case(f"spec-{id}", [post(_WIDGETS, _widget(spec), drop=["metadata.uid"])], needs=["widgets"])
+        Case(f"spec-{id}", post(_WIDGETS, _widget(spec), drop=["metadata.uid"]), needs=["widgets"])
         for id, spec in _SPECS.items()
     ),
     # A real server checks the fields of an object in any order.
-    Case("spec-many-errors", [post(_WIDGETS, _widget(_MANY_ERRORS), keep=["code", "reason"])], needs=["widgets"]),
-    *(Case(f"object-{id}", [post(_WIDGETS, body)], needs=["widgets"]) for id, body in _OBJECTS.items()),
+    Case("spec-many-errors", post(_WIDGETS, _widget(_MANY_ERRORS), keep=["code", "reason"]), needs=["widgets"]),
+    *(Case(f"object-{id}", post(_WIDGETS, body), needs=["widgets"]) for id, body in _OBJECTS.items()),
     Case(
         "strict",
-        [
-            post(
-                _WIDGETS,
-                _widget({"size": 1, "shape": "round", "nested": {"y": 1}}),
-                query={"fieldValidation": "Strict"},
-            )
-        ],
+        post(_WIDGETS, _widget({"size": 1, "shape": "round", "nested": {"y": 1}}), query={"fieldValidation": "Strict"}),
         needs=["widgets"],
     ),
     Case(
         "warn",
-        [post(_WIDGETS, _widget({"size": 1, "shape": "round"}), query={"fieldValidation": "Warn"}, keep=["spec"])],
+        post(_WIDGETS, _widget({"size": 1, "shape": "round"}), query={"fieldValidation": "Warn"}, keep=["spec"]),
         needs=["widgets"],
     ),
     Case(
         "ignore",
-        [post(_WIDGETS, _widget({"size": 1, "shape": "round"}), query={"fieldValidation": "Ignore"}, keep=["spec"])],
+        post(_WIDGETS, _widget({"size": 1, "shape": "round"}), query={"fieldValidation": "Ignore"}, keep=["spec"]),
         needs=["widgets"],
     ),
     Case(
         "strict-duplicate",
-        [
-            Call(
-                "POST",
-                _WIDGETS,
-                f'{{"apiVersion":"{GROUP}/v1","kind":"Widget","metadata":{{"name":"a"}},"spec":{{"size":1,"size":2}}}}',
-                query={"fieldValidation": "Strict"},
-                headers={"Content-Type": "application/json"},
-            )
-        ],
+        Call(
+            "POST",
+            _WIDGETS,
+            f'{{"apiVersion":"{GROUP}/v1","kind":"Widget","metadata":{{"name":"a"}},"spec":{{"size":1,"size":2}}}}',
+            query={"fieldValidation": "Strict"},
+            headers={"Content-Type": "application/json"},
+        ),
         needs=["widgets"],
     ),
-    Case("not-json", [Call("POST", _WIDGETS, "{", headers={"Content-Type": "application/json"})], needs=["widgets"]),
+    Case("not-json", Call("POST", _WIDGETS, "{", headers={"Content-Type": "application/json"}), needs=["widgets"]),
     Case(
         "update-invalid",
-        [
-            quiet(post(_WIDGETS, _widget({"size": 1}))),
-            put(
-                _WIDGET,
-                _widget({"size": 0}, metadata={"name": "a", "resourceVersion": "${0.metadata.resourceVersion}"}),
-            ),
-        ],
+        quiet(post(_WIDGETS, _widget({"size": 1}))),
+        put(_WIDGET, _widget({"size": 0}, metadata={"name": "a", "resourceVersion": "${0.metadata.resourceVersion}"})),
         needs=["widgets"],
     ),
     Case(
         "update-without-version",
-        [quiet(post(_WIDGETS, _widget({"size": 1}))), put(_WIDGET, _widget({"size": 2}))],
+        quiet(post(_WIDGETS, _widget({"size": 1}))),
+        put(_WIDGET, _widget({"size": 2})),
         needs=["widgets"],
     ),
     Case(
         "update-generation",
-        [
-            quiet(post(_WIDGETS, _widget({"size": 1}))),
-            put(
-                _WIDGET,
-                _widget({"size": 2}, metadata={"name": "a", "resourceVersion": "${0.metadata.resourceVersion}"}),
-                keep=["metadata.generation", "spec"],
-            ),
-            patch(MERGE_PATCH, _WIDGET, {"metadata": {"labels": {"a": "b"}}}, keep=["metadata.generation"]),
-        ],
+        quiet(post(_WIDGETS, _widget({"size": 1}))),
+        put(
+            _WIDGET,
+            _widget({"size": 2}, metadata={"name": "a", "resourceVersion": "${0.metadata.resourceVersion}"}),
+            keep=["metadata.generation", "spec"],
+        ),
+        patch(MERGE_PATCH, _WIDGET, {"metadata": {"labels": {"a": "b"}}}, keep=["metadata.generation"]),
         needs=["widgets"],
     ),
     *(
         Case(
             f"status-of-another-{precondition}",
-            [
-                quiet(post(_WIDGETS, _widget({"size": 1}))),
-                patch(MERGE_PATCH, f"{_WIDGET}/status", {"metadata": {precondition: "7"}, "status": {"phase": "Mine"}}),
-            ],
+            quiet(post(_WIDGETS, _widget({"size": 1}))),
+            patch(MERGE_PATCH, f"{_WIDGET}/status", {"metadata": {precondition: "7"}, "status": {"phase": "Mine"}}),
             needs=["widgets"],
         )
         for precondition in ("uid", "resourceVersion")
     ),
     Case(
         "table",
-        [
-            quiet(post(_WIDGETS, _widget(_ALL_COLUMNS))),
-            quiet(
-                patch(
-                    MERGE_PATCH, f"{_WIDGET}/status", {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-                )
-            ),
-            get(_WIDGETS, accept=TABLE),
-        ],
+        quiet(post(_WIDGETS, _widget(_ALL_COLUMNS))),
+        quiet(
+            patch(MERGE_PATCH, f"{_WIDGET}/status", {"status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+        ),
+        get(_WIDGETS, accept=TABLE),
         needs=["widgets"],
     ),
     Case(
         "table-of-little",
-        [quiet(post(_WIDGETS, _widget({"size": 1}))), get(_WIDGET, accept=TABLE, keep=["rows.*.cells"])],
+        quiet(post(_WIDGETS, _widget({"size": 1}))),
+        get(_WIDGET, accept=TABLE, keep=["rows.*.cells"]),
         needs=["widgets"],
     ),
     Case(
         "table-default-columns",
-        [
-            quiet(
-                post(
-                    f"/apis/{GROUP}/v1/namespaces/{{ns}}/gadgets",
-                    {"apiVersion": f"{GROUP}/v1", "kind": "Gadget", "metadata": {"name": "a"}},
-                )
-            ),
-            get(f"/apis/{GROUP}/v1/namespaces/{{ns}}/gadgets", accept=TABLE),
-        ],
+        quiet(
+            post(
+                f"/apis/{GROUP}/v1/namespaces/{{ns}}/gadgets",
+                {"apiVersion": f"{GROUP}/v1", "kind": "Gadget", "metadata": {"name": "a"}},
+            )
+        ),
+        get(f"/apis/{GROUP}/v1/namespaces/{{ns}}/gadgets", accept=TABLE),
         needs=["gadgets"],
     ),
     Case(
         "deprecated-version",
-        [
-            get(f"/apis/{GROUP}/v1beta1/gizmos", keep=["kind", "apiVersion"]),
-            get(f"/apis/{GROUP}/v1/gizmos", keep=["kind", "apiVersion"]),
-        ],
+        get(f"/apis/{GROUP}/v1beta1/gizmos", keep=["kind", "apiVersion"]),
+        get(f"/apis/{GROUP}/v1/gizmos", keep=["kind", "apiVersion"]),
         needs=["gizmos"],
     ),
     Case(
         "cluster-scoped-in-a-namespace",
-        [get(f"/apis/{GROUP}/v1/namespaces/{{ns}}/gizmos"), get(f"/apis/{GROUP}/v1/widgets/a")],
+        get(f"/apis/{GROUP}/v1/namespaces/{{ns}}/gizmos"),
+        get(f"/apis/{GROUP}/v1/widgets/a"),
         needs=["gizmos", "widgets"],
     ),
     Case(
         "strict-unknown-nested",
-        [post(_WIDGETS, _widget({"size": 1, "parts": [{"name": "a", "x": 1}]}), query={"fieldValidation": "Strict"})],
+        post(_WIDGETS, _widget({"size": 1, "parts": [{"name": "a", "x": 1}]}), query={"fieldValidation": "Strict"}),
         needs=["widgets"],
     ),
     # Definitions.
     Case(
         "definition",
-        [
-            post(_CRDS, _own(version()), drop=["status.conditions"]),
-            get(
-                f"{_CRDS}/things.{_OWN}",
-                until=lambda _, body: any(
-                    one["type"] == "Established" and one["status"] == "True"
-                    for one in (body.get("status", {}).get("conditions") or ())
-                ),
-                keep=["status", "metadata.generation", "spec.names"],
+        post(_CRDS, _own(version()), drop=["status.conditions"]),
+        get(
+            f"{_CRDS}/things.{_OWN}",
+            until=lambda _, body: any(
+                one["type"] == "Established" and one["status"] == "True"
+                for one in (body.get("status", {}).get("conditions") or ())
             ),
-            get(f"/apis/{_OWN}/v1", until=lambda status, _: status == 200, drop=["resources.*.storageVersionHash"]),
-            get(f"/apis/{_OWN}", until=lambda status, _: status == 200),
-        ],
+            keep=["status", "metadata.generation", "spec.names"],
+        ),
+        get(f"/apis/{_OWN}/v1", until=lambda status, _: status == 200, drop=["resources.*.storageVersionHash"]),
+        get(f"/apis/{_OWN}", until=lambda status, _: status == 200),
     ),
     *(_refused(id, crd) for id, crd in _BAD_DEFINITIONS.items()),
     *(_refused(f"schema-{id}", _own(version(schema=schema))) for id, schema in _BAD_SCHEMAS.items()),
     Case(
         "definition-group-is-immutable",
-        [
-            quiet(post(_CRDS, _own(version()))),
-            patch(
-                MERGE_PATCH,
-                f"{_CRDS}/things.{_OWN}",
-                {"spec": {"group": "other.example.com"}},
-                keep=("code", "reason", "details.causes.*.field"),
-            ),
-        ],
+        quiet(post(_CRDS, _own(version()))),
+        patch(
+            MERGE_PATCH,
+            f"{_CRDS}/things.{_OWN}",
+            {"spec": {"group": "other.example.com"}},
+            keep=("code", "reason", "details.causes.*.field"),
+        ),
     ),
     Case(
         "definition-scope-is-immutable",
-        [*_defined(), patch(MERGE_PATCH, f"{_CRDS}/things.{_OWN}", {"spec": {"scope": "Cluster"}}, keep=_ERROR)],
+        *_defined(),
+        patch(MERGE_PATCH, f"{_CRDS}/things.{_OWN}", {"spec": {"scope": "Cluster"}}, keep=_ERROR),
     ),
     Case(
         "definition-removes-its-objects",
-        [
-            *_defined(),
-            quiet(post(_things(), _thing())),
-            delete(f"{_CRDS}/things.{_OWN}", keep=["status.acceptedNames", "kind", "metadata.finalizers"]),
-            get(f"{_CRDS}/things.{_OWN}", until=lambda status, _: status == 404, keep=["code"]),
-            get(f"{_things()}/a", until=lambda status, _: status == 404, keep=["code"]),
-        ],
+        *_defined(),
+        quiet(post(_things(), _thing())),
+        delete(f"{_CRDS}/things.{_OWN}", keep=["status.acceptedNames", "kind", "metadata.finalizers"]),
+        get(f"{_CRDS}/things.{_OWN}", until=lambda status, _: status == 404, keep=["code"]),
+        get(f"{_things()}/a", until=lambda status, _: status == 404, keep=["code"]),
     ),
     Case(
         "definition-served-again",
-        [
-            *_defined(),
-            quiet(
-                patch(
-                    MERGE_PATCH,
-                    f"{_CRDS}/things.{_OWN}",
-                    {"spec": {"versions": [version("v1", FREE, storage=True), version("v2", FREE, storage=False)]}},
-                )
-            ),
-            get(_things("v2"), until=lambda status, _: status == 200, keep=["kind", "apiVersion"]),
-            get(f"{_CRDS}/things.{_OWN}", keep=["status.storedVersions"]),
-        ],
+        *_defined(),
+        quiet(
+            patch(
+                MERGE_PATCH,
+                f"{_CRDS}/things.{_OWN}",
+                {"spec": {"versions": [version("v1", FREE, storage=True), version("v2", FREE, storage=False)]}},
+            )
+        ),
+        get(_things("v2"), until=lambda status, _: status == 200, keep=["kind", "apiVersion"]),
+        get(f"{_CRDS}/things.{_OWN}", keep=["status.storedVersions"]),
     ),
     Case(
         "definition-names-taken",
-        [
-            quiet(post(_CRDS, _NAMES_TAKEN)),
-            get(
-                f"{_CRDS}/things.{GROUP}",
-                until=lambda _, body: any(
-                    one["type"] == "NamesAccepted" for one in (body["status"].get("conditions") or ())
-                ),
-                keep=[
-                    "status.conditions.*.type",
-                    "status.conditions.*.status",
-                    "status.conditions.*.reason",
-                    "status.conditions.*.message",
-                    "status.acceptedNames",
-                ],
+        quiet(post(_CRDS, _NAMES_TAKEN)),
+        get(
+            f"{_CRDS}/things.{GROUP}",
+            until=lambda _, body: any(
+                one["type"] == "NamesAccepted" for one in (body["status"].get("conditions") or ())
             ),
-        ],
+            keep=[
+                "status.conditions.*.type",
+                "status.conditions.*.status",
+                "status.conditions.*.reason",
+                "status.conditions.*.message",
+                "status.acceptedNames",
+            ],
+        ),
         needs=["widgets"],
     ),
     # Defaults and pruning.
     Case(
         "defaults",
-        [
-            *_defined(_DEFAULTED),
-            post(_things(), _thing(), keep=["spec", "status"]),
-            post(_things(), _thing("b", spec={"nested": {}, "map": {"k": {}}, "text": "mine"}), keep=["spec"]),
-            post(_things(), _thing("c", spec={"text": None, "maybe": None, "number": None}), keep=["spec"]),
-        ],
+        *_defined(_DEFAULTED),
+        post(_things(), _thing(), keep=["spec", "status"]),
+        post(_things(), _thing("b", spec={"nested": {}, "map": {"k": {}}, "text": "mine"}), keep=["spec"]),
+        post(_things(), _thing("c", spec={"text": None, "maybe": None, "number": None}), keep=["spec"]),
     ),
     Case(
         "defaults-on-reading",
-        [
-            *_defined(version(schema=fields(spec=FREE))),
-            quiet(post(_things(), _thing(spec={"old": 1}))),
-            quiet(
-                patch(
-                    MERGE_PATCH,
-                    f"{_CRDS}/things.{_OWN}",
-                    {
-                        "spec": {
-                            "versions": [
-                                version(
-                                    schema=fields(
-                                        spec={
-                                            "type": "object",
-                                            "x-kubernetes-preserve-unknown-fields": True,
-                                            "properties": {"new": {"type": "string", "default": "yes"}},
-                                        }
-                                    )
+        *_defined(version(schema=fields(spec=FREE))),
+        quiet(post(_things(), _thing(spec={"old": 1}))),
+        quiet(
+            patch(
+                MERGE_PATCH,
+                f"{_CRDS}/things.{_OWN}",
+                {
+                    "spec": {
+                        "versions": [
+                            version(
+                                schema=fields(
+                                    spec={
+                                        "type": "object",
+                                        "x-kubernetes-preserve-unknown-fields": True,
+                                        "properties": {"new": {"type": "string", "default": "yes"}},
+                                    }
                                 )
-                            ]
-                        }
-                    },
-                )
-            ),
-            get(f"{_things()}/a", until=lambda _, body: "new" in body["spec"], keep=["spec"]),
-        ],
+                            )
+                        ]
+                    }
+                },
+            )
+        ),
+        get(f"{_things()}/a", until=lambda _, body: "new" in body["spec"], keep=["spec"]),
     ),
     Case(
         "pruning",
-        [
-            *_defined(_PRESERVING),
-            post(
-                _things(),
-                _thing(
-                    spec={"x": {"y": 1}, "known": {"a": 1, "b": 2}},
-                    pod={"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "shape": "x"}, "extra": 1},
-                    strict={
-                        "apiVersion": "v1",
-                        "kind": "X",
-                        "metadata": {"name": "s"},
-                        "spec": {"a": 1, "b": 2},
-                        "more": 1,
-                    },
-                    gone=1,
-                ),
-                drop=["metadata"],
+        *_defined(_PRESERVING),
+        post(
+            _things(),
+            _thing(
+                spec={"x": {"y": 1}, "known": {"a": 1, "b": 2}},
+                pod={"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "shape": "x"}, "extra": 1},
+                strict={
+                    "apiVersion": "v1",
+                    "kind": "X",
+                    "metadata": {"name": "s"},
+                    "spec": {"a": 1, "b": 2},
+                    "more": 1,
+                },
+                gone=1,
             ),
-        ],
+            drop=["metadata"],
+        ),
     ),
-    Case("embedded-needs-a-kind", [*_defined(_PRESERVING), post(_things(), _thing(pod={"metadata": {"name": "p"}}))]),
+    Case("embedded-needs-a-kind", *_defined(_PRESERVING), post(_things(), _thing(pod={"metadata": {"name": "p"}}))),
     Case(
         "combined-one-of",
-        [
-            *_defined(_COMBINED),
-            post(_things(), _thing(spec={"a": 1}), keep=_ERROR),
-            post(_things(), _thing("b", spec={"a": 1, "b": 1}), keep=_ERROR),
-            post(_things(), _thing("c", spec={}), keep=_ERROR),
-            post(_things(), _thing("d", spec={"b": 1, "c": 1}), keep=_ERROR),
-            post(_things(), _thing("e", spec={"a": 1, "c": 2}), keep=_ERROR),
-        ],
+        *_defined(_COMBINED),
+        post(_things(), _thing(spec={"a": 1}), keep=_ERROR),
+        post(_things(), _thing("b", spec={"a": 1, "b": 1}), keep=_ERROR),
+        post(_things(), _thing("c", spec={}), keep=_ERROR),
+        post(_things(), _thing("d", spec={"b": 1, "c": 1}), keep=_ERROR),
+        post(_things(), _thing("e", spec={"a": 1, "c": 2}), keep=_ERROR),
     ),
     Case(
         "rules",
-        [
-            *_defined(_RULES),
-            post(_things(), _thing(spec={"low": 2, "high": 1}), keep=_ERROR),
-            post(_things(), _thing(spec={"low": 0}), keep=_ERROR),
-            post(_things(), _thing(spec={"low": 1, "high": 2, "fixed": "x"}), keep=_ERROR),
-            patch(MERGE_PATCH, f"{_things()}/a", {"spec": {"fixed": "y"}}, keep=_ERROR),
-        ],
+        *_defined(_RULES),
+        post(_things(), _thing(spec={"low": 2, "high": 1}), keep=_ERROR),
+        post(_things(), _thing(spec={"low": 0}), keep=_ERROR),
+        post(_things(), _thing(spec={"low": 1, "high": 2, "fixed": "x"}), keep=_ERROR),
+        patch(MERGE_PATCH, f"{_things()}/a", {"spec": {"fixed": "y"}}, keep=_ERROR),
     ),
     # Versions.
     Case(
         "versions-without-conversion",
-        [
-            quiet(post(_CRDS, _own(*_TWO))),
-            _served("v1"),
-            _served("v2"),
-            post(_things("v2"), _thing(in_version="v2", spec={"a": 1}), keep=["apiVersion", "spec"]),
-            get(f"{_things('v1')}/a", keep=["apiVersion", "spec", "metadata.generation"]),
-            get(_things("v2"), keep=["apiVersion", "items.*.apiVersion"]),
-            patch(MERGE_PATCH, f"{_things('v2')}/a", {"spec": {"b": 2}}, keep=["apiVersion", "spec"]),
-            post(_things("v1"), _thing("b", in_version="v2")),
-        ],
+        quiet(post(_CRDS, _own(*_TWO))),
+        _served("v1"),
+        _served("v2"),
+        post(_things("v2"), _thing(in_version="v2", spec={"a": 1}), keep=["apiVersion", "spec"]),
+        get(f"{_things('v1')}/a", keep=["apiVersion", "spec", "metadata.generation"]),
+        get(_things("v2"), keep=["apiVersion", "items.*.apiVersion"]),
+        patch(MERGE_PATCH, f"{_things('v2')}/a", {"spec": {"b": 2}}, keep=["apiVersion", "spec"]),
+        post(_things("v1"), _thing("b", in_version="v2")),
     ),
     Case(
         "version-not-served",
-        [
-            quiet(post(_CRDS, _own(version("v1", FREE), version("v2", FREE, storage=False, served=False)))),
-            _served("v1"),
-            get(_things("v2")),
-        ],
+        quiet(post(_CRDS, _own(version("v1", FREE), version("v2", FREE, storage=False, served=False)))),
+        _served("v1"),
+        get(_things("v2")),
     ),
     Case(
         "conversion",
-        [
-            quiet(post(_CRDS, _own(*_TWO, conversion=_conversion()))),
-            _served("v1"),
-            _served("v2"),
-            post(_things("v1"), _thing(spec={"a": 1}), keep=["apiVersion", "spec"]),
-            get(f"{_things('v2')}/a", keep=["apiVersion", "spec", "metadata.name"]),
-            post(_things("v2"), _thing("b", in_version="v2", spec={"b": 1}), keep=["apiVersion", "spec"]),
-            get(_things("v2"), keep=["apiVersion", "items.*.apiVersion", "items.*.spec"]),
-            patch(MERGE_PATCH, f"{_things('v2')}/a", {"spec": {"c": 2}}, keep=["apiVersion", "spec"]),
-        ],
+        quiet(post(_CRDS, _own(*_TWO, conversion=_conversion()))),
+        _served("v1"),
+        _served("v2"),
+        post(_things("v1"), _thing(spec={"a": 1}), keep=["apiVersion", "spec"]),
+        get(f"{_things('v2')}/a", keep=["apiVersion", "spec", "metadata.name"]),
+        post(_things("v2"), _thing("b", in_version="v2", spec={"b": 1}), keep=["apiVersion", "spec"]),
+        get(_things("v2"), keep=["apiVersion", "items.*.apiVersion", "items.*.spec"]),
+        patch(MERGE_PATCH, f"{_things('v2')}/a", {"spec": {"c": 2}}, keep=["apiVersion", "spec"]),
     ),
     *(_converted(wrong, wrong) for wrong in ("failure", "uid", "count", "version", "name", "labels", "text")),
     Case(
         "conversion-down",
-        [
-            quiet(
-                post(
-                    _CRDS,
-                    _own(
-                        *_TWO,
-                        conversion={
-                            "strategy": "Webhook",
-                            "webhook": {
-                                "clientConfig": {"url": "https://127.0.0.1:1/convert", "caBundle": "${ca}"},
-                                "conversionReviewVersions": ["v1"],
-                            },
+        quiet(
+            post(
+                _CRDS,
+                _own(
+                    *_TWO,
+                    conversion={
+                        "strategy": "Webhook",
+                        "webhook": {
+                            "clientConfig": {"url": "https://127.0.0.1:1/convert", "caBundle": "${ca}"},
+                            "conversionReviewVersions": ["v1"],
                         },
-                    ),
-                )
-            ),
-            _served("v1"),
-            _served("v2"),
-            quiet(post(_things(), _thing(spec={"a": 1}))),
-            get(f"{_things('v2')}/a"),
-        ],
+                    },
+                ),
+            )
+        ),
+        _served("v1"),
+        _served("v2"),
+        quiet(post(_things(), _thing(spec={"a": 1}))),
+        get(f"{_things('v2')}/a"),
     ),
 ]

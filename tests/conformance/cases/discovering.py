@@ -13,47 +13,45 @@ def _schema(kind: str, *fields: str) -> tuple[str, ...]:
 
 
 CASES = [
-    *(Case(f"resources-of{path.replace('/', '-')}", [get(path)]) for path in _PATHS),
+    *(Case(f"resources-of{path.replace('/', '-')}", get(path)) for path in _PATHS),
     *(
-        Case(f"group-{group}", [get(f"/apis/{group}", keep=["kind", "apiVersion", "name", "preferredVersion"])])
+        Case(f"group-{group}", get(f"/apis/{group}", keep=["kind", "apiVersion", "name", "preferredVersion"]))
         for group in _GROUPS
     ),
-    Case("core-versions", [get("/api", drop=["serverAddressByClientCIDRs.0.serverAddress"])]),
-    Case("groups", [get("/apis", keep=["kind", "apiVersion"])]),
-    Case("core-in-one", [get("/api", accept=AGGREGATED)]),
-    Case("groups-in-one", [get("/apis", accept=AGGREGATED, keep=["kind", "apiVersion", "metadata"])]),
-    Case("groups-in-one-or-json", [get("/apis", accept=f"{AGGREGATED},application/json", keep=["kind", "apiVersion"])]),
+    Case("core-versions", get("/api", drop=["serverAddressByClientCIDRs.0.serverAddress"])),
+    Case("groups", get("/apis", keep=["kind", "apiVersion"])),
+    Case("core-in-one", get("/api", accept=AGGREGATED)),
+    Case("groups-in-one", get("/apis", accept=AGGREGATED, keep=["kind", "apiVersion", "metadata"])),
+    Case("groups-in-one-or-json", get("/apis", accept=f"{AGGREGATED},application/json", keep=["kind", "apiVersion"])),
     Case(
         "groups-in-another-form",
-        [
-            get(
-                "/apis",
-                accept="application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json",
-                keep=["kind"],
-            )
-        ],
+        get(
+            "/apis",
+            accept="application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json",
+            keep=["kind"],
+        ),
     ),
-    Case("version", [get("/version", keep=["major", "minor"])]),
-    Case("alive", [get("/livez"), get("/healthz"), get("/readyz")]),
+    Case("version", get("/version", keep=["major", "minor"])),
+    Case("alive", get("/livez"), get("/healthz"), get("/readyz")),
     Case(
         "trailing-slash",
-        [get("/api/v1/", keep=["kind", "groupVersion"]), get("/apis/apps/v1/", keep=["kind", "groupVersion"])],
+        get("/api/v1/", keep=["kind", "groupVersion"]),
+        get("/apis/apps/v1/", keep=["kind", "groupVersion"]),
     ),
     Case(
         "custom-resources",
-        [
-            get(f"/apis/{_GROUP}", until=lambda status, _: status == 200),
-            get(
-                f"/apis/{_GROUP}/v1",
-                until=lambda status, body: status == 200 and len(body["resources"]) >= 3,
-                keep=["kind", "groupVersion", "resources.0.name", "resources.0.verbs"],
-            ),
-        ],
+        get(f"/apis/{_GROUP}", until=lambda status, _: status == 200),
+        get(
+            f"/apis/{_GROUP}/v1",
+            until=lambda status, body: status == 200 and len(body["resources"]) >= 3,
+            keep=["kind", "groupVersion", "resources.0.name", "resources.0.verbs"],
+        ),
         needs=["widgets", "gadgets", "gizmos"],
     ),
     Case(
         "openapi",
-        [get("/openapi/v3", keep=["kind"]), get("/openapi/v3/apis/apps/v1", keep=["openapi", *_schema("io", "k8s")])],
+        get("/openapi/v3", keep=["kind"]),
+        get("/openapi/v3/apis/apps/v1", keep=["openapi", *_schema("io", "k8s")]),
     ),
-    Case("openapi-nowhere", [get("/openapi/v3/apis/no.such.group/v1")]),
+    Case("openapi-nowhere", get("/openapi/v3/apis/no.such.group/v1")),
 ]

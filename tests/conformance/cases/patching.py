@@ -27,20 +27,18 @@ _KEEP = ("code", "reason", "message", "details", "data", "metadata.labels", "met
 
 
 def _json(id: str, *operations: Any) -> Case:
-    return Case(f"json-{id}", [*prepared(CONFIG_MAPS, _A), patch(JSON_PATCH, _OBJECT, list(operations), keep=_KEEP)])
+    return Case(f"json-{id}", *prepared(CONFIG_MAPS, _A), patch(JSON_PATCH, _OBJECT, list(operations), keep=_KEEP))
 
 
 def _merge(id: str, body: Any) -> Case:
-    return Case(f"merge-{id}", [*prepared(CONFIG_MAPS, _A), patch(MERGE_PATCH, _OBJECT, body, keep=_KEEP)])
+    return Case(f"merge-{id}", *prepared(CONFIG_MAPS, _A), patch(MERGE_PATCH, _OBJECT, body, keep=_KEEP))
 
 
 def _strategic(id: str, body: Any, *, keep: tuple[str, ...] = ("spec",), on: Any = None) -> Case:
     return Case(
         f"strategic-{id}",
-        [
-            *prepared(DEPLOYMENTS, on or _THREE),
-            patch(STRATEGIC_PATCH, _DEPLOYMENT, body, keep=(*keep, "message", "code")),
-        ],
+        *prepared(DEPLOYMENTS, on or _THREE),
+        patch(STRATEGIC_PATCH, _DEPLOYMENT, body, keep=(*keep, "message", "code")),
     )
 
 
@@ -123,27 +121,21 @@ CASES = [
     _json("many", *({"op": "add", "path": "/data/k", "value": str(number)} for number in range(10001))),
     Case(
         "json-list-items",
-        [
-            *prepared(
-                PODS, pod("a", tolerations=[{"key": "a", "operator": "Exists"}, {"key": "b", "operator": "Exists"}])
-            ),
-            patch(
-                JSON_PATCH,
-                f"{PODS}/a",
-                [{"op": "add", "path": "/spec/tolerations/-", "value": {"key": "c", "operator": "Exists"}}],
-                keep=["spec.tolerations", "message"],
-            ),
-            patch(
-                JSON_PATCH,
-                f"{PODS}/a",
-                [{"op": "test", "path": "/spec/tolerations/0/key", "value": "a"}],
-                keep=["metadata.name"],
-            ),
-            patch(JSON_PATCH, f"{PODS}/a", [{"op": "remove", "path": "/spec/tolerations/9"}], keep=["message", "code"]),
-            patch(
-                JSON_PATCH, f"{PODS}/a", [{"op": "add", "path": "/spec/tolerations/x", "value": 1}], keep=["message"]
-            ),
-        ],
+        *prepared(PODS, pod("a", tolerations=[{"key": "a", "operator": "Exists"}, {"key": "b", "operator": "Exists"}])),
+        patch(
+            JSON_PATCH,
+            f"{PODS}/a",
+            [{"op": "add", "path": "/spec/tolerations/-", "value": {"key": "c", "operator": "Exists"}}],
+            keep=["spec.tolerations", "message"],
+        ),
+        patch(
+            JSON_PATCH,
+            f"{PODS}/a",
+            [{"op": "test", "path": "/spec/tolerations/0/key", "value": "a"}],
+            keep=["metadata.name"],
+        ),
+        patch(JSON_PATCH, f"{PODS}/a", [{"op": "remove", "path": "/spec/tolerations/9"}], keep=["message", "code"]),
+        patch(JSON_PATCH, f"{PODS}/a", [{"op": "add", "path": "/spec/tolerations/x", "value": 1}], keep=["message"]),
     ),
     _merge("change", {"data": {"k": "w"}}),
     _merge("add", {"data": {"m": "x"}}),
@@ -165,10 +157,8 @@ CASES = [
     _merge("finalizer", {"metadata": {"finalizers": ["hold"]}}),
     Case(
         "merge-replaces-lists",
-        [
-            *prepared(DEPLOYMENTS, _THREE),
-            patch(MERGE_PATCH, _DEPLOYMENT, _containers({"name": "four", "image": "four:1"}), keep=_IMAGES),
-        ],
+        *prepared(DEPLOYMENTS, _THREE),
+        patch(MERGE_PATCH, _DEPLOYMENT, _containers({"name": "four", "image": "four:1"}), keep=_IMAGES),
     ),
     _strategic("container", _containers({"name": "two", "image": "two:2"}), keep=_IMAGES),
     _strategic("add-container", _containers({"name": "zero", "image": "zero:1"}), keep=_IMAGES),
@@ -320,122 +310,109 @@ CASES = [
     _strategic("nothing", {}, keep=("metadata.generation",)),
     Case(
         "strategic-service-ports",
-        [
-            *prepared(
-                SERVICES,
-                {"metadata": {"name": "a"}, "spec": {"ports": [{"name": "a", "port": 80}, {"name": "b", "port": 81}]}},
-            ),
-            patch(
-                STRATEGIC_PATCH,
-                f"{SERVICES}/a",
-                {"spec": {"ports": [{"port": 81, "targetPort": 8081}]}},
-                keep=["spec.ports"],
-            ),
-            patch(STRATEGIC_PATCH, f"{SERVICES}/a", {"spec": {"ports": [{"port": 82}]}}, keep=["message"]),
-        ],
+        *prepared(
+            SERVICES,
+            {"metadata": {"name": "a"}, "spec": {"ports": [{"name": "a", "port": 80}, {"name": "b", "port": 81}]}},
+        ),
+        patch(
+            STRATEGIC_PATCH,
+            f"{SERVICES}/a",
+            {"spec": {"ports": [{"port": 81, "targetPort": 8081}]}},
+            keep=["spec.ports"],
+        ),
+        patch(STRATEGIC_PATCH, f"{SERVICES}/a", {"spec": {"ports": [{"port": 82}]}}, keep=["message"]),
     ),
     Case(
         "strategic-conditions",
-        [
-            *prepared(PODS, pod("a")),
-            patch(
-                STRATEGIC_PATCH,
-                f"{PODS}/a/status",
-                {"status": {"conditions": [{"type": "Ready", "status": "False"}]}},
-                keep=["status.conditions.*.type"],
-            ),
-            patch(
-                STRATEGIC_PATCH,
-                f"{PODS}/a/status",
-                {"status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "Mine", "status": "True"}]}},
-                keep=["status.conditions.*.type", "status.conditions.*.status"],
-            ),
-            patch(
-                STRATEGIC_PATCH,
-                f"{PODS}/a/status",
-                {"status": {"conditions": [{"type": "Ready", "$patch": "delete"}]}},
-                keep=["status.conditions.*.type"],
-            ),
-        ],
+        *prepared(PODS, pod("a")),
+        patch(
+            STRATEGIC_PATCH,
+            f"{PODS}/a/status",
+            {"status": {"conditions": [{"type": "Ready", "status": "False"}]}},
+            keep=["status.conditions.*.type"],
+        ),
+        patch(
+            STRATEGIC_PATCH,
+            f"{PODS}/a/status",
+            {"status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "Mine", "status": "True"}]}},
+            keep=["status.conditions.*.type", "status.conditions.*.status"],
+        ),
+        patch(
+            STRATEGIC_PATCH,
+            f"{PODS}/a/status",
+            {"status": {"conditions": [{"type": "Ready", "$patch": "delete"}]}},
+            keep=["status.conditions.*.type"],
+        ),
     ),
     Case(
         "strategic-owner-references",
-        [
-            *prepared(CONFIG_MAPS, config_map("o"), config_map("a")),
-            patch(
-                STRATEGIC_PATCH,
-                _OBJECT,
-                {
-                    "metadata": {
-                        "ownerReferences": [
-                            {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "${0.metadata.uid}"}
-                        ]
-                    }
-                },
-                keep=["metadata.ownerReferences"],
-            ),
-            patch(
-                STRATEGIC_PATCH,
-                _OBJECT,
-                {"metadata": {"ownerReferences": [{"$patch": "delete", "uid": "${0.metadata.uid}"}]}},
-                keep=["metadata.ownerReferences"],
-            ),
-        ],
+        *prepared(CONFIG_MAPS, config_map("o"), config_map("a")),
+        patch(
+            STRATEGIC_PATCH,
+            _OBJECT,
+            {
+                "metadata": {
+                    "ownerReferences": [
+                        {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "${0.metadata.uid}"}
+                    ]
+                }
+            },
+            keep=["metadata.ownerReferences"],
+        ),
+        patch(
+            STRATEGIC_PATCH,
+            _OBJECT,
+            {"metadata": {"ownerReferences": [{"$patch": "delete", "uid": "${0.metadata.uid}"}]}},
+            keep=["metadata.ownerReferences"],
+        ),
     ),
     Case(
         "strategic-on-a-custom-resource",
-        [
-            *prepared(
-                "/apis/conformance.example.com/v1/namespaces/{ns}/gadgets",
-                {"apiVersion": "conformance.example.com/v1", "kind": "Gadget", "metadata": {"name": "a"}},
-            ),
-            patch(STRATEGIC_PATCH, "/apis/conformance.example.com/v1/namespaces/{ns}/gadgets/a", {"spec": {"a": 1}}),
-        ],
+        *prepared(
+            "/apis/conformance.example.com/v1/namespaces/{ns}/gadgets",
+            {"apiVersion": "conformance.example.com/v1", "kind": "Gadget", "metadata": {"name": "a"}},
+        ),
+        patch(STRATEGIC_PATCH, "/apis/conformance.example.com/v1/namespaces/{ns}/gadgets/a", {"spec": {"a": 1}}),
         needs=["gadgets"],
     ),
     Case(
         "patch-missing",
-        [
-            patch(MERGE_PATCH, _OBJECT, {"data": {}}),
-            patch(JSON_PATCH, _OBJECT, []),
-            patch(STRATEGIC_PATCH, _OBJECT, {}),
-        ],
+        patch(MERGE_PATCH, _OBJECT, {"data": {}}),
+        patch(JSON_PATCH, _OBJECT, []),
+        patch(STRATEGIC_PATCH, _OBJECT, {}),
     ),
-    Case("patch-with-force", [*prepared(CONFIG_MAPS, _A), patch(MERGE_PATCH, _OBJECT, {}, query={"force": "true"})]),
+    Case("patch-with-force", *prepared(CONFIG_MAPS, _A), patch(MERGE_PATCH, _OBJECT, {}, query={"force": "true"})),
     Case(
         "patch-manager",
-        [
-            *prepared(CONFIG_MAPS, _A),
-            patch(
-                MERGE_PATCH,
-                _OBJECT,
-                {"data": {"k": "w"}},
-                query={"fieldManager": "me"},
-                managed=True,
-                keep=["metadata.managedFields"],
-            ),
-        ],
+        *prepared(CONFIG_MAPS, _A),
+        patch(
+            MERGE_PATCH,
+            _OBJECT,
+            {"data": {"k": "w"}},
+            query={"fieldManager": "me"},
+            managed=True,
+            keep=["metadata.managedFields"],
+        ),
     ),
     Case(
         "patch-nothing-keeps-version",
-        [
-            *prepared(CONFIG_MAPS, _A),
-            patch(MERGE_PATCH, _OBJECT, {"data": {"k": "v"}}),
-            get(
-                "/api/v1/namespaces/{ns}/configmaps",
-                query={
-                    "resourceVersion": "${0.metadata.resourceVersion}",
-                    "resourceVersionMatch": "Exact",
-                    "fieldSelector": "metadata.name=a",
-                },
-                keep=["items.*.data"],
-            ),
-        ],
+        *prepared(CONFIG_MAPS, _A),
+        patch(MERGE_PATCH, _OBJECT, {"data": {"k": "v"}}),
+        get(
+            "/api/v1/namespaces/{ns}/configmaps",
+            query={
+                "resourceVersion": "${0.metadata.resourceVersion}",
+                "resourceVersionMatch": "Exact",
+                "fieldSelector": "metadata.name=a",
+            },
+            keep=["items.*.data"],
+        ),
     ),
     *(
         Case(
             f"body-{id}",
-            [*prepared(CONFIG_MAPS, _A), Call("PATCH", _OBJECT, body, headers={"Content-Type": kind} if kind else {})],
+            *prepared(CONFIG_MAPS, _A),
+            Call("PATCH", _OBJECT, body, headers={"Content-Type": kind} if kind else {}),
         )
         for id, (kind, body) in _WRONG_TYPES.items()
     ),

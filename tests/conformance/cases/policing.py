@@ -23,11 +23,7 @@ def policy(
     if narrowed is not None:
         binding["matchResources"] = narrowed
     in_effect = post(
-        CONFIG_MAPS,
-        config_map("probe"),
-        query={"dryRun": "All"},
-        until=lambda status, _: status != 201,
-        keep=("code",),
+        CONFIG_MAPS, config_map("probe"), query={"dryRun": "All"}, until=lambda status, _: status != 201, keep=("code",)
     )
     made = [
         quiet(post(_POLICIES, {"metadata": {"name": "p-{ns}"}, "spec": spec})),
@@ -72,8 +68,7 @@ CASES = [
         ),
     ),
     created(
-        "condition",
-        *policy(_FALSE, matchConditions=[{"name": "named", "expression": "object.metadata.name != 'a'"}]),
+        "condition", *policy(_FALSE, matchConditions=[{"name": "named", "expression": "object.metadata.name != 'a'"}])
     ),
     created(
         "narrowed",
@@ -85,10 +80,8 @@ CASES = [
     created("namespace", *policy({"expression": "namespaceObject.metadata.name == 'x'", "message": "not x"})),
     Case(
         "of-deletions",
-        [
-            quiet(post(CONFIG_MAPS, A)),
-            *policy({"expression": "request.operation != 'DELETE'", "message": "it stays"}),
-            delete(OBJECT, keep=ANSWER),
-        ],
+        quiet(post(CONFIG_MAPS, A)),
+        *policy({"expression": "request.operation != 'DELETE'", "message": "it stays"}),
+        delete(OBJECT, keep=ANSWER),
     ),
 ]

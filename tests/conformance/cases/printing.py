@@ -427,116 +427,97 @@ _TWO_STATES: dict[str, dict[str, Any]] = {
 def _shown(id: str, status: dict[str, Any], **spec: Any) -> Case:
     return Case(
         f"pod-{id}",
-        [
-            *prepared(PODS, pod("a", **spec)),
-            patch(
-                MERGE_PATCH,
-                f"{PODS}/a/status",
-                status,
-                accept=TABLE,
-                keep=["rows.*.cells", "rows.*.conditions", "message"],
-            ),
-        ],
+        *prepared(PODS, pod("a", **spec)),
+        patch(
+            MERGE_PATCH, f"{PODS}/a/status", status, accept=TABLE, keep=["rows.*.cells", "rows.*.conditions", "message"]
+        ),
     )
 
 
 CASES = [
-    *(Case(f"object-{id}", [post(path, body)]) for id, (path, body) in _SMALLEST.items()),
+    *(Case(f"object-{id}", post(path, body)) for id, (path, body) in _SMALLEST.items()),
     *(
         Case(
             f"row-{id}",
-            [
-                post(
-                    path,
-                    body,
-                    accept=TABLE,
-                    keep=["columnDefinitions.*.name", "columnDefinitions.*.priority", "rows.*.cells"],
-                )
-            ],
+            post(
+                path,
+                body,
+                accept=TABLE,
+                keep=["columnDefinitions.*.name", "columnDefinitions.*.priority", "rows.*.cells"],
+            ),
         )
         for id, (path, body) in _SMALLEST.items()
     ),
-    *(Case(f"wrong-{id}", [post(path, body)]) for id, (path, body) in _WRONG.items()),
-    Case("object-pod", [post(PODS, pod("a"))]),
+    *(Case(f"wrong-{id}", post(path, body)) for id, (path, body) in _WRONG.items()),
+    Case("object-pod", post(PODS, pod("a"))),
     Case(
         "object-pod-with-a-token",
-        [
-            post(
-                PODS,
-                {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "main", "image": "app"}]}},
-                drop=["spec.volumes.0.name", "spec.containers.0.volumeMounts.0.name"],
-            )
-        ],
+        post(
+            PODS,
+            {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "main", "image": "app"}]}},
+            drop=["spec.volumes.0.name", "spec.containers.0.volumeMounts.0.name"],
+        ),
     ),
     Case(
         "object-pod-with-much",
-        [
-            post(
-                PODS,
-                pod(
-                    "a",
-                    volumes=[
-                        {"name": "v", "emptyDir": {}},
-                        {"name": "c", "configMap": {"name": "x"}},
-                        {"name": "h", "hostPath": {"path": "/tmp"}},
-                    ],
-                    hostNetwork=True,
-                    containers=[
-                        {
-                            "name": "main",
-                            "image": "app:latest",
-                            "ports": [{"containerPort": 80}],
-                            "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
-                            "livenessProbe": {"httpGet": {"port": 80}},
-                            "resources": {"limits": {"cpu": "1", "memory": "1Gi"}},
-                            "lifecycle": {"preStop": {"exec": {"command": ["x"]}}},
-                        }
-                    ],
-                ),
-            )
-        ],
+        post(
+            PODS,
+            pod(
+                "a",
+                volumes=[
+                    {"name": "v", "emptyDir": {}},
+                    {"name": "c", "configMap": {"name": "x"}},
+                    {"name": "h", "hostPath": {"path": "/tmp"}},
+                ],
+                hostNetwork=True,
+                containers=[
+                    {
+                        "name": "main",
+                        "image": "app:latest",
+                        "ports": [{"containerPort": 80}],
+                        "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+                        "livenessProbe": {"httpGet": {"port": 80}},
+                        "resources": {"limits": {"cpu": "1", "memory": "1Gi"}},
+                        "lifecycle": {"preStop": {"exec": {"command": ["x"]}}},
+                    }
+                ],
+            ),
+        ),
     ),
     Case(
         "object-pod-priority",
-        [
-            *prepared(
-                _SMALLEST["priority-class"][0],
-                {"metadata": {"name": "p-{ns}"}, "value": 7, "preemptionPolicy": "Never"},
-            ),
-            post(PODS, pod("a", priorityClassName="p-{ns}"), keep=["spec.priority", "spec.preemptionPolicy"]),
-        ],
+        *prepared(
+            _SMALLEST["priority-class"][0], {"metadata": {"name": "p-{ns}"}, "value": 7, "preemptionPolicy": "Never"}
+        ),
+        post(PODS, pod("a", priorityClassName="p-{ns}"), keep=["spec.priority", "spec.preemptionPolicy"]),
     ),
     Case(
         "object-pod-tolerations",
-        [
-            post(
-                PODS,
-                pod("a", tolerations=[{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]),
-                keep=["spec.tolerations"],
-            )
-        ],
+        post(
+            PODS,
+            pod("a", tolerations=[{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]),
+            keep=["spec.tolerations"],
+        ),
     ),
     Case(
         "object-pod-quality",
-        [
-            post(
-                PODS,
-                pod(
-                    "a",
-                    containers=[
-                        {
-                            "name": "m",
-                            "image": "a",
-                            "resources": {
-                                "requests": {"cpu": "100m", "memory": "1Mi"},
-                                "limits": {"cpu": "0.1", "memory": "1Mi"},
-                            },
-                        }
-                    ],
-                ),
-                keep=["status.qosClass", "spec.containers.0.resources"],
-            )
-        ],
+        post(
+            PODS,
+            pod(
+                "a",
+                containers=[
+                    {
+                        "name": "m",
+                        "image": "a",
+                        "resources": {
+                            "requests": {"cpu": "100m", "memory": "1Mi"},
+                            "limits": {"cpu": "0.1", "memory": "1Mi"},
+                        },
+                    }
+                ],
+            ),
+            keep=["status.qosClass", "spec.containers.0.resources"],
+        ),
     ),
     *(_shown(id, status) for id, status in _STATES.items()),
     *(_shown(id, status, **_INIT) for id, status in _INIT_STATES.items()),

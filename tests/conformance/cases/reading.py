@@ -33,11 +33,11 @@ def _listed(
     query = {name.replace("_", ""): value for name, value in query.items()}
     if "fieldSelector" not in query and needs_five:
         query |= _OURS
-    return Case(id, [*(_FIVE if needs_five else ()), get(path, query=query, keep=keep)])
+    return Case(id, *(_FIVE if needs_five else ()), get(path, query=query, keep=keep))
 
 
 def _refused(id: str, path: str = CONFIG_MAPS, method: str = "GET", **query: str) -> Case:
-    return Case(id, [Call(method, path, query=query)])
+    return Case(id, Call(method, path, query=query))
 
 
 _LABEL_SELECTORS = {
@@ -133,165 +133,129 @@ _NOWHERE = {
 }
 
 CASES = [
-    Case("get", [*prepared(CONFIG_MAPS, config_map("a", {"k": "v"})), get(f"{CONFIG_MAPS}/a")]),
+    Case("get", *prepared(CONFIG_MAPS, config_map("a", {"k": "v"})), get(f"{CONFIG_MAPS}/a")),
     Case(
         "get-at-zero",
-        [
-            *prepared(CONFIG_MAPS, config_map("a")),
-            get(f"{CONFIG_MAPS}/a", query={"resourceVersion": "0"}, until=lambda status, _: status == 200),
-        ],
+        *prepared(CONFIG_MAPS, config_map("a")),
+        get(f"{CONFIG_MAPS}/a", query={"resourceVersion": "0"}, until=lambda status, _: status == 200),
     ),
-    Case("get-table", [*prepared(CONFIG_MAPS, config_map("a", {"k": "v"})), get(f"{CONFIG_MAPS}/a", accept=TABLE)]),
-    Case(
-        "get-metadata", [*prepared(CONFIG_MAPS, config_map("a", {"k": "v"})), get(f"{CONFIG_MAPS}/a", accept=METADATA)]
-    ),
+    Case("get-table", *prepared(CONFIG_MAPS, config_map("a", {"k": "v"})), get(f"{CONFIG_MAPS}/a", accept=TABLE)),
+    Case("get-metadata", *prepared(CONFIG_MAPS, config_map("a", {"k": "v"})), get(f"{CONFIG_MAPS}/a", accept=METADATA)),
     Case(
         "get-metadata-managed",
-        [*prepared(CONFIG_MAPS, config_map("a", {"k": "v"})), get(f"{CONFIG_MAPS}/a", accept=METADATA, managed=True)],
+        *prepared(CONFIG_MAPS, config_map("a", {"k": "v"})),
+        get(f"{CONFIG_MAPS}/a", accept=METADATA, managed=True),
     ),
-    Case("get-nothing-as-yaml", [get(f"{CONFIG_MAPS}/none", accept="application/yaml")]),
-    Case("get-unacceptable", [*prepared(CONFIG_MAPS, config_map("a")), get(f"{CONFIG_MAPS}/a", accept="image/png")]),
-    Case("get-any-type", [*prepared(CONFIG_MAPS, config_map("a")), get(f"{CONFIG_MAPS}/a", accept="*/*")]),
+    Case("get-nothing-as-yaml", get(f"{CONFIG_MAPS}/none", accept="application/yaml")),
+    Case("get-unacceptable", *prepared(CONFIG_MAPS, config_map("a")), get(f"{CONFIG_MAPS}/a", accept="image/png")),
+    Case("get-any-type", *prepared(CONFIG_MAPS, config_map("a")), get(f"{CONFIG_MAPS}/a", accept="*/*")),
     Case(
         "get-first-acceptable",
-        [*prepared(CONFIG_MAPS, config_map("a")), get(f"{CONFIG_MAPS}/a", accept="image/png, application/json")],
+        *prepared(CONFIG_MAPS, config_map("a")),
+        get(f"{CONFIG_MAPS}/a", accept="image/png, application/json"),
     ),
     Case(
         "get-table-or-json",
-        [
-            *prepared(CONFIG_MAPS, config_map("a")),
-            get(f"{CONFIG_MAPS}/a", accept=f"{TABLE},application/json", keep=["kind", "rows.*.cells"]),
-        ],
+        *prepared(CONFIG_MAPS, config_map("a")),
+        get(f"{CONFIG_MAPS}/a", accept=f"{TABLE},application/json", keep=["kind", "rows.*.cells"]),
     ),
     Case(
         "get-table-old",
-        [
-            *prepared(CONFIG_MAPS, config_map("a")),
-            get(
-                f"{CONFIG_MAPS}/a",
-                accept="application/json;as=Table;g=meta.k8s.io;v=v1beta1",
-                keep=["kind", "apiVersion", "message"],
-            ),
-        ],
+        *prepared(CONFIG_MAPS, config_map("a")),
+        get(
+            f"{CONFIG_MAPS}/a",
+            accept="application/json;as=Table;g=meta.k8s.io;v=v1beta1",
+            keep=["kind", "apiVersion", "message"],
+        ),
     ),
     Case(
         "get-unknown-form",
-        [
-            *prepared(CONFIG_MAPS, config_map("a")),
-            get(f"{CONFIG_MAPS}/a", accept="application/json;as=Sculpture;g=meta.k8s.io;v=v1"),
-        ],
+        *prepared(CONFIG_MAPS, config_map("a")),
+        get(f"{CONFIG_MAPS}/a", accept="application/json;as=Sculpture;g=meta.k8s.io;v=v1"),
     ),
     Case(
         "get-table-object",
-        [
-            *prepared(CONFIG_MAPS, config_map("a")),
-            get(f"{CONFIG_MAPS}/a", accept=TABLE, query={"includeObject": "Object"}, keep=["rows"]),
-        ],
+        *prepared(CONFIG_MAPS, config_map("a")),
+        get(f"{CONFIG_MAPS}/a", accept=TABLE, query={"includeObject": "Object"}, keep=["rows"]),
     ),
     Case(
         "get-table-no-object",
-        [
-            *prepared(CONFIG_MAPS, config_map("a")),
-            get(f"{CONFIG_MAPS}/a", accept=TABLE, query={"includeObject": "None"}, keep=["rows"]),
-        ],
+        *prepared(CONFIG_MAPS, config_map("a")),
+        get(f"{CONFIG_MAPS}/a", accept=TABLE, query={"includeObject": "None"}, keep=["rows"]),
     ),
     Case(
         "get-table-odd-object",
-        [
-            *prepared(CONFIG_MAPS, config_map("a")),
-            get(f"{CONFIG_MAPS}/a", accept=TABLE, query={"includeObject": "Some"}),
-        ],
+        *prepared(CONFIG_MAPS, config_map("a")),
+        get(f"{CONFIG_MAPS}/a", accept=TABLE, query={"includeObject": "Some"}),
     ),
-    Case("list-all", [*_FIVE, get(CONFIG_MAPS, query=_OURS)]),
-    Case("list-nothing", [get(PODS)]),
-    Case("list-table", [*_FIVE, get(CONFIG_MAPS, query=_OURS, accept=TABLE)]),
-    Case("list-table-nothing", [get(PODS, accept=TABLE, drop=["columnDefinitions"])]),
-    Case("list-metadata", [*_FIVE, get(CONFIG_MAPS, query=_OURS, accept=METADATA_LIST)]),
-    Case("list-metadata-of-one", [*_FIVE, get(CONFIG_MAPS, query=_OURS, accept=METADATA)]),
-    Case("get-metadata-as-list", [*_FIVE, get(f"{CONFIG_MAPS}/a", accept=METADATA_LIST)]),
-    Case("list-other-namespace", [get("/api/v1/namespaces/no-such/configmaps")]),
+    Case("list-all", *_FIVE, get(CONFIG_MAPS, query=_OURS)),
+    Case("list-nothing", get(PODS)),
+    Case("list-table", *_FIVE, get(CONFIG_MAPS, query=_OURS, accept=TABLE)),
+    Case("list-table-nothing", get(PODS, accept=TABLE, drop=["columnDefinitions"])),
+    Case("list-metadata", *_FIVE, get(CONFIG_MAPS, query=_OURS, accept=METADATA_LIST)),
+    Case("list-metadata-of-one", *_FIVE, get(CONFIG_MAPS, query=_OURS, accept=METADATA)),
+    Case("get-metadata-as-list", *_FIVE, get(f"{CONFIG_MAPS}/a", accept=METADATA_LIST)),
+    Case("list-other-namespace", get("/api/v1/namespaces/no-such/configmaps")),
     Case(
         "list-across-namespaces",
-        [
-            *_FIVE,
-            get(
-                "/api/v1/configmaps",
-                query={"fieldSelector": "metadata.namespace={ns},metadata.name!=kube-root-ca.crt"},
-                keep=("items.*.metadata.name", "items.*.metadata.namespace"),
-            ),
-        ],
+        *_FIVE,
+        get(
+            "/api/v1/configmaps",
+            query={"fieldSelector": "metadata.namespace={ns},metadata.name!=kube-root-ca.crt"},
+            keep=("items.*.metadata.name", "items.*.metadata.namespace"),
+        ),
     ),
-    Case("list-one-named-namespace", [get("/api/v1/namespaces", query={"fieldSelector": "metadata.name={ns}"})]),
+    Case("list-one-named-namespace", get("/api/v1/namespaces", query={"fieldSelector": "metadata.name={ns}"})),
     Case(
         "page-by-page",
-        [
-            *_FIVE,
-            get(CONFIG_MAPS, query={"limit": "2", **_OURS}, keep=_NAMES),
-            get(
-                CONFIG_MAPS,
-                query={"limit": "2", "continue": "${5.metadata.continue}", **_OURS},
-                keep=_NAMES,
-            ),
-            get(
-                CONFIG_MAPS,
-                query={"limit": "2", "continue": "${6.metadata.continue}", **_OURS},
-                keep=_NAMES,
-            ),
-        ],
+        *_FIVE,
+        get(CONFIG_MAPS, query={"limit": "2", **_OURS}, keep=_NAMES),
+        get(CONFIG_MAPS, query={"limit": "2", "continue": "${5.metadata.continue}", **_OURS}, keep=_NAMES),
+        get(CONFIG_MAPS, query={"limit": "2", "continue": "${6.metadata.continue}", **_OURS}, keep=_NAMES),
     ),
     Case(
         "page-counts-the-rest",
-        [
-            *prepared(PODS, pod("a"), pod("b"), pod("c")),
-            get(PODS, query={"limit": "1"}, keep=_NAMES),
-            get(PODS, query={"limit": "1", "continue": "${3.metadata.continue}"}, keep=_NAMES),
-            get(PODS, query={"limit": "1", "continue": "${4.metadata.continue}"}, keep=_NAMES),
-        ],
+        *prepared(PODS, pod("a"), pod("b"), pod("c")),
+        get(PODS, query={"limit": "1"}, keep=_NAMES),
+        get(PODS, query={"limit": "1", "continue": "${3.metadata.continue}"}, keep=_NAMES),
+        get(PODS, query={"limit": "1", "continue": "${4.metadata.continue}"}, keep=_NAMES),
     ),
-    Case("page-of-everything", [*prepared(PODS, pod("a"), pod("b")), get(PODS, query={"limit": "2"}, keep=_NAMES)]),
+    Case("page-of-everything", *prepared(PODS, pod("a"), pod("b")), get(PODS, query={"limit": "2"}, keep=_NAMES)),
     Case(
         "page-is-a-snapshot",
-        [
-            *prepared(PODS, pod("a"), pod("c")),
-            get(PODS, query={"limit": "1"}, keep=_NAMES),
-            *prepared(PODS, pod("b")),
-            get(PODS, query={"limit": "5", "continue": "${2.metadata.continue}"}, keep=_NAMES),
-        ],
+        *prepared(PODS, pod("a"), pod("c")),
+        get(PODS, query={"limit": "1"}, keep=_NAMES),
+        *prepared(PODS, pod("b")),
+        get(PODS, query={"limit": "5", "continue": "${2.metadata.continue}"}, keep=_NAMES),
     ),
     Case(
         "page-table",
-        [
-            *prepared(PODS, pod("a"), pod("b")),
-            get(PODS, query={"limit": "1"}, accept=TABLE, keep=("metadata", "rows.*.cells")),
-        ],
+        *prepared(PODS, pod("a"), pod("b")),
+        get(PODS, query={"limit": "1"}, accept=TABLE, keep=("metadata", "rows.*.cells")),
     ),
     Case(
         "list-exact-version",
-        [
-            *prepared(PODS, pod("a"), pod("b")),
-            get(
-                PODS,
-                query={"resourceVersion": "${0.metadata.resourceVersion}", "resourceVersionMatch": "Exact"},
-                keep=_NAMES,
-            ),
-            get(
-                PODS,
-                query={"resourceVersion": "${1.metadata.resourceVersion}", "resourceVersionMatch": "Exact"},
-                keep=_NAMES,
-            ),
-        ],
+        *prepared(PODS, pod("a"), pod("b")),
+        get(
+            PODS,
+            query={"resourceVersion": "${0.metadata.resourceVersion}", "resourceVersionMatch": "Exact"},
+            keep=_NAMES,
+        ),
+        get(
+            PODS,
+            query={"resourceVersion": "${1.metadata.resourceVersion}", "resourceVersionMatch": "Exact"},
+            keep=_NAMES,
+        ),
     ),
     Case(
         "list-not-older",
-        [
-            *prepared(PODS, pod("a"), pod("b")),
-            get(
-                PODS,
-                query={"resourceVersion": "${1.metadata.resourceVersion}", "resourceVersionMatch": "NotOlderThan"},
-                keep=_NAMES,
-            ),
-            get(PODS, query={"resourceVersion": "${1.metadata.resourceVersion}"}, keep=_NAMES),
-        ],
+        *prepared(PODS, pod("a"), pod("b")),
+        get(
+            PODS,
+            query={"resourceVersion": "${1.metadata.resourceVersion}", "resourceVersionMatch": "NotOlderThan"},
+            keep=_NAMES,
+        ),
+        get(PODS, query={"resourceVersion": "${1.metadata.resourceVersion}"}, keep=_NAMES),
     ),
     *(_listed(f"label-{id}", labelSelector=selector) for id, selector in _LABEL_SELECTORS.items()),
     *(_refused(f"bad-label-{id}", labelSelector=selector) for id, selector in _BAD_LABEL_SELECTORS.items()),
@@ -300,15 +264,16 @@ CASES = [
     *(
         Case(
             f"pod-field-{id}",
-            [*prepared(PODS, pod("a")), get(PODS, query={"fieldSelector": selector}, keep=(*_NAMES, "message"))],
+            *prepared(PODS, pod("a")),
+            get(PODS, query={"fieldSelector": selector}, keep=(*_NAMES, "message")),
         )
         for id, selector in _POD_FIELD_SELECTORS.items()
     ),
     *(
-        Case(f"query-{id}", [get(CONFIG_MAPS, query=query, keep=("message", "reason", "code", "details", "items"))])
+        Case(f"query-{id}", get(CONFIG_MAPS, query=query, keep=("message", "reason", "code", "details", "items")))
         for id, query in _ODD_QUERIES.items()
     ),
-    *(Case(f"nowhere-{id}", [get(path)]) for id, path in _NOWHERE.items()),
+    *(Case(f"nowhere-{id}", get(path)) for id, path in _NOWHERE.items()),
     _refused("put-on-a-collection", method="PUT"),
     _refused("patch-on-a-collection", method="PATCH"),
     _refused("post-on-an-object", f"{CONFIG_MAPS}/a", "POST"),

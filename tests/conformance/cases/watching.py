@@ -39,7 +39,7 @@ def _watched(id: str, *calls: Call, first: Any = None, count: int, before: tuple
     """A watch from the first object's version, while calls are made."""
     first = config_map("first") if first is None else first
     steps = [*prepared(CONFIG_MAPS, first), *before]
-    return Case(id, [*steps, Watch(CONFIG_MAPS, {**_FROM_FIRST, **query}, calls, count, _KEEP)])
+    return Case(id, *steps, Watch(CONFIG_MAPS, {**_FROM_FIRST, **query}, calls, count, _KEEP))
 
 
 _BAD: dict[str, dict[str, str]] = {
@@ -118,344 +118,300 @@ CASES = [
     ),
     Case(
         "without-version",
-        [
-            *prepared(CONFIG_MAPS, config_map("a"), config_map("b", labels={"x": "1"})),
-            Watch(
-                CONFIG_MAPS, {"labelSelector": "x"}, [post(CONFIG_MAPS, config_map("c", labels={"x": "1"}))], 2, _KEEP
-            ),
-        ],
+        *prepared(CONFIG_MAPS, config_map("a"), config_map("b", labels={"x": "1"})),
+        Watch(CONFIG_MAPS, {"labelSelector": "x"}, [post(CONFIG_MAPS, config_map("c", labels={"x": "1"}))], 2, _KEEP),
     ),
     Case(
         "from-zero",
-        [
-            *prepared(CONFIG_MAPS, config_map("b", labels={"x": "1"})),
-            get(
-                f"{CONFIG_MAPS}/b",
-                query={"resourceVersion": "0"},
-                until=lambda status, _: status == 200,
-                keep=["metadata.name"],
-            ),
-            Watch(
-                CONFIG_MAPS,
-                {"labelSelector": "x", "resourceVersion": "0"},
-                [post(CONFIG_MAPS, config_map("c", labels={"x": "1"}))],
-                2,
-                _KEEP,
-            ),
-        ],
+        *prepared(CONFIG_MAPS, config_map("b", labels={"x": "1"})),
+        get(
+            f"{CONFIG_MAPS}/b",
+            query={"resourceVersion": "0"},
+            until=lambda status, _: status == 200,
+            keep=["metadata.name"],
+        ),
+        Watch(
+            CONFIG_MAPS,
+            {"labelSelector": "x", "resourceVersion": "0"},
+            [post(CONFIG_MAPS, config_map("c", labels={"x": "1"}))],
+            2,
+            _KEEP,
+        ),
     ),
     Case(
         "one-object",
-        [
-            *prepared(CONFIG_MAPS, config_map("a"), config_map("b")),
-            Watch(
-                CONFIG_MAPS,
-                {"fieldSelector": "metadata.name=b"},
-                [patch(MERGE_PATCH, f"{CONFIG_MAPS}/b", {"data": {"k": "v"}}), delete(f"{CONFIG_MAPS}/b")],
-                3,
-                _KEEP,
-            ),
-        ],
+        *prepared(CONFIG_MAPS, config_map("a"), config_map("b")),
+        Watch(
+            CONFIG_MAPS,
+            {"fieldSelector": "metadata.name=b"},
+            [patch(MERGE_PATCH, f"{CONFIG_MAPS}/b", {"data": {"k": "v"}}), delete(f"{CONFIG_MAPS}/b")],
+            3,
+            _KEEP,
+        ),
     ),
     Case(
         "all-namespaces",
-        [
-            *prepared(CONFIG_MAPS, config_map("a", labels={"of": "{ns}"})),
-            Watch(
-                "/api/v1/configmaps",
-                {"labelSelector": "of={ns}"},
-                [delete(_OBJECT)],
-                2,
-                ("metadata.name", "metadata.namespace"),
-            ),
-        ],
+        *prepared(CONFIG_MAPS, config_map("a", labels={"of": "{ns}"})),
+        Watch(
+            "/api/v1/configmaps",
+            {"labelSelector": "of={ns}"},
+            [delete(_OBJECT)],
+            2,
+            ("metadata.name", "metadata.namespace"),
+        ),
     ),
     Case(
         "initial-events",
-        [
-            *prepared(CONFIG_MAPS, config_map("a", labels={"x": "1"}), config_map("b", labels={"x": "1"})),
-            Watch(
-                CONFIG_MAPS,
-                {
-                    "labelSelector": "x",
-                    "sendInitialEvents": "true",
-                    "resourceVersionMatch": "NotOlderThan",
-                    "allowWatchBookmarks": "true",
-                },
-                [],
-                3,
-                _KEEP,
-            ),
-        ],
+        *prepared(CONFIG_MAPS, config_map("a", labels={"x": "1"}), config_map("b", labels={"x": "1"})),
+        Watch(
+            CONFIG_MAPS,
+            {
+                "labelSelector": "x",
+                "sendInitialEvents": "true",
+                "resourceVersionMatch": "NotOlderThan",
+                "allowWatchBookmarks": "true",
+            },
+            [],
+            3,
+            _KEEP,
+        ),
     ),
     Case(
         "initial-events-then-more",
-        [
-            *prepared(CONFIG_MAPS, config_map("a", labels={"x": "1"})),
-            Watch(
-                CONFIG_MAPS,
-                {
-                    "labelSelector": "x",
-                    "sendInitialEvents": "true",
-                    "resourceVersionMatch": "NotOlderThan",
-                    "allowWatchBookmarks": "true",
-                    "resourceVersion": "",
-                },
-                [],
-                2,
-                _KEEP,
-            ),
-            Watch(
-                CONFIG_MAPS,
-                {
-                    "labelSelector": "x",
-                    "sendInitialEvents": "true",
-                    "resourceVersionMatch": "NotOlderThan",
-                    "allowWatchBookmarks": "true",
-                    "resourceVersion": "0",
-                },
-                [],
-                2,
-                _KEEP,
-            ),
-            Watch(
-                CONFIG_MAPS,
-                {
-                    "labelSelector": "x",
-                    "sendInitialEvents": "true",
-                    "resourceVersionMatch": "NotOlderThan",
-                    "allowWatchBookmarks": "true",
-                    "resourceVersion": "${0.metadata.resourceVersion}",
-                },
-                [],
-                2,
-                _KEEP,
-            ),
-        ],
+        *prepared(CONFIG_MAPS, config_map("a", labels={"x": "1"})),
+        Watch(
+            CONFIG_MAPS,
+            {
+                "labelSelector": "x",
+                "sendInitialEvents": "true",
+                "resourceVersionMatch": "NotOlderThan",
+                "allowWatchBookmarks": "true",
+                "resourceVersion": "",
+            },
+            [],
+            2,
+            _KEEP,
+        ),
+        Watch(
+            CONFIG_MAPS,
+            {
+                "labelSelector": "x",
+                "sendInitialEvents": "true",
+                "resourceVersionMatch": "NotOlderThan",
+                "allowWatchBookmarks": "true",
+                "resourceVersion": "0",
+            },
+            [],
+            2,
+            _KEEP,
+        ),
+        Watch(
+            CONFIG_MAPS,
+            {
+                "labelSelector": "x",
+                "sendInitialEvents": "true",
+                "resourceVersionMatch": "NotOlderThan",
+                "allowWatchBookmarks": "true",
+                "resourceVersion": "${0.metadata.resourceVersion}",
+            },
+            [],
+            2,
+            _KEEP,
+        ),
     ),
     Case(
         "initial-events-of-nothing",
-        [
-            Watch(
-                PODS,
-                {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"},
-                [],
-                1,
-                _KEEP,
-            )
-        ],
+        Watch(
+            PODS,
+            {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"},
+            [],
+            1,
+            _KEEP,
+        ),
     ),
     Case(
         "initial-events-without-bookmarks",
-        [
-            *prepared(CONFIG_MAPS, config_map("a", labels={"x": "1"})),
-            Watch(
-                CONFIG_MAPS,
-                {"labelSelector": "x", "sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"},
-                [post(CONFIG_MAPS, config_map("b", labels={"x": "1"}))],
-                2,
-                _KEEP,
-            ),
-        ],
+        *prepared(CONFIG_MAPS, config_map("a", labels={"x": "1"})),
+        Watch(
+            CONFIG_MAPS,
+            {"labelSelector": "x", "sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"},
+            [post(CONFIG_MAPS, config_map("b", labels={"x": "1"}))],
+            2,
+            _KEEP,
+        ),
     ),
     Case(
         "no-initial-events",
-        [
-            *prepared(CONFIG_MAPS, config_map("a", labels={"x": "1"})),
-            Watch(
-                CONFIG_MAPS,
-                {
-                    "labelSelector": "x",
-                    "sendInitialEvents": "false",
-                    "resourceVersionMatch": "NotOlderThan",
-                    "allowWatchBookmarks": "true",
-                    **_FROM_FIRST,
-                },
-                [post(CONFIG_MAPS, config_map("b", labels={"x": "1"}))],
-                1,
-                _KEEP,
-            ),
-        ],
+        *prepared(CONFIG_MAPS, config_map("a", labels={"x": "1"})),
+        Watch(
+            CONFIG_MAPS,
+            {
+                "labelSelector": "x",
+                "sendInitialEvents": "false",
+                "resourceVersionMatch": "NotOlderThan",
+                "allowWatchBookmarks": "true",
+                **_FROM_FIRST,
+            },
+            [post(CONFIG_MAPS, config_map("b", labels={"x": "1"}))],
+            1,
+            _KEEP,
+        ),
     ),
-    Case("ends-after-its-time", [Watch(PODS, {"timeoutSeconds": "1"}, [], 1, _KEEP)]),
+    Case("ends-after-its-time", Watch(PODS, {"timeoutSeconds": "1"}, [], 1, _KEEP)),
     # The state of a custom resource before its definition is unknown.
-    Case("too-old", [Watch(_WIDGETS, {"resourceVersion": "1", "timeoutSeconds": "3"}, [], 1)], ["widgets"]),
-    Case("far-ahead", [Watch(CONFIG_MAPS, {"resourceVersion": "999999999", "timeoutSeconds": "1"}, [], 1)]),
-    *(Case(f"bad-{id}", [Watch(CONFIG_MAPS, query)]) for id, query in _BAD.items()),
+    Case("too-old", Watch(_WIDGETS, {"resourceVersion": "1", "timeoutSeconds": "3"}, [], 1), needs=["widgets"]),
+    Case("far-ahead", Watch(CONFIG_MAPS, {"resourceVersion": "999999999", "timeoutSeconds": "1"}, [], 1)),
+    *(Case(f"bad-{id}", Watch(CONFIG_MAPS, query)) for id, query in _BAD.items()),
     Case(
         "table",
-        [
-            *prepared(CONFIG_MAPS, config_map("a", {"k": "v"})),
-            Watch(
-                CONFIG_MAPS,
-                {"fieldSelector": "metadata.name=a"},
-                [_data("w")],
-                2,
-                ("kind", "rows.*.cells", "columnDefinitions.*.name", "rows.*.object.kind"),
-                headers={"Accept": TABLE},
-            ),
-        ],
+        *prepared(CONFIG_MAPS, config_map("a", {"k": "v"})),
+        Watch(
+            CONFIG_MAPS,
+            {"fieldSelector": "metadata.name=a"},
+            [_data("w")],
+            2,
+            ("kind", "rows.*.cells", "columnDefinitions.*.name", "rows.*.object.kind"),
+            headers={"Accept": TABLE},
+        ),
     ),
     Case(
         "table-with-objects",
-        [
-            *prepared(CONFIG_MAPS, config_map("a", {"k": "v"})),
-            Watch(
-                CONFIG_MAPS,
-                {"fieldSelector": "metadata.name=a", "includeObject": "Object"},
-                [],
-                1,
-                ("kind", "rows.*.cells", "rows.*.object.kind", "rows.*.object.data"),
-                headers={"Accept": TABLE},
-            ),
-        ],
+        *prepared(CONFIG_MAPS, config_map("a", {"k": "v"})),
+        Watch(
+            CONFIG_MAPS,
+            {"fieldSelector": "metadata.name=a", "includeObject": "Object"},
+            [],
+            1,
+            ("kind", "rows.*.cells", "rows.*.object.kind", "rows.*.object.data"),
+            headers={"Accept": TABLE},
+        ),
     ),
     Case(
         "metadata",
-        [
-            *prepared(CONFIG_MAPS, config_map("a", {"k": "v"})),
-            Watch(
-                CONFIG_MAPS,
-                {"fieldSelector": "metadata.name=a"},
-                [_data("w")],
-                2,
-                ("kind", "apiVersion", "metadata.name", "data"),
-                headers={"Accept": METADATA},
-            ),
-        ],
+        *prepared(CONFIG_MAPS, config_map("a", {"k": "v"})),
+        Watch(
+            CONFIG_MAPS,
+            {"fieldSelector": "metadata.name=a"},
+            [_data("w")],
+            2,
+            ("kind", "apiVersion", "metadata.name", "data"),
+            headers={"Accept": METADATA},
+        ),
     ),
     Case(
         "metadata-initial-events",
-        [
-            *prepared(CONFIG_MAPS, config_map("a", labels={"x": "1"})),
-            Watch(
-                CONFIG_MAPS,
-                {
-                    "labelSelector": "x",
-                    "sendInitialEvents": "true",
-                    "resourceVersionMatch": "NotOlderThan",
-                    "allowWatchBookmarks": "true",
-                },
-                [],
-                2,
-                _KEEP,
-                headers={"Accept": METADATA},
-            ),
-        ],
+        *prepared(CONFIG_MAPS, config_map("a", labels={"x": "1"})),
+        Watch(
+            CONFIG_MAPS,
+            {
+                "labelSelector": "x",
+                "sendInitialEvents": "true",
+                "resourceVersionMatch": "NotOlderThan",
+                "allowWatchBookmarks": "true",
+            },
+            [],
+            2,
+            _KEEP,
+            headers={"Accept": METADATA},
+        ),
     ),
     Case(
         "status-changes",
-        [
-            *prepared(PODS, pod("a")),
-            Watch(
-                PODS,
-                _FROM_FIRST,
-                [
-                    patch(MERGE_PATCH, f"{PODS}/a/status", {"status": {"phase": "Running"}}),
-                    patch(MERGE_PATCH, f"{PODS}/a", {"metadata": {"labels": {"b": "c"}}}),
-                ],
-                2,
-                ("metadata.name", "status.phase", "metadata.labels"),
-            ),
-        ],
+        *prepared(PODS, pod("a")),
+        Watch(
+            PODS,
+            _FROM_FIRST,
+            [
+                patch(MERGE_PATCH, f"{PODS}/a/status", {"status": {"phase": "Running"}}),
+                patch(MERGE_PATCH, f"{PODS}/a", {"metadata": {"labels": {"b": "c"}}}),
+            ],
+            2,
+            ("metadata.name", "status.phase", "metadata.labels"),
+        ),
     ),
     Case(
         "pod-grace",
-        [
-            *prepared(PODS, pod("a", nodeName="n")),
-            Watch(
-                PODS,
-                _FROM_FIRST,
-                [delete(f"{PODS}/a"), delete(f"{PODS}/a", {"gracePeriodSeconds": 0})],
-                3,
-                ("metadata.name", "metadata.deletionGracePeriodSeconds"),
-            ),
-        ],
+        *prepared(PODS, pod("a", nodeName="n")),
+        Watch(
+            PODS,
+            _FROM_FIRST,
+            [delete(f"{PODS}/a"), delete(f"{PODS}/a", {"gracePeriodSeconds": 0})],
+            3,
+            ("metadata.name", "metadata.deletionGracePeriodSeconds"),
+        ),
     ),
     Case(
         "pod-fields",
-        [
-            *prepared(PODS, pod("a")),
-            Watch(
-                PODS,
-                {**_FROM_FIRST, "fieldSelector": "status.phase=Running"},
-                [
-                    patch(MERGE_PATCH, f"{PODS}/a/status", {"status": {"phase": "Running"}}),
-                    patch(MERGE_PATCH, f"{PODS}/a/status", {"status": {"phase": "Failed"}}),
-                ],
-                2,
-                ("metadata.name", "status.phase"),
-            ),
-        ],
+        *prepared(PODS, pod("a")),
+        Watch(
+            PODS,
+            {**_FROM_FIRST, "fieldSelector": "status.phase=Running"},
+            [
+                patch(MERGE_PATCH, f"{PODS}/a/status", {"status": {"phase": "Running"}}),
+                patch(MERGE_PATCH, f"{PODS}/a/status", {"status": {"phase": "Failed"}}),
+            ],
+            2,
+            ("metadata.name", "status.phase"),
+        ),
     ),
     Case(
         "custom",
-        [
-            *prepared(
-                _WIDGETS,
-                {
-                    "apiVersion": "conformance.example.com/v1",
-                    "kind": "Widget",
-                    "metadata": {"name": "a"},
-                    "spec": {"size": 1},
-                },
-            ),
-            Watch(
-                _WIDGETS,
-                _FROM_FIRST,
-                [
-                    patch(MERGE_PATCH, f"{_WIDGETS}/a", {"spec": {"size": 2}}),
-                    patch(MERGE_PATCH, f"{_WIDGETS}/a/status", {"status": {"phase": "Good"}}),
-                    delete(f"{_WIDGETS}/a"),
-                ],
-                3,
-                ("kind", "apiVersion", "metadata.generation", "spec", "status"),
-            ),
-        ],
+        *prepared(
+            _WIDGETS,
+            {
+                "apiVersion": "conformance.example.com/v1",
+                "kind": "Widget",
+                "metadata": {"name": "a"},
+                "spec": {"size": 1},
+            },
+        ),
+        Watch(
+            _WIDGETS,
+            _FROM_FIRST,
+            [
+                patch(MERGE_PATCH, f"{_WIDGETS}/a", {"spec": {"size": 2}}),
+                patch(MERGE_PATCH, f"{_WIDGETS}/a/status", {"status": {"phase": "Good"}}),
+                delete(f"{_WIDGETS}/a"),
+            ],
+            3,
+            ("kind", "apiVersion", "metadata.generation", "spec", "status"),
+        ),
         needs=["widgets"],
     ),
     Case(
         "custom-initial-events",
-        [
-            *prepared(
-                _WIDGETS,
-                {
-                    "apiVersion": "conformance.example.com/v1",
-                    "kind": "Widget",
-                    "metadata": {"name": "a"},
-                    "spec": {"size": 1},
-                },
-            ),
-            Watch(
-                _WIDGETS,
-                {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"},
-                [],
-                2,
-                ("kind", "apiVersion", "spec"),
-            ),
-        ],
+        *prepared(
+            _WIDGETS,
+            {
+                "apiVersion": "conformance.example.com/v1",
+                "kind": "Widget",
+                "metadata": {"name": "a"},
+                "spec": {"size": 1},
+            },
+        ),
+        Watch(
+            _WIDGETS,
+            {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"},
+            [],
+            2,
+            ("kind", "apiVersion", "spec"),
+        ),
         needs=["widgets"],
     ),
-    Case("nowhere", [Watch("/api/v1/namespaces/{ns}/gremlins")]),
+    Case("nowhere", Watch("/api/v1/namespaces/{ns}/gremlins")),
     Case(
         "collection-deletion",
-        [
-            *prepared(PODS, pod("a"), pod("b")),
-            Watch(PODS, {"resourceVersion": "${1.metadata.resourceVersion}"}, [delete(PODS)], 2, ("metadata.name",)),
-        ],
+        *prepared(PODS, pod("a"), pod("b")),
+        Watch(PODS, {"resourceVersion": "${1.metadata.resourceVersion}"}, [delete(PODS)], 2, ("metadata.name",)),
     ),
     Case(
         "name-path",
-        [
-            *prepared(CONFIG_MAPS, config_map("a")),
-            Watch("/api/v1/watch/namespaces/{ns}/configmaps/a", {}, [], 1, _KEEP),
-        ],
+        *prepared(CONFIG_MAPS, config_map("a")),
+        Watch("/api/v1/watch/namespaces/{ns}/configmaps/a", {}, [], 1, _KEEP),
     ),
     Case(
         "replaced",
-        [
-            *prepared(CONFIG_MAPS, config_map("a", {"k": "v"})),
-            Watch(CONFIG_MAPS, _FROM_FIRST, [put(_OBJECT, config_map("a", {"k": "w"}))], 1, _KEEP),
-        ],
+        *prepared(CONFIG_MAPS, config_map("a", {"k": "v"})),
+        Watch(CONFIG_MAPS, _FROM_FIRST, [put(_OBJECT, config_map("a", {"k": "w"}))], 1, _KEEP),
     ),
 ]

@@ -28,11 +28,11 @@ _JSON = {"Content-Type": "application/json"}
 
 
 def _body(id: str, body: Any, *, path: str = CONFIG_MAPS, **query: str) -> Case:
-    return Case(f"create-{id}", [post(path, body, query=query)])
+    return Case(f"create-{id}", post(path, body, query=query))
 
 
 def _raw(id: str, body: str, content_type: str = "application/json", **query: str) -> Case:
-    return Case(f"body-{id}", [Call("POST", CONFIG_MAPS, body, query=query, headers={"Content-Type": content_type})])
+    return Case(f"body-{id}", Call("POST", CONFIG_MAPS, body, query=query, headers={"Content-Type": content_type}))
 
 
 _A = config_map("a", {"k": "v"})
@@ -151,7 +151,7 @@ def _updated(
     name: str = "a",
 ) -> Case:
     body = config_map("a", {"k": "v"}, **(metadata or {}))
-    return Case(f"update-{id}", [*prepared(CONFIG_MAPS, _A), *steps, put(f"{CONFIG_MAPS}/{name}", {**body, **change})])
+    return Case(f"update-{id}", *prepared(CONFIG_MAPS, _A), *steps, put(f"{CONFIG_MAPS}/{name}", {**body, **change}))
 
 
 _GENERATION = ("metadata.generation", "code", "message", "spec.replicas")
@@ -169,106 +169,80 @@ _TEMPLATES: dict[str, dict[str, Any]] = {
 }
 
 CASES = [
-    Case("create-config-map", [post(CONFIG_MAPS, _A, managed=True), get(f"{CONFIG_MAPS}/a")]),
-    Case("create-asking-for-metadata", [post(CONFIG_MAPS, _A, accept=METADATA)]),
+    Case("create-config-map", post(CONFIG_MAPS, _A, managed=True), get(f"{CONFIG_MAPS}/a")),
+    Case("create-asking-for-metadata", post(CONFIG_MAPS, _A, accept=METADATA)),
     Case(
         "refused-asking-for-metadata",
-        [
-            *prepared(CONFIG_MAPS, _A),
-            post(CONFIG_MAPS, _A, accept=METADATA),
-            patch(MERGE_PATCH, f"{CONFIG_MAPS}/no", {"data": {}}, accept=METADATA),
-        ],
+        *prepared(CONFIG_MAPS, _A),
+        post(CONFIG_MAPS, _A, accept=METADATA),
+        patch(MERGE_PATCH, f"{CONFIG_MAPS}/no", {"data": {}}, accept=METADATA),
     ),
     Case(
         "update-asking-for-metadata",
-        [
-            *prepared(CONFIG_MAPS, _A),
-            put(f"{CONFIG_MAPS}/a", config_map("a", {"k": "w"}), accept=METADATA),
-            patch(MERGE_PATCH, f"{CONFIG_MAPS}/a", {"metadata": {"labels": {"x": "1"}}}, accept=METADATA),
-        ],
+        *prepared(CONFIG_MAPS, _A),
+        put(f"{CONFIG_MAPS}/a", config_map("a", {"k": "w"}), accept=METADATA),
+        patch(MERGE_PATCH, f"{CONFIG_MAPS}/a", {"metadata": {"labels": {"x": "1"}}}, accept=METADATA),
     ),
     Case(
         "update-status-asking-for-metadata",
-        [
-            *prepared(PODS, pod("a")),
-            patch(
-                STRATEGIC_PATCH,
-                f"{PODS}/a/status",
-                {"metadata": {"labels": {"x": "1"}}, "status": {"message": "m"}},
-                accept=METADATA,
-            ),
-        ],
+        *prepared(PODS, pod("a")),
+        patch(
+            STRATEGIC_PATCH,
+            f"{PODS}/a/status",
+            {"metadata": {"labels": {"x": "1"}}, "status": {"message": "m"}},
+            accept=METADATA,
+        ),
     ),
-    Case("create-twice", [*prepared(CONFIG_MAPS, _A), post(CONFIG_MAPS, _A)]),
-    Case("create-in-no-namespace", [post("/api/v1/namespaces/no-such/configmaps", _A)]),
-    Case("create-generated", [post(CONFIG_MAPS, {"metadata": {"generateName": "gen-"}})]),
+    Case("create-twice", *prepared(CONFIG_MAPS, _A), post(CONFIG_MAPS, _A)),
+    Case("create-in-no-namespace", post("/api/v1/namespaces/no-such/configmaps", _A)),
+    Case("create-generated", post(CONFIG_MAPS, {"metadata": {"generateName": "gen-"}})),
     Case(
         "create-generated-long",
-        [
-            post(
-                CONFIG_MAPS,
-                {"metadata": {"generateName": "x" * 260}},
-                keep=["code", "reason", "details.causes.0.field"],
-            )
-        ],
+        post(CONFIG_MAPS, {"metadata": {"generateName": "x" * 260}}, keep=["code", "reason", "details.causes.0.field"]),
     ),
     Case(
         "create-generated-bad",
-        [post(CONFIG_MAPS, {"metadata": {"generateName": "Bad_"}}, keep=["reason", "code", "details.kind"])],
+        post(CONFIG_MAPS, {"metadata": {"generateName": "Bad_"}}, keep=["reason", "code", "details.kind"]),
     ),
     Case(
         "create-manager-from-query",
-        [post(CONFIG_MAPS, _A, query={"fieldManager": "me"}, managed=True, keep=["metadata.managedFields"])],
+        post(CONFIG_MAPS, _A, query={"fieldManager": "me"}, managed=True, keep=["metadata.managedFields"]),
     ),
     Case(
         "create-manager-from-agent",
-        [
-            post(
-                CONFIG_MAPS,
-                _A,
-                headers={"User-Agent": "kubectl-thing/v1 (linux)"},
-                managed=True,
-                keep=["metadata.managedFields"],
-            )
-        ],
+        post(
+            CONFIG_MAPS,
+            _A,
+            headers={"User-Agent": "kubectl-thing/v1 (linux)"},
+            managed=True,
+            keep=["metadata.managedFields"],
+        ),
     ),
-    Case("create-manager-long", [post(CONFIG_MAPS, _A, query={"fieldManager": "m" * 129})]),
-    Case("create-manager-unprintable", [post(CONFIG_MAPS, _A, query={"fieldManager": "a\tb"})]),
+    Case("create-manager-long", post(CONFIG_MAPS, _A, query={"fieldManager": "m" * 129})),
+    Case("create-manager-unprintable", post(CONFIG_MAPS, _A, query={"fieldManager": "a\tb"})),
     Case(
         "create-yaml",
-        [
-            Call(
-                "POST",
-                CONFIG_MAPS,
-                "metadata:\n  name: a\ndata:\n  k: 'v'\n",
-                headers={"Content-Type": "application/yaml"},
-            )
-        ],
+        Call(
+            "POST", CONFIG_MAPS, "metadata:\n  name: a\ndata:\n  k: 'v'\n", headers={"Content-Type": "application/yaml"}
+        ),
     ),
     Case(
         "create-yaml-number",
-        [
-            Call(
-                "POST",
-                CONFIG_MAPS,
-                "metadata:\n  name: a\ndata:\n  k: 1\n",
-                headers={"Content-Type": "application/yaml"},
-            )
-        ],
+        Call(
+            "POST", CONFIG_MAPS, "metadata:\n  name: a\ndata:\n  k: 1\n", headers={"Content-Type": "application/yaml"}
+        ),
     ),
-    Case("create-yaml-nonsense", [Call("POST", CONFIG_MAPS, "a: b: c", headers={"Content-Type": "application/yaml"})]),
-    Case("create-other-type", [Call("POST", CONFIG_MAPS, "x", headers={"Content-Type": "text/plain"})]),
-    Case("create-no-type", [Call("POST", CONFIG_MAPS, '{"metadata":{"name":"a"}}')]),
+    Case("create-yaml-nonsense", Call("POST", CONFIG_MAPS, "a: b: c", headers={"Content-Type": "application/yaml"})),
+    Case("create-other-type", Call("POST", CONFIG_MAPS, "x", headers={"Content-Type": "text/plain"})),
+    Case("create-no-type", Call("POST", CONFIG_MAPS, '{"metadata":{"name":"a"}}')),
     Case(
         "create-charset",
-        [
-            Call(
-                "POST",
-                CONFIG_MAPS,
-                '{"metadata":{"name":"a"}}',
-                headers={"Content-Type": "application/json; charset=utf-8"},
-            )
-        ],
+        Call(
+            "POST",
+            CONFIG_MAPS,
+            '{"metadata":{"name":"a"}}',
+            headers={"Content-Type": "application/json; charset=utf-8"},
+        ),
     ),
     *(_body(f"name-{id}", config_map(name)) for id, name in _NAMES.items()),
     *(_body(f"metadata-{id}", config_map("a", None, **metadata)) for id, metadata in _METADATA.items()),
@@ -281,77 +255,68 @@ CASES = [
     *(
         Case(
             f"validation-{value or 'default'}",
-            [post(CONFIG_MAPS, _UNKNOWN, query={"fieldValidation": value} if value else {})],
+            post(CONFIG_MAPS, _UNKNOWN, query={"fieldValidation": value} if value else {}),
         )
         for value in _VALIDATIONS
     ),
     *(
         Case(
             f"validation-pod-{value}",
-            [post(PODS, _UNKNOWN_POD, query={"fieldValidation": value}, keep=["message", "code", "metadata.name"])],
+            post(PODS, _UNKNOWN_POD, query={"fieldValidation": value}, keep=["message", "code", "metadata.name"]),
         )
         for value in ("Warn", "Strict")
     ),
     Case(
         "validation-strict-duplicate",
-        [Call("POST", CONFIG_MAPS, _RAW["duplicate"], query={"fieldValidation": "Strict"}, headers=_JSON)],
+        Call("POST", CONFIG_MAPS, _RAW["duplicate"], query={"fieldValidation": "Strict"}, headers=_JSON),
     ),
     Case(
         "validation-warn-duplicate",
-        [Call("POST", CONFIG_MAPS, _RAW["duplicate-key"], query={"fieldValidation": "Warn"}, headers=_JSON)],
+        Call("POST", CONFIG_MAPS, _RAW["duplicate-key"], query={"fieldValidation": "Warn"}, headers=_JSON),
     ),
     Case(
         "validation-strict-case",
-        [Call("POST", CONFIG_MAPS, _RAW["case"], query={"fieldValidation": "Strict"}, headers=_JSON)],
+        Call("POST", CONFIG_MAPS, _RAW["case"], query={"fieldValidation": "Strict"}, headers=_JSON),
     ),
     Case(
         "validation-strict-update",
-        [*prepared(CONFIG_MAPS, _A), put(f"{CONFIG_MAPS}/a", _UNKNOWN, query={"fieldValidation": "Strict"})],
+        *prepared(CONFIG_MAPS, _A),
+        put(f"{CONFIG_MAPS}/a", _UNKNOWN, query={"fieldValidation": "Strict"}),
     ),
     Case(
         "validation-strict-patch",
-        [
-            *prepared(CONFIG_MAPS, _A),
-            patch(MERGE_PATCH, f"{CONFIG_MAPS}/a", {"colour": "blue"}, query={"fieldValidation": "Strict"}),
-        ],
+        *prepared(CONFIG_MAPS, _A),
+        patch(MERGE_PATCH, f"{CONFIG_MAPS}/a", {"colour": "blue"}, query={"fieldValidation": "Strict"}),
     ),
     Case(
         "validation-warn-patch",
-        [
-            *prepared(CONFIG_MAPS, _A),
-            patch(MERGE_PATCH, f"{CONFIG_MAPS}/a", {"colour": "blue"}, query={"fieldValidation": "Warn"}),
-        ],
+        *prepared(CONFIG_MAPS, _A),
+        patch(MERGE_PATCH, f"{CONFIG_MAPS}/a", {"colour": "blue"}, query={"fieldValidation": "Warn"}),
     ),
-    Case("dry-run-create", [post(CONFIG_MAPS, _A, query={"dryRun": "All"}), get(f"{CONFIG_MAPS}/a")]),
-    Case("dry-run-create-twice", [*prepared(CONFIG_MAPS, _A), post(CONFIG_MAPS, _A, query={"dryRun": "All"})]),
-    Case("dry-run-generated", [post(CONFIG_MAPS, {"metadata": {"generateName": "gen-"}}, query={"dryRun": "All"})]),
+    Case("dry-run-create", post(CONFIG_MAPS, _A, query={"dryRun": "All"}), get(f"{CONFIG_MAPS}/a")),
+    Case("dry-run-create-twice", *prepared(CONFIG_MAPS, _A), post(CONFIG_MAPS, _A, query={"dryRun": "All"})),
+    Case("dry-run-generated", post(CONFIG_MAPS, {"metadata": {"generateName": "gen-"}}, query={"dryRun": "All"})),
     Case(
         "dry-run-update",
-        [
-            *prepared(CONFIG_MAPS, _A),
-            put(f"{CONFIG_MAPS}/a", config_map("a", {"k": "w"}), query={"dryRun": "All"}),
-            get(f"{CONFIG_MAPS}/a", keep=["data"]),
-        ],
+        *prepared(CONFIG_MAPS, _A),
+        put(f"{CONFIG_MAPS}/a", config_map("a", {"k": "w"}), query={"dryRun": "All"}),
+        get(f"{CONFIG_MAPS}/a", keep=["data"]),
     ),
     Case(
         "dry-run-delete",
-        [
-            *prepared(CONFIG_MAPS, _A),
-            delete(f"{CONFIG_MAPS}/a", query={"dryRun": "All"}),
-            get(f"{CONFIG_MAPS}/a", keep=["data"]),
-        ],
+        *prepared(CONFIG_MAPS, _A),
+        delete(f"{CONFIG_MAPS}/a", query={"dryRun": "All"}),
+        get(f"{CONFIG_MAPS}/a", keep=["data"]),
     ),
     Case(
         "dry-run-patch",
-        [
-            *prepared(CONFIG_MAPS, _A),
-            patch(MERGE_PATCH, f"{CONFIG_MAPS}/a", {"data": {"k": "w"}}, query={"dryRun": "All"}),
-            get(f"{CONFIG_MAPS}/a", keep=["data"]),
-        ],
+        *prepared(CONFIG_MAPS, _A),
+        patch(MERGE_PATCH, f"{CONFIG_MAPS}/a", {"data": {"k": "w"}}, query={"dryRun": "All"}),
+        get(f"{CONFIG_MAPS}/a", keep=["data"]),
     ),
-    Case("dry-run-odd", [post(CONFIG_MAPS, _A, query={"dryRun": "Some"})]),
-    Case("dry-run-update-odd", [*prepared(CONFIG_MAPS, _A), put(f"{CONFIG_MAPS}/a", _A, query={"dryRun": "Some"})]),
-    Case("dry-run-delete-odd", [*prepared(CONFIG_MAPS, _A), delete(f"{CONFIG_MAPS}/a", query={"dryRun": "Some"})]),
+    Case("dry-run-odd", post(CONFIG_MAPS, _A, query={"dryRun": "Some"})),
+    Case("dry-run-update-odd", *prepared(CONFIG_MAPS, _A), put(f"{CONFIG_MAPS}/a", _A, query={"dryRun": "Some"})),
+    Case("dry-run-delete-odd", *prepared(CONFIG_MAPS, _A), delete(f"{CONFIG_MAPS}/a", query={"dryRun": "Some"})),
     _updated("plain", {"data": {"k": "w"}}),
     _updated("same", {}),
     _updated("drops-what-is-left-out", {"data": {}}),
@@ -374,127 +339,98 @@ CASES = [
     _updated("missing-with-uid", {"metadata": {"name": "b", "uid": "7"}}, name="b"),
     Case(
         "update-immutable",
-        [
-            *prepared(CONFIG_MAPS, {**_A, "immutable": True}),
-            put(f"{CONFIG_MAPS}/a", {**_A, "immutable": True, "data": {}}),
-            put(f"{CONFIG_MAPS}/a", {**_A, "immutable": False}),
-        ],
+        *prepared(CONFIG_MAPS, {**_A, "immutable": True}),
+        put(f"{CONFIG_MAPS}/a", {**_A, "immutable": True, "data": {}}),
+        put(f"{CONFIG_MAPS}/a", {**_A, "immutable": False}),
     ),
     Case(
         "update-race",
-        [
-            *prepared(CONFIG_MAPS, _A),
-            quiet(put(f"{CONFIG_MAPS}/a", config_map("a", {"k": "w"}))),
-            put(f"{CONFIG_MAPS}/a", config_map("a", {"k": "x"}, resourceVersion="${0.metadata.resourceVersion}")),
-        ],
+        *prepared(CONFIG_MAPS, _A),
+        quiet(put(f"{CONFIG_MAPS}/a", config_map("a", {"k": "w"}))),
+        put(f"{CONFIG_MAPS}/a", config_map("a", {"k": "x"}, resourceVersion="${0.metadata.resourceVersion}")),
     ),
     Case(
         "update-creates-a-lease",
-        [
-            put(
-                "/apis/coordination.k8s.io/v1/namespaces/{ns}/leases/a",
-                {"metadata": {"name": "a"}, "spec": {"holderIdentity": "me"}},
-            )
-        ],
+        put(
+            "/apis/coordination.k8s.io/v1/namespaces/{ns}/leases/a",
+            {"metadata": {"name": "a"}, "spec": {"holderIdentity": "me"}},
+        ),
     ),
     Case(
         "update-creates-a-custom-object",
-        [
-            put(
-                "/apis/conformance.example.com/v1/namespaces/{ns}/gadgets/a",
-                {"apiVersion": "conformance.example.com/v1", "kind": "Gadget", "metadata": {"name": "a"}},
-            )
-        ],
+        put(
+            "/apis/conformance.example.com/v1/namespaces/{ns}/gadgets/a",
+            {"apiVersion": "conformance.example.com/v1", "kind": "Gadget", "metadata": {"name": "a"}},
+        ),
         needs=["gadgets"],
     ),
     Case(
         "update-same-keeps-the-version",
-        [
-            *prepared(CONFIG_MAPS, _A),
-            put(f"{CONFIG_MAPS}/a", _A),
-            get(
-                CONFIG_MAPS, query={"fieldSelector": "metadata.name=a,metadata.name!=b"}, keep=["items.*.metadata.name"]
-            ),
-        ],
+        *prepared(CONFIG_MAPS, _A),
+        put(f"{CONFIG_MAPS}/a", _A),
+        get(CONFIG_MAPS, query={"fieldSelector": "metadata.name=a,metadata.name!=b"}, keep=["items.*.metadata.name"]),
     ),
     Case(
         "generation-of-a-deployment",
-        [
-            post(DEPLOYMENTS, deployment("a"), keep=_GENERATION),
-            put(_DEPLOYMENT, deployment("a", metadata={"labels": {"b": "c"}}), keep=_GENERATION),
-            put(_DEPLOYMENT, deployment("a", metadata={"labels": {"b": "c"}}, minReadySeconds=5), keep=_GENERATION),
-            patch(
-                MERGE_PATCH,
-                f"{_DEPLOYMENT}/status",
-                {"status": {"replicas": 7}},
-                keep=("metadata.generation", "status.replicas"),
-            ),
-            patch(MERGE_PATCH, _DEPLOYMENT, {"status": {"replicas": 9}}, keep=("metadata.generation",)),
-            patch(
-                MERGE_PATCH,
-                f"{_DEPLOYMENT}/status",
-                {"spec": {"minReadySeconds": 9}},
-                keep=("metadata.generation", "spec.minReadySeconds"),
-            ),
-        ],
+        post(DEPLOYMENTS, deployment("a"), keep=_GENERATION),
+        put(_DEPLOYMENT, deployment("a", metadata={"labels": {"b": "c"}}), keep=_GENERATION),
+        put(_DEPLOYMENT, deployment("a", metadata={"labels": {"b": "c"}}, minReadySeconds=5), keep=_GENERATION),
+        patch(
+            MERGE_PATCH,
+            f"{_DEPLOYMENT}/status",
+            {"status": {"replicas": 7}},
+            keep=("metadata.generation", "status.replicas"),
+        ),
+        patch(MERGE_PATCH, _DEPLOYMENT, {"status": {"replicas": 9}}, keep=("metadata.generation",)),
+        patch(
+            MERGE_PATCH,
+            f"{_DEPLOYMENT}/status",
+            {"spec": {"minReadySeconds": 9}},
+            keep=("metadata.generation", "spec.minReadySeconds"),
+        ),
     ),
     Case(
         "deployment-selector-is-immutable",
-        [
-            *prepared(DEPLOYMENTS, deployment("a")),
-            patch(
-                MERGE_PATCH,
-                _DEPLOYMENT,
-                {
-                    "spec": {
-                        "selector": {"matchLabels": {"app": "b"}},
-                        "template": {"metadata": {"labels": {"app": "b"}}},
-                    }
-                },
-            ),
-        ],
+        *prepared(DEPLOYMENTS, deployment("a")),
+        patch(
+            MERGE_PATCH,
+            _DEPLOYMENT,
+            {"spec": {"selector": {"matchLabels": {"app": "b"}}, "template": {"metadata": {"labels": {"app": "b"}}}}},
+        ),
     ),
     Case(
         "pod-image-may-change",
-        [
-            *prepared(PODS, pod("a")),
-            patch(
-                MERGE_PATCH,
-                f"{PODS}/a",
-                {"spec": {"containers": [{"name": "main", "image": "app:2"}]}},
-                keep=["message", "spec.containers.0.image", "metadata.generation"],
-            ),
-        ],
+        *prepared(PODS, pod("a")),
+        patch(
+            MERGE_PATCH,
+            f"{PODS}/a",
+            {"spec": {"containers": [{"name": "main", "image": "app:2"}]}},
+            keep=["message", "spec.containers.0.image", "metadata.generation"],
+        ),
     ),
     Case(
         "pod-spec-is-immutable",
-        [
-            *prepared(PODS, pod("a")),
-            patch(
-                MERGE_PATCH,
-                f"{PODS}/a",
-                {"spec": {"hostname": "b"}},
-                keep=["code", "reason", "details.causes.0.field", "details.causes.0.reason"],
-            ),
-        ],
+        *prepared(PODS, pod("a")),
+        patch(
+            MERGE_PATCH,
+            f"{PODS}/a",
+            {"spec": {"hostname": "b"}},
+            keep=["code", "reason", "details.causes.0.field", "details.causes.0.reason"],
+        ),
     ),
     Case(
         "pod-status-is-ignored",
-        [
-            *prepared(PODS, pod("a")),
-            patch(MERGE_PATCH, f"{PODS}/a", {"status": {"phase": "Running"}}, keep=["status.phase"]),
-        ],
+        *prepared(PODS, pod("a")),
+        patch(MERGE_PATCH, f"{PODS}/a", {"status": {"phase": "Running"}}, keep=["status.phase"]),
     ),
     Case(
         "service-address-is-immutable",
-        [
-            *prepared(SERVICES, {"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}]}}),
-            patch(
-                MERGE_PATCH,
-                f"{SERVICES}/a",
-                {"spec": {"clusterIP": "10.0.0.99", "clusterIPs": ["10.0.0.99"]}},
-                keep=["code", "reason", "details.causes.0.field"],
-            ),
-        ],
+        *prepared(SERVICES, {"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}]}}),
+        patch(
+            MERGE_PATCH,
+            f"{SERVICES}/a",
+            {"spec": {"clusterIP": "10.0.0.99", "clusterIPs": ["10.0.0.99"]}},
+            keep=["code", "reason", "details.causes.0.field"],
+        ),
     ),
 ]
