@@ -6,23 +6,23 @@ STAMP  := $(VENV)/.installed
 POLICIES ?= policies/samples
 PORT   ?= 9443
 SEEDS  ?= 1-300
-# About a minute of fuzzing; the seed names the cases. CHANGES: hostile objects of each kind for each controller.
+# About a minute of fuzzing. CHANGES: hostile objects of each kind for each controller.
 CASES  ?= 12000
 CHANGES ?= 120
 FUZZ_SEED ?= 1
-# Which random examples `make property` tries: others each time, unless one is given.
+# The seed of random examples for `make property`; random by default.
 SEED   := $(if $(SEED),$(SEED),$(shell $(PYTHON) -c 'import random; print(random.getrandbits(32))'))
-# How many processes run the tests; each starts for itself what its tests need.
+# Number of test processes; each starts what its tests need.
 WORKERS ?= auto
 PARALLEL := --numprocesses=$(WORKERS) --maxprocesses=4 --dist=loadfile
-# Tests that wait more than they compute: `make test` runs them beside the others.
+# Tests that mostly wait; `make test` runs them beside the others.
 WAITING := tests/scenarios tests/http tests/cli/test_sandbox.py tests/cli/test_serve.py
-# Most of a scenario is waiting, so there are more processes than processors.
+# Scenarios mostly wait, so there are more processes than CPUs.
 PARALLEL_SERVERS := --numprocesses=4 --dist=loadgroup
 # Kubernetes versions beside that of tests/cluster/go.mod: the oldest, one in the middle, the newest (docs/installing.md).
 VERSIONS ?= 1.24.17 1.29.15 1.37.2
 NIGHTLY := test-controlplane test-cluster test-versions simulate mutants property chaos test-browser fuzz bench
-# --sample: of the tests on real clusters, those that CI selects (tests/selection.py).
+# --sample: only the tests on real clusters that CI selects (tests/selection.py).
 SAMPLE ?=
 # Without bytecode, each of the hundreds of processes that tests start would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -36,7 +36,7 @@ COMPILE := --quiet --generate-hashes --allow-unsafe --no-header --no-annotate --
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
-venv: $(STAMP) ## Set up .venv with the locked dependencies and the command `pykruise`
+venv: $(STAMP) ## Create .venv with the locked dependencies and the command `pykruise`
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "pykruise needs Python 3.11 or newer; $(PYTHON) is `$(PYTHON) -V 2>&1`. Name one with: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
@@ -48,13 +48,13 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-sandbox: venv ## A simulated cluster: API server in memory, nodes, the manager; to try things out
+sandbox: venv ## Run a simulated cluster: API server in memory, nodes, the manager
 	@$(BIN)/pykruise sandbox
 
-serve: venv ## Answer admission reviews without a cluster, from the YAML files in policies/samples
+serve: venv ## Answer admission reviews without a cluster, using policies/samples
 	@$(BIN)/pykruise serve --policies $(POLICIES) --port $(PORT)
 
-test: venv ## Run the tests that need nothing but Python
+test: venv ## Run the tests that need only Python
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-code test-sandbox
 
 test-code: venv
@@ -63,45 +63,45 @@ test-code: venv
 test-sandbox: venv
 	$(BIN)/pytest -q --numprocesses=3 --dist=load $(WAITING)
 
-lint: venv ## Style and format
+lint: venv ## Check style and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-format: venv ## Put the code into the agreed format
+format: venv ## Format the code and fix lint errors
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: venv ## Strict types on app/
+types: venv ## Check the types of app/ (strict)
 	$(BIN)/mypy
 
-contracts: venv ## Which package may import which
+contracts: venv ## Check which package may import which
 	$(BIN)/lint-imports
 
 generate: venv ## Write CRDs, RBAC and reference pages from the code
 	$(BIN)/python -m app.generate
 	$(BIN)/python -m app.generate.cri
 
-check-generated: venv ## Fail when a generated file is out of date
+check-generated: venv ## Fail if a generated file is out of date
 	$(BIN)/python -m app.generate --check
 	$(BIN)/python -m app.generate.cri --check
 
-behaviours: venv ## Which rules of docs/behaviours have a test
+behaviours: venv ## Show which rules of docs/behaviours have a test
 	$(BIN)/python -m tests.behaviours
 
-cluster: venv ## A real cluster on this machine: control plane, three nodes, real containers; make cluster KUBERNETES=1.30.14
+cluster: venv ## Start a real cluster on this machine: control plane, three nodes, real containers; make cluster KUBERNETES=1.30.14
 	$(BIN)/python -m tests.cluster up
 
-cluster-down: venv ## Stop it and leave nothing behind
+cluster-down: venv ## Stop that cluster and clean up
 	$(BIN)/python -m tests.cluster down
 
-test-controlplane: venv ## The tests against a real API server
+test-controlplane: venv ## Run the tests against a real API server
 	$(BIN)/python -m tests.cluster build --no-nodes
 	rm -f build/recorded/simulated-nodes.jsonl
 	$(BIN)/pytest -q $(SAMPLE) -m "controlplane and not alone" $(PARALLEL_SERVERS)
 	$(BIN)/pytest -q $(SAMPLE) -m "controlplane and alone" tests/scenarios tests/chaos tests/manager tests/deploy || test $$? = 5
 	$(BIN)/pytest -q $(SAMPLE) -m recorded -k simulated-nodes tests/scenarios
 
-test-cluster: venv ## The tests on nodes with real containers (root)
+test-cluster: venv ## Run the tests on nodes with real containers (root)
 	$(BIN)/python -m tests.cluster build
 	rm -f build/recorded/real-containers.jsonl
 	$(BIN)/pytest -q $(SAMPLE) -m "cluster and not alone" $(PARALLEL_SERVERS) tests/scenarios
@@ -109,57 +109,57 @@ test-cluster: venv ## The tests on nodes with real containers (root)
 	$(BIN)/pytest -q $(SAMPLE) -m cluster --ignore=tests/scenarios tests/chaos tests/manager tests/deploy || test $$? = 5
 	$(BIN)/pytest -q $(SAMPLE) -m recorded -k real-containers tests/scenarios
 
-test-versions: venv ## The core tests on API servers of other Kubernetes versions: make test-versions VERSIONS=1.30.14
+test-versions: venv ## Run the core tests on API servers of other Kubernetes versions: make test-versions VERSIONS=1.30.14
 	set -e; for KUBERNETES in $(VERSIONS); do export KUBERNETES; \
 	  $(BIN)/python -m tests.cluster build --no-nodes; \
 	  $(BIN)/pytest -q --core -m controlplane $(PARALLEL_SERVERS) tests/scenarios tests/manager tests/deploy; \
 	done
 
-test-peers: venv ## Other projects' software against the manager, on simulated nodes (docs/works-with.md)
+test-peers: venv ## Test other projects' software with the manager, on simulated nodes (docs/works-with.md)
 	$(BIN)/python -m tests.cluster build --no-nodes
 	$(BIN)/pytest -q -m peers tests/peers
 
 nightly: export PYKRUISE_NIGHTLY = 1
 nightly: export CASES = 100000
-nightly: venv ## All that CI samples, whole: every seed, mutant, scenario and case; a failure does not end it
+nightly: venv ## Run in full what CI samples: every seed, mutant, scenario and case; continues after failures
 	@failed=; for part in $(NIGHTLY); do \
 	  echo "=== $$part"; start=`date +%s`; \
 	  $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; \
 	  echo "=== $$part took $$((`date +%s` - start)) s"; \
 	done; if [ "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 
-test-browser: venv ## The pages in a real browser
+test-browser: venv ## Test the pages in a real browser
 	$(BIN)/python -m tests.browser
 	$(BIN)/pytest -q -m browser tests/browser
 
-simulate: venv ## Managers against faults on virtual time, by seed: make simulate SEEDS=1-2000 (goes on where it stopped)
+simulate: venv ## Simulate managers and faults on virtual time, by seed: make simulate SEEDS=1-2000 (resumes)
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about all
 
-mutants: venv ## Break the code in small ways: a seed must find each
+mutants: venv ## Plant small bugs, each of which a seed must find
 	$(BIN)/python -m tests.simulation.mutants
 
-chaos: venv ## Kill processes, replicas and API servers under load, one after the other
+chaos: venv ## Kill processes, replicas and API servers under load, one after another
 	$(BIN)/python -m tests.chaos --seconds 10
 
-property: venv ## 100,000 random Pods and SidecarSets (resumable), and other random examples than those of the commit
+property: venv ## Check 100,000 random Pods and SidecarSets (resumable), and run the tests with new random examples
 	$(BIN)/python -m tests.property --cases 100000
 	@echo "with the seed $(SEED); the same again: make property SEED=$(SEED)"
 	PYTEST_ADDOPTS=--hypothesis-seed=$(SEED) $(MAKE) --no-print-directory test
 
-fuzz: venv ## Hostile input for webhooks, conversion, decoders and the HTTP port: make fuzz CASES=1000000 (goes on where it stopped)
+fuzz: venv ## Send hostile input to webhooks, conversion, decoders and the HTTP port: make fuzz CASES=1000000 (resumes)
 	$(BIN)/python -m tests.fuzz --cases $(CASES) --seed $(FUZZ_SEED) --resume
 	$(BIN)/python -m tests.fuzz.controllers --seed $(FUZZ_SEED) --changes $(CHANGES)
 
-bench: venv ## Measure; the figures are kept in bench/RESULTS.md
+bench: venv ## Run the benchmarks; results are in bench/RESULTS.md
 	$(BIN)/python -m bench
 
-release: venv ## What a release of this commit consists of, in dist/: make release URL=https://… (where releases will be)
+release: venv ## Build the files of a release in dist/: make release URL=https://… (where they will be published)
 	$(BIN)/python -m deploy.release $(if $(URL),--url $(URL))
 
-docs: venv ## The documentation as a site, in build/site; links are checked
+docs: venv ## Build the documentation in build/site and check its links
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-lock: ## Resolve the dependencies anew into the lock files
+lock: ## Update the lock files
 	$(BIN)/pip-compile $(COMPILE) --extra agent --output-file requirements.lock pyproject.toml
 	$(BIN)/pip-compile $(COMPILE) --all-extras --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import orjson
 import pytest
 
 from app.features.ephemeraljob import feature as ephemeraljob
@@ -21,41 +20,16 @@ from app.kube.client import Client
 from app.kube.objects import ObjectMeta, Pod
 from app.kube.selectors import compile_selector
 from app.kube.store import Change
-from app.kube.wire import Request, Response
 from tests.fuzz import cost, objects
+from tests.fuzz.controllers import OneObject
 from tests.kit import virtualtime
 from tests.kit.features import context, part_of, stores_of
 from tests.kit.virtualtime import VirtualClock
-from tests.kube.fakes import json_response, status_body
 
 SMALL, LARGE = 12_000, 48_000
 #: Steps for an empty Pod, and per byte. The first Pod of 0.4 MB that blocked a process took 4,000 per byte.
 STEPS, STEPS_PER_BYTE = 6_000, 12.0
 SHAPES = [made.what for made in objects.large_pods(1_000)]
-
-
-class EmptyServer:
-    """An API server without objects that accepts every write."""
-
-    def __init__(self) -> None:
-        self._version = 1_000
-
-    async def request(self, request: Request) -> Response:
-        if request.method == "GET":
-            if request.path.count("/") % 2 and not request.path.endswith("s"):
-                return json_response(404, status_body(404, "NotFound"))
-            return json_response(200, {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": []})
-        self._version += 1
-        body = orjson.loads(request.body) if request.body else {}
-        body = body if isinstance(body, dict) else {}
-        metadata = {"name": "made", "uid": f"u{self._version}", **(body.get("metadata") or {})}
-        return json_response(200, {**body, "metadata": {**metadata, "resourceVersion": str(self._version)}})
-
-    def stream(self, request: Request) -> Any:
-        raise NotImplementedError(request)
-
-    async def close(self) -> None:
-        pass
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +115,7 @@ def test_a_pod_change_is_cheap_with_any_objects(
     async def counted(objects: int) -> int:
         part = part_of(declared)
         stores = stores_of(part)
-        controllers = [part.make(context(part, Client(EmptyServer(), VirtualClock()), stores))]
+        controllers = [part.make(context(part, Client(OneObject(), VirtualClock()), stores))]
         for number in range(objects):
             stores(watched).put(made(number))
         ways = [one for each in controllers for one in each.watches if one.store is stores(PODS_BY_NAMESPACE)]

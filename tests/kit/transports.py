@@ -65,7 +65,7 @@ class Counting:
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
-        self.stream = inner.stream
+        self.stream, self.close = inner.stream, inner.close
         self.requests: list[str] = []
         #: Returns an answer instead of the server's, or None to pass the request on.
         self.intercept: Callable[[Request], Response | Exception | None] = lambda _request: None
@@ -89,9 +89,6 @@ class Counting:
 
         self.intercept = refuse
         return paths
-
-    async def close(self) -> None:
-        await self._inner.close()
 
     def writes(self) -> Counter[str]:
         """Return verb and resource of each write."""

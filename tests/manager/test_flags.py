@@ -10,6 +10,7 @@ from app.kube.fielderrors import parse_duration
 from app.manager.features import features
 from app.manager.flags import FLAGS, FlagError, help_text, parse_flags
 from app.manager.gates import GATES
+from tests import openkruise
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -48,24 +49,10 @@ def test_flags_accept_all_go_spellings(arguments: list[str], name: str, value: o
 
 @pytest.mark.behaviour("MGR-10")
 def test_every_flag_of_an_openkruise_deployment_is_accepted() -> None:
-    flags = parse_flags(
-        [
-            "--enable-leader-election",
-            "--metrics-addr=:8080",
-            "--health-probe-addr=:8000",
-            "--logtostderr=true",
-            "--leader-election-namespace=kruise-system",
-            "--v=4",
-            "--feature-gates=ImagePullJobGate=true",
-            "--sync-period=0",
-            "--pprof-addr=localhost:8090",
-            "--enable-pprof=true",
-            "--rate-limiter-base-delay=5ms",
-            "--leader-election-id=kruise-manager",
-            "--allow-privileged=true",
-            "--ws-enabled-versioned-status=deployment,replicaset",
-        ]
-    )
+    more = "pprof-addr=localhost:8090 enable-pprof=true rate-limiter-base-delay=5ms leader-election-id=kruise-manager"
+    more += " allow-privileged=true ws-enabled-versioned-status=deployment,replicaset"
+    deployed = openkruise.deployment()["spec"]["template"]["spec"]["containers"][0]["args"]
+    flags = parse_flags([*deployed, *(f"--{flag}" for flag in more.split())])
     assert "sync-period" in flags.without_meaning
     assert "logtostderr" in flags.without_meaning
     logging = "add_dir_header alsologtostderr=false log_backtrace_at=:0 log_dir=/x log_file=y log_file_max_size=1800"

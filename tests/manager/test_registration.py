@@ -5,7 +5,7 @@ import base64
 import contextlib
 import dataclasses
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -93,6 +93,14 @@ def prepared(
 async def registered(registration: Registration) -> None:
     registration.allow_registration()
     await registration.sync()
+
+
+@contextlib.asynccontextmanager
+async def running(registration: Registration) -> AsyncIterator[None]:
+    registration.allow_registration()
+    task = asyncio.create_task(registration.run())
+    yield
+    task.cancel()
 
 
 def failing(path: str, method: str, code: int, reason: str, times: int = 1000):
@@ -243,18 +251,16 @@ async def test_webhooks_are_registered_only_when_reviews_can_be_answered() -> No
 @virtual
 async def test_drift_is_repaired_within_a_minute_and_counted() -> None:
     api, registration, metrics = prepared()
-    registration.allow_registration()
-    task = asyncio.create_task(registration.run())
-    await registration.registered.wait()
-    api.objects[MUTATING]["webhooks"][0]["failurePolicy"] = "Ignore"
-    del api.objects[VALIDATING]
-    await asyncio.sleep(61)
-    assert api.objects[MUTATING]["webhooks"][0]["failurePolicy"] == "Fail"
-    assert VALIDATING in api.objects
-    exposed = text(families(metrics.registry)).decode()
-    for what in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
-        assert f'kruise_registration_repairs_total{{object="{what} kruise-' in exposed
-    task.cancel()
+    async with running(registration):
+        await registration.registered.wait()
+        api.objects[MUTATING]["webhooks"][0]["failurePolicy"] = "Ignore"
+        del api.objects[VALIDATING]
+        await asyncio.sleep(61)
+        assert api.objects[MUTATING]["webhooks"][0]["failurePolicy"] == "Fail"
+        assert VALIDATING in api.objects
+        exposed = text(families(metrics.registry)).decode()
+        for what in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+            assert f'kruise_registration_repairs_total{{object="{what} kruise-' in exposed
 
 
 @pytest.mark.behaviour("MGR-36")
@@ -279,21 +285,19 @@ async def test_a_missing_definition_is_reported_with_the_command_and_checked_aga
 ) -> None:
     api, registration, metrics = prepared()
     del api.objects[DEFINITION]
-    registration.allow_registration()
-    task = asyncio.create_task(registration.run())
-    await until(lambda: "is not installed" in caplog.text)
-    assert (
-        "CustomResourceDefinition sidecarsets.apps.kruise.io is not installed: kubectl apply -f deploy/crds/"
-        in caplog.text
-    )
-    assert not registration.defined.is_set()
-    assert metrics.registry.get_sample_value("kruise_manager_missing_definitions", MISSING) == 1
-    await asyncio.sleep(30)
-    assert caplog.text.count("is not installed") == 1
-    api.objects[DEFINITION] = definition()
-    async with asyncio.timeout(2):
-        await registration.defined.wait()
-    task.cancel()
+    async with running(registration):
+        await until(lambda: "is not installed" in caplog.text)
+        assert (
+            "CustomResourceDefinition sidecarsets.apps.kruise.io is not installed: kubectl apply -f deploy/crds/"
+            in caplog.text
+        )
+        assert not registration.defined.is_set()
+        assert metrics.registry.get_sample_value("kruise_manager_missing_definitions", MISSING) == 1
+        await asyncio.sleep(30)
+        assert caplog.text.count("is not installed") == 1
+        api.objects[DEFINITION] = definition()
+        async with asyncio.timeout(2):
+            await registration.defined.wait()
     assert metrics.registry.get_sample_value("kruise_manager_missing_definitions", MISSING) == 0
 
 
@@ -322,15 +326,13 @@ async def test_an_unavailable_api_server_is_retried(caplog: pytest.LogCaptureFix
         return None
 
     api.fail = fail
-    registration.allow_registration()
-    task = asyncio.create_task(registration.run())
-    await asyncio.sleep(300)
-    assert "registering webhooks failed: GET /apis/apiextensions.k8s.io" in caplog.text
-    assert "kruise_registration_failures_total 0.0" not in text(families(metrics.registry)).decode()
-    away = False
-    async with asyncio.timeout(31):
-        await registration.registered.wait()
-    task.cancel()
+    async with running(registration):
+        await asyncio.sleep(300)
+        assert "registering webhooks failed: GET /apis/apiextensions.k8s.io" in caplog.text
+        assert "kruise_registration_failures_total 0.0" not in text(families(metrics.registry)).decode()
+        away = False
+        async with asyncio.timeout(31):
+            await registration.registered.wait()
 
 
 @pytest.mark.parametrize(
@@ -341,26 +343,22 @@ async def test_a_conflict_causes_an_immediate_retry(path: str, method: str) -> N
     live = {"metadata": {"name": MUTATING_NAME, "resourceVersion": "1"}, "webhooks": []}
     api, registration, _ = prepared(**{MUTATING: live})
     api.fail = failing(path, method, 409, "Conflict", times=1)
-    registration.allow_registration()
-    task = asyncio.create_task(registration.run())
+    async with running(registration):
 
-    def in_place() -> bool:
-        conversion = api.objects[DEFINITION]["spec"]["conversion"]["webhook"]["clientConfig"]
-        return bool(api.objects[MUTATING]["webhooks"]) and "caBundle" in conversion
+        def in_place() -> bool:
+            conversion = api.objects[DEFINITION]["spec"]["conversion"]["webhook"]["clientConfig"]
+            return bool(api.objects[MUTATING]["webhooks"]) and "caBundle" in conversion
 
-    await until(in_place, seconds=1)
-    task.cancel()
+        await until(in_place, seconds=1)
 
 
 @virtual
 async def test_two_replicas_can_create_a_configuration_concurrently() -> None:
     api, registration, _ = prepared()
     api.fail = failing(MUTATING.rpartition("/")[0], "POST", 409, "AlreadyExists", times=1)
-    registration.allow_registration()
-    task = asyncio.create_task(registration.run())
-    async with asyncio.timeout(1):
-        await until(lambda: MUTATING in api.objects)
-    task.cancel()
+    async with running(registration):
+        async with asyncio.timeout(1):
+            await until(lambda: MUTATING in api.objects)
 
 
 @virtual
@@ -393,25 +391,24 @@ async def test_entries_of_another_version_keep_their_order_until_the_leader_saw_
     api, registration, _ = prepared(options={"leading": lambda: leading})
     await registered(registration)
     api.objects[VALIDATING]["webhooks"].append(entry("newkind"))
-    task = asyncio.create_task(registration.run())
-    # A replica without the Lease keeps the entry but sets its address and CA.
-    await asyncio.sleep(600)
-    assert names(api)[-1] == "newkind.kb.io"
-    config = api.objects[VALIDATING]["webhooks"][-1]["clientConfig"]
-    assert config["caBundle"] == CERTIFICATES.ca_bundle
-    assert config["service"] == {
-        "name": "kruise-webhook-service",
-        "namespace": "kruise-system",
-        "path": "/validate-newkind",
-        "port": 443,
-    }
-    leading = True
-    registration.wake()
-    await asyncio.sleep(KEEP_UNKNOWN_SECONDS - 5)
-    assert "newkind.kb.io" in names(api)
-    await asyncio.sleep(10)
-    assert "newkind.kb.io" not in names(api)
-    task.cancel()
+    async with running(registration):
+        # A replica without the Lease keeps the entry but sets its address and CA.
+        await asyncio.sleep(600)
+        assert names(api)[-1] == "newkind.kb.io"
+        config = api.objects[VALIDATING]["webhooks"][-1]["clientConfig"]
+        assert config["caBundle"] == CERTIFICATES.ca_bundle
+        assert config["service"] == {
+            "name": "kruise-webhook-service",
+            "namespace": "kruise-system",
+            "path": "/validate-newkind",
+            "port": 443,
+        }
+        leading = True
+        registration.wake()
+        await asyncio.sleep(KEEP_UNKNOWN_SECONDS - 5)
+        assert "newkind.kb.io" in names(api)
+        await asyncio.sleep(10)
+        assert "newkind.kb.io" not in names(api)
 
 
 @pytest.mark.behaviour("MGR-140", "MGR-41")
@@ -431,15 +428,14 @@ async def test_openkruise_entries_point_to_us_at_once_and_unserved_ones_are_remo
             config = entries[before["name"]]["clientConfig"]
             assert config["url"].startswith("https://127.0.0.1:9443/")
             assert "service" not in config
-    task = asyncio.create_task(registration.run())
-    await asyncio.sleep(KEEP_UNKNOWN_SECONDS + 5)
-    for path in (MUTATING, VALIDATING):
-        assert {entry["name"] for entry in api.objects[path]["webhooks"]} <= served
-        assert api.objects[path]["metadata"]["annotations"].keys() == {"template"}
-        gone = {entry["name"] for entry in installed[path.rpartition("/")[2]]["webhooks"]} - served
-        if gone:
-            assert f"removing entries that are not served here: {', '.join(sorted(gone))}" in caplog.text
-    task.cancel()
+    async with running(registration):
+        await asyncio.sleep(KEEP_UNKNOWN_SECONDS + 5)
+        for path in (MUTATING, VALIDATING):
+            assert {entry["name"] for entry in api.objects[path]["webhooks"]} <= served
+            assert api.objects[path]["metadata"]["annotations"].keys() == {"template"}
+            gone = {entry["name"] for entry in installed[path.rpartition("/")[2]]["webhooks"]} - served
+            if gone:
+                assert f"removing entries that are not served here: {', '.join(sorted(gone))}" in caplog.text
 
 
 @pytest.mark.behaviour("MGR-101")
@@ -462,58 +458,39 @@ async def test_the_leader_decides_the_content_of_an_entry() -> None:
 @virtual
 async def test_two_disagreeing_managers_do_not_load_the_api_server() -> None:
     api, registration, _ = prepared()
-    registration.allow_registration()
-    task = asyncio.create_task(registration.run())
-    await registration.registered.wait()
-    for _ in range(600):
-        api.objects[VALIDATING]["webhooks"][0]["timeoutSeconds"] = 1
-        registration.wake()
-        await asyncio.sleep(0.1)
-    repairs = sum(request.method == "PUT" for request in api.requests)
-    objects = len(KINDS) + 2
-    assert objects * REPAIRS_BURST * 0.5 < repairs < objects * (REPAIRS_BURST + 60 * REPAIRS_PER_SECOND) + 1
-    task.cancel()
+    async with running(registration):
+        await registration.registered.wait()
+        for _ in range(600):
+            api.objects[VALIDATING]["webhooks"][0]["timeoutSeconds"] = 1
+            registration.wake()
+            await asyncio.sleep(0.1)
+        repairs = sum(request.method == "PUT" for request in api.requests)
+        objects = len(KINDS) + 2
+        assert objects * REPAIRS_BURST * 0.5 < repairs < objects * (REPAIRS_BURST + 60 * REPAIRS_PER_SECOND) + 1
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "message", "registers"),
+    [
+        # Reviews do not depend on conversion, and unreadable definitions are assumed to exist.
+        ("PATCH", DEFINITION, 'customresourcedefinitions "sidecarsets.apps.kruise.io": cannot patch', True),
+        ("GET", DEFINITION, 'customresourcedefinitions "sidecarsets.apps.kruise.io": cannot get', True),
+        ("POST", MUTATING.rpartition("/")[0], "mutatingwebhookconfigurations: cannot create", False),
+    ],
+    ids=["patch-definition", "get-definition", "create-configuration"],
+)
 @virtual
-async def test_one_missing_right_is_reported_and_the_rest_is_done(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_missing_permission_is_reported_and_the_rest_is_done(
+    method: str, path: str, message: str, registers: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     api, registration, _ = prepared()
-    message = 'customresourcedefinitions "sidecarsets.apps.kruise.io" is forbidden: User "x" cannot patch'
-    api.fail = lambda r: json_response(403, status_body(403, "Forbidden", message)) if r.method == "PATCH" else None
-    registration.allow_registration()
-    task = asyncio.create_task(registration.run())
-    await until(lambda: message in caplog.text)
-    assert MUTATING in api.objects
-    assert VALIDATING in api.objects
-    assert registration.registered.is_set()  # reviews do not depend on conversion
-    task.cancel()
-
-
-@virtual
-async def test_unreadable_definitions_are_assumed_to_exist(caplog: pytest.LogCaptureFixture) -> None:
-    api, registration, _ = prepared()
-    message = 'customresourcedefinitions "sidecarsets.apps.kruise.io" is forbidden: User "x" cannot get'
-    api.fail = lambda r: json_response(403, status_body(403, "Forbidden", message)) if r.path == DEFINITION else None
-    registration.allow_registration()
-    task = asyncio.create_task(registration.run())
-    await until(lambda: message in caplog.text)
-    assert registration.defined.is_set()
-    assert registration.registered.is_set()
-    task.cancel()
-
-
-@virtual
-async def test_an_unwritable_configuration_is_not_registered(caplog: pytest.LogCaptureFixture) -> None:
-    api, registration, _ = prepared()
-    message = 'mutatingwebhookconfigurations.admissionregistration.k8s.io is forbidden: User "x" cannot create'
-    path = MUTATING.rpartition("/")[0]
-    api.fail = lambda r: json_response(403, status_body(403, "Forbidden", message)) if r.path == path else None
-    registration.allow_registration()
-    task = asyncio.create_task(registration.run())
-    await until(lambda: message in caplog.text)
-    assert VALIDATING in api.objects
-    assert not registration.registered.is_set()
-    task.cancel()
+    refusal = json_response(403, status_body(403, "Forbidden", message))
+    api.fail = lambda request: refusal if (request.method, request.path) == (method, path) else None
+    async with running(registration):
+        await until(lambda: message in caplog.text)
+        assert VALIDATING in api.objects
+        assert registration.defined.is_set()
+        assert registration.registered.is_set() == registers
 
 
 @virtual
@@ -529,12 +506,10 @@ async def test_an_overloaded_api_server_is_retried_as_it_requests() -> None:
         return None
 
     api.fail = busy
-    registration.allow_registration()
-    task = asyncio.create_task(registration.run())
-    async with asyncio.timeout(150):
-        await registration.registered.wait()
-    assert len(asked) <= 90 / 4  # each request waits; the next one starts again
-    task.cancel()
+    async with running(registration):
+        async with asyncio.timeout(150):
+            await registration.registered.wait()
+        assert len(asked) <= 90 / 4  # each request waits; the next one starts again
 
 
 @pytest.mark.behaviour("MGR-35")
@@ -563,10 +538,9 @@ async def test_with_external_certificates_only_their_authority_is_written(tmp_pa
     assert base64.b64decode(both) == newer.ca_cert + CERTIFICATES.ca_cert or (
         base64.b64decode(both) == CERTIFICATES.ca_cert + newer.ca_cert
     )
-    task = asyncio.create_task(registration.run())
-    await asyncio.sleep(STEP_SECONDS + 60)
-    assert api.objects[VALIDATING]["webhooks"][0]["clientConfig"]["caBundle"] == CERTIFICATES.ca_bundle
-    task.cancel()
+    async with running(registration):
+        await asyncio.sleep(STEP_SECONDS + 60)
+        assert api.objects[VALIDATING]["webhooks"][0]["clientConfig"]["caBundle"] == CERTIFICATES.ca_bundle
 
 
 def changed_secret(api: MemoryApi) -> Any:

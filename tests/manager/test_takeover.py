@@ -8,7 +8,6 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,7 +34,7 @@ from app.kube.resources import (
     Resource,
 )
 from app.kube.transport import AiohttpTransport
-from app.kube.wire import Request, Response, Stream, Transport
+from app.kube.wire import Request, Response, Transport
 from app.manager.features import reconciled_kinds
 from app.manager.permissions import CLUSTER_ROLE, all_rules, manifests
 from app.manager.takeover.agents import work_of
@@ -499,17 +498,12 @@ class OneAway:
 
     def __init__(self, client: Client, number: int) -> None:
         self.client, self.inner, self.number = client, client.transport, number
+        self.stream, self.close = self.inner.stream, self.inner.close
 
     async def request(self, request: Request) -> Response:
         if request.method == "DELETE" and "/pods/" in request.path:
             assert sum((await agents(self.client)).values()) == self.number, request.path
         return await self.inner.request(request)
-
-    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
-        return self.inner.stream(request)
-
-    async def close(self) -> None:
-        await self.inner.close()
 
 
 def _pulling(phase: str) -> dict[str, Any]:
@@ -574,17 +568,12 @@ class Breaking:
 
     def __init__(self, inner: Transport, pod: str, stop: Callable[[], None]) -> None:
         self.inner, self.pod, self.stop = inner, pod, stop
+        self.stream, self.close = inner.stream, inner.close
 
     async def request(self, request: Request) -> Response:
         if request.method == "DELETE" and request.path.endswith(self.pod):
             self.stop()
         return await self.inner.request(request)
-
-    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
-        return self.inner.stream(request)
-
-    async def close(self) -> None:
-        await self.inner.close()
 
 
 @pytest.mark.behaviour("MGR-162")
@@ -663,6 +652,7 @@ class Stopping:
 
     def __init__(self, inner: Transport, ends: str, writes: int = 0) -> None:
         self.inner, self.ends, self.writes = inner, ends, writes
+        self.stream, self.close = inner.stream, inner.close
 
     async def request(self, request: Request) -> Response:
         if request.method == "GET" or self.writes > 0:
@@ -674,12 +664,6 @@ class Stopping:
         if self.ends == "Ctrl-C":
             raise asyncio.CancelledError
         raise TransportError(RequestInfo(request.method, request.path), "connection reset by peer")
-
-    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
-        return self.inner.stream(request)
-
-    async def close(self) -> None:
-        await self.inner.close()
 
 
 async def stopped(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.scenarios.world import World, eventually
 
-UNITED = """
+_TEMPLATE = """
 apiVersion: apps.kruise.io/v1beta1
 kind: UnitedDeployment
 metadata: {name: web}
@@ -26,10 +26,15 @@ spec:
           metadata: {labels: {app: web}}
           spec: {terminationGracePeriodSeconds: 1, containers: [{name: main, image: "nginx:1.25"}]}
   topology:
+"""
+UNITED = (
+    _TEMPLATE
+    + """\
     subsets:
     - {name: one, replicas: 1}
     - {name: two, patch: {metadata: {labels: {tier: gold}}}}
 """
+)
 KINDS = {
     "deploymentTemplate": ("deployments.apps", ""),
     "cloneSetTemplate": ("clonesets.apps.kruise.io", ""),
@@ -133,22 +138,9 @@ def test_a_partition_holds_a_subset_back_until_it_is_lowered(world: World) -> No
     eventually(lambda: len(own()) == 1, "the old revision went")
 
 
-RESERVING = """
-apiVersion: apps.kruise.io/v1beta1
-kind: UnitedDeployment
-metadata: {name: web}
-spec:
-  replicas: 4
-  selector: {matchLabels: {app: web}}
-  template:
-    %s:
-      metadata: {labels: {app: web}}
-      spec:
-        selector: {matchLabels: {app: web}}
-        template:
-          metadata: {labels: {app: web}}
-          spec: {terminationGracePeriodSeconds: 1, containers: [{name: main, image: "nginx:1.25"}]}
-  topology:
+RESERVING = (
+    _TEMPLATE
+    + """\
     scheduleStrategy:
       type: Adaptive
       adaptive: {rescheduleCriticalSeconds: 1, unschedulableDuration: 2, reserveUnschedulablePods: true}
@@ -158,6 +150,7 @@ spec:
       nodeSelectorTerm: {matchExpressions: [{key: room-for-$ns, operator: In, values: ["yes"]}]}
     - {name: two}
 """
+)
 RESERVED = "apps.kruise.io/united-deployment-reserved-pod"
 
 
@@ -165,7 +158,7 @@ RESERVED = "apps.kruise.io/united-deployment-reserved-pod"
 @pytest.mark.parametrize("template", ["deploymentTemplate", "cloneSetTemplate"])
 def test_unschedulable_pods_are_kept_and_replaced_until_they_run(world: World, template: str) -> None:
     kind = KINDS[template][0]
-    world.apply(RESERVING % template)
+    world.apply(RESERVING % (template, ""))
     eventually(lambda: counts(world, kind) == {"one": 2, "two": 4}, "two Pods more run in the place of two")
     eventually(lambda: status(world).get("readyReplicas") == 4, "four Pods are ready", 120)
 
@@ -187,7 +180,7 @@ def test_unschedulable_pods_are_kept_and_replaced_until_they_run(world: World, t
 
 @pytest.mark.behaviour("UD-58", "UD-62")
 def test_a_rollout_skips_unschedulable_pods(world: World) -> None:
-    world.apply(RESERVING % "deploymentTemplate")
+    world.apply(RESERVING % ("deploymentTemplate", ""))
     eventually(lambda: counts(world, "deployments.apps") == {"one": 2, "two": 4}, "two run in the place of two")
     eventually(lambda: status(world).get("readyReplicas") == 4, "four Pods are ready", 120)
     replace(world, "/spec/template/deploymentTemplate/spec/template/spec/containers/0/image", "nginx:1.26")
