@@ -62,7 +62,8 @@ class Case:
 def case(name: str, sets: Iterable[dict[str, Any]]) -> Case:
     """The pipeline with these sets applied."""
     index = SidecarSetIndex()
-    index.replace(with_defaults(obj) for obj in sets)
+    for obj in sets:
+        index.update(with_defaults(obj))
     steps = (
         ReadinessGateStep(),
         SidecarSetStep(index, NoLookups(), SystemClock(), random.random),

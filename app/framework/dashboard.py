@@ -56,7 +56,7 @@ R = TypeVar("R", bound=Row)
 class PodJudge(Protocol):
     """Tracks the objects of a section, which have no namespace, and finds those a Pod is missing."""
 
-    def update(self, stored: Stored) -> None:
+    def update(self, stored: Stored) -> object:
         """Handle a new or changed object."""
         ...
 

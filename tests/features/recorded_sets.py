@@ -1,7 +1,7 @@
-"""What OpenKruise answered about SidecarSets, and how an answer of ours is held against it.
+"""OpenKruise's recorded answers about SidecarSets, and their comparison with ours.
 
-The recorded answers are in tests/data/openkruise. Where we differ on purpose, DIFFERENCES says how and by which rule;
-a difference that no longer exists fails as well.
+The recorded answers are in tests/data/openkruise. DIFFERENCES lists intended differences and their rules; a difference
+that no longer exists fails as well.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BAD_POLICY = (
 )
 #: (set, step) → the rule, and our message or what reads differently.
 DIFFERENCES: dict[tuple[str, str], tuple[str, str]] = {
-    # Which container, and what there is to choose from.
+    # Names the container and the valid values.
     ("g14", "create"): (
         "SS-20",
         "[spec.selector: Invalid value: v1.LabelSelector{MatchLabels:map[string]string(nil), MatchExpressions:"
@@ -29,7 +29,7 @@ DIFFERENCES: dict[tuple[str, str], tuple[str, str]] = {
         'spec.containers[0].shareVolumePolicy: Invalid value: v1beta1.ShareVolumePolicy{Type:"Bad"}: unsupported share '
         "volume policy; choose one of: enabled, disabled]",
     ),
-    # An unknown policy would silently do nothing.
+    # An unknown policy would have no effect.
     ("g1", "create"): ("SS-34", BAD_POLICY),
     ("g50", "update"): ("SS-34", BAD_POLICY),
     ("g51", "update"): ("SS-34", BAD_POLICY),
@@ -44,7 +44,7 @@ DIFFERENCES: dict[tuple[str, str], tuple[str, str]] = {
         '[spec.containers.upgradeStrategy.upgradeType: Invalid value: "s": container s upgradeType is immutable, '
         "spec.containers[0].upgradeStrategy.hotUpgradeEmptyImage: Required value: the idle twin of s needs an image]",
     ),
-    # The expression's mistake is said in words.
+    # The message explains the error in the expression.
     ("g28", "create"): (
         "SS-67",
         'spec[0].resourcesPolicy.resourcesExpr.limits.cpu: Invalid value: "foo(": invalid expression: '
@@ -58,7 +58,7 @@ NEVER_STORED = frozenset({"g1"})
 
 
 def judged(name: str, step: str, refusal: str, ok: bool, message: str) -> None:
-    """Hold a judgement against the recorded one. ``refusal``: as kubectl prints it; empty for an accepted set."""
+    """Compare a decision with the recorded one. ``refusal`` is printed by kubectl; empty if the set was accepted."""
     refusal = refusal.replace(NATIVE_SIDECARS_WAY_OUT, "")
     if (name, step) in DIFFERENCES:
         expected = prefixed(DIFFERENCES[name, step][1])
@@ -70,7 +70,7 @@ def judged(name: str, step: str, refusal: str, ok: bool, message: str) -> None:
 
 
 def comparable(obj: dict[str, Any]) -> dict[str, Any]:
-    """Without what the API server and conversion note for themselves, and what a controller reports."""
+    """Return the object without server-set metadata, conversion notes and status."""
     obj = copy.deepcopy(obj)
     obj["metadata"].get("annotations", {}).pop("kruise.io/conversion-data", None)
     for field in ("uid", "creationTimestamp", "generation", "resourceVersion", "managedFields"):
@@ -80,7 +80,7 @@ def comparable(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_alike(name: str, step: str, ours: dict[str, Any], recorded: dict[str, Any]) -> None:
-    """Hold an object as it was read against the recorded one."""
+    """Compare an object as read with the recorded one."""
     ours = comparable(ours)
     if (name, step) in DIFFERENCES:
         assert ours != recorded, f"{name} {step}: no difference any more"

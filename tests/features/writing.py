@@ -1,4 +1,4 @@
-"""Writing SidecarSets without a cluster: what an API server does with its schema, and the two webhooks in between."""
+"""Writes of SidecarSets without a cluster: the schema and both webhooks."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from app.features.sidecarset.types import SidecarSet
 from app.features.sidecarset.webhooks import VALIDATE, StandaloneLookups, handlers, read
 from app.kube.admission import Review
 from app.kube.objects import ControllerRevision, ObjectMeta
+from app.kube.store import Store
 from tests.admission import writing
 from tests.admission.writing import BETA, Json, review_of
 
 
 def sidecar_set(name: str = "s", *, version: str = BETA, metadata: Json | None = None, **spec: Any) -> Json:
-    """A SidecarSet that is right, save for what ``spec`` (merged over it; None takes a field away) makes wrong."""
+    """A valid SidecarSet with ``spec`` merged over it; None removes a field."""
     whole = {
         "selector": {"matchLabels": {"app": "web"}},
         "containers": [{"name": "sidecar", "image": "busybox:1"}],
@@ -30,7 +31,7 @@ def sidecar_set(name: str = "s", *, version: str = BETA, metadata: Json | None =
 
 
 def review(obj: Json, old: Json | None = None) -> Review:
-    """The review an API server would send about this write."""
+    """Return the review of this write."""
     return review_of(SIDECAR_SET, obj, old)
 
 
@@ -42,7 +43,7 @@ def revision(name: str, of: str, custom_version: str = "", number: int = 1) -> C
 
 
 class Lookups(StandaloneLookups):
-    """Answers of a cluster, given by the test; counts what it is asked."""
+    """Lookups with fixed results; records each call."""
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class Lookups(StandaloneLookups):
         defaults_allowed: bool = True,
         template: Sequence[str] | None = None,
     ) -> None:
-        super().__init__(lambda: sets, defaults_allowed=defaults_allowed)
+        super().__init__(lambda: sets, Store(), Store(), defaults_allowed=defaults_allowed)
         self._whitelist = whitelist
         self.revisions = revisions
         self.template = template
@@ -93,10 +94,10 @@ class Written(writing.Written):
 
 
 def write(obj: Json, old: Json | None = None, lookups: Lookups | None = None) -> Written:
-    """Create ``obj``, or update ``old`` to it, in the version it is written in."""
+    """Create ``obj``, or update ``old`` to it, in the version of the object."""
     return Written(**vars(writing.written(SIDECAR_SET, handlers(lookups or Lookups()), obj, old)))
 
 
 def prefixed(message: str) -> str:
-    """A webhook's refusal as kubectl prints it behind ``Error from server``."""
+    """Return a webhook's refusal as kubectl prints it."""
     return f'admission webhook "{VALIDATE.name}" denied the request: {message}'

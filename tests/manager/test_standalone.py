@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from app.admission.review import read_review
 from app.features.sidecarset.feature import RECORDED_REVISIONS, SIDECAR_SETS
-from app.features.sidecarset.webhooks import InjectionLookups
+from app.features.sidecarset.pod_admission import InjectionLookups
 from app.framework.watched import NAMESPACES
 from app.kube.admission import Allowed, Denied, Patched, Review
 from app.kube.patches import apply

@@ -80,7 +80,8 @@ def answer(case: Case) -> Answer:
 
 def _index(case: Case) -> SidecarSetIndex:
     index = SidecarSetIndex()
-    index.replace(case.sets)
+    for one in case.sets:
+        index.update(one)
     if index.unusable:
         raise AssertionError(f"case {case.seed}: sets the product cannot use: {dict(index.unusable)}")
     return index

@@ -105,18 +105,14 @@ async def related_objects(client: Client, owner: SidecarSet) -> RelatedObjects:
         raise CommandError(f"SidecarSet {owner.name}: spec.selector: {error}") from None
     pods = await client.list(PODS, label_selector=query, decode=decode_pod)
     namespaces = await client.list(NAMESPACES, decode=decode_namespace)
+    # They are in the manager's namespace, whose name is unknown here.
+    label = f"{names.SIDECARSET_NAME}={owner.name}"
+    revisions = await client.list(CONTROLLERREVISIONS, label_selector=label, decode=decode_controller_revision)
     return RelatedObjects(
         sorted(pods.items, key=lambda pod: (pod.metadata.namespace, pod.metadata.name)),
         {one.metadata.name: one for one in namespaces.items},
-        await _revisions(client, owner),
+        in_order(of_owner(map(revision_of, revisions.items), set_owner(owner))),
     )
-
-
-async def _revisions(client: Client, owner: SidecarSet) -> Sequence[Revision]:
-    """Find the revisions in the manager's namespace, whose name is unknown here."""
-    label = f"{names.SIDECARSET_NAME}={owner.name}"
-    found = await client.list(CONTROLLERREVISIONS, label_selector=label, decode=decode_controller_revision)
-    return in_order(of_owner(map(revision_of, found.items), set_owner(owner)))
 
 
 def _content(revision: Revision) -> Mapping[str, Any]:
@@ -209,9 +205,7 @@ def missed(found: Situation) -> list[Pod]:
         for pod in found.related.pods
         if is_active(pod)
         and view.name not in injected_sets(pod.metadata.annotations)
-        and not view.selector.empty
-        and view.selector.matches(pod.metadata.labels)
-        and (view.namespaces is None or view.namespaces.matches(found.related.labels_of(pod) or {}))
+        and view.selects(pod, found.related.labels_of(pod))
     ]
 
 
@@ -239,8 +233,7 @@ async def explain_pod(client: Client, pod: Pod, _enabled: Enabled) -> Sequence[s
             view = set_view(owner)
         except SelectorError:
             continue
-        selected = view.selector.matches(pod.metadata.labels) and not view.selector.empty
-        selected &= view.namespaces is None or view.namespaces.matches(namespace.metadata.labels)
+        selected = view.selects(pod, namespace.metadata.labels)
         if view.name in injected:
             found = await situation(client, stored)
             facts = pod_facts(view, pod, namespace.metadata.labels)
@@ -362,24 +355,12 @@ class SidecarSetRow(Row):
     lacking_pods: list[str]
 
 
-class LackingSets:
+class LackingSets(SidecarSetIndex):
     """Index that finds the sets whose containers a Pod lacks."""
-
-    def __init__(self) -> None:
-        """Start with an empty index."""
-        self._index = SidecarSetIndex()
-
-    def update(self, stored: Stored) -> None:
-        """Add or replace a set."""
-        self._index.update(stored)
-
-    def remove(self, name: str) -> None:
-        """Remove a set."""
-        self._index.remove(name)
 
     def lacking(self, pod: Pod, namespace_labels: Mapping[str, str]) -> Sequence[str]:
         """Return the names of the sets whose containers the Pod lacks."""
-        return lacking_sets(pod, self._index, namespace_labels)
+        return lacking_sets(pod, self, namespace_labels)
 
 
 def row(stored: Stored, lacking: Collection[ObjectKey]) -> SidecarSetRow:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from app.api import names
+from app.features.sidecarset.kind import canary_base
 from app.features.sidecarset.plan.preview import obstacle
 from app.features.sidecarset.types import (
     HOT_UPGRADE,
@@ -19,7 +20,6 @@ from app.features.sidecarset.types import (
     UPGRADE_TYPES,
     SidecarContainer,
     SidecarSet,
-    UpdateStrategy,
 )
 from app.features.sidecarset.validation import SPEC, transfer_errors
 from app.kube.fielderrors import FieldError, Path, forbidden, invalid, not_supported, quote, required
@@ -56,7 +56,8 @@ def stricter_errors(sidecar_set: SidecarSet, older: SidecarSet | None) -> list[F
 
 def _all(sidecar_set: SidecarSet) -> Iterator[FieldError]:
     spec = sidecar_set.spec
-    yield from _strategy(spec.update_strategy, SPEC.child("updateStrategy"))
+    if spec.update_strategy.type not in UPDATE_TYPES:
+        yield not_supported(SPEC.child("updateStrategy", "type"), spec.update_strategy.type, UPDATE_TYPES)
     for message in is_label_value(spec.custom_version):
         # It becomes a label of the revision, and of the set in v1alpha1. [SS-A]
         yield invalid(SPEC.child("customVersion"), spec.custom_version, message)
@@ -74,11 +75,6 @@ def _all(sidecar_set: SidecarSet) -> Iterator[FieldError]:
         if patch.patch_policy not in PATCH_POLICIES:
             at = SPEC.child("patchPodMetadata").index(index).child("patchPolicy")
             yield not_supported(at, patch.patch_policy, PATCH_POLICIES)
-
-
-def _strategy(strategy: UpdateStrategy, path: Path) -> Iterator[FieldError]:
-    if strategy.type not in UPDATE_TYPES:
-        yield not_supported(path.child("type"), strategy.type, UPDATE_TYPES)
 
 
 def _container(container: SidecarContainer, path: Path) -> Iterator[FieldError]:
@@ -207,8 +203,7 @@ def update_errors(sidecar_set: SidecarSet, older: SidecarSet) -> list[FieldError
 
 def base_of(sidecar_set: SidecarSet) -> str:
     """Return the set for which this one is a canary, or "". [SS-77]"""
-    annotations = sidecar_set.metadata.annotations
-    return annotations.get(names.SIDECARSET_BASE, "") if annotations.get(names.SIDECARSET_CANARY) == "true" else ""
+    return canary_base(sidecar_set.metadata.annotations)
 
 
 def canary_errors(
@@ -339,14 +334,14 @@ def _restart_policies(containers: Sequence[SidecarContainer]) -> Iterator[str]:
         policy = container.core.get("restartPolicy")
         if policy in _ENDING:
             at = SPEC.child("initContainers").index(index).child("restartPolicy")
-            yield f"{at}: {quote(str(policy))} makes no sidecar of it: it is injected, and runs before the others only"
+            yield f"{at}: {quote(str(policy))} does not make it a sidecar: it only runs before the other containers"
 
 
 def _empty_images(containers: Sequence[SidecarContainer]) -> Iterator[str]:
     for index, container in enumerate(containers):
         if container.hot and container.image == container.upgrade_strategy.hot_upgrade_empty_image:
             at = SPEC.child("containers").index(index).child("image")
-            yield f"{at}: is hotUpgradeEmptyImage: no running Pod is upgraded to it"
+            yield f"{at}: equals hotUpgradeEmptyImage: running Pods are not upgraded to it"
 
 
 def _partition(partition: object) -> Iterator[str]:
@@ -361,7 +356,7 @@ def _of_change(sidecar_set: SidecarSet, older: SidecarSet) -> Iterator[str]:
     before, now = older.spec.to_dict(), sidecar_set.spec.to_dict()
     field = obstacle(before, now)
     if field:
-        yield f"{field}: no running Pod can take this change in place, only new Pods get it"
+        yield f"{field}: running Pods cannot take this change in place; only new Pods get it"
         return
     changed = [one for one in _ONLY_FOR_NEW_PODS if (before.get(one) or None) != (now.get(one) or None)]
     images = [(before.get("containers") or []), (now.get("containers") or [])]

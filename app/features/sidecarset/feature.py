@@ -14,10 +14,17 @@ from app.features.sidecarset.kind import SIDECAR_SET, read_sidecar_set
 from app.features.sidecarset.missed import NAME as REPAIR
 from app.features.sidecarset.missed import BypassReport, Repair, bypassed_counter
 from app.features.sidecarset.plan.missed import MISSED_BY, lacking_sets, missing_from
-from app.features.sidecarset.pod_admission import SidecarSetStep, malformed_events, refusal_events, set_aside_gauge
+from app.features.sidecarset.pod_admission import (
+    InjectionLookups,
+    NewerSets,
+    SidecarSetStep,
+    malformed_events,
+    refusal_events,
+    set_aside_gauge,
+)
 from app.features.sidecarset.reconcile import INJECTED_BY, Caches, SetAside, SidecarSetReconciler, by_injecting_set
 from app.features.sidecarset.types import SidecarSet
-from app.features.sidecarset.webhooks import ClusterLookups, InjectionLookups, NewerSets, StandaloneLookups
+from app.features.sidecarset.webhooks import ClusterLookups, StandaloneLookups
 from app.features.sidecarset.writes import Roller
 from app.framework.commands import Commands
 from app.framework.feature import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import orjson
 
 from app.api import names
 from app.api.gojson import GoTypeError, dumps_go, go_value
-from app.features.sidecarset.kind import RECORDED_FIELDS, SIDECAR_SET
+from app.features.sidecarset.kind import RECORDED_FIELDS, REVISION_HISTORY_LIMIT, SIDECAR_SET
 from app.features.sidecarset.types import SidecarSet, SidecarSetSpec
 from app.kube.client import Client
 from app.kube.objects import ControllerRevision
@@ -22,8 +22,6 @@ from app.pods.revisions import Create, Digest, Revision, oldest_unused, revision
 
 # The ControllerRevisions of a SidecarSet: their content, their names, and which may be deleted. Pure; the general rules
 # are in :mod:`app.pods.revisions`, those of this kind are SS-73 … SS-76 and SS-121.
-
-DEFAULT_HISTORY_LIMIT = 10
 
 
 def snapshot(spec: SidecarSetSpec) -> bytes:
@@ -109,7 +107,7 @@ def names_in_use(
     if choice is not None and choice.revision_name:
         wanted.add(choice.revision_name)
     if choice is not None and choice.custom_version:
-        tagged = [r for r in ordered if _custom_version(r.labels) == choice.custom_version]
+        tagged = [r for r in ordered if r.labels.get(names.SIDECARSET_CUSTOM_VERSION) == choice.custom_version]
         wanted.update(revision.name for revision in tagged[-1:])
     return frozenset(wanted)
 
@@ -119,13 +117,9 @@ def surplus_revisions(
 ) -> tuple[Revision, ...]:
     """Return the revisions to delete, oldest first; fewer than the limit requires if too many are in use. [SS-76]"""
     limit = owner.spec.revision_history_limit
-    kept = max(1, DEFAULT_HISTORY_LIMIT if limit is None else limit)
+    kept = max(1, REVISION_HISTORY_LIMIT if limit is None else limit)
     standing = sum(1 for revision in ordered if not revision.deleting)
     return oldest_unused(ordered, names_in_use(owner, latest, ordered, in_pods), standing - kept)
-
-
-def _custom_version(labels: Mapping[str, str]) -> str:
-    return labels.get(names.SIDECARSET_CUSTOM_VERSION, "")
 
 
 RECORDED_SET = "sidecarset"

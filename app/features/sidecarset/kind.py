@@ -79,6 +79,11 @@ def canonical_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
     return obj
 
 
+def canary_base(annotations: Mapping[str, str]) -> str:
+    """Return the set for which one with these annotations is a canary, or "". [SS-77]"""
+    return annotations.get(names.SIDECARSET_BASE, "") if annotations.get(names.SIDECARSET_CANARY) == "true" else ""
+
+
 def _labels(obj: dict[str, Any]) -> dict[str, Any] | None:
     metadata = obj.get("metadata")
     labels = metadata.get("labels") if isinstance(metadata, dict) else None
@@ -294,19 +299,13 @@ def _printed(containers: Sequence[Mapping[str, Any]] | None, path: str) -> list[
     for container in printed or ():
         policy = container.get("resourcesPolicy")
         if policy is not None:
-            container["resourcesPolicy"] = _with_regex(policy)
+            # Set the default pattern even if it was empty, so that a second write changes no hash. [SS-12, corrected]
+            container["resourcesPolicy"] = {
+                "targetContainersMode": policy["targetContainersMode"],
+                "targetContainersNameRegex": policy.get("targetContainersNameRegex") or MATCH_ALL_NAMES,
+                "resourcesExpr": policy["resourcesExpr"],
+            }
     return printed
-
-
-def _with_regex(policy: Mapping[str, Any]) -> dict[str, Any]:
-    """Set the default pattern even if it was empty, so that a second write changes no hash. [SS-12, corrected]"""
-    pattern = policy.get("targetContainersNameRegex") or ".*"
-    mode = policy["targetContainersMode"]
-    return {
-        "targetContainersMode": mode,
-        "targetContainersNameRegex": pattern,
-        "resourcesExpr": policy["resourcesExpr"],
-    }
 
 
 def _hash(spec: Mapping[str, Any]) -> str:

@@ -1,13 +1,16 @@
-"""The mutator that injects sidecars, and the events about Pods it refuses."""
+"""The mutator that injects sidecars, its lookups, and the events about Pods it refuses."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from prometheus_client import CollectorRegistry, Gauge
 
+from app.api import names
+from app.features.sidecarset.history import RECORDED_SET
 from app.features.sidecarset.injection.containers import UnusableSidecarSetError
 from app.features.sidecarset.injection.inject import InjectionRefusedError, inject, plan_injection
 from app.features.sidecarset.injection.metadata import timestamp
@@ -24,9 +27,22 @@ from app.features.sidecarset.kind import SIDECAR_SET
 from app.features.sidecarset.types import SidecarSet
 from app.kube.admission import Denied, Review
 from app.kube.callers import STRANGER
+from app.kube.client import Client, get_or_none
 from app.kube.clock import Clock
+from app.kube.concurrency import Coalesced
+from app.kube.errors import KubeError
 from app.kube.events import EventRecorder, reference
-from app.kube.objects import ControllerRevision, Object
+from app.kube.objects import (
+    ControllerRevision,
+    Namespace,
+    Object,
+    ObjectMeta,
+    decode_controller_revision,
+    decode_metadata,
+    decode_namespace,
+)
+from app.kube.resources import CONTROLLERREVISIONS, NAMESPACES
+from app.kube.store import Store
 from app.pods.admission import MutatorOrder, StepOutcome
 from app.pods.draft import PodDraft, PodRefusedError
 
@@ -37,28 +53,123 @@ from app.pods.draft import PodDraft, PodRefusedError
 logger = logging.getLogger(__name__)
 
 
-class Lookups(Protocol):
-    """Cluster lookups of the step. The first two answer from caches, the others from the API server."""
+#: Seconds between two lists of the sets (also for unknown callers), and the time a review waits for the result.
+LIST_INTERVAL: Final = 0.005
+STRANGERS_LIST_INTERVAL: Final = 0.02
+LIST_SECONDS: Final = 3.0
+
+
+class NewerSets:
+    """Reads recently admitted sets that the index does not show.
+
+    Any client that reaches the webhook port may claim a hundred sets that are never stored, so a claim alone costs no
+    request: one list of metadata answers all reviews that arrive within a few milliseconds, and only a set in a state
+    unknown to the index is read. [SS-39]
+    """
+
+    def __init__(self, client: Client, shows: Callable[[str, str, int], bool]) -> None:
+        """``shows`` returns whether the index shows a set (name, uid, generation)."""
+        # Outside the callers' budgets: the interval is the limit, and a Pod waits for the result.
+        self._client = client.named("admission")
+        self._shows = shows
+        self._listed: Coalesced[None, Mapping[str, ObjectMeta]] = Coalesced(self._list, interval=LIST_INTERVAL)
+        self._listed_for_strangers: Coalesced[None, Mapping[str, ObjectMeta]] = Coalesced(
+            self._list, interval=STRANGERS_LIST_INTERVAL, shared=True
+        )
+        self._set: Coalesced[str, Mapping[str, Any] | None] = Coalesced(self._get, shared=True)
+
+    async def __call__(self, set_names: Iterable[str]) -> list[Mapping[str, Any]]:
+        """Return the sets newer than the index. Raises KubeError, and TimeoutError after some seconds."""
+        async with asyncio.timeout(LIST_SECONDS):
+            listed = await (self._listed_for_strangers if STRANGER.get() else self._listed)(None)
+            newer = [
+                name
+                for name in set_names
+                if (one := listed.get(name)) is not None and not self._shows(name, one.uid, one.generation)
+            ]
+            found = [await self._set(name) for name in newer]
+        return [one for one in found if one is not None]
+
+    async def _list(self, _: None) -> Mapping[str, ObjectMeta]:
+        found: dict[str, ObjectMeta] = {}
+        token = ""
+        while True:
+            page = await self._client.list_page(
+                SIDECAR_SET.resource(), continue_token=token, metadata_only=True, decode=decode_metadata
+            )
+            found |= {one.metadata.name: one.metadata for one in page.items}
+            token = page.continue_token
+            if not token:
+                return found
+
+    async def _get(self, name: str) -> Mapping[str, Any] | None:
+        return await get_or_none(self._client, SIDECAR_SET.resource(), name)
+
+
+class InjectionLookups:
+    """Lookups of injection: the caches first, the API server where they are behind."""
+
+    def __init__(
+        self,
+        namespaces: Store[Namespace],
+        revisions: Store[ControllerRevision],
+        client: Client | None,
+        own: str,
+        newer: NewerSets | None = None,
+    ) -> None:
+        """``client`` and ``newer`` are None without a cluster; ``own`` is the manager's namespace."""
+        self._namespaces = namespaces
+        self._revisions = revisions
+        self._client = client
+        self._own_namespace = own
+        self._newer = newer
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
-        """Return the labels of a namespace, or None if it is not cached."""
-        ...
+        """Return the labels of a cached namespace."""
+        found = self._namespaces.get(namespace)
+        return None if found is None else found.metadata.labels
 
     def revisions(self, set_name: str) -> Iterable[ControllerRevision]:
-        """Return cached ControllerRevisions of the manager's namespace that may belong to this set."""
-        ...
+        """Return the cached revisions of a set."""
+        return self._revisions.by_index(RECORDED_SET, set_name)
 
     async def newer_sidecarsets(self, set_names: Sequence[str]) -> Iterable[Mapping[str, Any]]:
-        """Read these SidecarSets (v1beta1 JSON) and return those newer than the index; none if they cannot be read."""
-        ...
+        """Return the SidecarSets newer than the index; none if they cannot be read."""
+        if self._newer is None:
+            return ()
+        try:
+            return await self._newer(set_names)
+        except KubeError:
+            return ()
 
     async def live_namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
-        """Return the labels of a namespace, or None if it does not exist or cannot be read. [SS-35]"""
-        ...
+        """Read the labels of a namespace; None if it cannot be read. [SS-35]
+
+        Without a cluster, return its name label, which every namespace has.
+        """
+        if self._client is None:
+            return {names.NAMESPACE_NAME: namespace}
+        try:
+            found = await self._client.get(NAMESPACES, namespace, decode=decode_namespace)
+        except KubeError:
+            return None
+        return found.metadata.labels
 
     async def live_revisions(self, set_name: str) -> Iterable[ControllerRevision]:
-        """Read the ControllerRevisions labeled with this set; none if they cannot be read."""
-        ...
+        """Read the revisions of a set; none if they cannot be read."""
+        if self._client is None:
+            return ()
+        try:
+            return await read_revisions(self._client, self._own_namespace, set_name)
+        except KubeError:
+            return ()
+
+
+async def read_revisions(client: Client, namespace: str, set_name: str) -> Sequence[ControllerRevision]:
+    """Read the revisions of a set by label. Raises KubeError."""
+    label = f"{names.SIDECARSET_NAME}={set_name}"
+    listing = await client.list(CONTROLLERREVISIONS, namespace, label_selector=label, decode=decode_controller_revision)
+    return listing.items
 
 
 #: Called with the SidecarSet and the message of each Pod refused because of it; must not block. [SS-120]
@@ -73,7 +184,7 @@ class SidecarSetStep:
     def __init__(
         self,
         index: SidecarSetIndex,
-        lookups: Lookups,
+        lookups: InjectionLookups,
         clock: Clock,
         random: Callable[[], float],
         *,
@@ -213,7 +324,7 @@ class SidecarSetStep:
         except UnusableSidecarSetError as error:
             return error
         if len(self._prepared_revisions) > len(self._index):
-            # Bounds the cache, since sets are created under ever new names.
+            # Bounds the cache: any number of sets may be created and deleted over time.
             self._prepared_revisions = {
                 name: kept for name, kept in self._prepared_revisions.items() if self._index.get(name) is not None
             }

@@ -100,14 +100,14 @@ class _State:
     view_key: tuple[int, str | None] = (0, None)
     #: Pods to evaluate again.
     dirty: set[ObjectKey] = field(default_factory=set)
-    last_pass: float = 0.0
+    last_reconcile: float = 0.0
     #: Time until which reconciles triggered by Pods are delayed, until one begins at or after it.
-    next_pass: float | None = None
+    next_reconcile: float | None = None
     recount_at: float = 0.0
     #: The last status we wrote, which the cache may not show yet.
     written: KnownStatus | None = None
     #: The generation of the set that was checked last, and whether it is malformed.
-    looked_at: str = ""
+    checked: str = ""
     malformed: bool = False
     #: Whether all Pods are being evaluated now.
     counting: bool = False
@@ -124,7 +124,7 @@ class _Written(NamedTuple):
 class SidecarSetReconciler:
     """Maintains revisions and status of all sets, and updates their Pods.
 
-    ``namespace`` is the manager's own, which holds the revisions; without a ``roller`` no Pod is written.
+    ``namespace`` is the manager's own, which holds the revisions.
     """
 
     def __init__(
@@ -132,8 +132,8 @@ class SidecarSetReconciler:
         client: Client,
         caches: Caches,
         namespace: str,
-        aside: SetAside | None = None,
-        roller: Roller | None = None,
+        aside: SetAside,
+        roller: Roller,
     ) -> None:
         self._client = client
         self._roller = roller
@@ -193,9 +193,9 @@ class SidecarSetReconciler:
         state = self._states.get(key.name)
         if state is None:
             return 0.0
-        if state.next_pass is None:
-            state.next_pass = state.last_pass + COALESCE_SECONDS
-        return state.next_pass - self._clock.monotonic()
+        if state.next_reconcile is None:
+            state.next_reconcile = state.last_reconcile + COALESCE_SECONDS
+        return state.next_reconcile - self._clock.monotonic()
 
     # ---- reconcile
 
@@ -207,7 +207,7 @@ class SidecarSetReconciler:
             gone = self._states.pop(key.name, None)
             if gone is not None:
                 self._recorder.forget(gone.uid)
-                if gone.malformed and self._aside is not None:
+                if gone.malformed:
                     self._aside.number(sum(one.malformed for one in self._states.values()))
             return None
         state = self._states.get(key.name)
@@ -215,9 +215,9 @@ class SidecarSetReconciler:
             if state is not None:
                 self._recorder.forget(state.uid)
             state = self._states[key.name] = _State(owner.metadata.uid)
-        state.last_pass = self._clock.monotonic()
-        if state.next_pass is not None and state.next_pass <= state.last_pass + TIMER_TOLERANCE:
-            state.next_pass = None
+        state.last_reconcile = self._clock.monotonic()
+        if state.next_reconcile is not None and state.next_reconcile <= state.last_reconcile + TIMER_TOLERANCE:
+            state.next_reconcile = None
         if self._is_malformed(owner, state):
             return None
         present = _present_status(owner, state).status
@@ -239,8 +239,7 @@ class SidecarSetReconciler:
     async def _roll_out(self, owner: SidecarSet, state: _State, latest: str) -> float:
         """Roll out to Pods; return the seconds until the next reconcile, or 0 to wait for a change. [SS-92 … SS-107]"""
         view = state.view
-        if self._roller is None or view is None:
-            return 0.0
+        assert view is not None  # noqa: S101  # the Pods have been counted
 
         def neighbour(name: str) -> Neighbour | None:
             other = self._states.get(name)
@@ -268,16 +267,15 @@ class SidecarSetReconciler:
     def _is_malformed(self, owner: SidecarSet, state: _State) -> bool:
         """Return whether the set is ignored; an event reports this once for each generation. [SS-130]"""
         content = str(owner.metadata.generation or owner.metadata.resource_version)
-        if state.looked_at == content and not isinstance(owner, MalformedSidecarSet):
+        if state.checked == content and not isinstance(owner, MalformedSidecarSet):
             return state.malformed
-        known, state.looked_at = state.malformed, content
+        known, state.checked = state.malformed, content
         problem = malformation(owner)
         state.malformed = bool(problem)
         if problem and not known:
             logger.error("SidecarSet %s is ignored: %s", owner.name, problem)
-        if self._aside is not None:
-            self._aside.number(sum(one.malformed for one in self._states.values()))
-        if problem and self._aside is not None:
+        self._aside.number(sum(one.malformed for one in self._states.values()))
+        if problem:
             self._aside.report(owner, f"ignored, no Pod gets its containers: {problem}; correct the field")
         return state.malformed
 

@@ -1,8 +1,7 @@
-"""The webhooks of SidecarSets, and the lookups they and injection need."""
+"""The webhooks of SidecarSets and the lookups they need."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -16,7 +15,6 @@ from app.api.core.containers import LONGEST_GRACE_PERIOD_SECONDS
 from app.api.core.pods import pod_errors, unknown_fields
 from app.api.gocore import VOLUME
 from app.api.gojson import GoTypeError, normalized
-from app.api.kind import Version
 from app.api.webhooks import (
     Judgment,
     Submitted,
@@ -36,7 +34,7 @@ from app.features.sidecarset.conflicts import (
     warnings,
     without_effect,
 )
-from app.features.sidecarset.history import RECORDED_SET, by_recorded_set
+from app.features.sidecarset.history import RECORDED_SET
 from app.features.sidecarset.injection.prepared import recorded_revision, revision_choice
 from app.features.sidecarset.injection.selection import RecentSets
 from app.features.sidecarset.kind import (
@@ -47,27 +45,21 @@ from app.features.sidecarset.kind import (
     sidecarset_hashes,
     with_defaults,
 )
+from app.features.sidecarset.pod_admission import NewerSets, read_revisions
 from app.features.sidecarset.types import SidecarSet
 from app.features.sidecarset.validation import SPEC, Facts, asks_for_revision, set_errors
 from app.kube.admission import Allowed, Decision, Denied, Handler, Patched, PolicyRule, Review
-from app.kube.callers import STRANGER
 from app.kube.client import Client, get_or_none
-from app.kube.concurrency import Coalesced
-from app.kube.errors import KubeError
 from app.kube.fielderrors import FieldError
 from app.kube.jsonvalues import without_managed_fields
 from app.kube.objects import (
     ConfigMap,
     ControllerRevision,
-    Namespace,
-    ObjectMeta,
     decode_config_map,
     decode_controller_revision,
-    decode_metadata,
-    decode_namespace,
 )
 from app.kube.patches import diff, same
-from app.kube.resources import CONFIGMAPS, CONTROLLERREVISIONS, NAMESPACES
+from app.kube.resources import CONFIGMAPS, CONTROLLERREVISIONS
 from app.kube.store import Store
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
 from app.pods.template_check import template_errors
@@ -106,18 +98,15 @@ def mutate(review: Review) -> Decision:
         return version
     defaulted = with_defaults(given)
     try:
-        stored, hashed = _as_stored(defaulted, version), _with_hashes(defaulted)
+        # OpenKruise omits empty fields and writes canonical quantities. [SS-5]
+        stored = {**defaulted, "spec": normalized(SPECS[version.name], defaulted.get("spec"), "spec")}
+        hashed = _with_hashes(defaulted)
     except GoTypeError as error:
         return Denied(str(error), code=400)
     if same(given, hashed):
         # If no default is missing, OpenKruise writes nothing, and so keeps empty fields.
         return Allowed()
     return Patched((*diff(given, stored, rule="SS-5"), *diff(defaulted, hashed, rule="SS-8")))
-
-
-def _as_stored(defaulted: dict[str, Any], version: Version) -> dict[str, Any]:
-    """Omit empty fields and write canonical quantities, as OpenKruise stores them. Raises GoTypeError. [SS-5]"""
-    return {**defaulted, "spec": normalized(SPECS[version.name], defaulted.get("spec"), "spec")}
 
 
 def _with_hashes(defaulted: Mapping[str, Any]) -> dict[str, Any]:
@@ -215,48 +204,36 @@ async def _template_errors(lookups: SidecarSetLookups, sidecar_set: SidecarSet) 
     containers = [container.core for container in spec.containers or ()]
     init_containers = [container.core for container in spec.init_containers or ()]
     volumes = spec.volumes or []
-    found = await lookups.template_errors(_fake_template(containers, init_containers, volumes))
+    pod: dict[str, Any] = {"containers": containers, "terminationGracePeriodSeconds": LONGEST_GRACE_PERIOD_SECONDS}
+    if init_containers:
+        pod["initContainers"] = init_containers
+    if volumes:
+        pod["volumes"] = volumes
+    found = await lookups.template_errors({"spec": pod})
     if found is None:
         return pod_errors(containers, init_containers, volumes, SPEC)
     # A set with only init containers is valid; its Pods have containers.
     return [line for line in found if not line.startswith("spec.containers: Required value")]
 
 
-def _fake_template(
-    containers: list[dict[str, Any]], init_containers: list[dict[str, Any]], volumes: list[dict[str, Any]]
-) -> dict[str, Any]:
-    spec: dict[str, Any] = {"containers": containers, "terminationGracePeriodSeconds": LONGEST_GRACE_PERIOD_SECONDS}
-    if init_containers:
-        spec["initContainers"] = init_containers
-    if volumes:
-        spec["volumes"] = volumes
-    return {"spec": spec}
+#: Lists whose unknown fields get a warning.
+_CHECKED: Final = {"initContainers": SIDECAR_CONTAINER, "containers": SIDECAR_CONTAINER, "volumes": VOLUME}
 
 
 def _warnings(given: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return warnings about settings that are admitted but surely unintended."""
+    """Return warnings about settings that are admitted but probably unintended."""
     spec = given.get("spec") or {}
     found = [
         f'unknown field "{field}"'
-        for kind in ("initContainers", "containers")
-        for index, container in enumerate(spec.get(kind) or ())
-        for field in unknown_fields(SIDECAR_CONTAINER, container, f"spec.{kind}[{index}]")
-    ]
-    found += [
-        f'unknown field "{field}"'
-        for index, volume in enumerate(spec.get("volumes") or ())
-        for field in unknown_fields(VOLUME, volume, f"spec.volumes[{index}]")
+        for name, type_ in _CHECKED.items()
+        for index, one in enumerate(spec.get(name) or ())
+        for field in unknown_fields(type_, one, f"spec.{name}[{index}]")
     ]
     if spec.get("namespace") and spec.get("namespaceSelector"):
         # [SS-1]
         found.append("spec.namespaceSelector is ignored, because spec.namespace is set")
     return tuple(found)
 
-
-#: Seconds between two lists of the sets (also for unknown callers), and the time a review waits for the result.
-LIST_INTERVAL: Final = 0.005
-STRANGERS_LIST_INTERVAL: Final = 0.02
-LIST_SECONDS: Final = 3.0
 
 FindSets = Callable[[], Iterable[SidecarSet]]
 
@@ -267,17 +244,15 @@ class StandaloneLookups:
     def __init__(
         self,
         sidecarsets: FindSets,
-        revisions: Store[ControllerRevision] | None = None,
-        configuration: Store[ConfigMap] | None = None,
+        revisions: Store[ControllerRevision],
+        configuration: Store[ConfigMap],
         *,
         defaults_allowed: bool = False,
     ) -> None:
         self.sidecarsets = sidecarsets
         self.defaults_allowed = defaults_allowed
-        self._revisions: Store[ControllerRevision] = (
-            revisions if revisions is not None else Store(indexes={RECORDED_SET: by_recorded_set})
-        )
-        self._configuration: Store[ConfigMap] = configuration if configuration is not None else Store()
+        self._revisions = revisions
+        self._configuration = configuration
 
     async def sidecarset(self, name: str) -> SidecarSet | None:  # noqa: ARG002  # the protocol's
         """Return None: all sets are already known."""
@@ -304,118 +279,6 @@ class StandaloneLookups:
     async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str] | None:  # noqa: ARG002
         """Return None: there is no API server."""
         return None
-
-
-class NewerSets:
-    """Reads recently admitted sets that the index does not show.
-
-    Any client that reaches the webhook port may claim a hundred sets that are never stored, so a claim alone costs no
-    request: one list of metadata answers all reviews that arrive within a few milliseconds, and only a set in a state
-    unknown to the index is read. [SS-39]
-    """
-
-    def __init__(self, client: Client, shows: Callable[[str, str, int], bool]) -> None:
-        """``shows`` returns whether the index shows a set (name, uid, generation)."""
-        # Outside the callers' budgets: the interval is the limit, and a Pod waits for the result.
-        self._client = client.named("admission")
-        self._shows = shows
-        self._listed: Coalesced[None, Mapping[str, ObjectMeta]] = Coalesced(self._list, interval=LIST_INTERVAL)
-        self._listed_for_strangers: Coalesced[None, Mapping[str, ObjectMeta]] = Coalesced(
-            self._list, interval=STRANGERS_LIST_INTERVAL, shared=True
-        )
-        self._set: Coalesced[str, Mapping[str, Any] | None] = Coalesced(self._get, shared=True)
-
-    async def __call__(self, set_names: Iterable[str]) -> list[Mapping[str, Any]]:
-        """Return the sets newer than the index. Raises KubeError, and TimeoutError after some seconds."""
-        async with asyncio.timeout(LIST_SECONDS):
-            listed = await (self._listed_for_strangers if STRANGER.get() else self._listed)(None)
-            newer = [
-                name
-                for name in set_names
-                if (one := listed.get(name)) is not None and not self._shows(name, one.uid, one.generation)
-            ]
-            found = [await self._set(name) for name in newer]
-        return [one for one in found if one is not None]
-
-    async def _list(self, _: None) -> Mapping[str, ObjectMeta]:
-        found: dict[str, ObjectMeta] = {}
-        token = ""
-        while True:
-            page = await self._client.list_page(
-                SIDECAR_SET.resource(), continue_token=token, metadata_only=True, decode=decode_metadata
-            )
-            found |= {one.metadata.name: one.metadata for one in page.items}
-            token = page.continue_token
-            if not token:
-                return found
-
-    async def _get(self, name: str) -> Mapping[str, Any] | None:
-        return await get_or_none(self._client, SIDECAR_SET.resource(), name)
-
-
-class InjectionLookups:
-    """Lookups of injection: the caches first, the API server where they are behind."""
-
-    def __init__(
-        self,
-        namespaces: Store[Namespace],
-        revisions: Store[ControllerRevision],
-        client: Client | None,
-        own: str,
-        newer: NewerSets | None = None,
-    ) -> None:
-        """``client`` and ``newer`` are None without a cluster; ``own`` is the manager's namespace."""
-        self._namespaces = namespaces
-        self._revisions = revisions
-        self._client = client
-        self._own_namespace = own
-        self._newer = newer
-
-    def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
-        """Return the labels of a cached namespace."""
-        found = self._namespaces.get(namespace)
-        return None if found is None else found.metadata.labels
-
-    def revisions(self, set_name: str) -> Iterable[ControllerRevision]:
-        """Return the cached revisions of a set."""
-        return self._revisions.by_index(RECORDED_SET, set_name)
-
-    async def newer_sidecarsets(self, set_names: Sequence[str]) -> Iterable[Mapping[str, Any]]:
-        """Return the SidecarSets newer than the index; none if they cannot be read."""
-        if self._newer is None:
-            return ()
-        try:
-            return await self._newer(set_names)
-        except KubeError:
-            return ()
-
-    async def live_namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
-        """Read the labels of a namespace; None if it cannot be read. [SS-35]
-
-        Without a cluster, return its name label, which every namespace has.
-        """
-        if self._client is None:
-            return {names.NAMESPACE_NAME: namespace}
-        try:
-            found = await self._client.get(NAMESPACES, namespace, decode=decode_namespace)
-        except KubeError:
-            return None
-        return found.metadata.labels
-
-    async def live_revisions(self, set_name: str) -> Iterable[ControllerRevision]:
-        """Read the revisions of a set; none if they cannot be read."""
-        if self._client is None:
-            return ()
-        try:
-            listing = await self._client.list(
-                CONTROLLERREVISIONS,
-                self._own_namespace,
-                label_selector=f"{names.SIDECARSET_NAME}={set_name}",
-                decode=decode_controller_revision,
-            )
-        except KubeError:
-            return ()
-        return listing.items
 
 
 class ClusterLookups:
@@ -453,13 +316,7 @@ class ClusterLookups:
 
     async def revisions_of(self, set_name: str) -> Iterable[ControllerRevision]:
         """Read the revisions by label."""
-        listing = await self._client.list(
-            CONTROLLERREVISIONS,
-            self._namespace,
-            label_selector=f"{names.SIDECARSET_NAME}={set_name}",
-            decode=decode_controller_revision,
-        )
-        return listing.items
+        return await read_revisions(self._client, self._namespace, set_name)
 
     async def whitelist(self) -> str | None:
         """Read the whitelist at each use, as OpenKruise does: a change of the ConfigMap takes effect at once."""

@@ -68,7 +68,7 @@ class Progress:
 
     held: dict[str, _Hold] = field(default_factory=dict)
     #: The hash, and the number of Pods last reported as not upgradable. [SS-123]
-    told: tuple[str, int] = ("", 0)
+    reported: tuple[str, int] = ("", 0)
     #: Whether Pods wait for another set to finish. [SS-131]
     waits: bool = False
 
@@ -115,7 +115,7 @@ class Roller:
             self._record_blocked(one)
             more |= await self._update(one)
             # After the updates, so that a Pod just updated shows it at once.
-            more |= await self._each(one, one.pod_counts.untold, self._say)
+            more |= await self._each(one, one.pod_counts.condition_due, self._write_condition)
         if more:
             return REQUEUE_DELAY
         if one.progress.waits:
@@ -132,10 +132,6 @@ class Roller:
             if now >= hold.until + hold.delay:
                 del progress.held[uid]
 
-    def _is_held(self, progress: Progress, pod: Pod) -> bool:
-        hold = progress.held.get(pod.metadata.uid)
-        return hold is not None and hold.until > self._clock.monotonic()
-
     def _holds(self, progress: Progress) -> dict[str, _Hold]:
         """Return the Pods in back-off, by uid."""
         now = self._clock.monotonic()
@@ -144,7 +140,8 @@ class Roller:
     async def _each(self, one: SetReconcile, due: Iterable[Judged], work: Work) -> bool:
         """Apply the operation to every Pod that is not in back-off; return whether some are left for the next
         reconcile."""
-        pods = [judged.pod for judged in due if not self._is_held(one.progress, judged.pod)]
+        held = self._holds(one.progress)
+        pods = [judged.pod for judged in due if judged.pod.metadata.uid not in held]
         await concurrently((self._attempt(one, pod, work) for pod in pods[:MAX_AT_A_TIME]), MAX_CONCURRENT)
         return len(pods) > MAX_AT_A_TIME
 
@@ -193,7 +190,7 @@ class Roller:
         except CannotUpdateError as error:
             self._put_off(one, pod, str(error))
         except UNANSWERED as error:
-            self._put_off(one, pod, message_of(error), uncertain=not await self._looked_up(one, pod))
+            self._put_off(one, pod, message_of(error), uncertain=not await self._read_back(one, pod))
         except KubeError as error:
             self._put_off(one, pod, message_of(error))
         else:
@@ -201,7 +198,7 @@ class Roller:
             if hold is not None and hold.until <= self._clock.monotonic():
                 del progress.held[uid]
 
-    async def _looked_up(self, one: SetReconcile, pod: Pod) -> bool:
+    async def _read_back(self, one: SetReconcile, pod: Pod) -> bool:
         """Return whether the state of the Pod is known after a write without a response, which may have been carried
         out."""
         with suppress(KubeError):
@@ -229,7 +226,7 @@ class Roller:
     # ---- operations on one Pod
 
     async def _take(self, one: SetReconcile, pod: Pod) -> None:
-        """Update one Pod, if its budget allows it. [SS-98]"""
+        """Update one Pod if its budget allows it. [SS-98]"""
         version = one.owner.metadata.resource_version
         update = updated(one.view, pod, one.latest, version, self._clock.now())
         if not await self._may(one, pod, update):
@@ -273,7 +270,7 @@ class Roller:
 
     # ---- conditions and events
 
-    async def _say(self, one: SetReconcile, pod: Pod) -> None:
+    async def _write_condition(self, one: SetReconcile, pod: Pod) -> None:
         """Write the Pod's condition. [SS-105]"""
         facts = one.pod_counts.facts_of(pod)
         if facts is None or facts.upgradable is None:
@@ -292,7 +289,7 @@ class Roller:
     def _record_blocked(self, one: SetReconcile) -> None:
         """Record an event when more Pods cannot be updated than last reported. [SS-93, SS-123]"""
         blocked, progress = one.pod_counts.blocked, one.progress
-        if blocked and (progress.told[0] != one.view.hash or blocked > progress.told[1]):
+        if blocked and (progress.reported[0] != one.view.hash or blocked > progress.reported[1]):
             text = f"SidecarSet in-place update detected {blocked} not upgradable pod(s) in this round, will skip them."
             self._events.event(self._regarding(one), "Normal", NOT_UPGRADABLE, text)
-        progress.told = (one.view.hash, blocked)
+        progress.reported = (one.view.hash, blocked)

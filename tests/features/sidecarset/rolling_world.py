@@ -49,7 +49,7 @@ class Sent(Counting):
         return await super().request(request)
 
     def to_pods(self, name: str = "") -> list[Json]:
-        """The bodies of what was written to Pods, or to one of them; their statuses are not counted."""
+        """Return the bodies of writes to Pods, or to one Pod, except for their status."""
         tail = f"/pods/{name}"
         return [
             orjson.loads(one.body)
@@ -72,7 +72,7 @@ class World(ManagedCluster):
         self.caches: dict[str, Store[Any]] = {}
 
     async def apply(self, name: str = "s", **spec: Any) -> Json:
-        """Create a SidecarSet or replace its spec, as admission would let it pass."""
+        """Create a SidecarSet or replace its spec, with the defaults and hashes that admission sets."""
         try:
             live = await self.user.get(SETS, name)
         except NotFound:
@@ -135,7 +135,7 @@ class World(ManagedCluster):
         return sorted(((one["metadata"]["name"], one["revision"]) for one in found), key=lambda one: one[1])
 
     async def counts(self, name: str = "s") -> tuple[int, ...]:
-        """Matched, updated, ready, updated and ready; -1 before the status tells of the set as it is."""
+        """Return the counts (matched, updated, ready, updated and ready); -1 while the status is outdated."""
         found = await self.user.get(SETS, name)
         status = found.get("status") or {}
         if status.get("observedGeneration") != found["metadata"]["generation"]:
@@ -182,9 +182,9 @@ async def rolling_world(
     nodes: int = 3,
     before: Callable[[World], Awaitable[None]] | None = None,
 ) -> AsyncIterator[World]:
-    """The cluster, running, with a namespace for the Pods and the manager's own.
+    """Run the cluster with a namespace for the Pods and the manager's own.
 
-    Without nodes nobody runs its Pods. ``before``: what happens before the controller starts.
+    Without nodes no Pod runs. ``before`` runs before the controller starts.
     """
     clock, rng = VirtualClock(), Random(7)
     api = ApiServer(clock=clock, rng=rng)

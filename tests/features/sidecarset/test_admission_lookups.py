@@ -7,16 +7,12 @@ from typing import Any
 
 import pytest
 
+from app.features.sidecarset.history import RECORDED_SET, by_recorded_set
 from app.features.sidecarset.injection.selection import SidecarSetIndex
-from app.features.sidecarset.webhooks import (
-    LIST_SECONDS,
-    ClusterLookups,
-    InjectionLookups,
-    NewerSets,
-    StandaloneLookups,
-)
+from app.features.sidecarset.pod_admission import LIST_SECONDS, InjectionLookups, NewerSets
+from app.features.sidecarset.webhooks import ClusterLookups, StandaloneLookups
 from app.kube.client import Client
-from app.kube.objects import ConfigMap, ObjectMeta
+from app.kube.objects import ConfigMap, ControllerRevision, ObjectMeta
 from app.kube.store import Store
 from tests.features.admitting import sidecarset
 from tests.kit.virtualtime import VirtualClock
@@ -118,10 +114,10 @@ async def test_templates_are_validated_in_the_manager_namespace() -> None:
 
 @virtual
 async def test_without_a_cluster_there_are_no_revisions_and_no_requests() -> None:
-    configuration = Store[ConfigMap]()
+    configuration, revisions = Store[ConfigMap](), Store[ControllerRevision](indexes={RECORDED_SET: by_recorded_set})
     data = {"SidecarSet_PatchPodMetadata_WhiteList": "{}"}
     configuration.put(ConfigMap(metadata=ObjectMeta(name="kruise-configuration"), data=data))
-    lookups = StandaloneLookups(lambda: (), configuration=configuration, defaults_allowed=True)
+    lookups = StandaloneLookups(lambda: (), revisions, configuration, defaults_allowed=True)
     assert await lookups.revision("s-1") is None
     assert list(await lookups.revisions_of("s")) == []
     assert await lookups.template_errors({}) is None

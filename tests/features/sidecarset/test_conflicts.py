@@ -44,7 +44,7 @@ def brings(name: str, *containers: str, init: tuple[str, ...] = (), hot: tuple[s
         (brings("s", init=("a",)), brings("t", init=("a",)),
          'spec.initContainers: Invalid value: "a": container a already exist in t'),
         (brings("s", "a"), brings("t", "b", init=("b2",)), ""),
-        # SS-34: a Pod has one space of names for both lists, and twins have names of their own.
+        # SS-34: both lists of a Pod share one space of names, which includes the names of twins.
         (brings("s", "a"), brings("t", init=("a",)), 'spec.containers: Invalid value: "a": container a already exist '
                                                      'in t'),
         (brings("s", init=("a",)), brings("t", "a"), 'spec.initContainers: Invalid value: "a": container a already '
@@ -67,7 +67,7 @@ def test_volumes_with_one_name_must_be_equal() -> None:
     assert refusal(with_volume("s", configMap={"name": "a"}), with_volume("t", configMap={"name": "b"})) == (
         'spec.volumes: Invalid value: "v": volume v is in conflict with sidecarset t'
     )
-    # The same once both are completed.
+    # Equal once both have defaults.
     assert refusal(with_volume("s"), with_volume("t", emptyDir={})) == ""
 
 
@@ -153,7 +153,7 @@ BASE = "metadata.annotations[apps.kruise.io/sidecarset-base]"
         (canary("c", "b", "a", update_type="RollingUpdate"), [brings("b", "a")],
          'spec.updateStrategy.type: Invalid value: "RollingUpdate": a canary must use NotUpdate: only new Pods get it'),
         (canary("c", "b", "a"), [brings("b", "a")], ""),
-        # Without the first annotation the second means nothing.
+        # The second annotation has no effect without the first.
         (canary("c", "nowhere", "a", says="false"), [], ""),
     ],
 )  # fmt: skip
@@ -167,7 +167,7 @@ def test_the_base_is_immutable_may_be_removed_and_is_not_read_again() -> None:
     message = f'{BASE}: Invalid value: "d": field is immutable; the base is b'
     assert refusal(canary("c", "d", "a"), *bases, old=stored) == message
     assert refusal(brings("c", "a"), old=stored) == ""
-    # The base has gone: the canary can still be edited.
+    # A canary can be edited after its base was deleted.
     assert refusal(stored, old=stored) == ""
 
 
@@ -211,7 +211,7 @@ def test_a_new_set_counts_despite_a_stale_cache() -> None:
         return {**obj, "metadata": {**obj["metadata"], "uid": obj["metadata"]["name"], "generation": 1}}
 
     assert refusal_of(brings("s", "a")) == ""
-    # Admitted, but not stored so far.
+    # Admitted but not stored yet.
     assert refusal_of(brings("t", "a")) == ""
     lookups.live_sets = {name: read(stored(brings(name, "a"))) for name in ("s", "t")}
     assert "already exist in s" in refusal_of(brings("u", "a"))

@@ -48,7 +48,7 @@ SPECS = st.fixed_dictionaries(
 
 
 def contains(whole: Any, part: Any) -> bool:
-    """Return whether ``whole`` still says everything ``part`` said; what was empty may have been filled."""
+    """Return whether ``whole`` keeps all values of ``part``; empty values may have been filled in."""
     if part in (None, "", 0, False) or part == {} or part == []:
         return True
     if isinstance(part, dict):

@@ -1,4 +1,4 @@
-"""When a roll-out is looked at again whose Pods were put off: always, whatever the moment."""
+"""A rollout with Pods in back-off is always requeued, whatever the time of the reconcile."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.features.sidecarset.test_status import sidecar_set
 
 
 class Ticking:
-    """A clock for which all that is done takes a moment."""
+    """A clock that advances with every reading."""
 
     def __init__(self) -> None:
         self.seconds = 100.0
@@ -48,5 +48,5 @@ async def test_a_pod_due_during_a_check_is_handled_soon(early: float) -> None:
     assert 0 < await roller.carry_out(one) <= 1.0
     (hold,) = progress.held.values()
     clock.seconds = hold.until - early
-    # Either it was tried, and is put off anew, or it is tried soon.
+    # Either it was tried and is in back-off again, or it is tried soon.
     assert await roller.carry_out(one) > 0

@@ -1,4 +1,4 @@
-"""When Pods that came past admission are looked for: soon after the webhook is back, and once more."""
+"""When Pods that bypassed admission are searched for: soon after the webhook is registered again, and once more."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class World:
         self.marked.append(name)
 
     def pod(self, name: str) -> None:
-        """The cache shows a Pod without sidecar that was created when the loop began."""
+        """Add a Pod without its sidecar, created at the epoch, to the cache."""
         metadata = {
             "name": name,
             "namespace": "shop",

@@ -1,4 +1,4 @@
-"""Warnings of what a SidecarSet says in vain, through its webhook."""
+"""Warnings about fields of a SidecarSet without effect, through its webhook."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def with_container(**fields: Any) -> dict[str, Any]:
         (with_container(transferEnv=[{"sourceContainerName": "main", "envName": "A"}]), ()),
         (
             with_container(image="e:1", upgradeStrategy=HOT),
-            ("spec.containers[0].image: is hotUpgradeEmptyImage: no running Pod is upgraded to it",),
+            ("spec.containers[0].image: equals hotUpgradeEmptyImage: running Pods are not upgraded to it",),
         ),
         (with_container(upgradeStrategy=HOT), ()),
         (sidecar_set(updateStrategy={"type": "RollingUpdate", "partition": "100%"}), ()),
@@ -48,7 +48,7 @@ def test_a_field_without_effect_is_warned_of(obj: dict[str, Any], said: tuple[st
     assert written.warnings == said
 
 
-CHANGED = "no running Pod can take this change in place, only new Pods get it"
+CHANGED = "running Pods cannot take this change in place; only new Pods get it"
 UNTOUCHED = "running Pods are not updated for this change; only new Pods get it"
 
 
@@ -77,7 +77,7 @@ def test_a_change_that_no_running_pod_takes_is_warned_of(
 @pytest.mark.behaviour("SS-135")
 def test_a_changed_restart_policy_of_an_init_container_gets_a_warning() -> None:
     written = write(sidecar_set(initContainers=[{"name": "i", "image": "i", "restartPolicy": "OnFailure"}]))
-    text = '"OnFailure" makes no sidecar of it: it is injected, and runs before the others only'
+    text = '"OnFailure" does not make it a sidecar: it only runs before the other containers'
     assert written.warnings == (f"spec.initContainers[0].restartPolicy: {text}",)
 
 

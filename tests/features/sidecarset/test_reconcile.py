@@ -8,7 +8,6 @@ from typing import Any
 import orjson
 import pytest
 
-from app.api import names
 from app.features.sidecarset.kind import read_sidecar_set
 from app.features.sidecarset.reconcile import RECOUNT, malformation
 from app.kube.resources import CONTROLLERREVISIONS, NAMESPACES, PODS
@@ -142,19 +141,6 @@ async def test_old_revisions_are_deleted_unless_a_pod_names_them(world: World) -
     # Without the Pod its revision is deleted with the next change.
     await world.user.delete(PODS, "a", NAMESPACE, grace_period_seconds=0)
     await roll_out(3, 5, 6)
-
-
-@pytest.mark.behaviour("SS-75")
-@in_still_world
-async def test_a_changed_custom_version_is_written_to_the_latest_revision(world: World) -> None:
-    for version in ("v1", "v2"):
-        await world.apply(customVersion=version)
-
-        async def labelled(version: str = version) -> bool:
-            found = (await world.user.list(CONTROLLERREVISIONS, SYSTEM)).items
-            return [one["metadata"]["labels"][names.SIDECARSET_CUSTOM_VERSION] for one in found] == [version]
-
-        await world.until(labelled, version)
 
 
 @pytest.mark.behaviour("SS-74")

@@ -1,4 +1,4 @@
-"""What OpenKruise's manager left behind is taken over as it is, and rolled on."""
+"""Objects left by OpenKruise's manager are taken over unchanged, and their rollout continues."""
 
 from __future__ import annotations
 

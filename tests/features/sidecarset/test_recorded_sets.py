@@ -1,4 +1,4 @@
-"""Every SidecarSet OpenKruise was asked about is judged alike: accepted or refused, the message, and what is stored."""
+"""Every recorded SidecarSet gets OpenKruise's decision and message, and is stored alike."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.features.writing import Lookups, Written, prefixed, review, write
 
 
 def shown(written: Written) -> str:
-    """A refusal as kubectl prints it: the API server's own, or a webhook's."""
+    """Return a refusal as kubectl prints it: the API server's or a webhook's."""
     if written.obj is not None:
         return ""
     return written.message if written.message.startswith("SidecarSet.") else prefixed(written.message)

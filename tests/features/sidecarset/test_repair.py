@@ -1,4 +1,4 @@
-"""Pods without their sidecars are evicted one by one; the controller on the sandbox's API server, on virtual time."""
+"""Pods without their sidecars are evicted one by one: the plan, and the controller on the sandbox's API server."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_unreadable_limits_are_reported(value: object) -> None:
 
 
 class Shop(cluster.World):
-    """A namespace with a ReplicaSet whose Pods this test recreates with their sidecar, as its controller would."""
+    """A namespace with a ReplicaSet whose Pods the test recreates with their sidecar."""
 
     def __init__(self, api: ApiServer, client: Client, manager: Any) -> None:
         super().__init__(api, client, manager)
@@ -109,7 +109,7 @@ class Shop(cluster.World):
         self.owner = ("", "")
         self.uid = ""
         self.made = 0
-        #: Pods there were at the least, while they were replaced.
+        #: Smallest number of Pods seen during the replacement.
         self.fewest = 99
 
     async def start(self, replicas: int) -> None:
@@ -127,7 +127,7 @@ class Shop(cluster.World):
             await self.pod(missed=True)
 
     async def allow(self, disruptions: int) -> None:
-        """A budget over the Pods that allows so many disruptions; it is made with the first call."""
+        """Set the disruptions that the budget of the Pods allows; the first call creates the budget."""
         selector = {"matchLabels": {"app": "web"}}
         if not (await self.client.list(BUDGETS, "shop")).items:
             spec = {"minAvailable": 2, "selector": selector}
@@ -164,7 +164,7 @@ class Shop(cluster.World):
         return {one["metadata"]["name"]: "annotations" in one["metadata"] for one in found}
 
     async def replaced_until(self, look: Callable[[], Awaitable[bool]], replicas: int, seconds: float = 120.0) -> None:
-        """Replace what is gone a second later, until ``look`` is content."""
+        """Recreate deleted Pods a second later, until ``look`` returns true."""
         end = self.client.clock.monotonic() + seconds
         while not await look():
             assert self.client.clock.monotonic() < end, f"not within {seconds} s: {await self.pods()}"
@@ -182,7 +182,7 @@ async def shop(
     paused: bool = False,
     owner: tuple[str, str] = ("apps/v1", "ReplicaSet"),
 ) -> AsyncIterator[Shop]:
-    """With Pods that lack their sidecars; ``budget``: how many of them may be disrupted; ``paused``: the injection."""
+    """Run the controller in a namespace whose Pods lack their sidecars. ``budget`` limits disruptions."""
 
     async def begin(there: Shop) -> None:
         there.owner = owner

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from app.features.sidecarset.conflicts import overlap, scopes_overlap
+from app.features.sidecarset.conflicts import overlap
 from app.kube.selectors import compile_selector
 from tests.kube.test_selectors import label_maps, selectors
 
@@ -44,14 +44,6 @@ def test_selectors_overlap_unless_one_key_separates_them(
 ) -> None:
     assert overlap(first, second) is expected
     assert overlap(second, first) is expected
-
-
-@pytest.mark.behaviour("SS-32")
-def test_a_missing_namespace_selector_overlaps_all() -> None:
-    assert scopes_overlap(None, labels(a="b"))
-    assert scopes_overlap(labels(a="b"), None)
-    assert scopes_overlap(None, None)
-    assert not scopes_overlap(labels(a="b"), labels(a="c"))
 
 
 @pytest.mark.behaviour("SS-32")

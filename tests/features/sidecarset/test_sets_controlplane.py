@@ -1,4 +1,4 @@
-"""The same sets on a real API server, with our manager behind its webhooks."""
+"""The recorded sets on a real API server with our manager."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def test_a_recorded_set_is_validated_and_stored_alike_on_an_api_server(api: Cont
         update = case["update"]
         code = 409
         while code == 409:
-            # The controller reports the status of the new set meanwhile.
+            # The controller may write the status of the new set in between.
             before = api.request("GET", f"{path(version)}/{name}")[1]
             code, answer = api.request("PUT", f"{path(version)}/{name}", {**before, "spec": update["manifest"]})
         judged(name, "update", "" if code == 200 else answer["message"], update["ok"], update["message"])
         if code == 200:
             read_alike(name, "updated", answer, update["result"])
     finally:
-        # The next case must meet no other set.
+        # The next case must not conflict with this set.
         api.request("DELETE", f"{path('v1beta1')}/{name}")
 
 
@@ -84,12 +84,12 @@ def test_applying_a_v1alpha1_manifest_without_namespace_widens_the_scope(
         shown = stored(api, "scoped", "v1alpha1")
         assert shown["spec"]["namespace"] == "shop"
         assert "namespaceSelector" not in shown["spec"]
-        # The same again changes nothing.
+        # Applying the same manifest again changes nothing.
         assert applied(api, manifest, *flags)["metadata"]["generation"] == first["metadata"]["generation"]
         widened = applied(api, sidecar_set("scoped", version=alpha, metadata=labels), *flags)
         assert "namespaceSelector" not in widened["spec"]
         assert widened["spec"]["customVersion"] == "v1"
-        # And on with the newer version.
+        # Then a write in the newer version.
         beta = applied(api, sidecar_set("scoped", customVersion="v2", namespaceSelector={"matchLabels": {"a": "b"}}))
         assert beta["spec"]["namespaceSelector"] == {"matchLabels": {"a": "b"}}
         assert stored(api, "scoped", "v1alpha1")["spec"]["namespaceSelector"] == {"matchLabels": {"a": "b"}}

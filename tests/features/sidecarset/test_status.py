@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from app.api import names
 from app.features.sidecarset.plan.counts import Counts, PodCounts, status_patch
 from app.features.sidecarset.plan.facts import PodFacts, is_consistent, is_matched, pod_facts, twins_are_idle
-from app.features.sidecarset.plan.view import injected_sets, recorded, set_view
+from app.features.sidecarset.plan.view import recorded, set_view
 from app.features.sidecarset.types import SidecarSet
 from app.kube.objects import Pod, decode_pod
 from app.kube.resources import ObjectKey
@@ -51,7 +51,7 @@ def pod(
     ready: bool = True,
     **given: Any,
 ) -> Pod:
-    """A Pod injected by set s. ``images`` and ``ids``: what the status says, by container."""
+    """A Pod injected by set s. ``images`` and ``ids`` are those of the status, by container."""
     containers = containers or {"shipper": "a:2", "main": "nginx"}
     record = {"s": {"hash": hash_, "sidecarSetName": "s", "sidecarList": ["shipper"], "controllerRevision": "s-1"}}
     own = {names.SIDECARSET_INJECTED_LIST: "other,s", names.SIDECARSET_HASH: json.dumps(record)}
@@ -66,13 +66,6 @@ def pod(
 def hot_pod(first: str = "m:1", second: str = "e:1", working: str | None = '{"mesh":"mesh-1"}', **more: Any) -> Pod:
     annotations = {} if working is None else {names.SIDECARSET_WORKING_HOT_UPGRADE_CONTAINER: working}
     return pod({"mesh-1": first, "mesh-2": second, "main": "nginx"}, annotations=annotations, **more)
-
-
-@pytest.mark.behaviour("SS-56")
-@pytest.mark.parametrize(("text", "found"), [("", ()), ("a", ("a",)), ("a,b", ("a", "b")), (" a , ,b,", ("a", "b"))])
-def test_sets_a_pod_was_injected_by(text: str, found: tuple[str, ...]) -> None:
-    assert injected_sets({names.SIDECARSET_INJECTED_LIST: text}) == found
-    assert injected_sets({}) == ()
 
 
 @pytest.mark.behaviour("SS-57", "SS-59")
@@ -319,7 +312,7 @@ def test_only_differences_are_written() -> None:
         "latestRevision": "s-2",
         "collisionCount": 1,
     }
-    # A cache that is behind never takes the generation back.
+    # A stale cache never lowers the generation.
     assert status_patch(present, Counts(4, 2, 4, 2), 2, "s-1", 0) == {}
 
 

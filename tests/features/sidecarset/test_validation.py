@@ -1,4 +1,4 @@
-"""Which annotations a SidecarSet may patch: the administrator's whitelist, or the gate where it says nothing."""
+"""Annotations that a SidecarSet may patch: by the whitelist, or by the gate if no rule applies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WHERE = "ConfigMap kruise-configuration, key SidecarSet_PatchPodMetadata_WhiteLi
         (LIST, {}, ["mesh.example/a"], False, "sidecarSet patch metadata annotation(mesh.example/a) is not allowed "
                                               f"by {WHERE}"),
         (LIST, {"team": "mesh"}, ["oom-score", "mesh.example/a", "launch"], False, ""),
-        # Some patterns are meant for the set: then the gate does not count.
+        # A rule applies to the set, so the gate does not count.
         (LIST, {}, ["mesh.example/a"], True, "sidecarSet patch metadata annotation(mesh.example/a) is not allowed "
                                              f"by {WHERE}"),
         (None, {}, ["a"], False, f"SidecarSet patch metadata whitelist not found: {WHERE}"),
@@ -41,11 +41,11 @@ WHERE = "ConfigMap kruise-configuration, key SidecarSet_PatchPodMetadata_WhiteLi
                                       f"{WHERE}"),
         (ONLY_MESH, {}, ["a"], True, ""),
         ("{}", {}, ["a"], True, ""),
-        # Nothing is patched: nothing is asked.
+        # Without annotations the whitelist is not read.
         ("not json", {}, [], False, ""),
         # Patterns are searched for, not matched from the beginning.
         ('{"rules":[{"allowedAnnotationKeyExprs":["oom"]}]}', {}, ["my-oom-score"], False, ""),
-        # Keys as Go reads them, whatever their case.
+        # Keys match regardless of case, as in Go.
         ('{"Rules":[{"AllowedAnnotationKeyExprs":["^a$"],"Selector":null}]}', {}, ["a"], False, ""),
     ],
 )  # fmt: skip

@@ -61,7 +61,7 @@ async def test_an_update_by_the_sidecarset_controller_is_checked_like_any_other(
     await there.patch(SETS, "s", {"spec": {"containers": sidecars("busybox:1.37")}})
     await there.client.clock.sleep(30)
     assert _images(await there.pods("app=web")) == _images(before) == {"busybox:1.36"}
-    # The webhook does not let the manager's own account through, either.
+    # The webhook also refuses the manager's own account.
     account = "system:serviceaccount:kruise-system:kruise-manager"
     ours = Client(there.api.transport(account), there.client.clock)
     image = {"spec": {"containers": [{"name": "shipper", "image": "busybox:1.37"}]}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -228,9 +228,7 @@ def _with_ready(sidecar: PreparedSidecar) -> PreparedSidecar:
         SidecarContainer(c.name, c.body, c.before, c.rule, orjson.Fragment(orjson.dumps(c.body)))
         for c in sidecar.containers(sidecar.base)
     )
-    return PreparedSidecar(
-        sidecar.name, sidecar.base, sidecar.before, sidecar.rule, sidecar.empty_image, False, False, (), None, ready
-    )
+    return replace(sidecar, ready=ready)
 
 
 def _transfer(entry: Mapping[str, Any]) -> EnvTransfer:

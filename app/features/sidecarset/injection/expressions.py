@@ -9,11 +9,12 @@ evaluation recurse.
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from app.kube.fielderrors import quote
 from app.kube.quantities import Quantity, parse
@@ -113,16 +114,16 @@ def _milli(quantity: Quantity) -> float:
     return float(milli)
 
 
-def _add(left: Value, right: Value) -> Value:
-    if isinstance(left, Quantity) or isinstance(right, Quantity):
-        return _as_quantity(left) + _as_quantity(right)
-    return left + right
+def _exact(operation: Callable[[Any, Any], Any]) -> Callable[[Value, Value], Value]:
+    """Return the operation on quantities if either operand is one."""
 
+    def apply(left: Value, right: Value) -> Value:
+        if isinstance(left, Quantity) or isinstance(right, Quantity):
+            left, right = _as_quantity(left), _as_quantity(right)
+        result: Value = operation(left, right)
+        return result
 
-def _subtract(left: Value, right: Value) -> Value:
-    if isinstance(left, Quantity) or isinstance(right, Quantity):
-        return _as_quantity(left) - _as_quantity(right)
-    return left - right
+    return apply
 
 
 def _multiply(left: Value, right: Value) -> Value:
@@ -145,27 +146,13 @@ def _divide(left: Value, right: Value) -> Value:
     return left / right
 
 
-def _larger(left: Value, right: Value) -> Value:
-    if isinstance(left, Quantity) or isinstance(right, Quantity):
-        left, right = _as_quantity(left), _as_quantity(right)
-        return right if right > left else left
-    return max(left, right)
-
-
-def _smaller(left: Value, right: Value) -> Value:
-    if isinstance(left, Quantity) or isinstance(right, Quantity):
-        left, right = _as_quantity(left), _as_quantity(right)
-        return right if right < left else left
-    return min(left, right)
-
-
 _BINARY: Mapping[_Operation, Callable[[Value, Value], Value]] = {
-    _Operation.ADD: _add,
-    _Operation.SUBTRACT: _subtract,
+    _Operation.ADD: _exact(operator.add),
+    _Operation.SUBTRACT: _exact(operator.sub),
     _Operation.MULTIPLY: _multiply,
     _Operation.DIVIDE: _divide,
-    _Operation.MAX: _larger,
-    _Operation.MIN: _smaller,
+    _Operation.MAX: _exact(max),
+    _Operation.MIN: _exact(min),
 }
 
 

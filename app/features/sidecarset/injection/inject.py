@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from app.api import names
@@ -190,6 +191,7 @@ def _reference(entry: Mapping[str, Any]) -> Any:
 # the sets and the time are given. The rules are SS-41 … SS-59, in the order of SS-41.
 
 _NOTHING: Mapping[str, str] = {}
+_BY_NAME = attrgetter("name")
 
 
 # Named tuples, not dataclasses: both are created for every Pod, and take a third of the time.
@@ -239,9 +241,9 @@ def plan_injection(
         annotations = {**annotations, **metadata}
     init_containers, containers = _sidecars(pod, annotations, injecting)
     # Always by name [SS-44], or only with the gate [SS-43]. Sorting is stable.
-    init_containers.sort(key=_name)
+    init_containers.sort(key=_BY_NAME)
     if sort_by_name:
-        containers.sort(key=_name)
+        containers.sort(key=_BY_NAME)
     return InjectionPlan(
         metadata=metadata,
         patching=patching,
@@ -281,10 +283,6 @@ def _patched(pod: PodDraft, annotations: Mapping[str, str], contents: Iterable[P
         return patched_annotations(annotations, (patch for content in contents for patch in content.metadata))
     except MetadataPatchError as error:
         raise InjectionRefusedError(f"{pod.display}: {error}", error.set_name) from error
-
-
-def _name(container: SidecarContainer) -> str:
-    return container.name
 
 
 def _sidecars(

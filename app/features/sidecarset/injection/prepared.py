@@ -22,7 +22,7 @@ from app.features.sidecarset.injection.containers import (
     selector_of,
 )
 from app.features.sidecarset.injection.metadata import MetadataPatch, RecordEntry, record_entry
-from app.features.sidecarset.kind import RECORDED_FIELDS, SPECS, sidecarset_hashes
+from app.features.sidecarset.kind import RECORDED_FIELDS, SPECS, canary_base, sidecarset_hashes
 from app.kube.fielderrors import shortened
 from app.kube.jsonvalues import MAX_DEPTH, nested_deeper, without_managed_fields
 from app.kube.objects import ControllerRevision
@@ -229,7 +229,7 @@ def _prepare(name: str, metadata: Mapping[str, Any], obj: Mapping[str, Any]) -> 
         needs_namespace_labels=namespace_selector is not None
         and not (namespaces and len(namespace_selector.requirements) == 1),
         dormant=bool(injection.get("paused")) or bool(metadata.get("deletionTimestamp")),
-        canary_of=_canary_of(annotations),
+        canary_of=canary_base(annotations),
         revision=revision_choice(injection.get("revision"), mapping(spec, "updateStrategy", "spec.")),
         content=_current(name, obj, spec, annotations),
     )
@@ -334,7 +334,3 @@ def _namespaces(selector: Selector | None) -> tuple[str, ...]:
     named = [r for r in selector.requirements if r.key == names.NAMESPACE_NAME and r.operator == "In"]
     # matchLabels is a comparison with one value and takes precedence over an In with several.
     return min((requirement.values for requirement in named), key=len, default=())
-
-
-def _canary_of(annotations: Mapping[str, str]) -> str:
-    return annotations.get(names.SIDECARSET_BASE, "") if annotations.get(names.SIDECARSET_CANARY) == "true" else ""

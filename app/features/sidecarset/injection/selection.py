@@ -194,16 +194,13 @@ class SidecarSetIndex:
         if known is not None and fingerprint is not None and self._seen.get(name) == fingerprint:
             return known  # only its status changed
         self.remove(name)
-        try:
-            prepared = prepare(obj)
-        except UnusableSidecarSetError as error:
-            self.set_aside(name, str(error))
-            if fingerprint is not None:
-                self._seen[name] = fingerprint
-            return None
-        self._sets[name] = prepared
         if fingerprint is not None:
             self._seen[name] = fingerprint
+        try:
+            prepared = self._sets[name] = prepare(obj)
+        except UnusableSidecarSetError as error:
+            self._unusable[name] = str(error)
+            return None
         if not prepared.dormant and prepared.selector is not None:
             for group in self._groups(prepared):
                 group.add(prepared, prepared.selector)
@@ -226,15 +223,6 @@ class SidecarSetIndex:
         for namespace in prepared.namespaces:
             if self._by_namespace[namespace].empty:
                 del self._by_namespace[namespace]
-
-    def replace(self, objects: Iterable[Mapping[str, Any]]) -> None:
-        """Replace the content with exactly these sets, as after a list."""
-        given = {_name_of(obj): obj for obj in objects}
-        for name in [*self._sets, *self._unusable]:
-            if name not in given:
-                self.remove(name)
-        for obj in given.values():
-            self.update(obj)
 
     def candidates(self, namespace: str, labels: Mapping[str, str]) -> list[PreparedSet]:
         """Return the sets whose selector matches ``labels``: those indexed under the namespace, then the others.

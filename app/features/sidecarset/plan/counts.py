@@ -45,7 +45,7 @@ class Counts:
 _KINDS: Final[Mapping[str, Callable[[PodFacts], bool]]] = {
     "waiting": lambda facts: facts.outdated and facts.wait is Wait.NO,
     "migrated": lambda facts: facts.migrated,
-    "untold": lambda facts: facts.upgradable is not None,
+    "condition_due": lambda facts: facts.upgradable is not None,
 }
 
 
@@ -109,9 +109,9 @@ class PodCounts:
         return self._due["migrated"].values()
 
     @property
-    def untold(self) -> Iterable[Judged]:
+    def condition_due(self) -> Iterable[Judged]:
         """The Pods whose condition must change. [SS-105]"""
-        return self._due["untold"].values()
+        return self._due["condition_due"].values()
 
     def all(self) -> list[Judged]:
         """Every known Pod, matched or not."""

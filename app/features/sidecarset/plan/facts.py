@@ -83,7 +83,7 @@ class Wait(StrEnum):
     UNSELECTED = "updateStrategy.selector does not match its labels"
     BLOCKED = "the set differs in more than images from what the Pod was created with"
     IN_FLIGHT = "the kubelet has not restarted its sidecars yet"
-    RESET = "the twin that idles now is given back the empty image first"
+    RESET = "the former twin gets the empty image first"
 
 
 class PodFacts(NamedTuple):
@@ -134,32 +134,23 @@ def pod_facts(view: SetView, pod: Pod, namespace_labels: Mapping[str, str] | Non
     said = condition_for(pod, view.name)
     disturbed = not ready and (bool(twins_to_idle(view, pod)) or _is_disturbed(view.name, pod, late, states))
     by_others = _is_disturbed_by_others(view, pod, states)
-    down = by_others or (disturbed and (not up or bool(late)))
     if updated:
-        return PodFacts(
-            True,
-            True,
-            ready,
-            revision,
-            disturbed=disturbed,
-            by_others=by_others,
-            down=down,
-            migrated=migrated,
-            upgradable=True if said is False or (said is None and view.name in (states or {})) else None,
-        )
-    wait = _wait(view, pod, late, migrated=migrated)
+        wait, upgradable = Wait.NO, True if said is False or (said is None and view.name in (states or {})) else None
+    else:
+        wait = _wait(view, pod, late, migrated=migrated)
+        upgradable = _condition_to_write(wait, said)
     return PodFacts(
         matched=True,
-        updated=False,
+        updated=updated,
         ready=ready,
         revision=revision,
         wait=wait,
-        free=not ready and (disturbed or not by_others),
+        free=not updated and not ready and (disturbed or not by_others),
         disturbed=disturbed,
         by_others=by_others,
-        down=down,
+        down=by_others or (disturbed and (not up or bool(late))),
         migrated=migrated,
-        upgradable=_condition_to_write(wait, said),
+        upgradable=upgradable,
     )
 
 
@@ -189,10 +180,7 @@ def is_matched(view: SetView, pod: Pod, namespace_labels: Mapping[str, str] | No
     """Return whether the Pod is in scope, active, listed as injected, and has every sidecar of the set. [SS-91]"""
     if not is_active(pod) or view.name not in injected_sets(pod.metadata.annotations):
         return False
-    if view.namespaces is not None and (namespace_labels is None or not view.namespaces.matches(namespace_labels)):
-        return False
-    # An empty selector matches nothing. [SS-35]
-    if view.selector.empty or not view.selector.matches(pod.metadata.labels):
+    if not view.selects(pod, namespace_labels):
         return False
     if not view.sidecars <= {container.name for container in pod.spec.containers}:
         return False

@@ -82,7 +82,7 @@ def set_conditions(present: object, missed: Sequence[Pod], now: datetime) -> lis
     named = ", ".join(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in missed[:NAMED])
     more = f" and {len(missed) - NAMED} more" if len(missed) > NAMED else ""
     number = f"{len(missed)} Pods run" if len(missed) > 1 else "1 Pod runs"
-    text = f"{number} without the containers, created while no webhook was asked: {named}{more}"
+    text = f"{number} without the containers, created while no webhook was called: {named}{more}"
     if known is not None and known.get("message") == text and known.get("status") == "True":
         return None
     since = known.get("lastTransitionTime") if known is not None and known.get("status") == "True" else None

@@ -83,6 +83,12 @@ class SetView:
     patches: tuple[MetadataPatch, ...] = ()
     strategy: Strategy = Strategy()
 
+    def selects(self, pod: Pod, namespace_labels: Mapping[str, str] | None) -> bool:
+        """Return whether the Pod's labels and namespace are selected; None is an unknown namespace. [SS-35]"""
+        if self.namespaces is not None and (namespace_labels is None or not self.namespaces.matches(namespace_labels)):
+            return False
+        return not self.selector.empty and self.selector.matches(pod.metadata.labels)
+
 
 def set_view(sidecar_set: SidecarSet) -> SetView:
     """Return the view of a set. Raises ``SelectorError`` for a selector that admission would have rejected."""

@@ -1,4 +1,4 @@
-"""What a Pod remembers of its SidecarSets, to the byte, and how what it remembered before is read."""
+"""The SidecarSet records on Pods, byte for byte, and the parsing of existing ones."""
 
 from __future__ import annotations
 
@@ -118,7 +118,9 @@ def test_other_values_are_refused_with_pod_and_annotation(text: str) -> None:
     assert refused.value.code == 400
 
 
+@pytest.mark.behaviour("SS-56")
 def test_a_pod_cannot_claim_more_sets_than_the_maximum() -> None:
     listed = ",".join(f"set-{number}" for number in range(30_000))
     assert len(injected_sets({names.SIDECARSET_INJECTED_LIST: listed})) == MAX_SETS
     assert injected_sets({names.SIDECARSET_INJECTED_LIST: "a, b,,c"}) == ("a", "b", "c")
+    assert injected_sets({}) == ()

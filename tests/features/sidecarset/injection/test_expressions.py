@@ -89,7 +89,7 @@ def test_quantities_keep_their_suffix_family(text: str, amount: str, expected: s
     [
         ("0.0019", "1m"),
         ("1.5", "1500m"),
-        # 1.001 × 1000 is a little less than 1001 in floating point, and what is finer than a thousandth is cut off.
+        # 1.001 × 1000 is slightly below 1001 in floating point, and digits beyond a thousandth are truncated.
         ("1.001", "1"),
         ("0.0009", "0"),
         ("cpu + 0.0009", "1"),

@@ -1,4 +1,4 @@
-"""Annotations merged into those of Pods, to the byte."""
+"""JSON merge patches of annotations, byte for byte."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from app.kube.patches import merge_patch
         ('{"a":1}', '["b", 2]', '["b",2]'),
         ('{"a":1}', "2", "2"),
         ('{"a":1}', "null", "null"),
-        # What is not touched keeps its spelling: numbers and the order inside.
+        # Untouched parts keep the spelling of numbers and the order of keys.
         ('{"n":1.50e2, "o":{"z":1,"a":2}}', '{"b":true}', '{"b":true,"n":1.50e2,"o":{"z":1,"a":2}}'),
         # As Go's encoder writes it.
         ('{"a":"<&>\u2028"}', '{"é":"<"}', '{"a":"\\u003c\\u0026\\u003e\\u2028","é":"\\u003c"}'),

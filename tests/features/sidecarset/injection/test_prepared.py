@@ -1,4 +1,4 @@
-"""Recorded revisions are prepared once, and forgotten with the sets they were of."""
+"""Recorded revisions are prepared once, and dropped with their sets."""
 
 import orjson
 import pytest

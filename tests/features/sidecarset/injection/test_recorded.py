@@ -32,7 +32,7 @@ TOKEN = {"name": "kube-api-access", "mountPath": TOKEN_PATH, "readOnly": True}
 
 
 def stored(manifest: Json) -> Json:
-    """The SidecarSet as it stands in the API server once its controller has recorded a revision."""
+    """The SidecarSet as stored after its controller has recorded a revision."""
     obj = with_defaults(manifest)
     digest, bare = sidecarset_hashes(obj["spec"].get("containers"), obj["spec"].get("initContainers"))
     obj["metadata"]["annotations"] = {HASH: digest, HASH_WITHOUT_IMAGE: bare}
@@ -80,7 +80,7 @@ def _complete(container: Json) -> None:
 
 
 def read(annotations: Json | None) -> Json:
-    """Annotations as recorded: what is JSON is read, and the time of injection is left out."""
+    """Return the annotations with JSON parsed and without the time of injection."""
     result: Json = {}
     for key, text in (annotations or {}).items():
         try:

@@ -1,4 +1,4 @@
-"""Which recorded revision a new Pod gets, and when it gets the current spec instead."""
+"""When a new Pod gets a recorded revision, and which one."""
 
 from __future__ import annotations
 

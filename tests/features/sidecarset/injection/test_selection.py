@@ -1,4 +1,4 @@
-"""Which sets apply: namespaces, labels, order, and an index that changes one set at a time."""
+"""The sets that apply to a Pod, by namespace and labels, and their index."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def one(name: str, selector: Any = None, namespaces: Any = None, **more: Any) ->
 
 
 def names_of(index: SidecarSetIndex, namespace: str, labels: dict[str, str]) -> list[str]:
-    """The names of all sets that apply, if the namespace has its name label and env=prod."""
+    """Return the names of the sets that apply if the namespace has its name label and env=prod."""
     return [s.name for s in in_scope(index.candidates(namespace, labels), {NAME: namespace, "env": "prod"})]
 
 
@@ -95,7 +95,7 @@ def test_a_newly_admitted_set_is_read_live_until_cached() -> None:
     world.index.expect("s", "uid-s", 1, FOREVER)
     assert world.create(pod()).containers == ["c", "main"]
     assert world.live_reads == ["sidecarsets s"]
-    # Now it is known, and nobody is asked any more.
+    # It is in the index now, so nothing is read.
     assert world.create(pod()).containers == ["c", "main"]
     assert world.live_reads == ["sidecarsets s"]
 
@@ -103,7 +103,7 @@ def test_a_newly_admitted_set_is_read_live_until_cached() -> None:
 @pytest.mark.behaviour("SS-39", "MGR-62")
 def test_a_newly_admitted_change_is_read_live() -> None:
     world = World(live_sets={"s": written("s", 2, "new")}).apply(written("s", 1, "old"))
-    world.index.expect("s", "uid-s", 1, FOREVER)  # labels or annotations: the content is known
+    world.index.expect("s", "uid-s", 1, FOREVER)  # only labels or annotations changed: the content is known
     assert world.create(pod()).container("c")["image"] == "old"
     world.index.expect("s", "uid-s", 2, FOREVER)
     assert world.create(pod()).container("c")["image"] == "new"
@@ -123,7 +123,7 @@ def test_a_set_that_was_not_stored_is_read_for_a_limited_time() -> None:
 
 
 class Meanwhile(float):
-    """A time; when it is compared, another thread notes one more set."""
+    """A time whose comparison adds one more set, as another thread could."""
 
     index: SidecarSetIndex
 
@@ -251,16 +251,6 @@ def test_a_status_update_does_not_prepare_a_set_again() -> None:
     assert index.update({**obj, "status": {"latestRevision": "s-1"}}) is not first
     again = index.get("s")
     assert index.update({**obj, "metadata": {**obj["metadata"], "generation": 2}}) is not again
-
-
-def test_a_relist_drops_deleted_sets() -> None:
-    index = SidecarSetIndex()
-    index.update(one("a"))
-    index.update(one("broken", []))
-    index.replace([one("b")])
-    assert names_of(index, "shop", {"app": "web"}) == ["b"]
-    assert len(index) == 1
-    assert dict(index.unusable) == {}
 
 
 KEYS = st.sampled_from(["app", "tier", "case"])

@@ -92,12 +92,12 @@ def test_container_that_takes_the_new_image(images: tuple[str, str], working: st
 @pytest.mark.parametrize(
     ("found", "wanted", "images", "working", "versions"),
     [
-        # Idle: the other twin takes it.
+        # The idle twin takes the new image.
         (pod("v1", "e"), "v2", {"c-2": "v2"}, "c-2", ("1", "9", "9", "1")),
         (pod("e", "v1", "c-2", versions=("0", "5", "5", "0")), "v2", {"c-1": "v2"}, "c-1", ("9", "5", "5", "9")),
-        # The one that works runs it already.
+        # The working twin already runs it.
         (pod("v2", "e"), "v2", {}, "c-1", ("1", "0", "0", "1")),
-        # Changed again in the midst: the new twin, which is not ready, takes the newest.
+        # Changed again during the upgrade: the new twin, which is not ready, takes the newest image.
         (
             pod("v1", "v2", "c-2", unready=("c-2",), versions=("1", "5", "5", "1")),
             "v3",
@@ -105,7 +105,7 @@ def test_container_that_takes_the_new_image(images: tuple[str, str], working: st
             "c-2",
             ("1", "9", "9", "1"),
         ),
-        # And back: the former twin works again, the failed one idles.
+        # Rolled back: the former twin works again, and the failed one becomes idle.
         (
             pod("v1", "v2", "c-2", unready=("c-2",), versions=("1", "5", "5", "1")),
             "v1",
@@ -113,7 +113,7 @@ def test_container_that_takes_the_new_image(images: tuple[str, str], working: st
             "c-1",
             ("1", "0", "0", "1"),
         ),
-        # And back when both run: the former twin works again, and the other idles as after any upgrade.
+        # Rolled back while both run: the former twin works again, and the other becomes idle as after any upgrade.
         (
             pod("v1", "v2", "c-2", versions=("1", "5", "5", "1")),
             "v1",
@@ -121,7 +121,7 @@ def test_container_that_takes_the_new_image(images: tuple[str, str], working: st
             "c-1",
             ("9", "5", "5", "9"),
         ),
-        # Changed in something else in the midst: the new twin, which is not ready, has the image already.
+        # Another field changed during the upgrade: the new twin, which is not ready, already has the image.
         (
             pod("v1", "v2", "c-2", unready=("c-2",), versions=("1", "5", "5", "1")),
             "v2",
@@ -129,7 +129,7 @@ def test_container_that_takes_the_new_image(images: tuple[str, str], working: st
             "c-2",
             ("1", "5", "5", "1"),
         ),
-        # Nobody is upgraded to the empty image.
+        # No sidecar is upgraded to the empty image.
         (pod("v1", "e"), "e", {}, "c-1", ("1", "0", "0", "1")),
     ],
 )
@@ -153,9 +153,9 @@ def test_a_hot_upgrade(
         (pod("v1", "v2", "c-2", unready=("c-1",), versions=("1", "5", "5", "1")), True, False),
         (pod("v1", "v2", "c-2", unready=("c-2",), versions=("1", "5", "5", "1")), False, False),
         (pod("v1", "v2", "c-2", late=("c-2",), versions=("1", "5", "5", "1")), False, False),
-        # It idles on an empty image that is the set's no longer: nothing was upgraded here.
+        # The twin idles on a former empty image of the set: there was no upgrade.
         (pod("v1", "former", "c-1"), False, False),
-        # Who works must not idle, too.
+        # The working twin must not become idle, too.
         (pod("v1", "e", "c-2", versions=("1", "5", "5", "1")), False, False),
     ],
 )

@@ -1,4 +1,4 @@
-"""Pods that were created without their sidecars: what they and their sets say of it, also through the controller."""
+"""Conditions of Pods that were created without their sidecars, and of their sets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SETS = st.lists(st.from_regex(r"[a-z]([a-z0-9.-]{0,20}[a-z0-9])?", fullmatch=Tru
 
 
 def lacking(*sets: str, name: str = "web-0", injected: str = "", said: str | None = None, **status: Any) -> Any:
-    """A stored Pod that says it lacks these sets."""
+    """A stored Pod whose condition names these sets."""
     text = message(sets) if said is None else said
     conditions = [{"type": "SidecarsMissing", "status": "True", "message": text}]
     annotations = {"kruise.io/sidecarset-injected-list": injected} if injected else {}

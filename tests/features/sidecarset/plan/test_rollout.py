@@ -1,4 +1,4 @@
-"""How many Pods of a set are updated now, which, and in which order: the tables of SS-95 and the rules about them."""
+"""Number, choice and order of the Pods that are updated now: the tables of SS-95 and related rules."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ NEW_DOWN = PodFacts(True, True, False, "")
 UNSELECTED = PodFacts(True, False, True, "", wait=Wait.UNSELECTED)
 BLOCKED = PodFacts(True, False, True, "", wait=Wait.BLOCKED)
 IN_FLIGHT = PodFacts(True, False, False, "", wait=Wait.IN_FLIGHT, disturbed=True)
-#: Changed by us last time, and down since.
+#: Not ready since our last update.
 DISTURBED = PodFacts(True, False, False, "", free=True, disturbed=True)
-#: Down because another set is being updated in it.
+#: Not ready because another set is being updated.
 DOWN_BY_ANOTHER = PodFacts(True, False, False, "", by_others=True)
 
 
@@ -102,7 +102,7 @@ def test_unavailable_pods_are_updated_freely() -> None:
 
 @pytest.mark.behaviour("SS-95")
 def test_pods_left_unavailable_by_the_last_update_count() -> None:
-    # The image was changed again while two Pods were on their way to the former one.
+    # The image changed again while two Pods were being updated.
     found = pod_counts((8, OLD), (1, IN_FLIGHT), (1, DISTURBED))
     assert [one.facts for one in next_pods(rolling(max_unavailable=2), found)] == [DISTURBED]
     assert [one.facts for one in next_pods(rolling(max_unavailable=3), found)] == [DISTURBED, OLD]
@@ -135,8 +135,8 @@ def test_a_second_rolling_set_keeps_its_limit() -> None:
         return taken
 
     busy = PodFacts(True, True, False, "", disturbed=True)
-    assert chosen(pod_counts((3, OLD))) == 1  # it updates nobody
-    assert chosen(pod_counts((3, NEW_DOWN))) == 1  # what is down is not its doing
+    assert chosen(pod_counts((3, OLD))) == 1  # it updates no Pod
+    assert chosen(pod_counts((3, NEW_DOWN))) == 1  # it did not take these Pods down
     assert chosen(pod_counts((3, OLD), (1, busy))) == 0
     assert chosen(pod_counts((3, OLD), (1, busy)), limit=2) == 1
     assert chosen(pod_counts((3, OLD)), writing=1) == 0
@@ -160,13 +160,13 @@ def test_sets_that_end_hot_upgrades_do_not_wait_for_each_other() -> None:
     assert idled(pod_counts((3, waiting))) == 1
     assert idled(pod_counts((3, waiting), (1, down))) == 0
     assert idled(pod_counts((3, waiting), (1, down)), limit=2) == 1
-    assert idled(pod_counts((3, waiting)), limit=0) == 1  # one always may: nothing would ever end
+    assert idled(pod_counts((3, waiting)), limit=0) == 1  # at least one Pod, or no upgrade would ever end
 
 
 @pytest.mark.behaviour("SS-97", "SS-124")
 def test_the_partition_covers_all_outdated_pods() -> None:
     found = pod_counts((4, OLD), (3, BLOCKED), (1, IN_FLIGHT), (2, NEW))
-    # Eight are outdated; five stay so, of which four are those that cannot be updated now.
+    # Eight are outdated; five stay outdated, including the four that cannot be updated now.
     assert room(rolling(max_unavailable=10, partition=5), found).pods == 3
     assert len(next_pods(rolling(max_unavailable=10, partition=5), found)) == 3
     assert len(next_pods(rolling(max_unavailable=10, partition=8), found)) == 0
@@ -183,7 +183,7 @@ def test_a_postponed_pod_yields_its_turn() -> None:
     found = pod_counts((3, OLD))
     assert [one.pod.metadata.name for one in next_pods(rolling(), found)] == ["p0-0000"]
     assert [one.pod.metadata.name for one in next_pods(rolling(), found, {"uid-p0-0000"})] == ["p0-0001"]
-    # Whoever may have been updated counts as unavailable, and against the partition.
+    # A Pod that may have been updated counts as unavailable and against the partition.
     assert next_pods(rolling(), found, {"uid-p0-0000"}, uncertain=1) == []
     assert next_pods(rolling(max_unavailable=3, partition=2), found, {"uid-p0-0000"}, uncertain=1) == []
 
@@ -259,7 +259,7 @@ def test_both_limits_always_hold(
     assert outdated - len(taken) >= min(kept, outdated)
     down = found.unavailable + sum(not one.facts.free for one in taken)
     assert down <= max(found.unavailable, max_unavailable_of(unavailable, counts.matched))
-    # No further Pod goes down while those that any set has taken down reach the limit.
+    # No further Pod is taken down while the Pods that any set has taken down reach the limit.
     down = found.disturbed + sum(one.facts.ready for one in taken)
     assert down <= max(found.disturbed, max_unavailable_of(unavailable, counts.matched))
     assert all(one.facts.wait is Wait.NO and not one.facts.updated for one in taken)
