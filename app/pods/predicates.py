@@ -35,6 +35,19 @@ def is_running_and_ready(pod: Pod) -> bool:
     return pod.status.phase == "Running" and is_ready(pod)
 
 
+def is_unschedulable(pod: Pod) -> bool:
+    """Return whether the Pod is pending because the scheduler found no node. [WS-65, UD-55]"""
+    scheduled = pod.condition("PodScheduled")
+    return (
+        pod.metadata.deletion_timestamp is None
+        and pod.status.phase == "Pending"
+        and not pod.spec.node_name
+        and scheduled is not None
+        and scheduled.status == "False"
+        and scheduled.reason == "Unschedulable"
+    )
+
+
 def ready_since(pod: Pod) -> datetime | None:
     """Return when the Pod became ready; None if it is not ready or the time is unknown."""
     found = pod.condition("Ready")

@@ -1,7 +1,7 @@
-"""A small world for Pod admission without a cluster: sets, namespaces, revisions and a fixed clock; Pods go in and out.
+"""Pod admission without a cluster: sets, namespaces, revisions and a fixed clock.
 
-``World.create`` checks what holds for every answer: the Pod of the request is untouched, the patch survives JSON,
-applies in order, and each operation says which rule is behind it.
+``World.create`` checks every answer: the Pod of the request is unchanged, the patch survives JSON and applies in order,
+and each operation names its rule.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from app.features.launchpriority.pod_admission import LaunchPriorityStep
 from app.features.podreadiness.feature import ReadinessGateStep
 from app.features.sidecarset.injection.selection import SidecarSetIndex
 from app.features.sidecarset.pod_admission import SidecarSetStep
-from app.kube.admission import Decision, Denied, GroupVersionKind, GroupVersionResource, Operation, Patched, Review
+from app.kube.admission import Decision, Denied, Operation, Patched, Review
 from app.kube.clock import SystemClock
 from app.kube.objects import ControllerRevision, decode_controller_revision
 from app.pods.admission import FieldTrackingStep
 from tests.kit.features import decided
+from tests.kit.objects import pod_review
 
 Json = dict[str, Any]
 
@@ -44,7 +45,7 @@ class FixedClock(SystemClock):
 
 @dataclass
 class Answer:
-    """What came of a Pod: as it would be stored, or why it was refused."""
+    """Outcome of creating a Pod: the object as it would be stored, or the refusal."""
 
     pod: Json
     denied: Denied | None = None
@@ -72,7 +73,7 @@ class Answer:
         return next(container for group in lists for container in group if container["name"] == name)
 
     def env(self, name: str) -> list[str]:
-        """The container's env as NAME=value, or NAME<fieldPath."""
+        """Return the container's env as NAME=value or NAME<fieldPath."""
         return [
             f"{entry['name']}={entry['value']}"
             if "value" in entry
@@ -90,7 +91,7 @@ class Answer:
 
 @dataclass
 class World:
-    """What admission knows. ``stale``: the caches know no namespace and no revision, only the API server does."""
+    """Inputs of admission. ``stale``: the caches lack all namespaces and revisions, which the API server has."""
 
     namespaces: dict[str, dict[str, str]] = field(default_factory=lambda: {"shop": {"env": "prod"}})
     recorded: list[ControllerRevision] = field(default_factory=list)
@@ -132,7 +133,7 @@ class World:
         return None if labels is None else {"kubernetes.io/metadata.name": namespace, **labels}
 
     def create(self, pod: Json, *, namespace: str = "", dry_run: bool = False, groups: tuple[str, ...] = ()) -> Answer:
-        """The Pod after admission of its creation."""
+        """Return the Pod after admission."""
         before = copy.deepcopy(pod)
         decision = self.decide(review_of(pod, namespace=namespace, dry_run=dry_run, groups=groups))
         assert pod == before, "the Pod of the request was changed"
@@ -162,27 +163,9 @@ class World:
         return decided(pod_handler(steps).decide(review))
 
 
-def review_of(
-    pod: Json | None,
-    *,
-    namespace: str = "",
-    dry_run: bool = False,
-    operation: Operation = Operation.CREATE,
-    subresource: str = "",
-    groups: tuple[str, ...] = (),
-) -> Review:
-    """The review an API server would send."""
-    return Review(
-        uid="705ab4f5",
-        operation=operation,
-        kind=GroupVersionKind("", "v1", "Pod"),
-        resource=GroupVersionResource("", "v1", "pods"),
-        namespace=namespace,
-        subresource=subresource,
-        dry_run=dry_run,
-        groups=groups,
-        object=pod,
-    )
+def review_of(pod: Json | None, *, operation: Operation = Operation.CREATE, **fields: Any) -> Review:
+    """Return the review of this request."""
+    return pod_review(operation, pod, **fields)
 
 
 def sidecarset(name: str = "s", *containers: Json, match: dict[str, str] | None = None, **spec: Any) -> Json:

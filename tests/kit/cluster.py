@@ -157,6 +157,15 @@ class ManagedCluster:
         """Return the messages of events, each once."""
         return [one["message"] for one in (await self.user.list(EVENTS)).items if one["reason"] == reason]
 
+    async def event(self, reason: str) -> str:
+        """The message of the first event with this reason, once there is one."""
+
+        async def sent() -> list[str]:
+            return await self.events(reason)
+
+        first: str = (await self.until(sent, f"event {reason}"))[0]
+        return first
+
     async def until(self, condition: Callable[[], Any], what: str, seconds: float = 120.0) -> Any:
         """Return the first true result of the async ``condition``."""
         deadline = self.clock.monotonic() + seconds

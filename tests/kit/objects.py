@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from app.kube.admission import GroupVersionKind, GroupVersionResource, Operation, Review
 from app.kube.objects import Pod, decode_pod
 
 Json = dict[str, Any]
@@ -58,3 +59,16 @@ def pod_json(
 def pod(name: str = "web-0", **given: Any) -> Pod:
     """Return the object as controllers decode it."""
     return decode_pod(orjson.dumps(pod_json(name, **given)))
+
+
+def pod_review(operation: Operation, obj: Json | None = None, old: Json | None = None, **fields: Any) -> Review:
+    """Return the review of a request for a Pod, or for one of its subresources."""
+    name = (old or obj or {}).get("metadata", {}).get("name", "")
+    return Review(
+        operation=operation,
+        kind=GroupVersionKind("", "v1", "Pod"),
+        resource=GroupVersionResource("", "v1", "pods"),
+        object=obj,
+        old_object=old,
+        **{"uid": "uid", "name": name, **fields},
+    )

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from itertools import count
 from random import Random
-from typing import Final, Protocol, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from prometheus_client import CollectorRegistry
 
@@ -237,12 +237,8 @@ def refusal_counters(registry: CollectorRegistry) -> RefusalCounters:
     return counters
 
 
-class Refused(Protocol):
-    """Callback for refusals."""
-
-    def __call__(self, pod: Pod, username: str, /) -> None:
-        """Record that the user's request for this Pod was refused."""
-        ...
+#: Called with each Pod for which a request was refused, and the name of the user.
+Refused: TypeAlias = Callable[[Pod, str], None]
 
 
 class RefusalRecord:

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
-from app.features.podunavailablebudget.plan.pods import Claim, Workload, by_age, claim_of, matches, workload_of
+from app.features.podunavailablebudget.plan.pods import Claim, Workload, claim_of, matches, workload_of
 from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.kube.client import Client
 from app.kube.discovery import KindMapper
@@ -106,7 +106,8 @@ class Claims:
         found: dict[str, Claim] = {}
         for key in (*label_keys(namespace, labels), *(_target_key(namespace, one) for one in owners)):
             found |= self._places.get(key, {})
-        return by_age(claim for claim in found.values() if matches(claim, labels, owners))
+        matching = (claim for claim in found.values() if matches(claim, labels, owners))
+        return sorted(matching, key=lambda claim: claim.age)
 
     def budget_for(self, namespace: str, labels: Mapping[str, str], owners: Sequence[Workload]) -> str:
         """Return the name of the budget that covers such a Pod, or ''. [PUB-31]"""

@@ -43,7 +43,7 @@ from app.kube.discovery import KindMapper
 from app.kube.errors import Forbidden, NotFound
 from app.kube.objects import ConfigMap, Metadata, ObjectMeta, OwnerReference, Pod, Struct, decode_metadata
 from app.kube.objects import Workload as NativeWorkload
-from app.kube.resources import ObjectKey, Resource
+from app.kube.resources import Resource
 from app.kube.selector_query import SelectorError
 from app.kube.selectors import parse_query
 from app.kube.store import Store
@@ -152,6 +152,13 @@ class Workloads:
     def __init__(self, client: Client, caches: Caches, listed: Callable[[], Collection[GroupKind]]) -> None:
         self._client = client
         self._caches = caches
+        self._stores: Mapping[GroupKind, Store[Any]] = {
+            _DEPLOYMENT: caches.deployments,
+            _REPLICASET: caches.replicasets,
+            _STATEFULSET: caches.statefulsets,
+            _CLONESET: caches.clonesets,
+            _ADVANCED_STATEFULSET: caches.advanced_statefulsets,
+        }
         self._listed = listed
         self._kinds = KindMapper(client)
         #: owner_key of workloads that Pods refer to and that do not exist. Bounded, as Pods may name any number of
@@ -194,13 +201,12 @@ class Workloads:
             return []
         if selector.empty:
             return []
-        return [pod for pod in self._in(namespace) if selector.matches(pod.metadata.labels)]
-
-    def _in(self, namespace: str) -> Sequence[Pod]:
-        return self._caches.pods.by_index(BY_NAMESPACE, namespace)
+        here = self._caches.pods.by_index(BY_NAMESPACE, namespace)
+        return [pod for pod in here if selector.matches(pod.metadata.labels)]
 
     async def _of_selector(self, claim: Claim, namespace: str) -> Members:
-        pods = [pod for pod in self._in(namespace) if is_active(pod) and matches(claim, pod.metadata.labels, ())]
+        here = self._caches.pods.by_index(BY_NAMESPACE, namespace)
+        pods = [pod for pod in here if is_active(pod) and matches(claim, pod.metadata.labels, ())]
         controllers = {
             owner_key(reference, namespace): reference
             for pod in pods
@@ -231,11 +237,10 @@ class Workloads:
     async def _find(self, reference: OwnerReference, namespace: str, where: str) -> _Found | None:
         """Return the workload, or None if it is missing or being deleted. Raises ``UnknownKindError`` or ``KubeError``.
         [PUB-35]"""
-        native, ours = self._native(reference), self._ours(reference)
-        if native is None and ours is None:
+        store = self._stores.get((reference.group, reference.kind))
+        if store is None:
             return await self._live(reference, namespace, where)
-        key = ObjectKey(namespace, reference.name)
-        known = native.by_key(key) if native is not None else ours.by_key(key) if ours is not None else None
+        known = store.get(reference.name, namespace)
         if known is None or not _means(reference, namespace, known.metadata.uid):
             # One cache may lag behind another: Pods must not lose protection because their workload is not cached yet.
             return await self._unseen(reference, namespace)
@@ -243,7 +248,7 @@ class Workloads:
             return None
         return _Found(known.metadata.uid, _or_default(known.spec.replicas))
 
-    def _is_gone(self, owner: str) -> None:
+    def _remember_gone(self, owner: str) -> None:
         self._gone[owner] = None
         if len(self._gone) > MAX_GONE:
             self._gone.popitem(last=False)
@@ -260,27 +265,10 @@ class Workloads:
             found = None
         if found is None or not _means(reference, namespace, found.metadata.uid) or found.metadata.deletion_timestamp:
             if reference.uid:
-                self._is_gone(owner_key(reference, namespace))
+                self._remember_gone(owner_key(reference, namespace))
             return None
         replicas = found.spec.get("replicas") if isinstance(found.spec, Mapping) else None
         return _Found(found.metadata.uid, replicas if isinstance(replicas, int) else _DEFAULT)
-
-    def _native(self, reference: OwnerReference) -> Store[NativeWorkload] | None:
-        caches = self._caches
-        stores: Mapping[tuple[str, str], Store[NativeWorkload]] = {
-            _DEPLOYMENT: caches.deployments,
-            _REPLICASET: caches.replicasets,
-            _STATEFULSET: caches.statefulsets,
-        }
-        return stores.get((reference.group, reference.kind))
-
-    def _ours(self, reference: OwnerReference) -> Store[OwnWorkload] | None:
-        caches = self._caches
-        stores: Mapping[tuple[str, str], Any] = {
-            _CLONESET: caches.clonesets,
-            _ADVANCED_STATEFULSET: caches.advanced_statefulsets,
-        }
-        return stores.get((reference.group, reference.kind))
 
     async def _live(self, reference: OwnerReference, namespace: str, where: str) -> _Found | None:
         """Read an unwatched workload: its scale, or its replicas if its kind is listed."""
@@ -333,17 +321,10 @@ class Workloads:
         return found
 
     def _controller_of(self, reference: OwnerReference, namespace: str) -> OwnerReference | None:
-        native = self._native(reference)
-        if native is not None:
-            found = native.get(reference.name, namespace)
-            return found.metadata.controller if found is not None else None
-        ours = self._ours(reference)
-        if ours is not None:
-            workload = ours.get(reference.name, namespace)
-            owner = workload.metadata.controller if workload is not None else None
-            if owner is not None:
-                return OwnerReference(owner.api_version, owner.kind, owner.name, owner.uid, True)
-        return None
+        store = self._stores.get((reference.group, reference.kind))
+        workload = store.get(reference.name, namespace) if store is not None else None
+        owner = workload.metadata.controller if workload is not None else None
+        return OwnerReference(owner.api_version, owner.kind, owner.name, owner.uid, True) if owner is not None else None
 
 
 _MAX_HEIGHT: Final = 8

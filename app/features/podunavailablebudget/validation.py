@@ -126,7 +126,12 @@ def budget_errors(
     metadata: Mapping[str, Any], spec: Mapping[str, Any], former: Mapping[str, Any] | None, others: Iterable[Other]
 ) -> list[FieldError]:
     """Return the errors in a budget. ``former`` is its stored spec, if any."""
-    errors = [*_spec_errors(spec), *_annotation_errors(metadata.get("annotations") or {}, spec)]
+    errors = [
+        *_who_errors(spec),
+        *_how_many_errors(spec),
+        *_protection_errors(spec),
+        *_annotation_errors(metadata.get("annotations") or {}, spec),
+    ]
     if former is not None and not all(_unchanged(spec, former, field) for field in ("selector", "targetRef")):
         errors.append(required(_WHO, "selector and targetRef cannot be modified"))
     if not errors:
@@ -142,14 +147,6 @@ def _unchanged(spec: Mapping[str, Any], former: Mapping[str, Any], field: str) -
 
 def _without_nulls(value: Any) -> Any:
     return {key: item for key, item in value.items() if item is not None} if isinstance(value, Mapping) else value
-
-
-def _spec_errors(spec: Mapping[str, Any]) -> list[FieldError]:
-    return [
-        *_who_errors(spec),
-        *_how_many_errors(spec),
-        *_protection_errors(spec),
-    ]
 
 
 def _who_errors(spec: Mapping[str, Any]) -> list[FieldError]:

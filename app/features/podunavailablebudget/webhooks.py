@@ -58,7 +58,7 @@ async def judge(lookups: BudgetLookups, given: Submitted) -> Judgment:
         return Allowed()
     stored, former = as_hub(POD_UNAVAILABLE_BUDGET, given.object), _former(given.review)
     namespace, spec = given.review.namespace, stored.get("spec") or {}
-    others = [Other(budget.name, _spec_of(budget)) for budget in await lookups.budgets(namespace)]
+    others = [Other(budget.name, budget.spec.to_dict()) for budget in await lookups.budgets(namespace)]
     errors = budget_errors(stored.get("metadata") or {}, spec, former, others)
     name = str(given.metadata.get("name") or "")
     return errors or Allowed(await _warnings(lookups, namespace, name, spec, others))
@@ -69,10 +69,6 @@ def _former(review: Review) -> Mapping[str, Any] | None:
     if review.operation != Operation.UPDATE or not old:
         return None
     return as_hub(POD_UNAVAILABLE_BUDGET, old).get("spec") or {}
-
-
-def _spec_of(budget: PodUnavailableBudget) -> Mapping[str, Any]:
-    return budget.spec.to_dict()
 
 
 async def _warnings(

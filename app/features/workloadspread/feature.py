@@ -16,7 +16,7 @@ from app.features.workloadspread.pod_admission import (
     shared_statuses,
 )
 from app.features.workloadspread.reconcile import NAME, SPREADS, VERSIONED_FLAG, WATCHED, workloadspread_controller
-from app.features.workloadspread.targets import DirectTargets, LiveTargets
+from app.features.workloadspread.targets import DirectTargets, LiveTargets, Targets
 from app.features.workloadspread.types import WorkloadSpread
 from app.features.workloadspread.webhooks import GATE, ClusterLookups, CustomWorkloads, StandaloneLookups
 from app.framework.commands import Commands
@@ -57,13 +57,13 @@ def placing(context: AdmissionContext) -> Decisions:
     spreads = context.stores(SPREADS)
     custom = CustomWorkloads(context.stores(CONFIGURATION), context.own_namespace)
     if context.client is None:
-        targets: DirectTargets | LiveTargets = DirectTargets()
+        targets: Targets = DirectTargets()
         statuses: Statuses[WorkloadSpread] = LocalStatuses(spreads)
     else:
         targets = LiveTargets(context.client, custom)
         statuses = shared_statuses(context.client, spreads, context.rng)
-    versioned = versioned_kinds(context.flags.text("ws-enabled-versioned-status"))
-    placer = Placer(SpreadIndex(spreads), statuses, targets, targets, custom, context.clock, context.rng, versioned)
+    versioned = versioned_kinds(context.flags.text(VERSIONED_FLAG))
+    placer = Placer(SpreadIndex(spreads), statuses, targets, custom, context.clock, context.rng, versioned)
     return Decisions(steps=(WorkloadSpreadStep(placer),), guards=(WorkloadSpreadGuard(placer),))
 
 

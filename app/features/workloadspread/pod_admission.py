@@ -22,7 +22,7 @@ from app.features.workloadspread.plan.places import (
     version_of,
 )
 from app.features.workloadspread.plan.targets import KNOWN_OWNERS, ReplicasPathError, Whitelist
-from app.features.workloadspread.targets import Owners, Wanting
+from app.features.workloadspread.targets import Targets
 from app.features.workloadspread.types import WorkloadSpread
 from app.kube.admission import Denied, Review
 from app.kube.client import Client
@@ -68,8 +68,7 @@ class Placer:
         self,
         index: SpreadIndex,
         statuses: Statuses[WorkloadSpread],
-        targets: Wanting,
-        owners: Owners,
+        targets: Targets,
         whitelist: Callable[[], Whitelist],
         clock: Clock,
         rng: Random,
@@ -78,7 +77,6 @@ class Placer:
         self.index = index
         self.statuses = statuses
         self._targets = targets
-        self._owners = owners
         self._whitelist = whitelist
         self._clock = clock
         self._rng = rng
@@ -101,7 +99,7 @@ class Placer:
                     return spread
             if not _may_be_below(group_kind, here.kinds):
                 return None
-            current = await self._owners.above(current, namespace)
+            current = await self._targets.above(current, namespace)
         return None
 
     async def take(

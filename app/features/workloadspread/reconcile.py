@@ -38,7 +38,7 @@ from app.framework.watched import (
 from app.kube.client import Client
 from app.kube.clock import rfc3339
 from app.kube.concurrency import together
-from app.kube.controller import Result, Watch
+from app.kube.controller import Result, Watch, to_self
 from app.kube.errors import Conflict, Forbidden, KubeError, NotFound, message_of
 from app.kube.events import EventRecorder, reference
 from app.kube.expectations import ResourceVersionExpectations
@@ -130,11 +130,6 @@ class WorkloadSpreadReconciler:
         self._adopted: dict[str, str] = {}
         #: The last Pod compared with the subsets, where others are left for the next reconcile.
         self._compared: dict[ObjectKey, str] = {}
-
-    def of_spread(self, change: Change[WorkloadSpread]) -> Iterable[ObjectKey]:
-        """Return the key of the WorkloadSpread."""
-        metadata = change.object.metadata
-        return (ObjectKey(metadata.namespace, metadata.name),)
 
     def delay(self, change: Change[Any], _key: ObjectKey) -> float:
         """Return the delay over which changes of Pods and statuses are coalesced."""
@@ -487,12 +482,12 @@ def workloadspread_controller(context: ControllerContext) -> Reconciling:
         shared_statuses(context.client, caches.spreads, context.rng),
         context.events,
         CustomWorkloads(caches.configuration, context.own_namespace),
-        versioned_kinds(context.flags.text("ws-enabled-versioned-status")),
+        versioned_kinds(context.flags.text(VERSIONED_FLAG)),
     )
     return Reconciling(
         reconciler,
         [
-            Watch(caches.spreads, reconciler.of_spread, reconciler.delay),
+            Watch(caches.spreads, to_self, reconciler.delay),
             Watch(caches.deployments, reconciler.of_workload("apps", "Deployment")),
             Watch(caches.replicasets, reconciler.of_workload("apps", "ReplicaSet")),
             Watch(caches.statefulsets, reconciler.of_workload("apps", "StatefulSet")),

@@ -6,7 +6,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from app.api import names
 from app.features.cloneset.types import CloneSet
@@ -39,22 +39,6 @@ PAUSES: Final = (0.01, 0.05, 0.25, 0.7, 1.0)
 #: Maximum number of cached owners, and their lifetime in seconds: an owner may be adopted or released.
 MAX_REMEMBERED: Final = 4_096
 REMEMBERED: Final = 60.0
-
-
-class Owners(Protocol):
-    """Finds the controller of a workload."""
-
-    async def above(self, owner: OwnerReference, namespace: str) -> OwnerReference | None:
-        """Return the workload's controller, if any. Raises KubeError, NotFound if the workload is gone."""
-        ...
-
-
-class Wanting(Protocol):
-    """Finds the replicas of a target."""
-
-    async def wanted(self, spread: PreparedSpread) -> int:
-        """Return the current replicas. Raises KubeError or ReplicasPathError."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +172,8 @@ class DirectTargets:
         """Return a placeholder: the replicas are unknown."""
         return 0
 
+
+Targets: TypeAlias = DirectTargets | LiveTargets
 
 # Pods, replicas and latest version of a target. [WS-18, WS-19, WS-57] Watched kinds are read from caches; other kinds,
 # and replicas paths, from the API server.

@@ -1,4 +1,4 @@
-"""What the annotations of a workload ask for."""
+"""PersistentPodStates generated from the annotations of a workload."""
 
 from __future__ import annotations
 

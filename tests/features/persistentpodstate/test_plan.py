@@ -1,4 +1,4 @@
-"""What is remembered of Pods: the sheet of situations, one by one."""
+"""Which states of Pods are recorded, as tables."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_pod_that_was_ready_before_deletion_is_recorded() -> None:
     went = pod("web-1", "node-b")
     assert after({"web-1": at("node-a")}, gone=(went,)) == {"web-1": at("node-b")}
     assert after({}, pod("web-1", "node-b", leaving=True)) == {"web-1": at("node-b")}
-    # Its successor knows better; a successor that is not ready knows nothing.
+    # Its successor overwrites the record, but only once it is ready.
     assert after({}, pod("web-1", "node-a"), gone=(went,)) == {"web-1": at("node-a")}
     assert after({}, pod("web-1", "node-a", ready=False), gone=(went,)) == {"web-1": at("node-b")}
     assert after({}, gone=(pod("web-7", "node-b"),)) == {}
@@ -170,7 +170,7 @@ def test_places_on_no_node_are_lost() -> None:
     assert lost(spec, states, (), other.get, other.values(), 10) == {}
     assert lost(spec, states, ("web-1",), left.get, left.values(), 10) == {}
     assert lost(spec, states, (), left.get, left.values(), 0) == {}
-    # What is only preferred binds nobody.
+    # A preferred topology does not bind a Pod.
     assert lost(read(state(preferred=[(1, [ZONE])])).spec, states, (), left.get, left.values(), 10) == {}
 
 

@@ -11,7 +11,7 @@ from app.features.persistentpodstate.commands import rows
 from app.features.persistentpodstate.plan import parse_kinds
 from app.features.persistentpodstate.pod_admission import BY_TARGET, STATES, PersistentPodStateStep
 from app.features.persistentpodstate.types import PersistentPodState
-from app.kube.admission import GroupVersionKind, GroupVersionResource, Operation, Review
+from app.kube.admission import Operation
 from app.kube.objects import ObjectMeta, Pod
 from app.kube.patches import apply
 from app.kube.store import Store
@@ -29,6 +29,7 @@ from tests.features.persistentpodstate.states import (
     read,
     state,
 )
+from tests.kit.objects import pod_review
 
 HERE: Json = {"web-1": {"nodeName": "n7", "nodeTopologyLabels": {ZONE: "z1", HOST: "n7"}}}
 
@@ -45,15 +46,7 @@ async def created(made: Json, *states: Json, listed: str | None = None) -> Json:
     for one in states:
         store.put(read(one))
     kinds = ConfiguredList(configuration(listed), OWN, names.PPS_CUSTOM_WORKLOAD_WHITELIST_KEY, parse_kinds)
-    review = Review(
-        uid="uid",
-        operation=Operation.CREATE,
-        kind=GroupVersionKind("", "v1", "Pod"),
-        resource=GroupVersionResource("", "v1", "pods"),
-        name="web-1",
-        namespace="ns",
-        object=made,
-    )
+    review = pod_review(Operation.CREATE, made, namespace="ns")
     draft = PodDraft(made, "ns")
     assert PersistentPodStateStep(store, kinds)(draft, review) is None
     changed: Json = apply(draft.operations, made)

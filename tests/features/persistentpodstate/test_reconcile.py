@@ -151,7 +151,7 @@ async def test_annotations_create_update_and_delete_an_object(world: World, nati
     assert found["metadata"]["ownerReferences"] == [world.owners["web"]]
     await world.annotate(resource, preferred=HOST, required=None)
     await world.becomes(world.generated, ([], [HOST]))
-    # What the annotations do not say is the user's; what they say is put back.
+    # Other fields belong to the user; fields set by the annotations are restored.
     changed = {"persistentPodStateRetentionPolicy": "WhenDeleted", "requiredPersistentTopology": {"keys": ["rack"]}}
     await world.client.patch(STATES, "web", {"spec": changed}, "ns")
     await world.becomes(world.generated, ([], [HOST]))
@@ -283,7 +283,7 @@ async def test_the_openkruise_record_is_adopted_without_a_write(world: World) ->
     assert (found["spec"], found["status"]) == (state["spec"], state["status"])
     ours = [one for one in world.manager.requests if one.method in ("POST", "PATCH", "PUT", "DELETE")]
     assert [one.path for one in ours if "persistentpodstates" in one.path and not one.path.endswith("/status")] == []
-    # And goes on: a Pod elsewhere, the annotations gone.
+    # Then it continues: a Pod moves, and the annotations are removed.
     await world.kill("st-2")
     await world.pod("st-2", "node3", "st")
     await world.becomes(

@@ -29,7 +29,7 @@ def test_a_target_is_a_stateful_set_or_of_a_listed_kind() -> None:
     assert answer(state(required=[ZONE])).obj
     assert answer(state(required=[ZONE], target=native)).obj
     assert answer(state(required=[ZONE], target=GAME), text=GAMES).obj
-    # The version on the list says nothing.
+    # The version on the list is irrelevant.
     assert answer(state(required=[ZONE], target={**GAME, "apiVersion": "game.kruise.io/v2"}), text=GAMES).obj
     refused = answer(state(required=[ZONE], target=GAME))
     assert refused.code == 400
@@ -93,7 +93,7 @@ def test_impossible_values_for_pods_and_nodes_are_refused(body: Json, path: str)
     refused = answer(body)
     assert refused.obj is None
     assert refused.message.lstrip("[").startswith(f"{path}: Invalid value")
-    # What stands there already does not stand in the way of a change of something else.
+    # Errors that are already stored do not block other changes.
     assert answer({**body, "spec": {**body["spec"], "persistentPodAnnotations": [{"key": "a"}]}}, body).obj
 
 

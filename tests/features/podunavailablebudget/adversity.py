@@ -10,14 +10,14 @@ from app.kube.clock import Clock
 from app.kube.errors import RequestInfo, TransportError
 from app.kube.wire import Request, Response, Stream, Transport
 
-#: How often a request is lost before it arrives, and its answer on the way back.
+#: Probability that a request is lost, and that its response is.
 LOST, ANSWER_LOST = 0.05, 0.1
 #: Seconds a request takes at most, and a watch event.
 SLOW, LAG = 0.2, 1.5
 
 
 class Adverse:
-    """A transport through such a network. ``cut_off``: nothing passes."""
+    """A transport over such a network. ``cut_off`` fails every request."""
 
     def __init__(self, inner: Transport, clock: Clock, rng: Random) -> None:
         self._inner = inner

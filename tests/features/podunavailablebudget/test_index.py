@@ -1,4 +1,4 @@
-"""The workloads above a Pod, as those see them who put new Pods under budgets."""
+"""The workloads above a Pod, as the Pod creation step reads them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_a_forged_owner_uid_brings_no_pod_under_a_budget(cluster: SmallClu
     uid = made["metadata"]["uid"]
     web = OwnerReference("apps/v1", "ReplicaSet", "web", uid, True)
     own = [Workload("apps", "ReplicaSet", "web")]
-    # Whoever may create Pods may name any owner: first in a namespace of theirs, then under another name.
+    # Users who create Pods can name any owner: first in another namespace, then under another name.
     assert await owners.above(web, "elsewhere") == own
     other = OwnerReference("apps/v1", "ReplicaSet", "other", uid, True)
     assert await owners.above(other, NAMESPACE) == [Workload("apps", "ReplicaSet", "other")]

@@ -1,4 +1,4 @@
-"""Budgets between their versions: what each shows of the other, and that nothing is lost on the way."""
+"""Conversion of budgets between versions, without loss."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_v1alpha1_annotations_become_fields() -> None:
     assert stored["spec"]["protectOperations"] == ["DELETE", "EVICT"]
     assert stored["spec"]["protectTotalReplicas"] == 7
     assert set(stored["metadata"]["annotations"]) == {"mine", NOTES}
-    # Nothing was added to the metadata where the annotation is spelt as we would spell it.
+    # A canonical annotation needs no conversion note.
     assert "annotations" not in convert(obj(ALPHA, {OPERATIONS: "DELETE"}), BETA)["metadata"]
 
 

@@ -1,4 +1,4 @@
-"""Pods are judged: through the guard, on an API server in memory, by replicas that know little of each other."""
+"""The Pod guard of several replicas, on an API server in memory."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from tests.features.podunavailablebudget.world import (
     SmallCluster,
     in_cluster,
     is_allowed,
-    pod_review,
     small_cluster,
 )
+from tests.kit.objects import pod_review
 from tests.kit.transports import Counting
 from tests.kube.fakes import json_response, status_body, until, virtual
 
@@ -42,7 +42,7 @@ async def test_unprotected_requests_pass_without_a_request(cluster: SmallCluster
     pod = await cluster.pod("alone")
     before = len(replica.sent.requests)
     assert is_allowed(await replica.review(Operation.DELETE, name="alone"))
-    assert is_allowed(await replica.review(Operation.DELETE, "status", old_object=pod))
+    assert is_allowed(await replica.review(Operation.DELETE, "status", old=pod))
     assert is_allowed(await replica.review(Operation.CREATE, "binding", object={}, name="alone"))
     assert is_allowed(await replica.review(Operation.CREATE, object=pod))
     assert is_allowed(await replica.delete(pod))
@@ -81,39 +81,37 @@ async def test_a_replica_without_news_of_the_first_budget_blocks_evictions(clust
 
 @pytest.mark.behaviour("PUB-30", "MGR-60")
 @pytest.mark.parametrize(("namespace", "asked"), [(NAMESPACE, 1), ("elsewhere", 0)])
-def test_a_manager_of_one_namespace_reads_only_that_namespace(namespace: str, asked: int) -> None:
+@in_cluster
+async def test_a_manager_of_one_namespace_reads_only_that_namespace(
+    cluster: SmallCluster, namespace: str, asked: int
+) -> None:
     """It cannot list budgets or read Pods elsewhere, so otherwise it would refuse every drain."""
 
     async def fetch(where: str, name: str) -> Json | None:
         raise AssertionError(f"Pod {where}/{name} is of no interest")
 
-    @virtual
-    async def test() -> None:
-        async with small_cluster() as cluster:
-            sent = Counting(cluster.api.transport())
-            everywhere = json_response(403, status_body(403, "Forbidden", "cannot list resource at the cluster scope"))
-            sent.intercept = lambda request: everywhere if request.path == BUDGETS.path("") else None
-            stores = Stores([declared.BUDGETS])
-            if namespace != NAMESPACE:
-                body = {"metadata": {"name": "shop", "namespace": namespace}, "spec": {"maxUnavailable": 0}}
-                stores(declared.BUDGETS).put(PodUnavailableBudget.model_validate(body))
-            context = AdmissionContext(
-                client=Client(sent, cluster.clock),
-                stores=stores,
-                events=None,
-                clock=cluster.clock,
-                rng=Random(1),
-                own_namespace="kruise-system",
-                enabled=parse_gates("").enabled,
-                flags=parse_flags((f"--namespace={namespace}",)),
-                counters=lambda make: make(CollectorRegistry()),
-            )
-            guards = PodGuards(declared.guarding(context).guards, fetch)
-            review = pod_review(Operation.CREATE, "eviction", name="alone", object={"metadata": {"name": "alone"}})
-            assert is_allowed(await guards(review))
-            assert sent.requests == [f"GET {BUDGETS.path(NAMESPACE)}"] * asked
-
-    test()
+    sent = Counting(cluster.api.transport())
+    everywhere = json_response(403, status_body(403, "Forbidden", "cannot list resource at the cluster scope"))
+    sent.intercept = lambda request: everywhere if request.path == BUDGETS.path("") else None
+    stores = Stores([declared.BUDGETS])
+    if namespace != NAMESPACE:
+        body = {"metadata": {"name": "shop", "namespace": namespace}, "spec": {"maxUnavailable": 0}}
+        stores(declared.BUDGETS).put(PodUnavailableBudget.model_validate(body))
+    context = AdmissionContext(
+        client=Client(sent, cluster.clock),
+        stores=stores,
+        events=None,
+        clock=cluster.clock,
+        rng=Random(1),
+        own_namespace="kruise-system",
+        enabled=parse_gates("").enabled,
+        flags=parse_flags((f"--namespace={namespace}",)),
+        counters=lambda make: make(CollectorRegistry()),
+    )
+    guards = PodGuards(declared.guarding(context).guards, fetch)
+    review = pod_review(Operation.CREATE, {"metadata": {"name": "alone"}}, subresource="eviction", namespace=NAMESPACE)
+    assert is_allowed(await guards(review))
+    assert sent.requests == [f"GET {BUDGETS.path(NAMESPACE)}"] * asked
 
 
 @pytest.mark.behaviour("PUB-61", "PUB-127")
@@ -141,18 +139,14 @@ async def test_an_eviction_is_retried_later_while_budgets_are_unknown(
         {"metadata": {"name": "x", "labels": {"a": 1}, "annotations": {"pub.kruise.io/related-pub": "shop"}}},
     ],
 )
-def test_an_unreadable_pod_is_a_bad_request(broken: Json) -> None:
-    @virtual
-    async def test() -> None:
-        async with small_cluster() as cluster:
-            await cluster.budget()
-            related = {"name": "x", "namespace": NAMESPACE, "annotations": {"pub.kruise.io/related-pub": "shop"}}
-            denied = await cluster.replicas[0].delete({"metadata": related, **broken})
-            assert isinstance(denied, Denied)
-            assert denied.code == 400
-            assert "expected a Pod" in denied.message
-
-    test()
+@in_cluster
+async def test_an_unreadable_pod_is_a_bad_request(cluster: SmallCluster, broken: Json) -> None:
+    await cluster.budget()
+    related = {"name": "x", "namespace": NAMESPACE, "annotations": {"pub.kruise.io/related-pub": "shop"}}
+    denied = await cluster.replicas[0].delete({"metadata": related, **broken})
+    assert isinstance(denied, Denied)
+    assert denied.code == 400
+    assert "expected a Pod" in denied.message
 
 
 @pytest.mark.behaviour("PUB-61", "PW-21")
@@ -225,33 +219,29 @@ async def test_removing_the_annotation_keeps_a_pod_protected(cluster: SmallClust
     new["metadata"]["annotations"] = {}
     new["spec"]["containers"][0]["image"] = "nginx:2"
     assert not is_allowed(await cluster.replicas[0].update(old, new))
-    # And one that comes under a budget with the change is judged by it.
+    # An update that assigns a budget is judged by that budget.
     assert not is_allowed(await cluster.replicas[0].update(new, {**old, "spec": {"containers": []}}))
 
 
 @pytest.mark.behaviour("PUB-68", "PW-27")
 @pytest.mark.parametrize("how", ["request", "options", "eviction"])
-def test_a_dry_run_is_checked_without_a_grant(how: str) -> None:
-    @virtual
-    async def test() -> None:
-        async with small_cluster() as cluster:
-            await cluster.budget()
-            await cluster.made(2)
-            await cluster.numbers(1, 2, 1, 2)
-            replica, dry = cluster.replicas[0], {"dryRun": ["All"]}
-            for name in ("web-0", "web-1"):
-                pod = await cluster.get(name)
-                if how == "request":
-                    assert is_allowed(await replica.delete(pod, dry_run=True))
-                elif how == "options":
-                    assert is_allowed(await replica.delete(pod, options=dry))
-                else:
-                    assert is_allowed(await replica.evict(name, eviction={"deleteOptions": dry}))
-            assert (await cluster.status()).get("disruptedPods") is None
-            assert is_allowed(await replica.delete(await cluster.get("web-0")))
-            assert not is_allowed(await replica.delete(await cluster.get("web-1"), dry_run=True))
-
-    test()
+@in_cluster
+async def test_a_dry_run_is_checked_without_a_grant(cluster: SmallCluster, how: str) -> None:
+    await cluster.budget()
+    await cluster.made(2)
+    await cluster.numbers(1, 2, 1, 2)
+    replica, dry = cluster.replicas[0], {"dryRun": ["All"]}
+    for name in ("web-0", "web-1"):
+        pod = await cluster.get(name)
+        if how == "request":
+            assert is_allowed(await replica.delete(pod, dry_run=True))
+        elif how == "options":
+            assert is_allowed(await replica.delete(pod, options=dry))
+        else:
+            assert is_allowed(await replica.evict(name, eviction={"deleteOptions": dry}))
+    assert (await cluster.status()).get("disruptedPods") is None
+    assert is_allowed(await replica.delete(await cluster.get("web-0")))
+    assert not is_allowed(await replica.delete(await cluster.get("web-1"), dry_run=True))
 
 
 @pytest.mark.behaviour("PUB-64", "PUB-124")
@@ -317,7 +307,7 @@ async def test_a_pod_of_a_deleted_budget_falls_under_another_match(cluster: Smal
     denied = await cluster.replicas[0].delete(pod)
     assert isinstance(denied, Denied)
     assert '"shop" is forbidden' in denied.message
-    # The controller has put it under that one meanwhile.
+    # The controller has assigned it to that budget by now.
     assert (await cluster.get("web-0"))["metadata"]["annotations"]["pub.kruise.io/related-pub"] == "shop"
     await cluster.user.delete(BUDGETS, "shop", NAMESPACE)
     await cluster.clock.sleep(0.1)
@@ -366,7 +356,7 @@ def test_replicas_together_respect_the_limit(seed: int, how: str) -> None:
     async def test() -> None:
         rng = Random(seed)
         count, allowed = 12, rng.randint(0, 4)
-        # As admission lets Pods in: under their budget.
+        # As admission annotates new Pods.
         related = {"pub.kruise.io/related-pub": "shop"}
         drawn = {"adverse": rng} if adverse else {"clocks": rng} if how == "clocks" else {}
         async with small_cluster(rng.randint(1, 4), **drawn) as cluster:
@@ -375,7 +365,7 @@ def test_replicas_together_respect_the_limit(seed: int, how: str) -> None:
             for number in range(count):
                 await cluster.pod(f"web-{number}", owner, annotations=related)
             await cluster.numbers(allowed, count, count - allowed, count)
-            # A replica that has not heard of any budget yet looks at no Pod that is evicted.
+            # A replica whose cache has no budget yet reads no evicted Pod.
             await until(lambda: all(replica.budgets.list() for replica in cluster.replicas))
             fresh = iter(range(1000, 2000))
             worst = count
@@ -415,7 +405,7 @@ def test_replicas_together_respect_the_limit(seed: int, how: str) -> None:
             for replica in cluster.replicas:
                 if replica.network is not None:
                     replica.network.cut_off = False
-            # What was granted for nothing is given again.
+            # Grants that were not used are returned.
             await cluster.numbers(allowed, count, count - allowed, count)
 
     test()

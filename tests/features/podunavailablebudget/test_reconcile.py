@@ -1,4 +1,4 @@
-"""The controller: which Pods it counts, what it writes, what it tells."""
+"""The budget controller: the Pods it counts, the status it writes, and its events."""
 
 from __future__ import annotations
 
@@ -95,12 +95,12 @@ async def test_pods_without_a_budget_get_the_one_that_matches(cluster: SmallClus
     await cluster.budget("other", selector={"matchLabels": {"app": "nothing"}})
     await cluster.clock.sleep(0.1)
     await cluster.budget()
-    # The one of another budget counts all the same, and stays there.
+    # A Pod of another budget counts as well, and stays with it.
     await cluster.numbers(0, 2, 2, 3)
     assert (await cluster.get("old"))["metadata"]["annotations"] == RELATED
     assert (await cluster.get("taken"))["metadata"]["annotations"] == {"kruise.io/related-pub": "other"}
     assert "1 are judged by other" in (await cluster.events("OverlappingBudgets"))[0]
-    # One that comes past admission is found too.
+    # A Pod that bypassed admission is annotated too.
     await cluster.pod("late", owner)
     await cluster.numbers(1, 3, 2, 3)
     assert (await cluster.get("late"))["metadata"]["annotations"] == RELATED
@@ -158,10 +158,10 @@ async def test_a_selector_sums_up_workloads_and_counts_a_deployment_once(
         await cluster.pod(f"p{number}", owner)
     lone = await cluster.replicaset("alone", replicas=2)
     await cluster.pod("p9", lone)
-    await cluster.pod("nobodys")  # of nobody, but counted
+    await cluster.pod("nobodys")  # without an owner, but counted
     await cluster.budget(maxUnavailable=3)
     await cluster.numbers(2, 5, 3, 6)
-    # A target counts the Pods of all ReplicaSets of its own.
+    # A target counts the Pods of all its ReplicaSets.
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
     await cluster.budget("target", selector=None, targetRef=target, maxUnavailable=3)
     await cluster.numbers(2, 3, 1, 4, name="target")
@@ -254,7 +254,7 @@ def test_a_late_cache_does_not_undo_what_was_observed(deleted: bool) -> None:
             await cluster.clock.sleep(25)
             status = await cluster.numbers(0, 2, 2, 3)
             assert not {"disruptedPods", "unavailablePods"} & set(status)
-            # The status was written, which brings the controller back to it.
+            # The status write requeues the budget.
             await cluster.clock.sleep(5)
             await cluster.numbers(0, 2, 2, 3)
             assert not is_allowed(await replica.delete(await cluster.get(second["metadata"]["name"])))
@@ -272,7 +272,7 @@ def test_a_late_cache_does_not_undo_what_was_observed(deleted: bool) -> None:
 @in_cluster
 async def test_pods_of_deleted_workloads_may_always_be_deleted(cluster: SmallCluster) -> None:
     async def going(name: str) -> None:
-        """On its way out, and its Pods not collected yet."""
+        """Delete it while its Pods are not collected yet."""
         body = {"metadata": {"finalizers": ["example.com/wait"]}}
         await cluster.user.patch(REPLICASETS, name, body, NAMESPACE)
         await cluster.user.delete(REPLICASETS, name, NAMESPACE)
@@ -286,7 +286,7 @@ async def test_pods_of_deleted_workloads_may_always_be_deleted(cluster: SmallClu
     await cluster.numbers(0, 4, 4, 1)  # one of them still wants its Pod
     await going("other")
     await cluster.numbers(4, 4, 0, 0)
-    # A Pod that nobody makes is not one of a workload that is gone.
+    # A Pod without an owner does not belong to a deleted workload.
     await cluster.pod("nobodys")
     await cluster.numbers(1, 5, 4, 0)
 
@@ -317,21 +317,17 @@ async def test_a_deleted_workload_is_read_once() -> None:
 
 @pytest.mark.behaviour("PUB-34")
 @pytest.mark.parametrize("owned", [True, False])
-def test_an_unwatched_kind_is_read_through_its_scale(owned: bool) -> None:
-    @virtual
-    async def test() -> None:
-        async with small_cluster(kinds=(definition(),)) as cluster:
-            owner = await thing(cluster, 3, "" if owned else "app=web")
-            await cluster.budget(**of_thing())
-            for number in range(2):
-                await cluster.pod(f"p{number}", owner if owned else None, "Thing")
-            await cluster.numbers(0, 2, 2, 3)
-            assert (await cluster.get("p0"))["metadata"]["annotations"] == RELATED
-            # Nobody tells of its change, so it is looked for.
-            await cluster.user.patch(THINGS, "t", {"spec": {"replicas": 2}}, NAMESPACE)
-            await cluster.numbers(1, 2, 1, 2)
-
-    test()
+@in_cluster(kinds=(definition(),))
+async def test_an_unwatched_kind_is_read_through_its_scale(cluster: SmallCluster, owned: bool) -> None:
+    owner = await thing(cluster, 3, "" if owned else "app=web")
+    await cluster.budget(**of_thing())
+    for number in range(2):
+        await cluster.pod(f"p{number}", owner if owned else None, "Thing")
+    await cluster.numbers(0, 2, 2, 3)
+    assert (await cluster.get("p0"))["metadata"]["annotations"] == RELATED
+    # The kind is not watched, so its change is found by polling.
+    await cluster.user.patch(THINGS, "t", {"spec": {"replicas": 2}}, NAMESPACE)
+    await cluster.numbers(1, 2, 1, 2)
 
 
 @pytest.mark.behaviour("PUB-34", "PUB-37")
@@ -400,12 +396,7 @@ async def test_an_advanced_statefulset_is_watched_so_that_scale_in_is_not_delaye
 @in_cluster
 async def test_a_kind_that_is_not_served_is_reported_and_retried(cluster: SmallCluster) -> None:
     await cluster.budget(**of_thing())
-
-    async def told() -> list[str]:
-        return await cluster.events("UnknownWorkload")
-
-    found = await cluster.until(told, "the event")
-    assert found == ["spec.targetRef: example.com/v1 serves no namespaced kind Thing"]
+    assert await cluster.event("UnknownWorkload") == "spec.targetRef: example.com/v1 serves no namespaced kind Thing"
     assert await cluster.status() == {}
     await cluster.user.create(CUSTOMRESOURCEDEFINITIONS, definition())
 
@@ -428,11 +419,7 @@ async def test_a_forbidden_workload_is_reported_with_the_missing_right(cluster: 
     refusal = json_response(403, status_body(403, "Forbidden", text))
     cluster.sent.intercept = lambda request: refusal if "/things/t" in request.path else None
     await cluster.budget(**of_thing())
-
-    async def told() -> list[str]:
-        return await cluster.events("MissingRight")
-
-    assert text in (await cluster.until(told, "the event"))[0]
+    assert text in await cluster.event("MissingRight")
 
 
 @pytest.mark.behaviour("PUB-34", "PUB-36")
@@ -450,11 +437,7 @@ async def test_the_right_to_read_scales_is_enough(cluster: SmallCluster) -> None
 @in_cluster
 async def test_an_unusable_stored_value_is_reported(cluster: SmallCluster) -> None:
     await cluster.budget(maxUnavailable="many")
-
-    async def told() -> list[str]:
-        return await cluster.events("CalculateExpectedPodCountFailed")
-
-    await cluster.until(told, "the event")
+    await cluster.event("CalculateExpectedPodCountFailed")
 
 
 @pytest.mark.behaviour("PUB-54", "PUB-55", "PUB-56")
@@ -480,7 +463,7 @@ async def test_grants_are_released_when_done_or_expired(cluster: SmallCluster) -
     await cluster.is_ready("web-2", ready=False)
     await cluster.clock.sleep(2)
     await cluster.is_ready("web-2")
-    # Long before ten seconds: it was seen gone, and it was seen to come back.
+    # Long before ten seconds: the deletion and the recovery were observed.
     status = await cluster.numbers(1, 2, 1, 4)
     assert set(status["disruptedPods"]) == {"web-0"}
     assert "unavailablePods" not in status
@@ -494,8 +477,8 @@ async def test_grants_are_released_when_done_or_expired(cluster: SmallCluster) -
 @in_cluster
 @pytest.mark.parametrize("replaced", [True, False])
 async def test_a_pod_that_is_back_unobserved_is_not_waited_for(cluster: SmallCluster, replaced: bool) -> None:
-    """The workload asks within the controller's process, and the Pod is updated and ready within a second: no reconcile
-    sees it unhealthy, and its Ready condition has the same timestamp as before."""
+    """A workload controller in the same process updates the Pod, which is ready within a second: no reconcile sees it
+    unhealthy, and its Ready condition keeps its timestamp."""
     await cluster.budget(maxUnavailable=1)
     await cluster.made(3)
     since = cluster.now()

@@ -1,4 +1,4 @@
-"""What is kept of each refusal: of made-up Pods and users no more than of others."""
+"""Records of refusals are bounded, also for forged Pods and users."""
 
 from __future__ import annotations
 

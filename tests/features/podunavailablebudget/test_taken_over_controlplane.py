@@ -1,4 +1,4 @@
-"""What OpenKruise left behind, on a real API server: taken over, then changed, scaled and deleted by ours."""
+"""Objects left by OpenKruise on a real API server: taken over, then changed, scaled and deleted."""
 
 from __future__ import annotations
 
@@ -9,16 +9,31 @@ from typing import Any
 import pytest
 
 from tests.cluster.controlplane import ControlPlane
-from tests.features.podunavailablebudget.test_taken_over import recorded
 from tests.left import begin, change, lay_down, path_of
+from tests.openkruise import recorded as everything
 from tests.scenarios.world import eventually, install, manager
 
 pytestmark = pytest.mark.controlplane
 Json = dict[str, Any]
-#: Nobody but our manager writes: no kubelet, and no controller but those that every Namespace needs.
+#: Only our manager writes: there is no kubelet, and only the controllers that every Namespace needs.
 CONTROLLERS = ["--controllers=serviceaccount,serviceaccount-token,namespace"]
 BUDGET, SPREAD, PODS = path_of("PodUnavailableBudget", "pub"), path_of("CloneSet", "spread"), path_of("Pod")
 GATES = "--feature-gates=PodUnavailableBudgetUpdateGate=true"
+
+
+ORDER = ["CloneSet", "Pod", "PodUnavailableBudget", "ControllerRevision"]
+
+
+def recorded() -> list[Json]:
+    """The budget, its workload and their Pods, owners first."""
+    mine = [
+        one
+        for one in everything()
+        if one["kind"] in ORDER
+        and (one["metadata"]["name"].startswith("spread") or one["kind"] == "PodUnavailableBudget")
+    ]
+    found = {one["metadata"]["uid"]: one for one in mine}
+    return sorted(found.values(), key=lambda one: ORDER.index(one["kind"]))
 
 
 @pytest.mark.behaviour("PUB-32", "PUB-50", "PUB-58", "PUB-59", "PUB-67", "PUB-127", "MGR-142")
@@ -43,7 +58,7 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
         before, budget = pods(), api.request("GET", BUDGET)[1]
         assert len(before) == 5
         with manager(api, tmp_path / "manager", GATES):
-            # Its numbers are right, so nothing is written until something changes.
+            # The status is correct, so nothing is written until something changes.
             assert api.request("GET", BUDGET)[1] == budget
             change(api, BUDGET, maxUnavailable="20%")
             eventually(numbers(1, 5, 4, 5), "the change is answered")
@@ -51,7 +66,7 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
             assert {name: pod["metadata"]["resourceVersion"] for name, pod in after.items()} == {
                 name: pod["metadata"]["resourceVersion"] for name, pod in before.items()
             }
-            # One may go, and no more.
+            # Only one disruption is allowed.
             first, second, third, *_ = sorted(before)
             code, answer = api.request("DELETE", f"{PODS}/{first}")
             assert code == 200, answer
@@ -65,12 +80,12 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
             }
             code, answer = api.request("POST", f"{PODS}/{second}/eviction", eviction)
             assert code == 429, answer
-            # Scaled in: what has to stay follows at once.
+            # The required number follows a scale-in at once.
             change(api, SPREAD, replicas=4)
             eventually(numbers(1, 4, 3, 4), "three have to stay of four", 30)
             change(api, BUDGET, maxUnavailable=2)
             eventually(numbers(2, 4, 2, 4), "two of four may go", 30)
-            # Deleted: everybody may go.
+            # Without the budget, every Pod may be deleted.
             change(api, BUDGET, maxUnavailable=0)
             eventually(numbers(0, 4, 4, 4), "nobody may go", 30)
             assert api.request("DELETE", f"{PODS}/{third}")[0] == 403

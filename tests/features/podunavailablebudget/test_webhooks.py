@@ -1,4 +1,4 @@
-"""Writing a budget: what is refused, with the field that is wrong, and what is only warned of."""
+"""Validation of budgets: refusals by field, and warnings."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_numbers_and_operations_may_change_and_the_target_may_not() -> None:
     assert not refusal(budget(maxUnavailable=None, minAvailable=3, protectOperations=["EVICT"]), old)
     assert "selector and targetRef cannot be modified" in refusal(target(), old)
     assert "selector and targetRef cannot be modified" in refusal(budget(selector={"matchLabels": {"app": "x"}}), old)
-    # Written in the other version, it is the same.
+    # The same in the other version.
     assert not refusal(budget(version=ALPHA, maxUnavailable=1), budget(version=ALPHA))
 
 
@@ -138,7 +138,7 @@ def test_two_budgets_for_one_workload_are_refused_in_any_version() -> None:
     assert "pub.spec.targetRef is in conflict with other PodUnavailableBudget other: " in found
     other["spec"]["targetRef"]["apiVersion"] = "apps.kruise.io/v1beta1"
     assert not refusal(target(), lookups=Lookups([other]))
-    # Itself is none of the others.
+    # A budget does not conflict with itself.
     assert not refusal(target(), lookups=Lookups([target()]))
 
 
@@ -221,7 +221,7 @@ def test_a_target_whose_pods_match_a_selector_gets_a_warning() -> None:
     asked = Lookups([shop, db], labels)
     assert "and by-target:" in write(budget(), lookups=asked).warnings[0]
     assert "and chosen:" in write(shop, lookups=Lookups([budget("chosen")], labels)).warnings[0]
-    # Two targets never meet, and then nobody is asked.
+    # Two targets never overlap, so no workload is read.
     quiet = Lookups([db], labels)
     assert write(shop, lookups=quiet).warnings == ()
     assert quiet.asked == []

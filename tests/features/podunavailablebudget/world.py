@@ -1,4 +1,4 @@
-"""A small cluster in memory on virtual time, with the budget controller and replicas that judge Pods."""
+"""A small cluster in memory on virtual time, with the budget controller and webhook replicas."""
 
 from __future__ import annotations
 
@@ -27,10 +27,7 @@ from app.kube.admission import (
     Allowed,
     Decision,
     Denied,
-    GroupVersionKind,
-    GroupVersionResource,
     Operation,
-    Review,
 )
 from app.kube.client import Client, PatchType
 from app.kube.errors import NotFound
@@ -46,6 +43,7 @@ from app.sandbox.apiserver.server import ApiServer
 from tests.features.podunavailablebudget.adversity import Adverse
 from tests.kit.cluster import ManagedCluster, scenarios
 from tests.kit.features import context, controller_of, part_of, stores_of
+from tests.kit.objects import pod_review
 from tests.kit.transports import Counting
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import running, until
@@ -53,31 +51,16 @@ from tests.simulation.clocks import WallClock
 
 BUDGETS = POD_UNAVAILABLE_BUDGET.resource()
 NAMESPACE = "default"
-#: By how much clocks differ at most where they do; what is granted is waited for twice as long.
+#: Maximum clock skew in the tests with skewed clocks; grants last twice as long.
 SECONDS_APART = 10.0
 Json = dict[str, Any]
-
-
-def pod_review(operation: Operation, subresource: str = "", **given: Any) -> Review:
-    pod = given.get("old_object") or given.get("object") or {}
-    return Review(
-        uid="u",
-        operation=operation,
-        kind=GroupVersionKind("", "v1", "Pod"),
-        resource=GroupVersionResource("", "v1", "pods"),
-        subresource=subresource,
-        name=given.pop("name", pod.get("metadata", {}).get("name", "")),
-        namespace=NAMESPACE,
-        username="jane",
-        **given,
-    )
 
 
 class Replica:
     """One webhook process: its cache of budgets, and its guard."""
 
     def __init__(self, api: ApiServer, clock: VirtualClock, seed: int, *, adverse: bool = False, **gates: bool) -> None:
-        #: The network it is reached through, if that is not a good one.
+        #: The unreliable network it uses, if any.
         self.network = Adverse(api.transport(), clock, Random(seed)) if adverse else None
         self.sent = Counting(self.network or api.transport())
         self.client = Client(self.sent, clock)
@@ -116,34 +99,37 @@ class Replica:
             return None
 
     async def review(self, operation: Operation, subresource: str = "", **given: Any) -> Decision:
-        return await self._guards(pod_review(operation, subresource, **given))
+        known = {"subresource": subresource, "namespace": NAMESPACE, "username": "jane"}
+        return await self._guards(
+            pod_review(operation, given.pop("object", None), given.pop("old", None), **known, **given)
+        )
 
     async def delete(self, pod: Json, **options: Any) -> Decision:
-        return await self.review(Operation.DELETE, old_object=pod, **options)
+        return await self.review(Operation.DELETE, old=pod, **options)
 
     async def evict(self, name: str, **options: Any) -> Decision:
         eviction = {"metadata": {"name": name}, **options.pop("eviction", {})}
         return await self.review(Operation.CREATE, "eviction", name=name, object=eviction, **options)
 
     async def update(self, old: Json, new: Json, subresource: str = "") -> Decision:
-        return await self.review(Operation.UPDATE, subresource, old_object=old, object=new)
+        return await self.review(Operation.UPDATE, subresource, old=old, object=new)
 
 
 class SmallCluster(ManagedCluster):
-    """A cluster with budgets, and replicas that judge Pods."""
+    """A cluster with budgets and webhook replicas."""
 
     resource: ClassVar[Resource] = BUDGETS
 
     def __init__(self, api: ApiServer, clock: VirtualClock, replicas: list[Replica], sent: Counting) -> None:
         super().__init__(api, clock)
         self.replicas = replicas
-        #: What the controller sends.
+        #: The controller's transport.
         self.sent = sent
-        #: What workloads ask in the process of the controller.
+        #: The budget check of workload controllers in this process.
         self.asked: ControllerBudget | None = None
 
     async def update_granted(self, name: str) -> bool:
-        """The answer to a workload that is about to update the Pod."""
+        """Return whether a workload controller may update the Pod."""
         assert self.asked is not None
         pod = await self.user.get(PODS, name, NAMESPACE, decode=decode_pod)
         return (await self.asked.ask(pod, Disruption.UPDATE)).allowed
@@ -204,7 +190,7 @@ class SmallCluster(ManagedCluster):
         return self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
     async def made(self, count: int = 3, owner: Json | None = None) -> list[Json]:
-        """Ready Pods of one ReplicaSet that wants as many."""
+        """Create ready Pods of one ReplicaSet with as many replicas."""
         owner = owner or await self.replicaset(replicas=count)
         return [await self.pod(f"web-{number}", owner) for number in range(count)]
 
@@ -212,14 +198,14 @@ class SmallCluster(ManagedCluster):
         return await self.user.get(PODS, name, NAMESPACE)
 
     async def gone(self, name: str) -> None:
-        """Deleted at once, past all guards."""
+        """Delete the Pod at once, without asking a guard."""
         await self.user.delete(PODS, name, NAMESPACE, grace_period_seconds=0)
 
     async def status(self, name: str = "shop") -> Json:
         return await super().status(name)
 
     async def numbers(self, allowed: int, current: int, desired: int, total: int, name: str = "shop") -> Json:
-        """The status once it has these numbers."""
+        """Wait for these numbers and return the status."""
         wanted = {
             "unavailableAllowed": allowed,
             "currentAvailable": current,
@@ -242,8 +228,8 @@ def controller_mains(
     controller: bool = True,
     cluster: SmallCluster | None = None,
 ) -> list[Coroutine[Any, Any, None]]:
-    """The controller with caches of its own; without ``controller`` the caches alone. ``cluster`` gets what workloads
-    ask in the same process."""
+    """Return the tasks of the controller and its caches, or of the caches alone. ``cluster`` gets the budget check of
+    workload controllers."""
     client = Client(transport, clock)
     caches = Caches("kruise-system", declared=[declared.FEATURE])
     events = EventRecorder(client, declared.NAME)
@@ -260,7 +246,7 @@ def controller_mains(
 
 
 async def leaders(api: ApiServer, clock: VirtualClock, rng: Random) -> None:
-    """One after the other, each knowing nothing of the one before."""
+    """Run one leader after the other, each with empty caches."""
     while True:
         network = Adverse(api.transport(), clock, Random(rng.getrandbits(32)))
         async with running(*controller_mains(network, clock, rng)):
@@ -278,11 +264,10 @@ async def small_cluster(
     clocks: Random | None = None,
     **gates: bool,
 ) -> AsyncIterator[SmallCluster]:
-    """The cluster, running, to be used on virtual time.
+    """Run the cluster on virtual time.
 
-    ``kinds``: further CustomResourceDefinitions; ``prepare``: what is done before anybody of ours runs; ``adverse``:
-    drawn from, for a network that loses and lags, and for leaders that do not stay; ``clocks``: for by how many seconds
-    those of the replicas differ from that of the controller.
+    ``kinds`` are further CustomResourceDefinitions. ``prepare`` runs before our components start. ``adverse`` draws
+    lost and delayed messages and changes of the leader; ``clocks`` draws the clock skew of the replicas.
     """
     clock, rng = VirtualClock(), Random(7)
     api = ApiServer(clock=clock, rng=rng)

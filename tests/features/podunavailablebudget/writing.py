@@ -1,4 +1,4 @@
-"""Writing budgets without a cluster: what an API server does with the schema, and the webhook behind it."""
+"""Writes of budgets without a cluster: the schema, then the webhook."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WEB = {"matchLabels": {"app": "web"}}
 def budget(
     name: str = "shop", *, version: str = BETA, annotations: Mapping[str, str] | None = None, **spec: Any
 ) -> Json:
-    """A budget that is right, save for what ``spec`` (merged over it; None takes a field away) makes wrong."""
+    """A valid budget with ``spec`` merged over it; None removes a field."""
     whole = {"selector": WEB, "maxUnavailable": "20%", **spec}
     metadata: Json = {"name": name, "namespace": "web"}
     if annotations is not None:
@@ -60,7 +60,7 @@ def as_seen(obj: Json, version: str) -> Json:
 
 
 def write(obj: Json, old: Json | None = None, lookups: Lookups | None = None) -> Written:
-    """Create ``obj``, or update ``old`` to it, in the version it is written in."""
+    """Create ``obj``, or update ``old`` to it, in the version of the object."""
     return written(POD_UNAVAILABLE_BUDGET, handlers(lookups or Lookups()), obj, old)
 
 

@@ -48,7 +48,7 @@ def spread(
     critical: int | None = None,
     **metadata: Any,
 ) -> WorkloadSpread:
-    """With these maxReplicas by subset; statuses by version."""
+    """A WorkloadSpread with these maxReplicas by subset and statuses by version."""
     group = "apps.kruise.io/v1beta1" if kind == "CloneSet" else "apps/v1"
     obj: Json = {
         "apiVersion": "apps.kruise.io/v1beta1",

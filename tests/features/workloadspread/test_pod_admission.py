@@ -1,4 +1,4 @@
-"""The step of Pod creation and the guard of Pods that go."""
+"""The Pod creation step and the Pod deletion guard."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from app.features.workloadspread.plan.places import record_of, version_of, versi
 from app.features.workloadspread.plan.targets import ReplicasPathError, Whitelist, at_path, parse_whitelist, replicas_of
 from app.features.workloadspread.pod_admission import Placer, WorkloadSpreadGuard, WorkloadSpreadStep
 from app.features.workloadspread.types import WorkloadSpread
-from app.kube.admission import Allowed, Denied, GroupVersionKind, GroupVersionResource, Operation, Review
+from app.kube.admission import Allowed, Denied, Operation, Review
 from app.kube.errors import ApiError, NotFound, RequestInfo, Status
 from app.kube.objects import OwnerReference
 from app.kube.patches import apply
@@ -30,6 +30,7 @@ from app.kube.store import Store
 from app.pods.admission import MutatorOrder
 from app.pods.draft import PodDraft, PodRefusedError
 from tests.features.workloadspread.spreads import NOW, Json, spread
+from tests.kit.objects import pod_review
 
 LISTED = (
     '{"workloads":[{"Group":"example.com","Kind":"Fleet","subResources":[{"Group":"example.com","Kind":"Squad"}]}]}'
@@ -42,7 +43,7 @@ class Clock:
 
 
 class Targets:
-    """Who is above whom by name, and how many Pods are wanted; counts what is asked."""
+    """Fixed owners by name and replicas; records each call."""
 
     def __init__(self, above: dict[str, OwnerReference | None] | None = None, wanted: int = 0) -> None:
         self.owners = above or {}
@@ -61,7 +62,7 @@ class Targets:
 
 
 class Here:
-    """A namespace with WorkloadSpreads, and who answers for its Pods."""
+    """A namespace with WorkloadSpreads and its Pod admission."""
 
     def __init__(self, *spreads: WorkloadSpread, targets: Targets | None = None, listed: str = "") -> None:
         self.store: Store[WorkloadSpread] = Store()
@@ -72,7 +73,6 @@ class Here:
         self.placer = Placer(
             SpreadIndex(self.store),
             self.statuses,
-            self.targets,
             self.targets,
             lambda: whitelist,
             Clock(),  # type: ignore[arg-type]  # nobody waits
@@ -95,21 +95,9 @@ class Here:
         return {one.name: one.missing_replicas for one in versions.get(version, [])}
 
 
-def request(
-    operation: Operation, pod: Json | None, *, dry_run: bool = False, subresource: str = "", old: Json | None = None
-) -> Review:
-    return Review(
-        uid="uid",
-        operation=operation,
-        kind=GroupVersionKind("", "v1", "Pod"),
-        resource=GroupVersionResource("", "v1", "pods"),
-        name="shop-1" if pod is None else pod["metadata"].get("name", ""),
-        namespace="ns",
-        subresource=subresource,
-        dry_run=dry_run,
-        object=pod,
-        old_object=old,
-    )
+def request(operation: Operation, pod: Json | None, *, old: Json | None = None, **fields: Any) -> Review:
+    name = "shop-1" if pod is None else pod["metadata"].get("name", "")
+    return pod_review(operation, pod, old, **{"name": name, "namespace": "ns", **fields})
 
 
 def owner(kind: str = "CloneSet", name: str = "shop", group: str = "apps.kruise.io/v1alpha1") -> Json:
@@ -156,18 +144,13 @@ async def test_a_new_pod_carries_its_deletion_cost() -> None:
     assert cost(await here.create(own)) == "7"
 
 
-@pytest.mark.behaviour("WS-21")
+@pytest.mark.behaviour("WS-21", "WS-34")
 async def test_a_dry_run_changes_nothing_and_the_step_precedes_sidecars() -> None:
     here = Here(spread(A_THEN_B))
     pod = new_pod()
     assert await here.create(pod, dry_run=True) == pod
     assert here.missing() == {}
     assert MutatorOrder.READINESS_GATE < WorkloadSpreadStep.order < MutatorOrder.SIDECARS
-
-
-@pytest.mark.behaviour("WS-34")
-def test_sidecars_are_injected_after_the_patch() -> None:
-    assert WorkloadSpreadStep.order < MutatorOrder.SIDECARS
 
 
 @pytest.mark.behaviour("WS-22", "WS-23")
@@ -406,14 +389,14 @@ async def test_a_deletion_releases_its_place_and_is_never_refused() -> None:
         "resize",
     ],
 )
-async def test_pods_that_are_not_changed(review: Review) -> None:
+async def test_requests_that_free_no_place(review: Review) -> None:
     here = Here(counted())
     assert await ask(here, review, going()) == Allowed()
     assert here.missing() == {"a": 0, "b": -1}
 
 
 @pytest.mark.behaviour("WS-44")
-async def test_unencodable_values_are_an_error() -> None:
+async def test_a_failed_write_refuses_the_deletion() -> None:
     here = Here(counted())
 
     async def decide(*_: Any) -> Any:

@@ -35,7 +35,7 @@ async def test_target_pods_are_counted_and_priced(there: World) -> None:
         return [await there.annotation(name, COST) for name in ("a1", "a2", "b1", "gone", "foreign")]
 
     await there.becomes(costs, ["200", "200", "100", "-300", ""])
-    # Fewer places move nobody.
+    # Fewer places move no Pod.
     await there.client.patch(SPREADS, "ws", {"spec": {"subsets": [{**A, "maxReplicas": 1}, B]}}, "ns")
     await there.becomes(there.status, {"a": (2, 0), "b": (1, -1)})
     await there.becomes(lambda: there.annotation("a1", COST), "-100")
@@ -52,14 +52,9 @@ async def test_a_pod_that_never_comes_is_reported_and_frees_its_place(there: Wor
     now = rfc3339(there.client.clock.now())
     await there.set_status(replicas=1, missingReplicas=0, creatingPods={"late": now}, deletingPods={"a1": now})
 
-    async def entries() -> tuple[int, int, int]:
-        status = (await there.client.get(SPREADS, "ws", "ns"))["status"]
-        (one,) = [each for each in status["versionedSubsetStatuses"]["versionIgnored"] if each["name"] == "a"]
-        return len(one.get("creatingPods", {})), len(one.get("deletingPods", {})), one["missingReplicas"]
-
-    await there.becomes(entries, (1, 1, 1))
-    await there.becomes(entries, (1, 0, 0), 20)
-    await there.becomes(entries, (0, 0, 1), 20)
+    await there.becomes(there.places, (1, 1, 1))
+    await there.becomes(there.places, (1, 0, 0), 20)
+    await there.becomes(there.places, (0, 0, 1), 20)
 
     async def told() -> bool:
         return {"CreatePodFailed", "DeletePodFailed"} <= await there.reasons()
@@ -71,7 +66,7 @@ async def test_a_pod_that_never_comes_is_reported_and_frees_its_place(there: Wor
 @pytest.mark.parametrize("key", ["late", "2b0d9d4e-0000-4000-8000-000000000000"], ids=["by name", "by uid"])
 @in_world
 async def test_a_place_is_kept_for_a_pod_missing_in_the_cache(there: World, key: str) -> None:
-    """However long the watch lags: otherwise the subset would take one Pod too many."""
+    """However long the watch lags; otherwise the subset would take one Pod too many."""
     await there.workload(2)
     await there.spread(A, B)
     await there.pod("a1", "a")
@@ -80,18 +75,13 @@ async def test_a_place_is_kept_for_a_pod_missing_in_the_cache(there: World, key:
     await there.set_status(replicas=1, missingReplicas=0, creatingPods={key: rfc3339(there.client.clock.now())})
     await there.pod("late", "a", uid="" if key == "late" else key)
 
-    async def left() -> tuple[int, int]:
-        status = (await there.client.get(SPREADS, "ws", "ns"))["status"]
-        (one,) = [each for each in status["versionedSubsetStatuses"]["versionIgnored"] if each["name"] == "a"]
-        return len(one.get("creatingPods", {})), one["missingReplicas"]
-
     for _ in range(30):
         await there.client.clock.sleep(4)
-        assert await left() == (1, 0)
+        assert await there.places() == (1, 0, 0)
     lists = [one for one in there.manager.requests if one.path.endswith("/pods") and "watch" not in one.query]
     assert len(lists) <= 20, "it is asked for now and then, not all the time"
     there.manager.holds_back = lambda _: False
-    await there.becomes(left, (0, 0))
+    await there.becomes(there.places, (0, 0, 0))
     assert "CreatePodFailed" not in await there.reasons()
 
 
@@ -114,7 +104,7 @@ async def test_a_foreign_pod_keeps_no_place(there: World) -> None:
 async def test_joining_pods_take_their_places_first(there: World) -> None:
     await there.workload(3)
     await there.pod("before")
-    # The Pod cannot be written, so that what was written before it can be seen.
+    # Refuse the Pod write, so that the reservation before it is visible.
     there.manager.refuse = lambda request: request.method == "PATCH" and request.path.endswith("/pods/before")
     await there.spread(A, B)
 

@@ -1,4 +1,4 @@
-"""A WorkloadSpread that OpenKruise left, on a real API server: taken over, then changed, scaled and deleted by ours."""
+"""A WorkloadSpread left by OpenKruise on a real API server: taken over, then changed, scaled and deleted."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
         before, spread = versions(), api.request("GET", SPREAD)[1]
         assert len(before) == 5
         with manager(api, tmp_path / "manager"):
-            # Its numbers are right, so nothing is written until something changes.
+            # The status is correct, so nothing is written until something changes.
             assert api.request("GET", SPREAD)[1] == spread
             allow(3)
             eventually(lambda: counts() == {"a": (2, 1), "b": (3, -1)}, "the change is answered")

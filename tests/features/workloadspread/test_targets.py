@@ -122,7 +122,7 @@ async def test_owners_are_not_taken_from_pods_of_other_namespaces(there: World) 
     below = await client.create(REPLICASETS, {**body, "metadata": metadata}, "ns")
     live = LiveTargets(client, Whitelist)
     owner = OwnerReference("apps/v1", "ReplicaSet", "shop-abc", below["metadata"]["uid"], True)
-    # Somebody without any right in "ns" creates Pods that name its ReplicaSet.
+    # A user without permissions in "ns" creates Pods that name its ReplicaSet.
     await client.create(NAMESPACES, {"metadata": {"name": "others"}})
     await client.create(REPLICASETS, {**body, "metadata": {"name": "shop-abc"}}, "others")
     assert await live.above(owner, "others") is None

@@ -35,7 +35,7 @@ async def replica(there: World, seed: int, ahead: float = 0.0) -> tuple[Placer, 
     clock = WallClock()
     clock.ahead = ahead
     return (
-        Placer(SpreadIndex(store), statuses, targets, targets, Whitelist, clock, Random(seed), frozenset()),
+        Placer(SpreadIndex(store), statuses, targets, Whitelist, clock, Random(seed), frozenset()),
         statuses,
     )
 

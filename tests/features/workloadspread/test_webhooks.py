@@ -1,4 +1,4 @@
-"""The webhook of WorkloadSpread: what it refuses, in which words, and what it says of patches."""
+"""The webhook of WorkloadSpread: refusals, warnings and patches."""
 
 from __future__ import annotations
 

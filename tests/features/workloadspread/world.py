@@ -1,4 +1,4 @@
-"""WorkloadSpread's controller on the sandbox's API server. The workload's controller is the test itself."""
+"""WorkloadSpread's controller on the sandbox's API server. The test creates the workload's Pods."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLONE_SETS = CLONE_SET.resource()
 
 
 class World(cluster.World):
-    """A cluster with one node. Writes are those of Pods and WorkloadSpreads."""
+    """A cluster with one node that records writes of Pods and WorkloadSpreads."""
 
     namespace: ClassVar[str] = "ns"
     owner: Json
@@ -58,8 +58,14 @@ class World(cluster.World):
         found = await self.status_of(SPREADS, "ws")
         return {one["name"]: (one["replicas"], one["missingReplicas"]) for one in found.get("subsetStatuses", [])}
 
+    async def places(self, subset: str = "a") -> tuple[int, int, int]:
+        """Return the numbers of Pods being created, Pods being deleted and free places of a subset."""
+        versions = (await self.status_of(SPREADS, "ws"))["versionedSubsetStatuses"]
+        (one,) = [each for each in versions["versionIgnored"] if each["name"] == subset]
+        return len(one.get("creatingPods", {})), len(one.get("deletingPods", {})), one["missingReplicas"]
+
     async def set_status(self, **subset: Any) -> None:
-        """Write what a webhook notes about subset a."""
+        """Write the status of subset a as a webhook would."""
         status = {"versionedSubsetStatuses": {"versionIgnored": [{"name": "a", **subset}]}}
         await self.change(SPREADS, "ws", {"status": status}, "status")
 

@@ -8,22 +8,19 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-import msgspec
-
 from app.features.podunavailablebudget.kind import ProtectedOperation, protected_operations
 from app.features.podunavailablebudget.plan.pods import (
     PodFacts,
     RunningContainer,
+    effective_selector,
     is_healthy,
     is_unprotected,
     runs_other_images,
 )
 from app.features.podunavailablebudget.types import PodUnavailableBudget, PodUnavailableBudgetStatus
-from app.kube.clock import rfc3339
+from app.kube.clock import parsed_rfc3339, rfc3339
 from app.kube.objects import Pod
 from app.kube.rulings import Ruling
-from app.kube.selector_query import SelectorError
-from app.kube.selectors import Selector, compile_selector
 
 # Outstanding grants: when an entry is valid and when it is removed. [PUB-54 … PUB-57] The status maps Pods to the time
 # of the grant: ``disruptedPods`` for deletions and evictions, ``unavailablePods`` for updates and resizes. A Pod with
@@ -37,23 +34,10 @@ CLOCK_SKEW: Final = timedelta(seconds=60)
 #: Maximum number of outstanding grants. [PUB-67]
 MAX_ENTRIES: Final = 2_000
 
-_time: Final = msgspec.json.Decoder(datetime)
-
-
-def parse_time(text: object) -> datetime | None:
-    """Parse an API time. Return None for anything else."""
-    if not isinstance(text, str) or len(text) > 40:
-        return None
-    try:
-        found = msgspec.convert(text, datetime)
-    except msgspec.ValidationError:
-        return None
-    return found if found.tzinfo is not None else None
-
 
 def holds(noted: object, now: datetime, lasts: timedelta) -> bool:
     """Return whether an entry is a grant that has not timed out."""
-    at = parse_time(noted)
+    at = parsed_rfc3339(noted)
     return at is not None and now - lasts <= at <= now + CLOCK_SKEW
 
 
@@ -123,7 +107,7 @@ def entry_state(noted: str, pod: PodFacts | None, seen: Seen | None, now: dateti
 
 def seconds_left(noted: str, now: datetime, lasts: timedelta) -> float:
     """Return the seconds until an entry times out."""
-    at = parse_time(noted)
+    at = parsed_rfc3339(noted)
     return max(0.0, (min(at, now) + lasts - now).total_seconds()) if at is not None else 0.0
 
 
@@ -217,7 +201,8 @@ def judge(
     """Apply rules 4 to 9 to the current budget, or None if it does not exist."""
     if budget is None or budget.deleting:
         return Ruling(allow("its budget does not exist"))
-    if _ignored(budget).matches(pod.metadata.labels):
+    ignored = effective_selector(budget.spec.ignored_pod_selector)
+    if ignored is not None and ignored.matches(pod.metadata.labels):
         return Ruling(allow("the budget ignores Pods with its labels"))
     if operation not in protected(budget, resize_is_update=resize_is_update):
         return Ruling(allow(f"the budget does not protect against {operation}"))
@@ -229,27 +214,6 @@ def judge(
     if status.desired_available == 0:
         return Ruling(allow("the budget requires no available Pods"))
     return _charge(budget, status, pod.metadata.name, operation, now)
-
-
-#: Used for a missing, empty or invalid selector.
-def _ignored(budget: PodUnavailableBudget) -> _Nothing | Selector:
-    given = budget.spec.ignored_pod_selector
-    try:
-        selector = compile_selector(given)
-    except SelectorError:
-        return _NOTHING
-    return _NOTHING if selector.empty else selector
-
-
-class _Nothing:
-    """Selector that matches nothing."""
-
-    def matches(self, labels: object) -> bool:  # noqa: ARG002
-        """Return False."""
-        return False
-
-
-_NOTHING: Final = _Nothing()
 
 
 def is_computed(budget: PodUnavailableBudget) -> bool:
@@ -269,7 +233,7 @@ def is_recorded(status: PodUnavailableBudgetStatus, pod: Pod, now: datetime) -> 
 
 
 def _is_before(noted: object, made: datetime | None) -> bool:
-    at = parse_time(noted)
+    at = parsed_rfc3339(noted)
     return made is not None and at is not None and at < made
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -227,7 +227,7 @@ def claim_of(budget: PodUnavailableBudget) -> Claim:
     age = (metadata.creation_timestamp or "~", metadata.name)
     if target is not None:
         return Claim(metadata.name, age, target=workload_of(target.api_version, target.kind, target.name))
-    return Claim(metadata.name, age, selector=_selector(budget.spec.selector))
+    return Claim(metadata.name, age, selector=effective_selector(budget.spec.selector))
 
 
 def workload_of(api_version: str, kind: str, name: str) -> Workload:
@@ -235,17 +235,13 @@ def workload_of(api_version: str, kind: str, name: str) -> Workload:
     return Workload(api_version.rpartition("/")[0], kind, name)
 
 
-def _selector(given: Mapping[str, object] | None) -> Selector | None:
+def effective_selector(given: Mapping[str, object] | None) -> Selector | None:
+    """Return the selector, or None if it is missing, empty or invalid, which matches nothing."""
     try:
         selector = compile_selector(given)
     except SelectorError:
         return None
     return None if selector.empty else selector
-
-
-def by_age(claims: Iterable[Claim]) -> list[Claim]:
-    """Sort by age, oldest first, then by name."""
-    return sorted(claims, key=lambda claim: claim.age)
 
 
 def matches(claim: Claim, labels: Mapping[str, str], owners: Sequence[Workload]) -> bool:
@@ -277,8 +273,7 @@ def desired_available(max_unavailable: int | str | None, min_available: int | st
     replicas = expected.replicas
     number = scaled(given, max(replicas, 0), round_up=True)
     if expected.gone:
-        # Nothing is protected once the workload is going; otherwise its namespace could not be deleted. [PUB-96,
-        # PUB-125]
+        # A budget of a deleted workload protects nothing, or its namespace could not be deleted. [PUB-96, PUB-125]
         return 0
     return max(0, replicas - number if unavailable else number)
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from app.features.uniteddeployment.types import UNLIMITED, Share, ShareError, count_of
 from app.kube.clock import parsed_rfc3339, rfc3339
 from app.kube.objects import Pod
+from app.pods.predicates import is_unschedulable
 
 # Number of Pods of each subset [UD-34 … UD-41]. Pure.
 
@@ -210,13 +211,10 @@ def pending_pods(pods: Iterable[Pod], critical_seconds: int, now: datetime) -> P
 
 def pending_seconds(pod: Pod, critical_seconds: int, now: datetime) -> float | None:
     """Return the seconds until an unschedulable Pod times out, negative if it has; None for other Pods."""
-    metadata = pod.metadata
-    if metadata.deletion_timestamp is not None or pod.status.phase != "Pending" or pod.spec.node_name:
+    if not is_unschedulable(pod):
         return None
-    scheduled = pod.condition("PodScheduled")
-    if scheduled is None or scheduled.status != "False" or scheduled.reason != "Unschedulable":
-        return None
-    return ((metadata.creation_timestamp or now) + timedelta(seconds=critical_seconds) - now).total_seconds()
+    created = pod.metadata.creation_timestamp or now
+    return (created + timedelta(seconds=critical_seconds) - now).total_seconds()
 
 
 def schedulability(

@@ -19,6 +19,7 @@ from app.features.workloadspread.types import (
     WorkloadSpreadStatus,
     WorkloadSpreadSubset,
 )
+from app.kube.clock import parsed_rfc3339
 from app.kube.quantities import IntOrPercentError, scaled
 from app.kube.rulings import Ruling
 
@@ -104,24 +105,13 @@ def with_version(spread: WorkloadSpread, version: str, statuses: list[SubsetStat
     return spread.model_copy(update={"status": status.model_copy(update={"versioned_subset_statuses": versions})})
 
 
-def parse_time(text: object) -> datetime | None:
-    """Parse a time of a status. Return None if it is invalid."""
-    if not isinstance(text, str):
-        return None
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return found if found.tzinfo is not None else None
-
-
 def remaining(text: object, seconds: float, now: datetime) -> float:
     """Return the seconds for which an entry of that time remains valid, or 0.
 
     A time in the future comes from a clock that is ahead. The entry is valid for its normal lifetime, unless it is
     further ahead than that; then it is invalid.
     """
-    since = parse_time(text)
+    since = parsed_rfc3339(text)
     if since is None or since - now > timedelta(seconds=seconds):
         return 0.0
     return max(0.0, (min(since, now) + timedelta(seconds=seconds) - now).total_seconds())

@@ -11,7 +11,6 @@ from app.features.workloadspread.plan.places import (
     by_name,
     limit_of,
     missing_of,
-    parse_time,
     record_of,
     remaining,
     schedulable,
@@ -26,9 +25,9 @@ from app.features.workloadspread.types import (
     WorkloadSpread,
     WorkloadSpreadStatus,
 )
-from app.kube.clock import rfc3339
+from app.kube.clock import parsed_rfc3339, rfc3339
 from app.kube.objects import ObjectMeta, Pod
-from app.pods.predicates import is_active
+from app.pods.predicates import is_active, is_unschedulable
 
 #: Seconds within which an admitted Pod must appear, and an admitted deletion must begin. [WS-61]
 CREATED_WITHIN: Final = 30.0
@@ -63,7 +62,7 @@ class Outcome:
     #: Seconds until the next entry or condition expires, if any.
     again_after: float | None = None
 
-    def look_again(self, seconds: float) -> None:
+    def requeue_within(self, seconds: float) -> None:
         """Requeue after at most this many seconds."""
         if seconds > 0:
             self.again_after = min(seconds, self.again_after) if self.again_after is not None else seconds
@@ -183,13 +182,13 @@ class _Statuses:
                 left = remaining(since, CREATED_WITHIN, self._now)
                 if left > 0:
                     creating[key] = since
-                    self._outcome.look_again(left)
+                    self._outcome.requeue_within(left)
                 elif self._absent is None or key in self._absent:
                     self._outcome.missed.append(Missed(key, coming=True))
                 else:
                     # The cache lags, or the clock of the admitting replica differs.
                     creating[key] = since
-                    self._outcome.look_again(UNSEEN_AGAIN)
+                    self._outcome.requeue_within(UNSEEN_AGAIN)
         if before.deleting_pods:
             active = {pod.metadata.name for pod in pods if is_active(pod)}
             for key, since in before.deleting_pods.items():
@@ -198,7 +197,7 @@ class _Statuses:
                 left = remaining(since, DELETED_WITHIN, self._now)
                 if left > 0:
                     deleting[key] = since
-                    self._outcome.look_again(left)
+                    self._outcome.requeue_within(left)
                 else:
                     self._outcome.missed.append(Missed(key, coming=False))
         return creating, deleting
@@ -218,17 +217,11 @@ class _Statuses:
         if late:
             if was_shut:
                 return former
-            return SubsetCondition(
-                type=SCHEDULABLE,
-                status="False",
-                last_transition_time=rfc3339(self._now),
-                reason=UNSCHEDULABLE_REASON,
-                message="",
-            )
+            return self._changed("False", UNSCHEDULABLE_REASON)
         if was_shut and former is not None:
             left = self._shut_for(former)
             if left > 0:
-                self._outcome.look_again(left)
+                self._outcome.requeue_within(left)
                 return former
             if is_overall:
                 self._outcome.recovered.append(subset)
@@ -237,16 +230,14 @@ class _Statuses:
     def _schedulable(self, former: SubsetCondition | None) -> SubsetCondition:
         if former is not None and former.status == "True":
             return former
-        return SubsetCondition(
-            type=SCHEDULABLE,
-            status="True",
-            last_transition_time=rfc3339(self._now),
-            reason=SCHEDULABLE_REASON,
-            message="",
-        )
+        return self._changed("True", SCHEDULABLE_REASON)
+
+    def _changed(self, status: str, reason: str) -> SubsetCondition:
+        now = rfc3339(self._now)
+        return SubsetCondition(type=SCHEDULABLE, status=status, last_transition_time=now, reason=reason, message="")
 
     def _shut_for(self, condition: SubsetCondition) -> float:
-        since = parse_time(condition.last_transition_time)
+        since = parsed_rfc3339(condition.last_transition_time)
         if since is None:
             return 0.0
         # Clock skew of the writer must not extend the time.
@@ -263,24 +254,11 @@ class _Statuses:
                 late.append(pod)
             else:
                 # Late means strictly longer; the margin covers rounding of floats.
-                self._outcome.look_again(left + _MOMENT)
+                self._outcome.requeue_within(left + _MOMENT)
         return late
 
 
 _MOMENT: Final = 0.01
-
-
-def is_unschedulable(pod: Pod) -> bool:
-    """Return whether the Pod is pending because the scheduler found no node. [WS-65]"""
-    condition = pod.condition("PodScheduled")
-    return (
-        pod.metadata.deletion_timestamp is None
-        and pod.status.phase == "Pending"
-        and not pod.spec.node_name
-        and condition is not None
-        and condition.status == "False"
-        and condition.reason == "Unschedulable"
-    )
 
 
 def entry_keys(pods: Iterable[Pod]) -> set[str]:

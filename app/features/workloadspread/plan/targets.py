@@ -73,16 +73,7 @@ def at_path(target: Mapping[str, Any], path: str) -> int:
 # Custom workload kinds that the operator lists in a ConfigMap. [WS-15]
 
 #: Kinds that own Pods or the owners of Pods. [WS-16]
-KNOWN_OWNERS: Final[frozenset[GroupKind]] = frozenset(
-    {
-        ("apps", "Deployment"),
-        ("apps", "ReplicaSet"),
-        ("apps", "StatefulSet"),
-        (names.APPS_GROUP, "CloneSet"),
-        (names.APPS_GROUP, "StatefulSet"),
-        ("batch", "Job"),
-    }
-)
+KNOWN_OWNERS: Final[frozenset[GroupKind]] = frozenset(_PATHS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The status of a budget: how many Pods count, how many must stay, how many may go, and what is in flight."""
+"""The status of a budget: available Pods, required Pods, allowed disruptions and outstanding grants."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_the_number_in_the_budget_overrides_the_workloads() -> None:
 def test_a_deleted_workload_needs_no_pods(value: int | str) -> None:
     going = budget(maxUnavailable=None, minAvailable=value)
     assert recompute(going, Observed({}, Expected(0, gone=True), NOW)).status.desired_available == 0
-    # How many Pods there are meant to be says nothing of those of a workload that there is no more.
+    # The number of desired Pods does not protect Pods of a deleted workload.
     for named in ({}, {"maxUnavailable": None, "minAvailable": value}):
         status = recompute(budget(protectTotalReplicas=5, **named), Observed({}, Expected(0, gone=True), NOW)).status
         assert (status.desired_available, status.total_replicas) == (0, 5)
@@ -129,7 +129,7 @@ def test_names_of_deleted_pods_are_dropped() -> None:
         given_ = budget(**spec)  # type: ignore[arg-type]
         status = recompute(given_, Observed(found, Expected(10), NOW, seen=before)).status
         assert set(status.disrupted_pods or status.unavailable_pods or {}) == {"there"}
-        assert status.current_available == 1  # the other one of that name, which nobody granted anything on
+        assert status.current_available == 1  # the next Pod of that name, without a grant
 
 
 @pytest.mark.behaviour("PUB-54")
@@ -149,7 +149,7 @@ def test_a_pod_missing_in_the_cache_keeps_its_entry() -> None:
 def test_a_pod_that_survives_its_granted_deletion_counts_again_and_is_reported() -> None:
     given_ = budget(disrupted={"p0": ago(20), "p1": ago(21)})
     waiting = recompute(given_, Observed(pods(3), Expected(3), NOW))
-    # Exactly 20 s is still in time; the other has to be looked at first.
+    # Exactly 20 s is still in time; the other Pod must be read first.
     assert waiting.status.disrupted_pods == {"p0": ago(20), "p1": ago(21)}
     assert (waiting.overdue, waiting.status.current_available) == (("p1",), 1)
     assert waiting.again_after is not None
@@ -203,7 +203,7 @@ def test_a_brief_outage_before_the_update_releases_nothing() -> None:
         seen = track(noted, {"p0": stage}, seen)
         found = recompute(budget(unavailable=noted), Observed({"p0": stage}, Expected(1), NOW, seen=seen))
         assert found.status.current_available == 0
-    # Missed in between: it became ready anew.
+    # Unobserved: it became ready again.
     after = facts("p0", generation=2, since=0)
     seen = track(noted, {"p0": after}, seen)
     found = recompute(budget(unavailable=noted), Observed({"p0": after}, Expected(1), NOW, seen=seen))

@@ -1,4 +1,4 @@
-"""Which subset a Pod belongs to that says nothing, or something that is no longer true."""
+"""The subset of a Pod without a valid record."""
 
 from __future__ import annotations
 

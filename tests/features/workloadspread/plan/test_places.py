@@ -102,7 +102,7 @@ def test_only_a_pod_of_the_same_name_gets_the_place_of_a_leaving_pod() -> None:
     other = choose(again.changed, NewPod(IGNORED, "p2", 0, ago(0)))
     assert other.answer is not None
     assert other.answer.subset == "b"
-    # It was given to another meanwhile: whoever goes holds nothing.
+    # The place was given to another Pod, so the deleted Pod frees none.
     taken = choose(gone, NewPod(IGNORED, "p2", 0, ago(0))).changed
     late = choose(taken, NewPod(IGNORED, "p1", 0, ago(0)))
     assert late.answer is not None

@@ -1,4 +1,4 @@
-"""The status of subsets and who is moved on: the tables of the rules."""
+"""The status of subsets, and the Pods to reschedule."""
 
 from __future__ import annotations
 
