@@ -80,7 +80,7 @@ def _with_possible_weights(value: Any) -> Any:
 
 
 def _before_its_controller(case: Json) -> Json:
-    """How an EphemeralJob was read later is what OpenKruise's controller had made of it."""
+    """Later reads of an EphemeralJob include changes by OpenKruise's controller."""
     return {key: value for key, value in case.items() if key != "v1alpha1"}
 
 

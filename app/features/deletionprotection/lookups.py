@@ -6,7 +6,7 @@ Lists stop at the first page that decides. Pods and custom resources are listed 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from app.features.deletionprotection.plan import Count
 from app.kube.client import Client, Decode
@@ -27,27 +27,6 @@ class NotKnownError(Exception):
     """There is no cluster to query. The message says what is unknown."""
 
 
-class DeletionLookups(Protocol):
-    """Counts objects that must be deleted first. Raises KubeError or TimeoutError if a list fails, NotKnownError
-    without a cluster."""
-
-    async def uid(self, resource: Resource, name: str) -> str:
-        """Return the UID of a cluster-scoped object, or '' if it does not exist."""
-        ...
-
-    async def active_pods(self, namespace: str) -> Count:
-        """Count the Pods of the namespace that are neither finished nor being deleted."""
-        ...
-
-    async def bound_claims(self, namespace: str) -> Count:
-        """Count the volume claims of the namespace that are Bound and not being deleted."""
-        ...
-
-    async def custom_resources(self, resource: Resource) -> Count:
-        """Count the objects of the resource in all namespaces that are not being deleted."""
-        ...
-
-
 class _Named(Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
@@ -66,7 +45,7 @@ _decode_claim = decoder(_Claim)
 
 
 class LiveLookups:
-    """Queries the API server."""
+    """Counts objects that must be deleted first. Raises KubeError or TimeoutError if a list fails."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -144,6 +123,9 @@ class WithoutCluster:
     async def custom_resources(self, resource: Resource) -> Count:
         """Raise NotKnownError: there is no cluster."""
         raise NotKnownError(f"whether there are objects of {resource.plural}.{resource.group}")
+
+
+DeletionLookups: TypeAlias = LiveLookups | WithoutCluster
 
 
 def _is_live(obj: _Named) -> bool:

@@ -158,21 +158,16 @@ class Template:
 
     @property
     def controller(self) -> Owner:
-        """Return the ResourceDistribution as the owner of its copies."""
+        """Return the ResourceDistribution as the owner of its copies. [RD-36]"""
         resource = RESOURCE_DISTRIBUTION.resource()
         return Owner(resource.api_version, resource.kind, self.owner, "", self.owner_uid)
-
-    @property
-    def owner_reference(self) -> dict[str, Any]:
-        """Return the controller owner reference of each copy. [RD-36]"""
-        return self.controller.reference
 
     def copy(self, namespace: str) -> dict[str, Any]:
         """Return the object to create in ``namespace``. [RD-36]"""
         given = self.manifest.get("metadata") or {}
         metadata = {key: json_copy(value) for key, value in given.items() if key not in _NOT_COPIED}
         metadata |= {"namespace": namespace, "annotations": dict(self.annotations)}
-        metadata["ownerReferences"] = [self.owner_reference]
+        metadata["ownerReferences"] = [self.controller.reference]
         content = {key: json_copy(value) for key, value in self.manifest.items() if key not in ("metadata", "status")}
         return {**content, "metadata": metadata}
 
@@ -223,7 +218,7 @@ def update_patch(template: Template, copy: Mapping[str, Any]) -> dict[str, Any]:
     if metadata:
         patch["metadata"] = metadata
     if patch and len((copy.get("metadata") or {}).get("ownerReferences") or ()) > 1:
-        patch.setdefault("metadata", {})["ownerReferences"] = [template.owner_reference]
+        patch.setdefault("metadata", {})["ownerReferences"] = [template.controller.reference]
     return patch
 
 
@@ -370,7 +365,7 @@ def explained(
         if name not in targets:
             rows.append((name, "is to be deleted" if name in ours else "none", why))
         elif metadata is None or metadata.deletion_timestamp is not None:
-            rows.append((name, "none", f"{why}; the namespace {'is going' if metadata else 'does not exist'}"))
+            rows.append((name, "none", f"{why}; the namespace {'is being deleted' if metadata else 'does not exist'}"))
             if metadata is None:
                 todo.append(f"create namespace {name}, or remove it from includedNamespaces")
         elif copy is None:

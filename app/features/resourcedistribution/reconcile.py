@@ -153,16 +153,17 @@ class ResourceDistributionReconciler:
         if distribution.deleting:
             return None  # The garbage collector deletes its copies. [RD-40, RD-73]
         state = self._resolved(distribution)
-        if state.rule is None or state.template is None:
+        template = state.template
+        if state.rule is None or template is None:
             return None
         namespaces = [one.metadata for one in self._caches.namespaces.list()]
         existing = {one.name for one in namespaces if one.deletion_timestamp is None}
         targets = state.rule.namespaces({one.name: one.labels for one in namespaces})
-        if self._lost_copies(state, existing) and not await self._still_exists(distribution):
+        if self._lost_copies(state, template, existing) and not await self._still_exists(distribution):
             return None  # the garbage collector deletes the copies; a deletion event follows
         failures = [Failure(name, NO_NAMESPACE, NAMESPACE_MISSING) for name in targets if name not in existing]
-        failures += await self._bring_up_to_date(state, [name for name in targets if name in existing])
-        failures += await self._clean_up(state, set(targets), existing)
+        failures += await self._bring_up_to_date(state, template, [name for name in targets if name in existing])
+        failures += await self._clean_up(state, template, set(targets), existing)
         await self._report(distribution, state, targets, failures)
         kinds = {one.condition for one in failures}
         if kinds & RETRIED:
@@ -193,10 +194,8 @@ class ResourceDistributionReconciler:
 
     # ---- copies
 
-    def _lost_copies(self, state: _State, existing: Collection[str]) -> bool:
+    def _lost_copies(self, state: _State, template: Template, existing: Collection[str]) -> bool:
         """Return whether an up-to-date copy has disappeared from an existing namespace."""
-        template = state.template
-        assert template is not None  # noqa: S101  # the caller has asked
         copies = self._copies(template).by_index(BY_CONTROLLER, template.controller.index_key)
         present = {one.metadata.namespace for one in copies}
         return any(name in existing and name not in present for name in state.verified)
@@ -215,10 +214,8 @@ class ResourceDistributionReconciler:
     def _copies(self, template: Template) -> Store[Metadata]:
         return self._caches.secrets if template.resource.kind == "Secret" else self._caches.configmaps
 
-    async def _bring_up_to_date(self, state: _State, namespaces: Sequence[str]) -> list[Failure]:
+    async def _bring_up_to_date(self, state: _State, template: Template, namespaces: Sequence[str]) -> list[Failure]:
         """Update every existing target. Copies known to be up to date cost no request. [RD-33]"""
-        template = state.template
-        assert template is not None  # noqa: S101  # the caller has asked
         present = {
             one.metadata.namespace: (one.metadata.uid, one.metadata.resource_version)
             for one in self._copies(template).by_index(BY_CONTROLLER, template.controller.index_key)
@@ -326,10 +323,10 @@ class ResourceDistributionReconciler:
                 return Failure(namespace, GET_FAILED, message_of(error))
         return None
 
-    async def _clean_up(self, state: _State, targets: set[str], existing: set[str]) -> list[Failure]:
+    async def _clean_up(
+        self, state: _State, template: Template, targets: set[str], existing: set[str]
+    ) -> list[Failure]:
         """Delete copies in namespaces that are no longer targets. [RD-23, RD-38, RD-41]"""
-        template = state.template
-        assert template is not None  # noqa: S101  # the caller has asked
         left = [
             one.metadata
             for one in self._copies(template).by_index(BY_CONTROLLER, template.controller.index_key)
@@ -402,11 +399,6 @@ def managing_distribution(copy: Metadata) -> list[str]:
     return [owner_key(reference, "")] if reference is not None and ours else []
 
 
-def is_managed_copy(copy: Metadata) -> bool:
-    """Return whether a ResourceDistribution manages the object."""
-    return bool(managing_distribution(copy))
-
-
 def _same_namespace(old: Namespace, new: Namespace) -> bool:
     return (
         old.metadata.uid == new.metadata.uid
@@ -430,7 +422,7 @@ def _copies(name: str, resource: Resource) -> Watched[Metadata]:
         decode_metadata,
         Scope.CLUSTER,
         indexes={BY_CONTROLLER: managing_distribution},
-        keep=is_managed_copy,
+        keep=lambda copy: bool(managing_distribution(copy)),
     )
 
 

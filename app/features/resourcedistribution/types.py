@@ -33,9 +33,8 @@ class NamespaceList(ApiModel):
     """list holds the namespaces."""
 
 
-class DistributionTargets(ApiModel):
-    """DistributionTargets selects the namespaces that get the resource. kube-system and kube-public are never
-    selected."""
+class _TargetFields(ApiModel):
+    """Target fields that both versions share."""
 
     all_namespaces: bool = False
     """allNamespaces selects all namespaces, including those created later."""
@@ -43,20 +42,20 @@ class DistributionTargets(ApiModel):
     """excludedNamespaces lists namespaces that get no copy, even if another field selects them."""
     included_namespaces: NamespaceList | None = None
     """includedNamespaces lists namespaces by name."""
+
+
+class DistributionTargets(_TargetFields):
+    """DistributionTargets selects the namespaces that get the resource. kube-system and kube-public are never
+    selected."""
+
     namespace_selector: LabelSelector | None = None
     """namespaceSelector is a label query over namespaces. An empty selector selects none."""
 
 
-class DistributionTargetsV1Alpha1(ApiModel):
+class DistributionTargetsV1Alpha1(_TargetFields):
     """DistributionTargets selects the namespaces that get the resource. kube-system and kube-public are never
     selected."""
 
-    all_namespaces: bool = False
-    """allNamespaces selects all namespaces, including those created later."""
-    excluded_namespaces: NamespaceList | None = None
-    """excludedNamespaces lists namespaces that get no copy, even if another field selects them."""
-    included_namespaces: NamespaceList | None = None
-    """includedNamespaces lists namespaces by name."""
     namespace_label_selector: LabelSelector | None = None
     """namespaceLabelSelector is a label query over namespaces. An empty selector selects none."""
 

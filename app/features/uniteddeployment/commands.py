@@ -92,8 +92,7 @@ async def read_situation(client: Client, united: UnitedDeployment) -> Read:
         raise CommandError(f"UnitedDeployment {united.name}: spec.selector: {error}") from None
     namespace = united.metadata.namespace or ""
     owned = {kind: await _owned(client, kind, united) for kind in TEMPLATES}
-    topology = united.spec.topology
-    subsets = {one.name for one in (topology.subsets or ())} if topology is not None else set()
+    subsets = {one.name for one in united.spec.subsets}
     claims = claim(given[0], subsets, owned, (), selector.matches)
     pods = (await client.list(PODS, namespace, label_selector=query, decode=decode_pod)).items
     of_subset = {
@@ -135,18 +134,6 @@ async def _owned(client: Client, kind: str, united: UnitedDeployment) -> list[Su
         return []  # the kind is not installed
     owner = KIND.owner(united.metadata)
     return [one for one in found.items if is_controlled_by(one.metadata, owner)]
-
-
-def united_key(pod: Pod) -> str:
-    """Return the name of the UnitedDeployment whose revision the Pod carries, or ""."""
-    if names.SUBSET_NAME not in pod.metadata.labels:
-        return ""
-    return pod.metadata.labels.get(names.UNITED_REVISION_HASH, "").rpartition("-")[0]
-
-
-async def read_united(client: Client, namespace: str, name: str) -> dict[str, Any] | None:
-    """Return the UnitedDeployment with that name, or None."""
-    return await get_or_none(client, UNITED_DEPLOYMENT.resource(), name, namespace)
 
 
 RESOURCE: Final = UNITED_DEPLOYMENT.resource()
@@ -258,8 +245,12 @@ async def explain_object(client: Client, stored: Stored, _enabled: Enabled) -> R
 
 async def explain_pod(client: Client, pod: Pod, _enabled: Enabled) -> Sequence[str]:
     """Return the subset and revision of a Pod."""
-    name = united_key(pod)
-    stored = await read_united(client, pod.metadata.namespace, name) if name else None
+    if names.SUBSET_NAME not in pod.metadata.labels:
+        return ()
+    name = pod.metadata.labels.get(names.UNITED_REVISION_HASH, "").rpartition("-")[0]
+    stored: dict[str, Any] | None = None
+    if name:
+        stored = await get_or_none(client, RESOURCE, name, pod.metadata.namespace)
     if stored is None:
         return ()
     here = (await read_situation(client, parsed(stored))).here

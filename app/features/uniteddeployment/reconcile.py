@@ -42,7 +42,6 @@ from app.features.uniteddeployment.writes import (
     Creations,
     SubsetWriter,
     UnseenWorkloads,
-    Written,
     present_status,
     report,
 )
@@ -106,11 +105,6 @@ class _State:
     #: Label written and the resourceVersion that has it, by Pod UID.
     labels: dict[str, tuple[bool, str]] = field(default_factory=dict)
     status: KnownStatus | None = None
-
-
-def resources(resource_of: Mapping[str, Resource]) -> Mapping[str, Resource]:
-    """Return the resource of each template. ``resource_of`` has those of CloneSets and Advanced StatefulSets."""
-    return {STATEFUL_SET: STATEFULSETS, DEPLOYMENT: DEPLOYMENTS, **resource_of}
 
 
 class UnitedDeploymentReconciler:
@@ -194,10 +188,7 @@ class UnitedDeploymentReconciler:
     def _awaits_predecessor(self, united: UnitedDeployment, state: _State, kind: str, claims: Claims) -> bool:
         """Return whether the cache shows workloads owned by a deleted object with the same name. They will be orphaned
         or deleted soon. [UD-32]"""
-        topology = united.spec.topology
-        missing = (
-            {one.name for one in (topology.subsets or ())} - claims.existing.keys() if topology is not None else ()
-        )
+        missing = {one.name for one in united.spec.subsets} - claims.existing.keys()
         if not missing or self._clock.monotonic() - state.since > PREDECESSOR_SECONDS:
             return False
         owner = KIND.owner(united.metadata)
@@ -214,15 +205,13 @@ class UnitedDeploymentReconciler:
         """Return whether a subset in both the topology and the status has no workload."""
         entries = present_status(united, state.status).status.get("subsetStatuses")
         known = {one.get("name") for one in entries if isinstance(one, dict)} if isinstance(entries, list) else set()
-        topology = united.spec.topology
-        wanted = {one.name for one in (topology.subsets or ())} if topology is not None else set()
+        wanted = {one.name for one in united.spec.subsets}
         return bool((wanted & known) - claims.existing.keys() - {one.subset for one in claims.adopt})
 
     def _claims(self, united: UnitedDeployment, found: tuple[str, dict[str, Any]], selector: Selector) -> Claims:
         kind, template = found
         owned_by, namespace = KIND.owner(united.metadata).index_key, united.metadata.namespace
-        topology = united.spec.topology
-        subsets = {one.name for one in (topology.subsets or ())} if topology is not None else set()
+        subsets = {one.name for one in united.spec.subsets}
         owned = {name: self._caches.workloads[name].by_index(OWNER, owned_by) for name in TEMPLATES}
         nobodys = self._caches.workloads[kind].by_index(OWNER, ownerless(namespace))
         given = (template.get("metadata") or {}).get("labels") or {}
@@ -333,7 +322,8 @@ class UnitedDeploymentReconciler:
         later = any(one.unpatched for one in (*missing, *(one for _, one in changed)))
         missing = [one for one in missing if not one.unpatched]
         changed = [(workload, one) for workload, one in changed if not one.unpatched]
-        made = await self._create(here, state, missing)
+        made = await self._writer.create(united, here.kind, missing)
+        state.creations.note(made, self._clock.monotonic())
         if surplus and not await self._is_current(united):
             # The new spec may need the subset again, and deleting a workload deletes all its Pods.
             return Result(requeue_after=CLAIM_SECONDS)
@@ -357,11 +347,6 @@ class UnitedDeploymentReconciler:
         if here.adapts and (missing or changed):
             times.append(float(here.limits.critical))  # new Pods may turn out to be unschedulable [UD-60]
         return Result(requeue_after=min(times) + TIMER_TOLERANCE) if times else None
-
-    async def _create(self, here: Situation, state: _State, missing: Sequence[Any]) -> Written:
-        made = await self._writer.create(here.united, here.kind, missing)
-        state.creations.note(made, self._clock.monotonic())
-        return made
 
     async def _unblock(self, here: Situation) -> list[str]:
         """Delete Pods that block the rollout of a native StatefulSet. [UD-50]"""
@@ -409,9 +394,13 @@ def _is_stale(error: KubeError) -> bool:
 
 NAME: Final = "uniteddeployment-controller"
 UNITED: Final = Watched.kind(UNITED_DEPLOYMENT, UnitedDeployment)
-RESOURCES: Final = resources(
-    {types.CLONE_SET: CLONE_SET.resource(), types.ADVANCED_STATEFUL_SET: ADVANCED_STATEFUL_SET_KIND.resource()}
-)
+#: Resource of each template.
+RESOURCES: Final[Mapping[str, Resource]] = {
+    STATEFUL_SET: STATEFULSETS,
+    DEPLOYMENT: DEPLOYMENTS,
+    types.CLONE_SET: CLONE_SET.resource(),
+    types.ADVANCED_STATEFUL_SET: ADVANCED_STATEFUL_SET_KIND.resource(),
+}
 
 
 def subset_keys(pod: Pod) -> Iterable[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 from app.api.model import PRESERVE, ApiModel, KubeObject
@@ -224,6 +224,16 @@ class UnitedDeploymentSpec(ApiModel):
     """How a template change is rolled out to the subsets."""
     revision_history_limit: Int32 | None = None
     """Number of old revisions to keep. Defaults to 10."""
+
+    @property
+    def subsets(self) -> Sequence[Subset]:
+        """The subsets, in the order in which they are filled."""
+        return (self.topology.subsets or ()) if self.topology is not None else ()
+
+    @property
+    def schedule_strategy(self) -> ScheduleStrategy:
+        """The schedule strategy, or the default."""
+        return (self.topology.schedule_strategy if self.topology is not None else None) or ScheduleStrategy()
 
 
 class UnitedDeploymentV1Alpha1Spec(UnitedDeploymentSpec):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from app.api.core.pods import unknown_fields
@@ -72,22 +71,15 @@ _MUTABLE: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """Lookup results that validation depends on: errors in the Pod template."""
-
-    template_errors: Sequence[FieldError | str] = ()
-
-
-def spec_errors(spec: UnitedDeploymentSpec, facts: Facts) -> list[FieldError | str]:
-    """Return all errors in a spec."""
+def spec_errors(spec: UnitedDeploymentSpec, template_errors: Sequence[FieldError | str]) -> list[FieldError | str]:
+    """Return all errors in a spec. ``template_errors`` are those that the API server finds in the Pod template."""
     replicas = spec.replicas
     errors: list[FieldError | str] = []
     if replicas is not None and replicas < 0:
         errors.append(invalid(SPEC.child("replicas"), replicas, "must be greater than or equal to 0"))
     errors += _selector_errors(spec.selector)
     errors += _template_errors(spec)
-    errors += facts.template_errors
+    errors += template_errors
     errors += topology_errors(spec)
     errors += _update_errors(spec)
     return errors
@@ -110,8 +102,8 @@ def creation_errors(united: UnitedDeployment, *, short_hash: bool) -> list[Field
 def update_errors(new: UnitedDeployment, old: UnitedDeployment) -> list[FieldError]:
     """Return errors in a change: immutable fields. [UD-16 … UD-18]"""
     errors: list[FieldError] = []
-    before = {one.name: one for one in _subsets(old.spec)}
-    for index, subset in enumerate(_subsets(new.spec)):
+    before = {one.name: one for one in old.spec.subsets}
+    for index, subset in enumerate(new.spec.subsets):
         former = before.get(subset.name)
         if former is None:
             continue
@@ -134,10 +126,10 @@ def patch_errors(new: UnitedDeployment, old: UnitedDeployment | None) -> list[Fi
     template = (given[1].get("spec") or {}).get("template") if given is not None else None
     if not isinstance(template, dict):
         return []
-    before = {one.name: one.patch for one in _subsets(old.spec)} if old is not None and same(given, former) else {}
+    before = {one.name: one.patch for one in old.spec.subsets} if old is not None and same(given, former) else {}
     errors: list[FieldError] = []
     judged = 0
-    for index, subset in enumerate(_subsets(new.spec)):
+    for index, subset in enumerate(new.spec.subsets):
         if not subset.patch or same(subset.patch, before.get(subset.name)):
             continue
         if (judged := judged + 1) > MOST_PATCHES:
@@ -152,11 +144,11 @@ def patch_errors(new: UnitedDeployment, old: UnitedDeployment | None) -> list[Fi
 
 def topology_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
     """Return errors in the topology. [UD-11 … UD-14]"""
-    if (count := len(_subsets(spec))) > MAX_SUBSETS:
+    if (count := len(spec.subsets)) > MAX_SUBSETS:
         return [too_many(SUBSETS, count, MAX_SUBSETS)]
     errors: list[FieldError] = []
     known: set[str] = set()
-    for index, subset in enumerate(_subsets(spec)):
+    for index, subset in enumerate(spec.subsets):
         path = SUBSETS.index(index)
         if not subset.name:
             errors.append(required(path.child("name")))
@@ -178,13 +170,13 @@ def warnings(spec: UnitedDeploymentSpec) -> tuple[str, ...]:
     given = template_of(spec)
     if given is not None and given[0] == DEPLOYMENT and any(partitions.values()):
         found.append("spec.updateStrategy.manualUpdate.partitions: a Deployment has no partition, all Pods are updated")
-    strategy = spec.topology.schedule_strategy if spec.topology is not None else None
-    if strategy is not None and strategy.adaptive is not None and strategy.type != ADAPTIVE:
+    strategy = spec.schedule_strategy
+    if strategy.adaptive is not None and strategy.type != ADAPTIVE:
         found.append("spec.topology.scheduleStrategy.adaptive: has no effect unless the type is Adaptive")
     if given is not None and given[0] == CLONE_SET and _rolling(given[1]).get("partition") is not None:
         at = "spec.template.cloneSetTemplate.spec.updateStrategy.rollingUpdate.partition"
         found.append(f"{at}: ignored; set spec.updateStrategy.manualUpdate.partitions per subset instead")
-    if not _subsets(spec):
+    if not spec.subsets:
         found.append("spec.topology.subsets: without a subset no Pods are created")
     if given is not None:
         found += _unknown_fields(*given)
@@ -267,7 +259,7 @@ def _rolling(workload: Mapping[str, Any]) -> Mapping[str, Any]:
 def _share_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
     """Return errors in the shares of the subsets. [UD-12, UD-13]"""
     errors: list[FieldError] = []
-    subsets, replicas = _subsets(spec), spec.replicas
+    subsets, replicas = spec.subsets, spec.replicas
     counts: dict[str, list[int | None]] = {"replicas": [], "minReplicas": [], "maxReplicas": []}
     for index, subset in enumerate(subsets):
         shares = {"replicas": subset.replicas, "minReplicas": subset.min_replicas, "maxReplicas": subset.max_replicas}
@@ -326,15 +318,15 @@ def _sum_errors(subsets: int, replicas: int | None, fixed: Sequence[int]) -> lis
 
 def _strategy_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
     """Return errors in the schedule strategy. [UD-14]"""
-    strategy = spec.topology.schedule_strategy if spec.topology is not None else None
-    if strategy is None or strategy.type != ADAPTIVE:
+    strategy = spec.schedule_strategy
+    if strategy.type != ADAPTIVE:
         return []
     errors: list[FieldError] = [
         forbidden(
             SUBSETS.index(index).child("replicas"),
             "specify replicas use minReplicas/maxReplicas to enable adaptive strategy",
         )
-        for index, subset in enumerate(_subsets(spec))
+        for index, subset in enumerate(spec.subsets)
         if subset.replicas is not None
     ]
     given = template_of(spec)
@@ -354,7 +346,7 @@ def _update_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
     if strategy.type not in ("", MANUAL):
         errors.append(not_supported(SPEC.child("updateStrategy", "type"), strategy.type, [MANUAL]))
     partitions = _partitions(spec)
-    known = {one.name for one in _subsets(spec)}
+    known = {one.name for one in spec.subsets}
     shown = GoLiteral(
         f"map[string]int32{{{', '.join(f'{quote(key)}:{partitions[key]}' for key in sorted(partitions))}}}"
     )
@@ -384,10 +376,6 @@ def _immutable_template_errors(new: UnitedDeploymentSpec, old: UnitedDeploymentS
 def _go_share(share: Share | None) -> GoLiteral:
     number, text, kind = (share, "", 0) if isinstance(share, int) else (0, share or "", 1)
     return GoLiteral(f"intstr.IntOrString{{Type:{kind}, IntVal:{number}, StrVal:{quote(text)}}}")
-
-
-def _subsets(spec: UnitedDeploymentSpec) -> Sequence[SubsetSpec]:
-    return (spec.topology.subsets or ()) if spec.topology is not None else ()
 
 
 def _partitions(spec: UnitedDeploymentSpec) -> Mapping[str, int]:

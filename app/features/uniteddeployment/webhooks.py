@@ -21,7 +21,6 @@ from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT, as_printed, wi
 from app.features.uniteddeployment.types import STATEFUL_SET, UnitedDeployment, template_of
 from app.features.uniteddeployment.validation import (
     TEMPLATE,
-    Facts,
     creation_errors,
     patch_errors,
     spec_errors,
@@ -94,7 +93,7 @@ async def judge(lookups: TemplateLookups, given: Submitted, *, short_hash: bool)
         # Removing a finalizer must not fail because of content that no longer matters.
         return Allowed()
     former = former_of(given.review, read)
-    errors = spec_errors(united.spec, Facts(await _template_errors(lookups, united, former)))
+    errors = spec_errors(united.spec, await _template_errors(lookups, united, former))
     errors += patch_errors(united, former)
     if former is not None:
         errors += update_errors(united, former)

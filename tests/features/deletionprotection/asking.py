@@ -1,4 +1,4 @@
-"""Deletions put before the handlers of the shipped table, and a cluster of numbers to look them up in."""
+"""Deletion reviews for the handlers of the shipped table, and lookups with fixed counts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from app.kube.resources import Resource
 
 LABEL = "policy.kruise.io/delete-protection"
 TABLE = load_table()
-#: The kinds that come from features; their webhooks judge what is written too.
+#: Kinds of features; their webhooks also validate writes.
 OF_SLICES = tuple(kind for kind in TABLE if kind.group.endswith("kruise.io"))
 #: By name; of two kinds of one name the native one.
 KINDS = {kind.kind: kind for kind in (*OF_SLICES, *(kind for kind in TABLE if kind not in OF_SLICES))}
@@ -67,7 +67,7 @@ def deletion(kind: str, old: Mapping[str, Any] | None, **more: Any) -> Review:
 
 @dataclass
 class Cluster:
-    """What lookups find, or the error they raise; and what they were asked."""
+    """Fixed results or errors of the lookups; records each call."""
 
     pods: Count | Exception = Count(0)  # noqa: RUF009 - frozen
     claims: Count | Exception = Count(0)  # noqa: RUF009
@@ -122,7 +122,7 @@ class Cluster:
 
 
 def refusal(decision: Decision) -> str:
-    """The text of a refusal that is made as all are; fails on anything else."""
+    """Return the message of a refusal; fail on any other decision."""
     assert isinstance(decision, Denied), decision
     assert (decision.code, decision.reason) == (403, "Forbidden")
     return decision.message

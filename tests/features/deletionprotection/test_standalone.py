@@ -1,4 +1,4 @@
-"""Deletion protection without a cluster: what the object tells is decided, the rest is said to be unknown."""
+"""Deletion protection without a cluster: the object alone decides, and lookups are reported as unknown."""
 
 from __future__ import annotations
 

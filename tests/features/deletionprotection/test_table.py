@@ -24,7 +24,7 @@ def test_only_labeled_objects_are_reviewed_and_stay_protected_while_no_manager_r
     own = {kind.webhook: kind.path for kind in OF_SLICES}
     for entry in deletions:
         if entry["name"] in own:
-            # One entry for what is written and what is deleted: the label is asked for where it is deleted.
+            # One entry for writes and deletions; only deletions require the label.
             assert entry["objectSelector"] == {}
             (condition,) = entry["matchConditions"]
             assert condition["expression"].startswith(
@@ -43,7 +43,7 @@ def test_only_labeled_objects_are_reviewed_and_stay_protected_while_no_manager_r
         "vbuiltinstatefulset.kb.io": "/validate-apps-statefulset",
         "vservice.kb.io": "/validate-service",
         "vingress.kb.io": "/validate-ingress",
-        # One with the webhook that judges what is written.
+        # Shared with the webhook that validates writes.
         **own,
     }
     assert own["vcloneset.kb.io"] == "/validate-apps-kruise-io-cloneset"

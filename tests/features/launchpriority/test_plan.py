@@ -85,7 +85,7 @@ def test_only_pods_with_waiting_containers_are_reconciled(given_pod: Pod, held: 
         (["b", "a", "f"], {5, 3}, (0, False)),
         (["b", "a", "f", "c"], {5, 3, 0}, (-1, True)),
         (["b", "a", "f", "c"], {5, 3, 0, -1}, (None, True)),
-        (["a", "f", "c"], {5, 3, 0}, (None, False)),  # b failed: what is left waits for it again
+        (["a", "f", "c"], {5, 3, 0}, (None, False)),  # b failed: the remaining containers wait for it again
         (["b", "a", "f", "c", "e"], {5, 3, 0, -1}, (None, True)),
     ],
 )

@@ -33,7 +33,7 @@ ORDER: dict[str, int | None] = {"a": 5, "b": 3, "c": 0}
 
 
 class Setting:
-    """Pod shop/web-0 on a server in memory, whose containers become ready when the test says so."""
+    """Pod shop/web-0 on an API server in memory; the test makes its containers ready."""
 
     def __init__(self, order: Mapping[str, int | None] | None = None) -> None:
         self.order = dict(ORDER if order is None else order)

@@ -1,4 +1,4 @@
-"""The readiness gate KruisePodReady goes into Pods of OpenKruise workloads, or into all of them."""
+"""The readiness gate KruisePodReady is added to Pods of OpenKruise workloads, or to all Pods."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_the_patch_turns_any_copy_into_the_desired_one(
         "fieldsV1": {"f:metadata": {"f:labels": {f"f:{key}": {} for key in ours}}},
     }
     metadata = {"name": "settings", "labels": {**theirs, **ours}, "managedFields": [managed]}
-    metadata["ownerReferences"] = [wanted.owner_reference]
+    metadata["ownerReferences"] = [wanted.controller.reference]
     copy = {"metadata": metadata, **before}
     after = merge_patch(copy, update_patch(wanted, copy))
     assert update_patch(wanted, after) == {}

@@ -135,7 +135,7 @@ async def test_a_foreign_object_is_reported_and_not_changed(there: World) -> Non
     (event,) = [one for one in await there.events() if one["reason"] == "ConflictOccurred"]
     assert event["type"] == "Warning"
     assert event["message"].startswith("in a: ")
-    # Once it is gone, the copy comes by itself.
+    # Once it is deleted, the copy is created.
     await there.client.delete(CONFIGMAPS, "settings", "a")
     await there.until(lambda: there.data("a"), 90)
     await counts(there, succeeded=2, failed=0)

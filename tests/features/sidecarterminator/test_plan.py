@@ -138,7 +138,7 @@ def test_sidecars_are_stopped_after_the_main_containers_end(
     body = pod_json(containers, **dict(more))
     assert plan(job_pod(body), virtual=False) == due
     if due != NOTHING:
-        # What the cache shows of the Pod is enough to look at it.
+        # The cached Pod suffices to decide whether to read it.
         assert may_be_due(pod(body))
 
 

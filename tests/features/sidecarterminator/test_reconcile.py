@@ -19,7 +19,7 @@ GATE = "--feature-gates=SidecarTerminator=true"
 
 TRUE = {names.ENV_TERMINATE_SIDECAR: "true"}
 IGNORED = {**TRUE, names.ENV_TERMINATE_SIDECAR_IGNORE_EXIT_CODE: "true"}
-#: How a container ends when it is asked to.
+#: Exit code of a container that is stopped.
 CLEAN = "trap 'exit 0' TERM; sleep 1000000"
 UNCLEAN = "trap 'exit 3' TERM; sleep 1000000"
 

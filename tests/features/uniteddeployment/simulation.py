@@ -168,7 +168,7 @@ class Simulation:
             if one.method != "GET" and name == self.foreign:
                 self.complaints.append(f"{one.method} {one.path}: it is foreign")
             subset = self.of_workload.get(name, "")
-            # One that was asked for before may still be carried out.
+            # An earlier request may still be carried out.
             if one.method == "DELETE" and subset and all(subset in names for names in self.named):
                 self.complaints.append(f"{one.method} {one.path}: the topology names {subset}")
         asked.clear()
@@ -195,7 +195,7 @@ class Simulation:
                 await self.user()
                 await self.workloads_work()
             except (NotFound, Conflict):
-                pass  # it went meanwhile
+                pass  # it was deleted in between
             await there.settled(self.rng.choice((0.0, 0.2, 1.0, 8.0)))
             await self.note_workloads()
             await self.watch_writes()

@@ -130,7 +130,7 @@ async def test_a_subset_that_cannot_be_created_is_explained(there: World) -> Non
     found = await explain_object(there.client, await stored(there), ENABLED)
     (note,) = (one for one in found.notes if one.startswith("patch of subset a: "))
     assert "does not contain declared merge key: name" in note
-    # The status says it as well.
+    # The status shows it as well.
     await there.settled()
     assert (await there.condition("SubsetUpdated"))["message"] == note
 

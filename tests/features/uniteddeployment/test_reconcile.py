@@ -1,4 +1,4 @@
-"""A UnitedDeployment's life, through the controller on the sandbox's API server."""
+"""The UnitedDeployment controller on the sandbox's API server."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def test_a_workload_is_adopted_and_released_by_its_labels(there: World) ->
 
     await there.until(owned)
     assert len((await there.client.list(CLONE_SETS, NAMESPACE)).items) == 2
-    # Somebody takes it away by a label: it is nobody's, and there is another.
+    # A changed label releases it, and another workload is created.
     await there.client.patch(CLONE_SETS, found["name"], {"metadata": {"labels": {"app": "other"}}}, NAMESPACE)
 
     async def released() -> bool:

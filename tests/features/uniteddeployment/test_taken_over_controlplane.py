@@ -1,4 +1,4 @@
-"""What OpenKruise left behind, on a real API server: taken over, then changed, scaled and deleted by ours."""
+"""Objects left by OpenKruise on a real API server: taken over, then changed, scaled and deleted."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.features.uniteddeployment.world import World, in_world
 SEEDS = int(os.environ.get("PYKRUISE_UNITED_SEEDS", "8"))
 
 
-#: A timer that was due at once, over and over; a subset that a late cache took for gone.
+#: Seeds that found bugs: a timer that fired in a loop; a subset missing in a stale cache.
 FOUND = (14, 32)
 
 

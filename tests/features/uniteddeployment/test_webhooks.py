@@ -1,4 +1,4 @@
-"""What is refused, warned of, converted."""
+"""The webhooks of UnitedDeployment, and its conversion."""
 
 from __future__ import annotations
 
@@ -118,11 +118,6 @@ def test_defaults_use_the_requested_version_once(version: str) -> None:
     assert write(json_copy(once)).obj == once
 
 
-def test_a_partition_of_deployments_gets_a_warning() -> None:
-    found = write(united(updateStrategy={"manualUpdate": {"partitions": {"a": 1}}}))
-    assert "a Deployment has no partition" in found.warnings[0]
-
-
 @pytest.mark.behaviour("UD-3")
 def test_the_status_round_trips() -> None:
     beta = united()
@@ -157,22 +152,25 @@ def test_a_flat_cloneset_strategy_is_nested_on_storage() -> None:
         ("deploymentTemplate", 53, True),
         ("cloneSetTemplate", 46, False),
         ("cloneSetTemplate", 47, True),
+        ("cloneSetTemplate with short hashes", 52, False),
+        ("cloneSetTemplate with short hashes", 53, True),
         ("statefulSetTemplate", 46, False),
         ("statefulSetTemplate", 47, True),
         ("advancedStatefulSetTemplate", 47, True),
     ],
 )
 def test_names_too_long_for_pods_are_refused_on_creation(kind: str, length: int, refused: bool) -> None:
+    kind, _, short = kind.partition(" with ")
     obj = united(kind=kind)
     obj["metadata"]["name"] = "w" * length
-    found = write(obj)
+    found = written(UNITED_DEPLOYMENT, SHORT_HASHES if short else HANDLERS, obj)
     assert ("metadata.name: Invalid value" in found.message) is refused
-    if refused:
+    if refused and not short:
         named = {"cloneSetTemplate": "its CloneSets", "deploymentTemplate": "its revision"}.get(
             kind, "its StatefulSets"
         )
         assert f"Pods carry the name of {named} with a hash as a label" in found.message
-        # What is there already may be written.
+        # Stored objects may still be updated.
         assert write(json_copy(obj), obj).message == ""
 
 
@@ -184,7 +182,7 @@ def test_inapplicable_patches_are_refused_when_they_or_the_template_change() -> 
     found = write(json_copy(obj))
     assert "spec.topology.subsets[1].patch: Invalid value: b: cannot be merged with the Pod template: " in found.message
     assert "does not contain declared merge key: name" in found.message
-    # What is there already may be scaled, and put right.
+    # A stored object may be scaled and corrected.
     more = json_copy(obj)
     more["spec"]["replicas"] = 6
     assert write(more, obj).message == ""
@@ -196,32 +194,25 @@ def test_inapplicable_patches_are_refused_when_they_or_the_template_change() -> 
     assert "subsets[1].patch: Invalid value" in write(other, obj).message
 
 
-@pytest.mark.behaviour("UD-71")
-def test_cloneset_names_may_be_longer_if_pods_carry_only_a_hash() -> None:
+def with_partition() -> Json:
     obj = united(kind="cloneSetTemplate")
-    for length, refused in ((52, False), (53, True)):
-        obj["metadata"]["name"] = "w" * length
-        found = written(UNITED_DEPLOYMENT, SHORT_HASHES, obj)
-        assert ("metadata.name: Invalid value" in found.message) is refused
+    spec = obj["spec"]["template"]["cloneSetTemplate"]["spec"]
+    spec["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
+    return obj
 
 
+@pytest.mark.behaviour("UD-8")
 @pytest.mark.parametrize(
     ("obj", "said"),
     [
+        (united(updateStrategy={"manualUpdate": {"partitions": {"a": 1}}}), "a Deployment has no partition"),
+        (with_partition(), "rollingUpdate.partition: ignored; set"),
         (united(topology={"subsets": [], "scheduleStrategy": {"adaptive": {}}}), "has no effect unless the type"),
         (united(topology={"subsets": []}), "without a subset no Pods are created"),
     ],
 )
 def test_settings_without_effect_get_a_warning(obj: Json, said: str) -> None:
     assert any(said in one for one in write(obj).warnings)
-
-
-@pytest.mark.behaviour("UD-8")
-def test_a_partition_in_a_cloneset_template_gets_a_warning() -> None:
-    obj = united(kind="cloneSetTemplate")
-    spec = obj["spec"]["template"]["cloneSetTemplate"]["spec"]
-    spec["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
-    assert any("rollingUpdate.partition: ignored; set" in one for one in write(obj).warnings)
 
 
 @pytest.mark.behaviour("UD-3")

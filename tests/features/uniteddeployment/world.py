@@ -1,4 +1,4 @@
-"""UnitedDeployment's controller on the sandbox's API server. Nobody makes Pods there but the test."""
+"""UnitedDeployment's controller on the sandbox's API server. The test creates the Pods."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ class World(cluster.World):
         return made
 
     async def report(self, pod: str, *, ready: bool) -> None:
-        """What a kubelet, or a scheduler that finds no node, says of a Pod."""
+        """Report the Pod as ready, or as unschedulable."""
         now = rfc3339(self.client.clock.now())
         what = {"type": "Ready", "status": "True", "lastTransitionTime": now}
         lost = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": now}
         await self.pod_status(pod, "Running" if ready else "Pending", conditions=[what if ready else lost])
 
     async def labels(self, subset: str) -> list[str]:
-        """What the Pods of a subset say of being reserved."""
+        """Return the labels that mark reserved Pods of a subset."""
         found = (await self.client.list(PODS, NAMESPACE, label_selector=f"{SUBSET}={subset}")).items
         key = "apps.kruise.io/united-deployment-reserved-pod"
         return sorted(one["metadata"]["labels"].get(key, "") for one in found)

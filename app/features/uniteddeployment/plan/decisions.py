@@ -76,30 +76,23 @@ class Situation:
     @property
     def subsets(self) -> Sequence[Subset]:
         """The subsets in the order of the topology."""
-        topology = self.united.spec.topology
-        return (topology.subsets or ()) if topology is not None else ()
+        return self.united.spec.subsets
 
     @property
     def adapts(self) -> bool:
         """Whether unschedulable Pods are moved to other subsets."""
-        topology = self.united.spec.topology
-        strategy = topology.schedule_strategy if topology is not None else None
-        return strategy is not None and strategy.type == ADAPTIVE
+        return self.united.spec.schedule_strategy.type == ADAPTIVE
 
     @property
     def reserves(self) -> bool:
         """Whether unschedulable Pods are kept in addition to those that run in their place. [UD-14]"""
-        topology = self.united.spec.topology
-        strategy = topology.schedule_strategy if topology is not None else None
-        given = strategy.adaptive if strategy is not None else None
+        given = self.united.spec.schedule_strategy.adaptive
         return self.adapts and given is not None and given.reserve_unschedulable_pods and self.kind not in STATEFUL
 
     @property
     def limits(self) -> Limits:
         """Timeouts of the adaptive strategy."""
-        topology = self.united.spec.topology
-        strategy = topology.schedule_strategy if topology is not None else None
-        given = strategy.adaptive if strategy is not None else None
+        given = self.united.spec.schedule_strategy.adaptive
         critical = given.reschedule_critical_seconds if given is not None else None
         duration = given.unschedulable_duration if given is not None else None
         return Limits(

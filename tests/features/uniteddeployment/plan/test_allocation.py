@@ -1,6 +1,8 @@
-"""The worked examples: how many Pods each subset gets."""
+"""Allocation of Pods to subsets: the worked examples."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -123,10 +125,8 @@ def test_unschedulable_subsets_keep_running_pods(
     subsets = bounded(least, most)
     if ready:
         subsets = [
-            Subset(
-                one.name,
-                min_replicas=one.min_replicas,
-                max_replicas=one.max_replicas,
+            replace(
+                one,
                 exists=True,
                 ready=int(count),
                 unschedulable=one.name in unschedulable,
@@ -160,10 +160,8 @@ def test_unschedulable_pods_are_kept_and_replaced_elsewhere(
     subsets = bounded(least, most)
     if current:
         subsets = [
-            Subset(
-                one.name,
-                min_replicas=one.min_replicas,
-                max_replicas=one.max_replicas,
+            replace(
+                one,
                 exists=True,
                 current=int(count),
                 reserved=0 if held == "m" else int(held),

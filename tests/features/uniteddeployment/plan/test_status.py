@@ -1,7 +1,8 @@
-"""Pods that are kept though they cannot run, with others in their place: which, how long, and what shares become."""
+"""Reserved Pods: which Pods, for how long, and the resulting allocation."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -49,7 +50,7 @@ def pod(
     ready: float | None = None,
     deleting: bool = False,
 ) -> Pod:
-    """``pending``, ``ready``: seconds for which it is; neither: it runs and is not ready."""
+    """``pending`` and ``ready`` are the seconds in that state; without either, the Pod runs but is not ready."""
     labels = {REVISION: "web-1" if old else "web-2", **({} if label is None else {LABEL: label})}
     conditions: list[Json] = []
     if pending is not None:
@@ -214,9 +215,7 @@ def situated(
         for name, count in replicas.items()
     }
     here = Situation(owner, *given, Revisions(update, update, [update]), status or {}, existing, pods, NOW)
-    return Situation(
-        owner, *given, Revisions(update, update, [update]), status or {}, existing, pods, NOW, **decisions.judged(here)
-    )
+    return replace(here, **decisions.judged(here))
 
 
 def statuses(**conditions: Json | None) -> Json:

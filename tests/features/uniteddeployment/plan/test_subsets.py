@@ -269,7 +269,7 @@ def test_blocking_pods_of_a_native_statefulset() -> None:
         return [one.metadata.name for one in stuck_pods(stored, pods, "web-2")]
 
     assert names() == ["web-a-x-2", "web-a-x-4"]
-    # Not yet seen by its controller: only the UnitedDeployment's revision tells.
+    # Its controller has not observed the spec yet: only the UnitedDeployment's revision counts.
     assert names(status={"observedGeneration": 1, "updateRevision": "r2"}) == ["web-a-x-2"]
     assert names(spec={"updateStrategy": {"type": "OnDelete"}}) == []
     assert names(metadata={**body["metadata"], "labels": {united: "web-1"}}) == []
