@@ -63,7 +63,8 @@ def pod(name: str = "web-0", **given: Any) -> Pod:
 
 def pod_review(operation: Operation, obj: Json | None = None, old: Json | None = None, **fields: Any) -> Review:
     """Return the review of a request for a Pod, or for one of its subresources."""
-    name = (old or obj or {}).get("metadata", {}).get("name", "")
+    metadata = (old or obj or {}).get("metadata")
+    name = metadata.get("name", "") if isinstance(metadata, dict) else ""
     return Review(
         operation=operation,
         kind=GroupVersionKind("", "v1", "Pod"),

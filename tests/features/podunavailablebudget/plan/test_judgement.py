@@ -122,27 +122,17 @@ def test_an_update_in_place_makes_a_pod_inconsistent_until_it_is_done() -> None:
     assert is_consistent(pod(image="nginx:2", running="nginx:2", image_id="new", annotations=updating))
 
 
+UNREADABLE = ["", "x", "[]", "{", "null", "[" * 100_000]
+STATES = [*UNREADABLE, '{"s":1}', '{"s":{"lastContainerStatuses":[]}}']
+
+
 @pytest.mark.behaviour("PUB-41")
 @pytest.mark.parametrize(
-    "text",
+    ("key", "text"),
     [
-        "",
-        "x",
-        "[]",
-        "{",
-        "null",
-        '{"s":1}',
-        '{"s":{"lastContainerStatuses":[]}}',
-        '{"containerImages":1}',
-        "[" * 100_000,
-    ],
-)
-@pytest.mark.parametrize(
-    "key",
-    [
-        "kruise.io/sidecarset-inplace-update-state",
-        "apps.kruise.io/inplace-update-state",
-        "apps.kruise.io/inplace-update-grace",
+        *(("kruise.io/sidecarset-inplace-update-state", text) for text in STATES),
+        *(("apps.kruise.io/inplace-update-state", text) for text in STATES),
+        *(("apps.kruise.io/inplace-update-grace", text) for text in (*UNREADABLE, '{"containerImages":1}')),
     ],
 )
 def test_an_unreadable_annotation_is_ignored(key: str, text: str) -> None:
