@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 from app.api import crd
@@ -28,6 +29,37 @@ from tests.kube.fakes import running
 NODE = "node1"
 NAMESPACE = "shop"
 UID = "11111111-1111-1111-1111-111111111111"
+
+
+def request_body(
+    pod: dict[str, Any],
+    containers: Iterable[str],
+    name: str,
+    node: str = NODE,
+    *,
+    said: Mapping[str, Any] = MappingProxyType({}),
+    **strategy: Any,
+) -> dict[str, Any]:
+    """Return a ContainerRecreateRequest as defaulted by the manager's webhook; ``said``: more about each container."""
+    ids = {one["name"]: one for one in pod["status"]["containerStatuses"]}
+    context = {one: {key: ids[one][key] for key in ("containerID", "restartCount")} for one in containers}
+    return {
+        "apiVersion": "apps.kruise.io/v1beta1",
+        "kind": "ContainerRecreateRequest",
+        "metadata": {
+            "name": name,
+            "labels": {
+                "crr.apps.kruise.io/active": "true",
+                "crr.apps.kruise.io/node-name": node,
+                "crr.apps.kruise.io/pod-uid": pod["metadata"]["uid"],
+            },
+        },
+        "spec": {
+            "podName": pod["metadata"]["name"],
+            "containers": [{"name": one, "statusContext": context[one], **said} for one in containers],
+            "strategy": {"failurePolicy": "Fail", **strategy},
+        },
+    }
 
 
 class Node:
@@ -148,38 +180,10 @@ class Node:
 
     async def request(self, pod: dict[str, Any], *containers: str, name: str = "again", **spec: Any) -> dict[str, Any]:
         """Create a ContainerRecreateRequest as defaulted by the manager's webhook."""
-        ids = {one["name"]: one for one in pod["status"]["containerStatuses"]}
         for one, hook in spec.pop("hooks", {}).items():
             self.newest(pod["metadata"]["uid"], one).annotations[PRE_STOP] = json.dumps(hook["preStop"])
         # What the request says of hooks and ports is not believed.
-        said = spec.pop("said", {})
-        body = {
-            "apiVersion": "apps.kruise.io/v1beta1",
-            "kind": "ContainerRecreateRequest",
-            "metadata": {
-                "name": name,
-                "labels": {
-                    "crr.apps.kruise.io/active": "true",
-                    "crr.apps.kruise.io/node-name": NODE,
-                    "crr.apps.kruise.io/pod-uid": pod["metadata"]["uid"],
-                },
-            },
-            "spec": {
-                "podName": pod["metadata"]["name"],
-                "containers": [
-                    {
-                        "name": one,
-                        "statusContext": {
-                            "containerID": ids[one]["containerID"],
-                            "restartCount": ids[one]["restartCount"],
-                        },
-                        **said,
-                    }
-                    for one in containers
-                ],
-                "strategy": {"failurePolicy": "Fail", **spec},
-            },
-        }
+        body = request_body(pod, containers, name, said=spec.pop("said", {}), **spec)
         return await self.client.create(RECREATE_REQUESTS, body, pod["metadata"]["namespace"])
 
     async def snapshot(self, pod_uid: str, *names: str, name: str = "again") -> None:

@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 import yaml
 
-from app.api import names
 from tests.cli.guides import on_a_node
 from tests.cluster.cluster import Cluster
 from tests.cluster.nodes import Node
 from tests.daemon.front import GARBAGE, HANGING, PASSWORD, PRIVATE, SLOW, USER, AgentProcess, Front, front, until
+from tests.daemon.node import request_body
 from tests.deploy.rendering import ROOT, render
 
 pytestmark = pytest.mark.cluster
@@ -124,34 +124,7 @@ class World:
 
     def recreate(self, pod: dict[str, Any], *containers: str, name: str, **strategy: Any) -> None:
         """Create a request as defaulted by the manager's webhook."""
-        ids = {one["name"]: one for one in pod["status"]["containerStatuses"]}
-        body = {
-            "apiVersion": "apps.kruise.io/v1beta1",
-            "kind": "ContainerRecreateRequest",
-            "metadata": {
-                "name": name,
-                "namespace": NAMESPACE,
-                "labels": {
-                    names.CRR_ACTIVE: "true",
-                    names.CRR_NODE_NAME: self.node.name,
-                    names.CRR_POD_UID: pod["metadata"]["uid"],
-                },
-            },
-            "spec": {
-                "podName": pod["metadata"]["name"],
-                "containers": [
-                    {
-                        "name": one,
-                        "statusContext": {
-                            "containerID": ids[one]["containerID"],
-                            "restartCount": ids[one]["restartCount"],
-                        },
-                    }
-                    for one in containers
-                ],
-                "strategy": {"failurePolicy": "Fail", "terminationGracePeriodSeconds": 10, **strategy},
-            },
-        }
+        body = request_body(pod, containers, name, self.node.name, **{"terminationGracePeriodSeconds": 10} | strategy)
         self.request("POST", f"{GROUP}/namespaces/{NAMESPACE}/containerrecreaterequests", body)
 
     def request_status(self, name: str) -> dict[str, Any]:

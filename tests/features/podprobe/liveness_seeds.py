@@ -92,7 +92,24 @@ def _is_ready(pod: Json) -> bool:
     return conditions.get("Ready") == "True"
 
 
-def clone_set(replicas: int, bears: int, start: int) -> Json:
+def clone_set(replicas: int, *containers: Json, max_unavailable: Any = 1, **pod_spec: Any) -> Json:
+    return {
+        "apiVersion": SETS.api_version,
+        "kind": SETS.kind,
+        "metadata": {"name": "web"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": "web"}},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": max_unavailable}},
+            "template": {
+                "metadata": {"labels": {"app": "web"}, "annotations": {names.USING_ENHANCED_LIVENESS: "true"}},
+                "spec": {"terminationGracePeriodSeconds": 3, "containers": list(containers), **pod_spec},
+            },
+        },
+    }
+
+
+def failing_set(replicas: int, bears: int, start: int) -> Json:
     command = f"sleep {start}; touch /alive; sleep {LIFE}; rm /alive; sleep 1000000"
     probe = {"exec": {"command": ["cat", "/alive"]}, "periodSeconds": 2}
     main = {
@@ -103,20 +120,7 @@ def clone_set(replicas: int, bears: int, start: int) -> Json:
         "livenessProbe": {**probe, "failureThreshold": 2},
     }
     side = {"name": "side", "image": "busybox:1", "livenessProbe": {**probe, "exec": {"command": ["echo", "fine"]}}}
-    return {
-        "apiVersion": SETS.api_version,
-        "kind": SETS.kind,
-        "metadata": {"name": "web"},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": {"app": "web"}},
-            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": bears}},
-            "template": {
-                "metadata": {"labels": {"app": "web"}, "annotations": {names.USING_ENHANCED_LIVENESS: "true"}},
-                "spec": {"terminationGracePeriodSeconds": 3, "containers": [main, side]},
-            },
-        },
-    }
+    return clone_set(replicas, main, side, max_unavailable=bears)
 
 
 async def run(seed: int) -> Judge:
@@ -133,7 +137,7 @@ async def run(seed: int) -> Judge:
     async with managed(gate, number=3, seed=seed, pace=pace, weather=current) as there:
         judge = Judge(there, bears)
         there.api.on_write(judge.wrote)
-        await there.create(SETS, clone_set(replicas, bears, rng.randint(1, 4)))
+        await there.create(SETS, failing_set(replicas, bears, rng.randint(1, 4)))
         await there.status(SETS, "web", readyReplicas=replicas)
         now[0] = storm
         await there.client.clock.sleep(STORM)

@@ -16,6 +16,7 @@ from app.features.podprobe.plan.probes import replace_probes
 from app.features.podprobe.reconcile.liveness import requested_pods
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
 from app.kube.resources import PODS
+from tests.features.podprobe.liveness_seeds import clone_set
 from tests.managed import events_of, in_managed
 from tests.sandbox.cluster import Simulated
 
@@ -37,23 +38,6 @@ def container(name: str = "main", command: str = DIES, **more: Any) -> Json:
         "command": ["/bin/sh", "-c", command],
         "livenessProbe": PROBE,
         **more,
-    }
-
-
-def clone_set(replicas: int, *containers: Json, max_unavailable: Any = 1, **pod_spec: Any) -> Json:
-    return {
-        "apiVersion": SETS.api_version,
-        "kind": SETS.kind,
-        "metadata": {"name": "web"},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": {"app": "web"}},
-            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": max_unavailable}},
-            "template": {
-                "metadata": {"labels": {"app": "web"}, "annotations": {names.USING_ENHANCED_LIVENESS: "true"}},
-                "spec": {"terminationGracePeriodSeconds": 3, "containers": list(containers), **pod_spec},
-            },
-        },
     }
 
 
