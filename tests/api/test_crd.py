@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from app.api import crd
-from app.api.kind import find_kind
+from app.api.kind import KindDefinition, find_kind
 from app.features.sidecarset.kind import SIDECAR_SET
 from app.manager.features import kinds
 from tests import openkruise
@@ -148,12 +148,13 @@ def undecodable(schema: dict[str, Any], known: dict[str, Any], path: str) -> set
     return wrong
 
 
-@pytest.mark.parametrize("version", SIDECAR_SET.versions, ids=lambda version: version.name)
-def test_every_field_has_a_description(version: Any) -> None:
+@pytest.mark.parametrize("kind", kinds(), ids=lambda kind: kind.kind)
+def test_every_field_has_a_description(kind: KindDefinition) -> None:
     undescribed = [
         path
+        for version in kind.versions
         for path, schema in schemas(version.schema, "")
-        if not schema.get("description") and not path.endswith("[]") and path != ".metadata"
+        if not schema.get("description") and not path.endswith(("[]", ".metadata"))
     ]
     assert undescribed == []
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -65,20 +64,6 @@ def test_definitions_match_openkruise_except_for_descriptions(kind: KindDefiniti
             container = schema["properties"]["spec"]["properties"]["containers"]["items"]["properties"]
             assert container["preStop"]["properties"].pop("sleep")  # CRR-61
     assert ours == theirs
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
-def test_every_field_has_a_description(kind: KindDefinition) -> None:
-    def missing(schema: Mapping[str, Any], path: str) -> list[str]:
-        found = [] if schema.get("description") or path.endswith((".metadata", "[]")) or not path else [path]
-        for name, sub in schema.get("properties", {}).items():
-            found += missing(sub, f"{path}.{name}")
-        for key in ("items", "additionalProperties"):
-            if isinstance(schema.get(key), dict):
-                found += missing(schema[key], f"{path}[]")
-        return found
-
-    assert [path for version in kind.versions for path in missing(version.schema, "")] == []
 
 
 def test_models_read_openkruise_objects_without_loss() -> None:

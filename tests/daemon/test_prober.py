@@ -189,37 +189,35 @@ def command(*words: str, **more: Any) -> dict[str, Any]:
     return {"exec": {"command": list(words)}, **more}
 
 
-async def states(one: Node) -> dict[str, str]:
+async def states(one: Node) -> list[str]:
     status = await one.status(NODE_POD_PROBES)
-    return {
-        state["name"]: f"{state['state']}:{state.get('message', '')}"
-        for pod in status.get("podProbeStatuses", [])
-        for state in pod["probeStates"]
-    }
+    pods = status.get("podProbeStatuses", [])
+    return [f"{state['state']}:{state.get('message', '')}" for pod in pods for state in pod["probeStates"]]
 
 
 async def until_states(one: Node, *wanted: str) -> None:
-    async def look() -> bool:
-        return list((await states(one)).values()) == list(wanted)
+    await one.becomes(lambda: states(one), list(wanted), 120)
 
-    try:
-        await one.until(look, 120)
-    except AssertionError:
-        raise AssertionError(f"{await states(one)} is not {wanted}") from None
+
+async def probed_pod(one: Node, *probes: dict[str, Any]) -> dict[str, Any]:
+    pod = await one.pod({"name": "main"})
+    await one.probes(pod_probe(pod, *probes))
+    return pod
+
+
+async def version(one: Node) -> str:
+    return str((await one.client.get(NODE_POD_PROBES, NODE))["metadata"]["resourceVersion"])
 
 
 @pytest.mark.behaviour("KD-60", "KD-64", "KD-68", "KD-90")
 @on_node
 async def test_probes_of_one_container_have_separate_results(one: Node, agent: Agent) -> None:
-    pod = await one.pod({"name": "main"})
-    await one.probes(
-        pod_probe(
-            pod,
-            command("echo", "idle"),
-            command("false"),
-            command("sleep", "9", timeoutSeconds=2),
-            command("true", container="absent"),
-        )
+    await probed_pod(
+        one,
+        command("echo", "idle"),
+        command("false"),
+        command("sleep", "9", timeoutSeconds=2),
+        command("true", container="absent"),
     )
     await until_states(one, "Succeeded:idle\n", "Failed:", 'Failed:command timed out: "sleep 9" timed out after 2s')
     told = await one.until(lambda: one.events("KruiseProbeSucceeded"))
@@ -239,35 +237,33 @@ async def test_an_impossible_probe_is_reported_once_and_keeps_other_results(one:
     container.execute = execute
     await one.probes(pod_probe(pod, command("/no/such")))
     await until_states(one, 'Unknown:exec "0" failed: /no/such: no such file or directory')
-    before = (await one.client.get(NODE_POD_PROBES, NODE))["metadata"]["resourceVersion"]
+    before = await version(one)
     await one.clock.sleep(500)
-    assert (await one.client.get(NODE_POD_PROBES, NODE))["metadata"]["resourceVersion"] == before
+    assert await version(one) == before
     assert len(await one.events("KruiseProbeFailed")) == 2, "Unknown, and why"
     container.execute = lambda _command: ExecResult(0, stdout=b"fine")
     await until_states(one, "Succeeded:fine")
     container.execute = execute
     await one.clock.sleep(60)
-    assert list((await states(one)).values()) == ["Succeeded:fine"]
+    assert await states(one) == ["Succeeded:fine"]
 
 
 @pytest.mark.behaviour("KD-66", "KD-92")
 @on_node
 async def test_a_stable_probe_writes_nothing(one: Node, agent: Agent) -> None:
-    pod = await one.pod({"name": "main"})
-    await one.probes(pod_probe(pod, command("true")))
+    await probed_pod(one, command("true"))
     await until_states(one, "Succeeded:")
-    before = (await one.client.get(NODE_POD_PROBES, NODE))["metadata"]["resourceVersion"]
+    before = await version(one)
     asked = len(one.runtime.commands)
     await one.clock.sleep(500)
-    assert (await one.client.get(NODE_POD_PROBES, NODE))["metadata"]["resourceVersion"] == before
+    assert await version(one) == before
     assert 95 <= len(one.runtime.commands) - asked <= 101
 
 
 @pytest.mark.behaviour("KD-60", "KD-63")
 @on_node
 async def test_a_restarted_container_and_a_changed_probe_start_from_unknown(one: Node, agent: Agent) -> None:
-    pod = await one.pod({"name": "main"})
-    await one.probes(pod_probe(pod, command("true", initialDelaySeconds=20)))
+    pod = await probed_pod(one, command("true", initialDelaySeconds=20))
     await until_states(one, "Succeeded:")
     first = one.newest(pod["metadata"]["uid"], "main")
     first.state = ContainerState.EXITED
@@ -278,11 +274,7 @@ async def test_a_restarted_container_and_a_changed_probe_start_from_unknown(one:
     await one.probes(pod_probe(pod, command("false", initialDelaySeconds=20)))
     await until_states(one, "Failed:")
     await one.probes()
-
-    async def none() -> bool:
-        return not await states(one)
-
-    await one.until(none)
+    await until_states(one)
 
 
 @pytest.mark.behaviour("KD-62")
@@ -318,7 +310,7 @@ async def test_a_slow_probe_never_overlaps_with_itself(one: Node, agent: Agent) 
     found = []
     while one.clock.monotonic() - made < 40:
         await one.clock.sleep(1)
-        found += (await states(one)).values()
+        found += await states(one)
     assert "Unknown:" in found
     assert found[found.index("Unknown:") :].count("Succeeded:") == 0
 
@@ -352,8 +344,7 @@ async def test_probes_of_one_namespace_are_limited_and_delay_no_other(one: Node,
 @pytest.mark.behaviour("KD-67")
 @on_node
 async def test_a_replaced_pod_is_not_probed_under_its_old_uid(one: Node, agent: Agent) -> None:
-    pod = await one.pod({"name": "main"})
-    await one.probes(pod_probe(pod, command("true")))
+    await probed_pod(one, command("true"))
     await until_states(one, "Succeeded:")
     await one.client.delete(PODS, "web-0", NAMESPACE, grace_period_seconds=0)
     one.runtime.known.clear()
@@ -370,12 +361,11 @@ async def test_a_replaced_pod_is_not_probed_under_its_old_uid(one: Node, agent: 
 @pytest.mark.behaviour("KD-16", "KD-63")
 @on_node
 async def test_no_result_is_reported_while_the_runtime_is_away(one: Node, agent: Agent) -> None:
-    pod = await one.pod({"name": "main"})
-    await one.probes(pod_probe(pod, command("true")))
+    pod = await probed_pod(one, command("true"))
     await until_states(one, "Succeeded:")
     one.runtime.away = True
     await one.clock.sleep(60)
-    assert list((await states(one)).values()) == ["Succeeded:"]
+    assert await states(one) == ["Succeeded:"]
     one.newest(pod["metadata"]["uid"], "main").execute = lambda _command: ExecResult(3, stderr=b"no")
     one.runtime.away = False
     await until_states(one, "Failed:no")
@@ -384,8 +374,7 @@ async def test_no_result_is_reported_while_the_runtime_is_away(one: Node, agent:
 @pytest.mark.behaviour("KD-17")
 @on_bare_node
 async def test_a_restarted_agent_starts_from_unknown(one: Node) -> None:
-    pod = await one.pod({"name": "main"})
-    await one.probes(pod_probe(pod, command("true")))
+    pod = await probed_pod(one, command("true"))
     async with running(one.agent().run()):
         await until_states(one, "Succeeded:")
     one.newest(pod["metadata"]["uid"], "main").execute = lambda _command: ExecResult(1)

@@ -179,10 +179,7 @@ async def state_of(one: Node, name: str = "again") -> dict[str, Any]:
 
 
 async def until_state(one: Node, name: str = "again", **wanted: str) -> None:
-    try:
-        await one.becomes(lambda: state_of(one, name), wanted, 120)
-    except AssertionError:
-        raise AssertionError(f"{await state_of(one, name)} is not {wanted}") from None
+    await one.becomes(lambda: state_of(one, name), wanted, 120)
 
 
 @pytest.mark.behaviour("CRR-30", "CRR-32", "CRR-36", "CRR-38", "CRR-41", "KD-50", "KD-52")
