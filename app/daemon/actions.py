@@ -73,7 +73,7 @@ def port_number(port: int | str, ports: Sequence[ContainerPort]) -> int:
                 raise LookupError(f"the container has no port {port!r}")
             port = number
     if not 0 < port < 65536:
-        raise LookupError(f"{port} is no port")
+        raise LookupError(f"{port} is not a port")
     return port
 
 

@@ -283,7 +283,7 @@ async def connect(socket_file: str) -> list[GrpcRuntime]:
     if not found:
         where = f" {socket_file}" if socket_file else f"; looked for {', '.join(CANDIDATES)}"
         roots = MOUNTED if MOUNTED.exists() else " and ".join(map(str, ON_HOST))
-        raise NoRuntime(f"not found container runtime sock{where} in {roots}; name it with --socket-file")
+        raise NoRuntime(f"not found container runtime sock{where} in {roots}; set --socket-file")
     runtimes, last = [], None
     for path in found:
         try:

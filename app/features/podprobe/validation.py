@@ -93,7 +93,7 @@ def _name_error(probe: Mapping[str, Any], path: Path, names: set[str]) -> FieldE
     if not probe.get("containerName"):
         return required(path.child("containerName"), "probe containerName can't be empty in PodProbeMarker.")
     if name in _RESERVED_NAMES:
-        return invalid(path.child("name"), name, "is the name of a condition that belongs to others")
+        return invalid(path.child("name"), name, "is the type of a Pod condition managed by another component")
     if name in names:
         return invalid(path.child("name"), name, "probe name must be unique in PodProbeMarker.")
     return None
@@ -102,7 +102,7 @@ def _name_error(probe: Mapping[str, Any], path: Path, names: set[str]) -> FieldE
 def _condition_error(condition: str, path: Path, conditions: set[str]) -> FieldError | None:
     if condition in RESERVED:
         # The probe would affect whether the Pod is ready. [PPM-44]
-        return invalid(path, condition, "is a condition that belongs to others")
+        return invalid(path, condition, "is managed by another component")
     if condition in conditions:
         return duplicate(path, condition)
     messages = is_qualified_name(condition)
@@ -148,7 +148,7 @@ def _request_errors(action: Mapping[str, Any], path: Path) -> list[FieldError]:
     if not target:
         errors.append(required(path.child("path")))
     elif not _is_request_path(target):
-        errors.append(invalid(path.child("path"), target, "is no path of a URL"))
+        errors.append(invalid(path.child("path"), target, "must be a URL path"))
     if (scheme := action.get("scheme") or "") not in ("HTTP", "HTTPS"):
         errors.append(not_supported(path.child("scheme"), scheme, ("HTTP", "HTTPS")))
     detail = regex_message(
