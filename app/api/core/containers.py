@@ -82,10 +82,12 @@ def _action_errors(name: str, action: Json, path: Path) -> list[FieldError]:
         case "exec":
             return [] if action.get("command") else [required(path.child("command"))]
         case "httpGet":
-            errors = _action_port_errors(action["port"], path.child("port"))
+            errors = action_port_errors(action["port"], path.child("port"))
             if action.get("scheme") not in ("HTTP", "HTTPS"):
                 errors.append(not_supported(path.child("scheme"), action.get("scheme", ""), ("HTTP", "HTTPS")))
-            return errors + _header_errors(action, path.child("httpHeaders"))
+            for header in action.get("httpHeaders", ()):
+                errors += header_errors(header["name"], path.child("httpHeaders"))
+            return errors
         case "sleep":
             limit = LONGEST_GRACE_PERIOD_SECONDS
             if 0 <= action["seconds"] <= limit:
@@ -93,15 +95,17 @@ def _action_errors(name: str, action: Json, path: Path) -> list[FieldError]:
             detail = f"must be non-negative and less than terminationGracePeriodSeconds ({limit})"
             return [invalid(path, action["seconds"], detail)]
         case _:
-            return _action_port_errors(action["port"], path.child("port"))
+            return action_port_errors(action["port"], path.child("port"))
 
 
-def _header_errors(action: Json, path: Path) -> list[FieldError]:
-    wrong = [h["name"] for h in action.get("httpHeaders", ()) if not re.fullmatch(_HEADER, h["name"])]
-    return [invalid(path, name, regex_message(_HEADER_MESSAGE, _HEADER, "X-Header-Name")) for name in wrong]
+def header_errors(name: str, path: Path) -> list[FieldError]:
+    """Validate the name of an HTTP header."""
+    valid = re.fullmatch(_HEADER, name)
+    return [] if valid else [invalid(path, name, regex_message(_HEADER_MESSAGE, _HEADER, "X-Header-Name"))]
 
 
-def _action_port_errors(port: int | str, path: Path) -> list[FieldError]:
+def action_port_errors(port: int | str, path: Path) -> list[FieldError]:
+    """Validate a port given by number or name."""
     messages = is_port_name(port) if isinstance(port, str) else is_port_number(port)
     return [invalid(path, port, message) for message in messages]
 

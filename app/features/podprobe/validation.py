@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from app.api.core.containers import action_port_errors, header_errors
 from app.features.podprobe.types import MARKED_STATES, SEPARATOR
 from app.kube.fielderrors import FieldError, Path, duplicate, forbidden, invalid, not_supported, required
 from app.kube.selectors import go_label_selector, validate_selector
-from app.kube.validation import (
-    is_port_name,
-    is_port_number,
-    is_qualified_name,
-    regex_message,
-    validate_annotations,
-    validate_labels,
-)
+from app.kube.validation import is_qualified_name, validate_annotations, validate_labels
 
 _SPEC: Final = Path("spec")
 #: Conditions that other components act on, and that a user who may only create markers must not write.
@@ -34,7 +27,6 @@ _RESERVED_NAMES: Final = frozenset(
 )
 _NUMBERS: Final = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
 _HANDLERS: Final = ("exec", "httpGet", "tcpSocket")
-_HEADER: Final = "[-A-Za-z0-9]+"
 #: Longer lists are rejected without validating their entries.
 MAX_PROBES: Final = 256
 
@@ -133,13 +125,8 @@ def _action_errors(name: str, action: Mapping[str, Any], path: Path) -> list[Fie
     errors = []
     if action.get("host"):
         errors.append(forbidden(path.child("host"), "may not be set in probe"))
-    errors += _port_errors(action.get("port") or 0, path.child("port"))
+    errors += action_port_errors(action.get("port") or 0, path.child("port"))
     return errors + (_request_errors(action, path) if name == "httpGet" else [])
-
-
-def _port_errors(port: int | str, path: Path) -> list[FieldError]:
-    messages = is_port_name(port) if isinstance(port, str) else is_port_number(port)
-    return [invalid(path, port, message) for message in messages]
 
 
 def _request_errors(action: Mapping[str, Any], path: Path) -> list[FieldError]:
@@ -151,13 +138,8 @@ def _request_errors(action: Mapping[str, Any], path: Path) -> list[FieldError]:
         errors.append(invalid(path.child("path"), target, "must be a URL path"))
     if (scheme := action.get("scheme") or "") not in ("HTTP", "HTTPS"):
         errors.append(not_supported(path.child("scheme"), scheme, ("HTTP", "HTTPS")))
-    detail = regex_message(
-        "a valid HTTP header must consist of alphanumeric characters or '-'", _HEADER, "X-Header-Name"
-    )
     for index, header in enumerate(action.get("httpHeaders") or ()):
-        if not re.fullmatch(_HEADER, header.get("name") or ""):
-            at = path.child("httpHeaders").index(index).child("name")
-            errors.append(invalid(at, header.get("name") or "", detail))
+        errors += header_errors(header.get("name") or "", path.child("httpHeaders").index(index).child("name"))
     return errors
 
 
