@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -57,11 +57,17 @@ def _number(text: str) -> float:
         raise ValueError("expected a number") from None
 
 
-def _port(text: str) -> int:
-    port = parse_integer(text)
-    if not 0 <= port <= 65535:
-        raise ValueError("expected a port, 0 to 65535")
-    return port
+def _between(low: int, high: int, expected: str) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        number = parse_integer(text)
+        if not low <= number <= high:
+            raise ValueError(f"expected {expected}")
+        return number
+
+    return parse
+
+
+_port: Final = _between(0, 65535, "a port, 0 to 65535")
 
 
 def _privileged(text: str) -> bool:
@@ -159,7 +165,7 @@ def _flags() -> tuple[Flag, ...]:
         Flag(
             "webhook-processes",
             2,
-            _processes,
+            _between(0, 64, "0 to 64 processes"),
             "number of processes that answer reviews; 0 runs everything in one process",
         ),
         Flag("process-hang-timeout", 10.0, _period, "restart a process that sends no heartbeat for this time"),
@@ -175,15 +181,27 @@ def _flags() -> tuple[Flag, ...]:
 def _openkruise() -> tuple[Flag, ...]:
     """The other flags of OpenKruise. All are checked; which have an effect follows from who reads them."""
     return (
-        Flag("cloneset-scaling-exclude-preparing-delete", False, parse_bool, "Pods preparing deletion do not count"),
-        Flag("protection-log-path", "/log", str, "folder of protection.log, the refused deletions"),
-        Flag("expectation-timeout", 300.0, parse_delay, "when an expectation that was not met is dropped"),
-        Flag("leader-election-resource-lock", "leases", str, "kind of the lock; it is always a Lease"),
-        Flag("sync-period", "", str, "resync period of the caches; they follow watches and need none"),
+        Flag("cloneset-scaling-exclude-preparing-delete", False, parse_bool, "do not count Pods in PreparingDelete"),
+        Flag("protection-log-path", "/log", str, "folder of protection.log, which records denied deletions"),
+        Flag("expectation-timeout", 300.0, parse_delay, "time after which an unmet expectation is dropped"),
+        Flag("leader-election-resource-lock", "leases", str, "kind of the lock, always a Lease"),
+        Flag("sync-period", "", str, "resync period of the caches, which need none"),
         Flag("allow-privileged", True, _privileged, "Pod templates may have privileged containers; false is rejected"),
-        Flag("default-ttlseconds-for-always-nodeimage", 300, _ttl, "TTL of images that are pulled always"),
-        Flag("image-share-per-namespace", 100, _percent, "percent of a NodeImage's free room that one namespace gets"),
-        Flag("nodeimage-creation-delay", 30.0, parse_duration, "how long after a Node its NodeImage is made"),
+        Flag(
+            "default-ttlseconds-for-always-nodeimage",
+            300,
+            _between(0, 2678400, "0 to 2678400 seconds"),
+            "TTL of images with pull policy Always",  # [MGR-1]
+        ),
+        Flag(
+            "image-share-per-namespace",
+            100,
+            _between(1, 100, "1 to 100"),
+            "share of a NodeImage's free room for one namespace, in percent",
+        ),
+        Flag(
+            "nodeimage-creation-delay", 30.0, parse_duration, "delay between the creation of a Node and its NodeImage"
+        ),
         Flag("assign-bcj-pods-by-scheduler", True, parse_bool, "the scheduler places Pods of a BroadcastJob"),
         Flag("assign-pods-by-scheduler", True, parse_bool, "the scheduler places Pods of a DaemonSet"),
         Flag(
@@ -200,7 +218,7 @@ def _openkruise() -> tuple[Flag, ...]:
             for name, is_boolean in FLAGS_WITHOUT_EFFECT.items()
         ),
         *(
-            Flag(f"{name}-workers", 3, parse_positive, f"keys the {name} controller works on at once")
+            Flag(f"{name}-workers", 3, parse_positive, f"number of keys the {name} controller processes concurrently")
             for name in _WORKERS
         ),
     )
@@ -225,27 +243,6 @@ def _all_flags() -> Mapping[str, Flag]:
                 )
                 found[part.workers_flag] = Flag(part.workers_flag, part.workers, parse_positive, help_)
     return found
-
-
-def _ttl(text: str) -> int:
-    seconds = parse_integer(text)
-    if not 0 <= seconds <= 2678400:  # [MGR-1]
-        raise ValueError("expected 0 to 2678400 seconds")
-    return seconds
-
-
-def _percent(text: str) -> int:
-    percent = parse_integer(text)
-    if not 1 <= percent <= 100:
-        raise ValueError("expected 1 to 100")
-    return percent
-
-
-def _processes(text: str) -> int:
-    count = parse_integer(text)
-    if not 0 <= count <= 64:
-        raise ValueError("expected 0 to 64 processes")
-    return count
 
 
 def _period(text: str) -> float:

@@ -103,7 +103,6 @@ def test_a_configuration_is_written_only_if_it_differs() -> None:
     assert updated(live, desired) is None
     drifted = {**live, "webhooks": [{**desired["webhooks"][0], "failurePolicy": "Ignore"}]}
     repaired = updated(drifted, desired)
-    assert repaired is not None
     assert repaired["webhooks"] == desired["webhooks"]
     assert repaired["metadata"] == live["metadata"]
     # A configuration without entries is read back without the field.
@@ -117,7 +116,6 @@ def test_a_leftover_openkruise_template_is_neither_used_nor_changed() -> None:
     annotations = {"template": '[{"name": "mpod.kb.io", "failurePolicy": "Ignore"}]'}
     live = {**desired, "metadata": {"name": "x", "resourceVersion": "7", "annotations": annotations}, "webhooks": []}
     written = updated(live, desired)
-    assert written is not None
     assert written["webhooks"] == desired["webhooks"]
     assert written["metadata"]["annotations"] == annotations
 
@@ -164,7 +162,6 @@ def test_a_definition_converts_through_our_webhook() -> None:
 @pytest.mark.behaviour("MGR-52")
 def test_moving_from_service_to_url_removes_the_service() -> None:
     patch = conversion_patch(definition(service={"name": "x"}), UrlEndpoint("127.0.0.1", 1), "Q0E=")
-    assert patch is not None
     client_config = patch["spec"]["conversion"]["webhook"]["clientConfig"]
     assert client_config == {"service": None, "url": "https://127.0.0.1:1/convert", "caBundle": "Q0E="}
 

@@ -223,7 +223,6 @@ async def test_a_conversion_process_that_died_is_replaced() -> None:
         await worker.close()
         assert await worker.answer([body]) == first
         process = worker._process
-        assert process is not None
         process.popen.kill()
         await asyncio.to_thread(process.popen.wait)
         assert await worker.answer([body]) == first

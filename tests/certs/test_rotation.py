@@ -198,7 +198,6 @@ class Replica:
         if not self.read_secret(bundle):
             return
         yield
-        assert self.held is not None
         complete = bundle == self.held.bundle
         if not complete:
             if world.bundle_version != bundle_version:

@@ -261,7 +261,6 @@ def rolling_update(made: Site, watch: _Watch) -> None:
 
 def webhook_configuration(made: Site, watch: _Watch) -> None:
     wanted = configuration(made.control_plane)
-    assert wanted is not None
     made.control_plane.kubectl("delete", "mutatingwebhookconfiguration", wanted["metadata"]["name"])
 
     def back() -> bool:

@@ -138,7 +138,6 @@ def test_a_killed_owner_leaves_no_process_and_the_next_start_removes_its_folder(
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=SOURCE.parents[1]
     ) as owner:
-        assert owner.stdout is not None
         directory = Path(owner.stdout.readline().strip())
         processes = Run.load(directory).processes
         assert sorted(processes) == ["etcd", "kube-apiserver"]
@@ -161,7 +160,6 @@ def test_up_and_down_on_the_command_line_leave_nothing_behind() -> None:
 
     assert "export KUBECONFIG=" in command("up", "--nodes=1")
     cluster = Cluster.running()
-    assert cluster is not None
     before = cluster.run.before
     cluster.kubectl("apply", "-f", "-", stdin=TWO_CONTAINERS)
     cluster.kubectl("wait", "--for=condition=Ready", "pod/web", "--timeout=60s")
@@ -192,10 +190,8 @@ def test_the_next_start_cleans_up_after_a_crash() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=SOURCE.parents[1]
     ) as owner:
-        assert owner.stdout is not None
         assert owner.stdout.readline() == "up\n"
         crashed = Cluster.running()
-        assert crashed is not None
         processes = [*crashed.run.processes.values(), *_descendants(crashed.nodes[0].first_process)]
         owner.send_signal(signal.SIGKILL)
     wait_until(lambda: not any(process.is_alive() for process in processes), "all of it has ended", deadline=20)

@@ -122,7 +122,6 @@ async def _slow(_: web.Request, review: Review) -> web.StreamResponse:
 
 
 async def _drop(request: web.Request, _review: Review) -> web.StreamResponse:
-    assert request.transport is not None
     request.transport.close()
     return web.Response()
 

@@ -125,5 +125,4 @@ def configuration(control_plane: ControlPlane, kind: str = "mutating") -> dict[s
 
 def published(control_plane: ControlPlane) -> bytes:
     found = configuration(control_plane)
-    assert found is not None
     return base64.b64decode(found["webhooks"][0]["clientConfig"]["caBundle"])

@@ -89,7 +89,6 @@ async def test_the_samples_are_valid_and_inject() -> None:
 
 
 def _in_namespace(review: Review, namespace: str) -> dict[str, Any]:
-    assert review.object is not None
     return {**review.object, "metadata": {**review.object["metadata"], "namespace": namespace}}
 
 

@@ -100,7 +100,6 @@ def planned(installed: Installed, image: str = IMAGE, **options: Any) -> Plan:
 
 def given(*arguments: str) -> dict[str, Any]:
     deployment = seen().deployment
-    assert deployment is not None
     deployment["spec"]["template"]["spec"]["containers"][0]["args"] = list(arguments)
     return deployment
 
@@ -211,7 +210,6 @@ def test_the_order_of_steps_leaves_no_gap_in_service() -> None:
     assert [order.count(("patch", "ClusterRole")), len(order) - 1 > wait] == [2, True]
     both = steps[rights].body["rules"]
     role = seen().cluster_role
-    assert role is not None
     assert all(rule in both for rule in role["rules"])
     assert all(rule in both for rule in steps[-1].body["rules"])
     strategy = steps[deployment].body["spec"]["strategy"]
@@ -222,7 +220,6 @@ def test_the_order_of_steps_leaves_no_gap_in_service() -> None:
 def test_rights_to_read_workloads_of_others_stay() -> None:
     games = {"apiGroups": ["game.example.com"], "resources": ["gameservers"], "verbs": ["get", "patch"]}
     role = seen().cluster_role
-    assert role is not None
     left = planned(seen(cluster_role={**role, "rules": [*role["rules"], games]})).steps[-1].body["rules"]
     assert [rule for rule in left if rule not in planned(seen()).steps[-1].body["rules"]] == [
         {**games, "verbs": ["get"]}

@@ -263,11 +263,9 @@ def test_a_hiding_fault_is_reproducible_and_ends() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_a_targeted_fault_needs_a_cloneset(seed: int) -> None:
     one = mishaps.aimed(Random(seed), [mishaps.Staffed("clone-1", 3, revives=True)])
-    assert one is not None
     moments = [act.at for act in one.acts]
     assert moments == sorted(moments)
     assert moments[-1] < one.seconds
     held = mishaps.aimed(Random(seed), [mishaps.Staffed("clone-1", 3, revives=False)])
-    assert held is not None
     assert held.acts[-1].what == "lose pod"
     assert mishaps.aimed(Random(seed), []) is None
