@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.admission.configurations import ServiceEndpoint, validating_configuration
-from app.features.deletionprotection.table import FILE_NAME, SHIPPED, TableError, find_kind, load_table, parse_table
+from app.features.deletionprotection.table import FILE_NAME, TableError, find_kind, load_table, parse_table
 from app.features.deletionprotection.webhooks import webhooks
 from app.kube.admission import Allowed, Denied, GroupVersionKind, GroupVersionResource, Operation, Review
 from tests.features.deletionprotection.asking import FORBIDDEN, LABEL, OF_SLICES, TABLE, Cluster, refusal
@@ -103,10 +103,6 @@ def test_an_operator_folder_may_have_its_own_table(tmp_path: Path) -> None:
     assert load_table(tmp_path) == load_table() == TABLE
     (tmp_path / FILE_NAME).write_text(CLONE_SET)
     assert [kind.kind for kind in load_table(tmp_path)] == ["CloneSet"]
-
-
-def test_the_shipped_table_is_found_next_to_the_package() -> None:
-    assert SHIPPED.is_file()
 
 
 ROW = "kind: Gadget, group: example.com, resource: gadgets, versions: [v1]"

@@ -130,14 +130,8 @@ def test_the_config_map_is_owned_and_not_controlled_by_its_pod() -> None:
 
 def found_map(*owners: tuple[str, str, str], **data: str) -> ConfigMap:
     references = [{"apiVersion": "v1", "kind": kind, "name": name, "uid": uid} for kind, name, uid in owners]
-    return decode_config_map(
-        orjson.dumps(
-            {
-                "metadata": {"name": "web-0-barrier", "namespace": "shop", "ownerReferences": references},
-                "data": data,
-            }
-        )
-    )
+    metadata = {"name": "web-0-barrier", "namespace": "shop", "ownerReferences": references}
+    return decode_config_map(orjson.dumps({"metadata": metadata, "data": data}))
 
 
 @pytest.mark.parametrize(

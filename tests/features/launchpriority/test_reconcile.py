@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Any
 
 import orjson
 import pytest
@@ -19,7 +18,6 @@ from app.kube.resources import ObjectKey
 from app.kube.store import Store
 from app.kube.wire import Request, Response
 from tests.features.launchpriority.pods import COMPLETED, CURRENT, ordered
-from tests.kit import virtualtime
 from tests.kit.features import controller_of
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import json_response, running, status_body, until, virtual
@@ -256,10 +254,8 @@ async def test_containers_start_in_order_despite_failures_and_restarts(order: di
     assert orjson.loads(orjson.dumps(setting.data)) == {f"p_{p}": "true" for p in order.values() if p is not None}
 
 
-def test_pods_without_order_cause_no_requests() -> None:
-    async def main() -> Any:
-        setting = Setting({"a": None, "b": None})
-        await setting.reconcile(KEY)
-        return setting.server.requests
-
-    assert virtualtime.run(main()) == []
+@virtual
+async def test_pods_without_order_cause_no_requests() -> None:
+    setting = Setting({"a": None, "b": None})
+    await setting.reconcile(KEY)
+    assert setting.server.requests == []

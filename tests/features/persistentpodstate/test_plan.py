@@ -14,11 +14,7 @@ from app.features.persistentpodstate import plan
 from app.features.persistentpodstate.plan import Workload, lost, recording, status_of
 from app.features.statefulset.types import StatefulSet
 from app.kube.clock import rfc3339
-from app.kube.objects import (
-    Pod,
-    WorkloadOrdinals,
-    WorkloadSpec,
-)
+from app.kube.objects import Pod, WorkloadOrdinals, WorkloadSpec
 from app.kube.objects import Workload as NativeWorkload
 from app.pods.ordinals import Slots, reserved_intervals
 from tests.features.persistentpodstate.states import HOST, ZONE, Json, read, state

@@ -32,6 +32,8 @@ from tests.features.persistentpodstate.states import (
 from tests.kit.objects import pod_review
 
 HERE: Json = {"web-1": {"nodeName": "n7", "nodeTopologyLabels": {ZONE: "z1", HOST: "n7"}}}
+REMEMBERED = state(required=[ZONE], status=HERE)
+LEAVING = {**REMEMBERED, "metadata": {**REMEMBERED["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
 
 
 def pod(name: str = "web-1", owner: Json | None = TARGET, spec: Json | None = None, **annotations: str) -> Json:
@@ -41,7 +43,7 @@ def pod(name: str = "web-1", owner: Json | None = TARGET, spec: Json | None = No
     return {"metadata": metadata, "spec": {"containers": [{"name": "main"}], **(spec or {})}}
 
 
-async def created(made: Json, *states: Json, listed: str | None = None) -> Json:
+def created(made: Json, *states: Json, listed: str | None = None) -> Json:
     store: Store[PersistentPodState] = Store(indexes={BY_TARGET: STATES.indexes[BY_TARGET]})
     for one in states:
         store.put(read(one))
@@ -68,7 +70,7 @@ def preferred(made: Json) -> list[Any]:
 
 
 @pytest.mark.behaviour("PPS-31", "PPS-33", "PPS-34", "PPS-35", "PW-17")
-async def test_the_pod_returns_to_its_node() -> None:
+def test_the_pod_returns_to_its_node() -> None:
     spec = {
         "nodeSelector": {"disk": "ssd"},
         "affinity": {
@@ -79,7 +81,7 @@ async def test_the_pod_returns_to_its_node() -> None:
             },
         },
     }
-    made = await created(pod(spec=spec), state(required=[ZONE], preferred=[(100, [HOST])], status=HERE))
+    made = created(pod(spec=spec), state(required=[ZONE], preferred=[(100, [HOST])], status=HERE))
     assert made["spec"]["nodeSelector"] == {"disk": "ssd", ZONE: "z1"}
     assert preferred(made) == [term(5, zone="z9"), term(100, host="n7")]
     assert made["spec"]["affinity"]["podAffinity"] == {}
@@ -89,24 +91,24 @@ async def test_the_pod_returns_to_its_node() -> None:
 
 
 @pytest.mark.behaviour("PPS-33")
-async def test_required_affinity_overrides_the_template() -> None:
-    made = await created(pod(spec={"nodeSelector": {ZONE: "z2"}}), state(required=[ZONE, "rack"], status=HERE))
+def test_required_affinity_overrides_the_template() -> None:
+    made = created(pod(spec={"nodeSelector": {ZONE: "z2"}}), state(required=[ZONE, "rack"], status=HERE))
     assert made["spec"]["nodeSelector"] == {ZONE: "z1"}
     assert "affinity" not in made["spec"]
 
 
 @pytest.mark.behaviour("PPS-34")
-async def test_an_empty_preference_is_omitted() -> None:
-    made = await created(pod(), state(preferred=[(3, ["rack"]), (7, [ZONE, "rack", HOST])], status=HERE))
+def test_an_empty_preference_is_omitted() -> None:
+    made = created(pod(), state(preferred=[(3, ["rack"]), (7, [ZONE, "rack", HOST])], status=HERE))
     assert preferred(made) == [term(7, zone="z1", host="n7")]
-    made = await created(pod(), state(preferred=[(3, ["rack"])], status=HERE))
+    made = created(pod(), state(preferred=[(3, ["rack"])], status=HERE))
     assert made == pod()
 
 
 @pytest.mark.behaviour("PPS-34")
-async def test_an_invalid_weight_is_corrected() -> None:
+def test_an_invalid_weight_is_corrected() -> None:
     """OpenKruise stores it, and the API server would refuse every Pod."""
-    made = await created(pod(), state(preferred=[(0, [ZONE]), (101, [HOST])], status=HERE))
+    made = created(pod(), state(preferred=[(0, [ZONE]), (101, [HOST])], status=HERE))
     assert preferred(made) == [term(1, zone="z1"), term(100, host="n7")]
 
 
@@ -114,68 +116,50 @@ async def test_an_invalid_weight_is_corrected() -> None:
 @pytest.mark.parametrize(
     ("made", "of"),
     [
-        (pod(owner=None), state(required=[ZONE], status=HERE)),
-        (pod(owner={**TARGET, "kind": "Deployment"}), state(required=[ZONE], status=HERE)),
-        (pod(owner={**TARGET, "apiVersion": "apps/v1"}), state(required=[ZONE], status=HERE)),
-        (pod("web-2"), state(required=[ZONE], status=HERE)),
-        (pod(""), state(required=[ZONE], status=HERE)),
-        (pod(), state(required=[ZONE])),
-        (pod(), state(required=[ZONE], status={"web-1": {"nodeName": "n7"}})),
-        (pod(spec={"nodeName": "n1"}), state(required=[ZONE], status=HERE)),
-    ],
-    ids=[
-        "no owner",
-        "no such kind",
-        "the other StatefulSet",
-        "the first of its name",
-        "no name",
-        "nothing remembered",
-        "no labels remembered",
-        "on a node already",
+        pytest.param(pod(owner=None), REMEMBERED, id="no owner"),
+        pytest.param(pod(owner={**TARGET, "kind": "Deployment"}), REMEMBERED, id="no such kind"),
+        pytest.param(pod(owner={**TARGET, "apiVersion": "apps/v1"}), REMEMBERED, id="the other StatefulSet"),
+        pytest.param(pod("web-2"), REMEMBERED, id="the first of its name"),
+        pytest.param(pod(""), REMEMBERED, id="no name"),
+        pytest.param(pod(), state(required=[ZONE]), id="nothing remembered"),
+        pytest.param(pod(), state(required=[ZONE], status={"web-1": {"nodeName": "n7"}}), id="no labels remembered"),
+        pytest.param(pod(spec={"nodeName": "n1"}), REMEMBERED, id="on a node already"),
+        pytest.param(pod(), LEAVING, id="deleted"),
     ],
 )
-async def test_other_pods_are_unchanged(made: Json, of: Json) -> None:
-    assert await created(made, of) == made
+def test_other_pods_are_unchanged(made: Json, of: Json) -> None:
+    assert created(made, of) == made
 
 
 @pytest.mark.behaviour("PPS-32")
-async def test_the_version_of_the_target_is_ignored() -> None:
+def test_the_version_of_the_target_is_ignored() -> None:
     alpha = {**TARGET, "apiVersion": "apps.kruise.io/v1alpha1"}
-    made = await created(pod(), state(required=[ZONE], target=alpha, status=HERE))
+    made = created(pod(), state(required=[ZONE], target=alpha, status=HERE))
     assert made["spec"]["nodeSelector"] == {ZONE: "z1"}
-
-
-@pytest.mark.behaviour("PPS-32")
-async def test_a_deleted_object_has_no_effect() -> None:
-    leaving = state(required=[ZONE], status=HERE)
-    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert await created(pod(), leaving) == pod()
 
 
 @pytest.mark.behaviour("PPS-9", "PPS-10", "PPS-32")
-async def test_pods_of_listed_kinds_return_too() -> None:
+def test_pods_of_listed_kinds_return_too() -> None:
     game = state(required=[ZONE], target=GAME, status=HERE)
-    made = await created(pod(owner=GAME), game, listed=GAMES)
+    made = created(pod(owner=GAME), game, listed=GAMES)
     assert made["spec"]["nodeSelector"] == {ZONE: "z1"}
-    assert await created(pod(owner=GAME), game) == pod(owner=GAME)
+    assert created(pod(owner=GAME), game) == pod(owner=GAME)
 
 
 @pytest.mark.behaviour("PPS-37")
-async def test_an_unreadable_list_blocks_no_pod() -> None:
-    assert await created(pod(owner=GAME), state(required=[ZONE], target=GAME, status=HERE), listed="{") == pod(
-        owner=GAME
-    )
-    made = await created(pod(), state(required=[ZONE], status=HERE), listed="{")
+def test_an_unreadable_list_blocks_no_pod() -> None:
+    assert created(pod(owner=GAME), state(required=[ZONE], target=GAME, status=HERE), listed="{") == pod(owner=GAME)
+    made = created(pod(), REMEMBERED, listed="{")
     assert made["spec"]["nodeSelector"] == {ZONE: "z1"}
 
 
 @pytest.mark.behaviour("PPS-36")
-async def test_annotations_are_restored_on_request() -> None:
+def test_annotations_are_restored_on_request() -> None:
     status = {"web-1": {"nodeName": "n7", "annotations": {"ip": "10.0.0.1", "mac": "1", "old": "x"}}}
     body = state(required=[ZONE], persistentPodAnnotations=[{"key": "ip"}, {"key": "mac"}], status=status)
-    assert await created(pod(mac="2"), body) == pod(mac="2")
+    assert created(pod(mac="2"), body) == pod(mac="2")
     body["metadata"]["annotations"] = {names.RESTORE_POD_ANNOTATIONS: "true"}
-    made = await created(pod(mac="2"), body)
+    made = created(pod(mac="2"), body)
     assert made["metadata"]["annotations"] == {"mac": "2", "ip": "10.0.0.1"}
 
 

@@ -73,6 +73,7 @@ def test_invalid_resources(manifest: Json) -> None:
         Template.of("rd", "uid-1", manifest)
 
 
+@pytest.mark.behaviour("RD-74")
 def test_copies_omit_server_side_fields() -> None:
     metadata = {"name": "settings", "namespace": "x", "uid": "1", "resourceVersion": "5", "ownerReferences": [{}]}
     copy = template(metadata=metadata).copy("a")

@@ -79,19 +79,22 @@ async def test_copies_go_to_the_targets_and_are_counted(there: World) -> None:
     assert {(one["status"], one["reason"]) for one in status["conditions"]} == {("False", "Succeeded")}
 
 
-@pytest.mark.behaviour("RD-30", "RD-35", "RD-37", "RD-41", "RD-23", "RD-38")
+@pytest.mark.behaviour("RD-30", "RD-35", "RD-37", "RD-41", "RD-23", "RD-38", "RD-71")
 @in_world
-async def test_changes_of_data_and_targets_reach_the_copies(there: World) -> None:
+async def test_changes_of_data_labels_and_targets_reach_the_copies(there: World) -> None:
     await there.namespace_of("a")
     await there.namespace_of("b")
-    await there.distribute(settings(a="1", old="x"), includedNamespaces=named("a"))
+    resource = settings(a="1", old="x")
+    resource["metadata"]["labels"] = {"tier": "gold", "old": "yes"}
+    await there.distribute(resource, includedNamespaces=named("a"))
     await has(there, "a", {"a": "1", "old": "x"})
     await there.client.patch(CONFIGMAPS, "settings", {"metadata": {"labels": {"mine": "yes"}}}, "a")
-    await there.respecify({"resource": {**settings(a="2"), "data": {"a": "2", "old": None}}})
+    labels = {"tier": "silver", "old": None}
+    await there.respecify({"resource": {"metadata": {"labels": labels}, "data": {"a": "2", "old": None}}})
     await has(there, "a", {"a": "2"})
     copy = await there.copy("a")
     assert copy is not None
-    assert copy["metadata"]["labels"] == {"mine": "yes"}
+    assert copy["metadata"]["labels"] == {"tier": "silver", "mine": "yes"}
     await there.respecify({"targets": {"includedNamespaces": named("b")}})
     await has(there, "b", {"a": "2"})
     await has(there, "a", None)
@@ -174,25 +177,6 @@ async def test_a_secret_with_string_data_is_written_once(there: World) -> None:
     assert "dg==" not in str(await there.events())
 
 
-@pytest.mark.behaviour("RD-71", "RD-37")
-@in_world
-async def test_template_labels_are_synced_and_others_are_kept(there: World) -> None:
-    await there.namespace_of("a")
-    resource = settings(a="1")
-    resource["metadata"]["labels"] = {"tier": "gold", "old": "yes"}
-    await there.distribute(resource, includedNamespaces=named("a"))
-    await has(there, "a", {"a": "1"})
-    await there.client.patch(CONFIGMAPS, "settings", {"metadata": {"labels": {"mine": "yes"}}}, "a")
-    await there.settled()
-    await there.respecify({"resource": {"metadata": {"labels": {"tier": "silver", "old": None}}}})
-
-    async def labels() -> bool:
-        copy = await there.copy("a")
-        return copy is not None and copy["metadata"]["labels"] == {"tier": "silver", "mine": "yes"}
-
-    await there.until(labels)
-
-
 @pytest.mark.behaviour("RD-40", "RD-73")
 @in_world
 async def test_copies_are_deleted_with_the_distribution(there: World) -> None:
@@ -216,20 +200,6 @@ async def test_an_unreadable_resource_is_skipped_and_others_are_synced(there: Wo
     await counts(there, succeeded=1)
     await there.settled()
     assert [await there.status(f"wrong-{number}") for number in range(3)] == [{}, {}, {}]
-
-
-@pytest.mark.behaviour("RD-74")
-@in_world
-async def test_server_side_fields_are_not_copied(there: World) -> None:
-    await there.namespace_of("a")
-    resource = settings(a="1")
-    owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "1"}
-    resource["metadata"] |= {"uid": "x", "resourceVersion": "7", "namespace": "b", "ownerReferences": [owner]}
-    await there.distribute(resource, includedNamespaces=named("a"))
-    await counts(there, succeeded=1)
-    copy = await there.copy("a")
-    assert copy is not None
-    assert [one["kind"] for one in copy["metadata"]["ownerReferences"]] == ["ResourceDistribution"]
 
 
 @pytest.mark.behaviour("RD-33")
