@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
+from pydantic import Field
+
 from app.api.model import PRESERVE, ApiModel, KubeObject
 from app.api.schema import Int32, Int64, IntOrString, Keywords, LabelSelector, RawObject, SchemaOf, Time, enum
 
@@ -62,7 +64,13 @@ def _clone_set_spec() -> type[ApiModel]:
 
 def _clone_set_spec_of_either_version() -> type[ApiModel]:
     """Return the v1beta1 spec, whose strategy may also be written as in v1alpha1; conversion nests it."""
-    from app.features.cloneset.types import CloneSetSpec, UpdateStrategy, UpdateStrategyV1Alpha1
+    from app.features.cloneset.types import CloneSetSpec, ScaleStrategy, UpdateStrategy, UpdateStrategyV1Alpha1
+
+    # Conversion to v1alpha1 omits false. With a default, each write of an unchanged object would raise the generation.
+    class Scale(ScaleStrategy):
+        __doc__ = ScaleStrategy.__doc__
+
+        enable_pvc_reuse: bool = Field(default=False, alias="enablePVCReuse")
 
     class Strategy(UpdateStrategyV1Alpha1, UpdateStrategy):
         __doc__ = UpdateStrategy.__doc__
@@ -70,9 +78,12 @@ def _clone_set_spec_of_either_version() -> type[ApiModel]:
     class Spec(CloneSetSpec):
         __doc__ = CloneSetSpec.__doc__
 
+        scale_strategy: Scale | None = None  # type: ignore[assignment]
         update_strategy: Strategy | None = None  # type: ignore[assignment]
 
-    Spec.model_fields["update_strategy"].description = CloneSetSpec.model_fields["update_strategy"].description
+    Scale.model_fields["enable_pvc_reuse"].description = ScaleStrategy.model_fields["enable_pvc_reuse"].description
+    for name in ("scale_strategy", "update_strategy"):
+        Spec.model_fields[name].description = CloneSetSpec.model_fields[name].description
     return Spec
 
 

@@ -236,6 +236,8 @@ def test_the_schema_of_a_subset_template_matches_openkruise(version: str) -> Non
         strategy = ours["cloneSetTemplate"]["properties"]["updateStrategy"]["properties"]
         for field in ROLLING_FIELDS:
             del strategy[field]
+        # With it, each write of an unchanged v1alpha1 object raises the generation, because conversion omits false.
+        del theirs["cloneSetTemplate"]["properties"]["scaleStrategy"]["properties"]["enablePVCReuse"]["default"]
     assert ours == theirs
 
 
