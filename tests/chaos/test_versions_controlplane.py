@@ -36,8 +36,8 @@ from tests.scenarios.world import ROOT, World, eventually, install, own_namespac
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.alone]
 
-#: The commit of 0.1.0, until commits have release tags.
-FIRST_RELEASE: Final = "c9de9fe6dd6939b4a946e9c1b535a57009e041a3"
+#: A candidate of 0.1.0, until commits have release tags.
+CANDIDATE: Final = "c9de9fe6dd6939b4a946e9c1b535a57009e041a3"
 GATES: Final = "--feature-gates=ResourceDistributionGate=true,ImagePullJobGate=true"
 OLD, NEW = HOSTS
 #: Written for every Pod and job, and by nodes.
@@ -74,7 +74,7 @@ def previous_commit() -> str:
     if named := os.environ.get("PYKRUISE_PREVIOUS"):
         return named
     newest = ["git", "describe", "--tags", "--match=v*", "--abbrev=0", "HEAD^"]
-    return subprocess.run(newest, cwd=ROOT, capture_output=True, text=True).stdout.strip() or FIRST_RELEASE
+    return subprocess.run(newest, cwd=ROOT, capture_output=True, text=True).stdout.strip() or CANDIDATE
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def policies_of(documents: list[dict[str, Any]]) -> WebhookPolicies:
 def test_chart_and_package_have_one_version() -> None:
     package = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
     described = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
-    assert str(described["appVersion"]) == package
+    assert described["appVersion"] == described["version"] == package
 
 
 def test_every_value_with_a_default_is_in_the_schema() -> None:
