@@ -187,7 +187,7 @@ class ReviewEndpoint(_PostEndpoint):
             self._stats.decided("", _OUTCOMES[type(handler)])
             return 200, answer(review.uid, handler)
         of_pod = review.resource.resource == "pods"
-        aside = not of_pod and is_large(body)
+        aside = not of_pod and (is_large(body) or handler.is_slow(review))
         asked = review
         if not of_pod:
             found, outcome = await self._read(handler, review, aside, running.prepared, review, len(body))

@@ -185,3 +185,5 @@ class Handler:
 
     webhook: Webhook
     decide: Decide
+    #: Whether deciding takes long although the review is small.
+    is_slow: Callable[[Review], bool] = lambda _: False

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import orjson
@@ -16,6 +16,10 @@ from app.admission.requests import LARGE_BYTES, LARGE_ITEMS
 from app.admission.running import LargeReviews
 from app.admission.server import create_app
 from app.api.conversion import convert
+from app.api.webhooks import LARGE_BYTES as LARGE_OTHERS
+from app.api.webhooks import Others
+from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
+from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.kube.admission import (
     Allowed,
     Decide,
@@ -29,6 +33,9 @@ from app.kube.admission import (
     Rule,
     Webhook,
 )
+from app.kube.client import Client
+from app.kube.client import Listing as Listed
+from app.kube.clock import SystemClock
 from app.kube.config import ClusterConfig
 from app.kube.transport import AiohttpTransport
 from app.kube.wire import Request
@@ -38,14 +45,14 @@ JSON = {"Content-Type": "application/json"}
 LARGE = "x" * LARGE_BYTES
 
 
-def handler(path: str, plural: str, group: str, version: str, decide: Decide) -> Handler:
+def handler(path: str, plural: str, group: str, version: str, decide: Decide, is_slow: Any = None) -> Handler:
     rules = (Rule((Operation.CREATE,), (group,), (version,), (plural,)),)
-    return Handler(Webhook(f"{plural}.test", path, False, rules, "test"), decide)
+    return Handler(Webhook(f"{plural}.test", path, False, rules, "test"), decide, is_slow or (lambda _: False))
 
 
-def service(of_sets: Decide, of_pods: Decide) -> httpx.AsyncClient:
+def service(of_sets: Decide, of_pods: Decide, is_slow: Any = None) -> httpx.AsyncClient:
     handlers = [
-        handler("/sets", "clonesets", "apps.kruise.io", "v1beta1", of_sets),
+        handler("/sets", "clonesets", "apps.kruise.io", "v1beta1", of_sets, is_slow),
         handler("/pods", "pods", "", "v1", of_pods),
     ]
     app = create_app(build_registry(handlers, lambda _: True), convert, AdmissionMetrics())
@@ -117,6 +124,34 @@ async def test_large_reviews_get_the_same_answers(text: str, large: bool) -> Non
         assert (await post(http, "/sets", text))["status"]["code"] == 400
     async with service(lambda _: Denied("no", code=422), fails) as http:
         assert (await post(http, "/sets", text))["status"]["message"] == "no"
+
+
+@pytest.mark.behaviour("MGR-149")
+async def test_a_small_review_is_slow_if_the_objects_it_is_compared_with_are_large() -> None:
+    """Twenty budgets of 1 MB took more than a second to read and compare, whatever the size of the new one."""
+    text = "x"
+    threads: list[threading.Thread] = []
+
+    class Listing(Client):
+        async def list(self, _resource: Any, _namespace: str = "", *, decode: Any = None, **_: Any) -> Any:
+            metadata = {"name": "one", "annotations": {"text": text}}
+            spec = {"maxUnavailable": 1, "selector": {"matchLabels": {"a": "b"}}}
+            return Listed([decode(orjson.dumps({"metadata": metadata, "spec": spec}))], "1")
+
+    others = Others(Listing(cast("Any", None), SystemClock()), POD_UNAVAILABLE_BUDGET, PodUnavailableBudget)
+
+    async def compares(review: Review) -> Decision:
+        threads.append(threading.current_thread())
+        return Allowed((str(len(await others.of(review.namespace))),))
+
+    async with service(compares, compares, is_slow=others.are_large) as http:
+        assert (await post(http, "/sets"))["warnings"] == ["1"]
+        text = "x" * LARGE_OTHERS
+        await post(http, "/sets")
+        text = "x"
+        await post(http, "/sets")
+        await post(http, "/sets")
+    assert [one is threading.main_thread() for one in threads] == [True, True, False, True]
 
 
 @pytest.mark.behaviour("MGR-149")

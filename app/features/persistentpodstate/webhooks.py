@@ -8,13 +8,13 @@ from typing import Any, Final, TypeAlias
 
 from app.api import names
 from app.api.conversion import as_hub
-from app.api.webhooks import Judgment, Submitted, former_of, validating, validating_webhook
+from app.api.webhooks import Judgment, Others, Submitted, former_of, validating, validating_webhook
 from app.features.persistentpodstate.kind import PERSISTENT_POD_STATE
 from app.features.persistentpodstate.plan import parse_kinds
 from app.features.persistentpodstate.types import PersistentPodState
 from app.features.persistentpodstate.validation import KNOWN_TARGETS, TARGET, group_of, state_errors, warnings
-from app.kube.admission import Allowed, Denied, Handler, PolicyRule
-from app.kube.client import Client, if_readable
+from app.kube.admission import Allowed, Denied, Handler, PolicyRule, Review
+from app.kube.client import Client
 from app.kube.errors import NotFound
 from app.kube.fielderrors import internal
 from app.kube.objects import ConfigMap, decode_config_map
@@ -34,7 +34,8 @@ WEBHOOKS: Final = (VALIDATE,)
 
 def handlers(lookups: StateLookups) -> tuple[Handler, ...]:
     """Return the webhook handlers."""
-    return (Handler(VALIDATE, validating(PERSISTENT_POD_STATE, partial(judge, lookups), code=400)),)
+    judging = validating(PERSISTENT_POD_STATE, partial(judge, lookups), code=400)
+    return (Handler(VALIDATE, judging, lookups.is_slow),)
 
 
 async def judge(lookups: StateLookups, given: Submitted) -> Judgment:
@@ -67,12 +68,12 @@ class ClusterLookups:
     def __init__(self, client: Client, own_namespace: str) -> None:
         self._client = client
         self._own_namespace = own_namespace
+        self._others = Others(client, PERSISTENT_POD_STATE, PersistentPodState)
+        self.is_slow = self._others.are_large
 
     async def others(self, namespace: str) -> Sequence[PersistentPodState]:
         """List the PersistentPodStates of the namespace. Invalid ones are skipped."""
-        read = if_readable(PersistentPodState.model_validate_json)
-        found = await self._client.list(PERSISTENT_POD_STATE.resource(), namespace, decode=read)
-        return [one for one in found.items if one is not None]
+        return await self._others.of(namespace)
 
     async def listed(self) -> Collection[GroupKind]:
         """Read the list from the ConfigMap."""
@@ -95,6 +96,10 @@ class StandaloneLookups:
     async def others(self, namespace: str) -> Sequence[PersistentPodState]:
         """Return the PersistentPodStates in the files."""
         return self._states.list(namespace)
+
+    def is_slow(self, _review: Review) -> bool:
+        """Return False: files are few."""
+        return False
 
     async def listed(self) -> Collection[GroupKind]:
         """Read the list from the file."""

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from app.api import names
 from app.api.conversion import as_hub
-from app.api.webhooks import Judgment, Submitted, validating, validating_webhook
+from app.api.webhooks import Judgment, Others, Submitted, validating, validating_webhook
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
 from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.features.podunavailablebudget.validation import Other, PodScope, budget_errors, overlap_warnings
 from app.kube.admission import Allowed, Denied, Handler, MatchCondition, Operation, PolicyRule, Review
-from app.kube.client import Client, if_readable
+from app.kube.client import Client
 from app.kube.errors import KubeError
 from app.kube.resources import DEPLOYMENTS, REPLICASETS, STATEFULSETS, Resource
 
@@ -48,7 +48,8 @@ def handlers(lookups: BudgetLookups) -> tuple[Handler, ...]:
     """Return the webhook handlers."""
     # OpenKruise answers with code 400, and before it reads the budget if the gates are off.
     judging = validating(POD_UNAVAILABLE_BUDGET, partial(judge, lookups), code=400)
-    return (Handler(VALIDATE, judging if lookups.enabled else lambda _: Denied(TURNED_OFF, code=400)),)
+    decide = judging if lookups.enabled else lambda _: Denied(TURNED_OFF, code=400)
+    return (Handler(VALIDATE, decide, lookups.is_slow),)
 
 
 async def judge(lookups: BudgetLookups, given: Submitted) -> Judgment:
@@ -120,14 +121,15 @@ class BudgetLookups:
         self.enabled = enabled
         self._budgets = budgets
         self._client = client
+        self._others = Others(client, POD_UNAVAILABLE_BUDGET, PodUnavailableBudget) if client is not None else None
 
     async def budgets(self, namespace: str) -> Iterable[PodUnavailableBudget]:
         """Return the budgets of the namespace. Invalid ones are skipped, as they protect nothing."""
-        if self._client is None:
-            return self._budgets(namespace)
-        read = if_readable(PodUnavailableBudget.model_validate_json)
-        found = await self._client.list(POD_UNAVAILABLE_BUDGET.resource(), namespace, decode=read)
-        return [one for one in found.items if one is not None]
+        return self._budgets(namespace) if self._others is None else await self._others.of(namespace)
+
+    def is_slow(self, review: Review) -> bool:
+        """Return whether there are large budgets to compare with."""
+        return self._others is not None and self._others.are_large(review)
 
     async def template_labels(self, namespace: str, target: Mapping[str, Any]) -> Mapping[str, str] | None:
         """Read the labels of the workload's Pods, or None if unknown. Errors are ignored, as they affect only a

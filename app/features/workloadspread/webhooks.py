@@ -12,14 +12,14 @@ from app.api import names
 from app.api.conversion import as_hub
 from app.api.core.pods import pod_errors
 from app.api.gopod import POD
-from app.api.webhooks import Judgment, Submitted, former_of, validating, validating_webhook
+from app.api.webhooks import Judgment, Others, Submitted, former_of, validating, validating_webhook
 from app.features.workloadspread.kind import WORKLOAD_SPREAD
 from app.features.workloadspread.plan.targets import Whitelist, parse_whitelist
 from app.features.workloadspread.types import TargetReference, WorkloadSpread
 from app.features.workloadspread.validation import group_of, patch_error, set_errors, warnings
 from app.framework.options import gate_is_off
-from app.kube.admission import Allowed, Denied, Handler, PolicyRule
-from app.kube.client import Client, if_readable
+from app.kube.admission import Allowed, Denied, Handler, PolicyRule, Review
+from app.kube.client import Client
 from app.kube.errors import NotFound
 from app.kube.fielderrors import FieldError, Path
 from app.kube.objects import ConfigMap, decode_config_map
@@ -52,7 +52,7 @@ WEBHOOKS: Final = (VALIDATE,)
 def handlers(lookups: SpreadLookups, *, enabled: bool) -> tuple[Handler, ...]:
     """Return the webhook handlers. ``enabled``: the feature gate is on."""
     judging = validating(WORKLOAD_SPREAD, partial(judge, lookups, enabled=enabled), code=400)
-    return (Handler(VALIDATE, judging),)
+    return (Handler(VALIDATE, judging, lookups.is_slow),)
 
 
 async def judge(lookups: SpreadLookups, given: Submitted, *, enabled: bool) -> Judgment:
@@ -132,12 +132,12 @@ class ClusterLookups:
     def __init__(self, client: Client, own_namespace: str) -> None:
         self._client = client
         self._own_namespace = own_namespace
+        self._others = Others(client, WORKLOAD_SPREAD, WorkloadSpread)
+        self.is_slow = self._others.are_large
 
     async def others(self, namespace: str) -> Sequence[WorkloadSpread]:
         """List the WorkloadSpreads of the namespace. Invalid ones are skipped."""
-        read = if_readable(WorkloadSpread.model_validate_json)
-        found = await self._client.list(WORKLOAD_SPREAD.resource(), namespace, decode=read)
-        return [one for one in found.items if one is not None]
+        return await self._others.of(namespace)
 
     async def whitelist(self) -> Whitelist:
         """Read the whitelist from the ConfigMap. An invalid one counts as empty."""
@@ -174,6 +174,10 @@ class StandaloneLookups:
     async def others(self, namespace: str) -> Sequence[WorkloadSpread]:
         """Return the WorkloadSpreads in the files."""
         return [one for one in self._spreads.list() if one.metadata.namespace == namespace]
+
+    def is_slow(self, _review: Review) -> bool:
+        """Return False: files are few."""
+        return False
 
     async def whitelist(self) -> Whitelist:
         """Return the whitelist in the file."""
