@@ -132,7 +132,7 @@ def test_schema_errors_match_the_api_server(served: ControlPlane, name: str) -> 
     assert code == 422
     ours = structural.invalid_message(SIDECAR_SET, SIDECAR_SET.hub, given)
     if name.endswith("for a partition"):
-        # The API server says three times over that it is neither of the two types; once is enough.
+        # The API server reports the type error three times.
         ours = ours.replace("is invalid: ", "is invalid: [")
         assert answer["message"].startswith(f"{ours}, ")
     else:

@@ -90,7 +90,7 @@ def test_the_namespace_is_restored_and_dropping_it_widens_the_scope() -> None:
     seen = convert(stored, ALPHA)
     assert seen["spec"] == {"namespace": "shop"}
     assert "annotations" not in seen["metadata"]
-    # kubectl apply of a manifest that no longer has the field: it is taken out of what was read.
+    # As kubectl apply does for a manifest without the field.
     applied = copy.deepcopy(seen)
     del applied["spec"]["namespace"]
     widened = convert(applied, BETA)
@@ -173,7 +173,7 @@ def test_a_round_trip_restores_the_object(version: str, spec: dict[str, Any], me
     assert kept == {"name": "s", "uid": "u", "resourceVersion": "7"}
     back = convert(there, version)
     assert back == original
-    # And the same again: a note that is not needed any more does not stay behind.
+    # Unnecessary notes are removed.
     assert convert(back, other(version)) == there
 
 

@@ -58,7 +58,7 @@ def test_definitions_match_openkruise_except_for_descriptions(kind: KindDefiniti
     ours.pop("conversion", None)
     for version in ours["versions"]:
         schema = version["schema"]["openAPIV3Schema"]
-        # An object that says nothing is refused by either, by theirs a step later.
+        # Both reject an object without spec, OpenKruise in its webhook.
         schema.pop("required", None)
         if kind is CONTAINER_RECREATE_REQUEST:
             container = schema["properties"]["spec"]["properties"]["containers"]["items"]["properties"]

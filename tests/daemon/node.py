@@ -182,7 +182,7 @@ class Node:
         """Create a ContainerRecreateRequest as defaulted by the manager's webhook."""
         for one, hook in spec.pop("hooks", {}).items():
             self.newest(pod["metadata"]["uid"], one).annotations[PRE_STOP] = json.dumps(hook["preStop"])
-        # What the request says of hooks and ports is not believed.
+        # Hooks and ports in the request are ignored.
         body = request_body(pod, containers, name, said=spec.pop("said", {}), **spec)
         return await self.client.create(RECREATE_REQUESTS, body, pod["metadata"]["namespace"])
 

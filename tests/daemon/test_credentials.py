@@ -69,7 +69,7 @@ def keyring(*keys: str) -> Any:
         (["https://index.docker.io/v1/"], "acme/app", ["https://index.docker.io/v1/"]),
         (["docker.io"], "nginx", ["docker.io"]),
         (["index.docker.io"], "registry.example/nginx", []),
-        # The kubelet takes these two for Docker's registry only if no other matches.
+        # The kubelet uses these two for Docker's registry only if no other matches.
         (["index.docker.io", "docker.io/acme"], "acme/app", ["docker.io/acme"]),
         (["index.docker.io", "docker.io/acme"], "other/app", ["index.docker.io"]),
         (["index.docker.io/v2"], "nginx", []),
@@ -88,7 +88,7 @@ def test_keys_that_match_an_image(keys: list[str], image: str, found: list[str])
         ({"username": "jane", "password": "word"}, ("jane", "word")),
         ({"auth": base64.b64encode(b"jane:wo:rd").decode()}, ("jane", "wo:rd")),
         ({"auth": base64.b64encode(b"jane:word").decode(), "username": "joe"}, ("jane", "word")),
-        # As a kubelet takes them: without padding, wrapped, with nothing where nothing is known.
+        # As accepted by the kubelet: unpadded, wrapped, with empty parts.
         ({"auth": base64.b64encode(b"jane:wor").decode().rstrip("=")}, ("jane", "wor")),
         ({"auth": base64.encodebytes(b"jane:" + b"word" * 20).decode()}, ("jane", "word" * 20)),
         ({"auth": None, "username": "jane", "password": "word", "email": None}, ("jane", "word")),
@@ -167,7 +167,7 @@ async def test_the_first_readable_docker_configuration_is_used(
         return {"registry.example": {"auth": base64.b64encode(f"{user}:word".encode()).decode()}}
 
     config = DockerConfig.searched(str(tmp_path / "kubelet"), str(tmp_path / "home"))
-    # What this machine has elsewhere is no part of the test.
+    # Ignore configuration files of this machine.
     config = DockerConfig(tuple(file for file in config.files if file.is_relative_to(tmp_path)))
     first, home, old = (tmp_path / name for name in ("kubelet", "home/.docker", "home"))
     home.mkdir(parents=True)

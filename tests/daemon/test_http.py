@@ -183,7 +183,7 @@ async def test_http_probes(answers: list[bytes], succeeded: bool, message: str) 
         )
         outcome = await probe_request(action, "127.0.0.1", 5)
         if not (succeeded or message.startswith("HTTP probe failed")):
-            # Why there was no answer, behind what was asked for.
+            # The reason follows the request.
             message = f'Get "http://127.0.0.1:{port}/a%20b?c=d": {message}'
         assert (outcome.succeeded, outcome.message) == (succeeded, message)
         assert asked[0].startswith(b"GET /a%20b?c=d HTTP/1.1\r\nHost: web\r\nUser-Agent: kube-probe/")
@@ -345,7 +345,7 @@ async def test_idle_connections_do_not_keep_the_kubelet_waiting() -> None:
     async with asyncio.timeout(60):
         for _ in range(MAX_CONNECTIONS + 20):
             held.append(await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0)))
-        # Each of those that were given up is seen to be, so all have been accepted.
+        # Each closed connection is seen to be closed, so all were accepted.
         for reader, _ in held[:21]:
             with suppress(ConnectionError):
                 assert await reader.read() == b""

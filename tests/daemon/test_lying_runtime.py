@@ -44,7 +44,7 @@ async def test_no_container_of_another_pod_is_stopped(one: Node, agent: Agent) -
     await one.request(pod, "app", forceRecreate=True)
     await one.clock.sleep(60)
     assert one.runtime.stops == []
-    del one.runtime.containers  # it tells the truth again
+    del one.runtime.containers  # undo lie()
 
     assert await one.until(lambda: [container for container, _ in one.runtime.stops]) == [own.id]
 
@@ -68,7 +68,7 @@ async def test_no_container_of_another_pod_is_probed_or_reported(one: Node, agen
 
     await one.clock.sleep(30)
     assert (one.runtime.commands, await reported()) == ([], "")
-    del one.runtime.containers  # it tells the truth again
+    del one.runtime.containers  # undo lie()
     await one.until(lambda: one.runtime.commands)
     assert {command[0] for command in one.runtime.commands} == {own.id}
     await one.client.patch(PODS, "web-0", {"metadata": {"labels": {"colour": "red"}}}, NAMESPACE)

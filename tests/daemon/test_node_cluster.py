@@ -290,7 +290,7 @@ def test_a_registry_that_requires_credentials_of_the_node(world: World) -> None:
         return json.dumps({"auths": {f"https://{PRIVATE}/v2/": {"auth": auth}}})
 
     try:
-        # The plugin fails: there is no answer.
+        # The plugin fails to respond.
         docker.write_text(config("wrong-word"))
         assert pulled(0) == "Failed"
         assert "credential provider provider: exited with code 1" in world.log.read_text()

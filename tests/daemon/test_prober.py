@@ -149,10 +149,10 @@ def test_many_verbose_probes_do_not_fill_the_object(character: str, stored: int)
     report = probe_plan.report(asked, results)
     assert report.status is not None
     messages = [state["message"] for state in report.status["podProbeStatuses"][0]["probeStates"]]
-    # Each takes its share, in the JSON that an API server stores.
+    # Each message gets an equal share of the stored JSON.
     assert set(messages) == {said[: probe_plan.MAX_MESSAGES // 2_000 // stored]}
     assert {result.message for _, result in report.news} == set(messages)
-    # What was cut is no news the next time.
+    # A truncated message is not a change the next time.
     written = json.dumps({"spec": {"podProbes": [pod]}, "status": report.status}).encode()
     assert probe_plan.report(decode_node_pod_probe(written), results) == probe_plan.Report(None)
 
@@ -296,7 +296,7 @@ async def test_a_slow_probe_never_overlaps_with_itself(one: Node, agent: Agent) 
     await until_states(one, "Succeeded:")
     await one.clock.sleep(120)
     assert most == 1
-    # The result of a former probe does not count for the present one.
+    # Results of the former probe do not count for the new one.
     runtime, made = one.newest(pod["metadata"]["uid"], "main"), one.clock.monotonic()
     while not now:
         await one.clock.sleep(1)

@@ -80,7 +80,7 @@ READY = [{"name": "app", "ready": True, "containerID": NEW}]
         (request(snapshot=READY, minStartedSeconds=10), found("new"), "Succeeded", False),
         (request(snapshot=READY, forceRecreate=True), found("new"), "Pending", False),
         (request([state("Recreating", killed=True)], READY, forceRecreate=True), found("new"), "Succeeded", True),
-        # An agent that was ended while it stopped a container knows so from what it had announced.
+        # The announcement tells a restarted agent that its predecessor was stopping the container.
         (request([state("Pending", message=f"stopping {OLD}")], forceRecreate=True), found("new"), "Recreating", True),
         (request([state("Pending", message=f"stopping {OLD}")], forceRecreate=True), found(), "Pending", False),
         (
@@ -452,7 +452,7 @@ async def test_an_interrupted_agent_stops_each_container_once(one: Node, forced:
         await one.clock.sleep(60)
         await one.snapshot(pod["metadata"]["uid"], "app")
         await until_state(one, phase="Completed", app="Succeeded")
-    # It may be asked twice for the same container; the successor is left alone.
+    # The same container may be stopped twice, but never its successor.
     assert len({container for container, _ in one.runtime.stops}) == 1
     assert len(one.runtime.known) == 2
 
@@ -482,7 +482,7 @@ async def test_a_container_counts_after_its_minimum_running_time(one: Node, agen
     await one.clock.sleep(9)
     await until_state(one, phase="Recreating", app="Recreating")
     await until_state(one, phase="Completed", app="Succeeded")
-    # The node looks again every ten seconds.
+    # The node polls every ten seconds.
     assert 10 <= one.clock.monotonic() - began <= 21
 
 
@@ -496,7 +496,7 @@ async def test_final_container_states_are_kept(one: Node, agent: Agent, forced: 
     await one.request(pod, "app", forceRecreate=forced)
 
     await one.until(lambda: bool(one.runtime.stops))
-    # Whatever else is written meanwhile.
+    # Unrelated writes in the meantime.
     snapshot = {"containerStatusSnapshot": [{"name": "app", "containerID": "x", "ready": True, "restartCount": 0}]}
     await one.client.patch(RECREATE_REQUESTS, "again", {"status": snapshot}, NAMESPACE, subresource="status")
     states = [{"name": "app", "phase": "Failed", "message": "the Pod has ended"}]

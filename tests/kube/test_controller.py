@@ -192,7 +192,7 @@ async def test_keys_run_concurrently_but_never_twice_at_once():
         await setup.clock.sleep(10)
     assert most == 3
     assert setup.metrics.most_active == 3
-    assert setup.metrics.results["success"] < 15  # the burst over one object was taken together
+    assert setup.metrics.results["success"] < 15  # the changes of one object were coalesced
 
 
 @pytest.mark.behaviour("MGR-165")
@@ -234,7 +234,7 @@ async def test_shutdown_finishes_ready_keys():
     setup.controller.stop()
     await run
     assert seen == ["a", "b", "c"]
-    setup.store.put(pod("d"))  # nobody listens any more
+    setup.store.put(pod("d"))  # no subscriber is left
     assert len(setup.controller.queue) == 0
 
 

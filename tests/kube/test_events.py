@@ -77,7 +77,7 @@ def test_an_object_may_send_25_events_and_then_one_in_five_minutes():
     assert [r is not None for r in results] == [True] * 25 + [False] * 15
     assert correlator.correlate(occurrence(), NOW + timedelta(seconds=299)) is None
     allowed = correlator.correlate(occurrence(), NOW + timedelta(seconds=300))
-    assert allowed.count == 42  # what was dropped is counted
+    assert allowed.count == 42  # dropped events are counted
     another = pod_reference("web-1", uid="u3")
     assert correlator.correlate(occurrence(regarding=another), NOW) is not None
 

@@ -76,7 +76,7 @@ async def test_a_cache_older_than_our_write_is_not_trusted():
     versions.observe(meta("99"))
     assert versions.unsatisfied(meta("9")) is not None
     assert versions.unsatisfied(meta("101")) is None
-    assert versions.unsatisfied(meta("1")) is None  # it was seen once: that is enough
+    assert versions.unsatisfied(meta("1")) is None  # seen once
     versions.expect(meta("200"))
     versions.forget("u")
     assert versions.unsatisfied(meta("1")) is None

@@ -31,7 +31,7 @@ def test_deeper_values_are_emptied_and_nothing_else_changes(value, limit, indent
     raw = json.dumps(value, indent=indent, ensure_ascii=False).encode()
     shallow = shallow_json(raw, limit)
     found = json.loads(shallow.data)
-    # Empty or flat values just below the limit may stay: they are no chain.
+    # Empty or flat values just below the limit may stay.
     assert depth_of(found) <= limit + 1
     if depth_of(value) <= limit:
         assert shallow.data is raw

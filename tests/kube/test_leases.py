@@ -119,7 +119,7 @@ async def test_a_second_candidate_takes_over_a_released_lease():
         assert two.elector.leader == "host_1"
         first.cancel()
         await until(lambda: two.leads)
-        # Given back: no need to wait for it to expire.
+        # Released: no need to wait for it to expire.
         assert two.since[0] - one.until[0] <= 2 * 2.2
         assert server.objects[PATH]["spec"]["leaseTransitions"] == 1
 
@@ -352,7 +352,7 @@ async def test_a_lease_is_released_despite_a_canceled_renewal() -> None:
     candidate = Candidate(server, "one")
     task = asyncio.create_task(candidate.elector.run(candidate.lead))
     await until(lambda: candidate.leads)
-    # The server has renewed it, but its answer never came.
+    # The server renewed it, but the response was lost.
     server.objects[PATH]["metadata"]["resourceVersion"] = "1000"
     task.cancel()
     with suppress(asyncio.CancelledError):

@@ -48,7 +48,7 @@ async def test_delayed_keys_run_on_time_and_once():
     keys: WorkQueue[str] = WorkQueue("test", clock)
     keys.add_after("late", 60)
     keys.add_after("early", 30)
-    keys.add_after("late", 90)  # a later wish does not put it off
+    keys.add_after("late", 90)  # a later time does not delay it
     keys.add_after("late", 45)  # an earlier one brings it forward
     keys.add_after("now", 0)
     seen = []

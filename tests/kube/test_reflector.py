@@ -286,7 +286,7 @@ async def test_one_unreadable_object_does_not_stop_the_others(caplog):
     with caplog.at_level(logging.ERROR):
         async with running(setup.reflector.run()):
             await until(lambda: setup.versions().get("a") == "5")
-            assert setup.versions() == {"bad": "1", "a": "5"}  # as it was last known, also after the new list
+            assert setup.versions() == {"bad": "1", "a": "5"}  # its last known state, even after the new list
             await until(lambda: setup.versions() == {"a": "9"})
     assert setup.metrics.errors[ReflectorError.UNREADABLE] == 3
     told = [message for message in caplog.messages if "cannot be read" in message]

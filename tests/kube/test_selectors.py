@@ -136,7 +136,7 @@ def test_an_endless_query_is_refused() -> None:
 
 
 def test_a_selector_prints_as_a_go_struct() -> None:
-    # SS-17's recorded refusals.
+    # SS-17: recorded errors.
     assert str(go_label_selector({})) == (
         "v1.LabelSelector{MatchLabels:map[string]string(nil), MatchExpressions:[]v1.LabelSelectorRequirement(nil)}"
     )

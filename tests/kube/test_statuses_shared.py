@@ -138,7 +138,7 @@ async def test_own_writes_count_before_the_watch_event() -> None:
     assert (api.count("PATCH"), api.count("GET")) == (2, 0)
     fresher = api.thing
     assert statuses.freshest(KEY) == fresher
-    # Once the watch has caught up, it is believed again.
+    # Once the watch has caught up, the cache is used again.
     statuses = replica(api, lambda _: fresher)
     assert statuses.freshest(KEY) is fresher
 
@@ -162,7 +162,7 @@ async def test_a_decision_without_a_write_is_verified_on_the_api_server() -> Non
     api.start(left=0)
     old = msgspec.structs.replace(api.thing, status=ThingStatus(0, {"p0": 1}))
     statuses = replica(api, lambda _: old)
-    # The copy says that p0 was given; in truth that was taken back long ago.
+    # The cache still shows the grant of p0, which was revoked.
     assert await statuses.decide(KEY, take("p0")) == "not now"
     assert (api.count("PATCH"), api.count("GET")) == (0, 1)
     # "Not now" needs no such check, unless the decision says so.

@@ -411,7 +411,6 @@ def test_contents_of_the_snapshot(seen: Pod, wanted: list[str]) -> None:
     assert [one["containerID"] for one in snapshot] == wanted
     known = request(containerStatusSnapshot=[{"name": "app", "containerID": "containerd://9"}])
     again = plan.step(known, seen, now).status
-    # Never back to nothing.
     assert (again is not None) == bool(wanted)
 
 

@@ -269,7 +269,7 @@ async def test_a_finished_job_expires_after_its_ttl(there: World, ttl: int) -> N
     await there.settled(10)
     assert await there.get(JOBS, "warm", "default") is None
     await there.settled(10)
-    # The tag goes with the job that asked for it.
+    # The tag is removed with its job.
     assert await there.tag("n1") is None
 
 
@@ -477,7 +477,7 @@ async def test_an_unreadable_secret_of_a_manual_list_is_kept(there: World) -> No
     await there.settled(60)
     found = await there.get(NODE_IMAGES, "n1")
     assert found["spec"]["images"]["ubuntu"]["pullSecrets"] == secrets
-    await there.settled(60)  # what cannot be read holds nothing else up
+    await there.settled(60)  # an unreadable secret delays nothing else
     assert await there.tag("n1", "ubuntu", "22.04") is None
 
 

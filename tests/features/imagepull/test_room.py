@@ -63,7 +63,7 @@ def test_a_namespace_gets_three_quarters_of_the_remaining_room() -> None:
     # Three quarters of 64, of 16, of 4, of 1.
     assert [filled(node_image, one, names(one)) for one in "bcdef"] == [48, 12, 3, 1, 0]
     assert asked(node_image, "a", "a0", "2"), "another tag of what one has takes no place"
-    # What was given stays, and room is shared anew.
+    # Existing images stay, and the freed room is shared again.
     for name in names("a", 100):
         del node_image["spec"]["images"][name]
     assert filled(node_image, "a", names("more")) == 52
@@ -225,11 +225,11 @@ async def test_a_greedy_namespace_waits_and_others_proceed(there: World) -> None
     told = [one for one in await there.events() if one["reason"] == "NoRoomOnNode"]
     assert {one["involvedObject"]["name"] for one in told} == set(waiting)
     assert {(one["involvedObject"]["namespace"], one["count"]) for one in told} == {("greedy", 1)}
-    # Nobody writes while they wait.
+    # Waiting causes no writes.
     before = len([one for one in there.writes if one[1] in ("NodeImage", "ImagePullJob")])
     await there.settled(200)
     assert len([one for one in there.writes if one[1] in ("NodeImage", "ImagePullJob")]) == before
-    # Room comes with what leaves.
+    # Deleted jobs free room.
     done = [name for name in found if name not in waiting]
     for name in done[:2]:
         await there.client.delete(JOBS, name, "greedy")

@@ -10,7 +10,7 @@ from app.kube.resources import NAMESPACES, NODES, PODS
 from tests.features.imagepull.world import JOBS, LISTS, NODE_IMAGES, World, in_world
 from tests.openkruise import FOLDER, leave
 
-#: When it was recorded, and the clock's day: nothing of it is over yet.
+#: The recorded time and the test's time: nothing has expired yet.
 RECORDED, TODAY = "2026-11-22T14:", "2030-01-01T00:"
 #: Owners first, and NodeImages last.
 ORDER = ["ImageListPullJob", "ContainerRecreateRequest", "ImagePullJob", "NodeImage"]
@@ -34,7 +34,7 @@ def test_takeover_writes_nothing_and_later_changes_apply() -> None:
     async def scenario(there: World) -> None:
         await there.settled(60)
         assert [one for one in there.writes if one[1] != "Event"] == []
-        # Now they are ours: a tag goes with the last job that asked for it.
+        # They are managed now: a tag is removed with its last job.
         before = await there.get(NODE_IMAGES, "node1")
         owners = {
             (image, tag["tag"]): [one["name"] for one in tag["ownerReferences"]]

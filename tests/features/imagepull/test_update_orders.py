@@ -51,7 +51,7 @@ def test_a_workload_job_uses_the_order_of_the_workload() -> None:
 
     async def scenario(there: World) -> None:
         await there.nodes("n1", "n2", "n3")
-        # Whose owner is not there would be collected; any will do.
+        # An object with a missing owner would be collected.
         made = await there.client.create(CONFIG_MAPS, {"metadata": {"name": "web"}}, "default")
         uid = made["metadata"]["uid"]
         owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "web", "uid": uid, "controller": True}

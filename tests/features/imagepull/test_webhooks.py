@@ -113,7 +113,6 @@ def test_a_disabled_gate_is_named(name: str, gates: str, missing: str) -> None:
         assert made.message == ""
         return
     assert made.message.startswith(f"feature-gate {missing} is not enabled; start the manager with --feature-gates=")
-    # What it says is the way out.
     way = made.message.partition("--feature-gates=")[2].partition(" ")[0]
     assert written(kind, of(kind, f"{gates},{way}".strip(",")), accepted).message == ""
     assert made.code == 403

@@ -59,11 +59,11 @@ class World(cluster.World):
     def __init__(self, api: ApiServer, client: Client, manager: Guarded) -> None:
         super().__init__(api, client, manager)
         self.guarded = manager
-        #: What the agent of a node does with an image: the end it comes to, or nothing yet.
+        #: The final phase of a pull by node and image; None while it is in progress.
         self.pull: Callable[[str, str], str | None] = lambda node, image: "Succeeded"
         #: Namespaces whose Secrets the controllers may not read.
         self.forbidden = manager.forbidden
-        #: How many nodes pulled at once, at most.
+        #: Maximum number of nodes that pulled at the same time.
         self.most_at_once = 0
 
     async def node(self, name: str, ready: bool = True, **labels: str) -> None:

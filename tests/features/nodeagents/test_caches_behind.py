@@ -48,7 +48,7 @@ class Counted:
         self.stream, self.close = inner.stream, inner.close
 
     async def request(self, request: Request) -> Response:
-        await asyncio.sleep(0)  # others get on meanwhile, as they do on the way to a real API server
+        await asyncio.sleep(0)  # let other tasks run, as a real request would
         response = await self._inner.request(request)
         self.conflicts += response.status == 409
         return response

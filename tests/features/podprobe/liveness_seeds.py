@@ -26,9 +26,9 @@ from tests.simulation.faults import CALM, Weather, weather
 
 Json = dict[str, Any]
 SETS, REQUESTS = CLONE_SET.resource(), CONTAINER_RECREATE_REQUEST.resource()
-#: How long a container lives after each start: longer than all of them take to be restarted one by one.
+#: Seconds a container stays healthy: longer than restarting all of them in turn.
 LIFE = 90
-#: Seconds within which room is used.
+#: Seconds within which a restart allowed by the budget must be requested.
 PATIENCE = 10
 STORM, CALM_SECONDS = 400.0, 600.0
 

@@ -129,7 +129,7 @@ async def test_each_ready_node_with_an_agent_has_a_node_pod_probe(there: World) 
 @pytest.mark.behaviour("PPM-10", "PPM-11", "PPM-12", "PPM-13", "PPM-15", "PPM-22", "PPM-40", "PPM-41", "PPM-42")
 @in_world
 async def test_nodes_probe_exactly_the_pods_of_each_marker(there: World) -> None:
-    # The Pod is there before its node has a NodePodProbe.
+    # The Pod exists before its node has a NodePodProbe.
     await there.pod("p1", "n1", app="x")
     await there.marker("a", probe(markerPolicy=MARKS))
     await there.marker("ba", probe("late", podConditionType="Late"))
@@ -143,7 +143,7 @@ async def test_nodes_probe_exactly_the_pods_of_each_marker(there: World) -> None
     marker = await there.client.get(MARKERS, "a", "default")
     assert marker["status"] == {"observedGeneration": 1, "matchedPods": 2}
     assert marker["metadata"]["finalizers"] == ["kruise.io/node-pod-probe-cleanup"]
-    # A Pod that stops matching, a probe that leaves, a marker that goes, a Pod that goes.
+    # A Pod that no longer matches, a removed probe, a deleted marker, a deleted Pod.
     await there.client.patch(PODS, "p2", {"metadata": {"labels": {"app": "y"}}}, "default")
     await there.probes("n2", {})
     await there.client.patch(MARKERS, "ba", {"spec": {"probes": [probe("new", podConditionType="New")]}}, "default")
@@ -212,7 +212,7 @@ async def test_labels_annotations_and_the_condition_follow_the_result(there: Wor
     condition = await there.condition("game.io/healthy")
     assert condition is not None
     assert "message" not in condition, "what a probe said before does not stay, and nothing is not shown"
-    # What is set stays when the marker goes.
+    # Labels and conditions stay when the marker is deleted.
     await there.result("n1", pod, a_ok="Succeeded")
     await there.settled(1)
     await there.client.delete(MARKERS, "a", "default")
@@ -243,7 +243,7 @@ async def test_results_mark_only_their_own_pods_and_nodes(there: World) -> None:
     pod = await there.pod("p1", "n1", app="x")
     await there.marker("a", probe(markerPolicy=MARKS))
     await there.probes("n1", {"p1": ["a#ok"]})
-    # Another node claims to know something, and this one something it was not asked.
+    # Another node reports a result, and this one reports an unknown probe.
     await there.result("n2", pod, a_ok="Succeeded")
     await there.result("n1", pod, a_other="Succeeded")
     await there.settled(1)
@@ -306,7 +306,7 @@ def test_one_namespace_cannot_fill_a_shared_object() -> None:
     wanted = {uid: entry(uid, "tenant", third) for uid in "abc"}
     assert replace_probes(found, "tenant", "big", wanted) == ["pod-c"]
     assert [one["uid"] for one in found["podProbes"]] == ["theirs", "a", "b"]
-    # What another marker of the namespace takes is no longer free; what the marker itself had is.
+    # Probes of other markers count against the limit, the marker's own former ones do not.
     assert replace_probes(found, "tenant", "big", wanted) == ["pod-c"]
     more = {**entry("d", "tenant", third), "probes": [{**entry("d", "tenant", third)["probes"][0], "name": "more#p"}]}
     assert replace_probes(found, "tenant", "more", {"d": more}) == ["pod-d"]
@@ -354,7 +354,7 @@ async def test_a_missing_container_or_port_is_reported_once(there: World) -> Non
     await there.client.patch(MARKERS, "m", {"spec": {"probes": wanted}}, "default")
     await there.settled()
     assert [one for one in await there.told() if one not in first] == [
-        # A change of the marker has all told anew, as it is now.
+        # A change of the marker repeats the events.
         "NotProbed: probe named: no such port in container main in 2 Pods, such as p1; it has: web",
         "NotProbed: probe typo: no container mean in 2 Pods, such as p1; it has: main",
     ]
@@ -367,7 +367,7 @@ def test_foreign_conditions_are_not_written(condition: str) -> None:
     assert [str(error) for error in spec_errors(stored.spec.to_dict())] != []
     marks = marks_of([ProbeState("a#ok", "Failed")], frozenset({"a#ok"}), {"a": stored}.get)
     assert marks.conditions == {}
-    # A name is no condition yet: only those are refused that OpenKruise refuses.
+    # A name is not a condition: only the names that OpenKruise rejects are rejected.
     named = marker_of("a", probe(condition, markerPolicy=MARKS))
     assert bool(spec_errors(named.spec.to_dict())) is (condition == "Ready")
 
@@ -470,6 +470,5 @@ def test_a_disabled_gate_is_named(gates: str, missing: str) -> None:
         assert made.message == ""
         return
     assert made.message.startswith(f"feature-gate {missing} is not enabled; start the manager with --feature-gates=")
-    # What it says is the way out.
     way = made.message.partition("--feature-gates=")[2].partition(" ")[0]
     assert written(POD_PROBE_MARKER, handlers(parse_gates(f"{gates},{way}").enabled), accepted).message == ""

@@ -92,7 +92,7 @@ async def test_the_ttl_belongs_to_the_list_and_no_image_is_pulled_twice(there: W
     async def gone() -> bool:
         return "a:1" not in await jobs(there)
 
-    # Its own time is long over; nobody makes it again.
+    # Its TTL has passed; it is not created again.
     await there.until(gone, 15)
     assert await there.get(LISTS, "several", "default") is not None
     assert set(await jobs(there)) == {"b:1"}

@@ -152,7 +152,7 @@ def test_a_node_probes_started_containers() -> None:
     probes = {one["name"]: one["probe"] for one in entry["probes"]}
     assert list(probes) == [f"{OWNER}#c0-0", f"{OWNER}#c1-4"]
     assert probes[f"{OWNER}#c1-4"]["httpGet"]["port"] == 8080
-    # One that has been probed and is started again stays; one that has to start first does not.
+    # A probed container that restarts stays; one with a pending startup probe does not.
     again = pod_entry(pod(context, *statuses), (f"{OWNER}#c2-0", f"{OWNER}#c3-0"))
     assert [one["containerName"] for one in again["probes"]] == ["c0", "c1", "c3"]
 

@@ -25,7 +25,7 @@ SETS, REQUESTS = CLONE_SET.resource(), CONTAINER_RECREATE_REQUEST.resource()
 BUDGETS, NODE_PROBES = POD_UNAVAILABLE_BUDGET.resource(), NODE_POD_PROBE.resource()
 GATE = "--feature-gates=EnhancedLivenessProbe=true"
 
-#: Lives for a minute after each start, and for ever.
+#: Commands that stay healthy for a minute after each start, and forever.
 DIES = "touch /alive; sleep 60; rm /alive; sleep 1000000"
 LIVES = "touch /alive; sleep 1000000"
 PROBE = {"exec": {"command": ["cat", "/alive"]}, "periodSeconds": 2, "failureThreshold": 2}
@@ -87,7 +87,7 @@ async def test_only_the_failing_container_is_restarted(there: Simulated) -> None
     assert request["metadata"]["name"] == f"liveness-{uid}-main-0"
     (event,) = await events_of(there, name, "LivenessProbeFailed")
     assert event["message"].startswith("Container main failed its liveness probe and is restarted")
-    # The next run of the container lives for a minute, too, and gets a request of its own.
+    # The restarted container fails after a minute too and gets its own request.
     await restarted(there, 2, 200)
     assert set(await requests(there)) == {f"liveness-{uid}-main-0", f"liveness-{uid}-main-1"}
 
