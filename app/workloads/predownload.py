@@ -72,12 +72,8 @@ def decide(rollout: Rollout) -> Decision:
 
 def outcome_label(decision: Decision) -> dict[str, str]:
     """Return the label that records the decision on the update revision. [PM-162]"""
-    match decision:
-        case Decision.CREATE:
-            return {names.PRE_DOWNLOAD_CREATED: "true"}
-        case Decision.IGNORE:
-            return {names.PRE_DOWNLOAD_IGNORED: "true"}
-    return {}
+    labels = {Decision.CREATE: names.PRE_DOWNLOAD_CREATED, Decision.IGNORE: names.PRE_DOWNLOAD_IGNORED}
+    return {labels[decision]: "true"} if decision in labels else {}
 
 
 def min_updated_ready(value: int | str | None, replicas: int) -> int:

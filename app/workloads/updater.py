@@ -226,6 +226,6 @@ class Updater:
         self._metrics.in_place_started(namespace)
         after = f" after a grace period of {delay:.0f} s" if delay else ""
         logger.info("inplace: Pod %s/%s updating to %s%s", namespace, facts.name, target.name, after)  # [PM-189]
-        text = self.writer.wording.updated_in_place(facts.name, target.name)
+        text = self.writer.wording.updated_in_place.format(pod=facts.name, revision=target.name)
         self.writer.event(workload, "SuccessfulUpdatePodInPlace", text)
         return delay

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import orjson
@@ -33,31 +34,17 @@ from app.workloads.settings import WorkloadKind
 from app.workloads.state import Expectations, PodGoneError, PodHeldError, claim_expectation
 from app.workloads.steps import PodRefresh
 
-# Event messages about Pods and claims of a workload. Pure. The default is CloneSet's; kinds with other messages have a
-# subclass.
 
-
+@dataclass(frozen=True, slots=True)
 class Wording:
-    """Event messages in OpenKruise's words. "" means no event."""
+    """Event messages about Pods in OpenKruise's words, by default those of CloneSets. Placeholders are ``owner`` (the
+    name of the workload), ``pod``, ``revision``, ``why`` and ``body`` (the beginning of the Pod). [CS-156, CS-157]"""
 
-    __slots__ = ()
-
-    def created(self, owner: Owner, pod: str) -> str:  # noqa: ARG002
-        """Message for a created Pod. [CS-156]"""
-        return f"succeed to create pod {pod}"
-
-    def not_created(self, owner: Owner, pod: str, why: str, body: str) -> str:  # noqa: ARG002
-        """Message for a rejected creation; ``body`` is the beginning of the Pod. [CS-157]"""
-        return f"failed to create pod: {why}, pod: {body}"
-
-    def deleted(self, owner: Owner, pod: str) -> str:  # noqa: ARG002
-        return f"succeed to delete pod {pod}"
-
-    def updated_in_place(self, pod: str, revision: str) -> str:
-        return f"successfully update pod {pod} in-place(revision {revision})"
-
-    def not_deleted(self, owner: Owner, pod: str, why: str) -> str:  # noqa: ARG002
-        return f"failed to delete pod {pod}: {why}"
+    created: str = "succeed to create pod {pod}"
+    not_created: str = "failed to create pod: {why}, pod: {body}"
+    deleted: str = "succeed to delete pod {pod}"
+    not_deleted: str = "failed to delete pod {pod}: {why}"
+    updated_in_place: str = "successfully update pod {pod} in-place(revision {revision})"
 
 
 #: Seconds the version is cached.
@@ -156,13 +143,14 @@ class Writer:
                 if not await self._was_created(workload, pod.name, error):
                     if not is_namespace_ending(error):
                         shown = _go_json(POD_TEMPLATE, body)
-                        text = self.wording.not_created(self._owner(workload), pod.name, message_of(error), shown)
+                        words = {"owner": workload.name, "pod": pod.name, "why": message_of(error), "body": shown}
+                        text = self.wording.not_created.format(**words)
                         self.event(workload, "FailedCreate", text, warning=True)
                     raise
         except KubeError as error:
             self.expectations.creation_observed(metadata.uid, pod.name)
             return error
-        self.event(workload, "SuccessfulCreate", self.wording.created(self._owner(workload), pod.name))
+        self.event(workload, "SuccessfulCreate", self.wording.created.format(owner=workload.name, pod=pod.name))
         return None
 
     async def create_claim(self, workload: KubeObject, claim: Mapping[str, Any]) -> None:
@@ -215,10 +203,10 @@ class Writer:
         except KubeError as error:
             self.expectations.deletion_observed(uid, name)
             if not await self._is_being_deleted(pod, error):
-                text = self.wording.not_deleted(self._owner(workload), name, message_of(error))
+                text = self.wording.not_deleted.format(owner=workload.name, pod=name, why=message_of(error))
                 self.event(workload, "FailedDelete", text, warning=True)
                 raise
-        self.event(workload, "SuccessfulDelete", self.wording.deleted(self._owner(workload), name))
+        self.event(workload, "SuccessfulDelete", self.wording.deleted.format(owner=workload.name, pod=name))
         return True
 
     async def _is_being_deleted(self, pod: Pod, error: KubeError) -> bool:

@@ -71,7 +71,10 @@ def test_free_ids_come_first_and_new_ones_are_unused() -> None:
 
 @pytest.mark.behaviour("CS-116", "CS-118")
 def test_claims_of_a_new_pod() -> None:
-    templates = [claim_template("data", labels={"own": "1"}, annotations={"a": "b"}), claim_template("logs")]
+    templates = [
+        claim_template("data", labels={"own": "1", "app": "mine"}, annotations={"a": "b"}),
+        claim_template("logs"),
+    ]
     made = claims_of_pod(templates, "web-abcde", "shop", OWNER, {"app": "web", ID: "abcde"}, {"logs-web-abcde"})
     assert made == [
         {
@@ -108,10 +111,3 @@ def test_unused_claims_are_deleted_with_their_pod_or_at_once() -> None:
     assert [c.metadata.uid for c in found.delete] == ["lost"]
     assert [c.metadata.uid for c in found.kept] == ["on", ""]
     assert pod_reference(pod("off"))["uid"] == "uid-off"
-
-
-@pytest.mark.behaviour("CS-118")
-def test_selector_labels_override_those_of_the_claim_template() -> None:
-    template = claim_template("data", labels={"app": "mine", "disk": "fast"})
-    (claim,) = claims_of_pod([template], "web-x", "default", OWNER, {"app": "web"})
-    assert claim["metadata"]["labels"] == {"app": "web", "disk": "fast"}

@@ -23,11 +23,7 @@ def test_without_field_tracking_a_pod_has_no_managed_fields() -> None:
 
 @pytest.mark.parametrize(
     "entries",
-    [[], [entry(USER_AGENT)], [entry("kubectl-create")], [entry(UNTRACKED), entry("another-webhook")], [{}]],
+    [None, [], [entry(USER_AGENT)], [entry("kubectl-create")], [entry(UNTRACKED), entry("another-webhook")], [{}]],
 )
-def test_other_pods_keep_them(entries: list[dict[str, Any]]) -> None:
-    assert World().create(pod(metadata={"managedFields": entries})).operations == []
-
-
-def test_a_pod_without_managed_fields_needs_no_patch() -> None:
-    assert World().create(pod()).operations == []
+def test_other_pods_keep_them(entries: list[dict[str, Any]] | None) -> None:
+    assert World().create(pod(metadata={} if entries is None else {"managedFields": entries})).operations == []

@@ -126,25 +126,23 @@ def test_a_key_sets_the_condition_and_ready_to_false_in_one_write() -> None:
     }
 
 
-@pytest.mark.behaviour("PM-63")
-def test_a_key_on_a_pod_without_the_condition_writes_false() -> None:
-    (own,) = conditions_of(with_key(pod(), PRE_UPDATE_HOOK, NOW))
+@pytest.mark.behaviour("PM-62", "PM-63", "PM-65")
+@pytest.mark.parametrize("conditions", [(), (condition("KruisePodReady", "True", HELD), *READY)])
+def test_a_key_writes_false_unless_the_condition_is_false(conditions: tuple[dict[str, Any], ...]) -> None:
+    own, *_ = conditions_of(with_key(pod(*conditions), PRE_UPDATE_HOOK, NOW))
     assert (own["status"], own["message"]) == ("False", HELD)
 
 
-@pytest.mark.parametrize("given_pod", [
-    pytest.param(pod(*READY, gates=()), id="no gate"),
-    pytest.param(pod(condition("KruisePodReady", "False", HELD), *READY), id="the key is there"),
+@pytest.mark.parametrize(("change", "given_pod"), [
+    pytest.param(with_key, pod(*READY, gates=()), id="no gate"),
+    pytest.param(with_key, pod(condition("KruisePodReady", "False", HELD), *READY), id="the key is there"),
+    pytest.param(without_key, pod(condition("KruisePodReady", "False", HELD), gates=()), id="removed without gate"),
+    pytest.param(without_key, pod(), id="removed without condition"),
+    pytest.param(without_key, pod(condition("KruisePodReady", "True", "[]")), id="removed without such a key"),
 ])  # fmt: skip
-@pytest.mark.behaviour("PM-62")
-def test_a_key_that_changes_nothing_is_not_written(given_pod: Pod) -> None:
-    assert with_key(given_pod, PRE_UPDATE_HOOK, NOW) is None
-
-
-@pytest.mark.behaviour("PM-62", "PM-65")
-def test_a_key_under_a_true_condition_is_written_again() -> None:
-    (own, _) = conditions_of(with_key(pod(condition("KruisePodReady", "True", HELD), *READY), PRE_UPDATE_HOOK, NOW))
-    assert (own["status"], own["message"]) == ("False", HELD)
+@pytest.mark.behaviour("PM-62", "PM-64")
+def test_a_change_without_effect_is_not_written(change: Any, given_pod: Pod) -> None:
+    assert change(given_pod, PRE_UPDATE_HOOK, NOW) is None
 
 
 @pytest.mark.behaviour("PM-64", "PM-66")
@@ -162,16 +160,6 @@ def test_a_pod_is_ready_again_without_keys() -> None:
         "message": "[]",
         "lastTransitionTime": "2026-11-21T03:10:17Z",
     }
-
-
-@pytest.mark.parametrize("given_pod", [
-    pytest.param(pod(condition("KruisePodReady", "False", HELD), gates=()), id="no gate"),
-    pytest.param(pod(), id="no condition"),
-    pytest.param(pod(condition("KruisePodReady", "True", "[]")), id="no such key"),
-])  # fmt: skip
-@pytest.mark.behaviour("PM-64")
-def test_a_missing_key_is_not_removed(given_pod: Pod) -> None:
-    assert without_key(given_pod, PRE_UPDATE_HOOK, NOW) is None
 
 
 GATES = ("KruisePodReady", "InPlaceUpdateReady", "example.com/lb")

@@ -69,15 +69,26 @@ def test_revisions_of_another_owner_do_not_count() -> None:
     assert of_owner([orphan, own, *foreign], me) == [orphan, own]
 
 
+EQUAL = [revision(1, b"same"), revision(2, b"same")]
+TERMINATING = [revision(1), revision(2, b"wanted", deleting=True)]
+BELOW_TERMINATING = [revision(1, b"wanted"), revision(2, deleting=True)]
+
+
+def created(data: bytes, number: int) -> Create:
+    return Create("web-" + revision_hash(data, 7), revision_hash(data, 7), number, 7, data)
+
+
 @pytest.mark.behaviour("PM-87", "PM-88", "PM-89", "PM-90")
-@pytest.mark.parametrize(("data", "expected"), [
-    pytest.param(b"content 4", Unchanged(HISTORY[2]), id="the newest has the content"),
-    pytest.param(b"content 1", Renumber(HISTORY[0], 5), id="an older one has it: rollback"),
-    pytest.param(b"new", Create("web-" + revision_hash(b"new", 7), revision_hash(b"new", 7), 5, 7, b"new"),
-     id="none has it"),
+@pytest.mark.parametrize(("history", "data", "expected"), [
+    pytest.param(HISTORY, b"content 4", Unchanged(HISTORY[2]), id="the newest has the content"),
+    pytest.param(HISTORY, b"content 1", Renumber(HISTORY[0], 5), id="an older one has it: rollback"),
+    pytest.param(HISTORY, b"new", created(b"new", 5), id="none has it"),
+    pytest.param(EQUAL, b"same", Unchanged(EQUAL[1]), id="two have it: the newer is used"),
+    pytest.param(TERMINATING, b"wanted", created(b"wanted", 3), id="a terminating one has it"),
+    pytest.param(BELOW_TERMINATING, b"wanted", Renumber(BELOW_TERMINATING[0], 3), id="the newest is terminating"),
 ])  # fmt: skip
-def test_recording_of_content(data: bytes, expected: object) -> None:
-    assert plan_revision("web", data, HISTORY, 7) == expected
+def test_recording_of_content(history: list[Revision], data: bytes, expected: object) -> None:
+    assert plan_revision("web", data, history, 7) == expected
 
 
 @pytest.mark.behaviour("PM-87", "PM-88")
@@ -103,23 +114,6 @@ def test_a_null_creation_timestamp_equals_a_missing_one(metadata: str, same: boo
 def test_a_revision_without_template_is_read_unchanged(data: str) -> None:
     stored = {"metadata": {"name": "web-1"}, "revision": 1, "data": orjson.Fragment(data)}
     assert revision_of(decode_controller_revision(orjson.dumps(stored))).data == data.encode()
-
-
-def test_of_two_equal_revisions_the_newer_is_used() -> None:
-    history = [revision(1, b"same"), revision(2, b"same")]
-    assert plan_revision("web", b"same", history, 0) == Unchanged(history[1])
-
-
-def test_a_terminating_revision_is_not_used() -> None:
-    history = [revision(1), revision(2, b"wanted", deleting=True)]
-    plan = plan_revision("web", b"wanted", history, 0)
-    assert isinstance(plan, Create)
-    assert plan.number == 3
-
-
-def test_the_newest_usable_revision_is_renumbered_above_a_terminating_one() -> None:
-    history = [revision(1, b"wanted"), revision(2, deleting=True)]
-    assert plan_revision("web", b"wanted", history, 0) == Renumber(history[0], 3)
 
 
 @pytest.mark.behaviour("PM-90", "PM-91")

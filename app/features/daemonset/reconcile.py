@@ -14,11 +14,11 @@ from app.features.daemonset.plan.update import REQUIRED, base_status, next_avail
 from app.features.daemonset.types import DaemonSet
 from app.features.daemonset.webhooks import SPECS
 from app.features.daemonset.writes import (
+    WORDING,
     DaemonSetImagePuller,
     DaemonSetSnapshot,
     DaemonSetState,
     DaemonSetUpdater,
-    DaemonSetWording,
     Scaler,
     Seen,
     counts_of,
@@ -76,7 +76,7 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
 
     def make_writer(self, events: EventRecorder) -> Writer:
         """Return a writer with the event messages of DaemonSets. [DS-69]"""
-        return Writer(self.client, events, self.kind, DaemonSetWording())
+        return Writer(self.client, events, self.kind, WORDING)
 
     def resolve(self, workload: DaemonSet) -> ResolvedSpec:
         return resolve_spec(workload, self._gates)

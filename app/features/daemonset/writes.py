@@ -19,7 +19,6 @@ from app.kube.objects import Node, Pod
 from app.kube.store import Store
 from app.pods.lifecycle import LifecycleState, readiness_patch, state_of
 from app.pods.node_fit import Eligibility
-from app.pods.predicates import Owner
 from app.pods.readiness import has_gate
 from app.pods.revisions import Revision, recorded_template, short_hash
 from app.workloads.image_pulls import ImagePuller, RolloutCounts, min_updated_ready_of
@@ -127,25 +126,14 @@ class DaemonSetSnapshot(Snapshot[DaemonSet, DaemonSetState, ResolvedSpec]):
 _NAME_ATTEMPTS: Final = 20
 
 
-class DaemonSetWording(Wording):
-    """Event messages of DaemonSets. [DS-51, DS-69]"""
-
-    __slots__ = ()
-
-    def created(self, owner: Owner, pod: str) -> str:  # noqa: ARG002
-        return f"Created pod: {pod}"
-
-    def not_created(self, owner: Owner, pod: str, why: str, body: str) -> str:  # noqa: ARG002
-        return f"Error creating: {why}"
-
-    def deleted(self, owner: Owner, pod: str) -> str:  # noqa: ARG002
-        return f"Deleted pod: {pod}"
-
-    def not_deleted(self, owner: Owner, pod: str, why: str) -> str:  # noqa: ARG002
-        return f"Error deleting: {why}"
-
-    def updated_in_place(self, pod: str, revision: str) -> str:  # noqa: ARG002
-        return f"successfully update pod {pod} in-place"
+#: Event messages of DaemonSets. [DS-51, DS-69]
+WORDING: Final = Wording(
+    created="Created pod: {pod}",
+    not_created="Error creating: {why}",
+    deleted="Deleted pod: {pod}",
+    not_deleted="Error deleting: {why}",
+    updated_in_place="successfully update pod {pod} in-place",
+)
 
 
 async def remove(writer: Writer, clock: Clock, snapshot: AnySnapshot, pod: Pod, *, hooked: bool) -> bool:

@@ -36,7 +36,7 @@ from app.features.statefulset.plan.settings import (
 )
 from app.features.statefulset.types import StatefulSet
 from app.features.statefulset.webhooks import SPECS
-from app.features.statefulset.writes import Observed, Scaler, StatefulSetState, StatefulSetUpdater, StatefulSetWording
+from app.features.statefulset.writes import WORDING, Observed, Scaler, StatefulSetState, StatefulSetUpdater
 from app.framework.feature import ControllerContext, Reconciling
 from app.framework.watched import CLAIMS, PODS, REVISIONS, Stores, Watched
 from app.kube.client import Client
@@ -86,7 +86,7 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         self._puller = ImagePuller(client, self._writer, self.history)
 
     def make_writer(self, events: EventRecorder) -> Writer:
-        self._writer = NamedClaimsWriter(self.client, events, KIND, StatefulSetWording())
+        self._writer = NamedClaimsWriter(self.client, events, KIND, WORDING)
         return self._writer
 
     def resolve(self, workload: StatefulSet) -> ResolvedSpec:

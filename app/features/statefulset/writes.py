@@ -23,7 +23,7 @@ from app.kube.errors import KubeError
 from app.kube.objects import PersistentVolumeClaim, Pod
 from app.kube.store import Change, Store
 from app.pods.lifecycle import LifecycleState
-from app.pods.predicates import Owner, is_ready
+from app.pods.predicates import is_ready
 from app.pods.revisions import Revision, recorded_template
 from app.workloads.pods import PodFacts, pod_facts
 from app.workloads.settings import UpdatePolicy
@@ -226,22 +226,10 @@ class StatefulSetUpdater(Updater):
             self.report_obstacle(snapshot, why)
 
 
-# Event messages about the Pods of a StatefulSet, in OpenKruise's words. [AS-123]
-
-
-class StatefulSetWording(Wording):
-    """Event messages of StatefulSets."""
-
-    __slots__ = ()
-
-    def created(self, owner: Owner, pod: str) -> str:
-        return f"create Pod {pod} in StatefulSet {owner.name} successful"
-
-    def not_created(self, owner: Owner, pod: str, why: str, body: str) -> str:  # noqa: ARG002
-        return f"create Pod {pod} in StatefulSet {owner.name} failed error: {why}"
-
-    def deleted(self, owner: Owner, pod: str) -> str:
-        return f"delete Pod {pod} in StatefulSet {owner.name} successful"
-
-    def not_deleted(self, owner: Owner, pod: str, why: str) -> str:
-        return f"delete Pod {pod} in StatefulSet {owner.name} failed error: {why}"
+#: Event messages of StatefulSets. [AS-123]
+WORDING: Final = Wording(
+    created="create Pod {pod} in StatefulSet {owner} successful",
+    not_created="create Pod {pod} in StatefulSet {owner} failed error: {why}",
+    deleted="delete Pod {pod} in StatefulSet {owner} successful",
+    not_deleted="delete Pod {pod} in StatefulSet {owner} failed error: {why}",
+)

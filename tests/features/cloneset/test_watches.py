@@ -206,41 +206,35 @@ async def test_scaling_and_updating_never_share_a_reconcile() -> None:
 
 
 @pytest.mark.behaviour("CS-113", "CS-142", "CS-176")
+@pytest.mark.parametrize(("short", "prefix"), [(False, "hooked-"), (True, "")])
 @virtual
-async def test_the_short_hash_gate() -> None:
-    for short in (False, True):
-        shell, found = filled(gates=Gates(short_hash=short))
-        owner = changed(found, replicas=4)
-        shell.show(owner)
-        await shell.reconcile("hooked", "moving")
-        body = next(body for method, path, body in shell.server.requests if method == "POST" and path.endswith("/pods"))
-        labels = body["metadata"]["labels"]
-        assert labels["controller-revision-hash"] == ("" if short else "hooked-") + labels["pod-template-hash"]
-        assert labels["lifecycle.apps.kruise.io/state"] == "PreparingNormal"
-        assert {"conditionType": "InPlaceUpdateReady"} in body["spec"]["readinessGates"]
-        assert body["metadata"]["ownerReferences"][0]["blockOwnerDeletion"] is True
-        assert body["metadata"]["name"] == f"hooked-{labels['apps.kruise.io/cloneset-instance-id']}"
+async def test_the_short_hash_gate(short: bool, prefix: str) -> None:
+    shell, found = filled(gates=Gates(short_hash=short))
+    shell.show(changed(found, replicas=4))
+    await shell.reconcile("hooked", "moving")
+    metadata = shell.bodies("POST", "/pods")[0]["metadata"]
+    labels = metadata["labels"]
+    assert labels["controller-revision-hash"] == prefix + labels["pod-template-hash"]
+    assert labels["lifecycle.apps.kruise.io/state"] == "PreparingNormal"
+    assert metadata["ownerReferences"][0]["blockOwnerDeletion"] is True
+    assert metadata["name"] == f"hooked-{labels['apps.kruise.io/cloneset-instance-id']}"
 
 
 @pytest.mark.behaviour("CS-49")
 @virtual
 async def test_a_claim_event_concerns_its_cloneset() -> None:
-    shell = Shell()
+    shell, web = Shell(), ObjectKey("moving", "web")
     claim = next(one for one in recorded("01-created-v1beta1.json") if one["kind"] == "PersistentVolumeClaim")
-    shell.show(claim)
-    (found,) = shell.caches.claims.list()
-    reconciler = shell.reconciler
-    assert list(reconciler.mappers.keys_for_claim(Change(None, found))) == [ObjectKey("moving", "web")]
-    assert list(reconciler.mappers.keys_for_claim(Change(found, found))) == []
-    assert list(reconciler.mappers.keys_for_claim(Change(found, None))) == [ObjectKey("moving", "web")]
-    claim["metadata"] = claim["metadata"] | {"ownerReferences": [], "resourceVersion": "999999"}
-    given_away = decode_persistent_volume_claim(orjson.dumps(claim))
-    assert list(reconciler.mappers.keys_for_claim(Change(found, given_away))) == [ObjectKey("moving", "web")]
-    assert list(reconciler.mappers.keys_for_claim(Change(given_away, found))) == [ObjectKey("moving", "web")]
+    orphan = {**claim, "metadata": claim["metadata"] | {"ownerReferences": [], "resourceVersion": "999999"}}
+    own, released = (decode_persistent_volume_claim(orjson.dumps(one)) for one in (claim, orphan))
+    mappers = shell.reconciler.mappers
+    for change in (Change(None, own), Change(own, None), Change(own, released), Change(released, own)):
+        assert list(mappers.keys_for_claim(change)) == [web]
+    assert list(mappers.keys_for_claim(Change(own, own))) == []
     revision = decode_controller_revision(
         orjson.dumps(next(one for one in recorded("01-created-v1beta1.json") if one["kind"] == "ControllerRevision"))
     )
-    assert list(reconciler.mappers.keys_for_revision(Change(None, revision))) == []
+    assert list(mappers.keys_for_revision(Change(None, revision))) == []
     assert "Nodes" not in {watched.name for watched in FEATURE.controllers[0].watched}
 
 

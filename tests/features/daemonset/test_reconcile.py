@@ -185,26 +185,6 @@ async def test_on_delete_and_pause_replace_only_deleted_pods() -> None:
 
 
 @in_cluster
-@pytest.mark.behaviour("DS-40", "DS-41", "DS-42")
-async def test_partition_and_selector_hold_nodes_back(cluster: SmallCluster) -> None:
-    await cluster.apply(updateStrategy=rolling(maxUnavailable=1, partition=10))
-    await cluster.all_updated()
-    await cluster.image("nginx:2")
-    await cluster.settled(updatedNumberScheduled=0, numberAvailable=3)
-    await cluster.clock.sleep(20)
-    assert (await cluster.status())["updatedNumberScheduled"] == 0
-    await cluster.patch({"spec": {"updateStrategy": rolling(maxUnavailable=1, partition=2)}})
-    await cluster.settled(updatedNumberScheduled=1, numberAvailable=3)
-    assert (await cluster.images())["node3"] == ["nginx:2"]
-    await cluster.patch({"spec": {"updateStrategy": rolling(maxUnavailable=1, partition=3)}})
-    selector = {"matchLabels": {"kubernetes.io/hostname": "node1"}}
-    await cluster.patch({"spec": {"updateStrategy": rolling(maxUnavailable=1, partition=0, selector=selector)}})
-    await cluster.settled(updatedNumberScheduled=2, numberAvailable=3)
-    await cluster.clock.sleep(20)
-    assert (await cluster.images()) == {"node1": ["nginx:2"], "node2": ["nginx:1"], "node3": ["nginx:2"]}
-
-
-@in_cluster
 @pytest.mark.behaviour("DS-20", "DS-75", "DS-69")
 async def test_orphans_are_adopted_and_unmatched_pods_released(cluster: SmallCluster) -> None:
     await cluster.apply()

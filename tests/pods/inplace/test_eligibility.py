@@ -86,10 +86,12 @@ def test_resources_change_in_place_with_the_gate_and_the_same_qos_class() -> Non
     assert str(way(burstable, guaranteed)) == "the QoS class would change from Burstable to Guaranteed"
 
 
-@pytest.mark.behaviour("PM-13")
+@pytest.mark.behaviour("PM-13", "PM-14")
 def test_a_limit_without_a_request_changes_the_implied_request() -> None:
     found = possible(sized(None, {"cpu": "1", "memory": "1Gi"}), sized(None, {"cpu": "2", "memory": "1Gi"}))
     assert found.container_resources["main"].requests == {"cpu": "2"}
+    explicit = possible(sized({"cpu": "1"}, {"cpu": "2"}), sized({"cpu": "1"}, {"cpu": "3"}))
+    assert explicit.container_resources["main"].requests == {}
 
 
 @pytest.mark.behaviour("PM-12")
@@ -206,15 +208,6 @@ def test_any_revision_content_gets_an_answer(old: Any, new: Any) -> None:
         return Revision("r", 1, json.dumps({"spec": {"template": {"spec": inner, "metadata": inner}}}).encode())
 
     assert isinstance(update_spec(some(old), some(new), ALL_GATES), UpdateSpec | Blocked)
-
-
-@pytest.mark.behaviour("PM-14")
-def test_an_explicit_request_is_not_overwritten_by_the_limit() -> None:
-    old = sized(requests={"cpu": "1"}, limits={"cpu": "2"})
-    found = possible(old, sized(requests={"cpu": "1"}, limits={"cpu": "3"}))
-    assert found.container_resources["main"].requests == {}
-    implied = possible(sized(limits={"cpu": "2", "memory": "1Gi"}), sized(limits={"cpu": "3", "memory": "1Gi"}))
-    assert implied.container_resources["main"].requests == {"cpu": "3"}
 
 
 @pytest.mark.behaviour("PM-14")

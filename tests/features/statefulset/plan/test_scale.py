@@ -133,25 +133,19 @@ def test_a_hook_delays_the_deletion_and_the_order() -> None:
 
 
 @pytest.mark.behaviour("AS-101")
-@pytest.mark.parametrize(("waiting", "partition", "back"), [
-    (pod(2, NEW, state="PreparingDelete"), 0, [2]),
-    (pod(2, OLD, state="PreparingDelete"), 0, []),
-    (pod(2, OLD, state="PreparingDelete"), 3, [2]),
-    (pod(2, NEW, state="PreparingDelete", marked=True), 0, []),
-    (pod(2, NEW, state="PreparingDelete", terminating=True), 0, []),
-    (pod(2, NEW, state="PreparingDelete", phase="Failed"), 0, []),
+@pytest.mark.parametrize(("waiting", "options", "back"), [
+    (pod(2, NEW, state="PreparingDelete"), {}, [2]),
+    (pod(2, OLD, state="PreparingDelete"), {}, []),
+    (pod(2, OLD, state="PreparingDelete"), {"partition": 3}, [2]),
+    (pod(2, OLD, state="PreparingDelete"), {"unordered": True}, []),
+    (pod(2, OLD, state="PreparingDelete"), {"unordered": True, "partition": 3}, [2]),
+    (pod(2, NEW, state="PreparingDelete", marked=True), {}, []),
+    (pod(2, NEW, state="PreparingDelete", terminating=True), {}, []),
+    (pod(2, NEW, state="PreparingDelete", phase="Failed"), {}, []),
 ])  # fmt: skip
-def test_a_pod_needed_again_is_revived(waiting: Json, partition: int, back: list[int]) -> None:
-    found = plan(settings(3, partition=partition, lifecycle=HOOKS), [pod(0), pod(1), waiting])
+def test_a_pod_needed_again_is_revived(waiting: Json, options: Json, back: list[int]) -> None:
+    found = plan(settings(3, lifecycle=HOOKS, **options), [pod(0), pod(1), waiting])
     assert [one.ordinal for one in found.cancel_deletion] == back
-
-
-@pytest.mark.behaviour("AS-101")
-def test_pods_kept_by_an_unordered_update_return_to_service() -> None:
-    waiting = pod(2, OLD, state="PreparingDelete")
-    for partition, back in ((3, [2]), (0, [])):
-        chosen = settings(3, partition=partition, unordered=True, lifecycle=HOOKS)
-        assert [one.ordinal for one in plan(chosen, [pod(0), pod(1), waiting]).cancel_deletion] == back
 
 
 @pytest.mark.behaviour("AS-76", "AS-101")
