@@ -113,10 +113,7 @@ def with_claim_volumes(
 ) -> list[Mapping[str, Any]]:
     """Return the Pod's volumes: its claims first, in template order, replacing volumes of the same name. [CS-118]"""
     claims = [
-        {
-            "name": claim_template_name(template),
-            "persistentVolumeClaim": {"claimName": claim_name(template, pod_name)},
-        }
+        {"name": claim_template_name(template), "persistentVolumeClaim": {"claimName": claim_name(template, pod_name)}}
         for template in templates
     ]
     taken = {claim["name"] for claim in claims}

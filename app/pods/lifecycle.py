@@ -120,12 +120,7 @@ def state_of(pod: Pod) -> str:
 
 
 def next_state(
-    pod: Pod,
-    lifecycle: Lifecycle | None,
-    *,
-    at_update_revision: bool,
-    update_complete: bool,
-    needs_node: bool = True,
+    pod: Pod, lifecycle: Lifecycle | None, *, at_update_revision: bool, update_complete: bool, needs_node: bool = True
 ) -> LifecycleState | None:
     """Return the state a refresh moves the Pod to, or None if it stays. [PM-74 … PM-77]
 

@@ -151,9 +151,7 @@ def ready_after(pod: Pod, gate: str, status: str, now: datetime) -> Mapping[str,
         if present is None:
             messages.append(f'corresponding condition of pod readiness gate "{wanted.condition_type}" does not exist.')
         elif present != "True":
-            messages.append(
-                f'the status of pod readiness gate "{wanted.condition_type}" is not "True", but {present}',
-            )
+            messages.append(f'the status of pod readiness gate "{wanted.condition_type}" is not "True", but {present}')
     # The entry is replaced only if its status differs. [PM-40]
     if ready.status == ("False" if messages else "True"):
         return None

@@ -171,11 +171,7 @@ def of_owner(revisions: Iterable[Revision], owner: Owner) -> list[Revision]:
 
 
 def plan_revision(
-    workload: str,
-    data: bytes,
-    ordered: Sequence[Revision],
-    collision_count: int,
-    digest: Digest = revision_hash,
+    workload: str, data: bytes, ordered: Sequence[Revision], collision_count: int, digest: Digest = revision_hash
 ) -> RevisionPlan:
     """Return how to record ``data``, given the revisions of this workload, oldest first.
 

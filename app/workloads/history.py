@@ -89,11 +89,7 @@ class History:
 
 
 async def write_workload_status(
-    client: Client,
-    resource: Resource,
-    snapshot: AnySnapshot,
-    wanted: Status,
-    required: Collection[str],
+    client: Client, resource: Resource, snapshot: AnySnapshot, wanted: Status, required: Collection[str]
 ) -> None:
     """Write the status if it changed, and remember it until the cache shows it.
 

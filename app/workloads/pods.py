@@ -156,11 +156,7 @@ class ObservedPods:
 
 
 def observed_pods(
-    pods: Iterable[Pod],
-    known: dict[str, PodFacts],
-    settings: WorkloadSettings,
-    *,
-    matches: Callable[[Pod], bool],
+    pods: Iterable[Pod], known: dict[str, PodFacts], settings: WorkloadSettings, *, matches: Callable[[Pod], bool]
 ) -> tuple[ObservedPods, dict[str, PodFacts]]:
     """Sort cached ``pods``, reusing the facts in ``known`` (by UID). Return them and the facts for the next call.
 

@@ -140,10 +140,7 @@ def pull_job(puller: Puller, container: str, image: str) -> dict[str, Any]:
         "operator": "NotIn",
         "values": [puller.revision, puller.revision_hash],
     }
-    selector = {
-        **puller.selector,
-        "matchExpressions": [*(puller.selector.get("matchExpressions") or ()), updated],
-    }
+    selector = {**puller.selector, "matchExpressions": [*(puller.selector.get("matchExpressions") or ()), updated]}
     secrets = (puller.template.get("spec") or {}).get("imagePullSecrets") or ()
     spec: dict[str, Any] = {
         "image": image,

@@ -217,12 +217,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
             client.clock, kind, expectations, self.history, self.states, adopts=self.adopts
         )
         self._expectations = ExpectationCheck(
-            client,
-            caches.pods,
-            expectations,
-            self.metrics,
-            timeout=expectation_timeout,
-            force=force_expectations,
+            client, caches.pods, expectations, self.metrics, timeout=expectation_timeout, force=force_expectations
         )
         self._nodes: dict[str, Mapping[str, str]] = {}
         self._nodes_until = 0.0

@@ -112,12 +112,7 @@ NOTHING = PodRefresh()
 
 
 def refresh_pod(
-    pod: Pod,
-    settings: WorkloadSettings,
-    now: datetime,
-    *,
-    returns: bool,
-    resize_subresource: bool = True,
+    pod: Pod, settings: WorkloadSettings, now: datetime, *, returns: bool, resize_subresource: bool = True
 ) -> PodRefresh:
     """Return the writes due on a Pod. ``returns``: the Pod is in PreparingUpdate but no longer needs an update."""
     scaling = settings.gates.vertical_scaling

@@ -63,13 +63,7 @@ class Updater:
         steps: list[tuple[PodFacts, PodRefresh]] = []
         errors: list[str] = []
         for pod in due:
-            step = refresh_pod(
-                pod.pod,
-                settings,
-                now,
-                returns=pod in released,
-                resize_subresource=by_subresource,
-            )
+            step = refresh_pod(pod.pod, settings, now, returns=pod in released, resize_subresource=by_subresource)
             if step.error:
                 errors.append(step.error)
             if step.requeue_after:

@@ -318,12 +318,7 @@ class Writer:
             await self.patch_pod(owner_uid, pod, patch)
 
     async def set_state(
-        self,
-        owner_uid: str,
-        pod: Pod,
-        state: LifecycleState,
-        lifecycle: Lifecycle | None,
-        rearm: Hook | None = None,
+        self, owner_uid: str, pod: Pod, state: LifecycleState, lifecycle: Lifecycle | None, rearm: Hook | None = None
     ) -> None:
         """Set a lifecycle state and the matching readiness in one write. [PM-71 … PM-73]"""
         was = state_of(pod)

@@ -78,8 +78,7 @@ def test_ordinal_of_a_name(name: str, ordinal: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("going", "reserved"),
-    [([4], []), ([3, 4], []), ([0], [0]), ([1, 4], [1]), ([3], [3]), ([4, 0, 3, 1], [0, 1])],
+    ("going", "reserved"), [([4], []), ([3, 4], []), ([0], [0]), ([1, 4], [1]), ([3], [3]), ([4, 0, 3, 1], [0, 1])]
 )
 def test_slots_other_than_the_last_must_be_reserved(going: list[int], reserved: list[int]) -> None:
     assert Slots.of(5, 0, ()).not_last(going) == reserved

@@ -40,10 +40,7 @@ SPECS = {
     CLONE_SET: {"selector": SELECTOR, "template": TEMPLATE},
     STATEFUL_SET: {"selector": SELECTOR, "serviceName": "web", "template": TEMPLATE},
     BROADCAST_JOB: {"template": FINITE},
-    ADVANCED_CRON_JOB: {
-        "schedule": "0 0 * * *",
-        "template": {"broadcastJobTemplate": {"spec": {"template": FINITE}}},
-    },
+    ADVANCED_CRON_JOB: {"schedule": "0 0 * * *", "template": {"broadcastJobTemplate": {"spec": {"template": FINITE}}}},
     UNITED_DEPLOYMENT: {
         "selector": SELECTOR,
         "template": {

@@ -83,10 +83,5 @@ async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> Re
 
 
 COMMANDS: Final = Commands(
-    ADVANCED_CRON_JOB,
-    plan=plan,
-    explain_object=explain_object,
-    pausable=True,
-    paused_at=("spec",),
-    history=False,
+    ADVANCED_CRON_JOB, plan=plan, explain_object=explain_object, pausable=True, paused_at=("spec",), history=False
 )

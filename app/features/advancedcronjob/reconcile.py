@@ -253,11 +253,7 @@ class AdvancedCronJobReconciler:
     async def _delete(self, cron: AdvancedCronJob, child: Child) -> None:
         try:
             await self._client.delete(
-                child.resource,
-                child.name,
-                cron.metadata.namespace,
-                propagation_policy="Background",
-                uid=child.uid,
+                child.resource, child.name, cron.metadata.namespace, propagation_policy="Background", uid=child.uid
             )
         except (NotFound, Conflict):
             return  # gone, or the name belongs to another object

@@ -48,10 +48,7 @@ def name_errors(metadata: Mapping[str, Any], spec: Mapping[str, Any], *, created
 
 
 def spec_errors(
-    spec: Mapping[str, Any],
-    former: Mapping[str, Any] | None,
-    template: Sequence[FieldError | str],
-    now: datetime,
+    spec: Mapping[str, Any], former: Mapping[str, Any] | None, template: Sequence[FieldError | str], now: datetime
 ) -> list[FieldError | str]:
     """Return all errors of a defaulted spec in OpenKruise's order. former is the spec it replaces, template holds the
     errors Kubernetes reports for the Pod template, and the schedule must have a time after now."""

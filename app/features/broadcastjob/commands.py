@@ -158,10 +158,5 @@ async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) ->
 
 
 COMMANDS: Final = Commands(
-    BROADCAST_JOB,
-    plan=plan,
-    explain=explain,
-    explain_object=explain_object,
-    paused_at=("spec",),
-    history=False,
+    BROADCAST_JOB, plan=plan, explain=explain, explain_object=explain_object, paused_at=("spec",), history=False
 )

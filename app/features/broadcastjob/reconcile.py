@@ -80,13 +80,7 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
     """Reconciles BroadcastJobs. options are passed to the base class; expectations are tracked per node. [BJ-19]"""
 
     def __init__(
-        self,
-        client: Client,
-        caches: Caches,
-        events: EventRecorder,
-        *,
-        by_scheduler: bool = True,
-        **options: float,
+        self, client: Client, caches: Caches, events: EventRecorder, *, by_scheduler: bool = True, **options: float
     ) -> None:
         super().__init__(client, OWNER, caches.jobs, events, _State, **options)
         self._caches = caches

@@ -89,10 +89,7 @@ FEATURE: Final = Feature(
         "RecreatePodWhenChangeVCTInCloneSetGate",
         "TemplateNoDefaults",
         "DefaultHostNetworkHostPortsInPodTemplates",
-        Gate(
-            STRICT_VALIDATION,
-            "Rejects CloneSets with likely mistakes that OpenKruise admits",
-        ),
+        Gate(STRICT_VALIDATION, "Rejects CloneSets with likely mistakes that OpenKruise admits"),
         # Field ownership of these Pods is rarely used, and tracking it doubles the work of the API server for each
         # write.
         Gate(MANAGED_FIELDS, "Keeps metadata.managedFields on the Pods of CloneSets and StatefulSets"),

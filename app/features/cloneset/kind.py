@@ -158,10 +158,7 @@ _COLUMNS: Final = (
     PrinterColumn("UPDATED", "integer", ".status.updatedReplicas", "Number of Pods at the update revision."),
     PrinterColumn("UPDATED_READY", "integer", ".status.updatedReadyReplicas", "Ready Pods at the update revision."),
     PrinterColumn(
-        "UPDATED_AVAILABLE",
-        "integer",
-        ".status.updatedAvailableReplicas",
-        "Available Pods at the update revision.",
+        "UPDATED_AVAILABLE", "integer", ".status.updatedAvailableReplicas", "Available Pods at the update revision."
     ),
     PrinterColumn("READY", "integer", ".status.readyReplicas", "Number of ready Pods."),
     PrinterColumn("TOTAL", "integer", ".status.replicas", "Number of Pods."),

@@ -33,12 +33,7 @@ from app.kube.patches import same
 from app.kube.resources import PODS
 from app.pods.predicates import Owner, is_controlled_by
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
-from app.pods.template_check import (
-    TemplateLookups,
-    complete_templates,
-    default_templates,
-    judge_template,
-)
+from app.pods.template_check import TemplateLookups, complete_templates, default_templates, judge_template
 from app.workloads.validation import SPEC, SPEC_TYPES, metadata_errors
 
 # Go types of the CloneSet spec in both versions, derived from the models. OpenKruise's webhook stores the spec as its

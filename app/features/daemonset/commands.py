@@ -56,11 +56,7 @@ class Situation:
     def preview(self) -> Preview:
         update = short_hash(self.update.name)
         return preview(
-            self.observed,
-            self.resolved.settings,
-            new=update,
-            unselected=self.unselected,
-            obstacle=self.obstacle,
+            self.observed, self.resolved.settings, new=update, unselected=self.unselected, obstacle=self.obstacle
         )
 
     def obstacle(self, pod: DaemonPod) -> str | None:

@@ -92,12 +92,7 @@ DAEMON_SET: Final = KindDefinition(
     versions=(
         Version(names.V1BETA1, DaemonSet, _COLUMNS, canonical=canonical_v1beta1, notes=_NOTED),
         Version(
-            names.V1ALPHA1,
-            DaemonSetV1Alpha1,
-            _COLUMNS,
-            to_hub=to_v1beta1,
-            from_hub=to_v1alpha1,
-            notes=_NOTED_V1ALPHA1,
+            names.V1ALPHA1, DaemonSetV1Alpha1, _COLUMNS, to_hub=to_v1beta1, from_hub=to_v1alpha1, notes=_NOTED_V1ALPHA1
         ),
     ),
 )

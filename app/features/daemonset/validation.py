@@ -56,11 +56,7 @@ _PERCENT_WORDS: Final = (
 
 
 def spec_errors(
-    spec: Mapping[str, Any],
-    former: Mapping[str, Any] | None,
-    template: Sequence[FieldError | str],
-    *,
-    older: bool,
+    spec: Mapping[str, Any], former: Mapping[str, Any] | None, template: Sequence[FieldError | str], *, older: bool
 ) -> list[FieldError | str]:
     """Return all errors in a (defaulted) spec, in OpenKruise's order. ``former`` is the spec it replaces; ``template``
     has the errors that Kubernetes reports for the template; ``older`` is true for v1alpha1."""

@@ -325,10 +325,5 @@ DEBUG: Final = Verb(
     debug,
 )
 COMMANDS: Final = Commands(
-    EPHEMERAL_JOB,
-    plan=plan,
-    explain_object=explain_object,
-    explain_any=explain_any,
-    paused_at=("spec",),
-    history=False,
+    EPHEMERAL_JOB, plan=plan, explain_object=explain_object, explain_any=explain_any, paused_at=("spec",), history=False
 )

@@ -119,9 +119,7 @@ def scale_in(stored: Stored, pods: Sequence[str]) -> Sequence[Mapping[str, Any]]
     for pod, ordinal in zip(pods, ordinals, strict=True):
         if ordinal < 0 or not slots.rank(ordinal):
             raise CommandError(f"StatefulSet {owner.name}: Pod {pod} is already surplus; the controller will delete it")
-    changes: list[Mapping[str, Any]] = [
-        {"op": "add", "path": "/spec/replicas", "value": len(slots) - len(ordinals)},
-    ]
+    changes: list[Mapping[str, Any]] = [{"op": "add", "path": "/spec/replicas", "value": len(slots) - len(ordinals)}]
     if newly_reserved := slots.not_last(ordinals):
         changes.append({"op": "add", "path": "/spec/reserveOrdinals", "value": [*reserved, *newly_reserved]})
     return changes

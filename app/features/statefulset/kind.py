@@ -76,14 +76,7 @@ STATEFUL_SET: Final = KindDefinition(
     short_names=("sts", "asts"),
     versions=(
         Version(names.V1BETA1, StatefulSet, _COLUMNS, scale=_SCALE, notes=_NOTED),
-        Version(
-            names.V1ALPHA1,
-            StatefulSetV1Alpha1,
-            _COLUMNS,
-            scale=_SCALE,
-            to_hub=to_v1beta1,
-            from_hub=to_v1alpha1,
-        ),
+        Version(names.V1ALPHA1, StatefulSetV1Alpha1, _COLUMNS, scale=_SCALE, to_hub=to_v1beta1, from_hub=to_v1alpha1),
     ),
 )
 

@@ -239,10 +239,7 @@ class InPlaceUpdateState(Struct, frozen=True):
     def waiting(self) -> UpdateSpec:
         """The changes not applied yet."""
         return UpdateSpec(
-            self.revision,
-            self.next_container_images,
-            self.next_container_ref_metadata,
-            self.next_container_resources,
+            self.revision, self.next_container_images, self.next_container_ref_metadata, self.next_container_resources
         )
 
     def with_next(self, rest: UpdateSpec, required_ready: Collection[str]) -> InPlaceUpdateState:

@@ -305,12 +305,7 @@ class Refresh:
     @property
     def stops(self) -> bool:
         """Whether to decide nothing else about the Pod in this reconcile, because the cached Pod is out of date."""
-        return self.action in (
-            RefreshAction.DROP_GRACE,
-            RefreshAction.APPLY,
-            RefreshAction.RESIZE,
-            RefreshAction.RETRY,
-        )
+        return self.action in (RefreshAction.DROP_GRACE, RefreshAction.APPLY, RefreshAction.RESIZE, RefreshAction.RETRY)
 
 
 _NOTHING = Refresh(RefreshAction.NOTHING)

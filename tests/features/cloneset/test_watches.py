@@ -372,9 +372,7 @@ async def test_an_advanced_pod_is_not_updated_in_the_same_reconcile() -> None:
 @pytest.mark.behaviour("PM-10", "CS-73")
 @pytest.mark.parametrize("recorded_still", [True, False])
 @virtual
-async def test_a_revision_missing_from_the_cache_is_read_before_a_pod_is_replaced_for_it(
-    recorded_still: bool,
-) -> None:
+async def test_a_revision_missing_from_the_cache_is_read_before_a_pod_is_replaced_for_it(recorded_still: bool) -> None:
     """A new leader may see Pods before the revision they were created from."""
     shell, found = Shell(), objects()
     (old,) = found.pop("ControllerRevision")

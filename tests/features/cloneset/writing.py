@@ -16,10 +16,7 @@ UID = "11111111-2222-3333-4444-555555555555"
 
 def clone_set(name: str = "cs", *, version: str = BETA, metadata: Json | None = None, **spec: Any) -> Json:
     """Return a valid CloneSet with ``spec`` merged over it; None removes a field."""
-    template = {
-        "metadata": {"labels": {"app": "web"}},
-        "spec": {"containers": [{"name": "main", "image": "nginx:1"}]},
-    }
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "nginx:1"}]}}
     whole = {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template, **spec}
     return {
         "apiVersion": version,

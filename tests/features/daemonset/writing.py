@@ -14,10 +14,7 @@ HANDLERS = handlers(TemplateLookups())
 
 def daemon_set(version: str = BETA, *, annotations: Json | None = None, **spec: Any) -> Json:
     """Return a valid DaemonSet with ``spec`` merged over it; None removes a field."""
-    template = {
-        "metadata": {"labels": {"app": "web"}},
-        "spec": {"containers": [{"name": "main", "image": "nginx:1"}]},
-    }
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "nginx:1"}]}}
     whole = {"selector": {"matchLabels": {"app": "web"}}, "template": template, **spec}
     return {
         "apiVersion": version,

@@ -99,12 +99,7 @@ class ScalePlan:
 
 
 def plan_scaling(
-    replicas: Replicas,
-    *,
-    current: str,
-    update: str,
-    now: float,
-    claim_in_the_way: Callable[[int], str] = lambda _: "",
+    replicas: Replicas, *, current: str, update: str, now: float, claim_in_the_way: Callable[[int], str] = lambda _: ""
 ) -> ScalePlan:
     """Plan which Pods to create and delete. [AS-55 … AS-64]
 

@@ -25,8 +25,7 @@ def maker(*, bare_hash: bool = False, ready_gate: bool = True) -> PodMaker:
 
 
 @pytest.mark.parametrize(
-    ("switched", "tracked"),
-    [({}, False), ({"CloneSetPodManagedFields": True}, True), ({"PodWebhook": False}, True)],
+    ("switched", "tracked"), [({}, False), ({"CloneSetPodManagedFields": True}, True), ({"PodWebhook": False}, True)]
 )
 def test_pods_keep_managed_fields_on_request_or_without_the_webhook(switched: dict[str, bool], tracked: bool) -> None:
     gates = Gates.of(lambda name: switched.get(name, GATES[name].default))

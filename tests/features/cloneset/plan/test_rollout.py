@@ -62,12 +62,7 @@ def test_failure_conditions_appear_and_clear() -> None:
     first = with_failures([kept], {"FailedScale": "no quota"}, NOW)
     assert first == [
         kept,
-        {
-            "type": "FailedScale",
-            "status": "True",
-            "lastTransitionTime": "2026-01-01T12:00:00Z",
-            "message": "no quota",
-        },
+        {"type": "FailedScale", "status": "True", "lastTransitionTime": "2026-01-01T12:00:00Z", "message": "no quota"},
     ]
     later = NOW + timedelta(seconds=9)
     assert with_failures(first, {"FailedScale": "no quota"}, later) == first
