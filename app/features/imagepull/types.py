@@ -197,9 +197,9 @@ class ObjectReference(ApiModel):
     namespace: str = ""
     """Namespace of the object."""
     name: str = ""
-    """Its name."""
+    """Name of the object."""
     uid: str = ""
-    """Its uid."""
+    """UID of the object."""
     resource_version: str = ""
     """Resource version of the object."""
     field_path: str = ""
@@ -212,7 +212,7 @@ class PullSecretV1Alpha1(ApiModel):
     namespace: str = ""
     """Namespace of the Secret."""
     name: str = ""
-    """Its name."""
+    """Name of the Secret."""
 
 
 class PullSecret(PullSecretV1Alpha1):

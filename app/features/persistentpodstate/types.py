@@ -29,7 +29,7 @@ class PodAnnotation(ApiModel):
     """PodAnnotation names a Pod annotation to record."""
 
     key: str
-    """Its key."""
+    """Key of the annotation."""
 
 
 class NodeTopologyTerm(ApiModel):

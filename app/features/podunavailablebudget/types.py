@@ -24,7 +24,7 @@ class TargetReference(ApiModel):
     kind: str = ""
     """Kind of the workload, such as Deployment."""
     name: str = ""
-    """Its name."""
+    """Name of the workload."""
 
 
 class _Spec(ApiModel):

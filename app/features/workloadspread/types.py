@@ -22,9 +22,9 @@ class TargetReference(ApiModel):
     api_version: str
     """API version of the workload, such as apps/v1."""
     kind: str
-    """Its kind."""
+    """Kind of the workload."""
     name: str
-    """Its name."""
+    """Name of the workload."""
 
 
 class TargetFilter(ApiModel):
