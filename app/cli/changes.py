@@ -72,12 +72,12 @@ async def set_paused(client: Client, namespace: str, what: Sequence[str], *, pau
     commands, name = wanted(what)
     called = f"{commands.kind.kind} {name}"
     if not commands.pausable:
-        raise CommandError(f"{called}: has no roll-out to pause or resume")
+        raise CommandError(f"{called}: has no rollout to pause or resume")
     stored = await read(client, commands, namespace, name)
     spec: Mapping[str, Any] = stored["spec"]
     strategy = spec.get("updateStrategy") or {}
     if strategy.get("type") == commands.without_rollout:
-        raise CommandError(f"{called}: {commands.without_rollout} has no roll-out to pause or resume")
+        raise CommandError(f"{called}: {commands.without_rollout} has no rollout to pause or resume")
     where = commands.paused_of(stored)
     found: Mapping[str, Any] = {"spec": spec}
     for key in where:
@@ -139,7 +139,7 @@ async def images_set(client: Client, namespace: str, words: Sequence[str], *, dr
     called = f"{commands.kind.kind} {name}"
     containers = list(_containers(commands, stored))
     if not containers:
-        raise CommandError(f"{called}: has no containers of its own whose images could be set")
+        raise CommandError(f"{called}: has no containers whose images could be set")
     known = [container.get("name") for _, container in containers]
     missing = [container for container in images if container != "*" and container not in known]
     if missing:

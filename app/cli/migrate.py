@@ -111,9 +111,7 @@ async def _adopted(
     name, source = names
     kind = commands.kind.kind
     if not source or name != source:
-        raise WrongCommandError(
-            f"--from: a {kind} takes the place of the {migration.source.kind} of its own name, {name}"
-        )
+        raise WrongCommandError(f"--from: a {kind} replaces the {migration.source.kind} of the same name, {name}")
     if limits.given:
         raise WrongCommandError(
             f"{kind} {name}: all Pods move at once, as they run; leave --replicas and --max-surge out"

@@ -49,7 +49,7 @@ def plan(
     """
     gates = _gates(feature_gates)
     if [bool(what), bool(file), bool(origin)].count(True) != 1:
-        expected = "-f FILE, the object as you want it, KIND NAME: what comes next as it is, or --from KIND/NAME"
+        expected = "-f FILE for a manifest, KIND NAME for a stored object, or --from KIND/NAME"
         raise failed(f"plan: expected one of {expected}", 2)
     manifest = _manifest(file) if file else {}
     given = str((manifest.get("metadata") or {}).get("namespace") or "")
@@ -175,7 +175,7 @@ async def coming(client: Client, namespace: str, what: Sequence[str], features: 
 
     commands, name = wanted(what)
     if commands.plan is None:
-        raise CommandError(f"{commands.kind.kind} {name}: there is no plan for objects of this kind")
+        raise CommandError(f"{commands.kind.kind} {name}: objects of this kind have no plan")
     return report(await commands.plan(client, await read(client, commands, namespace, name), features.enabled))
 
 
@@ -202,7 +202,7 @@ async def planned(client: Client, namespace: str, manifest: dict[str, Any], feat
 
     commands = commands_for(manifest.get("apiVersion"), manifest.get("kind"))
     if commands is None or commands.plan is None:
-        raise CommandError(f"{manifest.get('kind')}: there is no plan for objects of this kind")
+        raise CommandError(f"{manifest.get('kind')}: objects of this kind have no plan")
     try:
         stored = await _as_it_would_be(client, commands, namespace, manifest)
     except Forbidden as error:

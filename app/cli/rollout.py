@@ -160,7 +160,7 @@ def status(
     asked = what or []
     of_one = len([part for word in asked for part in word.split("/")]) > 1
     if of_one and all_namespaces:
-        raise failed(f"{' '.join(asked)}: --all-namespaces lists roll-outs; leave the name out, or name a namespace", 2)
+        raise failed(f"{' '.join(asked)}: --all-namespaces lists rollouts; omit the name, or set a namespace", 2)
 
     async def one(client: Client, where: str) -> bool:
         return await show_status(client, where, asked, watch=watch, give_up=timeout, output=output)

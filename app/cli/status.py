@@ -42,9 +42,7 @@ async def show_status(
     commands, name = wanted(what)
     called = describe(commands.kind.kind, namespace if commands.kind.namespaced else "", name)
     if commands.progress is None:
-        raise CommandError(
-            f"{called}: has no roll-out to look at; see: pykruise explain {commands.kind.singular}/{name}"
-        )
+        raise CommandError(f"{called}: has no rollout; see: pykruise explain {commands.kind.singular}/{name}")
     deadline = client.clock.monotonic() + give_up if give_up else float("inf")
     with _shown(output, {"kind": commands.kind.kind, "namespace": namespace, "name": name}, watch=watch) as show:
         seen: tuple[Progress, str] | None = None
@@ -166,7 +164,7 @@ async def show_all(client: Client, namespace: str, words: Sequence[str], *, outp
     refused = dict[str, Forbidden]()
     for commands in asked:
         if commands.progress is None:
-            raise CommandError(f"{commands.kind.kind}: has no roll-out to look at")
+            raise CommandError(f"{commands.kind.kind}: has no rollout")
         within = namespace if commands.kind.namespaced else ""
         try:
             listed = await client.list(commands.kind.resource(), within)

@@ -286,12 +286,12 @@ def run(made: Site, fault: str, *, before: float, after: float) -> Report:
     """Run the fault under load, which starts ``before`` seconds before it and lasts at least ``after`` seconds in
     all."""
     eventually(made.all_ready, "all is well before")
-    eventually(made.leader, "somebody leads before")
+    eventually(made.leader, "a replica leads before")
     # The Pods are checked afterwards, so they are kept.
     with pod_creations(made.control_plane, RATE, delete=fault != "webhook configuration deleted") as creations:
         began = time.monotonic()
         report = Report(fault, creations)
         eventually(lambda: time.monotonic() - began >= before, "the load runs", before + 5)
         FAULTS[fault](made, _Watch(report))
-        eventually(lambda: time.monotonic() - began >= before + after, "the load goes on", after + 5)
+        eventually(lambda: time.monotonic() - began >= before + after, "the load continues", after + 5)
     return report

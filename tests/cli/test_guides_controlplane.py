@@ -1,7 +1,7 @@
 """What guides have their readers type is typed, by the kubectl that readers have: each command does what is printed.
 
 Names that are made up on the way (of Pods) are taken from the cluster. What is printed is held where it does not depend
-on the moment: the end of a roll-out, what a change says, and why something is refused.
+on the moment: the end of a rollout, what a change says, and why something is refused.
 """
 
 from __future__ import annotations

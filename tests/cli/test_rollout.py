@@ -267,7 +267,7 @@ async def test_pause_and_resume() -> None:
     ]
     assert server.objects[SET]["spec"]["updateStrategy"]["rollingUpdate"]["paused"] is False
     _, client = world("nginx:1", updateStrategy={"type": "OnDelete"})
-    with pytest.raises(CommandError, match="OnDelete has no roll-out to pause or resume"):
+    with pytest.raises(CommandError, match="OnDelete has no rollout to pause or resume"):
         await set_paused(client, "shop", WHAT, paused=True)
 
 
@@ -380,7 +380,7 @@ async def test_rollouts_of_all_kinds_are_listed() -> None:
     (one,) = json.loads((await show_all(client, "shop", ["clone"], output="json")).text)["items"]
     assert (one["kind"], one["state"], one["updated"], one["available"]) == ("CloneSet", "under way", 3, 1)
     assert await show_all(client, "shop", ["sts"]) == Listing("no workloads in namespace shop")
-    with pytest.raises(CommandError, match="has no roll-out to look at"):
+    with pytest.raises(CommandError, match=r"has no rollout$"):
         await show_all(client, "shop", ["workloadspread"])
 
 

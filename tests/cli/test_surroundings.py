@@ -234,7 +234,7 @@ def test_kinds_without_rollout_point_to_other_commands(tmp_path: Path) -> None:
         restart = CliRunner().invoke(app, ["rollout", "restart", "pub/x", "--kubeconfig", kubeconfig])
     finally:
         server.close()
-    assert "has no roll-out to look at; see: pykruise explain podunavailablebudget/x" in status.stderr
+    assert "has no rollout; see: pykruise explain podunavailablebudget/x" in status.stderr
     assert re.search("cannot be restarted; these can: .*cloneset", restart.stderr)
     assert (status.exit_code, restart.exit_code) == (1, 1)
 

@@ -101,7 +101,7 @@ class _Run:
         ):
             return
         self._next = min([known["next"], *map(int, known["failed"])])
-        print(f"goes on with case {self._next}")
+        print(f"resuming with case {self._next}")
 
     async def _batch(self) -> None:
         numbers = range(self._next, min(self._next + BATCH, self._options.cases + 1))

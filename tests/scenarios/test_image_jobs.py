@@ -122,4 +122,4 @@ def test_an_image_is_pulled_on_the_nodes_of_old_pods_before_they_are_updated(wor
     patch(world, '[{"op": "replace", "path": "/spec/updateStrategy/rollingUpdate/partition", "value": 0}]')
     eventually(lambda: status_is(world, updatedReadyReplicas=4, readyReplicas=4), "all Pods are updated", 120)
     assert {one["metadata"]["uid"] for one in world.list("pod", "-l", "app=web")} == ids
-    eventually(lambda: not world.list("imagepulljob"), "the job is cleared away with the roll-out", 60)
+    eventually(lambda: not world.list("imagepulljob"), "the job is deleted after the rollout", 60)

@@ -224,7 +224,7 @@ def test_both_behave_alike(world: World, policy: str) -> None:
     apply(replicas=3, image="nginx:1.27", gate=NEVER)
     settle(
         sides,
-        "the roll-out stands at the first Pod",
+        "the rollout stops at the first Pod",
         lambda status: (status["replicas"], status["readyReplicas"], status["updatedReplicas"]) == (3, 2, 1),
         updated_from_the_end,
     )
