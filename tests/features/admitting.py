@@ -102,7 +102,7 @@ class World:
     index: SidecarSetIndex = field(default_factory=SidecarSetIndex)
     reported: list[tuple[str, str]] = field(default_factory=list)
     live_reads: list[str] = field(default_factory=list)
-    #: Sets that only the API server knows, by name.
+    #: Sets by name that only the API server has.
     live_sets: dict[str, Json] = field(default_factory=dict)
 
     def apply(self, *sets: Json) -> World:
@@ -143,7 +143,7 @@ class World:
             return Answer(before)
         operations = orjson.loads(orjson.dumps([operation.as_json() for operation in decision.operations]))
         rules = [operation.rule for operation in decision.operations]
-        assert all(rules), "an operation does not say which rule is behind it"
+        assert all(rules), "an operation without its rule"
         return Answer(jsonpatch.JsonPatch(operations).apply(before), None, operations, rules)
 
     def decide(self, review: Review) -> Decision:

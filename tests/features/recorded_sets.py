@@ -19,7 +19,7 @@ BAD_POLICY = (
     'spec.patchPodMetadata[0].patchPolicy: Unsupported value: "Bad": '
     'supported values: "Retain", "Overwrite", "MergePatchJson"'
 )
-#: (set, step) → the rule, and our message or what reads differently.
+#: (set, step) → the rule, and our message or the fields that differ.
 DIFFERENCES: dict[tuple[str, str], tuple[str, str]] = {
     # Names the container and the valid values.
     ("g14", "create"): (

@@ -89,7 +89,7 @@ KINDS = [
         ADVANCED_CRON_JOB,
         advancedcronjob.handlers(TEMPLATES, lambda: datetime(2026, 11, 22, tzinfo=UTC)),
         pytest.mark.behaviour("ACJ-1", "ACJ-2", "ACJ-3", "ACJ-4", "ACJ-5", "ACJ-25", "U-55"),
-        # The recorder left times out of templates only where workloads have them.
+        # The recorder omitted times of templates only in kinds of workloads.
         adapted=comparable,
         of_the_api_server=("AdvancedCronJob.",),
     ),
@@ -163,7 +163,7 @@ KINDS = [
         UNITED_DEPLOYMENT,
         uniteddeployment.handlers(TEMPLATES),
         pytest.mark.behaviour("UD-4", "UD-5", "UD-6", "UD-8", "UD-12", "UD-13", "UD-14", "UD-15", "UD-16"),
-        # Behind that stands what is refused here alone (UD-18), and numbers instead of addresses.
+        # Then follow the errors that only we report (UD-18), and numbers instead of addresses.
         words=140,
     ),
     Recorded(
@@ -172,7 +172,7 @@ KINDS = [
         pytest.mark.behaviour("WS-1", "WS-3", "WS-4", "WS-6", "WS-7", "WS-8", "WS-9", "WS-12", "WS-14", "WS-30"),
     ),
 ]
-#: What an API server says of a negative scale or a missing selector, which the schema refuses here.
+#: The API server's messages for a negative scale or a missing selector, which our schema refuses.
 OF_THE_API_SERVER = ("should be a non-negative integer", "spec.selector in body must be of type object")
 
 
@@ -216,12 +216,12 @@ def test_taking_over_what_openkruise_stored_changes_nothing_in_it(name: str, ver
     stored = [case[version] for case in recorded.cases if case["ok"] and version in case]
     assert len(stored) > 30
     for obj in stored:
-        # The recorder left out the phase of claims.
+        # The recorder omitted the phase of claims.
         for claim in obj["spec"].get("volumeClaimTemplates") or ():
             claim["status"] = {"phase": "Pending"}
         decision = decided(mutating.decide(review_of(recorded.kind, obj, obj)))
         if isinstance(decision, Patched):
-            # v1alpha1 does not show an empty block that is stored: filled in again, it is the same.
+            # v1alpha1 does not show an empty stored block; with it, both are equal.
             assert (name, version) == ("CloneSet", "v1alpha1")
             after, hub = apply(decision.operations, obj), "apps.kruise.io/v1beta1"
             assert comparable(convert(after, hub)) == comparable(convert(obj, hub))

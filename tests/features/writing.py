@@ -59,7 +59,7 @@ class Lookups(StandaloneLookups):
         self.template = template
         self.asked: list[str] = []
         self.templates: list[Mapping[str, Any]] = []
-        #: Sets that only the API server knows, by name.
+        #: Sets by name that only the API server has.
         self.live_sets: dict[str, SidecarSet] = {}
         self.asked_sets: list[str] = []
 

@@ -27,7 +27,7 @@ LABEL = "policy.kruise.io/delete-protection"
 TABLE = load_table()
 #: Kinds of features; their webhooks also validate writes.
 OF_SLICES = tuple(kind for kind in TABLE if kind.group.endswith("kruise.io"))
-#: By name; of two kinds of one name the native one.
+#: By name; a native kind wins over one of ours.
 KINDS = {kind.kind: kind for kind in (*OF_SLICES, *(kind for kind in TABLE if kind not in OF_SLICES))}
 FORBIDDEN = f"forbidden by ResourcesProtectionDeletion for {LABEL}="
 WIDGETS: dict[str, Any] = {
@@ -72,7 +72,7 @@ class Cluster:
     pods: Count | Exception = Count(0)  # noqa: RUF009 - frozen
     claims: Count | Exception = Count(0)  # noqa: RUF009
     crs: Count | Exception = Count(0)  # noqa: RUF009
-    #: Of whatever is to be deleted.
+    #: Of the object to delete.
     live_uid: str | Exception = ""
     asked: list[Any] = field(default_factory=list)
     refusals: list[tuple[str, str, str, str]] = field(default_factory=list)

@@ -199,7 +199,7 @@ def test_pods_and_then_bound_claims_protect_a_namespace(
     decision = cluster.decide(NAMESPACE)
     assert (decision == Allowed()) if text is None else (refusal(decision) == f"{FORBIDDEN}Cascading and {text}")
     assert cluster.asked == asked
-    # The namespace in the review of a Namespace is no part of its name in records.
+    # Records of a Namespace have an empty namespace.
     assert cluster.refusals == ([("Namespace", "", "shop", "jane")] if text else [])
 
 

@@ -123,14 +123,14 @@ def test_a_full_protection_log_is_rotated_once(tmp_path: Path) -> None:
     for number in range(8):
         logs[number % 2].write("DeletionProtection", "Namespace", "", f"ns-{number}", "jane")
     now, before = ((tmp_path / name).read_text("utf-8").splitlines() for name in ("protection.log", "protection.log.1"))
-    # Lines of about 90 bytes: a file is full with the third.
+    # With lines of about 90 bytes, a file is full after the third.
     assert [json.loads(text)["Name"] for text in (*before, *now)] == [f"ns-{number}" for number in range(3, 8)]
 
 
 def test_a_log_rotated_by_another_process_is_left_alone(tmp_path: Path) -> None:
     log = ProtectionLog(tmp_path, max_bytes=1)
     log.write("DeletionProtection", "Namespace", "", "first", "jane")
-    with (tmp_path / "protection.log.1").open("ab") as late:  # opened before it was put aside
+    with (tmp_path / "protection.log.1").open("ab") as late:  # opened before the rotation
         log.path.write_text("new\n")
         log._put_aside(late.fileno())
     assert log.path.read_text("utf-8") == "new\n"

@@ -37,8 +37,8 @@ def test_pods_with_openkruise_priorities_keep_starting() -> None:
         pytest.param(barrier("p_1", "other-barrier"), id="another ConfigMap"),
         pytest.param(barrier("colour"), id="another key"),
         pytest.param(barrier("p_"), id="no number"),
-        pytest.param(barrier("p_01"), id="a number nobody writes so"),
-        pytest.param(barrier("p_" + "9" * 5000), id="a number beyond all bounds"),
+        pytest.param(barrier("p_01"), id="a number with a leading zero"),
+        pytest.param(barrier("p_" + "9" * 5000), id="an enormous number"),
         pytest.param({"name": "OTHER", **{k: v for k, v in barrier("p_1").items() if k != "name"}}, id="another env"),
     ],
 )

@@ -75,7 +75,7 @@ def test_annotations_create_an_object_for_the_workload() -> None:
         workload(switch="true", required=" , ", preferred=","),
         workload(switch="true", required=ZONE, leaving=True),
     ],
-    ids=["no switch", "no such value", "no topology", "empty topology", "leaving"],
+    ids=["no switch", "another value", "no topology", "empty topology", "leaving"],
 )
 def test_nothing_is_generated(one: Workload) -> None:
     assert generation(one, None).step is Step.NOTHING
@@ -106,7 +106,7 @@ def test_changed_annotations_update_only_their_fields() -> None:
         generated(required=[ZONE], preferred=[(7, [HOST])]),
         generated(uid="other", **MADE),
     ],
-    ids=["nobody's", "made by a controller of somebody's", "no annotations say so", "another workload's"],
+    ids=["without an owner", "of another controller", "not generated from annotations", "of another workload"],
 )
 def test_an_object_of_the_user_is_kept(present: PersistentPodState) -> None:
     assert generation(workload(switch="false"), present).step is Step.NOTHING

@@ -161,7 +161,7 @@ def test_places_on_no_node_are_lost() -> None:
     states = {"web-0": at("node-a"), "web-1": at("node-b"), "web-2": {"nodeName": "node-x"}}
     left = {name: labels for name, labels in NODES.items() if name != "node-b"}
     assert lost(spec, states, (), left.get, left.values(), 10) == {"web-1": {ZONE: "z2"}}
-    # Another node of the zone will do, and a Pod that runs has found one.
+    # Any node of the zone suffices, and a running Pod is already on one.
     other = {**left, "node-c": {ZONE: "z2"}}
     assert lost(spec, states, (), other.get, other.values(), 10) == {}
     assert lost(spec, states, ("web-1",), left.get, left.values(), 10) == {}

@@ -119,11 +119,11 @@ def test_an_invalid_weight_is_corrected() -> None:
         pytest.param(pod(owner=None), REMEMBERED, id="no owner"),
         pytest.param(pod(owner={**TARGET, "kind": "Deployment"}), REMEMBERED, id="no such kind"),
         pytest.param(pod(owner={**TARGET, "apiVersion": "apps/v1"}), REMEMBERED, id="the other StatefulSet"),
-        pytest.param(pod("web-2"), REMEMBERED, id="the first of its name"),
+        pytest.param(pod("web-2"), REMEMBERED, id="no record of that name"),
         pytest.param(pod(""), REMEMBERED, id="no name"),
         pytest.param(pod(), state(required=[ZONE]), id="nothing remembered"),
         pytest.param(pod(), state(required=[ZONE], status={"web-1": {"nodeName": "n7"}}), id="no labels remembered"),
-        pytest.param(pod(spec={"nodeName": "n1"}), REMEMBERED, id="on a node already"),
+        pytest.param(pod(spec={"nodeName": "n1"}), REMEMBERED, id="already on a node"),
         pytest.param(pod(), LEAVING, id="deleted"),
     ],
 )

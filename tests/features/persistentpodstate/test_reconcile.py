@@ -37,7 +37,7 @@ async def test_the_last_ready_node_of_each_pod_is_recorded(world: World) -> None
     assert (await world.places())["web-1"] == "node-b"
     await world.ready("web-1")
     await world.becomes(world.places, {"web-0": "node-a", "web-1": "node-a"})
-    # Nothing changes: nothing is written.
+    # Without changes nothing is written.
     await world.settled()
     writes = len(world.writes)
     await world.client.patch(PODS, "web-0", {"metadata": {"labels": {"a": "b"}}}, "ns")
@@ -128,7 +128,7 @@ def test_a_lost_place_is_reported_and_forgotten_only_with_the_gate(gate: str) ->
         await world.becomes(world.told, [("PlaceLost", "PersistentPodState")])
         await world.settled()
         assert await world.places() == ({"web-0": "node-a"} if gate else both)
-        # Forgotten by hand, it stays so.
+        # A place removed by hand is not restored.
         await world.client.patch(STATES, "web", {"status": {"podStates": {"web-1": None}}}, "ns", subresource="status")
         await world.settled()
         assert await world.places() == {"web-0": "node-a"}

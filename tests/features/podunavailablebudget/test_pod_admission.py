@@ -67,7 +67,7 @@ async def test_evictions_share_one_lookup_per_second_without_budgets(cluster: Sm
 @pytest.mark.behaviour("PUB-30", "PUB-85")
 @in_cluster
 async def test_a_replica_without_news_of_the_first_budget_blocks_evictions(cluster: SmallCluster) -> None:
-    deaf = Replica(cluster.api, cluster.clock, 9)  # nothing of what it watches reaches it
+    deaf = Replica(cluster.api, cluster.clock, 9)  # it receives no watch events
     await cluster.made(2)
     assert is_allowed(await deaf.evict("web-0"))
     await cluster.budget(maxUnavailable=0)
@@ -181,7 +181,7 @@ async def test_a_refusal_names_its_operation_and_is_recorded(cluster: SmallClust
     changed["spec"]["containers"][0]["image"] = "nginx:2"
     assert await replica.update(pod, changed) == Denied(text, 403, "Forbidden")
     assert replica.refused == [("web-0", "jane")] * 3
-    # What changes nothing that counts is no update.
+    # A change of irrelevant fields is no update.
     labelled = copy.deepcopy(pod)
     labelled["metadata"]["labels"]["x"] = "y"
     assert is_allowed(await replica.update(pod, labelled))
@@ -263,7 +263,7 @@ async def test_a_replica_with_a_stale_cache_still_applies_a_new_budget(cluster: 
     await cluster.made(2)
     await cluster.numbers(1, 2, 1, 2)
     deaf = Replica(cluster.api, cluster.clock, 1)
-    # All that it has heard of is one of another namespace.
+    # It only knows one of another namespace.
     elsewhere = {"metadata": {"name": "shop", "namespace": "elsewhere"}, "spec": {"maxUnavailable": 1}}
     deaf.budgets.put(PodUnavailableBudget.model_validate(elsewhere))
     assert is_allowed(await deaf.evict("web-0"))

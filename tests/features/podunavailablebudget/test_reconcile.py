@@ -120,7 +120,7 @@ async def test_pods_of_a_deleted_budget_get_another(cluster: SmallCluster) -> No
     async def moved() -> bool:
         return bool((await cluster.get("web-0"))["metadata"]["annotations"] == RELATED)
 
-    await cluster.until(moved, "the Pod comes under the other budget")
+    await cluster.until(moved, "the Pod belongs to the other budget")
 
 
 @pytest.mark.behaviour("PUB-52")
@@ -548,7 +548,7 @@ async def test_a_grant_completes_for_a_pod_that_was_already_terminating(
     async def left() -> bool:
         return not (await cluster.status()).get("disruptedPods")
 
-    await cluster.until(left, "the entry leaves")
+    await cluster.until(left, "the entry is removed")
     assert cluster.clock.monotonic() - started < 1
 
 

@@ -61,7 +61,7 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
             # The status is correct, so nothing is written until something changes.
             assert api.request("GET", BUDGET)[1] == budget
             change(api, BUDGET, maxUnavailable="20%")
-            eventually(numbers(1, 5, 4, 5), "the change is answered")
+            eventually(numbers(1, 5, 4, 5), "the status follows the change")
             after = pods()
             assert {name: pod["metadata"]["resourceVersion"] for name, pod in after.items()} == {
                 name: pod["metadata"]["resourceVersion"] for name, pod in before.items()
@@ -82,12 +82,12 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
             assert code == 429, answer
             # The required number follows a scale-in at once.
             change(api, SPREAD, replicas=4)
-            eventually(numbers(1, 4, 3, 4), "three have to stay of four", 30)
+            eventually(numbers(1, 4, 3, 4), "three of four must stay", 30)
             change(api, BUDGET, maxUnavailable=2)
-            eventually(numbers(2, 4, 2, 4), "two of four may go", 30)
+            eventually(numbers(2, 4, 2, 4), "two of four may be disrupted", 30)
             # Without the budget, every Pod may be deleted.
             change(api, BUDGET, maxUnavailable=0)
-            eventually(numbers(0, 4, 4, 4), "nobody may go", 30)
+            eventually(numbers(0, 4, 4, 4), "no Pod may be disrupted", 30)
             assert api.request("DELETE", f"{PODS}/{third}")[0] == 403
             assert api.request("DELETE", BUDGET)[0] == 200
-            eventually(lambda: api.request("DELETE", f"{PODS}/{third}")[0] == 200, "nothing is held back")
+            eventually(lambda: api.request("DELETE", f"{PODS}/{third}")[0] == 200, "deletions are allowed")

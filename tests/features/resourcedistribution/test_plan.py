@@ -31,11 +31,11 @@ NOW = "2026-01-02T03:04:05Z"
     ("targets", "wanted"),
     [
         pytest.param({}, [], id="nothing"),
-        pytest.param({"allNamespaces": True}, ["a", "b", "default"], id="all but the system's"),
+        pytest.param({"allNamespaces": True}, ["a", "b", "default"], id="all but the system namespaces"),
         pytest.param({"namespaceSelector": {}}, [], id="an empty selector selects none"),
         pytest.param({"namespaceSelector": {"matchLabels": {"team": "x"}}}, ["a"], id="selected"),
-        pytest.param({"includedNamespaces": {"list": [{"name": "none"}]}}, ["none"], id="one that is not there"),
-        pytest.param({"includedNamespaces": {"list": [{"name": "kube-system"}]}}, [], id="never the system's"),
+        pytest.param({"includedNamespaces": {"list": [{"name": "none"}]}}, ["none"], id="a missing namespace"),
+        pytest.param({"includedNamespaces": {"list": [{"name": "kube-system"}]}}, [], id="never a system namespace"),
         pytest.param(
             {"allNamespaces": True, "excludedNamespaces": {"list": [{"name": "a"}]}}, ["b", "default"], id="excluded"
         ),

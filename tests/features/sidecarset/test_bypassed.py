@@ -55,7 +55,7 @@ def test_only_missing_sets_are_named() -> None:
         pytest.param(pod(annotations={"kruise.io/sidecarset-injected-list": "logs"}), id="it was injected"),
         pytest.param(pod(labels={"app": "db"}), id="no set selects it"),
         pytest.param(pod(seconds=-CLOCK_SKEW.total_seconds() - 1), id="it is older"),
-        pytest.param(pod(namespace="kube-system"), id="the API server never asks about its namespace"),
+        pytest.param(pod(namespace="kube-system"), id="its namespace is not reviewed"),
         pytest.param(pod(namespace="gone"), id="its namespace is not known"),
         pytest.param(pod(phase="Succeeded"), id="it has finished"),
         pytest.param(pod(annotations={"kubernetes.io/config.mirror": "x"}), id="it is a mirror of a static Pod"),

@@ -44,7 +44,7 @@ def brings(name: str, *containers: str, init: tuple[str, ...] = (), hot: tuple[s
         (brings("s", init=("a",)), brings("t", init=("a",)),
          'spec.initContainers: Invalid value: "a": container a already exist in t'),
         (brings("s", "a"), brings("t", "b", init=("b2",)), ""),
-        # SS-34: both lists of a Pod share one space of names, which includes the names of twins.
+        # SS-34: containers and init containers share one name space, which includes the names of twins.
         (brings("s", "a"), brings("t", init=("a",)), 'spec.containers: Invalid value: "a": container a already exist '
                                                      'in t'),
         (brings("s", init=("a",)), brings("t", "a"), 'spec.initContainers: Invalid value: "a": container a already '

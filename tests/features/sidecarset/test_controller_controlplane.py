@@ -118,8 +118,8 @@ async def test_a_recreated_set_adopts_its_revision_before_it_is_collected(served
             return [owner["uid"] for owner in revision["metadata"]["ownerReferences"]]
 
         await until(owners, [anew.metadata.uid])
-        # Now at the latest the garbage collector knows SidecarSets. It has had its chance when it has taken a revision
-        # that is really left behind.
+        # By now the garbage collector knows SidecarSets. Once it has deleted a revision that is really orphaned, it
+        # has also checked the adopted one.
         await asyncio.to_thread(served.restart_controller_manager)
         await world.apply("gone")
         await wait_for_latest(world, "gone")

@@ -59,7 +59,7 @@ def test_a_recorded_set_creates_the_openkruise_revision(file: str, item: dict[st
     )
     assert data == json.dumps(left["data"], sort_keys=True, separators=(",", ":")).encode()
     create = Create(left["metadata"]["name"], digest, left["revision"], 0, data)
-    # What the API server adds on its own:
+    # Fields that the API server adds:
     for field in ("creationTimestamp", "resourceVersion", "uid"):
         del left["metadata"][field]
     assert json.loads(orjson.dumps(revision_object(stored, "kruise-system", create))) == left
@@ -211,19 +211,21 @@ def history(count: int, **tagged: int) -> list[Revision]:
     [
         pytest.param({}, [], [1, 2], id="ten by default"),
         pytest.param({"revisionHistoryLimit": 12}, [], [], id="within the limit"),
-        pytest.param({"revisionHistoryLimit": 9}, ["logs-1", "logs-3"], [2, 4, 5], id="what Pods name stays"),
-        pytest.param({"revisionHistoryLimit": 0}, [], list(range(1, 12)), id="one stays at least"),
+        pytest.param(
+            {"revisionHistoryLimit": 9}, ["logs-1", "logs-3"], [2, 4, 5], id="a revision named by Pods is kept"
+        ),
+        pytest.param({"revisionHistoryLimit": 0}, [], list(range(1, 12)), id="at least one is kept"),
         pytest.param(
             {"revisionHistoryLimit": 10, "injectionStrategy": {"revision": {"revisionName": "logs-1"}}},
             [],
             [2, 3],
-            id="what new Pods are to get by name stays",
+            id="a revision for new Pods is kept, by name",
         ),
         pytest.param(
             {"revisionHistoryLimit": 10, "injectionStrategy": {"revision": {"customVersion": "v"}}},
             [],
             [1, 3],
-            id="what new Pods are to get by version stays",
+            id="a revision for new Pods is kept, by version",
         ),
         pytest.param({"revisionHistoryLimit": 1}, [f"logs-{n}" for n in range(1, 13)], [], id="all are in use"),
     ],
@@ -271,7 +273,7 @@ def test_truncation_keeps_revisions_in_use(
 
 @pytest.mark.behaviour("SS-73", "SS-74")
 def test_the_revision_is_independent_of_the_notation() -> None:
-    # Written past admission, or by a version that did not normalize specs.
+    # Written without admission, or by a version that did not normalize specs.
     containers = [{"name": "log", "image": "busybox:1"}]
     plain = owner(
         containers=containers,

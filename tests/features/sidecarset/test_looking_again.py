@@ -48,5 +48,5 @@ async def test_a_pod_due_during_a_check_is_handled_soon(early: float) -> None:
     assert 0 < await roller.carry_out(one) <= 1.0
     (hold,) = progress.held.values()
     clock.seconds = hold.until - early
-    # Either it was tried and is in back-off again, or it is tried soon.
+    # It was retried and is in back-off again, or it is retried soon.
     assert await roller.carry_out(one) > 0

@@ -39,15 +39,15 @@ THREE = [pod("a"), pod("b"), pod("c")]
 @pytest.mark.parametrize(
     ("pods", "missed", "limits", "evicted", "said"),
     [
-        pytest.param(THREE, THREE[:2], Limits(3, 1), "a", "", id="the first of them"),
-        pytest.param(THREE[:2], THREE[:2], Limits(3, 1), "", "1 of its Pods are missing", id="one is still to come"),
+        pytest.param(THREE, THREE[:2], Limits(3, 1), "a", "", id="the first Pod"),
+        pytest.param(THREE[:2], THREE[:2], Limits(3, 1), "", "1 of its Pods are missing", id="one is missing"),
         pytest.param([*THREE, pod("d", ready=False)], THREE, Limits(4, 1), "", "1 of its Pods", id="one is not ready"),
         pytest.param([*THREE, pod("d", ready=False)], THREE, Limits(4, 2), "a", "", id="there is room for two"),
         pytest.param(
-            [pod("d", ready=False), *THREE], [pod("d", ready=False)], Limits(4, 0), "d", "", id="it serves nobody"
+            [pod("d", ready=False), *THREE], [pod("d", ready=False)], Limits(4, 0), "d", "", id="it serves no Pod"
         ),
-        pytest.param(THREE, THREE, Limits(3, 0), "", "allows no Pod to be unavailable", id="none may be away"),
-        pytest.param(THREE, [], Limits(3, 1), "", "", id="nothing is missed"),
+        pytest.param(THREE, THREE, Limits(3, 0), "", "allows no Pod to be unavailable", id="none may be unavailable"),
+        pytest.param(THREE, [], Limits(3, 1), "", "", id="nothing is missing"),
     ],
 )
 def test_one_pod_at_a_time_is_evicted_within_the_limits(

@@ -33,7 +33,7 @@ def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
         (labels(a="b"), expression("a", "Exists"), True),
         (labels(a="b"), expression("a", "DoesNotExist"), False),
         (expression("a", "Exists"), expression("a", "In", "b"), True),
-        # The quirk that is kept: strictly, labels a=b,c=d would match both, and so would a=c below.
+        # OpenKruise's quirk is kept: strictly, labels a=b,c=d would match both, and so would a=c below.
         (labels(a="b"), expression("c", "Exists"), False),
         (expression("a", "Exists"), expression("a", "NotIn", "b"), False),
         (labels(a="b"), expression("c", "DoesNotExist"), True),
@@ -52,7 +52,7 @@ def test_disjoint_selectors_share_no_object_except_for_the_exists_quirk(
     first: dict[str, Any], second: dict[str, Any], object_labels: dict[str, str]
 ) -> None:
     both = [*first["matchExpressions"], *second["matchExpressions"]]
-    # In after In on one key widens here what it narrows when matching, and Exists is the quirk: both aside.
+    # Excluded: a second In on one key (a union here, an intersection when matching), and Exists, which is the quirk.
     keys = [e["key"] for e in both if e["operator"] == "In"] + [*first["matchLabels"], *second["matchLabels"]]
     if any(e["operator"] == "Exists" for e in both) or len(set(keys)) != len(keys):
         return

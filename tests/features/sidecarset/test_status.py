@@ -119,7 +119,7 @@ def test_records_of_a_set_on_a_pod(text: str, found: tuple[str, str]) -> None:
             sidecar_set(namespaceSelector={"matchLabels": {"env": "prod"}}), pod(), None, False, id="namespace unknown"
         ),
         pytest.param(HOT, hot_pod(), SHOP, True, id="both twins"),
-        pytest.param(HOT, hot_pod(working=None), SHOP, False, id="twins without a record which works"),
+        pytest.param(HOT, hot_pod(working=None), SHOP, False, id="twins without a record of the working one"),
         pytest.param(HOT, hot_pod(working="oops"), SHOP, False, id="an unreadable record"),
         pytest.param(HOT, pod({"mesh-1": "m:1", "main": "nginx"}), SHOP, False, id="one twin only"),
     ],

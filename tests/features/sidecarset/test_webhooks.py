@@ -192,7 +192,7 @@ def test_schema_rules_are_left_to_the_api_server_and_checked_without_one() -> No
     )
 
 
-# --- By itself
+# --- A single set
 
 
 NAME_MESSAGE = (
@@ -596,7 +596,7 @@ def test_a_set_admitted_by_openkruise_stays_editable() -> None:
     assert "Unsupported value" in refusal(edited, stored)
 
 
-# --- Beside its former state
+# --- Compared with its former state
 
 
 @pytest.mark.behaviour("SS-28")
@@ -636,7 +636,7 @@ def test_an_unreadable_stored_object_does_not_block_updates() -> None:
     assert accepted(sidecar_set(), {**sidecar_set(), "spec": {"containers": "none"}})
 
 
-# --- What is admitted with a word of warning
+# --- Warnings
 
 
 def test_fields_that_would_be_lost_get_a_warning() -> None:

@@ -132,7 +132,7 @@ async def test_a_pod_updated_in_place_is_marked_upgradable(world: World) -> None
     async def both() -> bool:
         return await conditions(world) == [("True", "AllSidecarsetUpgradable", '{"s":true}')] * 2
 
-    await world.until(both, "both Pods say so")
+    await world.until(both, "both Pods have the condition")
     assert refused
     await world.settles(2, 2, 2, 2)
     written = [one for one in world.sent.writes if "/pods/" in one.path and one.path.endswith("/status")]
@@ -151,7 +151,7 @@ async def test_pods_that_differ_in_more_than_images_are_reported_once(world: Wor
     async def both() -> bool:
         return await conditions(world) == [("False", "UpdateImmutableField", '{"s":false}')] * 2
 
-    await world.until(both, "both Pods say so")
+    await world.until(both, "both Pods have the condition")
     await world.clock.sleep(10)
     text = "SidecarSet in-place update detected 2 not upgradable pod(s) in this round, will skip them."
     assert await world.events("NotUpgradablePods") == [text]
@@ -164,7 +164,7 @@ async def test_pods_that_differ_in_more_than_images_are_reported_once(world: Wor
     async def neither() -> bool:
         return await conditions(world) == [("True", "AllSidecarsetUpgradable", '{"s":true}')] * 2
 
-    await world.until(neither, "both Pods say so")
+    await world.until(neither, "both Pods have the condition")
 
 
 CONDITION = names.SIDECARSET_UPGRADABLE_CONDITION
@@ -346,7 +346,7 @@ async def test_an_update_reapplies_metadata_patches(world: World) -> None:
         found = (await world.pod("a"))["metadata"]["annotations"]
         return (found["kept"], found["over"]) == ("old", "new")
 
-    await world.until(applied, "the annotations are there")
+    await world.until(applied, "the annotations are set")
 
 
 @pytest.mark.behaviour("SS-95", "SS-99", "SS-131")

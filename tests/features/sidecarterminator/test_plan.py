@@ -113,7 +113,7 @@ DUE = [
     pytest.param([({}, 0), ({}, 0)], {}, NOTHING, id="no sidecars"),
     pytest.param([({}, 0), (TRUE, None)], {"policy": "Always"}, NOTHING, id="no job"),
     pytest.param([({}, 0), (TRUE, None)], {"phase": "Pending"}, NOTHING, id="pending"),
-    pytest.param([({}, 3), (TRUE, None)], {"policy": "OnFailure"}, NOTHING, id="on failure, main is started again"),
+    pytest.param([({}, 3), (TRUE, None)], {"policy": "OnFailure"}, NOTHING, id="on failure, main is restarted"),
     pytest.param(
         [({}, 0), (TRUE, None)], {"policy": "OnFailure"}, Step(stop=("c1",), request=REQUEST), id="on failure, done"
     ),
@@ -126,7 +126,7 @@ DUE = [
         NOTHING,
         id="a status is missing",
     ),
-    pytest.param([({}, 0), (TRUE, None)], {"phase": "Failed"}, NOTHING, id="its node ends it"),
+    pytest.param([({}, 0), (TRUE, None)], {"phase": "Failed"}, NOTHING, id="a failed Pod"),
 ]
 
 
@@ -150,10 +150,12 @@ def test_sidecars_are_stopped_after_the_main_containers_end(
         pytest.param([({}, 0), ({**TRUE, **BY_IMAGE}, None)], Step(images={"c1": "exit:1"}), id="both"),
         pytest.param([({}, 0), (TRUE, None)], Step(unreachable=("c1",)), id="no image"),
         pytest.param(
-            [({}, 0), (BY_IMAGE, 0), (BY_IMAGE, None)], Step(images={"c2": "exit:1"}), id="only those that run"
+            [({}, 0), (BY_IMAGE, 0), (BY_IMAGE, None)], Step(images={"c2": "exit:1"}), id="only running sidecars"
         ),
         pytest.param(
-            [({}, 0), ({names.ENV_TERMINATE_SIDECAR_WITH_IMAGE: "busybox:1"}, None)], NOTHING, id="it has it already"
+            [({}, 0), ({names.ENV_TERMINATE_SIDECAR_WITH_IMAGE: "busybox:1"}, None)],
+            NOTHING,
+            id="the image is already set",
         ),
     ],
 )
@@ -180,7 +182,7 @@ OURS = {"phase": "Succeeded", "conditions": [{"type": "SidecarTerminated", "stat
             [({}, 0), (TRUE, 143), (IGNORED, None)],
             {},
             Step(phase="Succeeded", stop=("c2",), request=LAST),
-            id="then the phase, by the main containers alone",
+            id="then the phase, from the main containers alone",
         ),
         pytest.param(
             [({}, 0), ({}, 2), (IGNORED, None)],
@@ -189,11 +191,14 @@ OURS = {"phase": "Succeeded", "conditions": [{"type": "SidecarTerminated", "stat
             id="a main failed",
         ),
         pytest.param(
-            [({}, 0), (IGNORED, None)], OURS, Step(stop=("c1",), request=LAST), id="the phase stands, the rest goes on"
+            [({}, 0), (IGNORED, None)],
+            OURS,
+            Step(stop=("c1",), request=LAST),
+            id="the phase is set",
         ),
-        pytest.param([({}, 0), (IGNORED, 0)], {}, NOTHING, id="they have ended by themselves"),
+        pytest.param([({}, 0), (IGNORED, 0)], {}, NOTHING, id="they ended on their own"),
         pytest.param(
-            [({}, 0), (BY_IMAGE, None), (IGNORED, None)], {}, Step(unreachable=("c1",)), id="one that nobody stops"
+            [({}, 0), (BY_IMAGE, None), (IGNORED, None)], {}, Step(unreachable=("c1",)), id="one that cannot be stopped"
         ),
     ],
 )

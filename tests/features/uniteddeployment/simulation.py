@@ -27,7 +27,7 @@ class Simulation:
         self.rng = Random(seed)
         self.reserves = self.rng.random() < 0.5
         self.topology: list[Json] = []
-        #: The subsets of the last topologies, and of every workload the subset.
+        #: The subsets of the last topologies, and the subset of each workload.
         self.named: list[set[str]] = []
         self.of_workload: dict[str, str] = {}
         self.troubled = True

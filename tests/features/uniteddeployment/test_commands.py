@@ -45,7 +45,7 @@ async def change_image(there: World, image: str) -> None:
     await there.respecify({"template": {"cloneSetTemplate": {"spec": spec}}})
 
 
-@pytest.mark.parametrize("taken", [False, True], ids=["at once", "after a clash"])
+@pytest.mark.parametrize("taken", [False, True], ids=["at once", "after a conflict"])
 @in_world
 async def test_a_plan_names_the_new_revision(there: World, taken: bool) -> None:
     await there.unite({"name": "a", "replicas": 1}, {"name": "b"})
@@ -174,7 +174,7 @@ async def test_pausing_and_restarting_change_the_template(there: World) -> None:
     with pytest.raises(CommandError, match="is held"):
         await restart(there.client, found)
     assert "resumed" in await set_paused(there.client, NAMESPACE, ["ud", "web"], paused=False)
-    # As before: else it would be another revision.
+    # Unchanged, or it would be another revision.
     assert "rollingUpdate" not in spec_of(await stored(there)).get("updateStrategy", {})
     await there.respecify(
         {"template": {"cloneSetTemplate": {"spec": {"updateStrategy": in_place()}}}},

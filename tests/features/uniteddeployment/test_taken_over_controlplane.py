@@ -89,7 +89,7 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
         before = there.versions("Pod", "ControllerRevision", "ConfigMap")
         pods, workloads = set(there.list("Pod")), there.workloads()
         with manager(api, tmp_path / "manager", GATE):
-            # Changes that ask nothing of any workload or copy: once they are seen, all has been worked on.
+            # Changes that affect no workload or copy: once they are observed, both objects have been reconciled.
             change(api, UNITED, revisionHistoryLimit=9)
             targets = there.get(DISTRIBUTION)["spec"]["targets"]
             excluded = {"excludedNamespaces": {"list": [{"name": "kruise-system"}]}}
@@ -99,13 +99,13 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
             assert there.versions("Pod", "ControllerRevision", "ConfigMap") == before
             assert there.workloads() == workloads
             assert there.get(UNITED)["status"]["currentRevision"] == "ud-dd9979f77"
-            # Scaled: those that are free share the rest.
+            # Scaling out: the subsets without a fixed number share the rest.
             change(api, UNITED, replicas=6)
             eventually(lambda: there.counts() == {"one": 1, "two": 3, "three": 2}, "the subsets grow")
             eventually(lambda: len(there.list("Pod")) == 6, "the CloneSets grow")
             kept = {name for name, pod in there.list("Pod").items() if "deletionTimestamp" not in pod["metadata"]}
             assert pods <= kept
-            # Changed: one more revision, and every subset has it.
+            # A template change: one more revision, used by every subset.
             template = there.get(UNITED)["spec"]["template"]
             template["cloneSetTemplate"]["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:1.15.1"
             change(api, UNITED, template=template)
@@ -117,7 +117,7 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
             ]
             assert len(own) == 2
             assert "ud-dd9979f77" in own
-            # Changed: the copy follows.
+            # A changed resource: the copy follows.
             resource = there.get(DISTRIBUTION)["spec"]["resource"]
             change(api, DISTRIBUTION, resource={**resource, "data": {"level": "changed"}})
 
@@ -125,12 +125,12 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
                 return there.list("ConfigMap").get("shared-settings", {}).get("data")
 
             eventually(lambda: data() == {"level": "changed"}, "the copy follows")
-            # A subset goes with its workload, and all of it with its object.
+            # A removed subset loses its workload, and a deleted owner its dependents.
             topology = there.get(UNITED)["spec"]["topology"]
             change(api, UNITED, topology={**topology, "subsets": topology["subsets"][:2]})
-            eventually(lambda: there.counts() == {"one": 1, "two": 5}, "the subset that is gone gave its Pods")
+            eventually(lambda: there.counts() == {"one": 1, "two": 5}, "the removed subset's Pods are redistributed")
             api.request("DELETE", UNITED)
             api.request("DELETE", DISTRIBUTION)
             # The garbage collector looks for new kinds every 30 s.
-            eventually(lambda: not there.list("CloneSet"), "the workloads go with it", 120)
-            eventually(lambda: data() is None, "the copies go with theirs", 120)
+            eventually(lambda: not there.list("CloneSet"), "its workloads are deleted", 120)
+            eventually(lambda: data() is None, "its copies are deleted", 120)

@@ -229,7 +229,7 @@ def test_the_schema_of_a_subset_template_matches_openkruise(version: str) -> Non
 
     ours, theirs = templates(manifest(UNITED_DEPLOYMENT)), templates(definition())
     for name, spec in ours.items():
-        for field in ("template", "volumeClaimTemplates"):  # raw objects and a list of them; anything there
+        for field in ("template", "volumeClaimTemplates"):  # raw objects and a list of them: any content
             spec["properties"][field] = theirs[name]["properties"][field]
     if version == "v1alpha1":
         # Releases of OpenKruise that had no nested strategy wrote a flat one.

@@ -169,7 +169,7 @@ async def test_a_dry_run_changes_nothing_and_the_step_precedes_sidecars() -> Non
 async def test_a_pod_belongs_to_the_workloadspread_of_its_controller(owner_: Json, placed: bool) -> None:
     here = Here(spread(A_THEN_B))
     assert (record(await here.create(new_pod(owner_))) is not None) is placed
-    assert here.targets.asked == [], "nothing is asked for what can be seen"
+    assert here.targets.asked == [], "no live read of a cached object"
 
 
 REPLICA_SET = owner("ReplicaSet", "shop-abc", "apps/v1")

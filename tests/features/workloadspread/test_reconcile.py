@@ -79,7 +79,7 @@ async def test_a_place_is_kept_for_a_pod_missing_in_the_cache(there: World, key:
         await there.client.clock.sleep(4)
         assert await there.places() == (1, 0, 0)
     lists = [one for one in there.manager.requests if one.path.endswith("/pods") and "watch" not in one.query]
-    assert len(lists) <= 20, "it is asked for now and then, not all the time"
+    assert len(lists) <= 20, "it is read periodically, not constantly"
     there.manager.holds_back = lambda _: False
     await there.becomes(there.places, (0, 0, 0))
     assert "CreatePodFailed" not in await there.reasons()

@@ -69,22 +69,22 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
             # The status is correct, so nothing is written until something changes.
             assert api.request("GET", SPREAD)[1] == spread
             allow(3)
-            eventually(lambda: counts() == {"a": (2, 1), "b": (3, -1)}, "the change is answered")
+            eventually(lambda: counts() == {"a": (2, 1), "b": (3, -1)}, "the status follows the change")
             assert versions() == before, "no Pod was written"
             allow(1)
             priced = {("a", "200"): 1, ("a", "-100"): 1, ("b", "100"): 3}
-            eventually(lambda: costs() == priced, "one is more than its subset takes")
+            eventually(lambda: costs() == priced, "one Pod exceeds its subset")
             assert sum(before[name] != version for name, version in versions().items()) == 1
             change(api, CLONE_SET, replicas=3)
             eventually(
-                lambda: counts() == {"a": (1, 0), "b": (2, -1)}, "the one too many goes first, then the last", 30
+                lambda: counts() == {"a": (1, 0), "b": (2, -1)}, "the excess Pod is deleted first, then the last", 30
             )
             change(api, CLONE_SET, replicas=5)
-            eventually(lambda: costs() == {("a", "200"): 1, ("b", "100"): 4}, "new Pods go where there is a place", 30)
+            eventually(lambda: costs() == {("a", "200"): 1, ("b", "100"): 4}, "new Pods fill the free places", 30)
             assert api.request("DELETE", SPREAD)[0] == 200
             kept = versions()
             change(api, CLONE_SET, replicas=6)
-            eventually(lambda: len(pods()) == 6, "a Pod comes into no subset", 30)
+            eventually(lambda: len(pods()) == 6, "the new Pod is in no subset", 30)
             (new,) = versions().keys() - kept.keys()
             assert RECORD not in pods()[new]["metadata"].get("annotations", {})
             assert {name: version for name, version in versions().items() if name != new} == kept

@@ -85,7 +85,7 @@ async def test_native_targets_and_their_owners_are_found(there: World) -> None:
     prepared = prepare_spread(spread({"a": "50%"}, kind="Deployment"))
     assert await live.wanted(prepared) == 4
     await client.patch(DEPLOYMENTS, "shop", {"spec": {"replicas": 6}}, "ns")
-    assert await live.wanted(prepared) == 6, "as it is now"
+    assert await live.wanted(prepared) == 6, "the current object"
     uid = below["metadata"]["uid"]
     found = await live.above(OwnerReference("apps/v1", "ReplicaSet", "shop-abc", uid, True), "ns")
     assert found is not None

@@ -58,7 +58,7 @@ async def test_two_replicas_with_stale_caches_do_not_exceed_places(there: World)
     found = Counter(await asyncio.gather(*map(take, range(100))))
     assert found == {"a": 30, "b": 30, "c": 40}
     writes = sum(statuses.counts.writes for _, statuses in replicas)
-    assert writes <= 10, "those who come together cost one write"
+    assert writes <= 10, "concurrent Pods share one write"
 
 
 @pytest.mark.behaviour("WS-61", "WS-62", "WS-28", "WS-43")
@@ -110,7 +110,7 @@ async def test_clock_skew_neither_duplicates_nor_blocks_places(there: World, apa
     await asyncio.gather(*(come() for _ in range(4)))
     assert len(await members("a")) == 4
     await there.becomes(lambda: _of_a(there), (4, 0))
-    # A deletion is waited for 15 s: beyond that the warning is untrue, and the place is free once the Pod is gone.
+    # A deletion is waited for 15 s; a slower one is reported as failed, but its place is still freed in the end.
     untrue = {"CreatePodFailed"} if apart > 12 else {"CreatePodFailed", "DeletePodFailed"}
     assert not untrue & await there.reasons()
 

@@ -194,8 +194,8 @@ def test_a_patch_must_apply_to_the_existing_workload(patch: Any, refused: str) -
     assert (found.obj is None) is bool(refused)
     assert found.message.startswith("spec.subsets[0].patch: Invalid value: " if refused else "")
     assert refused in found.message
-    assert create(obj, Lookups(None)).obj, "without the workload nobody can know"
-    assert create(obj, Lookups(TEMPLATE), old=obj).obj, "what was there before is not judged again"
+    assert create(obj, Lookups(None)).obj, "unknown without the workload"
+    assert create(obj, Lookups(TEMPLATE), old=obj).obj, "stored subsets are not validated again"
 
 
 @pytest.mark.behaviour("WS-11")

@@ -36,7 +36,7 @@ def ruled(
     return judge(given_, pod(**of), operation, NOW, resize_is_update=resize_is_update)
 
 
-# ---- the Pod alone
+# ---- by the Pod alone
 
 
 @pytest.mark.behaviour("PUB-30")
@@ -155,7 +155,7 @@ def test_deletions_that_need_no_grant() -> None:
     for given_ in (None, budget(desired=0), budget(disrupted={"web-0": ago(1)})):
         found = ruled(given_)
         assert found.changed is None
-        # Letting pass without a write is checked against the API server.
+        # An allowance without a write is checked against the API server.
         assert not found.provisional
 
 
@@ -179,7 +179,7 @@ def test_an_old_grant_is_charged_again() -> None:
     [
         pytest.param(60, Outcome.ALLOWED, id="this very Pod"),
         pytest.param(5, Outcome.ALLOWED, id="in the same second"),
-        pytest.param(4, Outcome.REFUSED, id="one that was made since"),
+        pytest.param(4, Outcome.REFUSED, id="one created since"),
     ],
 )
 def test_a_grant_does_not_apply_to_the_next_pod_of_the_name(field: str, made: int, outcome: Outcome) -> None:
@@ -304,7 +304,7 @@ def test_a_metadata_change_is_free() -> None:
 def test_marking_a_pod_unavailable_is_an_update() -> None:
     old, marked = raw_pod(), raw_pod(labels={"unavailable-pod.kruise.io/x": "1"})
     assert update_operation(old, marked) is UPDATE
-    # One that was marked already loses nothing by another mark, nor by losing its own.
+    # For a Pod that is already marked, neither another mark nor the removal of its own is a disruption.
     assert update_operation(marked, raw_pod(labels={"unavailable-pod.kruise.io/y": "1"})) is None
     assert update_operation(marked, old) is None
 

@@ -91,7 +91,7 @@ def test_a_deleted_workload_needs_no_pods(value: int | str) -> None:
     for named in ({}, {"maxUnavailable": None, "minAvailable": value}):
         status = recompute(budget(protectTotalReplicas=5, **named), Observed({}, Expected(0, gone=True), NOW)).status
         assert (status.desired_available, status.total_replicas) == (0, 5)
-    # Scaled to nothing it is still there, and a number is a number.
+    # Scaled to zero the workload still exists, and an absolute number still counts.
     scaled = recompute(going, Observed({}, Expected(0), NOW)).status
     assert scaled.desired_available == (3 if value == 3 else 0)
 
@@ -225,7 +225,7 @@ SIDECAR = RunningContainer("agent", "agent:1", "agent-1", "y", ready=True, curre
     ("before", "after", "back"),
     [
         pytest.param((BEFORE,), (runs(),), True, id="replaced"),
-        pytest.param((BEFORE,), (runs(current=False),), False, id="replaced-with-what-ran-before"),
+        pytest.param((BEFORE,), (runs(current=False),), False, id="replaced-with-the-former-image"),
         pytest.param((BEFORE,), (runs(current=False, image_id="z"),), True, id="another-image-under-another-name"),
         pytest.param((BEFORE,), (runs(container_id="old"),), False, id="the-same-container"),
         pytest.param((BEFORE,), (runs(ready=False, current=False, image_id="z"),), False, id="not-ready"),

@@ -47,7 +47,7 @@ def test_records_match_openkruise() -> None:
         bare = record_entry("logs", hashes[f"{KEY}-without-image"], ["log"], "")
         assert hash_record({}, [entry], now) == annotations[KEY]
         assert hash_record({}, [bare], now) == annotations[f"{KEY}-without-image"]
-        # Read and written again, it is the same text.
+        # Reading and writing it yields the same text.
         assert hash_record(kept_members("shop/x", KEY, annotations[KEY]), [], now) == annotations[KEY]
 
 
@@ -81,7 +81,7 @@ def test_empty_and_new_records() -> None:
             '{"s":{"updateTimestamp":null,"hash":"","sidecarSetName":"","sidecarList":null,"controllerRevision":"r"}}',
         ),
     ],
-    ids=["empty", "null", "first form", "null entry", "spelled otherwise", "zero time"],
+    ids=["empty", "null", "first form", "null entry", "another spelling", "zero time"],
 )
 def test_both_forms_round_trip_as_in_go(text: str, expected: str) -> None:
     assert hash_record(kept_members("shop/web-0", KEY, text), [], "now") == expected

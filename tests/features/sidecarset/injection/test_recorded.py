@@ -25,7 +25,7 @@ CASES: list[Json] = json.loads(
     (Path(__file__).parents[3] / "data" / "openkruise" / "samples-injection.json").read_text()
 )
 LISTS = ("initContainers", "containers")
-#: What of the spec is decided by admission plugins and defaults that have nothing to do with injection.
+#: Spec fields set by admission plugins and defaults, independent of injection.
 OURS = (*LISTS, "volumes", "imagePullSecrets", "readinessGates")
 TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 TOKEN = {"name": "kube-api-access", "mountPath": TOKEN_PATH, "readOnly": True}

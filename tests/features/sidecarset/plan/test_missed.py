@@ -44,10 +44,10 @@ def test_a_pod_names_the_sets_it_was_marked_with(sets: list[str]) -> None:
 @pytest.mark.parametrize(
     ("stored", "missing"),
     [
-        pytest.param(lacking("logs", "mesh", injected="mesh"), ("logs",), id="what it has is not missed"),
-        pytest.param(lacking("logs", phase="Failed"), (), id="a Pod that has ended misses nothing"),
+        pytest.param(lacking("logs", "mesh", injected="mesh"), ("logs",), id="present sidecars are not missing"),
+        pytest.param(lacking("logs", phase="Failed"), (), id="a finished Pod lacks nothing"),
         pytest.param(lacking("logs", conditions=[]), (), id="no condition"),
-        pytest.param(lacking(said="SidecarSet " + "a, " * 100_000), ("a",), id="a condition by somebody else"),
+        pytest.param(lacking(said="SidecarSet " + "a, " * 100_000), ("a",), id="a condition of another writer"),
         pytest.param(lacking(said="nothing of ours"), (), id="another message"),
     ],
 )

@@ -81,20 +81,20 @@ def found(
 @pytest.mark.parametrize(
     ("one", "unschedulable", "updating", "reserved", "again"),
     [
-        pytest.param(pod(), False, 0, False, 0, id="runs, nothing known"),
+        pytest.param(pod(), False, 0, False, 0, id="running, nothing known"),
         pytest.param(pod(), True, 0, True, 0, id="new in a subset that was unschedulable"),
-        pytest.param(pod(ready=400), True, 0, False, 0, id="new there, but ready for long"),
-        pytest.param(pod(pending=31), False, 0, True, 0, id="no node for too long"),
-        pytest.param(pod(pending=31, label="false"), False, 0, True, 0, id="no node for too long, labelled"),
+        pytest.param(pod(ready=400), True, 0, False, 0, id="new there, but ready for a long time"),
+        pytest.param(pod(pending=31), False, 0, True, 0, id="unscheduled for too long"),
+        pytest.param(pod(pending=31, label="false"), False, 0, True, 0, id="unscheduled for too long, labelled"),
         pytest.param(pod(pending=10), False, 0, False, 20, id="no node yet"),
-        pytest.param(pod(old=True, ready=900), False, 99, False, 0, id="old, and the roll-out only slow"),
-        pytest.param(pod(old=True, pending=99), False, 99, True, 0, id="old, no node, and the roll-out late"),
-        pytest.param(pod(old=True, pending=99), False, 10, False, 20, id="old, no node, the roll-out young"),
-        pytest.param(pod(label="true", ready=301), False, 0, False, 0, id="ready for long again"),
+        pytest.param(pod(old=True, ready=900), False, 99, False, 0, id="old, and the rollout is only slow"),
+        pytest.param(pod(old=True, pending=99), False, 99, True, 0, id="old, unscheduled, late rollout"),
+        pytest.param(pod(old=True, pending=99), False, 10, False, 20, id="old, unscheduled, young rollout"),
+        pytest.param(pod(label="true", ready=301), False, 0, False, 0, id="ready for a long time again"),
         pytest.param(pod(label="true", ready=100), False, 0, True, 200, id="ready again"),
         pytest.param(pod(label="true"), False, 0, True, 0, id="reserved, not ready"),
         pytest.param(pod(label="true", old=True, ready=900), False, 0, True, 0, id="reserved, old: until replaced"),
-        pytest.param(pod(label="what?", pending=10), False, 0, False, 20, id="a label that says nothing"),
+        pytest.param(pod(label="what?", pending=10), False, 0, False, 20, id="a label without effect"),
     ],
 )
 def test_reserved_pods(one: Pod, unschedulable: bool, updating: float, reserved: bool, again: float) -> None:
@@ -148,7 +148,7 @@ def condition(status: str, reason: str = "reschedule") -> Json:
         pytest.param(condition("False"), [pod(label="false")], 1, ("True", "no reserved pods"), True, 0, id="none now"),
         pytest.param(condition("False", "created"), [], 2, ("False", None), False, 2, id="not seen yet"),
         pytest.param(condition("False", "created"), [pod()], 2, ("False", None), True, 2, id="one of two seen"),
-        pytest.param(condition("True"), [], 2, ("True", None), False, 0, id="creation is under way elsewhere"),
+        pytest.param(condition("True"), [], 2, ("True", None), False, 0, id="schedulable, not seen yet"),
     ],
 )
 def test_condition_messages(

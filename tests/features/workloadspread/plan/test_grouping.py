@@ -144,10 +144,10 @@ def entry(replicas: int, **entries: dict[str, str]) -> Json:
     ("known", "counted", "seen", "comes_into"),
     [
         pytest.param(entry(0), 0, (), ["a", "a", "a", "b"], id="all places are free"),
-        pytest.param(entry(0, creatingPods={"new": ago(1)}), 0, (), ["a", "a", "b", "b"], id="one is on its way"),
+        pytest.param(entry(0, creatingPods={"new": ago(1)}), 0, (), ["a", "a", "b", "b"], id="one is being created"),
         pytest.param(entry(0, creatingPods={"new": ago(1)}), 1, ("new",), ["a", "a", "b", "b"], id="it has arrived"),
-        pytest.param(entry(2), 0, (), ["a", "b", "b", "b"], id="a leader before saw more than our cache"),
-        pytest.param(entry(3, deletingPods={"p": ago(1)}), 3, (), ["b", "b", "b", "b"], id="who goes is there still"),
+        pytest.param(entry(2), 0, (), ["a", "b", "b", "b"], id="the former leader saw more than our cache"),
+        pytest.param(entry(3, deletingPods={"p": ago(1)}), 3, (), ["b", "b", "b", "b"], id="a terminating Pod counts"),
     ],
 )
 def test_existing_pods_join_a_subset_after_reserved_places(

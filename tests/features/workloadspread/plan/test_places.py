@@ -41,7 +41,7 @@ def statuses(found: WorkloadSpread | None, version: str = IGNORED) -> dict[str, 
     }
 
 
-# The numbers are those of the worked examples: limits, entries before, Pods wanted, the subset chosen, missing after.
+# From the worked examples: limits, former entries, desired Pods, chosen subset, missing Pods afterwards.
 CREATIONS = [
     pytest.param({"a": 5, "b": None}, [entry("a", 5, 5), entry("b", None, -1)], 0, "a", {"a": 4, "b": -1}, id="1"),
     pytest.param({"a": 5, "b": None}, [entry("a", 5, 0), entry("b", None, -1)], 0, "b", None, id="2"),
@@ -157,7 +157,7 @@ def test_a_percentage_uses_current_replicas() -> None:
     ruling = choose(spread({"a": "50%", "b": "50%"}, {IGNORED: entries}), NewPod(IGNORED, "p1", 10, ago(0)))
     assert ruling.answer is not None
     assert ruling.answer.subset == "a"
-    assert statuses(ruling.changed)["a"][0] == 2, "5 less 2 less this one"
+    assert statuses(ruling.changed)["a"][0] == 2, "5 - 2 - 1"
 
 
 @pytest.mark.behaviour("WS-36")
