@@ -31,7 +31,7 @@ def answer(document: Any) -> dict[str, Any]:
 
 @pytest.mark.behaviour("MGR-50")
 @pytest.mark.parametrize("version", ["v1alpha1", "v1beta1"])
-def test_a_recorded_review_comes_back_in_the_version_asked_for(version: str) -> None:
+def test_a_recorded_review_is_converted_to_the_desired_version(version: str) -> None:
     review = recorded(f"conversion-to-{version}")
     answered = answer(review)
     response = answered["response"]

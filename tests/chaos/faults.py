@@ -218,7 +218,7 @@ def leader(made: Site, watch: _Watch) -> None:
 def _killed_and_back(made: Site, watch: _Watch, host: str) -> None:
     made.kill(host)
     gone = time.monotonic()
-    eventually(lambda: time.monotonic() - gone > AWAY_SECONDS, "it stays away for a while")
+    eventually(lambda: time.monotonic() - gone > AWAY_SECONDS, "it is not restarted yet")
     made.start(host)
     watch.until(made.all_ready, "replica ready")
 

@@ -60,7 +60,7 @@ def test_pods_created_while_the_webhook_was_missing_are_reported_and_counted(mad
     eventually(counted, f"all {missing} Pods are counted", 40)
     eventually(lambda: len(warned(made)) == missing, f"all {missing} Pods have their event", 30)
     if missing:
-        eventually(lambda: "created while no webhook was called" in missed(made), "their set says so", 15)
+        eventually(lambda: "created while no webhook was called" in missed(made), "their set reports it", 15)
 
 
 def bypassed(made: Site) -> float:

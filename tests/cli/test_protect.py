@@ -37,7 +37,7 @@ async def test_the_label_is_set_changed_and_removed() -> None:
 
 
 @virtual
-async def test_a_missing_object_is_reported_with_the_way_out() -> None:
+async def test_a_missing_object_is_reported_with_the_fix() -> None:
     client = Client(ApiServer(), VirtualClock())
     with pytest.raises(ProtectError, match="Deployment shop/web: not found; name another namespace with -n"):
         await set_protection(client, wanted_kind(TABLE, "deploy", "web", "Always"), "web", "shop", "Always")

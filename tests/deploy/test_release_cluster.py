@@ -139,7 +139,7 @@ def containers_of_new_pod(release: Release, name: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("no_cluster")
-def test_the_image_contains_what_runs_and_needs_no_rights() -> None:
+def test_the_image_contains_only_the_program_and_needs_no_privileges() -> None:
     made = ourimage.configuration(ourimage.build())
     assert made["User"] == "65534:65534"
     assert (made["Entrypoint"], made["Cmd"]) == (["pykruise"], ["manager"])
@@ -287,7 +287,7 @@ def test_an_upgrade_with_the_same_values_changes_nothing(release: Release, reade
     assert pods(release) == names
 
 
-def test_the_documented_ways_to_look_inside_work(reader: Reader) -> None:
+def test_the_documented_debugging_commands_work(reader: Reader) -> None:
     assert "webhooks registered" in reader.does(line("docs/operations.md", "kubectl logs"))
     forward = line("docs/operations.md", "kubectl port-forward").removesuffix(" &")
     with ports_of_the_documents(), reader.leaves_running(forward) as forwarding:

@@ -438,7 +438,7 @@ def test_the_pull_secret_event_names_the_required_value(apart: tuple[ControlPlan
             events = release.get("events", "-n", "shop", "--field-selector=reason=PullSecretForbidden")["items"]
             return [one["message"] for one in events]
 
-        (message,) = eventually(told, "an event says which right is missing", 60)
+        (message,) = eventually(told, "an event names the missing permission", 60)
         assert "add shop to imagePullJob.secretNamespaces" in message
         assert "missing permission" not in log.read_text()
         release.upgrade(f"--set={value}", "--set=imagePullJob.secretNamespaces={shop}")
@@ -449,7 +449,7 @@ def test_the_pull_secret_event_names_the_required_value(apart: tuple[ControlPlan
         (copy,) = eventually(copies, "the Secret is copied without a restart", 60)
         assert copy.startswith("secret/regcred-")
         release.kubectl("delete", "imagepulljob", "-n", "shop", "warm", "--timeout=60s")
-        eventually(lambda: not copies(), "the copy goes with its job", 30)
+        eventually(lambda: not copies(), "the copy is deleted with its job", 30)
 
 
 _UNFINISHED = """

@@ -71,7 +71,7 @@ async def test_unknown_callers_take_turns_by_address_and_yield_to_known_callers(
 
 @virtual
 @pytest.mark.behaviour("MGR-163")
-async def test_a_manager_that_only_strangers_call_reports_it_once_with_the_way_out(
+async def test_a_manager_called_only_by_strangers_reports_it_once_with_the_fix(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     callers, published = KnownCallers(), list[bool]()

@@ -96,7 +96,7 @@ def as_granted(rule: PolicyRule) -> Granted:
         (("--namespace=shop",), {}, "persistentvolumeclaims"),
     ],
 )
-def test_rights_made_superfluous_by_a_setting_are_not_missed(
+def test_permissions_that_a_setting_makes_superfluous_are_not_reported(
     flags: tuple[str, ...], environ: dict[str, str], unneeded: str
 ) -> None:
     def resources(found: tuple[PolicyRule, ...]) -> set[str]:

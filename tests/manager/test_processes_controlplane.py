@@ -59,7 +59,7 @@ def test_dead_or_hanging_processes_are_restarted_while_others_answer(
             one.review(bundle)  # both listen on one socket
         assert one.ready()
         eventually(lambda: one.processes().get("webhook-0", killed) != killed, "it is back")
-        eventually(lambda: one.metric(answered) == 40, "nothing counted went with the process")
+        eventually(lambda: one.metric(answered) == 40, "no count is lost with the process")
 
         stopped = one.signal("webhook-1", signal.SIGSTOP)
         eventually(lambda: one.processes().get("webhook-1", stopped) != stopped, "what hung was started again", 20)
@@ -128,7 +128,7 @@ def test_losing_the_lease_ends_the_reconciler_only(control_plane: ControlPlane, 
         spec = {"spec": {"holderIdentity": "somebody else", "leaseDurationSeconds": 5}}
         patch = ["patch", "lease", "lost", "-n", SYSTEM_NAMESPACE, "--type=merge", "-p", json.dumps(spec)]
         control_plane.kubectl(*patch)
-        eventually(lambda: one.processes().get("reconciler", 0) not in (0, before["reconciler"]), "it starts anew", 20)
+        eventually(lambda: one.processes().get("reconciler", 0) not in (0, before["reconciler"]), "it restarts", 20)
         after = one.processes()
         assert [after[name] for name in WEBHOOK_PROCESSES] == [before[name] for name in WEBHOOK_PROCESSES]
         assert one.ready()

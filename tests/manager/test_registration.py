@@ -493,7 +493,7 @@ async def test_a_missing_permission_is_reported_and_the_rest_is_done(
 
 
 @virtual
-async def test_an_overloaded_api_server_is_retried_as_it_requests() -> None:
+async def test_an_overloaded_api_server_is_retried_after_the_requested_delay() -> None:
     api, registration, _ = prepared()
     asked: list[float] = []
 

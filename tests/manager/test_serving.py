@@ -182,7 +182,7 @@ async def test_healthz_is_ok_while_readyz_reports_missing_parts() -> None:
 
 
 @pytest.mark.behaviour("MGR-20", "MGR-121")
-async def test_ready_means_our_port_answers_under_the_current_authority() -> None:
+async def test_ready_means_the_port_answers_under_the_published_ca() -> None:
     async def app(scope: dict, receive: object, send: object) -> None:
         await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})  # type: ignore[operator]
         await send({"type": "http.response.body", "body": b""})  # type: ignore[operator]

@@ -336,7 +336,7 @@ def agent(node: str, *, newest: bool = False, ready: bool = True) -> Agent:
 
 
 @pytest.mark.behaviour("MGR-162")
-def test_agents_are_replaced_last_and_only_where_something_deletes_them() -> None:
+def test_agents_are_replaced_last_and_only_on_delete() -> None:
     nodes = tuple(agent(f"node{number:02}") for number in range(12))
     plan = planned(seen(daemon=daemon_set(), agents=nodes), agents=True)
     order = [(step.action, step.resource.kind, step.name) for step in plan.steps]
@@ -362,14 +362,14 @@ def test_agents_are_replaced_last_and_only_where_something_deletes_them() -> Non
         ({"daemon": daemon_set("--no-such-flag")}, "arguments of the DaemonSet: unrecognized arguments"),
     ],
 )
-def test_what_keeps_agents_from_being_handed_over_is_named(changes: dict[str, Any], blocker: str) -> None:
+def test_blockers_of_the_agent_handover_are_named(changes: dict[str, Any], blocker: str) -> None:
     plan = planned(seen(**changes), agents=True)
     assert blocker in " ".join(plan.blockers)
     assert plan.steps == ()
 
 
 @pytest.mark.behaviour("MGR-162")
-def test_what_an_agent_does_is_known_from_its_node_image_and_its_requests() -> None:
+def test_the_work_of_an_agent_follows_from_its_node_image_and_requests() -> None:
     def image(*phases: str) -> dict[str, Any]:
         tags = [{"tag": str(number), "phase": phase} for number, phase in enumerate(phases)]
         return {"status": {"imageStatuses": {"nginx": {"tags": tags}}}}
@@ -619,7 +619,7 @@ async def test_an_agent_that_does_not_start_ends_the_handover_at_its_node(world:
 
 @pytest.mark.behaviour("MGR-162")
 @in_simulated(2)
-async def test_an_agent_whose_work_does_not_end_is_left_alone(world: Simulated) -> None:
+async def test_an_agent_that_stays_busy_is_not_replaced(world: Simulated) -> None:
     await laid(world.client)
     await until_agents(world.client, {THEIRS: 2})
     await begin_pull(world.client, "node1")

@@ -84,7 +84,7 @@ def without_right(control_plane: ControlPlane, resource: str) -> Iterator[None]:
         ]
         change(control_plane, role, rules)
     try:
-        eventually(lambda: not may(), f"the right to {verb} {resource} is gone")
+        eventually(lambda: not may(), f"the permission to {verb} {resource} is revoked")
         yield
     finally:
         for role, found in zip(ROLES, before, strict=True):
@@ -111,7 +111,7 @@ def test_one_missing_right_is_named_and_the_rest_works(installed: ControlPlane, 
         replica(installed, tmp_path, *ELECTION, ready=False) as one,
     ):
         if fault := NEEDED.get(resource):
-            eventually(lambda: fault in one.fault(), "it says what it waits for", 90)
+            eventually(lambda: fault in one.fault(), "it reports what it waits for", 90)
         else:
             eventually(one.ready, f"it is ready without {resource}; its log is {one.log}", 90)
             one.review(published(installed))
@@ -171,7 +171,7 @@ def test_two_versions_answer_each_other_and_keep_each_others_entries(installed: 
             names = {name for _, found in entries() for name in found}
             return {"mpod.kb.io", "vservice.kb.io"} <= names
 
-        eventually(both_known, "the entries of both are there")
+        eventually(both_known, "the entries of both exist")
         settled = entries()
         began = syncs(first), syncs(second)
         for number in range(5):

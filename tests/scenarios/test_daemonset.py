@@ -144,7 +144,7 @@ def test_an_image_changes_in_place(world: World) -> None:
     assert {pod["metadata"]["uid"] for pod in after} == set(before)
     assert {pod["status"]["containerStatuses"][0]["restartCount"] for pod in after} == {1}
     expected = {f"successfully update pod {name} in-place" for name in before.values()}
-    eventually(lambda: told(world, "SuccessfulUpdatePodInPlace") == expected, "each update is told")
+    eventually(lambda: told(world, "SuccessfulUpdatePodInPlace") == expected, "each update is reported")
     waits = f"{world.namespace}/ds number of unavailable DaemonSet pods: 1, is equal to or exceeds allowed maximum: 1"
     eventually(lambda: waits in told(world, "numUnavailable >= maxUnavailable"), "what the others wait for")
 
@@ -154,5 +154,5 @@ def test_pods_and_revisions_are_deleted_with_their_daemonset(world: World) -> No
     world.apply(DAEMON_SET)
     all_updated(world)
     world.kubectl("delete", KIND, "ds", "-n", world.namespace)
-    eventually(lambda: not world.list("pods"), "the Pods are gone", 90)
-    eventually(lambda: not world.list("controllerrevisions"), "the revisions are gone", 90)
+    eventually(lambda: not world.list("pods"), "the Pods are deleted", 90)
+    eventually(lambda: not world.list("controllerrevisions"), "the revisions are deleted", 90)

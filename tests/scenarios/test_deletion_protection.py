@@ -256,7 +256,7 @@ def test_a_protected_object_blocks_the_deletion_of_its_namespace(world: World) -
             f"forbidden by ResourcesProtectionDeletion for {LABEL}=Always" in failure["message"]
         )
 
-    eventually(held, "the namespace says why it stays")
+    eventually(held, "the namespace reports why it is not deleted")
     world.kubectl("label", "service", "web", "-n", namespace, f"{LABEL}-")
     world.kubectl("wait", "--for=delete", f"namespace/{namespace}", "--timeout=60s")
 

@@ -80,7 +80,7 @@ def test_a_failing_probe_restarts_only_its_container(world: World) -> None:
     name = f"liveness-{pod['metadata']['uid']}-main-0"
     request = world.get("containerrecreaterequest", name)
     assert [one["name"] for one in request["spec"]["containers"]] == ["main"]
-    eventually(lambda: events(world, found["metadata"]["name"], "LivenessProbeFailed"), "an event says so")
+    eventually(lambda: events(world, found["metadata"]["name"], "LivenessProbeFailed"), "an event reports it")
 
     def completed() -> bool:
         status = world.get("containerrecreaterequest", name).get("status", {})
@@ -110,7 +110,7 @@ def test_a_failing_http_probe_on_a_named_port_restarts_its_container(world: Worl
 
     eventually(restarted, "the container is restarted", 90)
     name = pod["metadata"]["name"]
-    said = eventually(lambda: events(world, name, "LivenessProbeFailed"), "an event says so")
+    said = eventually(lambda: events(world, name, "LivenessProbeFailed"), "an event reports it")
     assert all("Container main failed its liveness probe and is restarted" in one for one in said)
     made = [one["metadata"]["name"] for one in world.list("containerrecreaterequests")]
     assert f"liveness-{pod['metadata']['uid']}-main-0" in made

@@ -30,13 +30,13 @@ def test_a_container_is_added_to_a_running_pod_and_stays(world: World) -> None:
     world.apply(POD)
     eventually(lambda: world.pod_is_ready("web"), "the Pod is ready")
     world.apply(JOB)
-    found = eventually(lambda: world.get("pod", "web")["spec"].get("ephemeralContainers"), "the container is there")
+    found = eventually(lambda: world.get("pod", "web")["spec"].get("ephemeralContainers"), "the container exists")
     assert [one["name"] for one in found] == ["look"]
     job = world.get("ephemeraljob", "look")
     assert {"name": "KRUISE_EJOB_ID", "value": job["metadata"]["uid"]} in found[0]["env"]
     eventually(lambda: world.get("ephemeraljob", "look").get("status", {}).get("match") == 1, "the Pod is counted")
     world.kubectl("delete", "ephemeraljob", "look", "-n", world.namespace)
-    eventually(lambda: not world.list("ephemeraljobs"), "the job is gone")
+    eventually(lambda: not world.list("ephemeraljobs"), "the job is deleted")
     assert world.get("pod", "web")["spec"]["ephemeralContainers"]
 
 

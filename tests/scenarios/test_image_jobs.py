@@ -89,7 +89,7 @@ data: {{.dockerconfigjson: {config}}}
     )
     found = completed(world, "private")
     assert found["succeeded"] == found["desired"]
-    eventually(lambda: not copies(), "the copy is gone")
+    eventually(lambda: not copies(), "the copy is deleted")
 
 
 @pytest.mark.behaviour("IMG-72", "IMG-75")

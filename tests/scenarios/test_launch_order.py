@@ -102,7 +102,7 @@ def test_containers_after_one_that_never_becomes_ready_never_start(world: World)
         events = world.list("event", "--field-selector", field)
         return any("b waits to be started until a (launch priority 0) is ready" in e["message"] for e in events)
 
-    eventually(told, "the Pod says whom it waits for", 60)
+    eventually(told, "the Pod reports what it waits for", 60)
     assert list(started(world)) == ["a"]
     waiting = {s["name"]: s["state"] for s in world.get("pod", "ordered")["status"]["containerStatuses"]}["b"]
     assert waiting["waiting"]["reason"] == "CreateContainerConfigError"

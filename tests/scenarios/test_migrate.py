@@ -69,7 +69,7 @@ def test_a_native_workload_is_migrated_with_its_pods(world: World, kind: str) ->
         owners = [one["metadata"].get("ownerReferences") for one in world.list("pods", "-l", "app=moving")]
         return all(one and one[0]["apiVersion"].startswith("apps.kruise.io/") for one in owners)
 
-    eventually(adopted, "the Pods are its own")
+    eventually(adopted, "it has adopted the Pods")
     again = world.pykruise("migrate", f"{kind}/web", "--from", f"{kind}/web")
     assert (again.returncode, "nothing to do" in again.stdout) == (0, True)
     world.kubectl("delete", f"{kind}s.apps.kruise.io", "web", "-n", world.namespace)
@@ -115,7 +115,7 @@ def test_a_statefulset_migrated_during_a_rollout_continues_it(world: World) -> N
     assert (uids(world), images(world)) == (before, running)
     merge = '{"spec": {"updateStrategy": {"rollingUpdate": {"partition": 0}}}}'
     world.kubectl("patch", ours, "web", "-n", world.namespace, "--type=merge", "-p", merge)
-    eventually(lambda: stands(ours, 3) and set(images(world).values()) == {"nginx:1.26"}, "it goes on", 120)
+    eventually(lambda: stands(ours, 3) and set(images(world).values()) == {"nginx:1.26"}, "it continues", 120)
     assert uids(world)["web-2"] == before["web-2"]
     world.kubectl("delete", ours, "web", "-n", world.namespace)
 

@@ -110,10 +110,10 @@ def test_debug_adds_a_container_to_one_pod(world: World) -> None:
 
 
 @pytest.mark.behaviour("BJ-12", "ACJ-9")
-def test_explain_says_what_a_job_does_next(world: World) -> None:
+def test_explain_shows_the_next_step_of_a_job(world: World) -> None:
     world.apply(BROADCAST)
     active = lambda: world.get("broadcastjob", "once").get("status", {}).get("active") == 1  # noqa: E731
-    eventually(active, "one Pod is there")
+    eventually(active, "one Pod exists")
     told = world.pykruise("explain", "broadcastjob", "once").stdout
     assert f"BroadcastJob {world.namespace}/once: {len(nodes(world))} nodes are desired; it is running" in told
     assert told.count("parallelism 1") == len(nodes(world)) - 1

@@ -162,7 +162,7 @@ def test_a_manual_tag_is_pulled_and_expires(world: World) -> None:
     policy = {"ttlSecondsAfterFinished": 12}
     write({"tag": "24.04", "pullPolicy": policy}, {"tag": "nowhere", "pullPolicy": {**policy, "backoffLimit": 0}})
     if world.real_containers:
-        failed = eventually(lambda: ended("nowhere"), "the tag that is not there has failed", 120)
+        failed = eventually(lambda: ended("nowhere"), "the missing tag has failed", 120)
         assert (failed["phase"], bool(failed["message"])) == ("Failed", True)
     found = eventually(lambda: ended("24.04"), "the image is pulled", 120)
     assert (found["phase"], found["progress"], found["imageID"][:7]) == ("Succeeded", 100, "ubuntu@")
@@ -170,4 +170,4 @@ def test_a_manual_tag_is_pulled_and_expires(world: World) -> None:
     assert [(one["tag"], one["pullPolicy"]["timeoutSeconds"]) for one in spec][:1] == [("24.04", 600)]
     gone = lambda: "ubuntu" not in node_images(world)[node]["spec"].get("images", {})  # noqa: E731
     eventually(gone, "the tags are cleared", 90)
-    eventually(lambda: status("24.04") is None, "and so is what is said of them", 90)
+    eventually(lambda: status("24.04") is None, "and so are their reports", 90)

@@ -66,7 +66,7 @@ def replaced(world: World, name: str) -> dict[str, Any]:
         found = world.pod_is_ready(name)
         return found if found and found["metadata"]["uid"] != before["metadata"]["uid"] else None
 
-    after = eventually(look, f"{name} is there again")
+    after = eventually(look, f"{name} is recreated")
     assert after["spec"]["nodeName"] == before["spec"]["nodeName"]
     return after
 
@@ -96,7 +96,7 @@ def test_pods_of_an_annotated_statefulset_return_to_their_nodes(world: World) ->
     eventually(lambda: sorted(remembered(world)) == names[:2], "the Pod that is scaled in is forgotten")
     switch = "kruise.io/auto-generate-persistent-pod-state"
     world.kubectl("annotate", "statefulsets.apps.kruise.io", "web", f"{switch}-", "-n", world.namespace)
-    eventually(lambda: not is_generated(world), "switched off, it goes")
+    eventually(lambda: not is_generated(world), "it is removed when switched off")
 
 
 @pytest.mark.behaviour("PPS-7", "PPS-12", "PPS-21", "PPS-34")

@@ -57,7 +57,7 @@ def test_a_recorded_pod_is_restored_alike(api: ControlPlane, number: int) -> Non
     finally:
         for name in names:
             api.request("DELETE", f"{SETS}/{name}")
-            eventually(lambda name=name: api.request("GET", f"{SETS}/{name}")[0] == 404, f"{name} is gone", 10)
+            eventually(lambda name=name: api.request("GET", f"{SETS}/{name}")[0] == 404, f"{name} is deleted", 10)
 
 
 def latest_revision(api: ControlPlane, name: str) -> str:

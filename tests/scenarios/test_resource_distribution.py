@@ -82,7 +82,7 @@ def test_a_config_map_is_synced_to_its_targets(platform: World) -> None:
     platform.kubectl("label", "namespace", f"{platform.namespace}-two", "team-")
     eventually(lambda: content(platform, "-two") is None, "the namespace that left has it no longer")
     platform.kubectl("delete", "resourcedistribution", platform.namespace)
-    eventually(lambda: content(platform, "") is None, "the copies went with their object")
+    eventually(lambda: content(platform, "") is None, "the copies are deleted with their object")
 
 
 @pytest.mark.behaviour("RD-1", "RD-33", "RD-72")

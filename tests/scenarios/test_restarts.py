@@ -85,7 +85,7 @@ def test_two_containers_restart_in_order_while_their_pod_is_out_of_service(world
     assert served["status"] == "True"
     assert moment(served["lastTransitionTime"]) >= moment(request["metadata"]["creationTimestamp"])
     gone = lambda: not world.list("containerrecreaterequest")  # noqa: E731
-    eventually(gone, "the request is cleared away", 60)
+    eventually(gone, "the request is deleted", 60)
 
 
 @pytest.mark.behaviour("CRR-39", "CRR-60")

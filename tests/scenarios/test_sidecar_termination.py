@@ -97,13 +97,13 @@ def test_a_job_completes_when_its_main_container_has_ended(world: World, policy:
         events = world.list("events", f"--field-selector=involvedObject.name={found['metadata']['name']}")
         return any(one["reason"] == "SidecarTerminator" and "[side] using crr" in one["message"] for one in events)
 
-    eventually(told, "an event says so")
+    eventually(told, "an event reports it")
 
 
 @pytest.mark.behaviour("SS-111")
 def test_an_injected_sidecar_ends_with_its_job(world: World) -> None:
     world.apply(SET)
-    eventually(lambda: world.list("sidecarsets", "-l=team=" + world.namespace), "the set is there")
+    eventually(lambda: world.list("sidecarsets", "-l=team=" + world.namespace), "the set exists")
     eventually(lambda: injected(world), "sidecars are injected", 30)
     found = ended(world, "Complete")
     assert codes(found) == {"main": 0, "shipper": 0}
@@ -112,7 +112,7 @@ def test_an_injected_sidecar_ends_with_its_job(world: World) -> None:
 def injected(world: World) -> bool:
     """Return whether the Pod of a new Job has the sidecar; webhooks may learn of the set a moment later."""
     world.kubectl("delete", "job", "once", "-n", world.namespace, "--ignore-not-found")
-    eventually(lambda: not world.list("pods", "-l=app=once"), "the former Pod is gone")
+    eventually(lambda: not world.list("pods", "-l=app=once"), "the old Pod is deleted")
     world.apply(job())
     eventually(lambda: world.list("pods", "-l=app=once"), "the Job has its Pod")
     return len(pod(world)["spec"]["containers"]) == 2

@@ -98,7 +98,7 @@ def test_the_sidecar_restarts_in_place_and_the_app_container_does_not(world: Wor
     assert state["revision"] == found["metadata"]["annotations"]["kruise.io/sidecarset-hash"]
     assert state["updateTimestamp"]
     assert state["lastContainerStatuses"] == {"sidecar1": {"imageID": ids["sidecar1"]["imageID"]}}
-    eventually(lambda: upgradable(world) == ("True", "AllSidecarsetUpgradable"), "the Pod says that it is upgradable")
+    eventually(lambda: upgradable(world) == ("True", "AllSidecarsetUpgradable"), "the Pod is upgradable")
     record = annotation(after, "kruise.io/sidecarset-hash")[world.namespace]
     assert record["controllerRevision"] == found["status"]["latestRevision"]
 

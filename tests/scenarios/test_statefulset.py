@@ -109,7 +109,7 @@ def test_applies_a_native_manifest_with_another_api_version(world: World) -> Non
 def test_a_broken_template_is_repaired_on_request(world: World) -> None:
     broken = SET.replace("    spec:\n", "    spec:\n      readinessGates: [{conditionType: example.com/never}]\n")
     world.apply(broken.replace("replicas: 3", "replicas: 2"))
-    eventually(lambda: status_is(world, replicas=1, readyReplicas=0, updatedReplicas=1), "web-0 is there, not ready")
+    eventually(lambda: status_is(world, replicas=1, readyReplicas=0, updatedReplicas=1), "web-0 exists, not ready")
     world.apply(SET.replace("replicas: 3", "replicas: 2"))
     eventually(lambda: status_is(world, replicas=1, readyReplicas=0, updatedReplicas=0), "everything waits for it")
     assert "repair-ordered-ready" in world.pykruise("explain", "pod", "web-0").stdout
@@ -236,7 +236,7 @@ def test_pods_are_recreated_with_their_claims(world: World, folders: list[Path])
     # Scaling in deletes a claim with its Pod; deleting the set deletes none.
     world.kubectl("scale", KIND, "web", "-n", world.namespace, "--replicas=2")
     kept = {name: uid for name, uid in before.items() if name != "data-web-2"}
-    eventually(lambda: claims() == kept, "the claim of web-2 goes")
+    eventually(lambda: claims() == kept, "the claim of web-2 is deleted")
     world.kubectl("delete", KIND, "web", "-n", world.namespace, "--wait=false")
     eventually(lambda: not pods(world), "all Pods are gone", 60)
     assert claims() == kept

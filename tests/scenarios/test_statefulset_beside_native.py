@@ -238,7 +238,7 @@ def test_both_behave_alike(world: World, policy: str) -> None:
     before = [dict(uids(side)) for side in sides]
     for side in sides:
         side.delete("orphan")
-    eventually(lambda: not any(side.exists() for side in sides), "the sets are gone")
+    eventually(lambda: not any(side.exists() for side in sides), "the sets are deleted")
 
     def left_alone() -> bool:
         pods = [pod for side in sides for pod in side.pods().values()]
@@ -254,7 +254,7 @@ def test_both_behave_alike(world: World, policy: str) -> None:
         assert native == advanced, native ^ advanced
         return bool(native)
 
-    eventually(told_alike, "the same events are there")
+    eventually(told_alike, "both have the same events")
 
     # Deleted with all dependents.
     for side in sides:

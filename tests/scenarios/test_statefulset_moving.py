@@ -55,7 +55,7 @@ def test_pods_of_a_native_statefulset_are_adopted(world: World) -> None:
         owners = [one["metadata"].get("ownerReferences") for one in world.list("pods", "-l", "app=web")]
         return all(one and one[0]["apiVersion"].startswith("apps.kruise.io/") for one in owners)
 
-    eventually(adopted, "the Pods are its own")
+    eventually(adopted, "it has adopted the Pods")
     moved = eventually(
         lambda: status_is(world, readyReplicas=3, updatedReplicas=3, currentReplicas=3), "it counts them"
     )

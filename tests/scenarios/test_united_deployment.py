@@ -101,7 +101,9 @@ def test_a_removed_subset_is_deleted_and_impossible_shares_change_nothing(world:
     world.apply(UNITED % ("deploymentTemplate", ""))
     eventually(lambda: counts(world, "deployments.apps") == {"one": 1, "two": 3}, "both subsets have their share")
     replace(world, "/spec/topology/subsets", [{"name": "two"}, {"name": "three"}])
-    eventually(lambda: counts(world, "deployments.apps") == {"two": 2, "three": 2}, "one went, three came")
+    eventually(
+        lambda: counts(world, "deployments.apps") == {"two": 2, "three": 2}, "one Pod is deleted, three are created"
+    )
     replace(world, "/spec/topology/subsets", [{"name": "two", "replicas": 4}, {"name": "three", "replicas": 0}])
     eventually(lambda: counts(world, "deployments.apps") == {"two": 4, "three": 0}, "the shares are as asked for")
     world.kubectl("scale", "uniteddeployment", "web", "-n", world.namespace, "--replicas=3")
@@ -109,7 +111,7 @@ def test_a_removed_subset_is_deleted_and_impossible_shares_change_nothing(world:
     def told() -> bool:
         return any(event["reason"] == "Failed SpecifySubsetReplicas" for event in world.list("events"))
 
-    eventually(told, "it is said that the shares cannot be met")
+    eventually(told, "a condition reports that the shares cannot be met")
     assert counts(world, "deployments.apps") == {"two": 4, "three": 0}
 
 
@@ -135,7 +137,7 @@ def test_a_partition_holds_a_subset_back_until_it_is_lowered(world: World) -> No
             if one["metadata"]["ownerReferences"][0]["kind"] == "UnitedDeployment"
         ]
 
-    eventually(lambda: len(own()) == 1, "the old revision went")
+    eventually(lambda: len(own()) == 1, "the old revision is deleted")
 
 
 RESERVING = (

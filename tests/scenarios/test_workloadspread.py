@@ -165,7 +165,7 @@ def test_a_cloneset_fills_subsets_in_order_and_scales_in_from_the_last(world: Wo
     )
     available(world, CLONE_SETS, 5)
     scale(world, CLONE_SETS, 3)
-    eventually(lambda: subsets(world) == {"base": 3}, "the Pods of burst went")
+    eventually(lambda: subsets(world) == {"base": 3}, "the Pods of burst are deleted")
     scale(world, CLONE_SETS, 2)
     eventually(lambda: status(world) == {"base": (2, 1), "burst": (0, -1)}, "a place in base is free")
     scale(world, CLONE_SETS, 4)
@@ -185,7 +185,7 @@ def test_excess_pods_are_deleted_first_and_a_new_order_changes_the_costs(world: 
     assert uids(world) == before, "a change of a subset moves no Pod"
     kept = {pod["metadata"]["uid"] for pod in pods(world) if cost_of(pod) != "-100"}
     scale(world, CLONE_SETS, 3)
-    eventually(lambda: uids(world) == kept, "those that were too many for base went, before those of burst")
+    eventually(lambda: uids(world) == kept, "the surplus Pods of base are deleted before those of burst")
     eventually(lambda: status(world) == {"base": (1, 0), "burst": (2, -1)}, "base is full")
 
     world.apply(REORDERED)
@@ -209,7 +209,7 @@ def test_a_deployment_rollout_fills_subsets_from_the_first_again(world: World) -
     eventually(lambda: subsets(world) == {"base": 3, "burst": 2}, "placed through the ReplicaSet")
     available(world, "deployment", 5)
     scale(world, "deployment", 3)
-    eventually(lambda: subsets(world) == {"base": 3}, "the Pods of burst went")
+    eventually(lambda: subsets(world) == {"base": 3}, "the Pods of burst are deleted")
     scale(world, "deployment", 5)
     eventually(lambda: status(world) == {"base": (3, 0), "burst": (2, -1)}, "the status counts them")
     world.apply(DEPLOYMENT.replace("labels: {app: shop}}\n    spec", "labels: {app: shop, version: two}}\n    spec"))
