@@ -257,7 +257,7 @@ def _may_meet(one: SidecarSet, other: SidecarSet) -> bool:
 
 
 def _names(sidecar_set: SidecarSet) -> Iterator[tuple[str, str]]:
-    """Yield (list, name) of all containers; init containers and containers share one namespace of names in a Pod.
+    """Yield (list, name) of all containers; init containers and containers share their names in a Pod.
     [SS-34]"""
     for container in sidecar_set.spec.init_containers or ():
         yield "initContainers", container.name

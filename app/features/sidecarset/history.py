@@ -27,7 +27,7 @@ from app.pods.revisions import Create, Digest, Revision, oldest_unused, revision
 def snapshot(spec: SidecarSetSpec) -> bytes:
     """Return the content a revision of this spec records, byte for byte as OpenKruise writes it. [SS-73]
 
-    A spec that Go could not read (written past admission) is recorded unchanged.
+    A spec that Go could not read (written without admission) is recorded unchanged.
     """
     given = spec.to_dict()
     # Go treats null and an empty list alike: null.

@@ -356,6 +356,6 @@ def _view(owner: SidecarSet) -> SetView:
     try:
         return set_view(owner)
     except SelectorError as error:
-        # Written past admission. It matches nothing, as on injection of new Pods.
+        # Written without admission. It matches nothing, as on injection of new Pods.
         logger.warning("SidecarSet %s matches no Pods because its selector is invalid: %s", owner.name, error)
         return SetView(owner.name, "", EVERYTHING, None, frozenset())

@@ -21,7 +21,7 @@ class UnusableSidecarSetError(ValueError):
 
 
 class MalformedSidecarSetError(UnusableSidecarSetError):
-    """A SidecarSet with a field of the wrong type. It was stored past all checks, so none of its fields can be trusted:
+    """A SidecarSet with a field of the wrong type. It bypassed all checks, so none of its fields can be trusted:
     it is not injected, and does not prevent any Pod from being created."""
 
 

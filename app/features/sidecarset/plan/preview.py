@@ -91,7 +91,7 @@ def waits_for(view: SetView, facts: PodFacts, pod_counts: PodCounts) -> str:
 
 
 def standing(view: SetView, one: Judged, pod_counts: PodCounts, obstacle: Obstacle) -> tuple[str, str]:
-    """Return the state of one Pod in a word, and what it waits for."""
+    """Return the state of one Pod in one word, and what it waits for."""
     facts = one.facts
     if not facts.matched:
         return "not matched", ""

@@ -146,7 +146,7 @@ def _hashes(sidecar_set: SidecarSet) -> SidecarSetHashes:
     stored = annotations.get(names.SIDECARSET_HASH), annotations.get(names.SIDECARSET_HASH_WITHOUT_IMAGE)
     if all(stored):
         return SidecarSetHashes(stored[0] or "", stored[1] or "")
-    # Written past admission, which would have set it. [SS-8]
+    # Written without admission, which would have set it. [SS-8]
     spec = sidecar_set.spec.to_dict()
     try:
         computed = sidecarset_hashes(spec.get("containers"), spec.get("initContainers"))

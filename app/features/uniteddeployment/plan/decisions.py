@@ -113,7 +113,7 @@ class Situation:
         return found.condition if found is not None else None
 
     def reserved_pods(self, subset: str) -> frozenset[str]:
-        """Return the UIDs of Pods that have others in their place."""
+        """Return the UIDs of Pods that are replaced in other subsets."""
         found = self.reservations.get(subset)
         return found.uids if found is not None else frozenset()
 

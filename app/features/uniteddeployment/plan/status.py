@@ -41,7 +41,7 @@ class SubsetState:
     pods: int = 0
     ready: int = 0
     schedulable: Mapping[str, Any] | None = None
-    #: Number of Pods that have others in their place.
+    #: Number of Pods replaced in other subsets.
     reserved: int = 0
     #: Failure that the workload reports, and the reason its rollout does not progress.
     failure: str = ""
@@ -67,7 +67,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Updated:
-    """Counts of Pods at the updated revision: all, ready ones, and ready ones without others in their place."""
+    """Counts of Pods at the updated revision: all, ready ones, and ready ones not replaced elsewhere."""
 
     pods: int = 0
     ready: int = 0
