@@ -281,7 +281,7 @@ class SubsetStatus(ApiModel):
     partition: Int32 = 0
     """Number of Pods that keep the old template."""
     reserved_pods: Int32 = 0
-    """Number of Pods that have others in their place."""
+    """Number of unschedulable Pods that are replaced in other subsets."""
     conditions: list[Condition] | None = None
     """Whether the subset is schedulable."""
 
@@ -302,7 +302,7 @@ class _StatusFields(ApiModel):
     updated_ready_replicas: Int32 = 0
     """Number of ready Pods at the updated revision."""
     reserved_pods: Int32 = 0
-    """Number of Pods that have others in their place."""
+    """Number of unschedulable Pods that are replaced in other subsets."""
     collision_count: Int32 | None = None
     """Number of hash collisions of revision names so far."""
     current_revision: str = ""
