@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -97,7 +98,9 @@ class Agent:
             part: EventRecorder(client, f"kruise-daemon-{part}", instance=node)
             for part in ("imagepuller", "crr", "podprobe")
         }
-        counting = {"metrics": metrics, "queue_metrics": metrics}
+        controller = partial(
+            Controller, clock=client.clock, metrics=metrics, queue_metrics=metrics, sync_timeout=float("inf")
+        )
         stopper = Stopper(client.clock, recorder["crr"], network)
         self.puller = ImagePuller(
             node,
@@ -109,9 +112,9 @@ class Agent:
             rng,
             max_workers=max_pulls,
             share=image_share,
-            **counting,
+            controller=controller,
         )
-        self.recreator = Recreator(self.requests, client, runtimes, stopper, self.pods, **counting)
+        self.recreator = Recreator(self.requests, client, runtimes, stopper, self.pods, controller=controller)
         self.prober: Prober | None = None
         self.reporter: MetaReporter | None = None
         if features.probes:
@@ -134,7 +137,7 @@ class Agent:
                 rng,
                 self.pods,
                 network=network,
-                **counting,
+                controller=controller,
             )
         if self.pods is not None:
             on_node = f"spec.nodeName={node}"
@@ -142,7 +145,12 @@ class Agent:
                 Reflector(client, PODS, self.pods, decode=decode_pod, rng=rng, field_selector=on_node)
             )
             self.reporter = MetaReporter(
-                self.pods, client, runtimes, stopper, env_from_metadata=features.env_from_metadata, **counting
+                self.pods,
+                client,
+                runtimes,
+                stopper,
+                env_from_metadata=features.env_from_metadata,
+                controller=controller,
             )
         self._recorders = list(recorder.values())
         if metrics is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -27,13 +27,13 @@ from app.daemon.image_plan import FAILED, PULLING, SUCCEEDED, WAITING, Key, Task
 from app.daemon.objects import NODE_IMAGES, ImageTagStatus, NodeImage, SecretReference
 from app.kube.client import Client
 from app.kube.clock import TokenBucket, rfc3339
-from app.kube.controller import Controller, ControllerMetrics, Result, Watch, to_self
+from app.kube.controller import Controller, Result, Watch, to_self
 from app.kube.errors import KubeError
 from app.kube.events import EventRecorder, reference
 from app.kube.expectations import is_at_least
 from app.kube.fielderrors import duration
 from app.kube.objects import Metadata, Secret, decode_metadata, decode_secret
-from app.kube.queue import QueueMetrics, RateLimits
+from app.kube.queue import RateLimits
 from app.kube.resources import SECRETS, ObjectKey
 from app.kube.store import Store
 from app.kube.text import truncated
@@ -133,8 +133,7 @@ class ImagePuller:
         *,
         max_workers: int = -1,
         share: int = 100,
-        metrics: ControllerMetrics | None = None,
-        queue_metrics: QueueMetrics | None = None,
+        controller: Callable[..., Controller],
     ) -> None:
         self._key = ObjectKey("", node)
         self._store = store
@@ -152,16 +151,8 @@ class ImagePuller:
         self._pulls: dict[Key, _Pull] = {}
         #: Resource version after the last write to the NodeImage.
         self._written = ""
-        self.controller = Controller(
-            "imagepuller",
-            client.clock,
-            [Watch(store, to_self)],
-            self._sync,
-            workers=1,
-            limits=LIMITS,
-            metrics=metrics,
-            queue_metrics=queue_metrics,
-            sync_timeout=float("inf"),
+        self.controller = controller(
+            "imagepuller", watches=[Watch(store, to_self)], reconcile=self._sync, workers=1, limits=LIMITS
         )
 
     async def run(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from app.api import names
@@ -15,11 +15,11 @@ from app.daemon.cri.types import ContainerState, CriError, Runtime
 from app.daemon.meta_plan import Outdated, Seen
 from app.daemon.recreate_plan import newest
 from app.kube.client import Client, PatchType
-from app.kube.controller import Controller, ControllerMetrics, Result, Watch
+from app.kube.controller import Controller, Result, Watch
 from app.kube.errors import Conflict, NotFound
 from app.kube.expectations import is_at_least
 from app.kube.objects import Container, Pod, decode_metadata
-from app.kube.queue import QueueMetrics, RateLimits
+from app.kube.queue import RateLimits
 from app.kube.resources import PODS, ObjectKey
 from app.kube.store import Change, Store, key_of
 from app.pods.container_meta import RuntimeMeta, env_from_metadata, runtime_meta
@@ -49,9 +49,8 @@ class MetaReporter:
         runtimes: Sequence[Runtime],
         stopper: Stopper,
         *,
-        env_from_metadata: bool = True,
-        metrics: ControllerMetrics | None = None,
-        queue_metrics: QueueMetrics | None = None,
+        env_from_metadata: bool,
+        controller: Callable[..., Controller],
     ) -> None:
         self._pods = pods
         self._client = client
@@ -60,25 +59,18 @@ class MetaReporter:
         self._stopper = stopper
         self._env_from_metadata = env_from_metadata
         self._written: dict[str, tuple[str, float]] = {}
-        self.controller = Controller(
+        self.controller = controller(
             "runtime_container_meta",
-            client.clock,
-            [Watch(pods, self._keys, _DELAY_SECONDS)],
-            self._report,
+            watches=[Watch(pods, self._keys, _DELAY_SECONDS)],
+            reconcile=self._report,
             workers=WORKERS,
-            metrics=metrics,
-            queue_metrics=queue_metrics,
-            sync_timeout=float("inf"),
         )
-        self.restarter = Controller(
+        self.restarter = controller(
             "runtime_container_meta_restarter",
-            client.clock,
-            [],
-            self._restart,
+            watches=[],
+            reconcile=self._restart,
             workers=RESTARTERS,
             limits=RESTART_LIMITS,
-            metrics=metrics,
-            queue_metrics=queue_metrics,
         )
 
     def _keys(self, change: Change[Pod]) -> Iterable[ObjectKey]:

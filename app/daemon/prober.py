@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -17,11 +18,11 @@ from app.daemon.probe_plan import Key, ProbeProgress, Result, Wanted
 from app.daemon.recreate_plan import newest
 from app.kube.client import Client
 from app.kube.clock import rfc3339
-from app.kube.controller import Controller, ControllerMetrics, Watch, to_self
+from app.kube.controller import Controller, Watch, to_self
 from app.kube.events import EventRecorder
 from app.kube.expectations import is_at_least
 from app.kube.objects import ObjectReference, Pod, decode_metadata
-from app.kube.queue import QueueMetrics, RateLimits
+from app.kube.queue import RateLimits
 from app.kube.resources import PODS, ObjectKey
 from app.kube.store import Store
 
@@ -126,8 +127,7 @@ class Prober:
         pods: Store[Pod] | None = None,
         *,
         network: Network | None = None,
-        metrics: ControllerMetrics | None = None,
-        queue_metrics: QueueMetrics | None = None,
+        controller: Callable[..., Controller],
     ) -> None:
         self._key = ObjectKey("", node)
         self._store = store
@@ -145,26 +145,11 @@ class Prober:
         self._made: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._written = ""
         # Two queues, as in OpenKruise: probes to run and results to report. [KD-4]
-        self.controller = Controller(
-            "sync_node_pod_probe",
-            client.clock,
-            [Watch(store, to_self)],
-            self._sync,
-            workers=1,
-            limits=LIMITS,
-            metrics=metrics,
-            queue_metrics=queue_metrics,
-            sync_timeout=float("inf"),
+        self.controller = controller(
+            "sync_node_pod_probe", watches=[Watch(store, to_self)], reconcile=self._sync, workers=1, limits=LIMITS
         )
-        self.teller = Controller(
-            "update_node_pod_probe_status",
-            client.clock,
-            [],
-            self._tell,
-            workers=1,
-            limits=LIMITS,
-            metrics=metrics,
-            queue_metrics=queue_metrics,
+        self.teller = controller(
+            "update_node_pod_probe_status", watches=[], reconcile=self._tell, workers=1, limits=LIMITS
         )
 
     async def run(self) -> None:

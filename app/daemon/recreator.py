@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -21,11 +21,11 @@ from app.daemon.objects import (
 from app.daemon.recreate_plan import Found
 from app.kube.client import Client
 from app.kube.clock import CONFLICT_ATTEMPTS, conflict_wait
-from app.kube.controller import Controller, ControllerMetrics, Result, Watch
+from app.kube.controller import Controller, Result, Watch
 from app.kube.errors import Conflict, KubeError, NotFound
 from app.kube.expectations import is_at_least
 from app.kube.objects import Pod, decode_metadata, decode_pod
-from app.kube.queue import QueueMetrics, RateLimits
+from app.kube.queue import RateLimits
 from app.kube.resources import PODS, ObjectKey
 from app.kube.store import Change, Store, key_of
 
@@ -60,8 +60,7 @@ class Recreator:
         stopper: Stopper,
         pods: Store[Pod] | None,
         *,
-        metrics: ControllerMetrics | None = None,
-        queue_metrics: QueueMetrics | None = None,
+        controller: Callable[..., Controller],
     ) -> None:
         self._requests = requests
         self._client = client
@@ -71,17 +70,13 @@ class Recreator:
         self._pods = pods
         #: Resource version and time of the last write to each request.
         self._written: dict[ObjectKey, tuple[str, float]] = {}
-        self.controller = Controller(
+        self.controller = controller(
             "crr",
-            client.clock,
-            [Watch(requests, self._keys)],
-            self._reconcile,
+            watches=[Watch(requests, self._keys)],
+            reconcile=self._reconcile,
             workers=WORKERS,
             limits=LIMITS,
             share=SHARE,
-            metrics=metrics,
-            queue_metrics=queue_metrics,
-            sync_timeout=float("inf"),
         )
 
     async def run(self) -> None:
