@@ -151,7 +151,7 @@ class PreferredSchedulingTerm(ApiModel):
     weight: Int32
     """Weight of the preference, in the range 1-100."""
     preference: NodeSelectorTerm
-    """Which nodes."""
+    """Nodes that the preference selects."""
 
 
 class Toleration(ApiModel):

@@ -39,7 +39,7 @@ class NodeTopologyTerm(ApiModel):
     schema_keywords: ClassVar[Mapping[str, Any]] = {"required": ["keys"]}
 
     keys: list[str] = Field(default_factory=list)
-    """Their keys."""
+    """Keys of the node labels."""
 
 
 class PreferredTopologyTerm(ApiModel):
@@ -48,7 +48,7 @@ class PreferredTopologyTerm(ApiModel):
     weight: Annotated[Int32, minimum(0)]
     """Weight of the term, from 1 to 100."""
     preference: NodeTopologyTerm
-    """The labels."""
+    """Node labels of the term."""
 
 
 class NodeTopologyTermV1Alpha1(ApiModel):
@@ -57,7 +57,7 @@ class NodeTopologyTermV1Alpha1(ApiModel):
     schema_keywords: ClassVar[Mapping[str, Any]] = {"required": ["nodeTopologyKeys"]}
 
     node_topology_keys: list[str] = Field(default_factory=list)
-    """Their keys."""
+    """Keys of the node labels."""
 
 
 class PreferredTopologyTermV1Alpha1(ApiModel):
@@ -66,7 +66,7 @@ class PreferredTopologyTermV1Alpha1(ApiModel):
     weight: Int32
     """Weight of the term, from 1 to 100."""
     preference: NodeTopologyTermV1Alpha1
-    """The labels."""
+    """Node labels of the term."""
 
 
 class _Spec(ApiModel):
@@ -104,7 +104,7 @@ class PodState(ApiModel):
     """PodState records where a Pod was last ready."""
 
     node_name: str = ""
-    """The node."""
+    """Name of the node the Pod ran on."""
     node_topology_labels: dict[str, str] | None = None
     """Recorded labels of the node."""
     annotations: dict[str, str] | None = None

@@ -165,7 +165,7 @@ class Subset(ApiModel):
     tolerations: list[RawObject] | None = None
     """Additional tolerations of the Pods. Immutable."""
     replicas: IntOrString | None = None
-    """Number of Pods, or a percentage of spec.replicas. Defaults to an equal part of the Pods that remain."""
+    """Number of Pods, or a percentage of spec.replicas. Defaults to an equal share of the remaining Pods."""
     min_replicas: IntOrString | None = None
     """Minimum number or percentage of Pods."""
     max_replicas: IntOrString | None = None
@@ -192,7 +192,7 @@ class ScheduleStrategy(ApiModel):
     """Type of the strategy: Fixed (the default) leaves unschedulable Pods in their subset. Adaptive moves them to other
     subsets."""
     adaptive: AdaptiveStrategy | None = None
-    """Parameters of Adaptive."""
+    """Parameters of the Adaptive strategy."""
 
 
 class Topology(ApiModel):
@@ -258,7 +258,7 @@ class Condition(ApiModel):
     """Condition describes one aspect of the state."""
 
     type: str = ""
-    """Which aspect."""
+    """Type of the condition."""
     status: str = ""
     """Status of the condition: True, False or Unknown."""
     last_transition_time: Time = ""

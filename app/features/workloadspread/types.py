@@ -92,7 +92,7 @@ class _SpecFields(ApiModel):
     """Fields of the spec that both versions share."""
 
     target_ref: TargetReference
-    """The workload."""
+    """Workload whose Pods are distributed over the subsets."""
     target_filter: TargetFilter | None = None
     """Selects a part of the workload's Pods. Defaults to all."""
     schedule_strategy: ScheduleStrategy | None = None
