@@ -220,7 +220,8 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
                 state.record = step.record
         await self._report(job, state, step, rfc3339(began))
         # [EJ-8, EJ-9]
-        await write_each([pod for pod in step.inject if self._is_current(pod)], partial(self._put, key, job))
+        current = [pod for decided in step.inject if (pod := self._current(decided)) is not None]
+        await write_each(current, partial(self._put, key, job))
         if step.ended:
             return self.again(key, kept=_ttl(job))
         deadline = job.spec.active_deadline_seconds if not job.spec.paused else None
@@ -286,10 +287,15 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         state.record_version = state.written.version if state.written is not None else ""
         return True
 
-    def _is_current(self, pod: Pod) -> bool:
-        """Return whether the cache shows our last write of the Pod. If not, its event brings all its jobs back."""
-        name, namespace = pod.metadata.name, pod.metadata.namespace
-        return all(key.namespace != namespace for key in self.expected.awaiting(ScaleAction.CREATE, name))
+    def _current(self, decided: Pod) -> Pod | None:
+        """Return the cached Pod, or None if it changed since the decision or lacks our last write. Its event brings all
+        its jobs back."""
+        name, namespace = decided.metadata.name, decided.metadata.namespace
+        pod = self._pods.by_key(key_of(decided))
+        if pod is None or pod.metadata.uid != decided.metadata.uid or _facts(pod) != _facts(decided):
+            return None
+        written = (key.namespace == namespace for key in self.expected.awaiting(ScaleAction.CREATE, name))
+        return None if any(written) else pod
 
     async def _put(self, key: ObjectKey, job: EphemeralJob, pod: Pod) -> KubeError | None:
         metadata = pod.metadata
