@@ -138,8 +138,9 @@ async def test_a_certificate_is_renewed_before_expiry() -> None:
     # An announced certificate must be trusted everywhere before it is served.
     assert made.ca_cert in later.bundle
     assert later.bundle != made.ca_cert
-    later.published(complete=True)
-    await clock.sleep(STEP_SECONDS)
+    for _ in range(2):  # each check finds the bundle in place, which does not begin the step again
+        later.published(complete=True)
+        await clock.sleep(STEP_SECONDS / 2)
     renewed = await later.ensure()
     assert renewed.cert != made.cert
     assert later.bundle == renewed.ca_cert + made.ca_cert

@@ -297,10 +297,10 @@ async def test_a_namespace_gets_at_most_its_share_of_workers():
         keys.add(ObjectKey("shop", "web"))
         await asyncio.sleep(1)
         assert [task.result() for task in tasks if task.done()] == [ObjectKey("shop", "web")]
-        keys.add(names[0])
         keys.done(names[0])
         await asyncio.sleep(1)
         assert {task.result() for task in tasks} == {ObjectKey("shop", "web"), names[2]}
+        keys.add(names[0])
     for key in (names[1], names[2]):
         keys.done(key)
     assert [await keys.get(), await keys.get()] == [names[3], names[0]]

@@ -126,6 +126,8 @@ async def test_owners_are_not_taken_from_pods_of_other_namespaces(there: World) 
     await client.create(NAMESPACES, {"metadata": {"name": "others"}})
     await client.create(REPLICASETS, {**body, "metadata": {"name": "shop-abc"}}, "others")
     assert await live.above(owner, "others") is None
+    former = OwnerReference("apps/v1", "ReplicaSet", "shop-abc", "former", True)
+    assert await live.above(former, "ns") is None, "another ReplicaSet has its name"
     found = await live.above(owner, "ns")
     assert found is not None
     assert found.name == "shop"

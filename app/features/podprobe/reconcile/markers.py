@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from app.api import names
 from app.features.podprobe.kind import POD_PROBE_MARKER
-from app.features.podprobe.objects import BY_MARKER, NODE_POD_PROBES, NodePodProbe
+from app.features.podprobe.objects import BY_MARKER, NODE_POD_PROBES, NodePodProbe, markers_of
 from app.features.podprobe.plan.probes import (
     MAX_NAMESPACE_BYTES,
     RenderedProbe,
@@ -153,8 +153,19 @@ class PodProbeMarkerReconciler:
         return map(key_of, self._caches.markers.list())
 
     def keys_for_node_pod_probe(self, change: Change[NodePodProbe]) -> Iterable[ObjectKey]:
-        """Return the markers with Pods on the node of a new NodePodProbe, which still lacks their probes. [PPM-42]"""
-        return map(key_of, self._caches.markers.list()) if change.old is None else ()
+        """Return the markers with Pods on the node of a new NodePodProbe, which still lacks their probes [PPM-42], and
+        the markers whose probes changed: a reconcile may have compared them with an older copy."""
+        old, new = change.old, change.new
+        if old is None:
+            return map(key_of, self._caches.markers.list())
+        if new is None or old.spec == new.spec:
+            return ()
+        keys = [ObjectKey(*text.split("/")) for text in {*markers_of(old), *markers_of(new)}]
+        return [
+            key
+            for key in keys
+            if present_probes(old, key.namespace, key.name) != present_probes(new, key.namespace, key.name)
+        ]
 
     def _same(self, old: Pod, new: Pod) -> bool:
         return (
