@@ -9,7 +9,16 @@ from typing import Any, Final
 from app.api.names import IN_PLACE_UPDATE_READY
 from app.daemon import meta_plan as meta
 from app.daemon.agent import Agent
-from app.daemon.cri.types import Auth, Container, ContainerDetails, ContainerState, ExecResult, Image, NoSuchContainer
+from app.daemon.cri.types import (
+    RESTART_COUNT,
+    Auth,
+    Container,
+    ContainerDetails,
+    ContainerState,
+    ExecResult,
+    Image,
+    NoSuchContainer,
+)
 from app.daemon.objects import (
     NODE_IMAGES,
     NODE_POD_PROBES,
@@ -73,7 +82,7 @@ class PodsRuntime:
         one, status = self._find(container_id)
         listed = _listed(status)
         annotations = {
-            meta.RESTART_COUNT: str(status["restartCount"]),
+            RESTART_COUNT: str(status["restartCount"]),
             meta.GRACE: "30",
             meta.HASH: f"{plain_hash(status['name'], status['image']):x}",
         }
@@ -183,7 +192,7 @@ def puller() -> Case:
             "one less": patch(NODE_IMAGES, NODE, images(one=1)),
             "again while it is pulled": twice,
         },
-        final=["wiped: PATCH nodeimages/status"],
+        relies_on_status=True,
         replaces=[NODE_IMAGES],
         ignored=r"^nodes: .*",
     )
@@ -220,6 +229,7 @@ def recreator() -> Case:
         },
         beside=manager,
         final=["refused: CALL stop", "ignored: CALL stop"],
+        relies_on_status=True,
     )
 
 
@@ -250,7 +260,7 @@ def prober() -> Case:
             "another command": probed(7, "/other"),
             "no probe": patch(NODE_POD_PROBES, NODE, {"spec": {"podProbes": []}}),
         },
-        final=["wiped: PATCH nodepodprobes/status"],
+        relies_on_status=True,
         restart_writes=True,
         replaces=[NODE_POD_PROBES],
     )

@@ -32,8 +32,7 @@ def controller(name: str) -> Callable[[World, Client], Running]:
     def start(world: World, client: Client) -> Running:
         stores = stores_of(part)
         made = part.make(context(part, client, stores, gates=ALL_GATES, rng=world.rng))
-        # One worker: the order of what is written is that of the keys.
-        loop = Controller(part.name, client.clock, made.watches, made.reconcile, workers=1)
+        loop = Controller(part.name, client.clock, made.watches, made.reconcile, workers=world.workers)
         watched = {one.key: one for one in part.watched}
         return Running([loop], [loop.run], [(one, stores(one)) for one in watched.values()])
 

@@ -325,6 +325,7 @@ def uniteddeployment() -> Case:
             "scale": change({"replicas": 6}),
             "new image": change({"template": workload("nginx:2")}),
             "newer image": change({"template": workload("nginx:3")}),
+            "a workload loses its label": lose_label,
             "one subset": change({"topology": {"subsets": [subset("a", "a")]}}),
         },
         beside=rolled_out,
@@ -339,8 +340,14 @@ def uniteddeployment() -> Case:
             "DELETE pods": "Pods that find no node",
         },
         careless={"again: PATCH clonesets": "the same spec again"},
-        final=["wiped: PATCH uniteddeployments/status"],
+        relies_on_status=True,
     )
+
+
+async def lose_label(world: World) -> None:
+    """A user takes the label of the selector from a workload."""
+    name = world.objects(CLONESETS)[0]["metadata"]["name"]
+    await patch(CLONESETS, name, {"metadata": {"labels": {"app": "none"}}})(world)
 
 
 def rolled_out(world: World) -> None:
@@ -370,10 +377,13 @@ def advancedcronjob() -> Case:
             "jobs end": during(70, end_jobs),
             "jobs end again": during(70, end_jobs),
             "replaced each minute": during(130, patch(resource, "cron", {"spec": {"concurrencyPolicy": "Replace"}})),
+            "one at a time": during(
+                130, several(end_jobs, patch(resource, "cron", {"spec": {"concurrencyPolicy": "Forbid"}}))
+            ),
             "suspended": patch(resource, "cron", {"spec": {"paused": True}}),
         },
         rest=20.0,
-        decides_by_time=["AdvancedCronJobs"],
+        decides_by_time=["AdvancedCronJobs", "late: BroadcastJobs"],
         never=dict.fromkeys(
             (f"{verb} {kind}" for verb in ("POST", "DELETE") for kind in ("jobs", "imagelistpulljobs")),
             "as BroadcastJobs",

@@ -16,12 +16,14 @@ from app.kube.resources import Resource
 from tests.shells.world import NAMESPACE, REST_SECONDS, Mishap, Running, Saved, Server, Target, World, Write
 
 Json = dict[str, Any]
-#: A revision gets another name when its own is taken, and a claim that exists is used.
-SHARED_NAMES: Final = ("controllerrevisions", "persistentvolumeclaims")
+#: A revision gets another name when its own is taken.
+SHARED_NAMES: Final = ("controllerrevisions",)
 #: Virtual seconds in which a new start shows what it finds to do.
 RESTART_SECONDS: Final = 1.5
 #: Virtual seconds after which an edit is followed by the next.
 OVERLAP_SECONDS: Final = 0.3
+#: Keys reconciled at once where there are several workers.
+WORKERS: Final = 3
 Edit: TypeAlias = Callable[[World], Awaitable[None]]
 
 
@@ -53,6 +55,8 @@ class Case:
     collected: Sequence[str] = ("persistentvolumeclaims",)
     #: Caches whose delay decides what is done, not only when.
     decides_by_time: Sequence[str] = ()
+    #: Whether its status is all that it remembers, so that it may end otherwise once another writer has removed it.
+    relies_on_status: bool = False
     #: What may end otherwise, as its time decides: a pattern of parts of :func:`comparable`, or all of it.
     ignored: str = "(?!)"
     #: Writes that are repeated or made for an object of the past while a cache does not show the present, and why;
@@ -84,7 +88,8 @@ class Report:
     problems: list[str] = field(default_factory=list)
     #: Write → its preconditions.
     writes: dict[str, str] = field(default_factory=dict)
-    #: What failed, met another writer, or read what had just changed → what the same reconcile writes after it.
+    #: What failed, met another writer, or read what had just changed → what the same reconcile writes after it; after a
+    #: lost answer, also what it reads.
     after_failure: dict[str, list[str]] = field(default_factory=dict)
     creations: set[str] = field(default_factory=set)
     #: How often each write was made, and each call to the runtime, without any mishap.
@@ -197,7 +202,7 @@ class Trial:
         self._ignored = re.compile(case.ignored)
 
     async def run(self) -> Report:
-        """Everything."""
+        """Run the case without mishaps, then each stage with each mishap."""
         with suppress(_FirstProblemError):
             stages = await self._calm()
             for number, stage in enumerate(stages):
@@ -207,9 +212,9 @@ class Trial:
                 await self._overlap(stage, following, number)
         return self.report
 
-    def _world(self, seed: str) -> World:
+    def _world(self, seed: str, workers: int = 1) -> World:
         self.report.runs += 1
-        world = World(self.server, self.case.start, self.case.beside, f"{self.case.name} {seed}")
+        world = World(self.server, self.case.start, self.case.beside, f"{self.case.name} {seed}", workers)
         world.decided_live = self.case.decided_live
         world.careless = self.case.careless
         return world
@@ -255,7 +260,7 @@ class Trial:
         return stages
 
     async def _forgets(self, world: World) -> None:
-        """Nothing is remembered of objects that are gone."""
+        """Check that nothing is remembered of objects that are gone."""
         gone = world.clear()
         await world.settle(self.case.rest)
         world.problems.clear()
@@ -317,6 +322,7 @@ class Trial:
                     for kind in kinds if signature.startswith("GET") else ():
                         mishap = Mishap(kind, signature, read_number)
                         await self._mishap(stage, number, f"{name} are {how}, {mishap}", mishap, **given)
+        await self._mishap(stage, number, "several workers", None, workers=WORKERS)
         await self._mishap(stage, number, "one event at a time", None, one_by_one=True)
         during = "one event at a time, everything is reconciled again"
         await self._mishap(stage, number, during, None, one_by_one=True, nudged=True)
@@ -391,10 +397,11 @@ class Trial:
         lagging: str = "",
         one_by_one: bool = False,
         nudged: bool = False,
+        workers: int = 1,
     ) -> World:
         self.server.restore(stage.before)
         self.server.seed("start")
-        world = self._world(str(number))
+        world = self._world(str(number), workers)
         await world.settle(0.5)
         for write in (one for one in world.writes if one.done and not self.case.restart_writes):
             self._problem(f"{stage.name}: a restart writes {write.signature}")
@@ -411,7 +418,9 @@ class Trial:
             self._judge(during, mishap.kind, world, world.met)
         self._note_preconditions(world)
         alike = mishap is None or mishap.kind not in ("replaced", "gone", "outrun")
-        alike &= bool(stage.picture)
+        alike &= bool(stage.picture) and not (
+            mishap is not None and mishap.kind == "wiped" and self.case.relies_on_status
+        )
         if alike and not {held, lagging, f"late: {held}"}.intersection(self.case.decides_by_time):
             self._compare(during, stage, world, changed=mishap is not None and mishap.kind in ("changed", "contested"))
         self._failed(during, world)
@@ -420,7 +429,7 @@ class Trial:
         return world
 
     async def _is_done(self, during: str) -> None:
-        """Whatever happened: once all is at rest, a new start finds nothing to do."""
+        """Check that a new process finds nothing to do, whatever happened before."""
         if self.case.restart_writes:
             return
         world = self._world("restarted")
@@ -437,8 +446,10 @@ class Trial:
             return
         followers = [one.signature for one in world.writes[met.position :] if one.of is met.of and one is not met]
         failed, read = kind in ("refused", "lost"), met.signature.startswith("GET")
-        what = met.signature if failed else f"{kind}: {met.signature}"
-        if failed or (followers and (kind == "contested" or (read and kind != "gone"))):
+        if kind == "lost":
+            followers += [one.signature for one in world.reads if one.of is met.of and one.position > met.position]
+        what = met.signature if kind == "refused" else f"{kind}: {met.signature}"
+        if failed or (followers and (kind in ("contested", "wiped") or (read and kind != "gone"))):
             known = set(self.report.after_failure.get(what, ()))
             self.report.after_failure[what] = sorted(known | set(followers))
         if not failed or met.signature.startswith("CALL"):
@@ -472,7 +483,7 @@ class Trial:
 
 
 def _unchanged(picture: Counter[str]) -> Counter[str]:
-    """Without the mark of an object that another changed."""
+    """Return the picture without the marks of objects that another writer changed."""
     found: Counter[str] = Counter()
     for text, count in picture.items():
         for mark in ('"shells.test/changed":"true",', ',"shells.test/changed":"true"', '"shells.test/changed":"true"'):
@@ -498,8 +509,12 @@ def _first_of_each(writes: Sequence[Write]) -> list[Write]:
 
 
 def _mishaps(world: World) -> Iterator[Mishap]:
-    """What may happen to the writes of a calm run: to the first of each kind, and to the last where that is another."""
+    """What may happen to the requests of a calm run: to the first of each signature, some also to the first write of
+    each shape and to the last one."""
     last = {write.signature: write for write in world.writes}
+    shapes: dict[tuple[str, tuple[str, ...]], Write] = {}
+    for write in world.writes:
+        shapes.setdefault((write.signature, write.shape), write)
     for read in _first_of_each(world.reads):
         yield Mishap("refused", read.signature, read.number)
         if read.target.name:
@@ -510,18 +525,20 @@ def _mishaps(world: World) -> Iterator[Mishap]:
         if call.signature == "CALL stop":
             yield Mishap("ignored", call.signature, call.number)
     for write in _first_of_each(world.writes):
-        numbers = dict.fromkeys((write.number, last[write.signature].number))
-        for number in numbers:
+        of_each_shape = [one.number for one in shapes.values() if one.signature == write.signature]
+        for number in dict.fromkeys((*of_each_shape, last[write.signature].number)):
             yield Mishap("refused", write.signature, number)
+            if write.target.subresource == "status" and write.target.plural != "pods":
+                yield Mishap("wiped", write.signature, number)
         yield Mishap("lost", write.signature, write.number)
         if write.target.name:
             yield Mishap("replaced", write.signature, write.number)
             if write.signature.startswith(("PATCH", "PUT")):
                 yield Mishap("changed", write.signature, write.number)
                 yield Mishap("contested", write.signature, write.number)
-                if write.target.subresource == "status" and write.target.plural != "pods":
-                    yield Mishap("wiped", write.signature, write.number)
                 yield Mishap("outrun", write.signature, write.number)
             yield Mishap("gone", write.signature, write.number)
         elif write.target.plural not in SHARED_NAMES and "name" in ((write.body or {}).get("metadata") or {}):
-            yield Mishap("taken", write.signature, write.number)
+            # A claim that exists is used, unless it is being deleted.
+            kind = "going" if write.target.plural == "persistentvolumeclaims" else "taken"
+            yield Mishap(kind, write.signature, write.number)

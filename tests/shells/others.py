@@ -12,7 +12,7 @@ from app.features.sidecarset.plan.missed import SIDECARS_MISSING, message
 from app.kube.clock import rfc3339
 from app.kube.resources import CONFIGMAPS, NAMESPACES, NODES, PODS, SECRETS
 from tests.shells.building import CLONESETS, SELECTOR, controller, ours, pod, template
-from tests.shells.checks import Case, Edit, create, delete, patch, vanish
+from tests.shells.checks import Case, Edit, create, delete, patch, vanish, vanish_all
 from tests.shells.world import World
 
 Json = dict[str, Any]
@@ -269,18 +269,21 @@ def budget() -> Case:
         for name in ("web-0", "web-1"):
             await create(PODS, owned(world, pod(name), owner))(world)
 
-    workload = {"replicas": 2, "selector": SELECTOR, "template": template()}
+    workload = {"metadata": {"name": "web"}, "spec": {"replicas": 2, "selector": SELECTOR, "template": template()}}
     spec = {"selector": SELECTOR, "maxUnavailable": 1}
     return Case(
         "podunavailablebudget-controller",
         controller("podunavailablebudget-controller"),
-        [(CLONESETS, {"metadata": {"name": "web"}, "spec": workload})],
+        [(CLONESETS, workload)],
         {
             "Pods": pods,
             "created": create(BUDGETS, {"metadata": {"name": "web"}, "spec": spec}),
             "changed": patch(BUDGETS, "web", {"spec": {"maxUnavailable": 2}}),
             "a Pod is deleted": delete(PODS, "web-0"),
             "the workload grows": patch(CLONESETS, "web", {"spec": {"replicas": 5}}),
+            "another workload of the name": several(
+                vanish_all(CLONESETS), vanish_all(PODS), create(CLONESETS, workload), pods
+            ),
             "deleted": delete(BUDGETS, "web"),
         },
         replaces=[CLONESETS],
@@ -338,7 +341,7 @@ def workload_spread() -> Case:
             ),
         },
         careless={"DELETE pods": "a Pod that has changed may have been scheduled"},
-        final=["wiped: PATCH workloadspreads/status"],
+        relies_on_status=True,
         replaces=[CLONESETS],
     )
 
@@ -577,7 +580,7 @@ def container_recreate() -> Case:
             "nobody answers": recreate_request("silent"),
             "of a Pod that goes": several(recreate_request("late"), delete(PODS, "web-0")),
         },
-        final=["wiped: PATCH containerrecreaterequests/status"],
+        relies_on_status=True,
     )
 
 
@@ -653,6 +656,7 @@ def pod_probe_marker() -> Case:
             "another Pod": create(PODS, pod("web-1")),
             "other labels": patch(MARKERS, "idle", {"spec": other}),
             "another selector": patch(MARKERS, "idle", {"spec": {"selector": {"matchLabels": {"app": "none"}}}}),
+            "the former selector": patch(MARKERS, "idle", {"spec": {"selector": SELECTOR}}),
             "deleted": delete(MARKERS, "idle"),
         },
         decided_live=["PATCH nodepodprobes"],

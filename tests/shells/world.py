@@ -42,7 +42,6 @@ from app.kube.selectors import parse_query
 from app.kube.store import Store
 from app.kube.wire import Request, Response
 from app.manager.features import kinds
-from app.sandbox.apiserver.requests import Call  # noqa: F401
 from app.sandbox.apiserver.server import ApiServer
 from app.sandbox.apiserver.storage import Collection, Entry
 from tests.kit.virtualtime import VirtualClock
@@ -119,6 +118,13 @@ class Write:
     def done(self) -> bool:
         return 200 <= self.status < 300
 
+    @property
+    def shape(self) -> tuple[str, ...]:
+        """The fields it sets: one shell may send several kinds of writes under one signature."""
+        body = self.body if isinstance(self.body, dict) else {}
+        parts = {part: body.get(part) for part in ("metadata", "spec", "status")}
+        return tuple(f"{part}.{name}" for part, fields in parts.items() for name in sorted(fields or ()))
+
 
 @dataclass(slots=True)
 class Pass:
@@ -129,7 +135,7 @@ class Pass:
 
     @property
     def requeued(self) -> bool:
-        """Whether it asked to run again soon, or failed, which has the same effect."""
+        """Whether it will run again soon: it asked for that, or failed."""
         if self.error is not None:
             return True
         result = self.result
@@ -143,8 +149,9 @@ class Mishap:
     refused: a 500 without effect. lost: takes effect, but the answer is lost. replaced: its object was deleted and
     created again under its name. changed: its object has a new version and generation. gone: its object was deleted.
     outrun: changed at first, and replaced when it is read again. taken: for a while, another object has the name.
-    wiped: another writer has removed its status. contested: for a while, its object changes before each such request.
-    ignored: the runtime does nothing, but says that it did.
+    going: for a while, an object of the name is being deleted. wiped: another writer has removed its status.
+    contested: for a while, its object changes before each such request. ignored: the runtime does nothing, but says
+    that it did.
     """
 
     kind: str
@@ -156,7 +163,7 @@ class Mishap:
 
 
 def preconditions(request: Request) -> str:
-    """Which preconditions a write carries: ``uid``, ``resourceVersion``, ``test``, joined by ``+``."""
+    """Return the preconditions of a write: ``uid``, ``resourceVersion``, ``test``, joined by ``+``."""
     body = orjson.loads(request.body) if request.body else {}
     if isinstance(body, list):
         tested = {one["path"].rpartition("/")[2] for one in body if one.get("op") == "test"}
@@ -208,11 +215,11 @@ class Server:
         return Saved(objects, dependents, dict(self.api.collector._places), self.clock.now())
 
     def seed(self, text: str) -> None:
-        """Make the uids from now on those of every run with this seed."""
+        """Seed the uids of new objects: runs with the same seed have the same uids."""
         self.api.core.rng.seed(text)
 
     def restore(self, saved: Saved) -> None:
-        """Have these objects again, at that time."""
+        """Restore these objects and their time."""
         self.world = None
         storage, collector = self.api.core.storage, self.api.collector
         for name, collection in storage.collections.items():
@@ -253,8 +260,6 @@ class Running:
     controllers: list[Controller]
     mains: list[Callable[[], Awaitable[Any]]]
     stores: list[tuple[Watched[Any], Store[Any]]]
-    #: Whatever answers the API server's questions: conversions of what it watches.
-    extra: Any = None
 
 
 class World:
@@ -266,8 +271,11 @@ class World:
         start: Callable[[World, Client], Running],
         beside: Callable[[World], None] = lambda _: None,
         seed: str = "1",
+        workers: int = 1,
     ) -> None:
         self.server = server
+        #: With one, the order of what is written is that of the keys.
+        self.workers = workers
         self.clock = server.clock
         self.rng = Random(seed)
         self.log: list[tuple[Resource, Json | None, Json | None]] = []
@@ -368,7 +376,9 @@ class World:
     # ---- requests (a Transport)
 
     async def request(self, request: Request) -> Response:
-        """Send one, unless something happens to it."""
+        """Send a request, unless a mishap befalls it."""
+        if self.workers > 1:
+            await asyncio.sleep(0)  # other workers go on
         if not request.path.startswith("/api/v1/") and not re.match("/apis/[^/]+/[^/]+/", request.path):
             return await self._inner.request(request)
         target = Target.of(request.path)
@@ -398,7 +408,7 @@ class World:
         return str(entry.obj["metadata"]["resourceVersion"]) if entry is not None else ""
 
     def _check(self, write: Write, before: str) -> None:
-        """A write says something new, about an object that the shell has reason to think is there."""
+        """Check that a write changes something, and that it does not go on with an object that was replaced."""
         target, met = write.target, self.met
         place, after = f"{target.plural} {target.key}", self._version(target)
         write.changes = write.done and (not target.name or before != after)
@@ -417,7 +427,7 @@ class World:
             self._own[place] = after
 
     async def call(self, name: str) -> bool:
-        """Ask the runtime of a node; whether it obeys."""
+        """Call the runtime of a node. Return whether it obeys."""
         signature = f"CALL {name}"
         number = self._numbers[signature] = self._numbers[signature] + 1
         call = Write(
@@ -453,8 +463,8 @@ class World:
             self.mishap = Mishap("replaced", read, self._numbers[read] + 1)
         if mishap.kind == "contested":
             self._contested = (write.signature, self.clock.monotonic() + CONTESTED_SECONDS)
-        if mishap.kind == "taken":
-            self._take_name(write)
+        if mishap.kind in ("taken", "going"):
+            self._take_name(write, going=mishap.kind == "going")
         else:
             self.befall("changed" if mishap.kind in ("outrun", "contested") else mishap.kind, write.target)
         return await self._inner.request(request)
@@ -469,7 +479,7 @@ class World:
     # ---- what others do to objects
 
     def entry(self, target: Target) -> tuple[Collection, Entry | None]:
-        """An object in the storage."""
+        """Return the collection of an object, and its entry if there is one."""
         collection = self.server.collection(target.group, target.version, target.plural)
         return collection, collection.objects.get(target.key)
 
@@ -499,8 +509,8 @@ class World:
             storage.create(collection, entry.key, new)
             self._replaced.add(f"{target.plural} {target.key}")
 
-    def _take_name(self, write: Write) -> None:
-        """Have another object under the name of the one to create."""
+    def _take_name(self, write: Write, *, going: bool) -> None:
+        """Create another object under the name of the one to create. With ``going`` it is being deleted."""
         assert isinstance(write.body, dict)
         given, target = write.body["metadata"], write.target
         metadata = {
@@ -510,6 +520,8 @@ class World:
         }
         if target.namespace:
             metadata["namespace"] = target.namespace
+        if going:
+            metadata |= {"deletionTimestamp": metadata["creationTimestamp"], "finalizers": ["shells.test/going"]}
         target = replace(target, name=given["name"])
         collection, entry = self.entry(target)
         if entry is None:
@@ -518,11 +530,11 @@ class World:
             self._foreign = (target, self.clock.monotonic() + TAKEN_SECONDS)
 
     def objects(self, resource: Resource) -> list[Json]:
-        """All objects of a resource."""
+        """Return all objects of a resource."""
         return self.server.api.objects(resource)
 
     def store(self, resource: Resource, obj: Json) -> None:
-        """Put an object as another component would write it."""
+        """Write an object as another component would."""
         collection = self.server.collection(resource.group, resource.version, resource.plural)
         metadata = obj["metadata"]
         key = f"{metadata['namespace']}/{metadata['name']}" if resource.namespaced else metadata["name"]
@@ -547,7 +559,7 @@ class World:
         return watched.decode(orjson.dumps(obj))
 
     def deliver(self) -> bool:
-        """Bring what was written into the caches; whether anything was brought."""
+        """Show in the caches what was written. Return whether a cache changed."""
         for resource, before, after in self.log:
             if after is None and before is not None:
                 metadata = before["metadata"]
@@ -596,7 +608,7 @@ class World:
     # ---- time
 
     def play(self) -> bool:
-        """Everybody else does what there is to do; whether the caches saw something new."""
+        """Let all other actors work and the caches follow. Return whether a cache changed."""
         if self._foreign is not None and self.clock.monotonic() > self._foreign[1]:
             self.befall("gone", self._foreign[0])
             self._foreign = None
@@ -611,7 +623,7 @@ class World:
         return brought
 
     def others_work(self) -> None:
-        """The nodes and whatever else runs in the cluster do their work."""
+        """Let the nodes and whatever else runs in the cluster work."""
         kubelet(self)
         self._beside(self)
 
@@ -638,7 +650,7 @@ class World:
     # ---- memory
 
     def clear(self) -> frozenset[str]:
-        """Remove everything. Returns the uids and keys of these objects, and of those that went before."""
+        """Remove all objects. Return their uids and keys, and those of objects deleted before."""
         storage, gone = self.server.api.core.storage, set(self._gone)
         for name, collection in storage.collections.items():
             if name.startswith(("customresourcedefinitions", "namespaces", "events", "leases")):
@@ -649,7 +661,7 @@ class World:
         return frozenset(gone)
 
     def remembered(self, gone: frozenset[str]) -> list[str]:
-        """Where the shell still keeps something under the uid or the key of an object that is gone."""
+        """Return where the shell still holds the uid or the key of an object that is gone."""
         found: dict[str, None] = {}
         seen: set[int] = set()
 
@@ -680,7 +692,7 @@ class World:
         return list(found)
 
     def picture(self, ignored: re.Pattern[str]) -> Counter[str]:
-        """All objects without what differs between two runs of the same history, and without what is ignored."""
+        """Return all objects, without what differs between two runs of the same history and what is ignored."""
         found: Counter[str] = Counter()
         for name, collection in self.server.api.core.storage.collections.items():
             if name.startswith(("events", "leases", "customresourcedefinitions", "namespaces")):
@@ -692,7 +704,7 @@ class World:
 
 
 def _newest(queue: Sequence[Event]) -> list[Event]:
-    """What a list shows of these events: the last state of each object, and nothing of one that came and went."""
+    """Return what a list shows after these events: the last state of each object, none of those that came and went."""
     states: dict[tuple[str, str], Event] = {}
     for at, before, after in queue:
         metadata = (after or before or {})["metadata"]
@@ -702,7 +714,7 @@ def _newest(queue: Sequence[Event]) -> list[Event]:
 
 
 def comparable(obj: Json) -> str:
-    """An object as text, without uids, versions, times and random names."""
+    """Return an object as text, without uids, versions, times and random names."""
     obj = copy.deepcopy(obj)
     metadata = obj["metadata"]
     generation = metadata.pop("generation", None)
@@ -770,7 +782,7 @@ def _node_of(spec: Json) -> str:
 
 
 def started(pod: Json, now: str) -> Json:
-    """The status of a Pod whose containers run."""
+    """Return the status of a Pod whose containers run."""
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
     conditions = {one["type"]: one for one in status.get("conditions") or ()}
     containers = [
