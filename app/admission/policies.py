@@ -112,7 +112,7 @@ def _overridden(webhook: Webhook, policies: WebhookPolicies, own_namespace: str)
     policy = policies.webhooks.get(webhook.name, WebhookPolicy())
     excluded = list(policy.excluded_namespaces)
     if _concerns_pods(webhook):
-        # A stopped manager must be able to start again. [MGR-94, D-8]
+        # The webhooks must not block the manager's own Pods: without it they cannot be answered. [MGR-94, D-8]
         excluded = [*ALWAYS_EXCLUDED, own_namespace, *policies.excluded_namespaces, *excluded]
     return dataclasses.replace(
         webhook,

@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 Ts = TypeVarTuple("Ts")
 #: Fraction of a webhook's timeout after which we respond, so that the API server sees our message and not a timeout.
 _PART_OF_TIMEOUT: Final = 0.9
-#: Path prefixes of webhooks of any version of ours, and of OpenKruise.
+#: Webhook paths of any version of pykruise, and of OpenKruise.
 _WEBHOOK_PATH: Final = re.compile(r"/(mutate|validate)-[a-z0-9-]{1,100}")
 #: Maximum number of unknown paths to log.
 _LOGGED_PATHS: Final = 64

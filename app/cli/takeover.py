@@ -287,7 +287,7 @@ async def _rolled_out(client: Client, step: Step) -> None:
 
 
 async def _obstacles(client: Client, workload: dict[str, Any], namespace: str, node: str = "") -> str:
-    """Return what keeps the workload's Pods from being ready, as a sentence; empty if they do not tell."""
+    """Return what keeps the workload's Pods from being ready, as a sentence; empty if unknown."""
     from app.kube.objects import decode_pod
     from app.kube.resources import PODS
     from app.pods.obstacles import obstacles

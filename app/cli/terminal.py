@@ -195,7 +195,7 @@ async def cluster(kubeconfig: str, context: str, *, dry_run: bool = False) -> As
 
 
 def _transport(config: ClusterConfig) -> Transport:
-    """Return the transport; the plain one, where it suffices, loads in a fifth of the time."""
+    """Return aiohttp's transport where a proxy requires it, else the plain one, which imports five times faster."""
     if config.proxy:
         from app.kube.transport import AiohttpTransport
 

@@ -281,7 +281,7 @@ class ImagePuller:
                 await self._clock.sleep(_RUNTIME_AWAY_SECONDS)
 
     async def _pull(self, task: Task, seconds: float) -> None:
-        """Try each of the credentials in turn; pull without credentials only for a namespace that gives none.
+        """Try each of the credentials in turn; pull anonymously only for namespaces that provide no credentials.
         [KD-37]"""
         tries = await self._tries(task, seconds)
         auths = [auth for auth in tries if auth is not None]

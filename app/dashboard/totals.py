@@ -71,7 +71,7 @@ class Workloads(Section):
 
 
 class Nodes(Section):
-    """Nodes. Nodes with unready Pods come first."""
+    """The nodes; those with unready Pods come first."""
 
     pods: int = 0
     items: list[Node] = Field(default_factory=list)
@@ -95,7 +95,7 @@ def overview_model(sections: Iterable[DashboardSection[Any]]) -> type[Overview]:
 
 K = TypeVar("K")
 
-#: Labels with a Pod's revision: of our and native workloads, and of ReplicaSets.
+#: Labels that hold a Pod's revision; ReplicaSets set the second, all other workloads the first.
 _REVISION_LABELS: Final = ("controller-revision-hash", "pod-template-hash")
 
 

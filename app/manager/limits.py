@@ -77,7 +77,7 @@ class Held(Protocol):
     def expendable(self, now: float) -> float:
         """Return the priority for closing this connection when there are too many; the highest is closed first.
 
-        Zero: only in favor of a known caller. Negative: never.
+        Zero: close it only to admit a known caller. Negative: never close it.
         """
         ...
 

@@ -150,7 +150,7 @@ class ReflectorCounters(ReflectorMetrics):
             registry=registry,
         )
 
-    def listed(self, kind: str, objects: int) -> None:  # noqa: ARG002 - the store's size tells
+    def listed(self, kind: str, objects: int) -> None:  # noqa: ARG002 - measured from the store
         self._lists.labels(kind).inc()
 
     def events(self, kind: str, count: int) -> None:

@@ -133,10 +133,11 @@ class Content:
         return patch or None
 
     def reading(self, stored: ControllerRevision) -> Revision:
-        """Return an existing revision with our name. It may be an orphan or left by a workload of this kind and name.
+        """Return an existing revision whose name equals ours: an orphan, or left by a deleted workload of this kind and
+        name.
 
-        Another kind of the same name uses similar names; its history is never taken, and the next name is tried
-        instead.
+        A workload of another kind may have the same name. Its revision is never adopted; the caller tries the next
+        name.
         """
         controller, found = stored.metadata.controller, revision_of(stored)
         left_behind = (self.owner.kind, self.owner.api_version.rpartition("/")[0], self.owner.name)

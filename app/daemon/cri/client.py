@@ -54,7 +54,7 @@ _OPTIONS: Final = (
 _CALL_SECONDS: Final = 5.0
 _FILE_SYSTEM_SECONDS: Final = 10.0
 _START_SECONDS: Final = 30.0
-#: Added to the timeout of calls that carry a timeout of their own.
+#: Added to the timeout of calls whose request has its own timeout.
 _SLACK_SECONDS: Final = 5.0
 #: Largest command output used: the limit Linux sets on a process's environment, which `env` prints.
 _MAX_OUTPUT: Final = 2 * 1024 * 1024

@@ -40,7 +40,7 @@ class Due:
     many: bool = False
     #: The latest time whose starting deadline has passed.
     late: datetime | None = None
-    #: The next time; None if there is none.
+    #: The next scheduled time, if any.
     following: datetime | None = None
 
 

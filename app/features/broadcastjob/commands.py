@@ -105,7 +105,7 @@ def _state(pod: Pod, limit: int) -> str:
 
 
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa: ARG001
-    """Return what the job as it would be stored does next on each node."""
+    """Return what the job would do next on each node if it were stored as given."""
     return planned(await situation(client, stored))
 
 

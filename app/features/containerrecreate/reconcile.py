@@ -120,7 +120,7 @@ class ContainerRecreateRequestReconciler:
             )
 
     async def _mark(self, request: ContainerRecreateRequest, uid: str, change: _Change) -> None:
-        """Take the Pod out of service or put it back, and remember the version the cache must show."""
+        """Take the Pod out of service or put it back, and remember the resourceVersion that the cache must reach."""
         key = recreate_request(request.metadata.namespace, request.metadata.name)
         async with self._turns.of(uid):
             pod = await self._pod(request)  # another request may have changed it

@@ -128,7 +128,7 @@ async def restart(client: Client, stored: Stored) -> str:
 
 
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
-    """Return what the DaemonSet would do to its Pods if it were stored like this."""
+    """Return what the DaemonSet would do to its Pods if it were stored as given."""
     wanted = parsed(stored)
     found = await situation(client, wanted, Gates.of(enabled))
     before, update = (wanted.status.update_revision if wanted.status is not None else ""), short_hash(found.update.name)

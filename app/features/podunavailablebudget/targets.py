@@ -293,7 +293,7 @@ class Workloads:
         return _Found(uid, _or_default(scale.spec.replicas), scale.status.selector, watched=False)
 
     async def _metadata(self, resource: Resource, name: str, namespace: str, *, scalable: bool) -> ObjectMeta | None:
-        """Read a workload's metadata; None if only its scale may be read, for which OpenKruise has the right."""
+        """Read a workload's metadata. Return None if permissions cover only its scale, as OpenKruise's do."""
         try:
             found: Metadata = await self._client.get(resource, name, namespace, decode=decode_metadata)
         except Forbidden:

@@ -243,7 +243,7 @@ class ResourceDistributionReconciler:
     async def _one(
         self, state: _State, template: Template, namespace: str, exists: bool, copy: dict[str, Any] | None
     ) -> Failure | None:
-        """Update one target. exists tells whether the cache has a copy of ours; copy is the object as read."""
+        """Update one target. ``exists``: whether the cache has our copy; ``copy``: the object as read."""
         for _ in range(CREATE_ATTEMPTS):
             try:
                 if exists and copy is None:

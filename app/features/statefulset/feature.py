@@ -55,7 +55,7 @@ FEATURE: Final = Feature(
             permissions=(
                 *engine.permissions(STATEFUL_SET),
                 PolicyRule(("create", "get", "patch"), ("",), ("persistentvolumeclaims",)),
-                # Storage classes tell whether claims may be expanded. [AS-104]
+                # A claim may be expanded only if its storage class allows it. [AS-104]
                 PolicyRule(("list",), ("storage.k8s.io",), ("storageclasses",)),
             ),
             workers=WORKERS,

@@ -331,7 +331,7 @@ class Collector:
     def _write_conditions(
         self, namespace: str, failures: list[str], remaining: dict[str, int], finalizers: dict[str, int]
     ) -> None:
-        """Write to the namespace what it is waiting for."""
+        """Record in the namespace's conditions what its deletion waits for."""
         collection = self._core.named("namespaces")
         entry = collection.objects.get(namespace)
         if entry is not None:

@@ -44,7 +44,8 @@ class Gates(EngineGates):
 
     partition_rollback: bool = False
     preparing_update_as_update: bool = False
-    #: With maxSurge, update in place and delete the surge Pods again; OpenKruise recreates as many Pods instead.
+    #: With maxSurge, update in place and delete the surge Pods again; OpenKruise recreates Pods instead, one for each
+    #: surge Pod.
     in_place_surge: bool = False
 
     @classmethod

@@ -147,8 +147,8 @@ def is_ready(pod: Pod) -> bool:
 
 
 def is_consistent(pod: Pod, *, vertical_scaling: bool = False) -> bool:
-    """Return whether its containers run what the spec says, as far as can be told. Invalid annotations are ignored.
-    [PUB-41]"""
+    """Return whether the containers run the images in the spec, as far as the Pod's status shows. Invalid annotations
+    are ignored. [PUB-41]"""
     statuses = {status.name: status for status in pod.status.container_statuses}
     digests = 0
     for container in pod.spec.containers:

@@ -201,7 +201,7 @@ def prepare_sidecar(container: Mapping[str, Any], set_name: str, *, init: bool) 
     sidecar = PreparedSidecar(
         name=name,
         base=base,
-        # An empty policy means after; defaults were set when the set was written. [SS-42, SS-44]
+        # An empty policy means AfterAppContainer: defaults were set when the set was written. [SS-42, SS-44]
         before=policy == "BeforeAppContainer",
         rule=f"{'SS-44' if init else 'SS-45' if hot else 'SS-42'} SidecarSet {set_name}",
         empty_image=(upgrade.get("hotUpgradeEmptyImage") or "") if hot else None,

@@ -248,7 +248,7 @@ class RecentSets:
         self._clock = clock
 
     def admitted(self, name: str, uid: str, generation: int) -> None:
-        """This state of a set is about to be stored."""
+        """Remember that this generation of a set was admitted and is about to be stored."""
         until = self._clock.monotonic() + SETTLING
         self._index.expect(name, uid, generation, until, stranger=STRANGER.get())
 

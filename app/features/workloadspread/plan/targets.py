@@ -35,7 +35,7 @@ def replicas_of(
 ) -> int | None:
     """Return the replicas: by the paths of the filter, else by the path in the whitelist, else by kind. [WS-18]
 
-    Returns None if only the scale subresource can tell. Raises ReplicasPathError.
+    Returns None if they must be read from the scale subresource. Raises ReplicasPathError.
     """
     if paths:
         return sum(at_path(target, path) for path in paths)
