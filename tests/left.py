@@ -15,7 +15,7 @@ from tests.openkruise import FOLDER, bare
 
 Json = dict[str, Any]
 NAMESPACE: Final = "moving"
-"""That of what was recorded."""
+"""Namespace of the recorded objects."""
 OURS: Final = {kind.kind: kind.resource() for kind in kinds()}
 _NATIVE: Final = {
     "Pod": ("/api/v1", "pods"),
@@ -32,9 +32,9 @@ _ORDER: Final = (
     *("WorkloadSpread", "PodUnavailableBudget"),
     *("ImageListPullJob", "ImagePullJob", "ContainerRecreateRequest", "NodeImage"),
 )
-#: Kubelets run Pods as they find them; only the sandbox's scheduler binds.
+#: Simulated nodes and the sandbox's scheduler; the API server has no other.
 NODES: Final = ("app.sandbox.nodes", "--nodes", "3", "--bind", "--agents")
-#: Jobs had ended when they were recorded.
+#: No Job controller: the recorded Jobs have finished.
 CONTROLLERS: Final = ("--controllers=*,-job",)
 _TIME: Final = re.compile(r"2026-11-22T14:\d\d:\d\dZ")
 
@@ -108,7 +108,7 @@ def lay_down(api: ControlPlane, items: Iterable[Json], namespace: str = NAMESPAC
         if kind in OURS and made["apiVersion"] != OURS[kind].api_version:
             made = convert({**made, "status": status or {}}, OURS[kind].api_version)
             status = made.pop("status")
-        # No Pod is created with these: they are added later.
+        # A Pod cannot be created with ephemeral containers; they are added afterwards.
         added = made["spec"].pop("ephemeralContainers", None) if kind == "Pod" else None
         code, answer = api.request("POST", path_of(kind, namespace=namespace), made)
         assert code == 201, (kind, answer)

@@ -109,7 +109,7 @@ class Access:
     """The access to a kind that the cluster's roles view, edit and admin grant, and why.
 
     These roles are bound to tenants, usually in one namespace: tenants may read what view reads of Pods, and write what
-    is equivalent to writing Pods of the same namespace. Admin grants no more than edit.
+    gives them no more than writing Pods of the namespace would. Admin grants the same as edit.
     """
 
     why: str = ""

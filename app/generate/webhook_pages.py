@@ -60,7 +60,7 @@ def page(webhooks: Iterable[Webhook]) -> str:
 
 
 def _is_regular(webhook: Webhook) -> bool:
-    """Return whether path and rules are those of any kind of ours."""
+    """Return whether path and rules belong to one of our kinds."""
     start = "mutate" if webhook.mutating else "validate"
     (rule, *more) = webhook.rules
     kind = find_plural(rule.groups[0], rule.resources[0])

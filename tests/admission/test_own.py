@@ -79,14 +79,14 @@ def test_oversized_objects_are_refused_before_validation(operation: Operation) -
     assert prepared(foreign, MAX_STORED_BYTES + 100) is foreign
 
 
-# --- Conversion notes, read by a conversion that trusts them: what is stored is validated nevertheless.
+# --- Conversion trusts conversion notes; the restored objects are still validated.
 
 ALPHA = "apps.kruise.io/v1alpha1"
 
 
 @pytest.fixture
 def believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Conversion restores whatever a note claims."""
+    """Conversion restores the values in a note without checking them."""
 
     def read(text: str, version: Version) -> Any:
         note = json.loads(text)

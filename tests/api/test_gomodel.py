@@ -33,7 +33,7 @@ class Whole(ApiModel):
     filled: Annotated[bool, schema_default(False)] = Field(default=False, alias="filledIn")
     """Filled in by the API server."""
     mode: Annotated[str, schema_default("All")] = ""
-    """Filled in by the API server, but not with what is empty."""
+    """A struct whose empty fields the API server must not fill in."""
     parts: list[Part] | None = None
     """A list."""
     labels: dict[str, str] | None = None
@@ -41,7 +41,7 @@ class Whole(ApiModel):
     part: Part | None = None
     """A pointer to a struct."""
     selector: LabelSelector | None = None
-    """A pointer to a struct with a schema of its own."""
+    """A pointer to a struct that has its own schema."""
 
 
 GO = go_struct(Whole, {})

@@ -1,1 +1,1 @@
-"""Things broken on purpose while Pods are created at a constant rate: `python -m tests.chaos --seconds 60`."""
+"""Faults injected while Pods are created at a constant rate: `python -m tests.chaos --seconds 60`."""

@@ -1,4 +1,4 @@
-"""The faults: each breaks one thing under a constant load of Pod creations, and says what the load and we saw.
+"""The faults: each breaks one thing under a constant load of Pod creations, and reports its effects.
 
 Two replicas stand behind one address. The SidecarSet's webhook has failurePolicy Fail, so a Pod is whole or refused.
 """
@@ -26,7 +26,7 @@ from tests.scenarios.world import ROOT, SYSTEM_NAMESPACE, eventually, install
 RATE: Final = 50
 #: See bench/priority.py: other work on the machine must not look like a failure.
 PRECEDENCE: Final = int(os.environ.get("BENCH_NICE", "0"))
-#: How long a killed replica stays away: the kubelet restarts it at once, a new Pod takes some seconds.
+#: Seconds until a killed replica runs again: the kubelet restarts it at once, a new Pod takes longer.
 AWAY_SECONDS: Final = 2.0
 #: The chart's ``minReadySeconds``: a Deployment waits this long before it stops the next replica.
 MIN_READY_SECONDS: Final = 3.0
@@ -187,7 +187,7 @@ class _Watch:
         def calm() -> object:
             try:
                 return look()
-            except OSError:  # the process is away at the moment
+            except OSError:  # the process is not running at the moment
                 return None
 
         eventually(calm, what, seconds)

@@ -108,7 +108,7 @@ class _Creator:
                 async with session.delete(f"{self._url}/{name}?gracePeriodSeconds=0") as answer:
                     await answer.read()
             except (ClientError, OSError, TimeoutError):
-                return  # the API server is away; one Pod more does no harm
+                return  # the API server is down; a leftover Pod does no harm
 
     async def _create(self, session: ClientSession, name: str) -> tuple[Outcome, str]:
         try:

@@ -1,4 +1,4 @@
-"""Upgrade and downgrade between our own versions, with something of every kind in the middle.
+"""Upgrade and downgrade between our own versions, with an unfinished operation of every kind.
 
 The previous version runs first, from its wheel in an environment of its own; then this one beside it, then this one
 alone, and back. ``PYKRUISE_PREVIOUS`` names another commit as the previous version.

@@ -1,7 +1,7 @@
-"""What guides have their readers type is typed, by the kubectl that readers have: each command does what is printed.
+"""The commands of the guides, run with a real kubectl, print what the guides show.
 
-Names that are made up on the way (of Pods) are taken from the cluster. What is printed is held where it does not depend
-on the moment: the end of a rollout, what a change says, and why something is refused.
+Generated names (of Pods) are taken from the cluster. Output is compared where it does not depend on timing: the end of a
+rollout, the confirmation of a change, and the reason for a refusal.
 """
 
 from __future__ import annotations

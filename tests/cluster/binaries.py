@@ -85,7 +85,7 @@ def module_dir(name: str, module: Path) -> Path:
 def find(name: str) -> Path | None:
     """The command `name`: from `$KUBEBUILDER_ASSETS` where it is there, else the one built; None without either.
 
-    The commands in `$KUBEBUILDER_ASSETS` have a version of their own, so they are left aside where one is selected.
+    The commands in `$KUBEBUILDER_ASSETS` have a version of their own, so they are ignored if a version is selected.
     """
     assets = os.environ.get("KUBEBUILDER_ASSETS") if not os.environ.get("KUBERNETES") else None
     folders = [Path(assets)] if assets else []

@@ -1,4 +1,4 @@
-"""The machine's side of the nodes' network: an address of its own, a cable and routes per node, and forwarding.
+"""The machine's side of the nodes' network: an address, a cable and routes per node, and forwarding.
 
 Each node has a network namespace of its own (nodes.py) and one address, at the end of a cable (a veth pair) to the
 machine, which routes between the nodes. There is no bridge on the machine: kernels that filter bridged packets cannot

@@ -1,4 +1,4 @@
-"""The manager's image, from the Dockerfile as it stands.
+"""The manager's image, built from the unmodified Dockerfile.
 
 No public base image can be pulled everywhere, so `python:3.11-slim` is stood in for by an image of the same shape made
 from Debian's packages (mmdebstrap); buildah then builds the Dockerfile on it. Both are kept in the cache folder: the

@@ -19,7 +19,7 @@ def cache_dir() -> Path:
 
 
 def runs_dir() -> Path:
-    """Return the folder with one folder per running (or crashed) control plane or cluster."""
+    """Return the folder of all runs; each running or crashed control plane or cluster has a subfolder."""
     path = cache_dir() / "run"
     path.mkdir(mode=0o700, exist_ok=True)
     return path

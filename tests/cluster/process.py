@@ -58,9 +58,9 @@ def start(
     environment: Mapping[str, str] | None = None,
     stdin: int = subprocess.DEVNULL,
 ) -> ProcessId:
-    """Start `argv` in a session of its own, its output in `log`.
+    """Start `argv` in a new session, its output in `log`.
 
-    With `dies_with_us` the kernel ends it when this process ends, however that comes about; without, it stays.
+    With `dies_with_us` the kernel kills it when this process ends for any reason; otherwise it keeps running.
     """
     command = [str(part) for part in argv]
     if dies_with_us:

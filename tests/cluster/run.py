@@ -1,7 +1,7 @@
 """One run of a control plane or cluster: its folder, and the record from which it can always be cleaned up.
 
-Everything a run does to the machine is written to `run.json` before or as it is done, so that whoever comes next can
-undo it, also after this process was killed.
+Everything a run does to the machine is written to `run.json` before or as it is done, so that the next run can undo
+it, even if this process is killed.
 """
 
 import atexit

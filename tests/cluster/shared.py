@@ -1,6 +1,6 @@
-"""What all processes of a test run share: the first that needs it starts a keeper, the others use what it started.
+"""Servers that all processes of a test run share: the first that needs one starts a keeper, the others use it.
 
-A keeper is a process of its own, `python -m MODULE NAME FOLDER`. It starts something, writes `NAME.json` when that is
+A keeper is a separate process, `python -m MODULE NAME FOLDER`. It starts something, writes `NAME.json` when that is
 ready, and takes it down when it is told to or the test run is gone. The process that runs pytest (the one that hands
 out the tests, where several run them) ends all keepers after the last test.
 """

@@ -1,4 +1,4 @@
-"""Which tests one process runs together where several run a level: `pytest --numprocesses=4 --dist=loadgroup`.
+"""Groups tests that must run in one process: `pytest --numprocesses=4 --dist=loadgroup`.
 
 A scenario runs in a namespace of its own on what all processes share (shared.py), so each goes to whichever process is
 free; so does each guide, which has a sandbox of its own. A module that starts an API server for itself is not divided.

@@ -1,6 +1,6 @@
 """What a real API server answers to the conformance cases, recorded: answers/SUBJECT.json.
 
-python -m tests.conformance.answers [SUBJECT…]     # records anew; the difference is in `git diff`
+python -m tests.conformance.answers [SUBJECT…]     # records again; the difference is in `git diff`
 """
 
 import asyncio
@@ -55,7 +55,7 @@ async def _record_subject(world: World, cases: Sequence[Case]) -> tuple[dict[str
         namespaces = namespaces or await world.namespaces(min(AT_ONCE, len(cases)))
         try:
             found[case.id] = await world.run(case, namespaces.pop())
-        except Exception as error:  # noqa: BLE001  # the others are to be recorded all the same
+        except Exception as error:  # noqa: BLE001  # record the other cases nevertheless
             print(f"{case.id}: {type(error).__name__}: {error}", flush=True)
     return found, len(cases) - len(found)
 

@@ -1,4 +1,4 @@
-"""What a conformance case is made of: requests, and what of their answers is compared.
+"""The steps of a conformance case: requests, and which parts of their answers are compared.
 
 A case is a list of steps in a namespace of its own. Steps name the namespace ``{ns}`` and earlier answers by number,
 ``${0.metadata.uid}``. What a real API server answers is recorded once (:mod:`tests.conformance.answers`); from then on

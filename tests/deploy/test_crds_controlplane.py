@@ -25,7 +25,7 @@ CRDS = str(CHART.parent / "crds")
 SERVICE = ServiceEndpoint("kruise-webhook-service", "kruise-system")
 URL = UrlEndpoint("127.0.0.1", 9876)
 _PATCH = ("--type=merge", "--field-manager=kruise-manager")
-#: Any CA that an API server accepts.
+#: A CA that API servers accept.
 BUNDLE = next(
     item["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"]
     for item in openkruise.installed()
@@ -42,7 +42,7 @@ def empty() -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def fresh(empty: ControlPlane) -> ControlPlane:
-    """Without CRDs of ours or of OpenKruise."""
+    """A control plane without our CRDs and without OpenKruise's."""
     release = Release(empty.kubectl, empty.kubeconfig)
     release.helm("uninstall", "kruise", "--no-hooks", "--wait", check=False)
     names = {item["metadata"]["name"] for item in openkruise.installed()} & set(found(empty)) | set(DECLARED)

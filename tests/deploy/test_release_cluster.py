@@ -1,4 +1,4 @@
-"""The Dockerfile as it stands and the chart, on nodes with real containers. The tests are steps, in this order."""
+"""The image built from the Dockerfile, and the chart, on nodes with real containers. The tests run in this order."""
 
 import base64
 import json
@@ -367,7 +367,7 @@ def test_an_uninstall_leaves_nothing_behind_and_pods_can_be_created(release: Rel
 
 
 def left_behind(release: Release) -> list[str]:
-    """Return everything in the cluster with our name; Pods and contents of their namespaces have others."""
+    """Return all cluster-scoped objects with ``kruise`` in their name; those of other tests do not have it."""
     listable = ["api-resources", "--namespaced=false", "--verbs=list", "-o", "name"]
     kinds = release.kubectl(*listable).stdout.split()
     return [

@@ -1,4 +1,4 @@
-"""Every kind has an example that its schema and its webhooks take without a word."""
+"""Every kind has an example that its schema and its webhooks accept without warnings."""
 
 from __future__ import annotations
 

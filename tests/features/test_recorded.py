@@ -1,6 +1,6 @@
-"""Every object OpenKruise was asked about is judged and stored alike: accepted or refused, the message, the versions.
+"""Every write that was recorded with OpenKruise has the same result here: verdict, message, stored versions.
 
-SidecarSets, StatefulSets and image jobs have tests of their own, for what differs there.
+SidecarSets, StatefulSets and image jobs have separate tests because of their differences.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hostile input for everything that reads what others wrote: ``python -m tests.fuzz --cases 20000``.
+"""Hostile input for everything that reads input of clients: ``python -m tests.fuzz --cases 20000``.
 
 Reviews at every registered webhook, conversions of every kind, decoders and the HTTP port, by number: the same seed and
 number give the same case. No answer may be a 5xx, cost more than 300 ms of processor time or hold 64 MiB.
@@ -25,7 +25,7 @@ from tests.property.run import code_digest
 ROOT: Final = Path(__file__).parent.parent.parent
 #: Small cases are measured together, and one by one only if they hold too much memory.
 BATCH: Final = 500
-#: Stop after so many failures.
+#: Stop after this many failures.
 ENOUGH: Final = 100
 
 

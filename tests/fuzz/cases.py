@@ -11,7 +11,7 @@ from typing import Final
 from app.admission.registry import Registry
 from tests.fuzz import heads, notes, objects, targets
 
-#: One case in so many has a body of megabytes.
+#: One case in this many has a body of megabytes.
 LARGE_EVERY: Final = 500
 LARGE_BYTES: Final = 3_000_000
 

@@ -1,6 +1,6 @@
-"""Right objects of every kind that controllers watch: one small cluster whose objects refer to one another.
+"""Valid objects of every kind that controllers watch: one small cluster whose objects refer to one another.
 
-What OpenKruise stored comes from the recorded samples, everything else is written here; a kind of ours without either
+What OpenKruise stored comes from the recorded samples, everything else is written here; one of our kinds without either
 is filled in from its schema. All namespaced objects are in NAMESPACE, so that references between them hold.
 """
 

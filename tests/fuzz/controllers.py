@@ -1,4 +1,4 @@
-"""Hostile objects in the caches of every controller: what changes mean, and what a reconcile makes of them.
+"""Hostile objects in the caches of every controller, for its event mappers and its reconcile.
 
 An object that a decoder accepts gets into a cache, whatever admission said about it. No mapper and no reconcile may
 raise anything but the API server's refusals, none may keep the process from others for longer than a moment, and none

@@ -1,11 +1,11 @@
-"""Hostile objects and reviews, made from a seed: right ones, broken where a right one has something to break.
+"""Hostile objects and reviews, made from a seed: valid ones, broken in one or more places.
 
-Whoever may write an object, or reach a port, may send any of these. Three sources, from thorough to wild:
+Any client that may write an object or reach a port can send these. Three sources, from thorough to wild:
 
 - :func:`mistyped`: every field of an object in turn, holding each of :data:`WRONG`;
 - :func:`large_pods`: Pods of a given size in bytes, one per shape that could make a step of admission do too much;
-- :func:`hostile` and :func:`reviews`: objects changed in several random places, and the reviews that carry them, for as
-  long as somebody asks.
+- :func:`hostile` and :func:`reviews`: objects changed in several random places, and the reviews that carry them, without
+  end.
 
 The same seed gives the same objects. What no JSON library writes (nesting of thousands of levels) is a :class:`Deep`,
 which :func:`encode` puts into the bytes.
@@ -66,7 +66,7 @@ def encode(document: Any) -> bytes:
     return text.encode("ascii")
 
 
-# --- complete objects: every field that somebody reads ----------------------------------------------------------------
+# --- complete objects: every field that pykruise reads ----------------------------------------------------------------
 
 _CONTAINER: Final[Json] = {
     "name": "main",

@@ -1,4 +1,4 @@
-"""No object in its caches stops a controller, and every controller is reached."""
+"""No cached object stops a controller, and the fuzzer reaches every controller."""
 
 import logging
 from random import Random

@@ -123,7 +123,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_later(
         self, delay: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Call back after so many virtual seconds."""
+        """Call back after this many virtual seconds."""
         return self.call_at(self._elapsed + delay, callback, *args, context=context)
 
     def _timer_cancelled(self) -> None:

@@ -693,8 +693,7 @@ async def test_a_takeover_interrupted_after_any_write_resumes(world: Simulated, 
     await laid(world.client)
     ends_of: list[str] = []
     for _ in range(60):
-        # If nothing of a failed write arrives, one more write arrives each time; otherwise each is the last of its own
-        # command.
+        # If failed writes are lost, each attempt gets one write further; otherwise each attempt adds one write.
         if not (end := await stopped(world.client, ends, ends == "before", agents=True)):
             break
         ends_of.append(end)

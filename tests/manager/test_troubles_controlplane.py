@@ -175,7 +175,7 @@ def test_two_versions_answer_each_other_and_keep_each_others_entries(installed: 
         settled = entries()
         began = syncs(first), syncs(second)
         for number in range(5):
-            # An object of ours changes: both check everything again.
+            # One of our objects changes: both check everything again.
             label = f"looked={number}"
             installed.kubectl("label", "--overwrite", "crd", "sidecarsets.apps.kruise.io", label)
         eventually(lambda: syncs(first) > began[0] and syncs(second) > began[1], "both have looked")

@@ -10,6 +10,6 @@ from tests.scenarios.world import World, own_namespace
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """A namespace of the test's own."""
+    """A new namespace for each test."""
     with own_namespace(levels.simulated_nodes(), real_containers=False, autoscales=True) as world:
         yield world

@@ -1,4 +1,4 @@
-"""What Pod admission must answer: readiness gate, SidecarSet injection, launch priority — slow, naive, from the rules.
+"""The reference for Pod admission: readiness gate, SidecarSet injection, launch priority. Slow, naive, from the rules.
 
 Nothing here is shared with the product. Pod and sets are plain JSON; every step copies what it likes. The steps of an
 injection (SS-41) are here, each of them in a module of its own.

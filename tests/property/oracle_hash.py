@@ -1,6 +1,6 @@
 """The hashes of a set's containers (SS-10 to SS-13), from tables of the order in which Go writes the fields.
 
-Only fields the generator writes stand in the tables; another one is an error, so nothing is hashed by chance.
+The tables have only fields that the generator writes; another one is an error, so nothing is hashed by chance.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def in_order(items: Sequence[dict[str, Any]]) -> list[str]:
 
 @contextmanager
 def running(arguments: Sequence[str], log: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a process of ours inside the context with its output in ``log``; it is stopped with SIGTERM, by its id."""
+    """Run a pykruise process inside the context, with its output in ``log``; stop it with SIGTERM."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", *arguments],

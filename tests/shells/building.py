@@ -40,7 +40,7 @@ def controller(name: str) -> Callable[[World, Client], Running]:
 
 
 def resource_of(api_version: str, kind: str) -> Resource:
-    """The resource of a kind of ours, in its stored version."""
+    """Return the resource of one of our kinds, in its stored version."""
     found = find_kind(api_version, kind)
     assert found is not None, kind
     return found.resource()

@@ -288,7 +288,7 @@ class World:
         self.held: str = ""
         #: Caches that are listed again, once they are not held any more, so that they miss what happened in between.
         self.relisted: set[str] = set()
-        #: The cache that shows each event only after so many seconds.
+        #: The cache that shows each event only after this many seconds.
         self.lagging: str = ""
         self.lag: float = 0.0
         #: Whether everything is reconciled again after each write, while a cache lags, or after each event.

@@ -97,7 +97,7 @@ class _Row(BaseModel):
             namespaced=self.namespaced,
             short_names=tuple(self.short_names),
             cascading=self.cascading,
-            # A kind of ours has one webhook for both writes and deletions. [CS-173]
+            # Each of our kinds has one webhook for both writes and deletions. [CS-173]
             webhook=self.webhook or (f"v{kind}.kb.io" if is_ours(self.group) else f"v{kind}deletion.kb.io"),
             path=self.path or f"/validate-{group}{kind}",
         )

@@ -28,7 +28,7 @@ MAX_PODS: Final = 2_000
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """A recorded Pod. succeeded tells whether its containers were seen to succeed."""
+    """A recorded Pod. ``succeeded``: whether its containers were seen to succeed."""
 
     pod: str
     succeeded: bool = False

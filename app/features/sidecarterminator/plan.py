@@ -138,7 +138,7 @@ NOTHING: Final = Step()
 
 
 def plan(pod: JobPod, *, virtual: bool) -> Step:
-    """Return the actions for the Pod. virtual tells whether its node is virtual."""
+    """Return the actions for the Pod. ``virtual``: whether its node is virtual."""
     if pod.metadata.deletion_timestamp is not None or not _is_job(pod.spec.restart_policy, pod.status):
         return NOTHING
     statuses = {one.name: one for one in pod.status.container_statuses}

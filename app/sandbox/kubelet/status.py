@@ -117,7 +117,7 @@ def condition_patches(
 ) -> list[dict[str, Any]]:
     """Return changed conditions for a strategic merge patch. Conditions of other clients are left unchanged.
 
-    ``initialized`` tells for each init container whether the next may start.
+    ``initialized``: for each init container, whether the next may start.
     """
     present = {condition.type: condition for condition in pod.status.conditions}
     patches = []

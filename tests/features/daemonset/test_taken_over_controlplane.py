@@ -49,16 +49,15 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
             api.kubectl("patch", plural, name, "-n", NAMESPACE, "--type=merge", "-p", json.dumps({"spec": spec}))
 
         def counted(**wanted: int) -> Callable[[], bool]:
-            def look() -> bool:
+            def reached() -> bool:
                 found = get("DaemonSet", "ds")
                 status = found["status"]
                 return status["observedGeneration"] == found["metadata"]["generation"] and all(
                     status.get(key) == value for key, value in wanted.items()
                 )
 
-            return look
-
-        def asked_for(image: str) -> set[str]:
+            return reached
+        def requesters(image: str) -> set[str]:
             entries = (one["spec"].get("images", {}).get(image) for one in named("NodeImage", "").values())
             tags = [tag for entry in entries if entry for tag in entry["tags"]]
             return {owner["name"] for tag in tags for owner in tag["ownerReferences"]}
@@ -69,11 +68,11 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
         before, ended = named("Pod", ""), set(named("Job", "acj-"))
         assert len(before) == 6
         with manager(api, tmp_path / "manager", "--feature-gates=ImagePullJobGate=true"):
-            # A change that asks nothing of any Pod: once it is seen, the set has been worked on.
+            # A change that affects no Pod: once it is observed, the set was reconciled.
             change("DaemonSet", "ds", revisionHistoryLimit=9)
             eventually(counted(updatedNumberScheduled=2, numberAvailable=3), "the DaemonSet is taken over")
-            eventually(lambda: not ended & active(), "the AdvancedCronJob is")
-            # A NodePodProbe for each node is new; a run that is due by now is one.
+            eventually(lambda: not ended & active(), "the AdvancedCronJob is taken over")
+            # Only statuses, new NodePodProbes, and a run that has become due.
             expected = re.compile(r"(patch|update) .*/status|create nodepodprobes/node[123]|create jobs/acj-.*")
             assert [one for one in writes(api) if not expected.fullmatch(one)] == []
             assert {name: one["metadata"]["uid"] for name, one in named("Pod", "").items()} == {
@@ -81,7 +80,7 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
             }
             assert len(named("ControllerRevision", "ds-")) == 2
 
-            # The rest of the roll-out, in place; then fewer nodes; then none.
+            # Finish the rollout in place, then select fewer nodes, then delete the set.
             change("DaemonSet", "ds", updateStrategy={"rollingUpdate": {"partition": 0}})
             eventually(counted(updatedNumberScheduled=3, numberAvailable=3), "the last Pod is updated")
             images = {one["spec"]["containers"][0]["image"] for one in named("Pod", "ds-").values()}
@@ -90,10 +89,10 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
             eventually(counted(desiredNumberScheduled=1, numberAvailable=1), "one node is left")
             eventually(lambda: len(named("Pod", "ds-")) == 1, "Pods of the other nodes are gone")
             api.kubectl("delete", "daemonsets.apps.kruise.io", "ds", "-n", NAMESPACE)
-            eventually(lambda: not named("Pod", "ds-"), "its Pods go with it")
-            eventually(lambda: not named("ControllerRevision", "ds-"), "its revisions go with it")
+            eventually(lambda: not named("Pod", "ds-"), "its Pods are deleted with it")
+            eventually(lambda: not named("ControllerRevision", "ds-"), "its revisions are deleted with it")
 
-            # Jobs that have ended go when that is asked, with what is theirs.
+            # Finished jobs are deleted on request, with their dependents.
             change("BroadcastJob", "bj", completionPolicy={"ttlSecondsAfterFinished": 0})
             eventually(lambda: not named("Pod", "bj-"), "the BroadcastJob is gone with its Pods")
             change("EphemeralJob", "ej", ttlSecondsAfterFinished=0)
@@ -103,14 +102,14 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
             eventually(lambda: set(named("Job", "acj-")) - ended, "the next run is created", 90)
             assert {int(name.removeprefix("acj-")) % 60 for name in named("Job", "acj-")} == {0}
 
-            # Of node objects too: a tag goes with the last job that asks for it.
-            assert asked_for("nginx") == {"pull"}
-            assert len(asked_for("busybox")) == 2
+            # A NodeImage loses a tag with the last job that requests it.
+            assert requesters("nginx") == {"pull"}
+            assert len(requesters("busybox")) == 2
             api.kubectl("delete", "imagepulljob", "pull", "-n", NAMESPACE)
-            eventually(lambda: not asked_for("nginx"), "nobody asks for nginx")
+            eventually(lambda: not requesters("nginx"), "no job requests nginx")
             change("ImageListPullJob", "pulls", completionPolicy={"ttlSecondsAfterFinished": 0})
             eventually(lambda: not named("ImagePullJob", "pulls-"), "the list is gone with its jobs")
-            eventually(lambda: not asked_for("busybox"), "nobody asks for busybox")
+            eventually(lambda: not requesters("busybox"), "no job requests busybox")
             request = get("ContainerRecreateRequest", "crr")
             assert [one["ready"] for one in request["status"]["containerStatusSnapshot"]] == [True]
             api.kubectl("delete", "containerrecreaterequest", "crr", "-n", NAMESPACE)

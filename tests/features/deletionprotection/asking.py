@@ -27,7 +27,7 @@ LABEL = "policy.kruise.io/delete-protection"
 TABLE = load_table()
 #: Kinds of features; their webhooks also validate writes.
 OF_SLICES = tuple(kind for kind in TABLE if kind.group.endswith("kruise.io"))
-#: By name; a native kind wins over one of ours.
+#: By name; a native kind wins over ours.
 KINDS = {kind.kind: kind for kind in (*OF_SLICES, *(kind for kind in TABLE if kind not in OF_SLICES))}
 FORBIDDEN = f"forbidden by ResourcesProtectionDeletion for {LABEL}="
 WIDGETS: dict[str, Any] = {

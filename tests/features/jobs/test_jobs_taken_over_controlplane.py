@@ -24,10 +24,10 @@ pytestmark = pytest.mark.controlplane
 Json = dict[str, Any]
 ENDED, UNDER_WAY = "moving", "midway"
 NODES = ("app.sandbox.nodes", "--nodes", "3", "--bind")
-#: A busy machine is no reason to taint nodes: which are served would change.
+#: Keeps the node controller from tainting nodes on a busy machine, because BroadcastJobs skip tainted nodes.
 PATIENT = (*CONTROLLERS, "--node-monitor-grace-period=10m")
 KINDS = ("BroadcastJob", "AdvancedCronJob", "EphemeralJob")
-#: A run that has become due by now, and what the status says of it.
+#: Writes of the AdvancedCronJob's next run, which may become due at any time during the test.
 _RUN = re.compile(r"patch advancedcronjobs/acj/status|create jobs/acj-\d+")
 LONG = ["/bin/sh", "-c", "sleep 3600"]
 
@@ -47,7 +47,7 @@ def recorded() -> list[Json]:
 
 
 def under_way(ended: list[Json]) -> list[Json]:
-    """The same a moment earlier: of each job one part runs, and it takes no more at a time."""
+    """Return the jobs as a moment earlier: each has one running part, and its limit allows no other."""
     items = copy.deepcopy(ended)
 
     def one_of(kind: str) -> Json:
@@ -83,13 +83,13 @@ def under_way(ended: list[Json]) -> list[Json]:
 
 
 def still(state: Mapping[str, Any]) -> Json:
-    """A container's state before it ended."""
+    """Return a container's state before it terminated."""
     return {"running": {"startedAt": state["terminated"]["startedAt"]}}
 
 
 @dataclass
 class Place:
-    """One namespace: what the test looks at and changes there."""
+    """One namespace: reads and changes of its objects."""
 
     api: ControlPlane
     namespace: str
@@ -107,7 +107,7 @@ class Place:
         return {one["metadata"]["name"]: one for one in found if one["metadata"]["name"].startswith(beginning)}
 
     def pods(self) -> dict[str, tuple[Any, ...]]:
-        """All of each Pod but its status, which its node writes."""
+        """Return each Pod by name without its status, which its node writes."""
         parts = ("uid", "generation", "labels", "annotations", "ownerReferences", "finalizers")
         return {
             name: (*(one["metadata"].get(part) for part in parts), one["spec"]) for name, one in self.all("Pod").items()
@@ -120,7 +120,7 @@ class Place:
     def delete(self, kind: str, name: str) -> None:
         self.api.kubectl("delete", self._plural(kind), name, "-n", self.namespace, "--timeout=60s")
 
-    def looked_into(self) -> set[str]:
+    def debugged(self) -> set[str]:
         return {name for name, one in self.all("Pod").items() if one["spec"].get("ephemeralContainers")}
 
     def stay(self, beginning: str) -> set[str]:
@@ -131,7 +131,7 @@ class Place:
         return {one["name"] for one in self.get("AdvancedCronJob", "acj")["status"].get("active") or ()}
 
     def written(self) -> list[str]:
-        """What the manager has asked for here, but for the objects that every node has."""
+        """Return the manager's writes in this namespace, except of the objects that every node has."""
         return [
             one for one in writes(self.api, self.namespace) if "nodepodprobes" not in one and "nodeimages" not in one
         ]
@@ -140,16 +140,16 @@ class Place:
         return f"{OURS[kind].plural}.apps.kruise.io"
 
 
-def once_each(asked: Iterable[str]) -> list[str]:
-    """A deletion may be asked for again before the cache shows that it was done."""
-    return list(dict.fromkeys(asked))
+def once_each(written: Iterable[str]) -> list[str]:
+    """Drop repetitions: a deletion may be repeated until the cache shows it."""
+    return list(dict.fromkeys(written))
 
 
 @contextmanager
 def left(folder: Path) -> Iterator[ControlPlane]:
     with ControlPlane(audit_policy=RECORDING, controller_manager_args=PATIENT) as api:
         install(api)
-        api.restart_controller_manager()  # the jobs are among the owners that it knows from now on
+        api.restart_controller_manager()  # its garbage collector discovers the kinds of jobs only at startup
         ended = recorded()
         for namespace, items in ((ENDED, ended), (UNDER_WAY, under_way(ended))):
             begin(api, namespace)
@@ -165,7 +165,7 @@ def left(folder: Path) -> Iterator[ControlPlane]:
 
 
 def idle(metrics: str) -> bool:
-    """Return whether each controller has worked on both its jobs, and has nothing more to do now."""
+    """Return whether each controller has reconciled both of its jobs and has an empty queue."""
     with urllib.request.urlopen(metrics, timeout=120) as answer:
         lines = answer.read().decode().splitlines()
 
@@ -181,36 +181,35 @@ def idle(metrics: str) -> bool:
     )
 
 
-def _go_on_with_broadcast_job(place: Place) -> None:
-    """Each node is served once, whichever manager created the Pod there; the job goes with its Pods."""
+def _continue_broadcast_job(place: Place) -> None:
+    """Each node gets one Pod, no matter which manager created it; the Pods are deleted with the job."""
     there = place.stay("bj-")
     place.change("BroadcastJob", "bj", parallelism=2)
     counts = ("active", "succeeded", "desired", "phase")
-    eventually(lambda: place.status("BroadcastJob", "bj", *counts) == (1, 2, 3, "running"), "the last node is served")
+    eventually(lambda: place.status("BroadcastJob", "bj", *counts) == (1, 2, 3, "running"), "the last node gets a Pod")
     found = place.all("Pod", "bj-")
     assert sorted(one["spec"]["nodeName"] for one in found.values()) == ["node1", "node2", "node3"]
     (new,) = found.keys() - there
     # The new Pod's KruisePodReady is written by the manager too.
     assert {one for one in place.written() if "pods/" in one} <= {f"create pods/{new}", f"patch pods/{new}/status"}
     place.delete("BroadcastJob", "bj")
-    eventually(lambda: not place.stay("bj-"), "its Pods go with it")
+    eventually(lambda: not place.stay("bj-"), "its Pods are deleted with it")
 
 
-def _go_on_with_ephemeral_job(place: Place) -> None:
-    """Another Pod is meant, and gets the container once there is room; the containers outlive the job."""
-    (first,) = place.looked_into()
+def _continue_ephemeral_job(place: Place) -> None:
+    """A second Pod is selected and gets the container once parallelism allows; containers outlive the job."""
+    (first,) = place.debugged()
     place.change("EphemeralJob", "ej", replicas=2)
     counts = ("match", "running", "succeeded", "phase")
-    eventually(lambda: place.status("EphemeralJob", "ej", *counts) == (2, 1, 0, "Running"), "another is meant")
-    assert place.looked_into() == {first}
+    eventually(lambda: place.status("EphemeralJob", "ej", *counts) == (2, 1, 0, "Running"), "a second Pod is selected")
+    assert place.debugged() == {first}
     place.change("EphemeralJob", "ej", parallelism=2)
-    eventually(lambda: place.status("EphemeralJob", "ej", *counts) == (2, 1, 1, "Running"), "it was looked into")
-    (second,) = place.looked_into() - {first}
+    eventually(lambda: place.status("EphemeralJob", "ej", *counts) == (2, 1, 1, "Running"), "it has the container")
+    (second,) = place.debugged() - {first}
     place.delete("EphemeralJob", "ej")
-    assert place.looked_into() == {first, second}
+    assert place.debugged() == {first, second}
     of_it = (one for one in place.written() if ("/ej" in one and "/status" not in one) or "/ephemeral" in one)
-    # Whom it has begun with stands in the job before the Pod is written, and is noted there when it is seen to.
-    # Last the finalizer goes.
+    # The job first records which Pod it starts with, then the Pod is patched. At the end the finalizer is removed.
     assert [one for one, _ in groupby(of_it)] == [
         "patch ephemeraljobs/ej",
         f"patch pods/{second}/ephemeralcontainers",
@@ -218,46 +217,46 @@ def _go_on_with_ephemeral_job(place: Place) -> None:
     ]
 
 
-def _go_on_with_cron_job(place: Place, ended: Place) -> None:
-    """The Job that runs counts as ours: it holds the next one back until it ends."""
+def _continue_cron_job(place: Place, ended: Place) -> None:
+    """A Job that OpenKruise started delays the next one until it ends."""
     done, runs = sorted(place.all("Job"))
     place.change("AdvancedCronJob", "acj", schedule="@every 2s")
     eventually(
         lambda: [one for one in place.all("Event", "acj").values() if one["reason"] == "JobAlreadyActive"],
-        "a run is held back",
+        "a run is delayed",
     )
     assert set(place.all("Job")) == {done, runs}
-    # As it ended when it was recorded, which its own controller would write.
+    # Complete the Job with its recorded status, in place of the Job controller.
     path = path_of("Job", f"{runs}/status", place.namespace)
     code, answer = place.api.request(
         "PUT", path, {**place.get("Job", runs), "status": ended.get("Job", runs)["status"]}
     )
     assert code == 200, answer
-    eventually(lambda: len(place.all("Job")) == 3, "the run that was held back is started")
+    eventually(lambda: len(place.all("Job")) == 3, "the delayed run starts")
     (new,) = place.all("Job").keys() - {done, runs}
     place.change("AdvancedCronJob", "acj", paused=True, successfulJobsHistoryLimit=1)
-    eventually(lambda: set(place.all("Job")) == {runs, new}, "the oldest that has ended goes")
+    eventually(lambda: set(place.all("Job")) == {runs, new}, "the oldest finished Job is deleted")
     assert place.status("AdvancedCronJob", "acj", "type") == ("Job",)
     place.delete("AdvancedCronJob", "acj")
-    eventually(lambda: not place.all("Job"), "its Jobs go with it")
+    eventually(lambda: not place.all("Job"), "its Jobs are deleted with it")
     of_jobs = [one for one in place.written() if "jobs/acj-" in one]
     assert once_each(of_jobs) == [f"create jobs/{new}", f"delete jobs/{done}"]
 
 
-def _leave_what_has_ended(place: Place) -> None:
-    """Nothing is done over, whatever is asked of it; its history can be shortened, and all can be deleted."""
+def _keep_finished_jobs(place: Place) -> None:
+    """Changes of finished jobs restart nothing. Their history can be shortened, and they can be deleted."""
     first, second = sorted(place.all("Job"))[:2]
-    looked_into, pods = place.looked_into(), place.pods()
+    debugged, pods = place.debugged(), place.pods()
     place.change("BroadcastJob", "bj", parallelism=1)
     place.change("EphemeralJob", "ej", replicas=4, parallelism=4)
     place.change("AdvancedCronJob", "acj", paused=True, successfulJobsHistoryLimit=1)
-    eventually(lambda: first not in place.all("Job"), "the oldest Job goes")
+    eventually(lambda: first not in place.all("Job"), "the oldest Job is deleted")
     assert second in place.all("Job")
     assert place.pods() == pods
     for kind, name in (("BroadcastJob", "bj"), ("EphemeralJob", "ej"), ("AdvancedCronJob", "acj")):
         place.delete(kind, name)
-    eventually(lambda: not place.stay("bj-") and not place.all("Job"), "what they made goes with them")
-    assert place.looked_into() == looked_into
+    eventually(lambda: not place.stay("bj-") and not place.all("Job"), "their Pods and Jobs are deleted with them")
+    assert place.debugged() == debugged
     rest = [one for one in place.written() if not _RUN.fullmatch(one)]
     assert once_each(rest) == [f"delete jobs/{first}", "patch ephemeraljobs/ej"]
 
@@ -273,13 +272,13 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
         with manager(api, tmp_path / "manager") as addresses:
             eventually(lambda: idle(addresses["metrics"]), "all jobs are taken over")
             eventually(lambda: not done & ended.active(), "Jobs that have ended are not active")
-            # The status names the Job that runs with its version, which is another one here.
+            # The status names the running Job's resourceVersion, which differs in this cluster.
             assert set(midway.written()) <= {"patch advancedcronjobs/acj/status"}
-            # The recording names a Job as active that has ended since; a run that is due by now is one.
+            # Except a Job that the recording lists as active, and a run that has become due.
             assert [one for one in ended.written() if not _RUN.fullmatch(one)] == []
             assert {place.namespace: place.pods() for place in (ended, midway)} == before
 
-            _go_on_with_broadcast_job(midway)
-            _go_on_with_ephemeral_job(midway)
-            _go_on_with_cron_job(midway, ended)
-            _leave_what_has_ended(ended)
+            _continue_broadcast_job(midway)
+            _continue_ephemeral_job(midway)
+            _continue_cron_job(midway, ended)
+            _keep_finished_jobs(ended)

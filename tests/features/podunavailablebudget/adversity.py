@@ -1,4 +1,4 @@
-"""A network that delays, loses and cuts off, for managers on virtual time."""
+"""An unreliable network for managers on virtual time: it delays and loses messages, and partitions replicas."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLOW, LAG = 0.2, 1.5
 
 
 class Adverse:
-    """A transport over such a network. ``cut_off`` fails every request."""
+    """A transport over an unreliable network. ``cut_off`` fails every request."""
 
     def __init__(self, inner: Transport, clock: Clock, rng: Random) -> None:
         self._inner = inner

@@ -56,7 +56,7 @@ class Cluster:
         return {f"{kind}/{name}": one["metadata"]["resourceVersion"] for kind, name, one in found}
 
     def workloads(self) -> dict[str, tuple[int, Json]]:
-        """All that is not status has a generation or stands in the labels."""
+        """Return generation and labels of each workload: they change with everything but the status."""
         found = self.list("CloneSet").items()
         return {name: (one["metadata"]["generation"], one["metadata"]["labels"]) for name, one in found}
 

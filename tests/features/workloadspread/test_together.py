@@ -27,7 +27,7 @@ OWNER = OwnerReference("apps.kruise.io/v1beta1", "CloneSet", "shop", "u", True)
 
 
 async def replica(there: World, seed: int, ahead: float = 0.0) -> tuple[Placer, SharedStatus[WorkloadSpread]]:
-    """A process whose cache never hears of a change. ``ahead``: the seconds by which its clock is."""
+    """A process whose cache receives no changes. ``ahead``: seconds by which its clock is fast."""
     store: Store[WorkloadSpread] = Store()
     store.replace([await there.client.get(SPREADS, "ws", "ns", decode=WorkloadSpread.model_validate_json)])
     statuses = shared_statuses(there.client, store, Random(seed))

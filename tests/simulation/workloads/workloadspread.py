@@ -33,7 +33,7 @@ FOLDERS = (
 )
 #: Seconds for which a Pod may still count against the limit of an older spec.
 GRACE_SECONDS = 60.0
-#: A Pod may be refused only after so many failed status updates, or so many seconds.
+#: A Pod may be refused only after this many failed status updates, or this many seconds.
 FAILURES, TRYING_SECONDS = 3, 2.0
 SUBSETS = ("first", "second", "last")
 #: The group of Pods without a subset, as their deletion cost counts it (WS-56).

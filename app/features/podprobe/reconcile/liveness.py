@@ -60,7 +60,7 @@ def liveness_nodes(pod: Pod) -> list[str]:
 
 
 def requested_pods(request: ContainerRecreateRequest) -> list[str]:
-    """Index open requests by namespace and UID of the Pod. A request only concerns Pods of its own namespace."""
+    """Index open requests by namespace and UID of the Pod, which is always in the request's namespace."""
     uid = request.metadata.labels.get(names.CRR_POD_UID, "")
     return [f"{request.metadata.namespace}/{uid}"] if is_open(request) else []
 

@@ -187,7 +187,7 @@ def test_a_rollout_completes_once_its_pods_become_ready(
     else:
         raise AssertionError("it never ends")
     if wanted.paused:
-        return  # whoever waits for the roll-out to go on may hold up others
+        return  # a Pod that waits for the rollout to continue may delay others
     limits = rollout.limits
     assert len(pods) == limits.replicas
     assert not any(p.marked for p in pods)

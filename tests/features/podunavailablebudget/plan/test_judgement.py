@@ -1,4 +1,4 @@
-"""Whether a Pod may be deleted, evicted, updated or resized: rule by rule, first hit wins."""
+"""Whether a Pod may be deleted, evicted, updated or resized: rule by rule; the first match wins."""
 
 from __future__ import annotations
 
@@ -376,7 +376,7 @@ def named(name: str, created: str = "2026-01-01T00:00:00Z", **spec: Any) -> PodU
 
 
 def budget_for(budgets: Iterable[PodUnavailableBudget], labels: Mapping[str, str], owners: Sequence[Workload]) -> str:
-    """The one that a Pod belongs to, where these are the budgets of its namespace."""
+    """Return the budget that a Pod belongs to, given the budgets of its namespace."""
     store: Store[PodUnavailableBudget] = Store()
     claims = Claims(store)
     for one in budgets:

@@ -45,10 +45,10 @@ def test_a_pod_names_the_sets_it_was_marked_with(sets: list[str]) -> None:
     ("stored", "missing"),
     [
         pytest.param(lacking("logs", "mesh", injected="mesh"), ("logs",), id="present sidecars are not missing"),
-        pytest.param(lacking("logs", phase="Failed"), (), id="a finished Pod lacks nothing"),
+        pytest.param(lacking("logs", phase="Failed"), (), id="a finished Pod"),
         pytest.param(lacking("logs", conditions=[]), (), id="no condition"),
         pytest.param(lacking(said="SidecarSet " + "a, " * 100_000), ("a",), id="a condition of another writer"),
-        pytest.param(lacking(said="nothing of ours"), (), id="another message"),
+        pytest.param(lacking(said="not our message"), (), id="another message"),
     ],
 )
 def test_missing_sets_of_a_pod(stored: Any, missing: tuple[str, ...]) -> None:
