@@ -1,7 +1,7 @@
 """The commands of the guides, run with a real kubectl, print what the guides show.
 
-Generated names (of Pods) are taken from the cluster. Output is compared where it does not depend on timing: the end of a
-rollout, the confirmation of a change, and the reason for a refusal.
+Generated names (of Pods) are taken from the cluster. Output is compared where it does not depend on timing: the end of
+a rollout, the confirmation of a change, and the reason for a refusal.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ import jsonpatch
 import orjson
 import yaml
 
-from tests.patience import Deadline
+from tests.deadline import Deadline
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")

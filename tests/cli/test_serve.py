@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from tests.admission.requests import FIXTURES, patch_of, recorded, review_of
-from tests.patience import Deadline
+from tests.deadline import Deadline
 
 SAMPLES = Path(__file__).parent.parent.parent / "policies/samples"
 ROOT = Path(__file__).parent.parent.parent

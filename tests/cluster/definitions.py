@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.errors import ClusterError
-from tests.patience import Deadline
+from tests.deadline import Deadline
 
 _DEADLINE_SECONDS = 120.0
 

@@ -10,7 +10,7 @@ from os import kill
 from pathlib import Path
 
 from tests.cluster.errors import ClusterError
-from tests.patience import Deadline
+from tests.deadline import Deadline
 
 DEADLINE = 60.0
 _POLL = 0.02

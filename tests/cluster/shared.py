@@ -25,7 +25,7 @@ import pytest
 
 from tests.cluster.paths import locked
 from tests.cluster.process import ProcessId, tail
-from tests.patience import Deadline
+from tests.deadline import Deadline
 
 _FOLDER: Final = "PYKRUISE_TEST_RUN"
 _RUN: Final = "pytest.process"

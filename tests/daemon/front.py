@@ -23,7 +23,7 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.network import HOST_ADDRESS
 from tests.cluster.nodes import Node
 from tests.cluster.process import ProcessId, wait_until
-from tests.patience import Deadline
+from tests.deadline import Deadline
 
 ROOT = Path(__file__).resolve().parents[2]
 USER, PASSWORD = "jane", "a-word-nobody-may-see"

@@ -4,8 +4,7 @@ Any client that may write an object or reach a port can send these. Three source
 
 - :func:`mistyped`: every field of an object in turn, holding each of :data:`WRONG`;
 - :func:`large_pods`: Pods of a given size in bytes, one per shape that could make a step of admission do too much;
-- :func:`hostile` and :func:`reviews`: objects changed in several random places, and the reviews that carry them, without
-  end.
+- :func:`hostile` and :func:`reviews`: objects changed in several random places, and endless reviews that carry them.
 
 The same seed gives the same objects. What no JSON library writes (nesting of thousands of levels) is a :class:`Deep`,
 which :func:`encode` puts into the bytes.

@@ -13,7 +13,7 @@ import yaml
 from app.features.deletionprotection.table import Cascading, load_table, parse_table
 from app.generate.chart import admission_policies
 from tests.cluster.controlplane import ControlPlane
-from tests.features.deletionprotection.asking import FORBIDDEN, LABEL, OF_SLICES
+from tests.features.deletionprotection.reviews import FORBIDDEN, LABEL, OF_SLICES
 from tests.scenarios.world import eventually
 
 SERVICE: dict[str, Any] = {"kind": "Service", "apiVersion": "v1", "spec": {"ports": [{"port": 80}]}}

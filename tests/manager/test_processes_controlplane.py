@@ -18,8 +18,8 @@ from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME
 from app.manager.features import features
 from app.manager.gates import parse_gates
 from tests.cluster.controlplane import ControlPlane
+from tests.deadline import Deadline
 from tests.manager.replicas import AT_ONCE, Replica, configuration, published, replica
-from tests.patience import Deadline
 from tests.scenarios.world import SYSTEM_NAMESPACE, eventually, install
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.alone]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from app.manager.supervisor import CANNOT_START
-from tests.patience import Deadline
+from tests.deadline import Deadline
 
 #: Starts two processes that write their pid into a file and send heartbeats until SIGTERM; ``{body}`` is what else they
 #: do.

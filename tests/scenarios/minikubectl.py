@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import yaml
 
-from tests.patience import Deadline
+from tests.deadline import Deadline
 
 
 class Refused(Exception):

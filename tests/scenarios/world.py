@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 from tests.cluster.controlplane import ControlPlane, free_port
 from tests.cluster.errors import ClusterError
-from tests.patience import Deadline
+from tests.deadline import Deadline
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SYSTEM_NAMESPACE = "kruise-system"

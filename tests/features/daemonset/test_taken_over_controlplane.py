@@ -13,8 +13,8 @@ import pytest
 
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.recording import RECORDING
-from tests.left import CONTROLLERS, NAMESPACE, NODES, OURS, begin, lay_down, path_of, recorded_in, writes
 from tests.scenarios.world import eventually, install, manager, running
+from tests.taken_over import CONTROLLERS, NAMESPACE, NODES, OURS, begin, create_all, path_of, recorded_in, writes
 
 pytestmark = pytest.mark.controlplane
 Json = dict[str, Any]
@@ -25,7 +25,7 @@ def left(folder: Path) -> Iterator[ControlPlane]:
     with ControlPlane(audit_policy=RECORDING, controller_manager_args=CONTROLLERS) as api:
         install(api)
         begin(api)
-        lay_down(api, recorded_in("11-daemonset-jobs.json", "13-node-agent.json"))
+        create_all(api, recorded_in("11-daemonset-jobs.json", "13-node-agent.json"))
         with running([*NODES, "--kubeconfig", str(api.kubeconfig)], folder / "nodes.log"):
             eventually(lambda: len(api.request("GET", "/api/v1/nodes")[1]["items"]) == 3, "nodes are there")
             yield api
@@ -57,6 +57,7 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
                 )
 
             return reached
+
         def requesters(image: str) -> set[str]:
             entries = (one["spec"].get("images", {}).get(image) for one in named("NodeImage", "").values())
             tags = [tag for entry in entries if entry for tag in entry["tags"]]

@@ -11,7 +11,7 @@ from app.features.deletionprotection.plan import Count, Gates, judge
 from app.kube.admission import Allowed, Denied, GroupVersionResource, Operation
 from app.kube.errors import Forbidden, NotFound, RequestInfo, Status, TransportError
 from app.kube.resources import Resource
-from tests.features.deletionprotection.asking import (
+from tests.features.deletionprotection.reviews import (
     FORBIDDEN,
     KINDS,
     LABEL,

@@ -13,7 +13,7 @@ from app.kube.admission import Allowed, Denied, Review
 from app.kube.clock import SystemClock
 from app.manager.gates import parse_gates
 from app.manager.standalone import Standalone
-from tests.features.deletionprotection.asking import FORBIDDEN, deletion, protected
+from tests.features.deletionprotection.reviews import FORBIDDEN, deletion, protected
 
 GATES = parse_gates("")
 

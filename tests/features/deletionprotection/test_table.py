@@ -8,7 +8,7 @@ from app.admission.configurations import ServiceEndpoint, validating_configurati
 from app.features.deletionprotection.table import FILE_NAME, TableError, find_kind, load_table, parse_table
 from app.features.deletionprotection.webhooks import webhooks
 from app.kube.admission import Allowed, Denied, GroupVersionKind, GroupVersionResource, Operation, Review
-from tests.features.deletionprotection.asking import FORBIDDEN, LABEL, OF_SLICES, TABLE, Cluster, refusal
+from tests.features.deletionprotection.reviews import FORBIDDEN, LABEL, OF_SLICES, TABLE, Cluster, refusal
 
 CLONE_SET = """
 kinds:

@@ -7,7 +7,7 @@ import pytest
 from app.features.deletionprotection.plan import Gates
 from app.features.deletionprotection.webhooks import handlers
 from app.kube.admission import Allowed, Handler, Operation, Review
-from tests.features.deletionprotection.asking import KINDS, LABEL, TABLE, Cluster, deletion, protected
+from tests.features.deletionprotection.reviews import KINDS, LABEL, TABLE, Cluster, deletion, protected
 
 
 def written(kind: str, value: str | None) -> Review:

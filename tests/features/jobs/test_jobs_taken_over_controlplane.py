@@ -17,8 +17,8 @@ import pytest
 
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.recording import RECORDING
-from tests.left import CONTROLLERS, OURS, begin, lay_down, path_of, recorded_in, writes
 from tests.scenarios.world import eventually, install, manager, running
+from tests.taken_over import CONTROLLERS, OURS, begin, create_all, path_of, recorded_in, writes
 
 pytestmark = pytest.mark.controlplane
 Json = dict[str, Any]
@@ -153,7 +153,7 @@ def left(folder: Path) -> Iterator[ControlPlane]:
         ended = recorded()
         for namespace, items in ((ENDED, ended), (UNDER_WAY, under_way(ended))):
             begin(api, namespace)
-            lay_down(api, items, namespace)
+            create_all(api, items, namespace)
         with running([*NODES, "--kubeconfig", str(api.kubeconfig)], folder / "nodes.log"):
 
             def three() -> bool:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.cluster.controlplane import ControlPlane
-from tests.left import begin, change, lay_down, path_of
 from tests.openkruise import recorded as everything
 from tests.scenarios.world import eventually, install, manager
+from tests.taken_over import begin, change, create_all, path_of
 
 pytestmark = pytest.mark.controlplane
 Json = dict[str, Any]
@@ -41,7 +41,7 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
     with ControlPlane(controller_manager_args=CONTROLLERS) as api:
         install(api)
         begin(api)
-        lay_down(api, recorded())
+        create_all(api, recorded())
 
         def pods() -> dict[str, Json]:
             return {one["metadata"]["name"]: one for one in api.request("GET", PODS)[1]["items"]}

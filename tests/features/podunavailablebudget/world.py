@@ -40,7 +40,7 @@ from app.kube.wire import Transport
 from app.manager.process import Caches
 from app.pods.budget import Disruption, DisruptionBudget
 from app.sandbox.apiserver.server import ApiServer
-from tests.features.podunavailablebudget.adversity import Adverse
+from tests.features.podunavailablebudget.unreliable import Adverse
 from tests.kit.cluster import ManagedCluster, scenarios
 from tests.kit.features import context, controller_of, part_of, stores_of
 from tests.kit.objects import pod_review

@@ -10,8 +10,8 @@ import pytest
 
 from tests.cluster.controlplane import ControlPlane
 from tests.features.statefulset.test_takeover import recorded
-from tests.left import begin, change, lay_down, path_of
 from tests.scenarios.world import eventually, install, manager
+from tests.taken_over import begin, change, create_all, path_of
 
 pytestmark = pytest.mark.controlplane
 Json = dict[str, Any]
@@ -24,7 +24,7 @@ def test_taken_over_and_then_changed_and_scaled(tmp_path: Path) -> None:
     with ControlPlane(controller_manager_args=["--controllers=*,-podgc"]) as api:
         install(api)
         begin(api)
-        lay_down(api, recorded())
+        create_all(api, recorded())
 
         def pods() -> dict[str, Json]:
             return {one["metadata"]["name"]: one for one in api.request("GET", PODS)[1]["items"]}

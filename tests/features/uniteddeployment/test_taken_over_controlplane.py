@@ -12,9 +12,9 @@ from app.api.conversion import convert
 from app.features.uniteddeployment.plan.subsets import content_of
 from app.features.uniteddeployment.types import UnitedDeployment
 from tests.cluster.controlplane import ControlPlane
-from tests.left import begin, change, lay_down, path_of
 from tests.openkruise import FOLDER
 from tests.scenarios.world import eventually, install, manager
+from tests.taken_over import begin, change, create_all, path_of
 
 pytestmark = pytest.mark.controlplane
 Json = dict[str, Any]
@@ -84,7 +84,7 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
     with ControlPlane(controller_manager_args=["--controllers=*,-podgc"]) as api:
         install(api)
         begin(api)
-        lay_down(api, recorded())
+        create_all(api, recorded())
         there = Cluster(api)
         before = there.versions("Pod", "ControllerRevision", "ConfigMap")
         pods, workloads = set(there.list("Pod")), there.workloads()

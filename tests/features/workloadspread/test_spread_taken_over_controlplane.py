@@ -12,9 +12,9 @@ import pytest
 
 from tests.cluster.controlplane import ControlPlane
 from tests.features.podunavailablebudget.test_taken_over_controlplane import CONTROLLERS
-from tests.left import begin, change, lay_down, path_of
 from tests.openkruise import recorded
 from tests.scenarios.world import eventually, install, manager
+from tests.taken_over import begin, change, create_all, path_of
 
 pytestmark = pytest.mark.controlplane
 Json = dict[str, Any]
@@ -42,7 +42,7 @@ def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
     with ControlPlane(controller_manager_args=CONTROLLERS) as api:
         install(api)
         begin(api)
-        lay_down(api, left())
+        create_all(api, left())
 
         def pods() -> dict[str, Json]:
             found = api.request("GET", path_of("Pod"))[1]["items"]

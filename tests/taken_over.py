@@ -78,7 +78,7 @@ def begin(api: ControlPlane, namespace: str = NAMESPACE) -> None:
     api.kubectl("wait", "--for=create", "-n", namespace, "serviceaccount/default", "--timeout=30s")
 
 
-def lay_down(api: ControlPlane, items: Iterable[Json], namespace: str = NAMESPACE) -> None:
+def create_all(api: ControlPlane, items: Iterable[Json], namespace: str = NAMESPACE) -> None:
     """Create the objects with their statuses, under the uids of this API server; skip those with a missing owner."""
     uids: dict[str, str] = {}
     for item in sorted(items, key=lambda one: _ORDER.index(one["kind"])):
