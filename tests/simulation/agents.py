@@ -37,9 +37,9 @@ from app.sandbox.nodes import Nodes
 from tests.simulation.faults import FaultyTransport
 from tests.simulation.script import NAMESPACE
 from tests.simulation.streams import RandomByTask, Streams
-from tests.simulation.users import Deed, Users
+from tests.simulation.users import UserAction, Users
 from tests.simulation.workloads.judge import Judge
-from tests.simulation.workloads.subject import Surroundings
+from tests.simulation.workloads.subject import RunContext
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ CONTAINERS = ("main", "side")
 REQUESTS = CONTAINER_RECREATE_REQUEST.resource()
 MARKERS = POD_PROBE_MARKER.resource()
 #: Seconds within which an action must be handled: containers in back-off start late.
-_PATIENCE = 600.0
+_SECONDS = 600.0
 UID = "io.kubernetes.pod.uid"
 #: Attempts to reuse a name, and seconds between them.
 _LOOKS, _LOOK_SECONDS = 50, 0.2
@@ -72,7 +72,7 @@ class JudgeOfAgents(Judge):
 
 class _Runtimes(PodRuntimes):
     def __init__(self, company: NodeAgents) -> None:
-        super().__init__(company.there.nodes.kubelets, company.there.admin.clock)
+        super().__init__(company.context.nodes.kubelets, company.context.admin.clock)
         self.company = company
 
 
@@ -83,7 +83,7 @@ class _Runtime(PodRuntime):
         super().__init__(all_of_them, node)
         self._company = all_of_them.company
         self._clock = all_of_them.clock
-        self._rng = Random(f"runtime {node} {self._company.there.seed}")
+        self._rng = Random(f"runtime {node} {self._company.context.seed}")
         self.away_until = 0.0
 
     def _check(self) -> None:
@@ -127,7 +127,7 @@ class _Runtime(PodRuntime):
         details = await super().details(container_id)
         if details.state is ContainerState.RUNNING:
             self._company.stops(details.labels[UID], f"{self.name}://{container_id}")
-        stopping = self._company.there.start(super().stop(container_id, grace))
+        stopping = self._company.context.start(super().stop(container_id, grace))
         await self._clock.sleep(self._rng.choice((0.0, 0.0, 0.5, 3.0)))
         self._check()
         await asyncio.shield(stopping)
@@ -150,8 +150,8 @@ class _Process:
         self.node = node
         self.runtime = runtime
         self._company = company
-        self._there = company.there
-        self._streams = Streams(f"agent {node} {self._there.seed}")
+        self._context = company.context
+        self._streams = Streams(f"agent {node} {self._context.seed}")
         self._life: asyncio.Task[None] | None = None
         self._transport: FaultyTransport | None = None
 
@@ -173,12 +173,12 @@ class _Process:
             finally:
                 life.cancel()
             if not life.cancelled():
-                self._there.breaks(f"the agent of {self.node} ended by itself: {life.exception()!r}")
-            await self._there.admin.clock.sleep(self._streams("starts").choice((0.1, 1.0, 15.0)))
+                self._context.breaks(f"the agent of {self.node} ended by itself: {life.exception()!r}")
+            await self._context.admin.clock.sleep(self._streams("starts").choice((0.1, 1.0, 15.0)))
 
     async def _live(self) -> None:
-        self._transport = transport = self._there.connect(f"agent-{self.node}", self.kill)
-        client = Client(transport, self._there.admin.clock, user_agent=USER_AGENT)
+        self._transport = transport = self._context.connect(f"agent-{self.node}", self.kill)
+        client = Client(transport, self._context.admin.clock, user_agent=USER_AGENT)
         rng = RandomByTask(f"agent {self.node} {self._streams('lives').random()}")
         agent = Agent(self.node, client, [self.runtime], rng, network=SimulatedNetwork())
         stop = agent.recreator._kill
@@ -200,22 +200,22 @@ class _Process:
 class NodeAgents:
     """The agents of all nodes, and the actions on them, their Pods and their requests."""
 
-    def __init__(self, there: Surroundings) -> None:
-        self.there = there
-        if not isinstance(there.judge, JudgeOfAgents):
+    def __init__(self, context: RunContext) -> None:
+        self.context = context
+        if not isinstance(context.judge, JudgeOfAgents):
             raise TypeError("the judge must be a JudgeOfAgents")
-        self._judge = there.judge
-        self._nodes: Nodes = there.nodes
+        self._judge = context.judge
+        self._nodes: Nodes = context.nodes
         runtimes = _Runtimes(self)
-        self._agents = {node: _Process(self, node, _Runtime(runtimes, node)) for node in there.node_names}
-        self.deeds: Mapping[str, Deed] = {
-            "create marker": Deed(self._create_marker, _PATIENCE),
-            "replace pod": Deed(self._replace_pod, _PATIENCE),
-            "crash container": Deed(self._crash_container, _PATIENCE),
-            "restart containers": Deed(self._restart_containers, _PATIENCE),
-            "kill agent": Deed(self._kill_agent, _PATIENCE),
-            "kill agents": Deed(self._kill_agents, _PATIENCE),
-            "stop runtime": Deed(self._stop_runtime, _PATIENCE),
+        self._agents = {node: _Process(self, node, _Runtime(runtimes, node)) for node in context.node_names}
+        self.user_actions: Mapping[str, UserAction] = {
+            "create marker": UserAction(self._create_marker, _SECONDS),
+            "replace pod": UserAction(self._replace_pod, _SECONDS),
+            "crash container": UserAction(self._crash_container, _SECONDS),
+            "restart containers": UserAction(self._restart_containers, _SECONDS),
+            "kill agent": UserAction(self._kill_agent, _SECONDS),
+            "kill agents": UserAction(self._kill_agents, _SECONDS),
+            "stop runtime": UserAction(self._stop_runtime, _SECONDS),
         }
 
     async def run(self) -> None:
@@ -225,14 +225,14 @@ class NodeAgents:
 
     def stops(self, pod_uid: str, container_id: str) -> None:
         request, name = _REQUEST.get() or (None, "")
-        self.there.say(f"stops {container_id} for {request.metadata.name if request is not None else 'nobody'}")
+        self.context.say(f"stops {container_id} for {request.metadata.name if request is not None else 'no request'}")
         for sentence in self._judge.stops(request, name, pod_uid, container_id):
-            self.there.breaks(sentence)
+            self.context.breaks(sentence)
 
     def pulls(self, node: str, reference: str) -> None:
-        self.there.say(f"{node} pulls {reference}")
+        self.context.say(f"{node} pulls {reference}")
         for sentence in self._judge.pulls(node, reference):
-            self.there.breaks(sentence)
+            self.context.breaks(sentence)
 
     # ---- actions
 
@@ -242,11 +242,11 @@ class NodeAgents:
         asked = {"name": "who", "containerName": "main", "podConditionType": CONDITION, "probe": probe}
         spec = {"selector": {"matchLabels": {"app": "web"}}, "probes": [asked]}
         body = {"apiVersion": MARKERS.api_version, "kind": MARKERS.kind, "metadata": {"name": "ask"}, "spec": spec}
-        await self.there.admin.create(MARKERS, body, NAMESPACE)
+        await self.context.admin.create(MARKERS, body, NAMESPACE)
 
     async def _replace_pod(self, _users: Users, name: str, node: str, seconds: int) -> None:
         """Delete a Pod and create another with its name as soon as possible."""
-        client = self.there.admin
+        client = self.context.admin
         with suppress(NotFound):
             await client.delete(PODS, name, NAMESPACE, grace_period_seconds=seconds)
         for _ in range(_LOOKS):
@@ -265,7 +265,7 @@ class NodeAgents:
     ) -> None:
         """Request a restart of containers. ``again``: replace a request with the same name; ``then``: what happens
         ``seconds`` later."""
-        client = self.there.admin
+        client = self.context.admin
         body = {"apiVersion": REQUESTS.api_version, "kind": REQUESTS.kind, "metadata": {"name": name}, "spec": spec}
         if again:
             with suppress(NotFound):
@@ -286,7 +286,7 @@ class NodeAgents:
 
     async def _stop_runtime(self, _users: Users, node: str, seconds: float) -> None:
         runtime = self._agents[node].runtime
-        runtime.away_until = max(runtime.away_until, self.there.admin.clock.monotonic() + seconds)
+        runtime.away_until = max(runtime.away_until, self.context.admin.clock.monotonic() + seconds)
 
     async def _kill_agents(self, _users: Users) -> None:
         for agent in self._agents.values():

@@ -11,7 +11,7 @@ from tests.simulation.rest import Rest
 from tests.simulation.script import Action
 
 #: Extra seconds to handle actions during a mishap: a Lease expires, connections are retried.
-TROUBLE_SECONDS = 60.0
+EXTRA_SECONDS = 60.0
 
 
 #: Actions after which a request may hang.
@@ -35,9 +35,9 @@ class Mishap:
         lost = weather.lost_request or weather.lost_answer or weather.watch_ends
         return TIMEOUT_SECONDS if lost or any(act.what in CUT_OFF_ACTS for act in self.acts) else 0.0
 
-    def patience(self, of: Callable[[str], float]) -> float:
+    def seconds_to_settle(self, of: Callable[[str], float]) -> float:
         """Return the seconds within which everything must settle. ``of``: the same for each action."""
-        return TROUBLE_SECONDS + self.hangs + max(of(act.what) for act in self.acts)
+        return EXTRA_SECONDS + self.hangs + max(of(act.what) for act in self.acts)
 
 
 def happens(weather: Weather, acts: Iterable[Action], *, admission_too: bool = False, last: float = 1.0) -> Mishap:

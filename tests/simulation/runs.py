@@ -29,7 +29,7 @@ class Run:
     about: str = DEFAULT
 
     @property
-    def patience(self) -> float:
+    def deadline_factor(self) -> float:
         """The factor of all deadlines: 1 for a small run."""
         return 1.0 if self.size == SMALL else 3.0
 

@@ -51,15 +51,15 @@ CERTIFICATE_SABOTAGE = frozenset({"delete secret", "garble secret", "empty bundl
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
-    """An action of :class:`Users`. ``patience``: the seconds within which it must be handled without faults."""
+class UserAction:
+    """An action of :class:`Users`. ``seconds``: the time within which it must be handled without faults."""
 
     do: Callable[..., Coroutine[Any, Any, None]]
-    patience: float = 60.0
+    seconds: float = 60.0
 
 
 class Users:
-    """Executes the script. ``replicas`` may be killed; ``deeds``: further actions of this run."""
+    """Executes the script. ``replicas`` may be killed; ``user_actions``: further actions of this run."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Users:
         history: History,
         replicas: list[SimulatedReplica],
         rng: Random,
-        deeds: Mapping[str, Deed],
+        user_actions: Mapping[str, UserAction],
     ) -> None:
         self.api = api
         self.admin = client
@@ -76,7 +76,7 @@ class Users:
         self.history = history
         self.replicas = replicas
         self._rng = rng
-        self._deeds = {**_DEEDS, **deeds}
+        self._user_actions = {**_USER_ACTIONS, **user_actions}
         #: Whether a user broke TLS handshakes.
         self.sabotaged = False
         #: Until when the managers cannot reach the API server.
@@ -90,9 +90,9 @@ class Users:
         self.given_authority = b""
         api.on_write(self._wrote)
 
-    def patience(self, what: str) -> float:
+    def seconds_for(self, what: str) -> float:
         """Return the seconds within which an action must be handled without faults."""
-        return self._deeds[what].patience
+        return self._user_actions[what].seconds
 
     async def do(self, action: Action) -> None:
         """Execute an action, with retries of temporary refusals."""
@@ -100,7 +100,7 @@ class Users:
         self.sabotaged |= action.what in CERTIFICATE_SABOTAGE
         for _ in range(200):
             try:
-                await self._deeds[action.what].do(self, **action.arguments)
+                await self._user_actions[action.what].do(self, **action.arguments)
             except ApiError as refusal:
                 if refusal.code < 500 and not isinstance(refusal, Conflict | TooManyRequests):
                     self.history.say(f"           -- {action.what}: {refusal.message[:200]}")
@@ -255,30 +255,30 @@ class Users:
         await self.admin.delete(CONFIGURATIONS[kind], CONFIGURATION_NAMES[kind])
 
 
-_DEEDS: Mapping[str, Deed] = {
-    "create pod": Deed(Users._create_pod, 20.0),
-    "delete pod": Deed(Users._delete_pod, 20.0),
-    "relabel pod": Deed(Users._relabel_pod),
-    "lose pod": Deed(Users._lose_pod, 100.0),
-    "break pod": Deed(Users._break_pod),
-    "evict pod": Deed(Users._evict_pod),
-    "drain pod": Deed(Users._drain_pod),
-    "squall": Deed(Users._squall),
-    "freeze watches": Deed(Users._freeze_watches, 30.0),
-    "mark pods": Deed(Users.mark_pods, 600.0),
-    "kill": Deed(Users._kill),
-    "stop": Deed(Users._stop),
-    "stop leader": Deed(Users._stop_leader),
-    "cut off": Deed(Users._cut_off),
-    "cut off at creation": Deed(Users._cut_off_at_creation),
-    "blind creation": Deed(Users._blind_creation),
-    "forget history": Deed(Users._forget_history),
-    "set clock": Deed(Users._set_clock),
-    "end certificates": Deed(Users._end_certificates, 900.0),
-    "delete secret": Deed(Users._delete_secret),
-    "garble secret": Deed(Users._garble_secret),
-    "empty bundle": Deed(Users._empty_bundle),
-    "delete configuration": Deed(Users._delete_configuration, 10.0),
+_USER_ACTIONS: Mapping[str, UserAction] = {
+    "create pod": UserAction(Users._create_pod, 20.0),
+    "delete pod": UserAction(Users._delete_pod, 20.0),
+    "relabel pod": UserAction(Users._relabel_pod),
+    "lose pod": UserAction(Users._lose_pod, 100.0),
+    "break pod": UserAction(Users._break_pod),
+    "evict pod": UserAction(Users._evict_pod),
+    "drain pod": UserAction(Users._drain_pod),
+    "squall": UserAction(Users._squall),
+    "freeze watches": UserAction(Users._freeze_watches, 30.0),
+    "mark pods": UserAction(Users.mark_pods, 600.0),
+    "kill": UserAction(Users._kill),
+    "stop": UserAction(Users._stop),
+    "stop leader": UserAction(Users._stop_leader),
+    "cut off": UserAction(Users._cut_off),
+    "cut off at creation": UserAction(Users._cut_off_at_creation),
+    "blind creation": UserAction(Users._blind_creation),
+    "forget history": UserAction(Users._forget_history),
+    "set clock": UserAction(Users._set_clock),
+    "end certificates": UserAction(Users._end_certificates, 900.0),
+    "delete secret": UserAction(Users._delete_secret),
+    "garble secret": UserAction(Users._garble_secret),
+    "empty bundle": UserAction(Users._empty_bundle),
+    "delete configuration": UserAction(Users._delete_configuration, 10.0),
 }
 
 

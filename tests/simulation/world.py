@@ -56,7 +56,7 @@ from tests.simulation.versions import AttentiveTransport
 from tests.simulation.volumes import Volumes
 from tests.simulation.workloads import SUBJECTS
 from tests.simulation.workloads.judge import Review
-from tests.simulation.workloads.subject import Surroundings
+from tests.simulation.workloads.subject import RunContext
 
 Json = dict[str, Any]
 
@@ -112,7 +112,7 @@ class World:
         self._script = run.script
         self._lag = invariants.Lag(LAG_SECONDS)
         #: Until when a past fault may delay the managers.
-        self._troubled_until = 0.0
+        self._faults_until = 0.0
         self._busy: set[asyncio.Task[None]] = set()
 
     @property
@@ -151,8 +151,8 @@ class World:
         )
         make = self._subject.company
         company = make(self._surroundings(nodes, [node.name for node in registered])) if make is not None else None
-        deeds = {**self._subject.deeds, **(company.deeds if company is not None else {})}
-        self.users = Users(self.api, self.admin, self.history, self.replicas, self._streams("users"), deeds)
+        user_actions = {**self._subject.user_actions, **(company.user_actions if company is not None else {})}
+        self.users = Users(self.api, self.admin, self.history, self.replicas, self._streams("users"), user_actions)
         parts = (self.rest, self.users, self._judge, self._hooks, self._volumes)
         self.checks = Checks(self.api, self.history, *parts)
         self.api.on_write(self.checks.wrote)
@@ -219,7 +219,7 @@ class World:
             serves=lambda: self.checks.check_trust(),
         )
 
-    def _surroundings(self, nodes: Nodes, names: Sequence[str]) -> Surroundings:
+    def _surroundings(self, nodes: Nodes, names: Sequence[str]) -> RunContext:
         def connect(process: str, kill: Callable[[str], None]) -> FaultyTransport:
             streams, now = Streams(f"{process} {self._run.seed}"), partial(self._weather_of, process)
             server = self.api.transport(NODE_AGENT)
@@ -228,7 +228,7 @@ class World:
         def say(text: str) -> None:
             self.history.say(f"{self.clock.monotonic():10.3f} -- {text}")
 
-        return Surroundings(
+        return RunContext(
             self._run.seed, self.admin, nodes, names, self._judge, connect, self._start, say, self._breaks
         )
 
@@ -291,7 +291,7 @@ class World:
                 self.weather, self.checks.calm = one.weather, True
                 await self._carry_out(one.acts, one.seconds)
                 await self.until_done(
-                    self.rest.to_settle, max(self.users.patience(act.what) for act in one.acts), every=0.5
+                    self.rest.to_settle, max(self.users.seconds_for(act.what) for act in one.acts), every=0.5
                 )
                 await self.clock.sleep(2.0)
                 self.weather, self.checks.calm = CALM, False
@@ -309,12 +309,12 @@ class World:
         await self._carry_out(one.acts, one.seconds)
         self._clears_up(one.hangs)
         await self._until(lambda: not self._busy and not self._hooks.tasks, "the users are answered")
-        await self.until_done(self.rest.to_settle, one.patience(self.users.patience), every=1.0)
+        await self.until_done(self.rest.to_settle, one.seconds_to_settle(self.users.seconds_for), every=1.0)
 
     def _clears_up(self, hangs: float) -> None:
         """End the faults. ``hangs``: how long a request may still hang."""
         self.weather, self._spared = CALM, ""
-        self._troubled_until = max(self._troubled_until, self.clock.monotonic() + hangs)
+        self._faults_until = max(self._faults_until, self.clock.monotonic() + hangs)
 
     async def _quiet(self) -> None:
         await self._until(lambda: not self._volumes.tasks, "claims are released")
@@ -331,7 +331,7 @@ class World:
         self, to_do: Callable[[], list[str]], seconds: float = REST_SECONDS, every: float = 5.0
     ) -> None:
         """Wait until nothing is left to do. Raises TimeoutError with what is left."""
-        seconds *= self._run.patience
+        seconds *= self._run.deadline_factor
         deadline = self.clock.monotonic() + seconds
         while left := to_do():
             self._look_at_lag()
@@ -349,7 +349,7 @@ class World:
     @property
     def _held_up_until(self) -> float:
         """Until when a past fault may delay the managers."""
-        return max(self._troubled_until, self.users.cut_off_until, *self.users.frozen.values())
+        return max(self._faults_until, self.users.cut_off_until, *self.users.frozen.values())
 
     def _look_at_lag(self) -> None:
         at = self.clock.monotonic()

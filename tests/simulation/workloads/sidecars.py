@@ -18,7 +18,7 @@ from tests.simulation import invariants
 from tests.simulation.passes import Pass
 from tests.simulation.pods import is_alive
 from tests.simulation.script import NAMESPACE
-from tests.simulation.users import Deed, Users
+from tests.simulation.users import UserAction, Users
 from tests.simulation.workloads.judge import Judge, Review
 from tests.simulation.workloads.subject import manifest
 
@@ -203,10 +203,10 @@ async def _garble_status(users: Users, name: str, image: str) -> None:
     await users.admin.patch(SIDECAR_SETS, name, {"status": {"matchedPods": 99}}, subresource="status")
 
 
-DEEDS: Mapping[str, Deed] = {
-    "create set": Deed(_create_set, 10.0),
-    "update set": Deed(_update_set, 10.0),
-    "delete set": Deed(_delete_set),
-    "replace set": Deed(_replace_set),
-    "garble status": Deed(_garble_status),
+USER_ACTIONS: Mapping[str, UserAction] = {
+    "create set": UserAction(_create_set, 10.0),
+    "update set": UserAction(_update_set, 10.0),
+    "delete set": UserAction(_delete_set),
+    "replace set": UserAction(_replace_set),
+    "garble status": UserAction(_garble_status),
 }

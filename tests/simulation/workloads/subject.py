@@ -17,7 +17,7 @@ from app.sandbox.nodes import Nodes
 from tests.simulation.faults import CALM, FaultyTransport, Weather
 from tests.simulation.mishaps import Focuses, Mishap
 from tests.simulation.script import NAMESPACE, SQUALLS, Action
-from tests.simulation.users import Deed, Users
+from tests.simulation.users import UserAction, Users
 from tests.simulation.workloads.judge import Judge
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _SPELLS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class RunContext:
     """What a run gives to actors other than managers and nodes."""
 
     seed: int
@@ -59,7 +59,7 @@ class Surroundings:
 
 class Company(Protocol):
     @property
-    def deeds(self) -> Mapping[str, Deed]: ...
+    def user_actions(self) -> Mapping[str, UserAction]: ...
 
     async def run(self) -> None: ...
 
@@ -73,14 +73,14 @@ class Subject:
     #: Feature gates of the managers.
     gates: Sequence[str] = ()
     #: Creates the actors of a run other than managers and nodes.
-    company: Callable[[Surroundings], Company] | None = None
+    company: Callable[[RunContext], Company] | None = None
     #: Whether controllers keep writing at rest.
     goes_on: bool = False
     #: What a run may repeat instead of having a storm.
     focuses: Focuses = field(default_factory=dict)
 
     @property
-    def deeds(self) -> Mapping[str, Deed]:
+    def user_actions(self) -> Mapping[str, UserAction]:
         """Return the actions of users besides those of every run."""
         raise NotImplementedError
 
@@ -155,13 +155,13 @@ class Workload(Subject):
     watched: Sequence[str] = ("pods", "controllerrevisions")
 
     @property
-    def deeds(self) -> Mapping[str, Deed]:
+    def user_actions(self) -> Mapping[str, UserAction]:
         """Return actions on a workload and its related object."""
         return {
-            "create workload": Deed(self._create, 600.0),
-            "change workload": Deed(self._change_own, 600.0),
-            "change beside": Deed(self._change_beside),
-            "delete workload": Deed(self._delete),
+            "create workload": UserAction(self._create, 600.0),
+            "change workload": UserAction(self._change_own, 600.0),
+            "change beside": UserAction(self._change_beside),
+            "delete workload": UserAction(self._delete),
         }
 
     @property

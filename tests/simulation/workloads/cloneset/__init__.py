@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tests.simulation.script import Action
-from tests.simulation.users import Deed
-from tests.simulation.workloads.cloneset import deeds, focus, script, story
+from tests.simulation.users import UserAction
+from tests.simulation.workloads.cloneset import actions, focus, script, story
 from tests.simulation.workloads.cloneset.judge import CloneSetJudge
 from tests.simulation.workloads.judge import Judges
-from tests.simulation.workloads.sidecars import DEEDS as SIDECAR_DEEDS
+from tests.simulation.workloads.sidecars import USER_ACTIONS as SIDECAR_ACTIONS
 from tests.simulation.workloads.sidecars import SidecarSetJudge
 from tests.simulation.workloads.subject import Subject
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 class CloneSets(Subject):
     @property
-    def deeds(self) -> Mapping[str, Deed]:
-        return {**SIDECAR_DEEDS, **deeds.DEEDS}
+    def user_actions(self) -> Mapping[str, UserAction]:
+        return {**SIDECAR_ACTIONS, **actions.USER_ACTIONS}
 
     def script(self, seed: int, *, seconds: float, actions: int, size: int) -> tuple[Action, ...]:
         return script.script(seed, seconds=seconds, actions=actions, size=size)

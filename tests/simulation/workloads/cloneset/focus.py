@@ -16,8 +16,8 @@ from tests.simulation.lifecycle import FINALIZERS, LABELS
 from tests.simulation.mishaps import Focus, Focuses, Mishap, happens
 from tests.simulation.script import APPS, Action
 from tests.simulation.workloads.cloneset import mishaps, unseen
+from tests.simulation.workloads.cloneset.existing import Existing
 from tests.simulation.workloads.cloneset.manifests import spec_by_seed
-from tests.simulation.workloads.cloneset.there import There
 
 Json = dict[str, Any]
 
@@ -40,9 +40,9 @@ def _act(at: float, what: str, /, **arguments: Any) -> Action:
 # ---- requests
 
 
-def _refused(rng: Random, there: There, number: int) -> Mishap | None:
+def _refused(rng: Random, existing: Existing, number: int) -> Mishap | None:
     """All writes are refused for seconds while Pods must change, and no event follows."""
-    name, clear = rng.choice(there.clones), rng.uniform(2.0, 4.0)
+    name, clear = rng.choice(existing.clones), rng.uniform(2.0, 4.0)
     acts = [_act(0.0, "roll cloneset", name=name, image=f"clone:refused-{number}", partition=0)]
     if rng.random() < 0.5:
         acts.append(_act(rng.uniform(0.0, 1.0), "scale cloneset", name=name, replicas=rng.randrange(1, 6)))
@@ -50,9 +50,9 @@ def _refused(rng: Random, there: There, number: int) -> Mishap | None:
     return happens(weather, acts, last=clear)
 
 
-def _slow(rng: Random, there: There, number: int) -> Mishap | None:
+def _slow(rng: Random, existing: Existing, number: int) -> Mishap | None:
     """Requests take seconds, and users do not wait for them."""
-    name = rng.choice(there.clones)
+    name = rng.choice(existing.clones)
     acts = [_act(rng.uniform(0.0, 6.0), "scale cloneset", name=name, replicas=rng.randrange(1, 6)) for _ in range(4)]
     acts.append(_act(rng.uniform(0.0, 6.0), "roll cloneset", name=name, image=f"clone:slow-{number}", partition=0))
     return happens(Weather(slow=0.7), acts)
@@ -61,13 +61,13 @@ def _slow(rng: Random, there: There, number: int) -> Mishap | None:
 # ---- claims
 
 
-def _claims_wanted_again(rng: Random, there: There, _number: int) -> Mishap | None:
+def _claims_wanted_again(rng: Random, existing: Existing, _number: int) -> Mishap | None:
     """Pods with claims are deleted, and their successors must get the claims."""
-    if not there.keeping:
+    if not existing.keeping:
         return None
-    name = rng.choice(there.keeping)
+    name = rng.choice(existing.keeping)
     if rng.random() < 0.3:
-        return unseen.claims_going(rng, there, _number)
+        return unseen.claims_going(rng, existing, _number)
     lost = [
         _act(rng.uniform(0.0, 2.0), "lose pod", name=name, number=rng.randrange(8), seconds=1)
         for _ in range(rng.randrange(1, 4))
@@ -77,9 +77,9 @@ def _claims_wanted_again(rng: Random, there: There, _number: int) -> Mishap | No
     return happens(rng.choice((Weather(), Weather(error=0.4))), lost)
 
 
-def _creation_given_up(rng: Random, there: There, _number: int) -> Mishap | None:
+def _creation_given_up(rng: Random, existing: Existing, _number: int) -> Mishap | None:
     """A Pod cannot be created and is no longer needed; then one with claims is deleted and must be recreated."""
-    name, replicas = next(iter(sorted(there.staffed.items())), ("", 0))
+    name, replicas = next(iter(sorted(existing.staffed.items())), ("", 0))
     if not name:
         return None
     over = rng.uniform(0.6, 1.6)
@@ -95,23 +95,23 @@ def _creation_given_up(rng: Random, there: There, _number: int) -> Mishap | None
 # ---- caches
 
 
-def _creation_unanswered(rng: Random, there: There, number: int) -> Mishap | None:
+def _creation_unanswered(rng: Random, existing: Existing, number: int) -> Mishap | None:
     """The creation of a Pod is neither answered nor shown; its claims, if any, are shown first."""
-    return unseen.creation_unanswered(rng, replace(there, dropping=there.staffed), number)
+    return unseen.creation_unanswered(rng, replace(existing, dropping=existing.staffed), number)
 
 
-def _cut_off(rng: Random, there: There, number: int) -> Mishap | None:
+def _cut_off(rng: Random, existing: Existing, number: int) -> Mishap | None:
     """The managers are cut off, and the cluster changes meanwhile and afterwards."""
     acts = [_act(0.0, "cut off", seconds=round(rng.uniform(2.0, 6.0), 1), lost=rng.randrange(6))]
     if rng.random() < 0.5:
-        name = rng.choice(there.clones)
+        name = rng.choice(existing.clones)
         acts.append(_act(rng.uniform(0.0, 2.0), "scale cloneset", name=name, replicas=rng.randrange(1, 6)))
     return happens(Weather(), acts, admission_too=True, last=7.0)
 
 
-def _set_gone(rng: Random, there: There, number: int) -> Mishap | None:
+def _set_gone(rng: Random, existing: Existing, number: int) -> Mishap | None:
     """A CloneSet is deleted with its Pods, and no watch shows its end."""
-    for name in there.clones:
+    for name in existing.clones:
         acts = (
             _act(0.0, "freeze watches", resource="clonesets", seconds=25.0),
             _act(rng.uniform(0.5, 1.5), "delete cloneset", name=name),
@@ -123,14 +123,16 @@ def _set_gone(rng: Random, there: There, number: int) -> Mishap | None:
 # ---- hooks
 
 
-def _marked_while_others_go(rng: Random, there: There, _number: int) -> Mishap | None:
-    return mishaps.marked_while_others_go(rng, [mishaps.Staffed(*one, revives=True) for one in there.staffed.items()])
+def _marked_while_others_go(rng: Random, existing: Existing, _number: int) -> Mishap | None:
+    return mishaps.marked_while_others_go(
+        rng, [mishaps.Staffed(*one, revives=True) for one in existing.staffed.items()]
+    )
 
 
-def _left_behind(rng: Random, there: There, number: int) -> Mishap | None:
+def _left_behind(rng: Random, existing: Existing, number: int) -> Mishap | None:
     """A leader ends while its patches are in flight. They arrive when the next leader has decided otherwise, or does
     not see their effect."""
-    name, replicas = rng.choice(sorted(there.staffed.items()) or [("", 0)])
+    name, replicas = rng.choice(sorted(existing.staffed.items()) or [("", 0)])
     if replicas < 2:
         return happens(Weather(), [_act(0.0, "scale cloneset", name=name, replicas=3)]) if name else None
     fewer = _act(0.1, "scale cloneset", name=name, replicas=rng.randrange(1, replicas))
@@ -157,17 +159,17 @@ def _left_behind(rng: Random, there: There, number: int) -> Mishap | None:
 # ---- limits
 
 
-def _rolled_while_others_go(rng: Random, there: There, number: int) -> Mishap | None:
+def _rolled_while_others_go(rng: Random, existing: Existing, number: int) -> Mishap | None:
     """A rollout begins while Pods that wait for their preDelete hook are unavailable."""
-    name = rng.choice(there.clones)
+    name = rng.choice(existing.clones)
     marked = _act(0.0, "mark pods", name=name, number=rng.randrange(2))
     roll = _act(rng.uniform(0.1, 1.5), "roll cloneset", name=name, image=f"clone:rolled-{number}", partition=0)
     return happens(Weather(), [marked, roll], admission_too=True)
 
 
-def _marked_while_limited(rng: Random, there: There, _number: int) -> Mishap | None:
+def _marked_while_limited(rng: Random, existing: Existing, _number: int) -> Mishap | None:
     """Pods must be replaced under a scaleStrategy.maxUnavailable."""
-    name = rng.choice(there.clones)
+    name = rng.choice(existing.clones)
     marked = _act(0.0, "mark pods", name=name, number=rng.randrange(3))
     return happens(Weather(), [marked], admission_too=True)
 
@@ -182,27 +184,29 @@ def _sets_and_pods(rng: Random) -> Iterator[Action]:
         yield Action(0.0, "create pod", {"name": f"pod-{number}", "app": rng.choice(APPS), "ordered": False})
 
 
-def _statuses_refused(rng: Random, there: There, number: int) -> Mishap | None:
+def _statuses_refused(rng: Random, existing: Existing, number: int) -> Mishap | None:
     """The status of a SidecarSet is refused while its Pods are created, deleted and relabeled."""
     acts = [
         _act(rng.uniform(0.0, 1.0), "create pod", name=f"pod-{number}-{position}", app=rng.choice(APPS), ordered=False)
         for position in range(2)
     ]
-    acts += [_act(rng.uniform(0.0, 1.0), "delete pod", name=name) for name in rng.sample(list(there.pods), 2)]
+    acts += [_act(rng.uniform(0.0, 1.0), "delete pod", name=name) for name in rng.sample(list(existing.pods), 2)]
     if rng.random() < 0.5:
-        acts.append(_act(rng.uniform(0.0, 1.0), "update set", name=rng.choice(there.sets), image=f"shipper:{number}"))
+        acts.append(
+            _act(rng.uniform(0.0, 1.0), "update set", name=rng.choice(existing.sets), image=f"shipper:{number}")
+        )
     return happens(rng.choice((CALM, Weather(conflict=0.6))), acts)
 
 
-def _set_replaced(rng: Random, there: There, number: int) -> Mishap | None:
+def _set_replaced(rng: Random, existing: Existing, number: int) -> Mishap | None:
     """A SidecarSet is replaced by a namesake while its first status is in flight."""
-    name = rng.choice(there.sets)
+    name = rng.choice(existing.sets)
     acts = [_act(0.0, "replace set", name=name, app=rng.choice(APPS), image=f"shipper:{number}")]
     acts.append(_act(rng.uniform(0.2, 4.0), "replace set", name=name, app=rng.choice(APPS), image="shipper:other"))
     return happens(Weather(slow=0.9, only="sidecarsets"), acts, last=5.0)
 
 
-def _status_unseen(rng: Random, _there: There, number: int) -> Mishap | None:
+def _status_unseen(rng: Random, _there: Existing, number: int) -> Mishap | None:
     """Pods are created one by one, and the cache shows the resulting status late."""
     acts = [
         _act(rng.uniform(0.5, 3.0), "create pod", name=f"pod-{number}-{position}", app=rng.choice(APPS), ordered=False)
@@ -212,26 +216,26 @@ def _status_unseen(rng: Random, _there: There, number: int) -> Mishap | None:
     return happens(Weather(), acts)
 
 
-def _leader_stops(_rng: Random, _there: There, _number: int) -> Mishap | None:
+def _leader_stops(_rng: Random, _there: Existing, _number: int) -> Mishap | None:
     """The leader releases its Lease while several replicas compete for it."""
     return happens(CALM, [_act(0.0, "stop leader", gently=True)])
 
 
-def _certificates_end(rng: Random, _there: There, _number: int) -> Mishap | None:
+def _certificates_end(rng: Random, _there: Existing, _number: int) -> Mishap | None:
     """The CA changes, and the writes that publish it are refused."""
     weather = rng.choice((Weather(conflict=0.7), Weather(error=0.7), Weather(lost_request=0.6)))
     return happens(weather, [_act(0.0, "end certificates")], last=4.0)
 
 
-def _configuration_deleted(rng: Random, _there: There, _number: int) -> Mishap | None:
+def _configuration_deleted(rng: Random, _there: Existing, _number: int) -> Mishap | None:
     """A user deletes a webhook configuration."""
     return happens(CALM, [_act(0.0, "delete configuration", kind=rng.choice(("mutating", "validating")))])
 
 
 def _focus(
-    first: Callable[[Random], Iterator[Action]], one: Callable[[Random, There, int], Mishap | None], **rest: Any
+    first: Callable[[Random], Iterator[Action]], one: Callable[[Random, Existing, int], Mishap | None], **rest: Any
 ) -> Focus:
-    return Focus(first, lambda rng, found, number: one(rng, There.of(found), number), **rest)
+    return Focus(first, lambda rng, found, number: one(rng, Existing.of(found), number), **rest)
 
 
 _IN_PLACE = ("InPlaceIfPossible", "InPlaceOnly")

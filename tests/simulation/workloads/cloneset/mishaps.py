@@ -14,7 +14,7 @@ from typing import Any
 from tests.simulation.faults import CALM, Weather
 from tests.simulation.mishaps import Mishap
 from tests.simulation.script import APPS, Action
-from tests.simulation.workloads.cloneset.there import There
+from tests.simulation.workloads.cloneset.existing import Existing
 
 Json = dict[str, Any]
 
@@ -35,11 +35,11 @@ _SPELLS = (
 BURST_SECONDS = 2.0
 
 
-def mishap(rng: Random, there: There, number: int) -> Mishap:
+def mishap(rng: Random, existing: Existing, number: int) -> Mishap:
     """Draw a mishap. ``number`` makes the names of its objects unique."""
     weather = rng.choice(_SPELLS)
     chosen = rng.sample(_THEMES, len(_THEMES))
-    acts = next(found for theme in chosen if (found := [*theme(rng, there, number)]))
+    acts = next(found for theme in chosen if (found := [*theme(rng, existing, number)]))
     acts.sort(key=lambda act: act.at)
     return Mishap(weather, round(acts[-1].at + rng.uniform(0.5, 3.0), 1), tuple(acts), rng.random() < 0.4)
 
@@ -85,11 +85,11 @@ def marked_while_others_go(rng: Random, clones: Sequence[Staffed]) -> Mishap | N
 _AIMED: Sequence[Callable[[Random, Sequence[Staffed]], Mishap | None]] = (_seen_together, marked_while_others_go)
 
 
-def _changed_sets(rng: Random, there: There, number: int) -> Iterator[Action]:
+def _changed_sets(rng: Random, existing: Existing, number: int) -> Iterator[Action]:
     """A user changes a set and replaces it by a namesake before the manager is done."""
-    name = rng.choice(there.sets) if there.sets else "set-mishap"
+    name = rng.choice(existing.sets) if existing.sets else "set-mishap"
     images = (f"shipper:mishap-{number}-{version}" for version in range(3))
-    if there.sets and rng.random() < 0.5:
+    if existing.sets and rng.random() < 0.5:
         yield _act(rng, "update set", name=name, image=next(images))
     else:
         yield _act(rng, "replace set", name=name, app=rng.choice(APPS), image=next(images))
@@ -98,31 +98,31 @@ def _changed_sets(rng: Random, there: There, number: int) -> Iterator[Action]:
             yield _act(rng, "replace set", BURST_SECONDS, name=name, app=rng.choice(APPS), image=image)
 
 
-def _pods_at_once(rng: Random, there: There, number: int) -> Iterator[Action]:
+def _pods_at_once(rng: Random, existing: Existing, number: int) -> Iterator[Action]:
     """Pods of one app are created, deleted and relabeled."""
     app = rng.choice(APPS)
     for position in range(rng.randrange(2, 5)):
         yield _act(rng, "create pod", name=f"pod-mishap-{number}-{position}", app=app, ordered=rng.random() < 0.2)
-    for name in rng.sample(there.pods, min(2, len(there.pods))):
+    for name in rng.sample(existing.pods, min(2, len(existing.pods))):
         what: Json = {"app": app} if rng.random() < 0.5 else {}
         yield _act(rng, "relabel pod" if what else "delete pod", name=name, **what)
 
 
-def _changed_clones(rng: Random, there: There, number: int) -> Iterator[Action]:
+def _changed_clones(rng: Random, existing: Existing, number: int) -> Iterator[Action]:
     """A user rolls out without a partition, scales and deletes a Pod."""
-    if not there.clones:
+    if not existing.clones:
         return
-    name = rng.choice(there.clones)
+    name = rng.choice(existing.clones)
     yield _act(rng, "roll cloneset", name=name, image=f"clone:mishap-{number}", partition=0)
     yield _act(rng, "scale cloneset", name=name, replicas=rng.randrange(1, 6))
     yield _act(rng, "lose pod", name=name, number=rng.randrange(8), seconds=rng.choice((0, 1)))
 
 
-def _second_thoughts(rng: Random, there: There, _number: int) -> Iterator[Action]:
+def _second_thoughts(rng: Random, existing: Existing, _number: int) -> Iterator[Action]:
     """A user scales back and forth: new Pods are deleted, and Pods that wait for deletion return."""
-    if not there.clones:
+    if not existing.clones:
         return
-    name, few, many = rng.choice(there.clones), rng.randrange(0, 3), rng.randrange(4, 7)
+    name, few, many = rng.choice(existing.clones), rng.randrange(0, 3), rng.randrange(4, 7)
     moments = sorted(round(rng.uniform(0.0, 2 * BURST_SECONDS), 2) for _ in range(4))
     begins = rng.randrange(2)
     for position, at in enumerate(moments):
@@ -133,18 +133,18 @@ def _second_thoughts(rng: Random, there: There, _number: int) -> Iterator[Action
             yield Action(at, "scale cloneset", {"name": name, "replicas": replicas})
 
 
-def _history_lost(rng: Random, _there: There, _number: int) -> Iterator[Action]:
+def _history_lost(rng: Random, _there: Existing, _number: int) -> Iterator[Action]:
     """The managers are cut off, and the cluster changes meanwhile."""
     yield _act(rng, "cut off", seconds=round(rng.uniform(2.0, 6.0), 1), lost=rng.randrange(6))
 
 
-def _another_leader(rng: Random, there: There, number: int) -> Iterator[Action]:
+def _another_leader(rng: Random, existing: Existing, number: int) -> Iterator[Action]:
     """The leader ends with work to do."""
     yield _act(rng, "stop leader", gently=rng.random() < 0.7)
-    yield from _pods_at_once(rng, there, number)
+    yield from _pods_at_once(rng, existing, number)
 
 
-_THEMES: Sequence[Callable[[Random, There, int], Iterator[Action]]] = (
+_THEMES: Sequence[Callable[[Random, Existing, int], Iterator[Action]]] = (
     _changed_sets,
     _changed_sets,
     _pods_at_once,

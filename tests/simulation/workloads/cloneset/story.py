@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation import plan
 from tests.simulation.faults import CALM, DRIZZLE, Weather
 from tests.simulation.workloads.cloneset import mishaps, unseen
+from tests.simulation.workloads.cloneset.existing import Existing, bare_pods
 from tests.simulation.workloads.cloneset.manifests import CLONE_SETS
 from tests.simulation.workloads.cloneset.script import HASTE_SECONDS, blind_script, calm_script, drizzle_script
-from tests.simulation.workloads.cloneset.there import There, bare_pods
 from tests.simulation.workloads.sidecars import SIDECAR_SETS
 
 if TYPE_CHECKING:
@@ -53,11 +53,11 @@ async def calm(world: World) -> None:
     """Without faults every action is handled at once and without a superfluous write."""
     await world.sleep_until_unhindered()
     rng = Random(f"calm {world.seed}")
-    there = {resource.plural: sorted(world.rest.stored(resource)) for resource in (SIDECAR_SETS, CLONE_SETS)}
-    there["pods"] = bare_pods(world.rest)
+    existing = {resource.plural: sorted(world.rest.stored(resource)) for resource in (SIDECAR_SETS, CLONE_SETS)}
+    existing["pods"] = bare_pods(world.rest)
     # Without Pods, the newest revision is the current one (CS-73).
     staffed = sorted(name for name, found in world.rest.stored(CLONE_SETS).items() if found["spec"]["replicas"])
-    names = (there["sidecarsets"], there["pods"], there["clonesets"], staffed)
+    names = (existing["sidecarsets"], existing["pods"], existing["clonesets"], staffed)
     acts = [*calm_script(rng, *names, number=world.plan.calm_acts)]
     for action, after in zip(acts, [*acts[1:], None], strict=True):
         await world.clock.sleep(action.at)
@@ -66,7 +66,7 @@ async def calm(world: World) -> None:
         await asyncio.create_task(world.users.do(action))
         if after is not None and after.at < HASTE_SECONDS:
             continue
-        await world.until_done(world.rest.to_settle, world.users.patience(action.what), every=0.5)
+        await world.until_done(world.rest.to_settle, world.users.seconds_for(action.what), every=0.5)
         await world.clock.sleep(2.0)
         world.checks.calm = False
 
@@ -76,9 +76,9 @@ async def one_after_the_other(world: World) -> None:
     await world.sleep_until_unhindered()
     rng, other = Random(f"mishaps {world.seed}"), Random(f"unseen {world.seed}")
     for number in range(world.plan.mishaps):
-        there = There.of(world.rest)
-        one = mishaps.mishap(rng, there, number)
-        await world.befall(unseen.mishap(other, there, number) or one)
+        existing = Existing.of(world.rest)
+        one = mishaps.mishap(rng, existing, number)
+        await world.befall(unseen.mishap(other, existing, number) or one)
     clones = [
         mishaps.Staffed(name, found["spec"]["replicas"], revives=_revives(found))
         for name, found in sorted(world.rest.stored(CLONE_SETS).items())

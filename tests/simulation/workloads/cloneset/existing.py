@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class There:
+class Existing:
     """Names of SidecarSets, Pods without an owner, and CloneSets."""
 
     sets: Sequence[str]
@@ -31,7 +31,7 @@ class There:
     staffed: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, rest: Rest) -> There:
+    def of(cls, rest: Rest) -> Existing:
         clones = {name: Spec.of(found) for name, found in sorted(rest.stored(CLONE_SETS).items())}
         return cls(
             sorted(rest.stored(SIDECAR_SETS)),

@@ -7,7 +7,7 @@ from typing import Any
 
 from app.kube.client import PatchType
 from tests.simulation.script import NAMESPACE
-from tests.simulation.users import Deed, Users
+from tests.simulation.users import UserAction, Users
 from tests.simulation.workloads.cloneset.manifests import CLONE_SETS, clone_set
 
 Json = dict[str, Any]
@@ -43,10 +43,10 @@ async def _delete_cloneset(users: Users, name: str) -> None:
     await users.admin.delete(CLONE_SETS, name, NAMESPACE)
 
 
-DEEDS: Mapping[str, Deed] = {
-    "create cloneset": Deed(_create_cloneset),
-    "scale cloneset": Deed(_scale_cloneset, 600.0),
-    "roll cloneset": Deed(_roll_cloneset, 600.0),
-    "partition cloneset": Deed(_partition_cloneset),
-    "delete cloneset": Deed(_delete_cloneset),
+USER_ACTIONS: Mapping[str, UserAction] = {
+    "create cloneset": UserAction(_create_cloneset),
+    "scale cloneset": UserAction(_scale_cloneset, 600.0),
+    "roll cloneset": UserAction(_roll_cloneset, 600.0),
+    "partition cloneset": UserAction(_partition_cloneset),
+    "delete cloneset": UserAction(_delete_cloneset),
 }
