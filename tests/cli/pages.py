@@ -1,7 +1,7 @@
-"""The commands that pages have their readers type, each of which a test types: from the page, so that there is no copy.
+"""The commands in pages. Tests read them from the page instead of copying them.
 
-``lines("docs/x.md")`` and ``line("docs/x.md", "how it begins")`` are read by test_pages too: a command that no test
-claims so fails there.
+test_pages also collects the calls ``lines("docs/x.md")`` and ``line("docs/x.md", "how it begins")``, and fails on a
+command that no test takes.
 """
 
 from __future__ import annotations

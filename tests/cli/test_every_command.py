@@ -1,6 +1,6 @@
-"""What holds for every command there is, those of features too: help, JSON, wrong words, no answer, a pipe, Ctrl-C.
+"""Rules for every command, including those of features: help, JSON, invalid words, no answer, a pipe, Ctrl-C.
 
-The commands come from the command line itself, so that a new one is held to this without being named here.
+The commands come from the command line itself, so that new ones are included automatically.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ WORDS: Final = {
 }
 #: Options that a command requires although its declaration does not.
 BESIDE: Final = {"restart": ("-c", "main"), "debug": ("--image", "busybox:1"), "protect": (), "unprotect": ()}
-#: They serve, read files, or need no cluster; their start and end have tests of their own.
+#: They serve, read files, or need no cluster; other tests cover their start and end.
 WITHOUT_A_CLUSTER: Final = ("manager", "daemon", "serve", "review", "version", "sandbox", "completion")
 
 

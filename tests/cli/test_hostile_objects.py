@@ -1,4 +1,4 @@
-"""Every command shows what other users wrote into their objects, and no terminal obeys it."""
+"""Commands print text from other users' objects without sending control sequences to the terminal."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ PRIVATE, SLOW, HANGING, GARBAGE = "private.example", "slow.example", "hanging.ex
 
 
 class Front(ThreadingHTTPServer):
-    """``open``: whether the slow registry serves blobs; ``asked``: requested paths by registry."""
+    """``open``: whether the slow registry serves blobs; ``asked``: paths requested, by registry."""
 
     daemon_threads = True
 

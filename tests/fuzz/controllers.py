@@ -191,7 +191,7 @@ class Trial:
                 if watch.store is store:
                     try:
                         keys.update(dict.fromkeys(watch.keys(change)))
-                    except Exception as error:  # noqa: BLE001 - that is what is looked for
+                    except Exception as error:  # noqa: BLE001 - reported as a finding
                         self.problems.append(f"{called}: a mapper raised {_shown(error)}")
         for key in list(keys)[:20]:
             await self.work_on(key, called)
@@ -205,7 +205,7 @@ class Trial:
             await self._clock.wait_for(self._reconcile(key), PATIENCE)
         except (KubeError, TimeoutError):
             pass
-        except Exception as error:  # noqa: BLE001 - that is what is looked for
+        except Exception as error:  # noqa: BLE001 - reported as a finding
             self.problems.append(f"{called}: reconciling {key} raised {_shown(error)}")
         if (seconds := time.process_time() - started) > SECONDS:
             self.slow.append(f"{called}: reconciling {key} took {seconds * 1000:.0f} ms")

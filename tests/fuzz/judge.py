@@ -64,7 +64,7 @@ class Judge:
             if any("no answer within" in problem for problem in problems):
                 started = time.process_time()
                 problems = await self._answered(case)
-        except Exception as error:  # noqa: BLE001 - that is what is looked for
+        except Exception as error:  # noqa: BLE001 - reported as a finding
             problems = [f"raised {type(error).__name__}: {str(error)[:200]}"]
         seconds = time.process_time() - started
         allowed = SECONDS * max(1.0, len(case.body) / self._in_time(case))

@@ -37,7 +37,7 @@ def test_any_stored_set_leaves_others_injectable() -> None:
         try:
             world.index.update(obj)
             answer = world.create(pod())
-        except Exception as error:  # noqa: BLE001 - this is what is looked for
+        except Exception as error:  # noqa: BLE001 - reported as a finding
             wrong[made.what] = f"{type(error).__name__}: {error}"[:200]
             continue
         # A set with valid types but without meaning does not keep the Pods it selects from starting.
@@ -70,7 +70,7 @@ def test_any_stored_set_can_be_read_or_skipped() -> None:
             store.replace([])
             store.put(found)
             problem = malformation(found)
-        except Exception as error:  # noqa: BLE001 - this is what is looked for
+        except Exception as error:  # noqa: BLE001 - reported as a finding
             wrong[made.what] = f"{type(error).__name__}: {error}"[:200]
             continue
         if isinstance(found, MalformedSidecarSet) and not problem:
@@ -92,6 +92,6 @@ def test_a_malformed_recorded_revision_is_refused_by_name() -> None:
         except UnusableSidecarSetError as error:
             if "ControllerRevision r" not in str(error):
                 wrong[made.what] = str(error)[:200]
-        except Exception as error:  # noqa: BLE001 - this is what is looked for
+        except Exception as error:  # noqa: BLE001 - reported as a finding
             wrong[made.what] = f"{type(error).__name__}: {error}"[:200]
     assert wrong == {}

@@ -261,7 +261,7 @@ async def test_the_work_ends_before_the_lease_is_released():
         try:
             await asyncio.Event().wait()
         finally:
-            await one.clock.sleep(60)  # winding down takes longer than the lease lasts without renewal
+            await one.clock.sleep(60)  # stopping takes longer than the lease lasts without renewal
             holders.append(server.objects[PATH]["spec"]["holderIdentity"])
 
     task = asyncio.create_task(one.elector.run(lead))

@@ -1,4 +1,4 @@
-"""The manager on what OpenKruise left on a real API server: no Pod is written, and no write of a Pod is refused."""
+"""The manager takes over OpenKruise's objects on a real API server: it writes no Pod and refuses no write of a Pod."""
 
 import json
 from collections.abc import Iterator

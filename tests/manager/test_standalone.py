@@ -70,7 +70,7 @@ _times = itertools.count(1_000_000)
 
 
 def touch(path: Path, text: str) -> None:
-    """Write a file with a new modification time, however fast the test is."""
+    """Write a file and make sure that its modification time changes."""
     path.write_text(text, "utf-8")
     time = next(_times)
     os.utime(path, (time, time))

@@ -666,7 +666,7 @@ class Stopping:
 async def stopped(
     client: Client, ends: str, writes: int, *, image: str = IMAGE, agents: bool = False, back: bool = False
 ) -> str:
-    """Return how a takeover ends that is cut off after some writes; empty if it completes."""
+    """Return the outcome of a takeover that is interrupted after some writes; empty if it completes."""
     stopping = Client(Stopping(client.transport, ends, writes), client.clock)
     try:
         await run(stopping, NAMESPACE, image, yes=True, agents=agents, back=back, say=lambda _: None)

@@ -1,4 +1,4 @@
-"""Many cases in several processes: counts, failures, and a progress file from which a stopped run goes on.
+"""Many cases in several processes: counts, failures, and a progress file from which a stopped run resumes.
 
 Cases are judged in chunks by worker processes that are replaced now and then; only counts and a few failures come back,
 so memory does not grow with the number of cases.

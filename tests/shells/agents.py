@@ -200,7 +200,7 @@ def puller() -> Case:
 
 def recreator() -> Case:
     def manager(world: World) -> None:
-        """Report what only the Pod's status knows."""
+        """Report fields that only the Pod's status has."""
         statuses = {
             one["metadata"]["uid"]: (one.get("status") or {}).get("containerStatuses") for one in world.objects(PODS)
         }

@@ -150,7 +150,7 @@ class World:
             heartbeat_seconds=3600.0,  # no controller evicts Pods of silent nodes
         )
         make = self._subject.company
-        company = make(self._surroundings(nodes, [node.name for node in registered])) if make is not None else None
+        company = make(self._run_context(nodes, [node.name for node in registered])) if make is not None else None
         user_actions = {**self._subject.user_actions, **(company.user_actions if company is not None else {})}
         self.users = Users(self.api, self.admin, self.history, self.replicas, self._streams("users"), user_actions)
         parts = (self.rest, self.users, self._judge, self._hooks, self._volumes)
@@ -219,7 +219,7 @@ class World:
             serves=lambda: self.checks.check_trust(),
         )
 
-    def _surroundings(self, nodes: Nodes, names: Sequence[str]) -> RunContext:
+    def _run_context(self, nodes: Nodes, names: Sequence[str]) -> RunContext:
         def connect(process: str, kill: Callable[[str], None]) -> FaultyTransport:
             streams, now = Streams(f"{process} {self._run.seed}"), partial(self._weather_of, process)
             server = self.api.transport(NODE_AGENT)

@@ -1,9 +1,8 @@
-"""Sixty Pods that OpenKruise's manager admitted, answered again: what came back has to be what it gave.
+"""Sixty recorded Pods get the same answer as from OpenKruise's manager.
 
-The recorded Pods went through an API server. What it does to a Pod of these cases before and after the webhook stands
-in ``before_admission`` and ``as_stored``, and nothing else: the token mount of the default service account, requests
-taken from limits, and core defaults. Hashes, revision names, order, env, mounts, volumes and annotations are ours; no
-case is answered differently on purpose.
+The recorded Pods went through an API server, whose changes before and after the webhook are in ``before_admission`` and
+``as_stored``: the token mount of the default service account, requests taken from limits, and core defaults. All else
+is the webhook's: hashes, revision names, order, env, mounts, volumes and annotations. No case differs on purpose.
 """
 
 from __future__ import annotations
