@@ -70,7 +70,10 @@ def _gates() -> Mapping[str, Gate]:
     """Return the gates of OpenKruise and our own. Raises ValueError if a feature's gate is neither."""
     asked = [gate for one in features() for gate in one.gates]
     names = {*_OF_MANAGER, *(gate for gate in asked if isinstance(gate, str))}
-    if unknown := names - _OPENKRUISE.keys():
+    of_controllers = {gate for one in features() for part in one.controllers for gate in part.gates}
+    of_admission = {gate for one in features() for part in one.admission for gate in part.gates}
+    ours = {gate.name for gate in asked if isinstance(gate, Gate)}
+    if unknown := (names | of_controllers | of_admission) - _OPENKRUISE.keys() - ours:
         raise ValueError(f"OpenKruise has no feature gate {', '.join(sorted(unknown))}: declare it")
     found = {
         name: Gate(name, effect, default, stage, acts=name in names)

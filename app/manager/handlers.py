@@ -61,12 +61,24 @@ def build_handlers(context_of: Callable[[AdmissionPart], AdmissionContext]) -> t
         made = part.make(context)
         steps += made.steps
         guards += made.guards
-        handlers += (
+        answered = [
             Handler(dataclasses.replace(one.webhook, gates=part.gates), one.decide) if part.gates else one
             for one in made.handlers
-        )
+        ]
+        _require_matching(part.declared(context.policies), [one.webhook for one in answered])
+        handlers += answered
     guarding = pods.handlers(_guarded(), guards, _fetch(client))
     return merged_handlers((pods.pod_handler(steps, _pod_webhook()), *guarding, *handlers))
+
+
+def _require_matching(declared: Sequence[Webhook], answered: Sequence[Webhook]) -> None:
+    """Raise ValueError if a declared webhook has no handler, or a handler no declared webhook to call it."""
+    for webhook in declared:
+        if webhook not in answered:
+            raise ValueError(f"webhook {webhook.name}: no handler; return one from the part's make")
+    for webhook in answered:
+        if webhook not in declared:
+            raise ValueError(f"webhook {webhook.name}: not declared; name it in the part's webhooks")
 
 
 def _fetch(client: Client | None) -> pods.Fetch:

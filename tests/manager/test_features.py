@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from app.api.kind import find_kind, register
 from app.features.cloneset.kind import CLONE_SET
-from app.framework.feature import Feature, is_on
+from app.features.cloneset.webhooks import MUTATE, VALIDATE
+from app.framework.feature import AdmissionContext, AdmissionPart, Decisions, Feature, is_on
 from app.framework.options import Flag, Gate
-from app.manager import features, flags, gates
+from app.framework.watched import Stores
+from app.kube.admission import Allowed, Handler, Webhook
+from app.manager import features, flags, gates, handlers
+from tests.kit.virtualtime import VirtualClock
 
 
 def test_each_kind_is_registered_for_conversion_once() -> None:
@@ -25,6 +31,10 @@ def test_each_kind_is_registered_for_conversion_once() -> None:
     ("declared", "message"),
     [
         (Feature("s", gates=("NoSuchGate",)), "OpenKruise has no feature gate NoSuchGate: declare it"),
+        (
+            Feature("s", admission=(AdmissionPart(lambda _: Decisions(), gates=("NoSuchGate",)),)),
+            "OpenKruise has no feature gate NoSuchGate: declare it",
+        ),
         (Feature("s", gates=(Gate("Ours", "a"), Gate("Ours", "b"))), "feature gate Ours: declared twice"),
     ],
 )
@@ -32,6 +42,38 @@ def test_an_unknown_gate_is_refused(declared: Feature, message: str, monkeypatch
     monkeypatch.setattr(gates, "features", lambda: (declared,))
     with pytest.raises(ValueError, match=message):
         gates._gates()
+
+
+@pytest.mark.parametrize(
+    ("declared", "answered", "message"),
+    [
+        ((MUTATE, VALIDATE), (MUTATE,), "webhook vcloneset.kb.io: no handler; return one from the part's make"),
+        ((MUTATE,), (MUTATE, VALIDATE), "webhook vcloneset.kb.io: not declared; name it in the part's webhooks"),
+    ],
+)
+def test_webhooks_and_handlers_must_match(
+    declared: tuple[Webhook, ...], answered: tuple[Webhook, ...], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Decisions([Handler(one, lambda _review: Allowed()) for one in answered])
+    feature = Feature("s", admission=(AdmissionPart(lambda _: made, webhooks=declared),))
+    monkeypatch.setattr(handlers, "features", lambda: (feature,))
+    with pytest.raises(ValueError, match=message):
+        handlers.build_handlers(lambda _: admission_context())
+
+
+def admission_context() -> AdmissionContext:
+    clock = VirtualClock()
+    return AdmissionContext(
+        client=None,
+        stores=Stores(()),
+        events=None,
+        clock=clock,
+        rng=Random(1),
+        own_namespace="kruise-system",
+        enabled=gates.parse_gates("").enabled,
+        flags=flags.parse_flags(()),
+        counters=lambda make: make(CollectorRegistry()),
+    )
 
 
 def test_an_unknown_flag_is_refused_and_flags_of_openkruise_take_effect(
