@@ -251,7 +251,8 @@ def _go_type(annotation: Any, named: Mapping[str, GoType]) -> GoType:
         return _BY_ANNOTATION[annotation]
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return _go_type(arguments[0], named)
+        # Annotated[Int32, minimum(0)] is flattened: without the last keyword it may be a known type.
+        return _go_type(Annotated[arguments[:-1]] if arguments[2:] else arguments[0], named)
     if origin in (Union, types.UnionType):
         (one,) = (argument for argument in arguments if argument is not type(None))
         found = _go_type(one, named)

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from app.api.gojson import GoTypeError, go_value
 from app.api.model import ApiModel
-from app.api.schema import Int32, IntOrString, LabelSelector, go_struct, schema_default
+from app.api.schema import Int32, IntOrString, LabelSelector, go_struct, minimum, schema_default
 
 
 class Part(ApiModel):
@@ -24,9 +24,9 @@ class Part(ApiModel):
 class Whole(ApiModel):
     """A whole."""
 
-    count: Int32 | None = None
+    count: Annotated[Int32, minimum(0)] | None = None
     """A pointer."""
-    seconds: Int32 = 0
+    seconds: Annotated[Int32, minimum(0)] = 0
     """None."""
     share: IntOrString | None = None
     """A number or a percentage."""
