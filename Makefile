@@ -85,8 +85,8 @@ check-generated: venv ## Fail if a generated file is out of date
 	$(BIN)/python -m app.generate --check
 	$(BIN)/python -m app.generate.cri --check
 
-behaviours: venv ## Show which rules of docs/behaviours have a test
-	$(BIN)/python -m tests.behaviours
+behaviours: venv ## Check that each rule of docs/behaviours has a test
+	$(BIN)/python -m tests.behaviours --check
 
 cluster: venv ## Start a real cluster on this machine: control plane, three nodes, real containers; make cluster KUBERNETES=1.30.14
 	$(BIN)/python -m tests.cluster up
