@@ -75,7 +75,6 @@ FEATURE: Final = Feature(
                 PolicyRule(("patch",), (WIDGET.group,), ("widgets/status",)),
                 PolicyRule(("update",), (WIDGET.group,), ("widgets/finalizers",)),
                 PolicyRule(("create", "delete"), ("",), ("pods",)),
-                PolicyRule(("create", "patch"), ("",), ("events",)),
             ),
             gates=("Widgets", "KruiseDaemon"),
             workers_flag="widget-workers",
