@@ -19,7 +19,7 @@ class ServingContext:
     """A listener's TLS context and the certificate it currently serves."""
 
     def __init__(self, cert: bytes, key: bytes, client_ca: bytes = b"") -> None:
-        """Create the context. With ``client_ca``, clients are asked for a certificate.
+        """Create the context. With ``client_ca``, the server requests client certificates.
 
         An invalid client certificate fails the handshake. A missing one does not: authorization is up to the endpoints.
         """

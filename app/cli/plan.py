@@ -264,7 +264,7 @@ async def of_pod(client: Client, namespace: str, name: str, features: HasGates) 
     if reference is None or commands is None or commands.explain is None:
         if not beside and not waits:
             kinds = " or ".join(one.kind.kind for one in known() if one.explain is not None)
-            raise CommandError(f"Pod {namespace}/{name}: no {kinds} controls it, and it lacks nothing")
+            raise CommandError(f"Pod {namespace}/{name}: no {kinds} controls it, and nothing is missing")
         return Report(head, notes=[*waits, *beside], todo=list(dict.fromkeys(todo)) or ["nothing"])
     stored = await read(client, commands, namespace, reference.name)
     lines = await commands.explain(client, pod, stored, features.enabled)

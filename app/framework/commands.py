@@ -56,10 +56,10 @@ class Progress:
 
 
 def counted(updated: int, expected: int, things: str, total: int) -> str:
-    """Return text such as ``2 of 5 Pods updated``. More Pods than the partition asks for may be updated: at creation,
+    """Return text such as ``2 of 5 Pods updated``. More Pods than the partition requires may be updated: at creation,
     all are."""
     if updated > expected:
-        return f"{updated} of {total} {things} updated (the partition asks for {expected})"
+        return f"{updated} of {total} {things} updated (the partition requires {expected})"
     return f"{updated} of {expected} {things} updated"
 
 

@@ -250,7 +250,7 @@ def fill(target: dict[str, Any], values: Mapping[str, Any]) -> None:
 
 
 def part(parent: dict[str, Any], key: str) -> dict[str, Any] | None:
-    """Return the object at ``key``, created if missing; None if another type is there."""
+    """Return the object at ``key``, created if missing; None if ``key`` holds another type."""
     if parent.get(key) is None:
         parent[key] = {}
     found = parent[key]

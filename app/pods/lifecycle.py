@@ -169,7 +169,7 @@ def state_members(state: LifecycleState, now: datetime) -> tuple[dict[str, str],
 
 
 def state_patch(pod: Pod, state: LifecycleState, now: datetime, rearm: Hook | None = None) -> dict[str, Any] | None:
-    """Return the strategic merge patch that moves the Pod to ``state``, or None if it is there. [PM-71]
+    """Return the strategic merge patch that moves the Pod to ``state``; None if it is in that state. [PM-71]
 
     ``rearm`` is the hook whose labels and finalizers are restored in the same write. [PM-73]
     """

@@ -408,7 +408,7 @@ async def test_a_stuck_rollout_is_reported_with_its_reasons(capsys: pytest.Captu
 
 def test_on_creation_more_pods_than_the_partition_are_updated() -> None:
     found = progress({**DONE, "expectedUpdatedReplicas": 1})
-    assert found.text == "3 of 3 Pods updated (the partition asks for 1), 3 available"
+    assert found.text == "3 of 3 Pods updated (the partition requires 1), 3 available"
     assert found.part == 1.0
 
 

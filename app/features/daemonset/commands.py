@@ -198,7 +198,7 @@ async def explain_node(client: Client, node: Node, enabled: Enabled) -> Sequence
         ]
         shown = ", ".join(_state(pod, client.clock.now().timestamp()) for pod in here)
         if eligibility.should_run:
-            lines.append(f"{called}: {shown or 'lacks its Pod, which is about to be created'}")
+            lines.append(f"{called}: {shown or 'has no Pod yet; one is about to be created'}")
         elif here:
             stays = "may stay" if eligibility.should_continue else "will be deleted"
             lines.append(f"{called}: {shown}, which {stays}: {eligibility.reason}")

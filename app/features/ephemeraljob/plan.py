@@ -121,8 +121,8 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The next step and the status that goes with it. conditions are tuples of type, reason and message; record holds
-    the Pods started so far."""
+    """The next step and the resulting status. ``conditions``: tuples of type, reason and message; ``record``: the Pods
+    started so far."""
 
     phase: str
     match: int
@@ -277,7 +277,7 @@ def broken() -> Step:
 
 
 def _phase(match: int, counts: Mapping[State, int]) -> tuple[str, tuple[str, str, str] | None]:
-    """Return the phase and the condition that goes with it. [EJ-11, EJ-14]"""
+    """Return the phase and its condition. [EJ-11, EJ-14]"""
     succeeded, failed = counts[State.SUCCEEDED], counts[State.FAILED]
     if match == 0:
         return WAITING, ("MatchedEmpty", "MatchEmpty", "job match no pods")

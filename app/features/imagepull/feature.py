@@ -96,15 +96,15 @@ def imagepulljob_controller(context: ControllerContext) -> Reconciling:
         orders=context.provided(UpdateOrder),
         share=context.flags.integer("image-share-per-namespace"),
     )
-    concerned = reconciler.concerned
+    job_mapper = reconciler.job_mapper
     return Reconciling(
         reconciler,
         [
-            Watch(caches.pods, concerned.keys_for_pod, COALESCE_SECONDS),
-            Watch(caches.nodes, concerned.keys_for_node, COALESCE_SECONDS),
-            Watch(caches.node_images, concerned.keys_for_node_image, COALESCE_SECONDS),
-            Watch(caches.lists, concerned.keys_for_list),
-            Watch(caches.copies, concerned.keys_for_copy),
+            Watch(caches.pods, job_mapper.keys_for_pod, COALESCE_SECONDS),
+            Watch(caches.nodes, job_mapper.keys_for_node, COALESCE_SECONDS),
+            Watch(caches.node_images, job_mapper.keys_for_node_image, COALESCE_SECONDS),
+            Watch(caches.lists, job_mapper.keys_for_list),
+            Watch(caches.copies, job_mapper.keys_for_copy),
             Watch(caches.jobs, reconciler.keys_for_job),
         ],
     )

@@ -287,7 +287,7 @@ class ControllerBudget:
 
 
 # Whether the cluster has any budget; if not, evictions need no lookup of the Pod. The watch may lag when the first
-# budget is created, so if the cache has none the API server is asked too, at most once a second.
+# budget is created, so if the cache has none, the API server is queried too, at most once a second.
 
 #: Seconds for which the API server's answer is cached.
 REMEMBERED: Final = 1.0

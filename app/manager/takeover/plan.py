@@ -97,7 +97,7 @@ def takeover_plan(
         blockers.append("--image: the image of our manager is required")
     if seen.cluster_role is None:
         blockers.append(
-            f"ClusterRole {permissions.CLUSTER_ROLE}: not there; this is no installation of OpenKruise's chart"
+            f"ClusterRole {permissions.CLUSTER_ROLE}: not found; this is not an installation of OpenKruise's chart"
         )
     of_agents: Json | None = None
     try:

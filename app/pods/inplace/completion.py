@@ -20,8 +20,8 @@ from app.pods.inplace.state import (
     update_state,
 )
 
-#: A kubelet lowers memory only with statistics of the containers. It may look for those of replaced containers with the
-#: same names, which have none.
+#: A kubelet lowers a memory limit only if it has the container's statistics. After a restart it may look for those of
+#: the replaced container, which no longer exist.
 _NO_STATISTICS: Final = re.compile(r'missing (?:pod|container "[^"]*") memory usage')
 _LONGEST: Final = 300
 

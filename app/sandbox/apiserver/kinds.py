@@ -78,7 +78,7 @@ class ResourceType:
 
     served: ServedResource
     flags: str = ""
-    #: Schema, storage version and the like of a custom resource.
+    #: Schema, storage version and other properties of a custom resource.
     custom: CustomVersion | None = None
 
     @cached_property

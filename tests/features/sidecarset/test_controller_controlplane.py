@@ -48,7 +48,7 @@ def served() -> Iterator[ControlPlane]:
 
 @dataclass
 class World:
-    """That control plane, with the controller at work."""
+    """The control plane with the controller running."""
 
     client: Client
 

@@ -74,14 +74,14 @@ class ImagePullJobReconciler:
         self._node_images = NodeImages(client, caches.node_images)
         self._secrets = PullSecrets(client, caches.copies, secrets_namespace)
         self._waiting = WaitingJobs(rng, share)
-        self.concerned = JobMapper(caches, self._node_images, self._waiting)
+        self.job_mapper = JobMapper(caches, self._node_images, self._waiting)
         #: Last written status by UID, until the cache has it.
         self._statuses: dict[str, KnownStatus] = {}
 
     def keys_for_job(self, change: Change[ImagePullJob]) -> Iterable[ObjectKey]:
         """Return the key of the job."""
         if change.new is None:
-            self.concerned.forget(change.object)
+            self.job_mapper.forget(change.object)
             self._secrets.forget(key_of(change.object))
             self._statuses.pop(change.object.metadata.uid, None)
         return (key_of(change.object),)
@@ -95,7 +95,7 @@ class ImagePullJobReconciler:
         if not is_active(job):
             self._waiting.remove(key)
             return await self._end(job)
-        rule, image = self.concerned.rule(job), image_of(job)
+        rule, image = self.job_mapper.rule(job), image_of(job)
         known = self._known(job)
         if rule is None or image is None or known.status.get("completionTime"):
             return None  # the cache lags behind the last write

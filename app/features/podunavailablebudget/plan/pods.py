@@ -96,7 +96,7 @@ def _running(pod: Pod) -> tuple[RunningContainer, ...]:
 
 
 def runs_other_images(before: tuple[RunningContainer, ...], pod: PodFacts) -> bool:
-    """Return whether container images changed and all containers concerned were replaced and are ready. [PUB-56]"""
+    """Return whether images changed and all containers with a new image were replaced and are ready. [PUB-56]"""
     former = {container.name: container for container in before}
     changed = [
         (old, container)
