@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from app.api import names
 from app.features.podprobe.kind import POD_PROBE_MARKER
-from app.features.podprobe.objects import BY_MARKER, NODE_POD_PROBES, NodePodProbe, markers_of
+from app.features.podprobe.objects import BY_MARKER, NODE_POD_PROBES, NodePodProbe
 from app.features.podprobe.plan.probes import (
     MAX_NAMESPACE_BYTES,
     RenderedProbe,
@@ -23,7 +23,7 @@ from app.features.podprobe.plan.probes import (
     rendered,
     replace_probes,
 )
-from app.features.podprobe.types import PodProbeMarker
+from app.features.podprobe.types import SEPARATOR, PodProbeMarker
 from app.framework.watched import BY_NAMESPACE
 from app.kube.client import Client
 from app.kube.clock import CONFLICT_ATTEMPTS, conflict_wait
@@ -160,12 +160,11 @@ class PodProbeMarkerReconciler:
             return map(key_of, self._caches.markers.list())
         if new is None or old.spec == new.spec:
             return ()
-        keys = [ObjectKey(*text.split("/")) for text in {*markers_of(old), *markers_of(new)}]
-        return [
-            key
-            for key in keys
-            if present_probes(old, key.namespace, key.name) != present_probes(new, key.namespace, key.name)
-        ]
+        before, after = ({(pod.namespace, pod.uid): pod for pod in one.spec.pod_probes} for one in (old, new))
+        changed = [pod for pod in old.spec.pod_probes if after.get((pod.namespace, pod.uid)) != pod]
+        changed += [pod for pod in new.spec.pod_probes if before.get((pod.namespace, pod.uid)) != pod]
+        keys = {ObjectKey(pod.namespace, probe.name.partition(SEPARATOR)[0]) for pod in changed for probe in pod.probes}
+        return [key for key in keys if key in self._caches.markers]
 
     def _same(self, old: Pod, new: Pod) -> bool:
         return (
