@@ -127,7 +127,7 @@ def with_unserved(strategy: str = "None") -> Installed:
     ("installed", "blocker"),
     [
         (seen(deployment=None), "nothing to take over"),
-        (seen(cluster_role=None), "ClusterRole kruise-manager-role: not there"),
+        (seen(cluster_role=None), "ClusterRole kruise-manager-role: not found"),
         (seen(deployment=given("--no-such-flag")), "unknown flag --no-such-flag"),
         (seen(deployment=given("--feature-gates=NoSuchGate=true")), "NoSuchGate"),
         (with_unserved(), "NewKind: 3 objects, not served here"),
