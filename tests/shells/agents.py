@@ -230,6 +230,8 @@ def recreator() -> Case:
         beside=manager,
         final=["refused: CALL stop", "ignored: CALL stop"],
         relies_on_status=True,
+        careless={"again: PATCH containerrecreaterequests/status": "after ten seconds, the cached state counts"},
+        lag=12.0,  # longer than the agent waits for its own writes
     )
 
 

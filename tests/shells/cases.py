@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from app.kube.resources import NODES, PODS
+from app.kube.resources import NODES, PODS, STATEFULSETS
 from tests.shells import agents, others
 from tests.shells.building import (
     BROADCASTJOBS,
@@ -20,7 +20,7 @@ from tests.shells.building import (
     template,
 )
 from tests.shells.checks import Case, Edit, create, delete, patch, vanish
-from tests.shells.others import several
+from tests.shells.others import BY_HAND, owned, several
 from tests.shells.world import World
 
 Json = dict[str, Any]
@@ -305,6 +305,17 @@ def uniteddeployment() -> Case:
             }
         }
 
+    def of_sets(image: str) -> Json:
+        labels = {"app": "db"}
+        pods = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": image}]}}
+        body = {"metadata": {"labels": labels}, "spec": {"selector": {"matchLabels": labels}, "template": pods}}
+        return {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {"statefulSetTemplate": body},
+            "topology": {"subsets": [subset("a", "a")]},
+        }
+
     spec = {
         "replicas": 4,
         "selector": SELECTOR,
@@ -327,21 +338,30 @@ def uniteddeployment() -> Case:
             "newer image": change({"template": workload("nginx:3")}),
             "a workload loses its label": lose_label,
             "one subset": change({"topology": {"subsets": [subset("a", "a")]}}),
+            "of StatefulSets": create(resource, {"metadata": {"name": "db"}, "spec": of_sets("db:1")}),
+            "a Pod that is not ready": stuck,
+            "a rollout that the Pod blocks": patch(resource, "db", {"spec": of_sets("db:2")}),
         },
         beside=rolled_out,
         replaces=[resource],
         never={
             **dict.fromkeys(
-                (f"{verb} {kind}" for verb in ("POST", "PATCH", "DELETE") for kind in ("deployments", "statefulsets")),
-                "as CloneSets",
+                ("POST deployments", "PATCH deployments", "DELETE deployments", "DELETE statefulsets"), "as CloneSets"
             ),
             "PATCH controllerrevisions": "a revision that is used again",
             "PATCH pods": "Pods of subsets that are taken apart",
-            "DELETE pods": "Pods that find no node",
         },
-        careless={"again: PATCH clonesets": "the same spec again"},
+        careless=dict.fromkeys(("again: PATCH clonesets", "again: PATCH statefulsets"), "the same spec again"),
         relies_on_status=True,
     )
+
+
+async def stuck(world: World) -> None:
+    """StatefulSets have a Pod that is never ready."""
+    for owner in world.objects(STATEFULSETS):
+        made = owned(world, pod(f"{owner['metadata']['name']}-0"), owner)
+        metadata = {**made["metadata"], **owner["spec"]["template"]["metadata"], "annotations": BY_HAND}
+        await create(PODS, {**made, "metadata": metadata, "status": {"phase": "Pending"}})(world)
 
 
 async def lose_label(world: World) -> None:

@@ -24,6 +24,10 @@ RESTART_SECONDS: Final = 1.5
 OVERLAP_SECONDS: Final = 0.3
 #: Keys reconciled at once where there are several workers.
 WORKERS: Final = 3
+#: Metadata that another writer adds to an object it changes.
+OTHER_OWNER: Final = '{"apiVersion":"v1","kind":"Node","name":"node-a","uid":"U"}'
+MARK: Final = '"shells.test/changed":"true"'
+MARKS: Final = (f"{OTHER_OWNER},", OTHER_OWNER, f"{MARK},", f",{MARK}", MARK)
 Edit: TypeAlias = Callable[[World], Awaitable[None]]
 
 
@@ -62,6 +66,8 @@ class Case:
     #: Writes that are repeated or made for an object of the past while a cache does not show the present, and why;
     #: with ``again:``, only while everything is reconciled again or a cache is held.
     careless: Mapping[str, str] = field(default_factory=dict)
+    #: Metadata of other writers that it does not keep, and why.
+    overwrites: Mapping[str, str] = field(default_factory=dict)
     #: Seconds after which a lagging cache shows an event.
     lag: float = 2.0
     #: What is reported, or accepted, instead of retried.
@@ -414,6 +420,9 @@ class Trial:
         await stage.edit(world)
         await world.settle(self.case.rest)
         during = f"{stage.name}, {what}"
+        for plural, what_is_gone in world.undone():
+            if f"{what_is_gone} of {plural}" not in self.case.overwrites:
+                self._problem(f"{during}: the {what_is_gone} that another writer added is gone from {plural}")
         if world.met is not None and mishap is not None:
             self._judge(during, mishap.kind, world, world.met)
         self._note_preconditions(world)
@@ -486,9 +495,9 @@ def _unchanged(picture: Counter[str]) -> Counter[str]:
     """Return the picture without the marks of objects that another writer changed."""
     found: Counter[str] = Counter()
     for text, count in picture.items():
-        for mark in ('"shells.test/changed":"true",', ',"shells.test/changed":"true"', '"shells.test/changed":"true"'):
+        for mark in MARKS:
             text = text.replace(mark, "")
-        found[text.replace('"annotations":{},', "")] += count
+        found[text.replace('"annotations":{},', "").replace(',"ownerReferences":[]', "")] += count
     return found
 
 

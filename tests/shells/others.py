@@ -480,6 +480,7 @@ def pull_job() -> Case:
         decided_live=["PATCH nodeimages", "PATCH secrets", "DELETE secrets"],
         ignored=r'"ttlSecondsAfterFinished":\d+,?',
         keeps={"PullSecrets._read": "for two seconds, until the next read"},
+        overwrites={"annotation of secrets": "a copy has the annotations of its source"},
         replaces=[PULL_JOBS],
     )
 
@@ -752,6 +753,7 @@ def distribution() -> Case:
             "deleted": delete(DISTRIBUTIONS, "rd"),
         },
         decided_live=["PATCH configmaps"],
+        overwrites={"owner of configmaps": "RD-37"},
         replaces=[DISTRIBUTIONS],
         never=dict.fromkeys(("POST secrets", "PATCH secrets", "DELETE secrets"), "as ConfigMaps"),
     )

@@ -8,7 +8,7 @@ import hashlib
 import logging
 import re
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -147,7 +147,8 @@ class Mishap:
     """``kind`` befalls the request of this signature and number, or the call to the runtime.
 
     refused: a 500 without effect. lost: takes effect, but the answer is lost. replaced: its object was deleted and
-    created again under its name. changed: its object has a new version and generation. gone: its object was deleted.
+    created again under its name. changed: its object has a new version and generation, another annotation, and another
+    owner if it had one. gone: its object was deleted.
     outrun: changed at first, and replaced when it is read again. taken: for a while, another object has the name.
     going: for a while, an object of the name is being deleted. wiped: another writer has removed its status.
     contested: for a while, its object changes before each such request. ignored: the runtime does nothing, but says
@@ -306,6 +307,9 @@ class World:
         self._own: dict[str, str] = {}
         self._foreign: tuple[Target, float] | None = None
         self._contested: tuple[str, float] | None = None
+        #: Objects that another writer has changed, by uid, and the uids of those to which it has added an owner.
+        self._changed: dict[str, Target] = {}
+        self._shared: set[str] = set()
         self._writes_nudged = 0
         #: Caches that showed something new.
         self.shown: set[str] = set()
@@ -483,6 +487,23 @@ class World:
         collection = self.server.collection(target.group, target.version, target.plural)
         return collection, collection.objects.get(target.key)
 
+    def _other_owner(self) -> Json:
+        name = NODE_NAMES[0]
+        node = self.server.collection("", "v1", "nodes").objects[name].obj
+        return {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"]}
+
+    def undone(self) -> Iterator[tuple[str, str]]:
+        """Yield the resource and the metadata that another writer set and that is gone."""
+        for uid, target in self._changed.items():
+            _, entry = self.entry(target)
+            if entry is None or entry.obj["metadata"]["uid"] != uid:
+                continue
+            metadata = entry.obj["metadata"]
+            if "shells.test/changed" not in (metadata.get("annotations") or {}):
+                yield target.plural, "annotation"
+            if uid in self._shared and not any(one["kind"] == "Node" for one in metadata.get("ownerReferences") or ()):
+                yield target.plural, "owner"
+
     def befall(self, kind: str, target: Target) -> None:
         """Replace, change or delete an object."""
         collection, entry = self.entry(target)
@@ -493,6 +514,11 @@ class World:
             metadata = dict(entry.obj["metadata"])
             metadata["generation"] = metadata.get("generation", 1) + 1
             metadata["annotations"] = {**metadata.get("annotations", {}), "shells.test/changed": "true"}
+            references = metadata.get("ownerReferences")
+            if references and target.plural != "persistentvolumeclaims":  # with another owner, one is not collected
+                metadata["ownerReferences"] = [self._other_owner(), *references]
+                self._shared.add(metadata["uid"])
+            self._changed[metadata["uid"]] = target
             storage.update(collection, entry, {**entry.obj, "metadata": metadata})
             return
         if kind == "wiped":

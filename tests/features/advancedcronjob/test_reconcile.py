@@ -251,6 +251,24 @@ def test_an_unseen_finished_job_blocks_nothing() -> None:
     run(blind("Forbid", scenario))
 
 
+@pytest.mark.behaviour("ACJ-16", "ACJ-18")
+def test_another_object_with_the_name_of_an_unseen_job_blocks_nothing() -> None:
+    """Otherwise the schedule would never run again."""
+
+    async def scenario(client: Client, _: Connection, reconcile: Reconcile) -> None:
+        await client.clock.sleep(60.0)
+        await reconcile()
+        (former,) = (await client.list(BROADCAST_JOBS, "work")).items
+        name = former["metadata"]["name"]
+        await client.delete(BROADCAST_JOBS, name, "work")
+        await client.create(BROADCAST_JOBS, {**former, "metadata": {"name": name}}, "work")
+        await client.clock.sleep(60.0)
+        await reconcile()
+        assert len((await client.list(BROADCAST_JOBS, "work")).items) == 2
+
+    run(blind("Forbid", scenario))
+
+
 @pytest.mark.behaviour("ACJ-16", "ACJ-26")
 @pytest.mark.parametrize("tries", [1, 2], ids=["not tried again before the next run", "tried again"])
 @pytest.mark.parametrize("policy", ["Forbid", "Replace"])
