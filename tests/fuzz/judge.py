@@ -28,8 +28,9 @@ SECONDS: Final = 0.3
 #: The largest object that etcd accepts. Decoders get larger ones too, and conversions many; they may take
 #: proportionally longer.
 LARGEST_STORED: Final = 1_500_000
-#: Larger objects of our kinds may take proportionally longer; no real Pod is that large.
-LARGE_OBJECT: Final = 500_000
+#: Larger objects of our kinds may take proportionally longer: no real Pod is that large, and an object in an older
+#: version is validated as submitted and as stored.
+LARGE_OBJECT: Final = 250_000
 #: Bytes above what the process held before.
 MEMORY_BYTES: Final = 64 * 1024 * 1024
 #: A conversion holds its body, the pieces, and its answer, which may be larger.
