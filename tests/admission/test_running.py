@@ -223,16 +223,19 @@ async def test_a_canceled_review_does_not_block_the_next() -> None:
         assert may.wait(60)
         return Allowed()
 
+    async def then_cancel() -> Decision:
+        decision = await aside.decide(judge, of("a"), 60)
+        canceled.cancel()  # it was granted the turn, and has not run yet
+        return decision
+
     try:
-        first = asyncio.ensure_future(aside.decide(judge, of("a"), 60))
+        first = asyncio.ensure_future(then_cancel())
         await asyncio.sleep(0)
         with pytest.raises(TimeoutError):
             await aside.decide(judge, of("a"), 0)
-        cancelled = asyncio.ensure_future(aside.decide(judge, of("b"), 60))
-        last = asyncio.ensure_future(aside.decide(judge, of("c"), 60))
+        canceled = asyncio.ensure_future(aside.decide(judge, of("b"), 60))
+        last = asyncio.ensure_future(aside.decide(judge, of("c"), 10))
         await asyncio.sleep(0)
-        aside._pass_on()  # as if the first were done: the turn comes just when it is given up
-        cancelled.cancel()
         may.set()
         assert await asyncio.gather(first, last) == [Allowed()] * 2
         assert await aside.decide(judge, of("a"), 60) == Allowed()

@@ -20,7 +20,7 @@ from tests.shells.building import (
     template,
 )
 from tests.shells.checks import Case, Edit, create, delete, patch, vanish
-from tests.shells.others import BY_HAND, owned, several
+from tests.shells.others import AGAIN, BY_HAND, owned, several
 from tests.shells.world import World
 
 Json = dict[str, Any]
@@ -230,6 +230,7 @@ def broadcastjob() -> Case:
         },
         beside=finishing,
         replaces=[BROADCASTJOBS],
+        careless={"DELETE broadcastjobs": AGAIN},
     )
 
 
@@ -404,6 +405,7 @@ def advancedcronjob() -> Case:
         },
         rest=20.0,
         decides_by_time=["AdvancedCronJobs", "late: BroadcastJobs"],
+        careless={"DELETE broadcastjobs": AGAIN},
         never=dict.fromkeys(
             (f"{verb} {kind}" for verb in ("POST", "DELETE") for kind in ("jobs", "imagelistpulljobs")),
             "as BroadcastJobs",

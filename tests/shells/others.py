@@ -16,6 +16,7 @@ from tests.shells.checks import Case, Edit, create, delete, patch, vanish, vanis
 from tests.shells.world import World
 
 Json = dict[str, Any]
+AGAIN: Final = "deleted again, by its uid, until the cache shows the deletion"
 BY_HAND: Final = {"shells.test/by-hand": "true"}
 SIDECARSETS = ours("SidecarSet")
 NODE_IMAGES, PULL_JOBS, PULL_LISTS = ours("NodeImage"), ours("ImagePullJob"), ours("ImageListPullJob")
@@ -520,7 +521,11 @@ def pull_list() -> Case:
         },
         beside=ends,
         replaces=[PULL_LISTS],
-        careless={"PATCH imagelistpulljobs/status": "retried with the present status"},
+        careless={
+            "PATCH imagelistpulljobs/status": "retried with the present status",
+            "DELETE imagepulljobs": AGAIN,
+            "DELETE imagelistpulljobs": AGAIN,
+        },
     )
 
 

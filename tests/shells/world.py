@@ -305,6 +305,8 @@ class World:
         self._former: str = ""
         #: The version after our last write, by resource and key of the object.
         self._own: dict[str, str] = {}
+        #: Resource and key of what we deleted.
+        self._deleted: set[str] = set()
         self._foreign: tuple[Target, float] | None = None
         self._contested: tuple[str, float] | None = None
         #: Objects that another writer has changed, by uid, and the uids of those to which it has added an owner.
@@ -423,12 +425,16 @@ class World:
         elif met is None and not self._replaced:
             if write.status == 409 and before and self._own.get(place) == before:
                 self.problems.append(f"{write.signature} conflicts with its own last write")
+            if write.status == 404 and place in self._deleted and not self.nudged:
+                self.problems.append(f"{write.signature} follows its own deletion")
             if write.done and write.signature.startswith("PATCH") and before == after:
                 self.problems.append(f"{write.signature} changes nothing: {str(write.body)[:300]}")
         elif self._former and met is not None and met.of is write.of and write.done and self._former in str(write.body):
             self.problems.append(f"{write.signature} goes on with an object that was replaced when it was read")
         if write.done and target.name:
             self._own[place] = after
+            if write.signature.startswith("DELETE"):
+                self._deleted.add(place)
 
     async def call(self, name: str) -> bool:
         """Call the runtime of a node. Return whether it obeys."""
