@@ -281,7 +281,7 @@ async def _rolled_out(client: Client, step: Step) -> None:
                 f"{_named(step)}: {updated} of {wanted} replicas updated, {available} available after "
                 f"{ROLLOUT_SECONDS:g} s; the old ones still serve. {reasons}"
                 f"kubectl describe pods -n {step.namespace} shows "
-                f"what blocks the new ones; {_RESUME}, if need be with another --image, {_OR_GO_BACK}"
+                f"what blocks the new ones; {_RESUME}, if necessary with another --image, {_OR_GO_BACK}"
             )
         await client.clock.sleep(_POLL_SECONDS)
 
@@ -320,7 +320,7 @@ async def _agents(client: Client, daemon: dict[str, Any], namespace: str, node: 
 
 
 async def _handed_over(client: Client, step: Step, say: Callable[[str], None]) -> None:
-    """Replace the node agents one after another. Those at work come last; those of nodes that are down are left to the
+    """Replace the node agents one after another. Busy agents come last; those of nodes that are down are left to the
     DaemonSet's controller."""
     from app.manager.takeover.model import agents_left
 
@@ -407,8 +407,8 @@ async def _replaced(client: Client, step: Step, daemon: dict[str, Any], agent: A
             reasons = await _obstacles(client, daemon, step.namespace, agent.node)
             raise CommandError(
                 f"{_named(step)}: the new agent of node {agent.node} is not ready after {ROLLOUT_SECONDS:g} s; "
-                f"{progress}, the rest keep their agents. {reasons}kubectl describe pods {where} says more; "
-                f"{_RESUME}, also with another --image, {_OR_GO_BACK}"
+                f"{progress}, the rest keep their agents. {reasons}kubectl describe pods {where} shows more; "
+                f"{_RESUME}, if necessary with another --image, {_OR_GO_BACK}"
             )
         await client.clock.sleep(_POLL_SECONDS)
 

@@ -153,10 +153,10 @@ def test_settings_without_effect_are_reported() -> None:
     assert "CloneSet: served here, 0 objects" in plan.facts
     assert any(fact.startswith("flags that keep their meaning: ") and "--v" in fact for fact in plan.facts)
     assert any("--sync-period" in warning for warning in plan.warnings)
-    assert f"DaemonSet {NAMESPACE}/{DAEMON}: stays as it is; --agents hands the node agents over" in plan.facts
+    assert f"DaemonSet {NAMESPACE}/{DAEMON}: unchanged; --agents also replaces the node agents" in plan.facts
     by_helm = given()
     by_helm["metadata"]["annotations"] = {"meta.helm.sh/release-name": "kruise"}
-    assert any("Helm's release kruise" in warning for warning in planned(seen(deployment=by_helm)).warnings)
+    assert any("Helm release kruise" in warning for warning in planned(seen(deployment=by_helm)).warnings)
 
 
 def told_of(webhooks: list[dict[str, Any]]) -> tuple[str, ...]:
@@ -357,8 +357,8 @@ def test_agents_are_replaced_last_and_only_on_delete() -> None:
 @pytest.mark.parametrize(
     ("changes", "blocker"),
     [
-        ({}, "DaemonSet kruise-system/kruise-daemon: not there, so there are no node agents to hand over"),
-        ({"daemon": daemon_set(), "agent_role": None}, "ClusterRole kruise-daemon-role: not there"),
+        ({}, "DaemonSet kruise-system/kruise-daemon: not found, so there are no node agents to hand over"),
+        ({"daemon": daemon_set(), "agent_role": None}, "ClusterRole kruise-daemon-role: not found"),
         ({"daemon": daemon_set("--no-such-flag")}, "arguments of the DaemonSet: unrecognized arguments"),
     ],
 )
@@ -429,7 +429,7 @@ async def check_there_and_back(client: Client) -> None:
     container = taken["Deployment kruise-controller-manager"]["spec"]["template"]["spec"]["containers"][0]
     arguments = openkruise.deployment()["spec"]["template"]["spec"]["containers"][0]["args"]
     gates = arguments.index("--feature-gates=ImagePullJobGate=true")
-    arguments[gates] += ",ResourcesDeletionProtection=false"  # the gate in force, whatever our default is
+    arguments[gates] += ",ResourcesDeletionProtection=false"  # the gate in effect, whatever our default is
     assert (container["image"], container["args"]) == (IMAGE, arguments)
     assert "cpu" not in container["resources"]["limits"]
     for name in SERVED & {one["metadata"]["name"] for one in openkruise.installed()}:
@@ -437,7 +437,7 @@ async def check_there_and_back(client: Client) -> None:
     assert pods.isdisjoint(await replicas(client))
     assert IMAGE not in await agents(client)
     await run(client, NAMESPACE, IMAGE, yes=True, say=told.append)
-    assert "taken over already" in told[-2]
+    assert "already taken over" in told[-2]
     assert told[-1] == "Nothing to do; --back restores the previous installation."
     assert await everything(client) == taken
     with pytest.raises(CommandError):
@@ -609,7 +609,7 @@ async def test_an_agent_that_does_not_start_ends_the_handover_at_its_node(world:
     message = await stopped(world.client, "", 1000, agents=True)
     assert "the new agent of node node1 is not ready after 300 s; 0 nodes done, the rest keep their agents. " in message
     assert "image registry.invalid/setup:1 of container setup cannot be pulled (ImagePullBackOff)" in message
-    assert "run the same command to resume, also with another --image, or pykruise takeover --back --yes" in message
+    assert "command to resume, if necessary with another --image, or pykruise takeover --back --yes" in message
     assert await agents(world.client) == {THEIRS: 1}
     mended = {"spec": {"template": {"spec": {"initContainers": None}}}}
     await world.client.patch(DAEMONSETS, DAEMON, mended, NAMESPACE)
@@ -755,7 +755,7 @@ async def test_a_resumed_takeover_lists_what_is_left_without_an_image(world: Sim
 @in_simulated(0)
 async def test_a_broken_image_is_corrected_by_the_same_command(world: Simulated) -> None:
     await laid(world.client)
-    assert "if need be with another --image" in await stopped(world.client, "", 1000, image=f"{IMAGE}-wrong")
+    assert "if necessary with another --image" in await stopped(world.client, "", 1000, image=f"{IMAGE}-wrong")
     told: list[str] = []
     await run(world.client, NAMESPACE, IMAGE, say=told.append)
     assert any(f"run {IMAGE}" in line for line in told)

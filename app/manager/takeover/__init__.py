@@ -6,5 +6,5 @@ and one Lease decides which of them reconciles. Definitions change only while ou
 
 Completed steps are detected in the cluster, so an interrupted takeover continues where it stopped.
 
-What was in force stays in force: gates whose default differs here are written into the arguments. [MGR-161]
+Settings stay in effect: gates whose default differs here are written into the arguments. [MGR-161]
 """

@@ -1,6 +1,6 @@
-"""Steps that hand the node agents over, and back. Pure. [MGR-162]
+"""Steps that hand over the node agents, and give them back. Pure. [MGR-162]
 
-The DaemonSet keeps its name and gets our template under the strategy OnDelete, so that the old agents continue. Then
+The DaemonSet keeps its name and gets our template and the strategy OnDelete, so that the old agents continue. Then
 the Pods are replaced one node after another. A node whose agent is pulling an image or restarting a container comes
 later. Agents do not own the containers of users, so none of these restarts.
 """
@@ -37,7 +37,7 @@ from app.manager.takeover.model import (
 
 #: New Pods are created only where the old one was deleted.
 _ON_DELETE: Final[Json] = {"type": "OnDelete", "$patch": "replace"}
-#: As in the chart: the agent needs root for the socket of the runtime, and nothing else of root's.
+#: As in the chart: the agent needs root for the runtime's socket, but no capability.
 _SECURITY: Final[Json] = {
     "runAsUser": 0,
     "allowPrivilegeEscalation": False,
@@ -110,13 +110,13 @@ def kept_agents(seen: Installed, kept: Mapping[str, Any] | None) -> Json:
     TakeoverError."""
     if seen.daemon is None or seen.agent_role is None:
         what = f"DaemonSet {seen.namespace}/{DAEMON}" if seen.daemon is None else f"ClusterRole {DAEMON_ROLE}"
-        raise TakeoverError(f"--agents: {what}: not there, so there are no node agents to hand over")
+        raise TakeoverError(f"--agents: {what}: not found, so there are no node agents to hand over")
     before: Json | None = (kept or {}).get("agents")
     spec = seen.daemon["spec"]
     if before is not None and (runs_ours(seen.daemon) or before["daemonSet"]["spec"]["template"] == spec["template"]):
         return before
     if runs_ours(seen.daemon):
-        raise TakeoverError(f"--agents: DaemonSet {seen.namespace}/{DAEMON}: runs our agent already")
+        raise TakeoverError(f"--agents: DaemonSet {seen.namespace}/{DAEMON}: already runs our agent")
     return {"daemonSet": {"spec": spec}, "clusterRole": {"rules": seen.agent_role.get("rules") or []}}
 
 
@@ -147,7 +147,7 @@ def handover(seen: Installed, before: Mapping[str, Any], image: str) -> tuple[St
         Step(f"run {image} where an agent is replaced", "patch", DAEMONSETS, DAEMON, seen.namespace, template),
         _replaced(seen, runs_ours(daemon) and container_of(daemon).get("image") == image),
         _strategy(before, seen.namespace),
-        rights(own, "take away the rights that only its agent needed", DAEMON_ROLE, exact=True),
+        rights(own, "remove the rights that only its agent needed", DAEMON_ROLE, exact=True),
     )
 
 
@@ -164,7 +164,7 @@ def handback(seen: Installed, before: Mapping[str, Any]) -> tuple[Step, ...]:
         Step(f"run {image} where an agent is replaced", "replace", DAEMONSETS, DAEMON, seen.namespace, body),
         _replaced(seen, spec["template"] == daemon["spec"]["template"]),
         _strategy(before, seen.namespace),
-        rights(rules, "leave its agent the rights it had", DAEMON_ROLE),
+        rights(rules, "restore its agent's original rights", DAEMON_ROLE),
     )
 
 
@@ -178,7 +178,7 @@ def _replaced(seen: Installed, begun: bool) -> Step:
 def _strategy(before: Mapping[str, Any], namespace: str) -> Step:
     strategy = {**(before["daemonSet"]["spec"].get("updateStrategy") or {"type": "RollingUpdate"}), "$patch": "replace"}
     body = {"spec": {"updateStrategy": strategy}}
-    return Step(f"its update strategy again ({strategy['type']})", "patch", DAEMONSETS, DAEMON, namespace, body)
+    return Step(f"restore the update strategy ({strategy['type']})", "patch", DAEMONSETS, DAEMON, namespace, body)
 
 
 def _template(daemon: Mapping[str, Any], image: str) -> Json:
@@ -202,7 +202,7 @@ def _template(daemon: Mapping[str, Any], image: str) -> Json:
         "securityContext": _SECURITY,
     }
     for field in ("readinessProbe", "securityContext"):
-        if container.get(field):  # the API server drops what replaces nothing
+        if container.get(field):  # the API server drops a field that replaces nothing
             changed[field] = {**changed[field], "$patch": "replace"}
     return {
         "metadata": {"uid": daemon["metadata"]["uid"]},

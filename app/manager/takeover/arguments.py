@@ -1,4 +1,4 @@
-"""Arguments of the previous manager and node agents, with the feature gates that they put in force. Pure. [MGR-161]"""
+"""Arguments of the previous manager and node agents, and the feature gates in effect there. Pure. [MGR-161]"""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Arguments:
     """The arguments that a container keeps."""
 
     arguments: tuple[str, ...]
-    #: Gates in force.
+    #: Gates in effect.
     gates: Mapping[str, bool]
     #: Gates added to --feature-gates because their default differs here.
     added: Mapping[str, bool]
@@ -40,7 +40,7 @@ class Arguments:
 
 
 def of_manager(container: Mapping[str, Any], configurations: Iterable[Mapping[str, Any]] = ()) -> Arguments:
-    """Return the arguments of the manager's container, its gates as they are in force.
+    """Return the arguments of the manager's container, with its gates in effect.
 
     ``configurations`` are its webhook configurations, which show what an image without a version serves. Raises
     FeatureGateError.
@@ -56,7 +56,7 @@ def of_manager(container: Mapping[str, Any], configurations: Iterable[Mapping[st
 
 
 def of_agent(container: Mapping[str, Any]) -> Arguments:
-    """Return the arguments of the node agent's container, its gates as they are in force. Raises FeatureGateError, and
+    """Return the arguments of the node agent's container, with its gates in effect. Raises FeatureGateError, and
     UsageError for arguments that our agent does not accept."""
     agent.options_of(_given(container))
 
@@ -75,11 +75,11 @@ def agent_port(container: Mapping[str, Any]) -> int:
 def _kept(
     container: Mapping[str, Any], in_force: FeatureGates, read: Sequence[str], here: Callable[[str, str], bool]
 ) -> Arguments:
-    """Add the gates to the arguments that would mean something else to our program."""
+    """Add the gates that would have another value in our program to the arguments."""
     given = _given(container)
     text, places = _gates_in(given)
     added: dict[str, bool] = {}
-    for gate in read:  # those that force others off come first
+    for gate in read:  # gates that turn others off come first
         if here(_joined(text, added), gate) != in_force.values[gate]:
             added[gate] = in_force.values[gate]
     if added or sum(1 for _ in places) > 1:

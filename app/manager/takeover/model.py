@@ -27,7 +27,7 @@ from app.manager import permissions
 DAEMON: Final = "kruise-daemon"
 DAEMON_ROLE: Final = "kruise-daemon-role"
 DAEMON_PULL_ROLE: Final = "kruise-daemon-secret-role"
-#: ConfigMap that keeps the previous installation until it is restored.
+#: ConfigMap that holds the previous installation until it is restored.
 BACKUP: Final = "kruise-takeover"
 BACKUP_KEY: Final = "before.json.gz"
 #: Maximum size of an unpacked backup.
@@ -131,7 +131,7 @@ def unpacked(backup: Mapping[str, Any]) -> Json:
     except (KeyError, IndexError, TypeError, ValueError, EOFError, zlib.error) as error:
         raise TakeoverError(f"ConfigMap {BACKUP}: cannot be read ({type(error).__name__})") from None
     if list(map(type, parts)) != [dict, list, dict, dict]:
-        raise TakeoverError(f"ConfigMap {BACKUP}: holds no backup of a takeover")
+        raise TakeoverError(f"ConfigMap {BACKUP}: contains no backup of a takeover")
     return kept
 
 

@@ -124,7 +124,7 @@ def takeover_plan(
 
 
 def _taken_over_already(namespace: str, runs: str, image: str) -> Plan:
-    already = f"this cluster is taken over already, and runs {runs}"
+    already = f"this cluster is already taken over and runs {runs}"
     if image == runs:
         return Plan(facts=(already,))
     way_out = f"kubectl set image -n {namespace} deployment/{DEPLOYMENT} '*={image}'"
@@ -192,13 +192,13 @@ def _judge_image(namespace: str, image: str, kept: Json, blockers: list[str]) ->
     was = container_of(kept["deployment"]).get("image", "")
     if image != was:
         blockers.append(
-            f"ConfigMap {namespace}/{BACKUP}: holds a Deployment with {was}, from a takeover started before "
+            f"ConfigMap {namespace}/{BACKUP}: holds a Deployment with {was}, from a takeover that began before "
             "the image was changed; --back restores it, deleting the ConfigMap starts over"
         )
 
 
 def _judge_webhooks(seen: Installed, warnings: list[str]) -> None:
-    """Add warnings of webhooks that ignore failures or leave out namespaces, where ours will not. [D-8, PW-3]"""
+    """Add warnings about webhooks that ignore failures or exempt namespaces where ours will not. [D-8, PW-3]"""
     if runs_ours(seen.deployment):
         return
     entries = [one for webhooks in seen.configurations.values() for one in webhooks.get("webhooks") or ()]
@@ -223,7 +223,7 @@ def _judge_webhooks(seen: Installed, warnings: list[str]) -> None:
 
 def _judge_rest(seen: Installed, facts: list[str], warnings: list[str], *, agents: bool) -> None:
     if seen.daemon is not None and not agents:
-        facts.append(f"DaemonSet {seen.namespace}/{DAEMON}: stays as it is; --agents hands the node agents over")
+        facts.append(f"DaemonSet {seen.namespace}/{DAEMON}: unchanged; --agents also replaces the node agents")
     elif seen.daemon is not None:
         image = container_of(seen.daemon).get("image", "no image")
         facts.append(f"DaemonSet {seen.namespace}/{DAEMON} runs {image} on {len(seen.agents)} nodes")
@@ -231,7 +231,7 @@ def _judge_rest(seen: Installed, facts: list[str], warnings: list[str], *, agent
     release = (deployment["metadata"].get("annotations") or {}).get(_HELM_RELEASE)
     if release:
         warnings.append(
-            f"Helm's release {release} does not know of it: do not upgrade or uninstall it (an uninstall deletes the "
+            f"Helm release {release} is not updated: do not upgrade or uninstall it (an uninstall deletes the "
             "definitions with every object); docs/moving-over.md says how our chart takes its place"
         )
 
@@ -254,7 +254,7 @@ def _steps(
         return steps
     if kept is not None and kept.get("agents") != before["agents"]:
         body = _packed(before, seen.namespace)
-        steps = (*steps, Step("keep the node agents too", "patch", CONFIGMAPS, BACKUP, seen.namespace, body))
+        steps = (*steps, Step("save the node agents too", "patch", CONFIGMAPS, BACKUP, seen.namespace, body))
     return (*steps, *node_agents.handover(seen, before["agents"], image))
 
 
@@ -275,7 +275,7 @@ def _forward(
     )
     cluster_role = next(one for one in roles if one["kind"] == "ClusterRole")
     steps = [
-        Step("keep what is there", "create", CONFIGMAPS, BACKUP, seen.namespace, _packed(before, seen.namespace)),
+        Step("save the installation", "create", CONFIGMAPS, BACKUP, seen.namespace, _packed(before, seen.namespace)),
         rights([*before["clusterRole"]["rules"], *cluster_role["rules"]], "add our rights to its own"),
     ]
     steps += [_applied(one, seen.namespace, "add our rights") for one in roles if one["kind"] != "ClusterRole"]
@@ -287,7 +287,7 @@ def _forward(
         )
     ]
     steps += [
-        _applied(crd.manifest(kind), seen.namespace, "install a definition that it did not have")
+        _applied(crd.manifest(kind), seen.namespace, "install a definition that was missing")
         for kind in kinds
         if kind.crd_name not in had
     ]
@@ -297,7 +297,7 @@ def _forward(
     ]
     steps += [_definition(kind, seen) for kind in kinds if kind.crd_name in had]
     left = [*cluster_role["rules"], *rights_to_other_kinds(before["clusterRole"]["rules"])]
-    steps.append(rights(left, "take away the rights that only it needed", exact=True))
+    steps.append(rights(left, "remove the rights that only it needed", exact=True))
     return tuple(steps)
 
 
@@ -350,7 +350,7 @@ def _applied(manifest: Json, namespace: str, does: str) -> Step:
 
 
 def _deployment(seen: Installed, deployment: Json, image: str) -> Step:
-    """Return the step that updates the Deployment. Its arguments, gates in force, environment, probes and placement are
+    """Return the step that updates the Deployment. Arguments, effective gates, environment, probes and placement are
     kept."""
     container = container_of(deployment)
     given = arguments.of_manager(container, seen.configurations.values())
@@ -374,7 +374,7 @@ def _deployment(seen: Installed, deployment: Json, image: str) -> Step:
 def _definition(kind: KindDefinition, seen: Installed) -> Step:
     body = crd.manifest(kind)
     _lead_to(body, seen.namespace, bundle_of(seen.configurations.values()))
-    return Step("our fields and descriptions", "apply", CUSTOMRESOURCEDEFINITIONS, kind.crd_name, "", body)
+    return Step("install our version of the definition", "apply", CUSTOMRESOURCEDEFINITIONS, kind.crd_name, "", body)
 
 
 def _lead_to(definition: Json, namespace: str, bundle: str) -> None:
@@ -392,19 +392,19 @@ def back_plan(seen: Installed) -> Plan:
         return Plan(blockers=(f"ConfigMap {seen.namespace}/{BACKUP}: not found, so there is nothing to restore",))
     if seen.deployment is None or seen.cluster_role is None:
         what = f"Deployment {seen.namespace}/{DEPLOYMENT}" if seen.deployment is None else "ClusterRole"
-        return Plan(blockers=(f"{what}: not there; reinstall OpenKruise, then delete ConfigMap {BACKUP}",))
+        return Plan(blockers=(f"{what}: not found; reinstall OpenKruise, then delete ConfigMap {BACKUP}",))
     before = unpacked(seen.backup)
     image = container_of(before["deployment"]).get("image", "")
-    facts = [f"kept is Deployment {seen.namespace}/{DEPLOYMENT} with {image}"]
+    facts = [f"the backup holds Deployment {seen.namespace}/{DEPLOYMENT} with {image}"]
     warnings: list[str] = []
     steps: list[Step] = []
     of_agents = before.get("agents")
     if of_agents is not None and seen.daemon is not None and seen.agent_role is not None:
         agent_image = container_of(of_agents["daemonSet"]).get("image", "")
-        facts.append(f"kept is DaemonSet {seen.namespace}/{DAEMON} with {agent_image}")
+        facts.append(f"the backup holds DaemonSet {seen.namespace}/{DAEMON} with {agent_image}")
         steps += node_agents.handback(seen, of_agents)
     elif of_agents is not None:
-        warnings.append(f"DaemonSet {seen.namespace}/{DAEMON} or its role was deleted since: it is not restored")
+        warnings.append(f"DaemonSet {seen.namespace}/{DAEMON} or its role was deleted meanwhile and is not restored")
     steps += [rights([*before["clusterRole"]["rules"], *seen.cluster_role["rules"]], "add its rights to ours")]
     steps += [
         _definition_back(seen.definitions[name], spec)
@@ -421,7 +421,7 @@ def back_plan(seen: Installed) -> Plan:
         if name in seen.configurations and name in before["configurations"]
     ]
     steps += [
-        rights(before["clusterRole"]["rules"], "leave it the rights it had"),
+        rights(before["clusterRole"]["rules"], "restore its original rights"),
         Step(
             "delete our rights in its namespace",
             "delete",
@@ -432,7 +432,7 @@ def back_plan(seen: Installed) -> Plan:
         Step("delete our rights in its namespace", "delete", ROLES, permissions.NAMESPACED_ROLE, seen.namespace),
         Step("delete the role that collects rights", "delete", CLUSTER_ROLE_BINDINGS, permissions.EXTENSION_BINDING),
         Step("delete the role that collects rights", "delete", CLUSTER_ROLES, permissions.EXTENSION_ROLE),
-        Step("forget what was kept", "delete", CONFIGMAPS, BACKUP, seen.namespace),
+        Step("delete the backup", "delete", CONFIGMAPS, BACKUP, seen.namespace),
     ]
     return Plan(tuple(facts), warnings=tuple(warnings), steps=tuple(steps))
 
@@ -454,7 +454,7 @@ def _definition_back(live: Json, spec: Json) -> Step:
     body = {**live, "spec": wanted}
     body.pop("status", None)
     name = live["metadata"]["name"]
-    return Step("its fields and descriptions", "replace", CUSTOMRESOURCEDEFINITIONS, name, "", body)
+    return Step("restore its version of the definition", "replace", CUSTOMRESOURCEDEFINITIONS, name, "", body)
 
 
 def _configuration_back(resource: Resource, live: Json, before: Json) -> Step:
@@ -464,4 +464,4 @@ def _configuration_back(resource: Resource, live: Json, before: Json) -> Step:
         for entry in before["webhooks"]
     ]
     # Without a resourceVersion: its own manager may already write the same object.
-    return Step("its webhooks", "patch", resource, live["metadata"]["name"], "", {"webhooks": entries})
+    return Step("restore its webhooks", "patch", resource, live["metadata"]["name"], "", {"webhooks": entries})
