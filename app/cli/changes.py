@@ -83,7 +83,7 @@ async def set_paused(client: Client, namespace: str, what: Sequence[str], *, pau
     for key in where:
         found = found.get(key) or {}
     if bool(found.get("paused")) == paused:
-        return f"{shown(commands, name)} {'is paused already' if paused else 'is not paused'}"
+        return f"{shown(commands, name)} {'is already paused' if paused else 'is not paused'}"
     patch = _pause_patch(stored, where, paused=paused)
     await client.patch(commands.kind.resource(), name, patch, scope(commands, namespace), field_manager="pykruise")
     return f"{shown(commands, name)} {'paused' if paused else 'resumed'}"
@@ -121,7 +121,7 @@ def images_of(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     if not images or any(not container or not image for container, _, image in pairs):
         raise WrongCommandError(f"{' '.join(words)}: expected KIND NAME CONTAINER=IMAGE, where * is every container")
     if not what:
-        raise WrongCommandError(f"{' '.join(words)}: of what? Expected KIND NAME CONTAINER=IMAGE, or KIND/NAME")
+        raise WrongCommandError(f"{' '.join(words)}: name the object: KIND NAME CONTAINER=IMAGE, or KIND/NAME")
     if unusable := [image for image in images.values() if parse_image(image) is None]:
         raise WrongCommandError(f"{unusable[0]}: is not a valid image reference; write it like nginx:1.27")
     if len(images) < len(pairs):
@@ -150,7 +150,7 @@ async def images_set(client: Client, namespace: str, words: Sequence[str], *, dr
         if image is not None and container.get("image") != image:
             operations.append({"op": "add", "path": f"{path}/image", "value": image})
     if not operations:
-        return f"{shown(commands, name)} has these images already"
+        return f"{shown(commands, name)} already has these images"
     return await changed(client, commands, stored, operations, "image updated", dry_run=dry_run)
 
 

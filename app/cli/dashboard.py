@@ -61,7 +61,7 @@ async def serve(client: Client, port: int) -> None:
             create_dashboard(board), lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=1
         )
         following = asyncio.create_task(board.run())
-        write(f"http://127.0.0.1:{listener.getsockname()[1]}/ shows the cluster; Ctrl-C ends it")
+        write(f"http://127.0.0.1:{listener.getsockname()[1]}/ shows the cluster; Ctrl-C stops it")
         try:
             await uvicorn.Server(config).serve([listener])
         finally:

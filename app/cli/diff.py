@@ -84,7 +84,7 @@ def _child(parent: _Node, key: str) -> _Node:
         raise LookupError(f"{key}: no such field")
     if parent.items is not None:
         return parent.items[_position(parent.items, int(key))]
-    raise LookupError(f"{key}: inside of a scalar")
+    raise LookupError(f"{key}: inside a scalar")
 
 
 def _apply_to_object(members: list[tuple[str, _Node]], key: str, operation: PatchOperation) -> None:

@@ -114,12 +114,12 @@ async def undone(client: Client, namespace: str, what: Sequence[str], number: in
     stored = await read(client, commands, namespace, name)
     revisions = await recorded(client, commands, stored)
     if not number and len(revisions) < 2:
-        raise CommandError(f"{called}: there is no earlier revision to go back to")
+        raise CommandError(f"{called}: there is no earlier revision to roll back to")
     target = revision(revisions, number or revisions[-2].number, called)
     if not target.content:
         raise CommandError(f"{called}: ControllerRevision {target.name} holds no template")
     if target is revisions[-1]:
-        return f"{shown(commands, name)}: revision {target.number} ({target.name}) is the newest already"
+        return f"{shown(commands, name)}: revision {target.number} ({target.name}) is already the newest"
     own = commands.own_history
     changes = (
         own.undo(stored, target.content)

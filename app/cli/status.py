@@ -137,7 +137,7 @@ async def _reasons(client: Client, commands: Commands, stored: Mapping[str, Any]
     try:
         pods = await commands.pods(client, stored) if commands.pods is not None else (await owned(client, stored)).pods
     except Forbidden as error:
-        return f"which Pods are not ready is not known: {sentence(error)}"
+        return f"the Pods that are not ready are unknown: {sentence(error)}"
     for pod in sorted(pods, key=lambda pod: pod.metadata.name):
         if in_the_way := obstacles(pod):
             found.append(f"{pod.metadata.name}: {in_the_way[0].what}")

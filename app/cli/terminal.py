@@ -163,7 +163,7 @@ def duration(given: str | float) -> float:
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not a duration; write it like 90s, 5m or 1h30m") from None
     if seconds < 0 or seconds > 1e9:
-        raise typer.BadParameter(f"{text} is no time to wait; write it like 90s, 5m or 1h30m, 0: without end")
+        raise typer.BadParameter(f"{text} is not a valid timeout; write it like 90s, 5m or 1h30m, or 0 for none")
     return seconds
 
 

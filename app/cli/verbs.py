@@ -89,7 +89,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "approve": "the steps of Kruise Rollouts, another project: kubectl-kruise rollout approve",
     "env": "kubectl edit KIND NAME; an environment variable cannot be changed in place",
     "resources": "kubectl edit KIND NAME, or kubectl patch",
-    "selector": "kubectl edit KIND NAME; a selector stays as it was made",
+    "selector": "kubectl edit KIND NAME; most selectors are immutable",
     "serviceaccount": "kubectl edit KIND NAME",
     "subject": "kubectl set subject",
 }
@@ -178,7 +178,7 @@ INTERRUPTED = 130
 #: pydantic's messages and ours.
 _PLAINER: Final = (
     ("Value error, ", ""),
-    ("Input should be a valid integer, unable to parse string as an integer", "it is no whole number"),
+    ("Input should be a valid integer, unable to parse string as an integer", "it is not a whole number"),
     ("Input should be greater than or equal to", "it is less than"),
     ("Input should be less than or equal to", "it is more than"),
 )
@@ -227,7 +227,7 @@ def _sentence(error: Any) -> str:
         message = message.replace(words, plain)
     name = message.removeprefix("No such command '").partition("'")[0] if message.startswith("No such command") else ""
     if other := instead(name):
-        return f"there is no command {name} here; it is: {other}"
+        return f"there is no command {name} here; use: {other}"
     context = getattr(error, "ctx", None)
     said = f"{message[:1].lower()}{message[1:].rstrip('.')}"
     if context is None:

@@ -232,9 +232,9 @@ async def test_undo_restores_an_earlier_template() -> None:
     assert server.objects[SET]["spec"]["template"] == template("nginx:2")
     await undone(client, "shop", WHAT, 1, dry_run=False)
     assert server.objects[SET]["spec"]["template"]["spec"]["containers"][0]["image"] == "nginx:1"
-    assert "is the newest already" in await undone(client, "shop", WHAT, 2, dry_run=False)
+    assert "is already the newest" in await undone(client, "shop", WHAT, 2, dry_run=False)
     _, alone = world("nginx:1")
-    with pytest.raises(CommandError, match="there is no earlier revision to go back to"):
+    with pytest.raises(CommandError, match="there is no earlier revision to roll back to"):
         await undone(alone, "shop", WHAT, 0, dry_run=False)
 
 
@@ -261,7 +261,7 @@ async def test_pause_and_resume() -> None:
     said = [await set_paused(client, "shop", WHAT, paused=paused) for paused in (True, True, False, False)]
     assert [line.removeprefix("cloneset.apps.kruise.io/web ") for line in said] == [
         "paused",
-        "is paused already",
+        "is already paused",
         "resumed",
         "is not paused",
     ]
@@ -421,7 +421,7 @@ async def test_images_are_set_by_container() -> None:
     assert server.objects[SET]["spec"]["template"] == template("nginx:1")
     await images_set(client, "shop", ["clone/web", "main=nginx:7"])
     assert server.objects[SET]["spec"]["template"] == template("nginx:7")
-    assert "has these images already" in await images_set(client, "shop", ["clone", "web", "*=nginx:7"])
+    assert "already has these images" in await images_set(client, "shop", ["clone", "web", "*=nginx:7"])
     with pytest.raises(CommandError, match="has no container side; it has main"):
         await images_set(client, "shop", ["clone/web", "side=a"])
 

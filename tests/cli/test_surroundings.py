@@ -87,7 +87,7 @@ def test_an_encoding_without_a_character_is_not_an_error(tmp_path: Path) -> None
     [
         ("completion", "missing argument 'shell'. Choose from: bash, zsh, fish; see"),
         ("version -o xml", "invalid value for '--output' / '-o': 'xml' is not one of"),
-        ("rollout history clone/web --revision x", "invalid value for '--revision': it is no whole number; see"),
+        ("rollout history clone/web --revision x", "invalid value for '--revision': it is not a whole number; see"),
         (
             "migrate clone/web --from deploy/web --max-surge 0",
             "invalid value for '--max-surge': it is less than 1; see",
@@ -147,7 +147,7 @@ async def test_a_user_without_the_right_to_read_pods_sees_the_progress(capsys: p
     assert await show_status(client, "shop", WHAT, watch=False, give_up=0) is True
     said = capsys.readouterr().out
     assert said.startswith(
-        "1 of 3 Pods updated, 1 available; which Pods are not ready is not known: refused: you cannot"
+        "1 of 3 Pods updated, 1 available; the Pods that are not ready are unknown: refused: you cannot"
     )
 
 
@@ -243,7 +243,7 @@ def test_kinds_without_rollout_point_to_other_commands(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["main=nginx:1"], "main=nginx:1: of what? Expected KIND NAME CONTAINER=IMAGE"),
+        (["main=nginx:1"], "main=nginx:1: name the object: KIND NAME CONTAINER=IMAGE"),
         (["clone/web", "main=A B"], "A B: is not a valid image reference; write it like nginx:1.27"),
     ],
 )

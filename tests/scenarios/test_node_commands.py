@@ -132,7 +132,7 @@ def test_jobs_are_paused_and_resumed(world: World) -> None:
         world.apply(manifest)
         assert "paused" in world.pykruise("rollout", "pause", kind, name).stdout
         assert world.get(kind, name)["spec"]["paused"] is True
-        assert "is paused already" in world.pykruise("rollout", "pause", kind, name).stdout
+        assert "is already paused" in world.pykruise("rollout", "pause", kind, name).stdout
         last = world.pykruise("explain", kind, name).stdout.splitlines()[-1]
         assert last.startswith("to do: pykruise rollout resume ")
         assert world.pykruise(*last.split()[3:]).returncode == 0

@@ -32,7 +32,7 @@ async def test_status_pause_resume_history_and_undo(world: World, capsys: pytest
     assert await set_paused(world.user, "default", WHAT, paused=True) == "sidecarset.apps.kruise.io/s paused"
     assert (await world.user.get(SETS, "s"))["spec"]["updateStrategy"]["paused"] is True
     again = await set_paused(world.user, "default", WHAT, paused=True)
-    assert again == "sidecarset.apps.kruise.io/s is paused already"
+    assert again == "sidecarset.apps.kruise.io/s is already paused"
     await world.apply(containers=[sidecar("a:2")], updateStrategy={"paused": True})
     await world.settles(2, 0, 2, 0)
     assert not await show_status(world.user, "default", WHAT, watch=True, give_up=3)
