@@ -21,7 +21,7 @@ from tests.cluster.paths import SOURCE
 from tests.cluster.process import ProcessId
 from tests.cluster.run import Run
 
-# Paths of the machine that programs require: the node gets its own folder there.
+# Fixed paths that programs write to: each node has its own directory there.
 _OWN_FOLDERS = ("/run", "/var/log", "/var/lib/kubelet", "/var/lib/cni")
 _NAMESPACES = ("--mount", "--pid", "--net", "--uts", "--ipc")
 

@@ -122,7 +122,7 @@ def test_after_a_collision_the_count_is_hashed() -> None:
 @pytest.mark.behaviour("DS-56")
 @pytest.mark.parametrize(("taken", "count"), [(0, 0), (1, 1), (3, 3), (MAX_PASSED_OVER + 5, MAX_PASSED_OVER - 1)])
 def test_names_of_own_revisions_are_skipped(taken: int, count: int) -> None:
-    """The API server is asked one by one whether more than a few are taken."""
+    """Beyond a limit, the API server is asked about each further name."""
     data = data_of(with_container(args=["a", "b"]))
     known = [Revision(f"ds-{template_hash(data, number)}", number + 1, b"{}") for number in range(taken)]
     plan = plan_revision("ds", data, known, 0, template_hash)

@@ -137,7 +137,7 @@ def statefulset() -> Case:
                 PODS, "db-0", {"metadata": {"labels": {"statefulset.kubernetes.io/pod-name": None}}}
             ),
             "a Pod has no owner": orphan,
-            "claims are to be kept": change(
+            "claims must be kept": change(
                 {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Retain"}}
             ),
         },

@@ -76,7 +76,7 @@ def manifest(kind: KindDefinition) -> Json:
 
 
 def pod_spec(obj: Any) -> Json:
-    """The spec of the Pod template, wherever in the object it is."""
+    """Return the spec of the Pod template, at any depth."""
     if isinstance(obj, dict) and "hostNetwork" in obj:
         return obj
     inner = obj.values() if isinstance(obj, dict) else obj if isinstance(obj, list) else ()

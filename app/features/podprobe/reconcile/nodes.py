@@ -145,7 +145,7 @@ class NodePodProbeReconciler:
         return errors
 
     async def _mark(self, pod: Pod, marks: Marks) -> None:
-        """Patch metadata and conditions of this very Pod. The patch is complete as long as the cache does not show our
+        """Patch metadata and conditions of the Pod with this uid. The patch is complete until the cache shows our
         last mark, because the cached state may match while the live Pod does not. [PPM-26]"""
         metadata = pod.metadata
         shown = pod if self._shows_marks(pod) else None

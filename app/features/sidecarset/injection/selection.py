@@ -300,7 +300,7 @@ def _name_of(obj: Mapping[str, Any]) -> str:
 
 
 def _shows(shown_uid: object, shown_generation: object, uid: str, generation: int) -> bool:
-    """Return whether the shown state of a set is the given one, or a later one."""
+    """Return whether the cached set has this uid and at least this generation."""
     return shown_uid == uid and isinstance(shown_generation, int) and shown_generation >= generation
 
 

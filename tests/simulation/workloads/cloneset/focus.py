@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 
 def _clone_sets(count: int = 1, **wanted: Any) -> Callable[[Random], Iterator[Action]]:
-    """Return some CloneSets by seed, with the fields in ``wanted``; a sequence is chosen from."""
+    """Return the creation of random CloneSets with the fields in ``wanted``; a tuple lists the choices."""
 
     def first(rng: Random) -> Iterator[Action]:
         for number in range(count):
