@@ -546,6 +546,8 @@ def _mishaps(world: World) -> Iterator[Mishap]:
                 yield Mishap("changed", write.signature, write.number)
                 yield Mishap("contested", write.signature, write.number)
                 yield Mishap("outrun", write.signature, write.number)
+            elif "resourceVersion" in write.preconditions:
+                yield Mishap("changed", write.signature, write.number)
             yield Mishap("gone", write.signature, write.number)
         elif write.target.plural not in SHARED_NAMES and "name" in ((write.body or {}).get("metadata") or {}):
             # A claim that exists is used, unless it is being deleted.

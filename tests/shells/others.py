@@ -312,20 +312,21 @@ def workload_spread() -> Case:
         "scheduleStrategy": {"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 5}},
     }
 
-    async def unschedulable(world: World) -> None:
-        pods = world.objects(PODS)
-        await world.server.client.delete(PODS, pods[0]["metadata"]["name"], "default")
-        (owner,) = world.objects(CLONESETS)
-        body = owned(world, pod("web-9"), owner)
-        record = {"name": "web", "subset": "fixed"}
-        body["metadata"]["annotations"] = {**BY_HAND, names.MATCHED_WORKLOAD_SPREAD: json.dumps(record)}
-        condition = {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": "Unschedulable",
-            "lastTransitionTime": "2030-01-01T00:00:00Z",
-        }
-        await create(PODS, {**body, "status": {"phase": "Pending", "conditions": [condition]}})(world)
+    def unschedulable(name: str) -> Edit:
+        async def edit(world: World) -> None:
+            (owner,) = world.objects(CLONESETS)
+            body = owned(world, pod(name), owner)
+            record = {"name": "web", "subset": "fixed"}
+            body["metadata"]["annotations"] = {**BY_HAND, names.MATCHED_WORKLOAD_SPREAD: json.dumps(record)}
+            condition = {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "lastTransitionTime": "2030-01-01T00:00:00Z",
+            }
+            await create(PODS, {**body, "status": {"phase": "Pending", "conditions": [condition]}})(world)
+
+        return edit
 
     workload = {"replicas": 3, "selector": SELECTOR, "template": template()}
     return Case(
@@ -336,7 +337,8 @@ def workload_spread() -> Case:
             "Pods": pods,
             "created": create(SPREADS, {"metadata": {"name": "web"}, "spec": spec}),
             "another number": patch(CLONESETS, "web", {"spec": {"replicas": 5}}),
-            "a Pod that fits nowhere": unschedulable,
+            "a Pod that fits nowhere": several(delete(PODS, "web-0"), unschedulable("web-9")),
+            "another Pod that fits nowhere": unschedulable("web-8"),
             "other subsets": patch(
                 SPREADS, "web", {"spec": {"subsets": [subset("fixed", maxReplicas=1), subset("elastic")]}}
             ),
@@ -374,6 +376,7 @@ def persistent_pod_state() -> Case:
             "not wanted any more": patch(STATEFULSETS, "db", {"metadata": {"annotations": dict.fromkeys(annotations)}}),
         },
         replaces=[STATEFULSETS],
+        final=["changed: DELETE persistentpodstates"],  # an object with another owner is kept
         careless={
             "PATCH persistentpodstates/status": "its own change of the spec is not awaited",
             "again: PATCH persistentpodstates": "its own change of the spec is not awaited",

@@ -120,6 +120,37 @@ async def test_joining_pods_take_their_places_first(there: World) -> None:
     await there.becomes(taken, [])
 
 
+@pytest.mark.behaviour("WS-52", "WS-53")
+@in_world
+async def test_a_pod_that_joined_is_counted_before_the_cache_shows_it(there: World) -> None:
+    """Otherwise its place is given to another Pod too."""
+    await there.workload(3)
+    await there.pod("before")
+    await there.settled()
+    there.manager.holds_back = lambda request: "/pods" in request.path
+    await there.spread(A, B)
+    await there.becomes(lambda: there.annotation("before", RECORD), '{"name":"ws","subset":"a"}')
+    await there.change(CLONE_SETS, "shop", {"spec": {"replicas": 4}})
+    await there.settled()
+    assert await there.status() == {"a": (1, 1), "b": (0, -1)}
+
+
+@pytest.mark.behaviour("WS-51")
+@in_world
+async def test_the_affinity_of_another_pod_of_the_name_assigns_no_subset(there: World) -> None:
+    """A subset would be written to the former Pod, which fails and keeps all other Pods from being assigned."""
+    await there.workload(3)
+    await there.pod("web")
+    await there.settled()
+    there.manager.holds_back = lambda request: "/pods" in request.path
+    await there.client.delete(PODS, "web", "ns", grace_period_seconds=0)
+    await there.pod("web", node="")
+    await there.spread(A, B)
+    await there.becomes(there.status, {"a": (0, 2), "b": (0, -1)})
+    written = [request.body for request in there.manager.requests if request.method == "PATCH"]
+    assert not [body for body in written if RECORD.encode() in body]
+
+
 @pytest.mark.behaviour("WS-70", "WS-59")
 @in_world
 async def test_a_deletion_cost_that_cannot_be_written_is_reported_and_retried(there: World) -> None:
