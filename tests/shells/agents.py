@@ -1,4 +1,4 @@
-"""Cases of the node agent: its shells over a runtime that runs what Pods say."""
+"""Cases of the node agent: its shells over a runtime whose containers follow the Pods."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class PodsRuntime:
         raise NoSuchContainer(container_id)
 
     async def containers(self, pod_uid: str) -> Sequence[Container]:
-        """The containers of a Pod."""
+        """Return the containers of a Pod."""
         await self._world.call("containers")
         return [_listed(status) for one, status in self._statuses() if one["metadata"]["uid"] == pod_uid]
 
@@ -115,7 +115,7 @@ class PodsRuntime:
         return ExecResult(1 if "ill" in one["metadata"]["labels"] else 0, b"said so")
 
     async def images(self, seconds: float) -> Sequence[Image]:
-        """The images of the node."""
+        """Return the images of the node."""
         return [Image(f"sha256:{name}", (name,), ()) for name in self._pulled()]
 
     def _pulled(self) -> list[str]:
@@ -139,7 +139,7 @@ class PodsRuntime:
         self._world.store(NODES, {**node, "metadata": {**node["metadata"], "annotations": given}})
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
 
 def _listed(status: Json) -> Container:
@@ -178,7 +178,7 @@ def puller() -> Case:
 
     async def twice(world: World) -> None:
         await during(1, patch(NODE_IMAGES, NODE, images(one=2)))(world)
-        with suppress(NotFound):  # a mishap may have taken it
+        with suppress(NotFound):  # a fault may have removed it
             await patch(NODE_IMAGES, NODE, images(one=3))(world)
 
     return Case(
@@ -257,7 +257,7 @@ def prober() -> Case:
         [(PODS, pod("web-0")), (NODE_POD_PROBES, {"metadata": {"name": NODE}, "spec": {}})],
         {
             "a probe": probed(5),
-            "a Pod that falls ill": patch(PODS, "web-0", {"metadata": {"labels": {"ill": "yes"}}}),
+            "a Pod becomes unhealthy": patch(PODS, "web-0", {"metadata": {"labels": {"ill": "yes"}}}),
             "another period": probed(7),
             "another command": probed(7, "/other"),
             "no probe": patch(NODE_POD_PROBES, NODE, {"spec": {"podProbes": []}}),
@@ -269,7 +269,7 @@ def prober() -> Case:
 
 
 async def begin_update(world: World) -> None:
-    """Every Pod is being updated in place."""
+    """Give every Pod an in-place update in progress."""
     for one in world.objects(PODS):
         begun = {"type": IN_PLACE_UPDATE_READY, "status": "False", "lastTransitionTime": None}
         conditions = [*one["status"]["conditions"], begun]

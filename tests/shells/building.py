@@ -1,4 +1,4 @@
-"""What cases are made of: controllers as their features declare them, and objects."""
+"""Parts of cases: controllers as their features declare them, and objects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALL_GATES: Final = ",".join(f"{name}=true" for name in GATES)
 
 
 def parts() -> dict[str, ControllerPart]:
-    """Every controller that a feature declares, by name."""
+    """Return every controller that a feature declares, by name."""
     return {part.name: part for one in features() for part in one.controllers}
 
 
@@ -54,12 +54,12 @@ def ours(kind: str, group: str = "apps") -> Resource:
 
 
 def template(image: str = "nginx:1", **spec: Any) -> Json:
-    """A Pod template."""
+    """Return a Pod template."""
     return {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": image}], **spec}}
 
 
 def pod(name: str, **more: Any) -> Json:
-    """A Pod."""
+    """Return a Pod."""
     return {"metadata": {"name": name, "labels": {"app": "web"}}, "spec": template()["spec"], **more}
 
 
@@ -72,7 +72,7 @@ CLAIM: Final = {
 
 
 def during(seconds: float, edit: Edit) -> Edit:
-    """An edit, and the seconds the cluster runs after it."""
+    """Return an edit that also lets the cluster run for some seconds."""
 
     async def both(world: World) -> None:
         await edit(world)

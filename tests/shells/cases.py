@@ -26,7 +26,7 @@ from tests.shells.world import World
 Json = dict[str, Any]
 RESIZE: Final = "no edit changes resources"
 ONE_BY_ONE: Final = {"updateStrategy": {"rollingUpdate": {"maxUnavailable": 1}}}
-#: Without it, a Pod that is being updated keeps the others from being updated.
+#: By default, a Pod that is being updated blocks the update of the others.
 AT_ONCE: Final = {"updateStrategy": {"rollingUpdate": {"maxUnavailable": "100%"}}}
 #: An ImagePullJob that replaced ours is left to its TTL.
 PULL_REPLACED: Final = "replaced: DELETE imagepulljobs"
@@ -35,7 +35,7 @@ PULLS: Final = r'^imagepulljobs.*|"apps.kruise.io/(image-predownload-ignored|pre
 
 
 def finishing(world: World) -> None:
-    """Pods of jobs end as their labels say."""
+    """End Pods of jobs as their labels say."""
     for one in world.objects(PODS):
         status, labels = one.get("status") or {}, one["metadata"].get("labels") or {}
         phase = "Succeeded" if "finish" in labels else "Failed" if "fail" in labels else ""
@@ -75,32 +75,32 @@ def cloneset() -> Case:
         ignored=PULLS,
         collected=["persistentvolumeclaims", "imagepulljobs"],
         final=[PULL_REPLACED],
-        careless={"PATCH clonesets/status": "names are taken out of podsToDelete without waiting for the cache"},
+        careless={"PATCH clonesets/status": "names are removed from podsToDelete without waiting for the cache"},
     )
 
 
 async def name_a_pod(world: World) -> None:
-    """A user names a Pod to be deleted."""
+    """Name a Pod for deletion, as a user would."""
     name = world.objects(PODS)[0]["metadata"]["name"]
     strategy = {"podsToDelete": [name], "enablePVCReuse": False}
     await patch(CLONESETS, "web", {"spec": {"scaleStrategy": strategy}})(world)
 
 
 async def empty_node(world: World) -> None:
-    """The Pods of one node are gone."""
+    """Remove the Pods of one node."""
     for one in world.objects(PODS):
         if one["spec"].get("nodeName") == "node-a":
             world.remove(PODS, one)
 
 
 async def orphan(world: World) -> None:
-    """A user removes the owner of a Pod."""
+    """Remove the owner of a Pod."""
     for one in world.objects(PODS)[:1]:
         world.store(PODS, {**one, "metadata": {**one["metadata"], "ownerReferences": []}})
 
 
 async def delete_pods(world: World) -> None:
-    """A user deletes all Pods."""
+    """Delete all Pods."""
     for one in world.objects(PODS):
         await world.server.client.delete(PODS, one["metadata"]["name"], "default")
 
@@ -144,7 +144,7 @@ def statefulset() -> Case:
         replaces=[resource],
         never={"PATCH pods/resize": RESIZE, "PATCH pods/status": "Pods without the readiness gate get none"},
         final=[PULL_REPLACED],
-        fixed={"controllerrevisions are gone": "the next reconcile writes a deleted revision again"},
+        fixed={"controllerrevisions are gone": "the next reconcile recreates a deleted revision"},
         careless={"PATCH persistentvolumeclaims": "the same owner reference again"},
     )
 
@@ -270,12 +270,12 @@ def ephemeraljob() -> Case:
             "deleted": delete(EPHEMERALJOBS, "again"),
         },
         replaces=[EPHEMERALJOBS],
-        careless={"PATCH pods/ephemeralcontainers": "the event of its replacement ends a job"},
+        careless={"PATCH pods/ephemeralcontainers": "a job ends with the event of its replacement"},
     )
 
 
 async def end_ephemeral(world: World) -> None:
-    """The ephemeral containers of all Pods end."""
+    """End the ephemeral containers of all Pods."""
     for one in world.objects(PODS):
         statuses = [
             {
@@ -349,8 +349,8 @@ def uniteddeployment() -> Case:
             **dict.fromkeys(
                 ("POST deployments", "PATCH deployments", "DELETE deployments", "DELETE statefulsets"), "as CloneSets"
             ),
-            "PATCH controllerrevisions": "a revision that is used again",
-            "PATCH pods": "Pods of subsets that are taken apart",
+            "PATCH controllerrevisions": "only a reused revision is patched",
+            "PATCH pods": "only Pods of removed subsets are patched",
         },
         careless=dict.fromkeys(("again: PATCH clonesets", "again: PATCH statefulsets"), "the same spec again"),
         relies_on_status=True,
@@ -358,7 +358,7 @@ def uniteddeployment() -> Case:
 
 
 async def stuck(world: World) -> None:
-    """StatefulSets have a Pod that is never ready."""
+    """Give StatefulSets a Pod that is never ready."""
     for owner in world.objects(STATEFULSETS):
         made = owned(world, pod(f"{owner['metadata']['name']}-0"), owner)
         metadata = {**made["metadata"], **owner["spec"]["template"]["metadata"], "annotations": BY_HAND}
@@ -366,13 +366,13 @@ async def stuck(world: World) -> None:
 
 
 async def lose_label(world: World) -> None:
-    """A user takes the label of the selector from a workload."""
+    """Remove the selector's label from a workload."""
     name = world.objects(CLONESETS)[0]["metadata"]["name"]
     await patch(CLONESETS, name, {"metadata": {"labels": {"app": "none"}}})(world)
 
 
 def rolled_out(world: World) -> None:
-    """CloneSets are rolled out at once."""
+    """Complete rollouts of CloneSets at once."""
     for one in world.objects(CLONESETS):
         generation, replicas = one["metadata"].get("generation", 1), one["spec"].get("replicas", 1)
         counts = ("replicas", "readyReplicas", "availableReplicas", "updatedReplicas", "updatedReadyReplicas")
@@ -414,7 +414,7 @@ def advancedcronjob() -> Case:
 
 
 async def end_jobs(world: World) -> None:
-    """The jobs of all kinds that run end well."""
+    """Complete the running jobs of all kinds."""
     for one in world.objects(BROADCASTJOBS):
         done = {
             "type": "Complete",
@@ -443,6 +443,6 @@ CASES: Final[Sequence[Callable[[], Case]]] = (
 
 
 def cases() -> Iterator[Case]:
-    """All cases."""
+    """Return all cases."""
     for one in CASES:
         yield one()

@@ -1,4 +1,4 @@
-"""The mishaps, and what must hold after each."""
+"""The faults of a case, and what must hold after each."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any, Final, TypeAlias
 from app.kube.client import Client
 from app.kube.errors import ApiError
 from app.kube.resources import Resource
-from tests.shells.world import NAMESPACE, REST_SECONDS, Mishap, Running, Saved, Server, Target, World, Write
+from tests.shells.world import NAMESPACE, REST_SECONDS, Fault, Running, Saved, Server, Target, World, Write
 
 Json = dict[str, Any]
-#: A revision gets another name when its own is taken.
+#: Resources whose objects get another name if theirs is taken.
 SHARED_NAMES: Final = ("controllerrevisions",)
-#: Virtual seconds in which a new start shows what it finds to do.
+#: Virtual seconds in which a new process writes what it finds to do.
 RESTART_SECONDS: Final = 1.5
-#: Virtual seconds after which an edit is followed by the next.
+#: Virtual seconds between an edit and the next one.
 OVERLAP_SECONDS: Final = 0.3
 #: Keys reconciled at once where there are several workers.
 WORKERS: Final = 3
@@ -33,52 +33,52 @@ Edit: TypeAlias = Callable[[World], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One shell, and what happens to it: objects that are there first, then one edit after the other."""
+    """One shell, the objects that exist at its start, and the edits that follow."""
 
     name: str
     start: Callable[[World, Client], Running]
     objects: Sequence[tuple[Resource, Json]]
     edits: Mapping[str, Edit]
-    #: Writes that its permissions allow and that no edit brings about, and why.
+    #: Permitted writes that no edit causes, and why.
     never: Mapping[str, str] = field(default_factory=dict)
     #: What else runs in the cluster.
     beside: Callable[[World], None] = lambda _: None
     #: Writes that need no precondition, and why.
     unconditional: Mapping[str, str] = field(default_factory=dict)
-    #: Whether a new start writes: results that only the process itself knows.
+    #: Whether a new process writes at its start, because only the process itself knows some results.
     restart_writes: bool = False
-    #: Writes decided by what the API server has at that moment, so that another object under that name is right too.
+    #: Writes decided from the live object, so that they may also apply to another object of that name.
     decided_live: Sequence[str] = ()
-    #: Objects of these resources are replaced under their names at the end, and their memory compared.
+    #: Resources whose objects are replaced by others of the same name at the end.
     replaces: Sequence[Resource] = ()
-    #: What does not happen to all objects of a watched resource, and why.
+    #: Edits of all objects of a watched resource that do not occur, and why.
     fixed: Mapping[str, str] = field(default_factory=dict)
-    #: Where objects that are gone are remembered for a while, and why.
+    #: Where deleted objects are remembered for a while, and why.
     keeps: Mapping[str, str] = field(default_factory=dict)
     #: Resources whose objects the garbage collector may delete before the controller does.
     collected: Sequence[str] = ("persistentvolumeclaims",)
-    #: Caches whose delay decides what is done, not only when.
+    #: Caches whose delay changes the result, not only its time.
     decides_by_time: Sequence[str] = ()
-    #: Whether its status is all that it remembers, so that it may end otherwise once another writer has removed it.
+    #: Whether the status is the shell's only memory, so that the result may differ once another writer removes it.
     relies_on_status: bool = False
-    #: What may end otherwise, as its time decides: a pattern of parts of :func:`comparable`, or all of it.
+    #: Results that depend on timing: a pattern of parts of :func:`comparable`, or all of it.
     ignored: str = "(?!)"
-    #: Writes that are repeated or made for an object of the past while a cache does not show the present, and why;
+    #: Writes that a lagging cache may cause to be repeated, or made for an earlier object, and why;
     #: with ``again:``, only while everything is reconciled again or a cache is held.
     careless: Mapping[str, str] = field(default_factory=dict)
     #: Metadata of other writers that it does not keep, and why.
     overwrites: Mapping[str, str] = field(default_factory=dict)
     #: Seconds after which a lagging cache shows an event.
     lag: float = 2.0
-    #: What is reported, or accepted, instead of retried.
+    #: Faults that are reported or accepted instead of retried.
     final: Sequence[str] = ()
-    #: Virtual seconds without any change after which all is done.
+    #: Virtual seconds without any change after which the shell is idle.
     rest: float = REST_SECONDS
 
 
 @dataclass(slots=True)
 class Stage:
-    """What a calm run did in one stage, and the objects before and after."""
+    """What a run without faults did in one stage, and the objects before and after."""
 
     name: str
     edit: Edit
@@ -94,13 +94,13 @@ class Report:
     problems: list[str] = field(default_factory=list)
     #: Write → its preconditions.
     writes: dict[str, str] = field(default_factory=dict)
-    #: What failed, met another writer, or read what had just changed → what the same reconcile writes after it; after a
-    #: lost answer, also what it reads.
+    #: Request that failed, met another writer, or read a changed object → later writes of the same reconcile; after a
+    #: lost response, also its reads.
     after_failure: dict[str, list[str]] = field(default_factory=dict)
     creations: set[str] = field(default_factory=set)
-    #: How often each write was made, and each call to the runtime, without any mishap.
+    #: How often each write was made, and each call to the runtime, without any fault.
     done: Counter[str] = field(default_factory=Counter)
-    #: The writes of one reconcile, in order, without any mishap.
+    #: The writes of one reconcile, in order, without any fault.
     orders: set[str] = field(default_factory=set)
     runs: int = 0
 
@@ -160,42 +160,42 @@ def passes(seconds: float) -> Edit:
 
 
 def vanish(resource: Resource, name: str) -> Edit:
-    """An object is gone at once."""
+    """An object is removed at once."""
 
     async def edit(world: World) -> None:
         target = Target(resource.group, resource.version, NAMESPACE, resource.plural, name, "")
-        world.befall("gone", target)
+        world.interfere("gone", target)
 
     return edit
 
 
 def replace_all(resource: Resource) -> Edit:
-    """Every object of a resource is deleted and created again under its name before any cache shows that."""
+    """Every object of a resource is recreated under its name before any cache shows it."""
 
     async def edit(world: World) -> None:
         collection = world.server.collection(resource.group, resource.version, resource.plural)
         for key in list(collection.keys):
             namespace, _, name = key.rpartition("/")
-            world.befall("replaced", Target(resource.group, resource.version, namespace, resource.plural, name, ""))
+            world.interfere("replaced", Target(resource.group, resource.version, namespace, resource.plural, name, ""))
         world._replaced.clear()
 
     return edit
 
 
 def vanish_all(resource: Resource) -> Edit:
-    """Every object of a resource is gone at once."""
+    """Every object of a resource is removed at once."""
 
     async def edit(world: World) -> None:
         collection = world.server.collection(resource.group, resource.version, resource.plural)
         for key in list(collection.keys):
             namespace, _, name = key.rpartition("/")
-            world.befall("gone", Target(resource.group, resource.version, namespace, resource.plural, name, ""))
+            world.interfere("gone", Target(resource.group, resource.version, namespace, resource.plural, name, ""))
 
     return edit
 
 
 class _FirstProblemError(Exception):
-    """A trial that stops at its first problem has found one."""
+    """A trial with ``to_first`` has found a problem."""
 
 
 class Trial:
@@ -208,7 +208,7 @@ class Trial:
         self._ignored = re.compile(case.ignored)
 
     async def run(self) -> Report:
-        """Run the case without mishaps, then each stage with each mishap."""
+        """Run the case without faults, then each stage with each fault."""
         with suppress(_FirstProblemError):
             stages = await self._calm()
             for number, stage in enumerate(stages):
@@ -225,7 +225,7 @@ class Trial:
         world.careless = self.case.careless
         return world
 
-    # ---- without mishaps
+    # ---- without faults
 
     async def _calm(self) -> list[Stage]:
         self.server.restore(self.base)
@@ -303,35 +303,35 @@ class Trial:
         if self._to_first:
             raise _FirstProblemError
 
-    # ---- with mishaps
+    # ---- with faults
 
     async def _again(self, stage: Stage, number: int) -> None:
-        """Repeat the stage with a new shell, then with one shell per mishap."""
-        fresh = await self._mishap(stage, number, "fresh", None)
+        """Repeat the stage with a new shell, then with one shell per fault."""
+        fresh = await self._repeat(stage, number, "fresh", None)
         if stage.edit is replace_all or stage.name.endswith("are replaced"):
-            return  # what their dependents were is lost in any case
-        for mishap in _mishaps(fresh):
-            if f"{mishap.kind}: {mishap.signature}" not in self.case.final:
-                await self._mishap(stage, number, str(mishap), mishap)
+            return  # their dependents are lost in any case
+        for fault in _faults(fresh):
+            if f"{fault.kind}: {fault.signature}" not in self.case.final:
+                await self._repeat(stage, number, str(fault), fault)
         for name in [watched.name for watched, _ in fresh.running.stores if watched.name in fresh.shown]:
-            await self._mishap(stage, number, f"{name} are lagging", None, lagging=name)
+            await self._repeat(stage, number, f"{name} are lagging", None, lagging=name)
             for how, given, kinds in (
                 ("late", {"held": name}, ("replaced",)),
                 ("lagging, everything is reconciled again", {"lagging": name, "nudged": True}, ("replaced", "changed")),
             ):
-                late = await self._mishap(stage, number, f"{name} are {how}", None, **given)
+                late = await self._repeat(stage, number, f"{name} are {how}", None, **given)
                 last = {read.signature: read for read in late.reads}
                 reads = dict.fromkeys(
                     (one.signature, one.number) for one in (*_first_of_each(late.reads), *last.values())
                 )
                 for signature, read_number in reads:
                     for kind in kinds if signature.startswith("GET") else ():
-                        mishap = Mishap(kind, signature, read_number)
-                        await self._mishap(stage, number, f"{name} are {how}, {mishap}", mishap, **given)
-        await self._mishap(stage, number, "several workers", None, workers=WORKERS)
-        await self._mishap(stage, number, "one event at a time", None, one_by_one=True)
+                        fault = Fault(kind, signature, read_number)
+                        await self._repeat(stage, number, f"{name} are {how}, {fault}", fault, **given)
+        await self._repeat(stage, number, "several workers", None, workers=WORKERS)
+        await self._repeat(stage, number, "one event at a time", None, one_by_one=True)
         during = "one event at a time, everything is reconciled again"
-        await self._mishap(stage, number, during, None, one_by_one=True, nudged=True)
+        await self._repeat(stage, number, during, None, one_by_one=True, nudged=True)
         watched = {one.resource.plural: one.resource for one, _ in fresh.running.stores}
         for resource in watched.values():
             for what, all_of_them in (("replaced", replace_all(resource)), ("gone", vanish_all(resource))):
@@ -339,7 +339,7 @@ class Trial:
                     await self._replace(stage, number, resource, what, all_of_them)
 
     async def _replace(self, stage: Stage, number: int, resource: Resource, what: str, all_of_them: Edit) -> None:
-        """Replace or remove objects after the stage: what is remembered of them must not count."""
+        """Replace or remove objects after the stage: memory of the former ones must have no effect."""
         if not self.server.collection(resource.group, resource.version, resource.plural).objects:
             return
         self.server.restore(stage.before)
@@ -369,7 +369,7 @@ class Trial:
         await self._is_done(f"{stage.name}, {resource.plural} are {what} then")
 
     async def _overlap(self, stage: Stage, following: Stage, number: int) -> None:
-        """The following edit comes while this one is carried out, and the caches show what both led to at once."""
+        """Make the following edit while this one is carried out; the caches show both results at once."""
 
         held = ""
 
@@ -379,26 +379,26 @@ class Trial:
             await world.clock.sleep(OVERLAP_SECONDS)
             world.others_work()
             world.held, world.relisted = held, {held}
-            with suppress(ApiError):  # what it changes may not be there yet
+            with suppress(ApiError):  # its object may not exist yet
                 await following.edit(world)
 
         name = f"{stage.name} and {following.name}"
         one = Stage(name, both, stage.before, Counter(), [], [], Counter())
-        calm = await self._mishap(one, number, "at once", None)
+        calm = await self._repeat(one, number, "at once", None)
         self._note_orders(calm)
         for held in [watched.name for watched, _ in calm.running.stores if watched.name in calm.shown]:
-            await self._mishap(one, number, f"at once, {held} are late", None)
+            await self._repeat(one, number, f"at once, {held} are late", None)
         held = ""
-        for mishap in _mishaps(calm):
-            if mishap.kind == "refused" and f"{mishap.kind}: {mishap.signature}" not in self.case.final:
-                await self._mishap(one, number, str(mishap), mishap)
+        for fault in _faults(calm):
+            if fault.kind == "refused" and f"{fault.kind}: {fault.signature}" not in self.case.final:
+                await self._repeat(one, number, str(fault), fault)
 
-    async def _mishap(
+    async def _repeat(
         self,
         stage: Stage,
         number: int,
         what: str,
-        mishap: Mishap | None,
+        fault: Fault | None,
         held: str = "",
         lagging: str = "",
         one_by_one: bool = False,
@@ -412,7 +412,7 @@ class Trial:
         for write in (one for one in world.writes if one.done and not self.case.restart_writes):
             self._problem(f"{stage.name}: a restart writes {write.signature}")
         world.reset()
-        world.mishap = mishap
+        world.fault = fault
         world.held, world.relisted = held, {held}
         world.lagging, world.lag = lagging, self.case.lag
         world.one_by_one, world.nudged = one_by_one, nudged
@@ -423,22 +423,22 @@ class Trial:
         for plural, what_is_gone in world.undone():
             if f"{what_is_gone} of {plural}" not in self.case.overwrites:
                 self._problem(f"{during}: the {what_is_gone} that another writer added is gone from {plural}")
-        if world.met is not None and mishap is not None:
-            self._judge(during, mishap.kind, world, world.met)
+        if world.met is not None and fault is not None:
+            self._judge(during, fault.kind, world, world.met)
         self._note_preconditions(world)
-        alike = mishap is None or mishap.kind not in ("replaced", "gone", "outrun")
+        alike = fault is None or fault.kind not in ("replaced", "gone", "outrun")
         alike &= bool(stage.picture) and not (
-            mishap is not None and mishap.kind == "wiped" and self.case.relies_on_status
+            fault is not None and fault.kind == "wiped" and self.case.relies_on_status
         )
         if alike and not {held, lagging, f"late: {held}"}.intersection(self.case.decides_by_time):
-            self._compare(during, stage, world, changed=mishap is not None and mishap.kind in ("changed", "contested"))
+            self._compare(during, stage, world, changed=fault is not None and fault.kind in ("changed", "contested"))
         self._failed(during, world)
         await world.stop()
         await self._is_done(during)
         return world
 
     async def _is_done(self, during: str) -> None:
-        """Check that a new process finds nothing to do, whatever happened before."""
+        """Check that a new process has nothing to do."""
         if self.case.restart_writes:
             return
         world = self._world("restarted")
@@ -450,7 +450,7 @@ class Trial:
         await world.stop()
 
     def _judge(self, during: str, kind: str, world: World, met: Write) -> None:
-        """Record what a reconcile wrote after the mishap."""
+        """Record what a reconcile wrote after the fault."""
         if met.of is None:
             return
         followers = [one.signature for one in world.writes[met.position :] if one.of is met.of and one is not met]
@@ -474,12 +474,12 @@ class Trial:
             wanted, found = _unchanged(wanted), _unchanged(found)
         missing, more = wanted - found, found - wanted
         if missing or more:
-            self._problem(f"{during}: ends otherwise: {_difference(missing, more)}")
+            self._problem(f"{during}: the result differs: {_difference(missing, more)}")
             return
         if world.effects != stage.effects:
             self._problem(f"{during}: {dict(world.effects)} instead of {dict(stage.effects)}")
         if world.met is not None:
-            return  # what a failed write leaves behind may be made twice, as long as no more than one is left
+            return  # an object may be created twice after a failed write, as long as only one remains
         for verb in ("POST", "DELETE"):
             calm, now = self._made(stage.writes, verb), self._made(world.writes, verb)
             if calm == now:
@@ -492,7 +492,7 @@ class Trial:
 
 
 def _unchanged(picture: Counter[str]) -> Counter[str]:
-    """Return the picture without the marks of objects that another writer changed."""
+    """Return the picture without the annotation set by another writer."""
     found: Counter[str] = Counter()
     for text, count in picture.items():
         for mark in MARKS:
@@ -517,39 +517,39 @@ def _first_of_each(writes: Sequence[Write]) -> list[Write]:
     return list(found.values())
 
 
-def _mishaps(world: World) -> Iterator[Mishap]:
-    """What may happen to the requests of a calm run: to the first of each signature, some also to the first write of
+def _faults(world: World) -> Iterator[Fault]:
+    """Yield faults of the requests of a run: of the first of each signature, some also of the first write of
     each shape and to the last one."""
     last = {write.signature: write for write in world.writes}
     shapes: dict[tuple[str, tuple[str, ...]], Write] = {}
     for write in world.writes:
         shapes.setdefault((write.signature, write.shape), write)
     for read in _first_of_each(world.reads):
-        yield Mishap("refused", read.signature, read.number)
+        yield Fault("refused", read.signature, read.number)
         if read.target.name:
             for kind in ("replaced", "changed", "gone"):
-                yield Mishap(kind, read.signature, read.number)
+                yield Fault(kind, read.signature, read.number)
     for call in _first_of_each(world.calls):
-        yield Mishap("refused", call.signature, call.number)
+        yield Fault("refused", call.signature, call.number)
         if call.signature == "CALL stop":
-            yield Mishap("ignored", call.signature, call.number)
+            yield Fault("ignored", call.signature, call.number)
     for write in _first_of_each(world.writes):
         of_each_shape = [one.number for one in shapes.values() if one.signature == write.signature]
         for number in dict.fromkeys((*of_each_shape, last[write.signature].number)):
-            yield Mishap("refused", write.signature, number)
+            yield Fault("refused", write.signature, number)
             if write.target.subresource == "status" and write.target.plural != "pods":
-                yield Mishap("wiped", write.signature, number)
-        yield Mishap("lost", write.signature, write.number)
+                yield Fault("wiped", write.signature, number)
+        yield Fault("lost", write.signature, write.number)
         if write.target.name:
-            yield Mishap("replaced", write.signature, write.number)
+            yield Fault("replaced", write.signature, write.number)
             if write.signature.startswith(("PATCH", "PUT")):
-                yield Mishap("changed", write.signature, write.number)
-                yield Mishap("contested", write.signature, write.number)
-                yield Mishap("outrun", write.signature, write.number)
+                yield Fault("changed", write.signature, write.number)
+                yield Fault("contested", write.signature, write.number)
+                yield Fault("outrun", write.signature, write.number)
             elif "resourceVersion" in write.preconditions:
-                yield Mishap("changed", write.signature, write.number)
-            yield Mishap("gone", write.signature, write.number)
+                yield Fault("changed", write.signature, write.number)
+            yield Fault("gone", write.signature, write.number)
         elif write.target.plural not in SHARED_NAMES and "name" in ((write.body or {}).get("metadata") or {}):
-            # A claim that exists is used, unless it is being deleted.
+            # An existing claim is used unless it is being deleted.
             kind = "going" if write.target.plural == "persistentvolumeclaims" else "taken"
-            yield Mishap(kind, write.signature, write.number)
+            yield Fault(kind, write.signature, write.number)

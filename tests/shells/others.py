@@ -26,7 +26,7 @@ SPREADS, STATES, STATEFULSETS = ours("WorkloadSpread"), ours("PersistentPodState
 
 
 def owned(world: World, body: Json, owner: Json) -> Json:
-    """An object that another one controls."""
+    """Return an object that another one controls."""
     reference = {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],
@@ -38,7 +38,7 @@ def owned(world: World, body: Json, owner: Json) -> Json:
 
 
 def several(*edits: Edit) -> Edit:
-    """One edit after the other, before any cache shows them."""
+    """Return an edit that makes all of these before any cache shows one."""
 
     async def all_of_them(world: World) -> None:
         for edit in edits:
@@ -154,7 +154,7 @@ def repair() -> Case:
 
 
 def replaced_pods(world: World) -> None:
-    """The CloneSet keeps two Pods."""
+    """Keep two Pods of the CloneSet."""
     pods, owners = world.objects(PODS), world.objects(CLONESETS)
     if owners and pods and len(pods) < 2:
         resource = world.server.collection("", "v1", "pods")
@@ -204,7 +204,7 @@ def launch_priority() -> Case:
             ),
         },
         decided_live=["DELETE configmaps", "PATCH configmaps"],
-        careless={"PATCH configmaps": "the key is written again to check that it is there"},
+        careless={"PATCH configmaps": "the key is written again to check that it exists"},
         collected=["configmaps"],
     )
 
@@ -258,8 +258,8 @@ def terminator() -> Case:
         ],
         {"the main container ends": main_ends},
         never={
-            "DELETE containerrecreaterequests": "a request that no agent answers",
-            "PATCH pods/status": "sidecars whose exit code does not count",
+            "DELETE containerrecreaterequests": "only requests that no agent answers are deleted",
+            "PATCH pods/status": "only for sidecars whose exit code is ignored",
         },
     )
 
@@ -343,7 +343,7 @@ def workload_spread() -> Case:
                 SPREADS, "web", {"spec": {"subsets": [subset("fixed", maxReplicas=1), subset("elastic")]}}
             ),
         },
-        careless={"DELETE pods": "a Pod that has changed may have been scheduled"},
+        careless={"DELETE pods": "a changed Pod may have been scheduled"},
         relies_on_status=True,
         replaces=[CLONESETS],
     )
@@ -386,7 +386,7 @@ def persistent_pod_state() -> Case:
 
 
 def pulled(world: World) -> None:
-    """The agents pull what NodeImages ask for."""
+    """Pull the images in NodeImages, as agents would."""
     for one in world.objects(NODE_IMAGES):
         statuses: Json = {}
         for image, entry in (one["spec"].get("images") or {}).items():
@@ -441,7 +441,7 @@ def node_image() -> Case:
         },
         beside=pulled,
         decided_live=["PATCH nodeimages"],
-        careless={"again: PATCH nodeimages": "labels of the cached object, then of the present one"},
+        careless={"again: PATCH nodeimages": "labels of the cached object, then of the live one"},
         replaces=[NODES],
     )
 
@@ -525,7 +525,7 @@ def pull_list() -> Case:
         beside=ends,
         replaces=[PULL_LISTS],
         careless={
-            "PATCH imagelistpulljobs/status": "retried with the present status",
+            "PATCH imagelistpulljobs/status": "retried with the current status",
             "DELETE imagepulljobs": AGAIN,
             "DELETE imagelistpulljobs": AGAIN,
         },
@@ -533,7 +533,7 @@ def pull_list() -> Case:
 
 
 def recreate_request(name: str, **spec: Any) -> Edit:
-    """A request as the webhook leaves it, for Pod web-0."""
+    """Return a request for Pod web-0, as the webhook completes it."""
 
     async def edit(world: World) -> None:
         one = next(one for one in world.objects(PODS) if one["metadata"]["name"] == "web-0")
@@ -594,7 +594,7 @@ def container_recreate() -> Case:
 
 
 def marker(name: str) -> Json:
-    """A PodProbeMarker of all Pods."""
+    """Return a PodProbeMarker of all Pods, with a condition and marks."""
     probe = {"exec": {"command": ["/check"]}, "periodSeconds": 5}
     policy = [
         {"state": "Succeeded", "labels": {name: "yes"}, "annotations": {name: "yes"}},
@@ -611,7 +611,7 @@ def marker(name: str) -> Json:
 
 
 def probed(state: str) -> Edit:
-    """The agents find that out."""
+    """Write this probe result, as agents would."""
 
     async def edit(world: World) -> None:
         now = rfc3339(world.clock.now() + timedelta(seconds=5))
@@ -640,7 +640,7 @@ def probed(state: str) -> Edit:
 
 
 async def conditioned(world: World) -> None:
-    """The Pods have the condition that the marker speaks of."""
+    """Set the marker's condition on the Pods."""
     for one in world.objects(PODS):
         condition = {"type": "example.com/idle", "status": "True", "lastTransitionTime": "2030-01-01T00:00:00Z"}
         world.store(PODS, {**one, "status": {**one["status"], "conditions": [*one["status"]["conditions"], condition]}})
@@ -670,7 +670,7 @@ def pod_probe_marker() -> Case:
         },
         decided_live=["PATCH nodepodprobes"],
         replaces=[MARKERS],
-        careless={"PATCH pods": "marks are the same again"},
+        careless={"PATCH pods": "the same marks again"},
     )
 
 
@@ -728,7 +728,7 @@ def liveness() -> Case:
             "it goes": delete(PODS, "web-0"),
         },
         final=["taken: POST containerrecreaterequests"],
-        fixed={"containerrecreaterequests are gone": "no webhook has put the node's label on them"},
+        fixed={"containerrecreaterequests are gone": "no webhook has set the node's label on them"},
         decided_live=["PATCH nodepodprobes"],
         replaces=[NODE_PROBES],
     )

@@ -38,7 +38,7 @@ class Verdict:
 
 
 class _HangsError(KeyboardInterrupt):
-    """A case does not end; no loop takes this for an error of its own."""
+    """A case does not end. Not an Exception, so that no loop handles it."""
 
 
 def _hangs(*_: object) -> None:
@@ -46,7 +46,7 @@ def _hangs(*_: object) -> None:
 
 
 def judge(name: str, path: Path = LIST) -> Verdict:
-    """Run what should fail with the bug planted. Changes the code of this process."""
+    """Run the case or tests that must fail with the bug. Changes the code of this process."""
     (bug,) = (one for one in load(path) if one.name == name)
     if test := bug.options.get("test", ""):
         command = [sys.executable, "-m", "tests.planted", str(path), name, "pytest", "-qx", "-p", "no:cacheprovider"]
@@ -71,7 +71,7 @@ def judge(name: str, path: Path = LIST) -> Verdict:
 
 
 def main() -> int:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m tests.shells.planted", description=__doc__)
     parser.add_argument("names", nargs="*", help="bugs (default: all)")
     parser.add_argument("--list", type=Path, default=LIST, help=f"another file than {LIST.name}")

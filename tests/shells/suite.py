@@ -1,4 +1,4 @@
-"""The server that all cases share, and what is recorded of them."""
+"""The server that all cases share, and their recorded results."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def report_of(case: Case, *, to_first: bool = False) -> Report:
 
 
 def expected() -> dict[str, Any]:
-    """What is recorded: per case the preconditions, and what follows a failed write."""
+    """Return the recorded results by case."""
     return orjson.loads(EXPECTED.read_bytes()) if EXPECTED.exists() else {}
 
 
 def write_expected(found: dict[str, Any]) -> None:
-    """Record it."""
+    """Record the results."""
     EXPECTED.write_bytes(orjson.dumps(found, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n")

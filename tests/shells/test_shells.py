@@ -1,4 +1,4 @@
-"""Every controller and the node agent against the mishaps of ``checks.py``."""
+"""Every controller and the node agent against the faults of ``checks.py``."""
 
 from __future__ import annotations
 

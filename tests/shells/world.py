@@ -54,13 +54,13 @@ NAMESPACE: Final = "default"
 NODE_NAMES: Final = ("node-a", "node-b")
 #: A reconcile that failed must run again within this time (virtual seconds).
 REQUEUED_WITHIN: Final = 60.0
-#: Nothing happens for this long: the world is at rest.
+#: The world is idle after this time without changes.
 REST_SECONDS: Final = 65.0
-#: A cache that is late for longer than this is filled again.
+#: A held cache is updated after this time.
 HELD_SECONDS: Final = 20.0
-#: An object that takes a name away goes after this time.
+#: An object that takes a name is deleted after this time.
 TAKEN_SECONDS: Final = 5.0
-#: Another writer changes the object of a contested write for so long.
+#: How long another writer changes the object of a contested write.
 CONTESTED_SECONDS: Final = 2.0
 MAX_ROUNDS: Final = 400
 _PASS: ContextVar[Pass | None] = ContextVar("pass", default=None)
@@ -82,7 +82,7 @@ class Target:
 
     @classmethod
     def of(cls, path: str) -> Target:
-        """Read from a request's path."""
+        """Return the target of a request's path."""
         parts = path.strip("/").split("/")
         group, version, rest = ("", parts[1], parts[2:]) if parts[0] == "api" else (parts[1], parts[2], parts[3:])
         namespace = ""
@@ -111,7 +111,7 @@ class Write:
     position: int = 0
     status: int = 0
     body: Json | list[Any] | None = None
-    #: Whether the object is another one after it, or another version.
+    #: Whether the write changed the object's uid or version.
     changes: bool = False
 
     @property
@@ -120,7 +120,7 @@ class Write:
 
     @property
     def shape(self) -> tuple[str, ...]:
-        """The fields it sets: one shell may send several kinds of writes under one signature."""
+        """Return the fields that it sets: one shell may send several kinds of writes under one signature."""
         body = self.body if isinstance(self.body, dict) else {}
         parts = {part: body.get(part) for part in ("metadata", "spec", "status")}
         return tuple(f"{part}.{name}" for part, fields in parts.items() for name in sorted(fields or ()))
@@ -135,7 +135,7 @@ class Pass:
 
     @property
     def requeued(self) -> bool:
-        """Whether it will run again soon: it asked for that, or failed."""
+        """Return whether it will run again soon: it was requeued or failed."""
         if self.error is not None:
             return True
         result = self.result
@@ -143,16 +143,15 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True)
-class Mishap:
-    """``kind`` befalls the request of this signature and number, or the call to the runtime.
+class Fault:
+    """A fault of the request, or the call to the runtime, with this signature and number.
 
-    refused: a 500 without effect. lost: takes effect, but the answer is lost. replaced: its object was deleted and
+    refused: a 500 without effect. lost: takes effect, but the response is lost. replaced: its object was deleted and
     created again under its name. changed: its object has a new version and generation, another annotation, and another
-    owner if it had one. gone: its object was deleted.
-    outrun: changed at first, and replaced when it is read again. taken: for a while, another object has the name.
-    going: for a while, an object of the name is being deleted. wiped: another writer has removed its status.
-    contested: for a while, its object changes before each such request. ignored: the runtime does nothing, but says
-    that it did.
+    owner if it had one. gone: its object was deleted. outrun: changed at first, then replaced when it is read again.
+    taken: for a while, another object has the name. going: for a while, an object of the name is being deleted. wiped:
+    another writer has removed its status. contested: for a while, its object changes before each such request. ignored:
+    the runtime reports success but does nothing.
     """
 
     kind: str
@@ -180,7 +179,7 @@ def preconditions(request: Request) -> str:
 
 
 class Server:
-    """One API server for all worlds. Its storage is saved and restored, which is cheaper than making objects again."""
+    """One API server for all worlds. Its storage is saved and restored, which is cheaper than recreating objects."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
@@ -246,7 +245,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The objects of a moment."""
+    """A snapshot of all objects."""
 
     objects: Mapping[str, tuple[dict[str, Entry], list[str]]]
     dependents: Mapping[str, Mapping[tuple[str, str], None]]
@@ -264,7 +263,7 @@ class Running:
 
 
 class World:
-    """One start of a shell. ``start`` creates it from a client; ``beside`` plays everything else in the cluster."""
+    """One process with a shell. ``start`` creates it from a client; ``beside`` plays everything else in the cluster."""
 
     def __init__(
         self,
@@ -275,7 +274,7 @@ class World:
         workers: int = 1,
     ) -> None:
         self.server = server
-        #: With one, the order of what is written is that of the keys.
+        #: With one worker, writes are in the order of the keys.
         self.workers = workers
         self.clock = server.clock
         self.rng = Random(seed)
@@ -284,10 +283,10 @@ class World:
         self.reads: list[Write] = []
         self.passes: list[Pass] = []
         self.problems: list[str] = []
-        self.mishap: Mishap | None = None
+        self.fault: Fault | None = None
         self.met: Write | None = None
         self.held: str = ""
-        #: Caches that are listed again, once they are not held any more, so that they miss what happened in between.
+        #: Caches that relist once they are no longer held, so that they miss the events in between.
         self.relisted: set[str] = set()
         #: The cache that shows each event only after this many seconds.
         self.lagging: str = ""
@@ -295,7 +294,7 @@ class World:
         #: Whether everything is reconciled again after each write, while a cache lags, or after each event.
         self.nudged = False
         self.one_by_one = False
-        #: What was done to containers and images, and how often.
+        #: Effects on containers and images, with counts.
         self.effects: Counter[str] = Counter()
         self.decided_live: Sequence[str] = ()
         self.careless: Mapping[str, str] = {}
@@ -303,7 +302,7 @@ class World:
         self.calls: list[Write] = []
         #: The uid of an object that was replaced just before the shell read it.
         self._former: str = ""
-        #: The version after our last write, by resource and key of the object.
+        #: The version after our last write, by resource and key.
         self._own: dict[str, str] = {}
         #: Resource and key of what we deleted.
         self._deleted: set[str] = set()
@@ -317,7 +316,7 @@ class World:
         self.shown: set[str] = set()
         #: The uids and keys of objects that were deleted.
         self._gone: set[str] = set()
-        #: What remembers something: the controllers, their reconcile functions and what runs beside them.
+        #: Objects with memory: the controllers, their reconcile functions and background tasks.
         self._remembering: list[Any] = []
         self._numbers: Counter[str] = Counter()
         self._waiting: dict[str, list[Event]] = {}
@@ -382,9 +381,9 @@ class World:
     # ---- requests (a Transport)
 
     async def request(self, request: Request) -> Response:
-        """Send a request, unless a mishap befalls it."""
+        """Send a request, subject to the fault."""
         if self.workers > 1:
-            await asyncio.sleep(0)  # other workers go on
+            await asyncio.sleep(0)  # lets other workers run
         if not request.path.startswith("/api/v1/") and not re.match("/apis/[^/]+/[^/]+/", request.path):
             return await self._inner.request(request)
         target = Target.of(request.path)
@@ -414,7 +413,7 @@ class World:
         return str(entry.obj["metadata"]["resourceVersion"]) if entry is not None else ""
 
     def _check(self, write: Write, before: str) -> None:
-        """Check that a write changes something, and that it does not go on with an object that was replaced."""
+        """Check that a write changes something, and that it does not continue with an object that was replaced."""
         target, met = write.target, self.met
         place, after = f"{target.plural} {target.key}", self._version(target)
         write.changes = write.done and (not target.name or before != after)
@@ -430,63 +429,63 @@ class World:
             if write.done and write.signature.startswith("PATCH") and before == after:
                 self.problems.append(f"{write.signature} changes nothing: {str(write.body)[:300]}")
         elif self._former and met is not None and met.of is write.of and write.done and self._former in str(write.body):
-            self.problems.append(f"{write.signature} goes on with an object that was replaced when it was read")
+            self.problems.append(f"{write.signature} continues with an object that was replaced when it was read")
         if write.done and target.name:
             self._own[place] = after
             if write.signature.startswith("DELETE"):
                 self._deleted.add(place)
 
     async def call(self, name: str) -> bool:
-        """Call the runtime of a node. Return whether it obeys."""
+        """Call the runtime of a node. Return whether the call takes effect."""
         signature = f"CALL {name}"
         number = self._numbers[signature] = self._numbers[signature] + 1
         call = Write(
             signature, Target("", "", "", "", "", ""), "", number, _PASS.get(), position=len(self.writes), status=200
         )
         self.calls.append(call)
-        mishap = self.mishap
-        if mishap is None or (mishap.signature, mishap.number) != (signature, number):
+        fault = self.fault
+        if fault is None or (fault.signature, fault.number) != (signature, number):
             return True
-        self.mishap, self.met = None, call
-        if mishap.kind == "refused":
+        self.fault, self.met = None, call
+        if fault.kind == "refused":
             raise CriError("refused by the test")
         return False
 
     async def _through(self, request: Request, write: Write) -> Response:
-        mishap = self.mishap
+        fault = self.fault
         if self._contested is not None and self._contested[0] == write.signature:
             if self.clock.monotonic() < self._contested[1]:
-                self.befall("changed", write.target)
+                self.interfere("changed", write.target)
             return await self._inner.request(request)
-        if mishap is None or (mishap.signature, mishap.number) != (write.signature, write.number):
+        if fault is None or (fault.signature, fault.number) != (write.signature, write.number):
             return await self._inner.request(request)
-        self.mishap, self.met = None, write
-        if mishap.kind == "refused":
+        self.fault, self.met = None, write
+        if fault.kind == "refused":
             write.status = 500
             return json_response(500, status_body(500, "InternalError", "refused by the test"))
-        if mishap.kind == "lost":
+        if fault.kind == "lost":
             response = await self._inner.request(request)
             write.status = response.status
-            raise TransportError(RequestInfo(request.method, request.target), "the answer was lost")
-        if mishap.kind == "outrun":
+            raise TransportError(RequestInfo(request.method, request.target), "the response was lost")
+        if fault.kind == "outrun":
             read = f"GET {write.target.plural}"
-            self.mishap = Mishap("replaced", read, self._numbers[read] + 1)
-        if mishap.kind == "contested":
+            self.fault = Fault("replaced", read, self._numbers[read] + 1)
+        if fault.kind == "contested":
             self._contested = (write.signature, self.clock.monotonic() + CONTESTED_SECONDS)
-        if mishap.kind in ("taken", "going"):
-            self._take_name(write, going=mishap.kind == "going")
+        if fault.kind in ("taken", "going"):
+            self._take_name(write, going=fault.kind == "going")
         else:
-            self.befall("changed" if mishap.kind in ("outrun", "contested") else mishap.kind, write.target)
+            self.interfere("changed" if fault.kind in ("outrun", "contested") else fault.kind, write.target)
         return await self._inner.request(request)
 
     def stream(self, request: Request) -> Any:
-        """Nothing is watched: the caches are filled by hand."""
+        """Reject watches: the caches are filled by hand."""
         raise NotImplementedError(request.path)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
-    # ---- what others do to objects
+    # ---- other writers
 
     def entry(self, target: Target) -> tuple[Collection, Entry | None]:
         """Return the collection of an object, and its entry if there is one."""
@@ -510,7 +509,7 @@ class World:
             if uid in self._shared and not any(one["kind"] == "Node" for one in metadata.get("ownerReferences") or ()):
                 yield target.plural, "owner"
 
-    def befall(self, kind: str, target: Target) -> None:
+    def interfere(self, kind: str, target: Target) -> None:
         """Replace, change or delete an object."""
         collection, entry = self.entry(target)
         if entry is None:
@@ -542,7 +541,7 @@ class World:
             self._replaced.add(f"{target.plural} {target.key}")
 
     def _take_name(self, write: Write, *, going: bool) -> None:
-        """Create another object under the name of the one to create. With ``going`` it is being deleted."""
+        """Create another object under the requested name. With ``going`` it is being deleted."""
         assert isinstance(write.body, dict)
         given, target = write.body["metadata"], write.target
         metadata = {
@@ -582,7 +581,7 @@ class World:
             obj["metadata"]["name"],
             "",
         )
-        self.befall("gone", target)
+        self.interfere("gone", target)
 
     # ---- caches
 
@@ -591,7 +590,7 @@ class World:
         return watched.decode(orjson.dumps(obj))
 
     def deliver(self) -> bool:
-        """Show in the caches what was written. Return whether a cache changed."""
+        """Update the caches with what was written. Return whether a cache changed."""
         for resource, before, after in self.log:
             if after is None and before is not None:
                 metadata = before["metadata"]
@@ -640,9 +639,9 @@ class World:
     # ---- time
 
     def play(self) -> bool:
-        """Let all other actors work and the caches follow. Return whether a cache changed."""
+        """Let all other actors run, then update the caches. Return whether a cache changed."""
         if self._foreign is not None and self.clock.monotonic() > self._foreign[1]:
-            self.befall("gone", self._foreign[0])
+            self.interfere("gone", self._foreign[0])
             self._foreign = None
         brought = self.deliver()
         made = sum(one.changes for one in self.writes)
@@ -655,7 +654,7 @@ class World:
         return brought
 
     def others_work(self) -> None:
-        """Let the nodes and whatever else runs in the cluster work."""
+        """Run the nodes and the other actors in the cluster."""
         kubelet(self)
         self._beside(self)
 
@@ -677,7 +676,7 @@ class World:
                 self.held, idle, step = "", 0.0, 0.1
             if idle >= rest:
                 return
-        self.problems.append(f"does not come to rest: {[one.signature for one in self.writes[-6:]]}")
+        self.problems.append(f"does not become idle: {[one.signature for one in self.writes[-6:]]}")
 
     # ---- memory
 
@@ -716,7 +715,7 @@ class World:
                 slots = [name for kind in type(one).__mro__ for name in getattr(kind, "__slots__", ())]
                 for name in (*slots, *getattr(one, "__dict__", ())):
                     if isinstance(one, WorkQueue) and name in ("_due", "_heap"):
-                        continue  # timers end
+                        continue  # timers expire
                     walk(getattr(one, name, None), f"{type(one).__name__}.{name}")
 
         for one in self._remembering:
@@ -724,7 +723,7 @@ class World:
         return list(found)
 
     def picture(self, ignored: re.Pattern[str]) -> Counter[str]:
-        """Return all objects, without what differs between two runs of the same history and what is ignored."""
+        """Return all objects, without ignored parts and what differs between two runs of the same history."""
         found: Counter[str] = Counter()
         for name, collection in self.server.api.core.storage.collections.items():
             if name.startswith(("events", "leases", "customresourcedefinitions", "namespaces")):
@@ -736,7 +735,7 @@ class World:
 
 
 def _newest(queue: Sequence[Event]) -> list[Event]:
-    """Return what a list shows after these events: the last state of each object, none of those that came and went."""
+    """Return what a relist shows after these events: the last state of each remaining or deleted object."""
     states: dict[tuple[str, str], Event] = {}
     for at, before, after in queue:
         metadata = (after or before or {})["metadata"]
@@ -761,7 +760,7 @@ def comparable(obj: Json) -> str:
         text = text.replace(metadata["name"], f"{base}*").replace(metadata["name"].removeprefix(base), "*")
     if instance := (metadata.get("labels") or {}).get("apps.kruise.io/cloneset-instance-id"):
         text = text.replace(instance, "*")
-    # The API server adds it to whatever another writes.
+    # The API server adds it to other writers' changes.
     text = text.replace('"lastState":{},', "")
     text = _VERSION.sub('"resourceVersion":"V"', text)
     return _TIME.sub("T", _UUID.sub("U", _HEX.sub("H", text)))
