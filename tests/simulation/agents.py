@@ -71,9 +71,9 @@ class JudgeOfAgents(Judge):
 
 
 class _Runtimes(PodRuntimes):
-    def __init__(self, company: NodeAgents) -> None:
-        super().__init__(company.context.nodes.kubelets, company.context.admin.clock)
-        self.company = company
+    def __init__(self, agents: NodeAgents) -> None:
+        super().__init__(agents.context.nodes.kubelets, agents.context.admin.clock)
+        self.agents = agents
 
 
 class _Runtime(PodRuntime):
@@ -81,9 +81,9 @@ class _Runtime(PodRuntime):
 
     def __init__(self, all_of_them: _Runtimes, node: str) -> None:
         super().__init__(all_of_them, node)
-        self._company = all_of_them.company
+        self._agents = all_of_them.agents
         self._clock = all_of_them.clock
-        self._rng = Random(f"runtime {node} {self._company.context.seed}")
+        self._rng = Random(f"runtime {node} {self._agents.context.seed}")
         self.away_until = 0.0
 
     def _check(self) -> None:
@@ -115,7 +115,7 @@ class _Runtime(PodRuntime):
         seconds: float,
     ) -> None:
         self._check()
-        self._company.pulls(self._node, reference)
+        self._agents.pulls(self._node, reference)
         await self._clock.sleep(self._rng.choice((0.1, 2.0, 9.0)))
         self._check()
         await super().pull(reference, auth, labels, annotations, seconds)
@@ -126,8 +126,8 @@ class _Runtime(PodRuntime):
         self._check()
         details = await super().details(container_id)
         if details.state is ContainerState.RUNNING:
-            self._company.stops(details.labels[UID], f"{self.name}://{container_id}")
-        stopping = self._company.context.start(super().stop(container_id, grace))
+            self._agents.stops(details.labels[UID], f"{self.name}://{container_id}")
+        stopping = self._agents.context.start(super().stop(container_id, grace))
         await self._clock.sleep(self._rng.choice((0.0, 0.0, 0.5, 3.0)))
         self._check()
         await asyncio.shield(stopping)
@@ -146,11 +146,11 @@ class _Runtime(PodRuntime):
 class _Process:
     """The agent of one node, restarted some time after it died."""
 
-    def __init__(self, company: NodeAgents, node: str, runtime: _Runtime) -> None:
+    def __init__(self, agents: NodeAgents, node: str, runtime: _Runtime) -> None:
         self.node = node
         self.runtime = runtime
-        self._company = company
-        self._context = company.context
+        self._agents = agents
+        self._context = agents.context
         self._streams = Streams(f"agent {node} {self._context.seed}")
         self._life: asyncio.Task[None] | None = None
         self._transport: FaultyTransport | None = None

@@ -10,20 +10,20 @@ from random import Random
 
 #: Seconds and actions of a storm.
 _STORMS = ((60.0, 12), (60.0, 12), (90.0, 16), (120.0, 22), (180.0, 30))
-#: Phases after the storm: a lasting fault, no fault, mishaps.
-TROUBLE, CALM, MISHAPS = "trouble", "calm", "mishaps"
-_LATER = ((TROUBLE,), (CALM,), (MISHAPS,), (TROUBLE, CALM), (TROUBLE, MISHAPS), (CALM, MISHAPS))
+#: Phases after the storm: a lasting fault, no fault, incidents.
+TROUBLE, CALM, INCIDENTS = "trouble", "calm", "incidents"
+_LATER = ((TROUBLE,), (CALM,), (INCIDENTS,), (TROUBLE, CALM), (TROUBLE, INCIDENTS), (CALM, INCIDENTS))
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A storm of ``seconds`` with ``actions``, then ``phases`` with these numbers of acts and mishaps."""
+    """A storm of ``seconds`` with ``actions``, then ``phases`` with these numbers of acts and incidents."""
 
     seconds: float
     actions: int
     phases: tuple[str, ...]
     calm_acts: int
-    mishaps: int
+    incidents: int
 
 
 def plan(seed: int, seconds: float | None = None, actions: int | None = None) -> Plan:

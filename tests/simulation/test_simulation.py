@@ -19,8 +19,8 @@ from tests.selection import NIGHTLY
 from tests.simulation import invariants
 from tests.simulation.__main__ import checked
 from tests.simulation.faults import CALM, Weather, resource_of
+from tests.simulation.incidents import EXTRA_SECONDS
 from tests.simulation.listed import listed
-from tests.simulation.mishaps import EXTRA_SECONDS
 from tests.simulation.mutants import FAULTS
 from tests.simulation.runs import Outcome, Run
 from tests.simulation.script import SMALL
@@ -29,7 +29,7 @@ from tests.simulation.streams import RandomByTask, Streams
 from tests.simulation.users import pod
 from tests.simulation.versions import OwnVersions
 from tests.simulation.workloads import DEFAULT, SUBJECTS
-from tests.simulation.workloads.cloneset import mishaps, unseen
+from tests.simulation.workloads.cloneset import incidents, unseen
 from tests.simulation.workloads.cloneset.existing import Existing
 from tests.simulation.workloads.sidecars import counts_are_true, names_its_own, sidecar_set
 from tests.simulation.world import simulate
@@ -236,18 +236,18 @@ def test_a_persistent_violation_is_reported_once() -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_a_fault_is_reproducible_and_ordered(seed: int) -> None:
     existing = Existing(["set-1"], ["pod-1"], ["clone-1"])
-    one = mishaps.mishap(Random(seed), existing, 0)
-    assert one == mishaps.mishap(Random(seed), existing, 0)
+    one = incidents.incident(Random(seed), existing, 0)
+    assert one == incidents.incident(Random(seed), existing, 0)
     moments = [act.at for act in one.acts]
     assert moments == sorted(moments)
     assert moments[-1] < one.seconds < one.seconds_to_settle(lambda _: EXTRA_SECONDS)
-    assert mishaps.mishap(Random(seed), Existing([], [], []), 0).acts
+    assert incidents.incident(Random(seed), Existing([], [], []), 0).acts
 
 
 def test_a_hiding_fault_is_reproducible_and_ends() -> None:
     existing = Existing([], [], [], in_place=["clone-1"], keeping=["clone-2"], dropping={"clone-3": 2})
-    made = [unseen.mishap(Random(seed), existing, 0) for seed in range(60)]
-    assert made == [unseen.mishap(Random(seed), existing, 0) for seed in range(60)]
+    made = [unseen.incident(Random(seed), existing, 0) for seed in range(60)]
+    assert made == [unseen.incident(Random(seed), existing, 0) for seed in range(60)]
     assert {act.arguments["name"] for one in made if one for act in one.acts if "name" in act.arguments} == {
         "clone-1",
         "clone-2",
@@ -257,15 +257,15 @@ def test_a_hiding_fault_is_reproducible_and_ends() -> None:
         moments = [act.at for act in one.acts]
         assert moments == sorted(moments)
         assert all(act.at + act.arguments.get("seconds", 0.0) < one.seconds for act in one.acts)
-    assert not any(unseen.mishap(Random(seed), Existing([], [], []), 0) for seed in range(10))
+    assert not any(unseen.incident(Random(seed), Existing([], [], []), 0) for seed in range(10))
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_targeted_fault_needs_a_cloneset(seed: int) -> None:
-    one = mishaps.aimed(Random(seed), [mishaps.Staffed("clone-1", 3, revives=True)])
+    one = incidents.aimed(Random(seed), [incidents.Staffed("clone-1", 3, revives=True)])
     moments = [act.at for act in one.acts]
     assert moments == sorted(moments)
     assert moments[-1] < one.seconds
-    held = mishaps.aimed(Random(seed), [mishaps.Staffed("clone-1", 3, revives=False)])
+    held = incidents.aimed(Random(seed), [incidents.Staffed("clone-1", 3, revives=False)])
     assert held.acts[-1].what == "lose pod"
-    assert mishaps.aimed(Random(seed), []) is None
+    assert incidents.aimed(Random(seed), []) is None

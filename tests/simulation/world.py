@@ -41,9 +41,9 @@ from tests.simulation.faults import (
 )
 from tests.simulation.history import History
 from tests.simulation.hooks import Hooks
+from tests.simulation.incidents import Focus, Incident
 from tests.simulation.keys import keys_by_seed
 from tests.simulation.listed import listed
-from tests.simulation.mishaps import Focus, Mishap
 from tests.simulation.plan import Plan
 from tests.simulation.process import errors_logged, no_collector
 from tests.simulation.replicas import WEBHOOK, SimulatedReplica
@@ -149,35 +149,35 @@ class World:
             pace=_pace(Random(f"pace {self._run.seed}")),
             heartbeat_seconds=3600.0,  # no controller evicts Pods of silent nodes
         )
-        make = self._subject.company
-        company = make(self._run_context(nodes, [node.name for node in registered])) if make is not None else None
-        user_actions = {**self._subject.user_actions, **(company.user_actions if company is not None else {})}
+        make = self._subject.actor
+        actor = make(self._run_context(nodes, [node.name for node in registered])) if make is not None else None
+        user_actions = {**self._subject.user_actions, **(actor.user_actions if actor is not None else {})}
         self.users = Users(self.api, self.admin, self.history, self.replicas, self._streams("users"), user_actions)
         parts = (self.rest, self.users, self._judge, self._hooks, self._volumes)
         self.checks = Checks(self.api, self.history, *parts)
         self.api.on_write(self.checks.wrote)
         background = [asyncio.create_task(nodes.run(), name="nodes")]
         background += [asyncio.create_task(replica.run(), name=replica.name) for replica in self.replicas]
-        if company is not None:
-            background.append(asyncio.create_task(company.run(), name="company"))
-        story = asyncio.create_task(self._story(), name="story")
+        if actor is not None:
+            background.append(asyncio.create_task(actor.run(), name="company"))  # the name selects a random stream
+        scenario = asyncio.create_task(self._scenario(), name="story")
         if to_first:
-            self.history.told = story.cancel
+            self.history.told = scenario.cancel
         try:
-            await asyncio.wait({story})
+            await asyncio.wait({scenario})
         finally:
             ending = (*background, *self._busy, *self._hooks.tasks, *self._volumes.tasks)
             for task in ending:
                 task.cancel()
             await asyncio.gather(*ending, return_exceptions=True)
             self.api.close()
-        if not story.cancelled():
-            story.result()
+        if not scenario.cancelled():
+            scenario.result()
         for error in self._errors:
             self.history.breaks(self.clock.monotonic(), error)
         return self.clock.monotonic()
 
-    async def _story(self) -> None:
+    async def _scenario(self) -> None:
         try:
             await self._until(self.rest.in_place, "the webhooks are registered")
             if self._run.focus:
@@ -296,11 +296,11 @@ class World:
                 await self.clock.sleep(2.0)
                 self.weather, self.checks.calm = CALM, False
             else:
-                await self.befall(one)
+                await self.run_incident(one)
         await self.wait_for_laggards()
 
-    async def befall(self, one: Mishap) -> None:
-        """Let a mishap happen, and wait until everything has settled."""
+    async def run_incident(self, one: Incident) -> None:
+        """Run an incident, and wait until everything has settled."""
         self._lag.excuse()
         self.weather = one.weather.without(*self._run.without)
         self._spared = "" if one.admission_too else WEBHOOK

@@ -287,8 +287,8 @@ def _others(rng: Random, _: str) -> tuple[str, Json]:
     return "stop runtime", {"node": rng.choice(NODES), "seconds": rng.choice((0.5, 4.0, 15.0))}
 
 
-def _befalls(rng: Random, number: int) -> Iterator[Action]:
-    """Draw the actions of a mishap. Controllers that miss NodeImage updates must rely on their own writes."""
+def _incident_acts(rng: Random, number: int) -> Iterator[Action]:
+    """Draw the actions of an incident. Controllers that miss NodeImage updates must rely on their own writes."""
     if rng.random() < 0.4:
         yield Action(0.0, "freeze watches", {"resource": "nodeimages", "seconds": 8.0})
     yield Action(0.0, "create workload", {"name": f"late-{number}", **spec_by_seed(rng)})
@@ -313,8 +313,8 @@ NODE_AGENTS = Workload(
         ),
     ],
     others=_others,
-    acts=_befalls,
-    company=NodeAgents,
+    acts=_incident_acts,
+    actor=NodeAgents,
     shares=Shares(change=0.1, pods=0.75, others=1.0),
     few=4,
     goes_on=True,  # agents repeat unchanged probe results from time to time

@@ -15,7 +15,7 @@ from app.kube.errors import AlreadyExists
 from app.kube.resources import Resource
 from app.sandbox.nodes import Nodes
 from tests.simulation.faults import CALM, FaultyTransport, Weather
-from tests.simulation.mishaps import Focuses, Mishap
+from tests.simulation.incidents import Focuses, Incident
 from tests.simulation.script import NAMESPACE, SQUALLS, Action
 from tests.simulation.users import UserAction, Users
 from tests.simulation.workloads.judge import Judge
@@ -27,7 +27,7 @@ Json = dict[str, Any]
 
 #: The most workloads at once.
 FEW = 2
-#: The fault of a mishap.
+#: The fault of an incident.
 _SPELLS = (
     Weather(conflict=0.7),
     Weather(error=0.7),
@@ -57,7 +57,7 @@ class RunContext:
     breaks: Callable[[str], None]
 
 
-class Company(Protocol):
+class Actor(Protocol):
     @property
     def user_actions(self) -> Mapping[str, UserAction]: ...
 
@@ -72,8 +72,8 @@ class Subject:
     judge: Callable[[], Judge]
     #: Feature gates of the managers.
     gates: Sequence[str] = ()
-    #: Creates the actors of a run other than managers and nodes.
-    company: Callable[[RunContext], Company] | None = None
+    #: Creates what acts in a run besides managers, nodes and users.
+    actor: Callable[[RunContext], Actor] | None = None
     #: Whether controllers keep writing at rest.
     goes_on: bool = False
     #: What a run may repeat instead of having a storm.
@@ -147,7 +147,7 @@ class Workload(Subject):
     #: Draws an action on a workload of that name, besides those on its Pods.
     others: Callable[[Random, str], tuple[str, Json]] | None = None
     shares: Shares = _USUAL
-    #: Draws the actions of a mishap; None: the usual ones.
+    #: Draws the actions of an incident; None: the usual ones.
     acts: Callable[[Random, int], Iterable[Action]] | None = None
     #: The most workloads at once.
     few: int = FEW
@@ -169,11 +169,11 @@ class Workload(Subject):
         return self.beside.resource.plural if self.beside is not None else ""
 
     async def after_storm(self, world: World) -> None:
-        """Let one mishap after the other happen."""
+        """Run one incident after the other."""
         await world.sleep_until_unhindered()
-        for number in range(world.plan.mishaps + 1):
+        for number in range(world.plan.incidents + 1):
             rng = Random(f"mishap {number} {world.seed}")
-            await world.befall(self.mishap(rng, sorted(world.rest.stored(self.resource)), number))
+            await world.run_incident(self.incident(rng, sorted(world.rest.stored(self.resource)), number))
         await world.wait_for_laggards()
 
     async def _create(self, users: Users, name: str, beside: Json | None = None, **spec: Any) -> None:
@@ -263,12 +263,12 @@ class Workload(Subject):
             )
         )
 
-    def mishap(self, rng: Random, names: Sequence[str], number: int) -> Mishap:
+    def incident(self, rng: Random, names: Sequence[str], number: int) -> Incident:
         """Return a short fault during which users change a workload and Pods are deleted."""
         acts = [*self._acts(rng, names, number)]
         acts.sort(key=lambda act: act.at)
         weather = rng.choice(_SPELLS)
-        return Mishap(weather, round(acts[-1].at + rng.uniform(0.5, 3.0), 1), tuple(acts), rng.random() < 0.4)
+        return Incident(weather, round(acts[-1].at + rng.uniform(0.5, 3.0), 1), tuple(acts), rng.random() < 0.4)
 
     def _acts(self, rng: Random, names: Sequence[str], number: int) -> Iterator[Action]:
         if self.acts is not None:

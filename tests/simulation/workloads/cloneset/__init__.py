@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.script import Action
 from tests.simulation.users import UserAction
-from tests.simulation.workloads.cloneset import actions, focus, script, story
+from tests.simulation.workloads.cloneset import actions, focus, phases, script
 from tests.simulation.workloads.cloneset.judge import CloneSetJudge
 from tests.simulation.workloads.judge import Judges
 from tests.simulation.workloads.sidecars import USER_ACTIONS as SIDECAR_ACTIONS
@@ -29,7 +29,7 @@ class CloneSets(Subject):
 
     async def after_storm(self, world: World) -> None:
         for phase in world.plan.phases:
-            await story.PHASES[phase](world)
+            await phases.PHASES[phase](world)
 
 
 CLONE_SETS = CloneSets(

@@ -12,10 +12,10 @@ from random import Random
 from typing import Any
 
 from tests.simulation.faults import CALM, Weather
+from tests.simulation.incidents import Focus, Focuses, Incident, happens
 from tests.simulation.lifecycle import FINALIZERS, LABELS
-from tests.simulation.mishaps import Focus, Focuses, Mishap, happens
 from tests.simulation.script import APPS, Action
-from tests.simulation.workloads.cloneset import mishaps, unseen
+from tests.simulation.workloads.cloneset import incidents, unseen
 from tests.simulation.workloads.cloneset.existing import Existing
 from tests.simulation.workloads.cloneset.manifests import spec_by_seed
 
@@ -40,7 +40,7 @@ def _act(at: float, what: str, /, **arguments: Any) -> Action:
 # ---- requests
 
 
-def _refused(rng: Random, existing: Existing, number: int) -> Mishap | None:
+def _refused(rng: Random, existing: Existing, number: int) -> Incident | None:
     """All writes are refused for seconds while Pods must change, and no event follows."""
     name, clear = rng.choice(existing.clones), rng.uniform(2.0, 4.0)
     acts = [_act(0.0, "roll cloneset", name=name, image=f"clone:refused-{number}", partition=0)]
@@ -50,7 +50,7 @@ def _refused(rng: Random, existing: Existing, number: int) -> Mishap | None:
     return happens(weather, acts, last=clear)
 
 
-def _slow(rng: Random, existing: Existing, number: int) -> Mishap | None:
+def _slow(rng: Random, existing: Existing, number: int) -> Incident | None:
     """Requests take seconds, and users do not wait for them."""
     name = rng.choice(existing.clones)
     acts = [_act(rng.uniform(0.0, 6.0), "scale cloneset", name=name, replicas=rng.randrange(1, 6)) for _ in range(4)]
@@ -61,7 +61,7 @@ def _slow(rng: Random, existing: Existing, number: int) -> Mishap | None:
 # ---- claims
 
 
-def _claims_wanted_again(rng: Random, existing: Existing, _number: int) -> Mishap | None:
+def _claims_wanted_again(rng: Random, existing: Existing, _number: int) -> Incident | None:
     """Pods with claims are deleted, and their successors must get the claims."""
     if not existing.keeping:
         return None
@@ -77,7 +77,7 @@ def _claims_wanted_again(rng: Random, existing: Existing, _number: int) -> Misha
     return happens(rng.choice((Weather(), Weather(error=0.4))), lost)
 
 
-def _creation_given_up(rng: Random, existing: Existing, _number: int) -> Mishap | None:
+def _creation_given_up(rng: Random, existing: Existing, _number: int) -> Incident | None:
     """A Pod cannot be created and is no longer needed; then one with claims is deleted and must be recreated."""
     name, replicas = next(iter(sorted(existing.staffed.items())), ("", 0))
     if not name:
@@ -95,12 +95,12 @@ def _creation_given_up(rng: Random, existing: Existing, _number: int) -> Mishap 
 # ---- caches
 
 
-def _creation_unanswered(rng: Random, existing: Existing, number: int) -> Mishap | None:
+def _creation_unanswered(rng: Random, existing: Existing, number: int) -> Incident | None:
     """The creation of a Pod is neither answered nor shown; its claims, if any, are shown first."""
     return unseen.creation_unanswered(rng, replace(existing, dropping=existing.staffed), number)
 
 
-def _cut_off(rng: Random, existing: Existing, number: int) -> Mishap | None:
+def _cut_off(rng: Random, existing: Existing, number: int) -> Incident | None:
     """The managers are cut off, and the cluster changes meanwhile and afterwards."""
     acts = [_act(0.0, "cut off", seconds=round(rng.uniform(2.0, 6.0), 1), lost=rng.randrange(6))]
     if rng.random() < 0.5:
@@ -109,7 +109,7 @@ def _cut_off(rng: Random, existing: Existing, number: int) -> Mishap | None:
     return happens(Weather(), acts, admission_too=True, last=7.0)
 
 
-def _set_gone(rng: Random, existing: Existing, number: int) -> Mishap | None:
+def _set_gone(rng: Random, existing: Existing, number: int) -> Incident | None:
     """A CloneSet is deleted with its Pods, and no watch shows its end."""
     for name in existing.clones:
         acts = (
@@ -123,13 +123,13 @@ def _set_gone(rng: Random, existing: Existing, number: int) -> Mishap | None:
 # ---- hooks
 
 
-def _marked_while_others_go(rng: Random, existing: Existing, _number: int) -> Mishap | None:
-    return mishaps.marked_while_others_go(
-        rng, [mishaps.Staffed(*one, revives=True) for one in existing.staffed.items()]
+def _marked_while_others_go(rng: Random, existing: Existing, _number: int) -> Incident | None:
+    return incidents.marked_while_others_go(
+        rng, [incidents.Staffed(*one, revives=True) for one in existing.staffed.items()]
     )
 
 
-def _left_behind(rng: Random, existing: Existing, number: int) -> Mishap | None:
+def _left_behind(rng: Random, existing: Existing, number: int) -> Incident | None:
     """A leader ends while its patches are in flight. They arrive when the next leader has decided otherwise, or does
     not see their effect."""
     name, replicas = rng.choice(sorted(existing.staffed.items()) or [("", 0)])
@@ -159,7 +159,7 @@ def _left_behind(rng: Random, existing: Existing, number: int) -> Mishap | None:
 # ---- limits
 
 
-def _rolled_while_others_go(rng: Random, existing: Existing, number: int) -> Mishap | None:
+def _rolled_while_others_go(rng: Random, existing: Existing, number: int) -> Incident | None:
     """A rollout begins while Pods that wait for their preDelete hook are unavailable."""
     name = rng.choice(existing.clones)
     marked = _act(0.0, "mark pods", name=name, number=rng.randrange(2))
@@ -167,7 +167,7 @@ def _rolled_while_others_go(rng: Random, existing: Existing, number: int) -> Mis
     return happens(Weather(), [marked, roll], admission_too=True)
 
 
-def _marked_while_limited(rng: Random, existing: Existing, _number: int) -> Mishap | None:
+def _marked_while_limited(rng: Random, existing: Existing, _number: int) -> Incident | None:
     """Pods must be replaced under a scaleStrategy.maxUnavailable."""
     name = rng.choice(existing.clones)
     marked = _act(0.0, "mark pods", name=name, number=rng.randrange(3))
@@ -184,7 +184,7 @@ def _sets_and_pods(rng: Random) -> Iterator[Action]:
         yield Action(0.0, "create pod", {"name": f"pod-{number}", "app": rng.choice(APPS), "ordered": False})
 
 
-def _statuses_refused(rng: Random, existing: Existing, number: int) -> Mishap | None:
+def _statuses_refused(rng: Random, existing: Existing, number: int) -> Incident | None:
     """The status of a SidecarSet is refused while its Pods are created, deleted and relabeled."""
     acts = [
         _act(rng.uniform(0.0, 1.0), "create pod", name=f"pod-{number}-{position}", app=rng.choice(APPS), ordered=False)
@@ -198,7 +198,7 @@ def _statuses_refused(rng: Random, existing: Existing, number: int) -> Mishap | 
     return happens(rng.choice((CALM, Weather(conflict=0.6))), acts)
 
 
-def _set_replaced(rng: Random, existing: Existing, number: int) -> Mishap | None:
+def _set_replaced(rng: Random, existing: Existing, number: int) -> Incident | None:
     """A SidecarSet is replaced by a namesake while its first status is in flight."""
     name = rng.choice(existing.sets)
     acts = [_act(0.0, "replace set", name=name, app=rng.choice(APPS), image=f"shipper:{number}")]
@@ -206,7 +206,7 @@ def _set_replaced(rng: Random, existing: Existing, number: int) -> Mishap | None
     return happens(Weather(slow=0.9, only="sidecarsets"), acts, last=5.0)
 
 
-def _status_unseen(rng: Random, _there: Existing, number: int) -> Mishap | None:
+def _status_unseen(rng: Random, _there: Existing, number: int) -> Incident | None:
     """Pods are created one by one, and the cache shows the resulting status late."""
     acts = [
         _act(rng.uniform(0.5, 3.0), "create pod", name=f"pod-{number}-{position}", app=rng.choice(APPS), ordered=False)
@@ -216,24 +216,24 @@ def _status_unseen(rng: Random, _there: Existing, number: int) -> Mishap | None:
     return happens(Weather(), acts)
 
 
-def _leader_stops(_rng: Random, _there: Existing, _number: int) -> Mishap | None:
+def _leader_stops(_rng: Random, _there: Existing, _number: int) -> Incident | None:
     """The leader releases its Lease while several replicas compete for it."""
     return happens(CALM, [_act(0.0, "stop leader", gently=True)])
 
 
-def _certificates_end(rng: Random, _there: Existing, _number: int) -> Mishap | None:
+def _certificates_end(rng: Random, _there: Existing, _number: int) -> Incident | None:
     """The CA changes, and the writes that publish it are refused."""
     weather = rng.choice((Weather(conflict=0.7), Weather(error=0.7), Weather(lost_request=0.6)))
     return happens(weather, [_act(0.0, "end certificates")], last=4.0)
 
 
-def _configuration_deleted(rng: Random, _there: Existing, _number: int) -> Mishap | None:
+def _configuration_deleted(rng: Random, _there: Existing, _number: int) -> Incident | None:
     """A user deletes a webhook configuration."""
     return happens(CALM, [_act(0.0, "delete configuration", kind=rng.choice(("mutating", "validating")))])
 
 
 def _focus(
-    first: Callable[[Random], Iterator[Action]], one: Callable[[Random, Existing, int], Mishap | None], **rest: Any
+    first: Callable[[Random], Iterator[Action]], one: Callable[[Random, Existing, int], Incident | None], **rest: Any
 ) -> Focus:
     return Focus(first, lambda rng, found, number: one(rng, Existing.of(found), number), **rest)
 

@@ -1,6 +1,6 @@
-"""Mishaps in which a controller does not see, or no longer knows, part of the state. Pure.
+"""Incidents in which a controller does not see, or no longer knows, part of the state. Pure.
 
-In some runs one of these replaces another mishap. It has no other fault.
+In some runs one of these replaces another incident. It has no other fault.
 """
 
 from __future__ import annotations
@@ -10,39 +10,39 @@ from random import Random
 
 from app.pods.history import OWN_WRITE_TTL as KNOWN_SECONDS
 from tests.simulation.faults import Weather
-from tests.simulation.mishaps import Mishap
+from tests.simulation.incidents import Incident
 from tests.simulation.script import Action
 from tests.simulation.workloads.cloneset.existing import Existing
 
-#: The share of mishaps that these replace.
+#: The share of incidents that these replace.
 SHARE = 0.5
 _Theme = Callable[[Random, Existing, int], Iterator[Action]]
 
 
-def mishap(rng: Random, existing: Existing, number: int) -> Mishap | None:
-    """Draw a mishap; None if another kind is drawn, or no object fits."""
+def incident(rng: Random, existing: Existing, number: int) -> Incident | None:
+    """Draw an incident; None if another kind is drawn, or no object fits."""
     chosen = rng.sample(_THEMES, len(_THEMES))
     if rng.random() >= SHARE:
         return None
     return next((found for theme in chosen if (found := _of(theme, rng, existing, number)) is not None), None)
 
 
-def claims_going(rng: Random, existing: Existing, number: int) -> Mishap | None:
+def claims_going(rng: Random, existing: Existing, number: int) -> Incident | None:
     """Scale out while the claims of deleted Pods are terminating."""
     return _of(_claims_going, rng, existing, number)
 
 
-def creation_unanswered(rng: Random, existing: Existing, number: int) -> Mishap | None:
+def creation_unanswered(rng: Random, existing: Existing, number: int) -> Incident | None:
     """Create a Pod that the watch does not deliver."""
     return _of(_creation_unanswered, rng, existing, number)
 
 
-def _of(theme: _Theme, rng: Random, existing: Existing, number: int) -> Mishap | None:
+def _of(theme: _Theme, rng: Random, existing: Existing, number: int) -> Incident | None:
     acts = tuple(sorted(theme(rng, existing, number), key=lambda act: act.at))
     if not acts:
         return None
     ends = max(act.at + act.arguments.get("seconds", 0.0) for act in acts)
-    return Mishap(Weather(), round(ends + 1.0, 1), acts, admission_too=True)
+    return Incident(Weather(), round(ends + 1.0, 1), acts, admission_too=True)
 
 
 def _history_unseen(rng: Random, existing: Existing, number: int) -> Iterator[Action]:

@@ -1,4 +1,4 @@
-"""Mishaps: a short fault from rest while users act."""
+"""Incidents: a short fault in an idle cluster while users act."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.simulation.faults import TIMEOUT_SECONDS, Weather
 from tests.simulation.rest import Rest
 from tests.simulation.script import Action
 
-#: Extra seconds to handle actions during a mishap: a Lease expires, connections are retried.
+#: Extra seconds to handle actions during an incident: a Lease expires, connections are retried.
 EXTRA_SECONDS = 60.0
 
 
@@ -19,7 +19,7 @@ CUT_OFF_ACTS = frozenset({"cut off at creation", "blind creation"})
 
 
 @dataclass(frozen=True, slots=True)
-class Mishap:
+class Incident:
     """A fault of some seconds, and the actions of users meanwhile (``at`` counts from its start)."""
 
     weather: Weather
@@ -30,7 +30,7 @@ class Mishap:
 
     @property
     def hangs(self) -> float:
-        """Return how long a request may hang after the mishap, or a watch may wait for its next retry."""
+        """Return how long a request may hang after the incident, or a watch may wait for its next retry."""
         weather = self.weather
         lost = weather.lost_request or weather.lost_answer or weather.watch_ends
         return TIMEOUT_SECONDS if lost or any(act.what in CUT_OFF_ACTS for act in self.acts) else 0.0
@@ -40,10 +40,10 @@ class Mishap:
         return EXTRA_SECONDS + self.hangs + max(of(act.what) for act in self.acts)
 
 
-def happens(weather: Weather, acts: Iterable[Action], *, admission_too: bool = False, last: float = 1.0) -> Mishap:
-    """Return a mishap that ends ``last`` seconds after its last action."""
+def happens(weather: Weather, acts: Iterable[Action], *, admission_too: bool = False, last: float = 1.0) -> Incident:
+    """Return an incident that ends ``last`` seconds after its last action."""
     ordered = tuple(sorted(acts, key=lambda act: act.at))
-    return Mishap(weather, round(ordered[-1].at + last, 1), ordered, admission_too)
+    return Incident(weather, round(ordered[-1].at + last, 1), ordered, admission_too)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Focus:
     """
 
     first: Callable[[Random], Iterable[Action]]
-    round: Callable[[Random, Rest, int], Mishap | None]
+    round: Callable[[Random, Rest, int], Incident | None]
     rounds: int = 6
     calm: bool = False
     replicas: int | None = None

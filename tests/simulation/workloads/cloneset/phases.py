@@ -1,4 +1,4 @@
-"""The phases after the storm of a run with CloneSets: a lasting fault, no fault, or mishaps."""
+"""The phases after the storm of a run with CloneSets: a lasting fault, no fault, or incidents."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation import plan
 from tests.simulation.faults import CALM, DRIZZLE, Weather
-from tests.simulation.workloads.cloneset import mishaps, unseen
+from tests.simulation.workloads.cloneset import incidents, unseen
 from tests.simulation.workloads.cloneset.existing import Existing, bare_pods
 from tests.simulation.workloads.cloneset.manifests import CLONE_SETS
 from tests.simulation.workloads.cloneset.script import HASTE_SECONDS, blind_script, calm_script, drizzle_script
@@ -45,7 +45,7 @@ async def trouble(world: World) -> None:
         world.weather = CALM
     await world.until_done(world.rest.to_settle)
     world.weather = CALM
-    await world.clock.sleep(RENEWAL_SECONDS)  # a leader that could not renew its Lease ends only now
+    await world.clock.sleep(RENEWAL_SECONDS)  # a leader that could not renew its Lease stops only now
     await world.until_done(world.rest.to_settle)
 
 
@@ -72,20 +72,20 @@ async def calm(world: World) -> None:
 
 
 async def one_after_the_other(world: World) -> None:
-    """One thing at a time goes wrong for some seconds: soon after it all is well."""
+    """Run one incident at a time. Everything must settle soon after each."""
     await world.sleep_until_unhindered()
     rng, other = Random(f"mishaps {world.seed}"), Random(f"unseen {world.seed}")
-    for number in range(world.plan.mishaps):
+    for number in range(world.plan.incidents):
         existing = Existing.of(world.rest)
-        one = mishaps.mishap(rng, existing, number)
-        await world.befall(unseen.mishap(other, existing, number) or one)
+        one = incidents.incident(rng, existing, number)
+        await world.run_incident(unseen.incident(other, existing, number) or one)
     clones = [
-        mishaps.Staffed(name, found["spec"]["replicas"], revives=_revives(found))
+        incidents.Staffed(name, found["spec"]["replicas"], revives=_revives(found))
         for name, found in sorted(world.rest.stored(CLONE_SETS).items())
         if found["spec"]["replicas"]
     ]
-    if aimed := mishaps.aimed(Random(f"aimed {world.seed}"), clones):
-        await world.befall(aimed)
+    if aimed := incidents.aimed(Random(f"aimed {world.seed}"), clones):
+        await world.run_incident(aimed)
     await world.wait_for_laggards()
 
 
@@ -98,5 +98,5 @@ def _revives(obj: Json) -> bool:
 PHASES: Mapping[str, Callable[[World], Awaitable[None]]] = {
     plan.TROUBLE: trouble,
     plan.CALM: calm,
-    plan.MISHAPS: one_after_the_other,
+    plan.INCIDENTS: one_after_the_other,
 }

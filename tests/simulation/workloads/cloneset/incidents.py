@@ -1,7 +1,7 @@
-"""Mishaps of CloneSets: a short fault from rest while users act. Pure.
+"""Incidents of CloneSets: a short fault in an idle cluster while users act. Pure.
 
-In a storm, the next event reminds a controller of what a fault made it forget. A mishap stands alone, so what it made
-a controller forget stays forgotten and is found: soon after it, everything must settle.
+In a storm, the next event reminds a controller of what a fault made it forget. An incident stands alone, so what it
+made a controller forget stays forgotten and is found: soon after it, everything must settle.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from tests.simulation.faults import CALM, Weather
-from tests.simulation.mishaps import Mishap
+from tests.simulation.incidents import Incident
 from tests.simulation.script import APPS, Action
 from tests.simulation.workloads.cloneset.existing import Existing
 
@@ -35,13 +35,13 @@ _SPELLS = (
 BURST_SECONDS = 2.0
 
 
-def mishap(rng: Random, existing: Existing, number: int) -> Mishap:
-    """Draw a mishap. ``number`` makes the names of its objects unique."""
+def incident(rng: Random, existing: Existing, number: int) -> Incident:
+    """Draw an incident. ``number`` makes the names of its objects unique."""
     weather = rng.choice(_SPELLS)
     chosen = rng.sample(_THEMES, len(_THEMES))
     acts = next(found for theme in chosen if (found := [*theme(rng, existing, number)]))
     acts.sort(key=lambda act: act.at)
-    return Mishap(weather, round(acts[-1].at + rng.uniform(0.5, 3.0), 1), tuple(acts), rng.random() < 0.4)
+    return Incident(weather, round(acts[-1].at + rng.uniform(0.5, 3.0), 1), tuple(acts), rng.random() < 0.4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,13 @@ class Staffed:
     revives: bool
 
 
-def aimed(rng: Random, clones: Sequence[Staffed]) -> Mishap | None:
-    """Return a mishap whose actions happen in a fixed order; None if there is no CloneSet for it."""
+def aimed(rng: Random, clones: Sequence[Staffed]) -> Incident | None:
+    """Return an incident whose actions happen in a fixed order; None if there is no CloneSet for it."""
     themes = rng.sample(_AIMED, len(_AIMED))
     return next((found for theme in themes if (found := theme(rng, clones)) is not None), None)
 
 
-def _seen_together(rng: Random, clones: Sequence[Staffed]) -> Mishap | None:
+def _seen_together(rng: Random, clones: Sequence[Staffed]) -> Incident | None:
     """A spec change, and a status written before the cache shows it: a relist shows both as one change."""
     if not clones:
         return None
@@ -67,10 +67,10 @@ def _seen_together(rng: Random, clones: Sequence[Staffed]) -> Mishap | None:
     wish = _act(rng, "scale cloneset", name=one.name, replicas=one.replicas + rng.choice((-1, 1, 2)))
     lost = _act(rng, "lose pod", BURST_SECONDS, name=one.name, number=rng.randrange(8), seconds=rng.randrange(2))
     frozen = Action(0.0, "freeze watches", {"resource": "clonesets", "seconds": 8.0})
-    return Mishap(Weather(), 9.0, (frozen, wish, lost), admission_too=True)
+    return Incident(Weather(), 9.0, (frozen, wish, lost), admission_too=True)
 
 
-def marked_while_others_go(rng: Random, clones: Sequence[Staffed]) -> Mishap | None:
+def marked_while_others_go(rng: Random, clones: Sequence[Staffed]) -> Incident | None:
     """All active Pods must be replaced while others wait for their preDelete hook, which must not return."""
     hooked = [one for one in clones if one.revives and one.replicas > 1]
     if not hooked:
@@ -79,10 +79,10 @@ def marked_while_others_go(rng: Random, clones: Sequence[Staffed]) -> Mishap | N
     fewer = Action(0.0, "scale cloneset", {"name": one.name, "replicas": rng.randrange(1, one.replicas)})
     at = round(rng.choice((rng.uniform(0.05, 0.2), rng.uniform(0.2, BURST_SECONDS))), 2)
     marked = Action(at, "mark pods", {"name": one.name, "number": 2, "serving": True})
-    return Mishap(Weather(), 4.0, (fewer, marked), admission_too=True)
+    return Incident(Weather(), 4.0, (fewer, marked), admission_too=True)
 
 
-_AIMED: Sequence[Callable[[Random, Sequence[Staffed]], Mishap | None]] = (_seen_together, marked_while_others_go)
+_AIMED: Sequence[Callable[[Random, Sequence[Staffed]], Incident | None]] = (_seen_together, marked_while_others_go)
 
 
 def _changed_sets(rng: Random, existing: Existing, number: int) -> Iterator[Action]:
