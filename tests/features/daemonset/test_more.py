@@ -152,6 +152,27 @@ async def test_creations_stop_at_the_first_refusal_and_are_retried(cluster: Smal
 
 
 @in_cluster
+@pytest.mark.behaviour("DS-45", "DS-52")
+async def test_no_more_pods_are_updated_while_one_cannot_be_put_back_into_service(cluster: SmallCluster) -> None:
+    """Otherwise a rollout takes more Pods out of service while writes fail."""
+    await cluster.apply(updateStrategy=rolling("InPlaceIfPossible", maxUnavailable=1))
+    await cluster.all_updated()
+    await cluster.image("nginx:2")
+
+    async def updated() -> list[str]:
+        return [one["metadata"]["name"] for one in await cluster.pods() if "nginx:2" in str(one["spec"])]
+
+    (name,) = await cluster.until(updated, "one Pod is updated")
+    refused = cluster.sent.refuses("PATCH", f"/pods/{name}/status")
+    await cluster.patch({"spec": {"updateStrategy": rolling("InPlaceIfPossible", maxUnavailable=3)}})
+    await cluster.clock.sleep(60)
+    assert await updated() == [name]
+    assert len(refused) > 1
+    cluster.sent.intercept = lambda _: None
+    await cluster.all_updated()
+
+
+@in_cluster
 @pytest.mark.behaviour("DS-32", "DS-69")
 async def test_no_event_is_recorded_in_a_terminating_namespace(cluster: SmallCluster) -> None:
     cause = {"reason": "NamespaceTerminating", "field": "metadata.namespace"}
