@@ -158,6 +158,7 @@ def test_help_reference_and_chart_agree_on_gates_without_effect() -> None:
 def test_help_lists_exactly_the_flags_without_effect() -> None:
     sources = [path.read_text("utf-8") for path in (ROOT / "app").rglob("*.py") if path.name != "flags.py"]
     read = {name for name in FLAGS if any(f'("{name}")' in text for text in sources)}
+    read |= {name for one in features() for name in one.flags}
     read |= {part.workers_flag for one in features() for part in one.controllers if part.workers_flag}
     assert {flag.name for flag in FLAGS.values() if flag.meaningful} == read
 
