@@ -80,7 +80,7 @@ def workload(commands: Commands, stored: Mapping[str, Any], revisions: Sequence[
     }
     try:
         progress = commands.progress(stored) if commands.progress is not None else None
-    except Exception as error:  # noqa: BLE001 - whatever was written past admission must not end the page
+    except Exception as error:  # noqa: BLE001 - an object that bypassed admission must not end the page
         return Workload(**named, state="unknown", message=one_line(f"cannot be read: {error}"[:LONGEST]), part=0.0)
     if progress is None:
         return Workload(**named, state="unknown", message="", part=0.0)
@@ -124,7 +124,7 @@ class SectionRows:
             self._objects[key] = stored
             self._stale.add(key)
 
-    def lacked_anew(self, names: Iterable[str]) -> None:
+    def mark_lacking(self, names: Iterable[str]) -> None:
         """Mark the cluster-scoped objects of these names, because the Pods that lack them changed."""
         for name in names:
             if (key := ObjectKey("", name)) in self._objects:
@@ -233,7 +233,7 @@ class Board:
         #: UID of a workload → commands of its kind, and its key.
         self._known: dict[str, tuple[Commands, Raw]] = {}
         self._stale_rows: set[str] = set()
-        self._judge_anew = False
+        self._judge_again = False
         self._wake = asyncio.Event()
         self._sent: dict[str, bytes] = {}
         self._readers: set[_Reader] = set()
@@ -282,7 +282,7 @@ class Board:
         return changed
 
     def _mark_pods(self) -> None:
-        self._judge_anew = True
+        self._judge_again = True
         self._wake.set()
 
     def _judge(self, key: ObjectKey, pod: Pod | None) -> None:
@@ -290,7 +290,7 @@ class Board:
         namespace = self._namespaces.get(key.namespace)
         labels = namespace.metadata.labels if namespace is not None else None
         for name, lacking in self._lacking.items():
-            self._section_rows[name].lacked_anew(lacking.judge(key, pod, labels))
+            self._section_rows[name].mark_lacking(lacking.judge(key, pod, labels))
 
     # ---- current state
 
@@ -355,8 +355,8 @@ class Board:
             await self._wake.wait()
             await clock.sleep(PACE)
             self._wake.clear()
-            if self._judge_anew:
-                self._judge_anew = False
+            if self._judge_again:
+                self._judge_again = False
                 await self._judge_all()
             for section, payload in self._payloads().items():
                 if self._sent.get(section) != payload:

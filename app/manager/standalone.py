@@ -1,7 +1,7 @@
 """Standalone mode: admission decisions without a cluster, based on objects from YAML files.
 
 Each object passes through our own webhooks as if it were created on an API server. Denials are reported with file and
-line, and the last valid contents of the file stay in force. Files are checked once a second and reread when they
+line, and the last valid contents of the file stay in use. Files are checked once a second and reread when they
 change.
 """
 

@@ -229,7 +229,7 @@ def template_data(template: Mapping[str, Any]) -> bytes:
     """Return the data a revision records for a template, byte for byte as OpenKruise writes it. [PM-80, PM-84]
 
     Fields newer than the Kubernetes types we know are kept; otherwise changing them would create no revision. A
-    template that Go could not read (written past admission) is recorded unchanged.
+    template that Go cannot read, because it bypassed admission, is recorded unchanged.
     """
     try:
         printed = normalized(POD_TEMPLATE, template)

@@ -219,6 +219,6 @@ def moving_steps(native: Resource, resource: Resource, namespace: str, name: str
     return [
         f"kubectl get {word} {name} {where} -o yaml"
         rf" | sed -e '{rename}' -e '/^  \({_LEFT_OUT}\):/d' > {name}.yaml",
-        f"kubectl delete {word} {name} {where} --cascade=orphan    # its Pods go on without it",
+        f"kubectl delete {word} {name} {where} --cascade=orphan    # its Pods keep running",
         f"kubectl create -f {name}.yaml    # and are adopted",
     ]

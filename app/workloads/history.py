@@ -104,7 +104,7 @@ async def write_workload_status(
         state.written = KnownStatus(wanted, written.version)
         revisions = snapshot.revisions
         if wanted.get("currentRevision") == revisions.update.name != revisions.current.name:
-            state.side_task_left = True  # the rollout is over: its ImagePullJobs must go [CS-139]
+            state.side_task_left = True  # the rollout is over: its ImagePullJobs must be deleted [CS-139]
 
 
 async def truncate_history(history: History, snapshot: AnySnapshot, needed: Collection[Revision], limit: int) -> None:

@@ -63,10 +63,10 @@ def test_a_row_is_rendered_again_only_when_its_object_or_pods_change() -> None:
     assert [row.name for row in rows.shown()["items"]] == ["b", "c", "a"]
     assert counted.made == 4
     judge.names = ("b", "gone")
-    rows.lacked_anew(lacking.judge(ObjectKey("shop", "p"), POD, {}))
+    rows.mark_lacking(lacking.judge(ObjectKey("shop", "p"), POD, {}))
     assert rows.shown()["items"][0].shown.about == "0 b ['p']"
     assert counted.made == 5
-    rows.lacked_anew(lacking.judge(ObjectKey("shop", "p"), POD, {}))
+    rows.mark_lacking(lacking.judge(ObjectKey("shop", "p"), POD, {}))
     rows.object_changed(ObjectKey("", "c"), None)
     assert (rows.shown()["total"], counted.made) == (2, 5)
 
@@ -93,7 +93,7 @@ def test_rows_match_the_objects_after_any_events(steps: list[tuple[str, str, Any
             objects |= {} if value is None else {name: value}
         elif what == "pod":
             judge.names = value or ()
-            rows.lacked_anew(lacking.judge(ObjectKey("shop", name), None if value is None else POD, {}))
+            rows.mark_lacking(lacking.judge(ObjectKey("shop", name), None if value is None else POD, {}))
             lacks[name] = value or []
         else:
             rows.shown()

@@ -89,7 +89,7 @@ def rows_of(found: Situation) -> list[tuple[str, ...]]:
             rows.append((name, "(new)", "create", "-"))
         elif why_not := found.fit.obstacle(node):
             rows.append((name, "-", "-", why_not))
-        elif step.next is Next.GO_ON:
+        elif step.next is Next.RUN:
             rows.append((name, "-", "wait", f"parallelism {found.job.spec.parallelism}"))
         else:
             rows.append((name, "-", "-", "not served"))

@@ -159,8 +159,8 @@ class Next(StrEnum):
     PAUSE = "pause"
     #: The job has failed; running Pods are deleted first.
     FAIL = "fail"
-    #: Pods are deleted and created.
-    GO_ON = "go on"
+    #: The job runs: Pods are deleted and created.
+    RUN = "run"
     #: The job has succeeded.
     COMPLETE = "complete"
 
@@ -279,9 +279,9 @@ def next_step(
             scaled(spec.parallelism, len(desired), round_up=True) if spec.parallelism is not None else len(desired)
         )
     except IntOrPercentError:
-        return step(Next.GO_ON, delete=unfit, unreadable=True)
+        return step(Next.RUN, delete=unfit, unreadable=True)
     room = max(0, parallel) - counts.active
-    return step(Next.GO_ON, delete=unfit, create=to_run[: max(0, room)], crowded=room < 0)
+    return step(Next.RUN, delete=unfit, create=to_run[: max(0, room)], crowded=room < 0)
 
 
 def phase_of(step: Step) -> str:
@@ -290,7 +290,7 @@ def phase_of(step: Step) -> str:
         Next.COUNT: FAILED,
         Next.PAUSE: PAUSED,
         Next.FAIL: FAILED,
-        Next.GO_ON: "running",
+        Next.RUN: "running",
         Next.COMPLETE: "completed",
     }[step.next]
 

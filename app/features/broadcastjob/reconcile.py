@@ -148,9 +148,9 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         counts = step.counts
         if step.next is Next.PAUSE and step.reason:
             await self._pause(job, state, counts.failed)
-        if step.next is Next.GO_ON and counts.failed < seen and not await self._note_seen(job, state, counts.failed):
+        if step.next is Next.RUN and counts.failed < seen and not await self._note_seen(job, state, counts.failed):
             return None  # a concurrent change triggers another reconcile
-        if step.next in (Next.FAIL, Next.GO_ON):
+        if step.next in (Next.FAIL, Next.RUN):
             counts = await self._carry_out(key, job, state, step, pods)
         await self._report(job, state, step, counts, started)
         state.stopped.clear()
@@ -164,7 +164,7 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         stopped = {pod.metadata.uid for pod in step.delete if not has_failed(pod, limit)}
         # Stopped in a reconcile with a failed write; these Pods have neither ended nor are they running.
         counted = {pod.metadata.uid for pod in pods if has_failed(pod, limit) or pod.status.phase == "Succeeded"}
-        if step.next is Next.GO_ON:
+        if step.next is Next.RUN:
             state.stopped &= {pod.metadata.uid for pod in pods}  # without an end, Pods that are gone do not count
         before = len(state.stopped - stopped - counted)
         state.stopped |= stopped
@@ -186,7 +186,7 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         kept = left = None
         if policy.type != NEVER and step.next in (Next.FAIL, Next.COMPLETE):
             kept = policy.ttl_seconds_after_finished
-        elif policy.type != NEVER and policy.active_deadline_seconds is not None and step.next is Next.GO_ON:
+        elif policy.type != NEVER and policy.active_deadline_seconds is not None and step.next is Next.RUN:
             left = policy.active_deadline_seconds - (self.clock.now() - started).total_seconds()
         return self.again(key, kept=kept, left=left)
 

@@ -213,13 +213,13 @@ class UnitedDeploymentReconciler:
         owned_by, namespace = KIND.owner(united.metadata).index_key, united.metadata.namespace
         subsets = {one.name for one in united.spec.subsets}
         owned = {name: self._caches.workloads[name].by_index(OWNER, owned_by) for name in TEMPLATES}
-        nobodys = self._caches.workloads[kind].by_index(OWNER, ownerless(namespace))
+        orphans = self._caches.workloads[kind].by_index(OWNER, ownerless(namespace))
         given = (template.get("metadata") or {}).get("labels") or {}
         written = {**given, **(united.spec.selector.get("matchLabels") or {})}
         # If the selector does not match the labels of new workloads, ignore it; otherwise each would be released and
         # created again.
         matches = selector.matches if selector.matches(written) else lambda _: True
-        return claim(kind, subsets, owned, list(nobodys), matches)
+        return claim(kind, subsets, owned, list(orphans), matches)
 
     async def _claim(self, united: UnitedDeployment, kind: str, claims: Claims) -> Result:
         """Adopt and release workloads. The next reconcile starts from the updated cache. [UD-32]"""

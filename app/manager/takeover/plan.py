@@ -303,7 +303,7 @@ def _forward(
 
 def rights_to_other_kinds(rules: Iterable[Json]) -> Iterator[Json]:
     """Yield the rights to read scales, and kinds that neither Kubernetes nor OpenKruise defines. Budgets and spreads of
-    such workloads stay in force. [MGR-161]"""
+    such workloads stay in effect. [MGR-161]"""
     for rule in rules:
         verbs = [verb for verb in rule.get("verbs") or () if verb in _READING]
         resources = rule.get("resources") or []

@@ -58,7 +58,7 @@ def step(
 def test_number_of_pods_to_create(nodes: int, parallelism: int | str | None, running: int, created: int) -> None:
     spec = {} if parallelism is None else {"parallelism": parallelism}
     found = step(job(**spec), nodes, *map(pod, names(running)))
-    assert found.next is Next.GO_ON
+    assert found.next is Next.RUN
     assert found.create == names(nodes)[running : running + created]
     assert found.desired == nodes
 
@@ -76,26 +76,26 @@ def test_excess_pods_stay_and_an_invalid_parallelism_creates_none() -> None:
     ("spec", "pods", "age", "expected", "reason"),
     [
         ({}, [pod("n01", "Succeeded"), pod("n02", "Succeeded")], 0, Next.COMPLETE, ""),
-        ({}, [pod("n01", "Succeeded"), pod("n02")], 0, Next.GO_ON, ""),
+        ({}, [pod("n01", "Succeeded"), pod("n02")], 0, Next.RUN, ""),
         ({}, [pod("n01", "Failed"), pod("n02")], 0, Next.FAIL, "failed pod is found"),
         ({"failurePolicy": {"type": "Continue"}}, [pod("n01", "Failed"), pod("n02", "Failed")], 0, Next.COMPLETE, ""),
-        ({"failurePolicy": {"type": "Continue"}}, [pod("n01", "Failed"), pod("n02")], 0, Next.GO_ON, ""),
+        ({"failurePolicy": {"type": "Continue"}}, [pod("n01", "Failed"), pod("n02")], 0, Next.RUN, ""),
         ({"failurePolicy": {"type": "Pause"}}, [pod("n01", "Failed"), pod("n02")], 0, Next.PAUSE, "Paused"),
         ({"paused": True}, [pod("n01", "Failed")], 0, Next.PAUSE, ""),
-        ({"completionPolicy": {"activeDeadlineSeconds": 10}}, [pod("n01")], 9, Next.GO_ON, ""),
+        ({"completionPolicy": {"activeDeadlineSeconds": 10}}, [pod("n01")], 9, Next.RUN, ""),
         ({"completionPolicy": {"activeDeadlineSeconds": 10}}, [pod("n01")], 10, Next.FAIL, "DeadlineExceeded"),
         (
             {"completionPolicy": {"type": "Never"}},
             [pod("n01", "Succeeded"), pod("n02", "Succeeded")],
             0,
-            Next.GO_ON,
+            Next.RUN,
             "",
         ),
         # Terminating Pods count as served; Pods that were restarted too often do not, though they failed.
         ({}, [pod("n01", deleting=True), pod("n02", "Succeeded")], 0, Next.COMPLETE, ""),
         ({}, [pod("n01", restarts=1, policy="OnFailure")], 0, Next.FAIL, "failed pod is found"),
-        ({"failurePolicy": {"restartLimit": 1}}, [pod("n01", restarts=1, policy="OnFailure")], 0, Next.GO_ON, ""),
-        ({"completionPolicy": {"backoffLimit": 1}}, [pod("n01", restarts=1, policy="OnFailure")], 0, Next.GO_ON, ""),
+        ({"failurePolicy": {"restartLimit": 1}}, [pod("n01", restarts=1, policy="OnFailure")], 0, Next.RUN, ""),
+        ({"completionPolicy": {"backoffLimit": 1}}, [pod("n01", restarts=1, policy="OnFailure")], 0, Next.RUN, ""),
         (
             {"completionPolicy": {"backoffLimit": 1}},
             [pod("n01", restarts=2, policy="OnFailure")],
@@ -107,7 +107,7 @@ def test_excess_pods_stay_and_an_invalid_parallelism_creates_none() -> None:
             {"failurePolicy": {"type": "Continue"}},
             [pod("n01", restarts=1, policy="OnFailure"), pod("n02", "Succeeded")],
             0,
-            Next.GO_ON,
+            Next.RUN,
             "",
         ),
     ],
@@ -119,7 +119,7 @@ def test_next_action(spec: dict[str, Any], pods: list[Pod], age: int, expected: 
 
 @pytest.mark.behaviour("BJ-15")
 def test_a_pod_without_node_and_a_failed_pod_that_never_ends() -> None:
-    assert step(job(), 0).next is Next.GO_ON
+    assert step(job(), 0).next is Next.RUN
     failed = step(job("failed", completionPolicy={"type": "Never"}), 2, pod("n01", "Failed"))
     assert (failed.next, failed.create) == (Next.COUNT, ())
 
@@ -127,7 +127,7 @@ def test_a_pod_without_node_and_a_failed_pod_that_never_ends() -> None:
 @pytest.mark.behaviour("BJ-22")
 def test_only_a_new_failure_pauses_again() -> None:
     policy = {"failurePolicy": {"type": "Pause"}}
-    assert step(job(**policy), 3, pod("n01", "Failed"), seen=1).next is Next.GO_ON
+    assert step(job(**policy), 3, pod("n01", "Failed"), seen=1).next is Next.RUN
     assert step(job(**policy), 3, pod("n01", "Failed"), pod("n02", "Failed"), seen=1).next is Next.PAUSE
 
 

@@ -317,10 +317,10 @@ def claim(
     kind: str,
     subsets: Collection[str],
     owned: Mapping[str, Sequence[SubsetWorkload]],
-    nobodys: Sequence[SubsetWorkload],
+    orphans: Sequence[SubsetWorkload],
     matches: Callable[[Mapping[str, str]], bool],
 ) -> Claims:
-    """Sort workloads into claims. ``owned`` is keyed by template; ``nobodys`` are those of ``kind`` without a
+    """Sort workloads into claims. ``owned`` is keyed by template; ``orphans`` are those of ``kind`` without a
     controller; ``matches`` is the selector.
 
     Only workloads that were owned are deleted, so surplus ones are not adopted.
@@ -337,7 +337,7 @@ def claim(
             else:
                 surplus.append((template, one))
     adopt: dict[str, SubsetWorkload] = {}
-    for one in _oldest_first(nobodys):
+    for one in _oldest_first(orphans):
         if one.subset in subsets and one.subset not in existing and matches(one.metadata.labels):
             adopt.setdefault(one.subset, one)
     return Claims(existing, surplus, release, list(adopt.values()))
