@@ -40,7 +40,7 @@ async def result_of(look: Callable[[], Any]) -> Any:
 
 
 class World:
-    """A cluster in which only the controllers act, so the test is user, kubelet and workload."""
+    """A cluster in which only controllers act; the test plays user, kubelet and workload."""
 
     #: The namespace of namespaced objects.
     namespace: ClassVar[str] = "default"

@@ -88,7 +88,7 @@ class SimulatedRuntime:
         self.registry = registry if registry is not None else Registry()
         self.known: dict[str, SimulatedContainer] = {}
         self.on_stop = on_stop
-        #: While it is away, every call fails.
+        #: While it is unavailable, every call fails.
         self.away = False
         #: Calls for tests: pulls with labels and annotations, stops with their grace period, commands.
         self.pulls: list[tuple[str, str, Mapping[str, str], Mapping[str, str]]] = []
@@ -120,7 +120,7 @@ class SimulatedRuntime:
         self._images[parsed.full_name] = image
         return image
 
-    # ---- what an agent asks
+    # ---- requests of an agent
 
     async def images(self, seconds: float) -> Sequence[Image]:
         self._check()

@@ -1,8 +1,8 @@
 """Virtual time: an event loop that jumps to its next timer instead of waiting for it.
 
-Whenever nothing is left to do at this moment, the loop's clock is set to the earliest timer. An hour of back-off then
-takes microseconds, always in the same order, and whatever waits with ``asyncio`` waits in virtual time too. Real I/O
-still works (what is ready is handled before time jumps), but code that must stay deterministic has none.
+Whenever no callback is ready, the loop's clock is set to the earliest timer. An hour of back-off then
+takes microseconds, always in the same order, and all code that waits with ``asyncio`` waits in virtual time. Real I/O
+still works (ready files are handled before time jumps), but deterministic code must not use it.
 
     result = run(main(clock := VirtualClock()))
 """
@@ -71,10 +71,10 @@ class _TimerHandle(_Handle, asyncio.TimerHandle):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose ``time()`` is virtual and starts at zero. Timers of one moment run as they were set.
+    """An event loop whose ``time()`` is virtual and starts at zero. Simultaneous timers run in the order of creation.
 
     It has its own step (``_run_once``, which ``run_forever`` calls) and its own timers, because those of asyncio take a
-    sixth of a simulation's time: they look at files between any two callbacks, and compare timers in Python.
+    sixth of a simulation's time: they poll files between any two callbacks, and compare timers in Python.
     """
 
     if TYPE_CHECKING:  # attributes of asyncio's loops

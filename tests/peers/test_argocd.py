@@ -64,7 +64,7 @@ PHASES = {
     "updated": "Healthy",
     "refused": "Degraded",
 }
-#: Where Argo CD's own check says something else. docs/works-with.md sums it up.
+#: Results that differ under Argo CD's own checks. docs/works-with.md summarizes them.
 THEIRS: dict[tuple[str, str], dict[str, str]] = {
     ("CloneSet", "v1alpha1"): {
         "starting": "Suspended",
@@ -94,7 +94,7 @@ THEIRS: dict[tuple[str, str], dict[str, str]] = {
 
 
 def healths(objects: list[dict[str, Any]], script: str = "") -> list[str]:
-    """What Argo CD says of the objects, by this script or its own."""
+    """Return Argo CD's health of the objects, by this script or its own checks."""
     asked = "".join(json.dumps({"object": one, "script": script}) for one in objects)
     return [json.loads(line).get("status", "none") for line in programs.run("argocd", asked).splitlines()]
 
@@ -109,7 +109,7 @@ def resource(kind: str, version: str = "v1beta1") -> str:
 
 
 def counts(obj: dict[str, Any]) -> tuple[int, int] | None:
-    """The updated and the available Pods, once the controller has seen the change."""
+    """Return the updated and the available Pods once the controller has observed the change."""
     status = obj.get("status", {})
     if status.get("observedGeneration") != obj["metadata"]["generation"]:
         return None

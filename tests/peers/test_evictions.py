@@ -111,7 +111,7 @@ def test_both_budgets_hold_over_the_same_pods(world: World) -> None:
     assert "Cannot evict pod as it would violate the pod's disruption budget." in refused.stderr
     world.kubectl("patch", "pdb", "native", "-n", world.namespace, "-p", '{"spec": {"maxUnavailable": 3}}')
     eventually(lambda: native(2), "the native budget is larger", 40)
-    # The refused eviction is granted still, so the same Pod may go.
+    # Our grant for the refused eviction is still valid, so the same Pod may be evicted.
     assert evict(world, second).returncode == 0
     refused = evict(world, third)
     assert "pub unavailable allowed is negative" in refused.stderr

@@ -62,7 +62,7 @@ CASES += [(kind, "v1beta1") for kind in kinds() if kind.kind in BETA]
 
 
 def example(world: World, kind: str) -> dict[str, Any]:
-    """The example under a name of the test's own if it is cluster-scoped, for the test's namespace alone."""
+    """Return the example limited to the test's namespace, under its own name if it is cluster-scoped."""
     text = json.dumps(EXAMPLES[kind]).replace('"team": "shop"', f'"team": "{world.namespace}"')
     found: dict[str, Any] = json.loads(text)
     found["spec"] |= CHANGES.get(kind, {})

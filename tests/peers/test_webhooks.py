@@ -176,7 +176,7 @@ def registered(world: World, name: str, inject: Injector) -> Iterator[Hook]:
 
 
 def pod_of(world: World, name: str) -> Pod | None:
-    """The ready Pod of a CloneSet."""
+    """Return the ready Pod of a CloneSet."""
     found = [pod for pod in world.list("pods", "-l", f"of={name}") if "deletionTimestamp" not in pod["metadata"]]
     return world.pod_is_ready(found[0]["metadata"]["name"]) if len(found) == 1 else None
 

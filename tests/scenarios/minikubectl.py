@@ -1,6 +1,6 @@
-"""As much of kubectl as scenarios type, in Python: what runs where no kubectl is installed.
+"""The commands of kubectl that scenarios use, in Python, for machines without kubectl.
 
-The same arguments, and of the answers what scenarios look at: exit code, JSON, table cells, the server's words.
+It takes the same arguments and prints what scenarios read: exit code, JSON, table cells, the server's messages.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ class MiniKubectl:
         self._send("PATCH", f"{self._collection(resource, namespace)}/{name}", body, headers=headers)
 
     def _until_gone(self, path: str, seconds: float, uid: str = "") -> None:
-        """Wait until the object is deleted or replaced by a namesake."""
+        """Wait until the object is deleted or replaced by another of the same name."""
         deadline = Deadline(seconds)
         while not deadline.passed():
             try:

@@ -244,4 +244,4 @@ def test_pods_and_claims_are_paired_by_name(world: World) -> None:
         found = [claim for claim in world.list("pvc") if "deletionTimestamp" not in claim["metadata"]]
         return len(found) == 1
 
-    eventually(left, "the claims of the others go with them")
+    eventually(left, "the claims of deleted Pods are deleted")

@@ -85,7 +85,7 @@ def told(world: World, reason: str) -> set[str]:
 
 def all_told(world: World, reason: str, words: str, names: set[str]) -> bool:
     found = {message.removeprefix(words) for message in told(world, reason)}
-    assert found == names, f"{reason}: told {sorted(found)}, expected {sorted(names)}"
+    assert found == names, f"{reason}: reported {sorted(found)}, expected {sorted(names)}"
     return True
 
 
@@ -110,7 +110,7 @@ def test_every_eligible_node_gets_a_pod(world: World, private: str) -> None:
     assert sorted(pod["spec"]["nodeName"] for pod in pods(world)) == sorted(nodes)
     assert world.columns(KIND, "ds")[1:6] == [str(len(nodes))] * 5
     world.kubectl("patch", "node", private, "--type=merge", "-p", '{"spec": {"taints": null}}')
-    eventually(lambda: private in images(world), "the node that takes it now has its Pod")
+    eventually(lambda: private in images(world), "the node that has become eligible has its Pod")
     all_updated(world)
 
 
@@ -129,7 +129,9 @@ def test_a_standard_update_replaces_pods_node_by_node(world: World, version: str
     eventually(lambda: all_told(world, "SuccessfulDelete", "Deleted pod: ", before), "deletions")
     eventually(lambda: all_told(world, "SuccessfulCreate", "Created pod: ", before | after), "creations")
     waits = f"{world.namespace}/ds number of unavailable DaemonSet pods: 1, is equal to or exceeds allowed maximum: 1"
-    eventually(lambda: waits in told(world, "numUnavailable >= maxUnavailable"), "what the others wait for")
+    eventually(
+        lambda: waits in told(world, "numUnavailable >= maxUnavailable"), "an event says what the others wait for"
+    )
 
 
 @pytest.mark.behaviour("DS-48", "DS-51", "DS-52", "DS-36")
@@ -146,7 +148,9 @@ def test_an_image_changes_in_place(world: World) -> None:
     expected = {f"successfully update pod {name} in-place" for name in before.values()}
     eventually(lambda: told(world, "SuccessfulUpdatePodInPlace") == expected, "each update is reported")
     waits = f"{world.namespace}/ds number of unavailable DaemonSet pods: 1, is equal to or exceeds allowed maximum: 1"
-    eventually(lambda: waits in told(world, "numUnavailable >= maxUnavailable"), "what the others wait for")
+    eventually(
+        lambda: waits in told(world, "numUnavailable >= maxUnavailable"), "an event says what the others wait for"
+    )
 
 
 @pytest.mark.behaviour("DS-20", "DS-34")

@@ -113,7 +113,7 @@ def test_an_image_is_pulled_on_the_nodes_of_old_pods_before_they_are_updated(wor
     eventually(lambda: status_is(world, readyReplicas=4), "four Pods are ready", 120)
     ids = {one["metadata"]["uid"] for one in world.list("pod", "-l", "app=web")}
     patch(world, '[{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "nginx:1.26"}]')
-    (job,) = eventually(lambda: world.list("imagepulljob"), "an ImagePullJob is made")
+    (job,) = eventually(lambda: world.list("imagepulljob"), "an ImagePullJob is created")
     owner = job["metadata"]["ownerReferences"][0]
     assert (owner["kind"], owner["name"], owner["controller"]) == ("CloneSet", "web", True)
     assert (job["spec"]["image"], job["spec"]["parallelism"]) == ("nginx:1.26", 2)

@@ -91,5 +91,5 @@ def test_a_job_on_a_schedule(world: World, kind: str, made: str, version: str) -
         assert prefix == name
         assert seconds.isdigit()
     assert eventually(
-        lambda: world.get("advancedcronjob", name).get("status", {}).get("lastScheduleTime"), "the last run is told"
+        lambda: world.get("advancedcronjob", name).get("status", {}).get("lastScheduleTime"), "the last run is reported"
     )

@@ -16,11 +16,11 @@ from tests.scenarios import levels
 from tests.scenarios.world import ROOT, SYSTEM_NAMESPACE, eventually
 
 MANAGER = f"--as={SERVICE_ACCOUNT}"
-_LOOKED_UP = "what a cache does not have yet is asked for"
+_LOOKED_UP = "an object that a cache lacks is read"
 _FINALIZED = "checked by the API server when something names its owner"
 _CLEANED_UP = "its time is over, or its owner or node is gone"
 _TARGET = "a budget or a spread has such a target"
-_SUBSET = "a subset of that kind is taken out of the topology"
+_SUBSET = "a subset of that kind is removed from the topology"
 _ADMISSION = "admissionregistration.k8s.io"
 #: Verb, group and resource that the manager does not request in these scenarios → when it does. (It lists where the API
 #: server cannot start a watch from the cache.)
@@ -30,15 +30,15 @@ NOT_ASKED: dict[tuple[str, str, str], str] = {
     ("get", "apps.kruise.io", "workloadspreads"): _LOOKED_UP,
     ("get", "apps", "statefulsets"): _LOOKED_UP,
     ("get", "", "pods"): "after a conflict",
-    ("get", "apps.kruise.io", "containerrecreaterequests"): "a request of that name is there already",
+    ("get", "apps.kruise.io", "containerrecreaterequests"): "a request of that name already exists",
     ("delete", "", "configmaps"): "a Pod finds the barrier of an earlier one of its name",
     ("delete", "apps", "controllerrevisions"): "a set has more than its limit",
-    ("get", "apps", "controllerrevisions"): "the name of a revision is taken already",
+    ("get", "apps", "controllerrevisions"): "the name of a revision is already taken",
     ("list", "", "nodes"): "a CloneSet whose template spreads its Pods scales in",
-    ("patch", "", "persistentvolumeclaims"): "a claim goes with its Pod",
+    ("patch", "", "persistentvolumeclaims"): "a claim is deleted with its Pod",
     ("patch", "", "pods/resize"): "resources change in place",
     ("patch", "apps", "controllerrevisions"): "a set is rolled back",
-    ("update", "", "pods/finalizers"): "checked by the API server when a claim goes with its Pod",
+    ("update", "", "pods/finalizers"): "checked by the API server when a claim is deleted with its Pod",
     ("update", "apps.kruise.io", "clonesets/finalizers"): "checked by the API server when a Pod names its owner",
     ("patch", "", "events"): "the same happens again",
     ("update", "", "secrets"): "certificates are renewed or repaired",
@@ -90,7 +90,7 @@ NOT_ASKED: dict[tuple[str, str, str], str] = {
     ("delete", "apps.kruise.io", "statefulsets"): _SUBSET,
     ("list", "storage.k8s.io", "storageclasses"): "a claim template asks for more than before",
     ("patch", "apps.kruise.io", "broadcastjobs"): "a failure pauses it",
-    ("patch", "apps.kruise.io", "nodeimages/status"): "a Node is not ready any more",
+    ("patch", "apps.kruise.io", "nodeimages/status"): "a Node is no longer ready",
     ("patch", "apps.kruise.io", "persistentpodstates"): "a workload's annotations change",
 }
 

@@ -75,8 +75,8 @@ def replaced(world: World, name: str) -> dict[str, Any]:
 def test_pods_of_an_annotated_statefulset_return_to_their_nodes(world: World) -> None:
     world.apply(STATEFUL_SET)
     names = ["web-0", "web-1", "web-2"]
-    eventually(lambda: is_generated(world), "a PersistentPodState is made from the annotations")
-    eventually(lambda: sorted(remembered(world)) == names, "all places are remembered")
+    eventually(lambda: is_generated(world), "a PersistentPodState is created from the annotations")
+    eventually(lambda: sorted(remembered(world)) == names, "all places are recorded")
     for name in names:
         pod, one = world.get("pod", name), remembered(world)[name]
         # The first Pod of a name runs anywhere.
@@ -93,7 +93,7 @@ def test_pods_of_an_annotated_statefulset_return_to_their_nodes(world: World) ->
     assert again["metadata"]["annotations"]["kruise.io/injected-persistent-pod-state"] == "web"
 
     world.kubectl("scale", "statefulsets.apps.kruise.io", "web", "--replicas=2", "-n", world.namespace)
-    eventually(lambda: sorted(remembered(world)) == names[:2], "the Pod that is scaled in is forgotten")
+    eventually(lambda: sorted(remembered(world)) == names[:2], "the record of the scaled-in Pod is removed")
     switch = "kruise.io/auto-generate-persistent-pod-state"
     world.kubectl("annotate", "statefulsets.apps.kruise.io", "web", f"{switch}-", "-n", world.namespace)
     eventually(lambda: not is_generated(world), "it is removed when switched off")
@@ -103,7 +103,7 @@ def test_pods_of_an_annotated_statefulset_return_to_their_nodes(world: World) ->
 def test_a_manual_object_returns_pods_of_a_native_statefulset(world: World) -> None:
     world.apply(NATIVE)
     world.apply(WRITTEN)
-    eventually(lambda: len(remembered(world, "places")) == 3, "all places are remembered")
+    eventually(lambda: len(remembered(world, "places")) == 3, "all places are recorded")
     again = replaced(world, "web-2")
     host = remembered(world, "places")["web-2"]["nodeTopologyLabels"][HOST]
     preferred = again["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
@@ -114,4 +114,4 @@ def test_a_manual_object_returns_pods_of_a_native_statefulset(world: World) -> N
     impossible = world.apply(WRITTEN.replace("weight: 7", "weight: 101"), check=False)
     assert "must be in the range 1-100" in impossible.stderr
     world.kubectl("delete", "statefulset.apps", "web", "-n", world.namespace)
-    eventually(lambda: not remembered(world, "places"), "without the workload nothing is remembered")
+    eventually(lambda: not remembered(world, "places"), "without the workload nothing is recorded")

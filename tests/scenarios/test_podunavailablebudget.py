@@ -266,7 +266,7 @@ def failures(world: World) -> list[str]:
 
 @pytest.mark.behaviour("PUB-90", "PW-26", "PM-171", "CS-129")
 @pytest.mark.parametrize("kind", [*OWN, "SidecarSet"])
-def test_workloads_that_update_pods_ask_the_budget_first(world: World, kind: str) -> None:
+def test_workloads_that_update_pods_check_the_budget_first(world: World, kind: str) -> None:
     """Each workload must update all Pods at once, and the budget allows one at a time. A refusal is not a failure."""
     container = "agent" if kind == "SidecarSet" else "main"
     if kind == "SidecarSet":
@@ -305,7 +305,7 @@ def test_workloads_that_replace_pods_wait_for_the_budget(world: World, kind: str
     before = {pod["metadata"]["uid"] for pod in world.list("pods", "-l", "app=shop")}
     world.apply(ours(kind, "busybox:1.36", strategy))
     refused = ("events", "--field-selector", "reason=PubPreventPodDeletion")
-    eventually(lambda: world.list(*refused), "the workload has asked", 60)
+    eventually(lambda: world.list(*refused), "the workload has checked the budget", 60)
     assert {pod["metadata"]["uid"] for pod in world.list("pods", "-l", "app=shop")} == before
     assert failures(world) == []
     world.apply(budget(f"{BY_SELECTOR}, maxUnavailable: 100%"))

@@ -1,4 +1,4 @@
-"""Sixty Pods that OpenKruise admitted, sent again through a real API server with our manager: each comes back alike.
+"""Sixty Pods that OpenKruise admitted, sent again through a real API server with our manager: each result is the same.
 
 Recorded with all feature gates on save EnableExternalCerts and TemplateNoDefaults; volumes and pull secrets are sorted
 by name because the original's order is random; times are left out.
@@ -53,7 +53,7 @@ def test_a_recorded_pod_is_restored_alike(api: ControlPlane, number: int) -> Non
                 names.append(manifest["metadata"]["name"])
         for name in names:
             eventually(lambda name=name: latest_revision(api, name), f"SidecarSet {name} has a revision", 10)
-        eventually(lambda: comes_back_alike(api, case), f"Pod of case {number} comes back alike", 5)
+        eventually(lambda: comes_back_alike(api, case), f"Pod of case {number} is admitted alike", 5)
     finally:
         for name in names:
             api.request("DELETE", f"{SETS}/{name}")

@@ -73,14 +73,14 @@ def test_a_config_map_is_synced_to_its_targets(platform: World) -> None:
     assert content(platform, "") == content(platform, "-two") == {"level": "info"}
     assert content(platform, "-out") is None
     namespace(platform, "later")
-    eventually(lambda: content(platform, "-later") == {"level": "info"}, "the namespace that came has it")
+    eventually(lambda: content(platform, "-later") == {"level": "info"}, "the new namespace has it")
     platform.apply(CONFIG_MAP.replace("info", "debug"))
-    eventually(lambda: content(platform, "-two") == {"level": "debug"}, "the change has arrived")
+    eventually(lambda: content(platform, "-two") == {"level": "debug"}, "the change is copied")
     change = ["patch", "configmap", "shared", "-n", f"{platform.namespace}-two", "--type=merge", "-p"]
     platform.kubectl(*change, '{"data": {"level": "mine"}}')
-    eventually(lambda: content(platform, "-two") == {"level": "debug"}, "the drift is undone")
+    eventually(lambda: content(platform, "-two") == {"level": "debug"}, "the drift is reverted")
     platform.kubectl("label", "namespace", f"{platform.namespace}-two", "team-")
-    eventually(lambda: content(platform, "-two") is None, "the namespace that left has it no longer")
+    eventually(lambda: content(platform, "-two") is None, "the removed namespace no longer has it")
     platform.kubectl("delete", "resourcedistribution", platform.namespace)
     eventually(lambda: content(platform, "") is None, "the copies are deleted with their object")
 

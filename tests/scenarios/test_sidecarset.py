@@ -41,7 +41,7 @@ def has_columns(world: World, *wanted: str) -> bool:
 @pytest.mark.behaviour("SS-41", "SS-42", "SS-106", "SS-86")
 def test_a_matching_pod_starts_its_sidecar_first(world: World) -> None:  # U-60
     world.apply(SIDECARSET)
-    eventually(lambda: has_columns(world, "0", "0", "0"), "the set has counted nothing", 5)
+    eventually(lambda: has_columns(world, "0", "0", "0"), "the set counts no Pods", 5)
     world.apply(POD)
     pod = eventually(lambda: world.pod_is_ready("web"), "Pod web is ready")
     assert in_order(pod["spec"]["containers"]) == ["sidecar1", "nginx"]
@@ -57,7 +57,7 @@ def test_a_matching_pod_starts_its_sidecar_first(world: World) -> None:  # U-60
 @pytest.mark.behaviour("SS-40", "PW-36")
 def test_a_new_pod_that_claims_to_be_finished_or_a_mirror_gets_its_sidecar(world: World) -> None:
     world.apply(SIDECARSET)
-    eventually(lambda: has_columns(world, "0", "0", "0"), "the set has counted nothing", 5)
+    eventually(lambda: has_columns(world, "0", "0", "0"), "the set counts no Pods", 5)
     world.apply(POD + "status: {phase: Succeeded}\n")
     assert in_order(world.get("pod", "web")["spec"]["containers"]) == ["sidecar1", "nginx"]
     # Kubernetes accepts a mirror Pod only if it is bound to a node.
@@ -176,7 +176,7 @@ def test_new_pods_get_the_named_revision(world: World) -> None:  # U-67
         return [revision["metadata"]["name"] for revision in found] if len(found) == count else None
 
     world.apply(SIDECARSET)
-    (first,) = eventually(lambda: revisions(1), "the first revision stands in the manager's namespace", 10)
+    (first,) = eventually(lambda: revisions(1), "the first revision is in the manager's namespace", 10)
     world.apply(SIDECARSET.replace("busybox:1.36", "busybox:1.35"))
     _, second = eventually(lambda: revisions(2), "the second revision is recorded", 10)
     eventually(

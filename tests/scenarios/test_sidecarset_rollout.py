@@ -130,7 +130,7 @@ def test_partition_and_max_unavailable_are_respected(
         assert late <= unavailable // share, f"{late} Pods are not ready"
         return counts(world, pods, updated // share, pods, updated // share)
 
-    eventually(done, "as many as the partition leaves are updated", 240)
+    eventually(done, "all Pods outside the partition are updated", 240)
     found = [images(pod)["sidecar1"] for pod in world.list("pod")]
     assert found.count("busybox:1.35") == updated // share
     assert all(restarts(pod)["nginx"] == 0 for pod in world.list("pod"))
@@ -187,11 +187,11 @@ def test_a_hot_upgrade_switches_containers(world: World) -> None:  # U-66
 @pytest.mark.behaviour("SS-71", "SS-72")
 def test_a_pod_given_an_older_revision_is_rolled_forward(world: World) -> None:  # U-67
     world.apply(with_strategy(SIDECARSET, "{paused: true}"))
-    eventually(lambda: counts(world, 0, 0, 0, 0), "the set is seen")
+    eventually(lambda: counts(world, 0, 0, 0, 0), "the set is observed")
     first = world.get("sidecarset", world.namespace)["status"]["latestRevision"]
     chosen = f"  injectionStrategy: {{revision: {{revisionName: {first}}}}}\n"
     world.apply(with_strategy(OTHER_IMAGE, "{paused: true}") + chosen)
-    eventually(lambda: counts(world, 0, 0, 0, 0), "the change is seen")
+    eventually(lambda: counts(world, 0, 0, 0, 0), "the change is observed")
     started(world, "web")
     eventually(lambda: counts(world, 1, 0, 1, 0), "the Pod is counted as outdated")
     assert images(world.get("pod", "web"))["sidecar1"] == "busybox:1.36"

@@ -168,7 +168,7 @@ def ready(count: int) -> Callable[[Json], bool]:
 def in_order_up(pods: dict[int, Json], _order: list[str]) -> None:
     """OrderedReady: a Pod is created when those before it are ready."""
     if not all(ordinal in pods and is_ready(pods[ordinal]) for ordinal in range(max(pods, default=0))):
-        raise OrderError(f"{max(pods)} was made though one before it is not ready: {summary(pods)}")
+        raise OrderError(f"{max(pods)} was created although one before it is not ready: {summary(pods)}")
 
 
 def in_order_down(pods: dict[int, Json], _order: list[str]) -> None:
@@ -184,7 +184,7 @@ def updated_from_the_end(pods: dict[int, Json], order: list[str]) -> None:
     if newest and any(ordinal not in newest for ordinal in pods if ordinal > min(newest)):
         raise OrderError(f"{newest} were updated first: {summary(pods)}")
     if sum(not is_ready(pod) for pod in pods.values()) > 1:
-        raise OrderError(f"more than one is away: {summary(pods)}")
+        raise OrderError(f"more than one is unavailable: {summary(pods)}")
 
 
 class OrderError(Exception):
@@ -229,10 +229,10 @@ def test_both_behave_alike(world: World, policy: str) -> None:
         updated_from_the_end,
     )
     apply(replicas=3, image="nginx:1.28")
-    settle(sides, "the change is seen", lambda status: status.get("updateRevision") == 3)
+    settle(sides, "the change is observed", lambda status: status.get("updateRevision") == 3)
     for side in sides:
         world.kubectl("delete", "pod", f"{side.name}-2", "-n", world.namespace, "--wait=false")
-    settle(sides, "it goes on once the Pod is deleted", ready(3))
+    settle(sides, "it continues once the Pod is deleted", ready(3))
 
     # The set is deleted without its Pods, and adopts them again.
     before = [dict(uids(side)) for side in sides]
@@ -244,7 +244,7 @@ def test_both_behave_alike(world: World, policy: str) -> None:
         pods = [pod for side in sides for pod in side.pods().values()]
         return len(pods) == 6 and not any(pod["metadata"].get("ownerReferences") for pod in pods)
 
-    eventually(left_alone, "their Pods are nobody's")
+    eventually(left_alone, "their Pods have no owner")
     apply(replicas=3, image="nginx:1.28")
     settle(sides, "they are adopted", ready(3))
     assert [dict(uids(side)) for side in sides] == before

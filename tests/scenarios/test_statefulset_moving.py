@@ -66,7 +66,9 @@ def test_pods_of_a_native_statefulset_are_adopted(world: World) -> None:
     eventually(lambda: status_is(world, readyReplicas=3, updatedReadyReplicas=3), "another image is rolled out", 120)
     (added,) = set(revisions(world)) - set(recorded)
     new_image(world, "nginx:1.25")
-    back = eventually(lambda: status_is(world, readyReplicas=3, updatedReadyReplicas=3), "the former is back", 120)
+    back = eventually(
+        lambda: status_is(world, readyReplicas=3, updatedReadyReplicas=3), "the former image is back", 120
+    )
     assert (back["status"]["updateRevision"], set(revisions(world))) == (recorded[0], {*recorded, added})
     refused = world.pykruise("plan", "--from", "sts/web")
     assert (refused.returncode, "there is no native one" in refused.stderr) == (1, True)

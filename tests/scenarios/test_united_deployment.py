@@ -89,7 +89,7 @@ def test_one_workload_per_subset_follows_replicas_and_template(world: World, tem
         }
     ]
     world.kubectl("patch", "uniteddeployment", "web", "-n", world.namespace, "--type=json", "-p", json.dumps(image))
-    eventually(lambda: status(world)["updatedRevision"] != before, "the change is seen")
+    eventually(lambda: status(world)["updatedRevision"] != before, "the change is observed")
     eventually(lambda: ready(world, 6), "all Pods are updated and ready", 180)
     found = status(world)
     assert found["currentRevision"] == found["updatedRevision"]
@@ -105,7 +105,7 @@ def test_a_removed_subset_is_deleted_and_impossible_shares_change_nothing(world:
         lambda: counts(world, "deployments.apps") == {"two": 2, "three": 2}, "one Pod is deleted, three are created"
     )
     replace(world, "/spec/topology/subsets", [{"name": "two", "replicas": 4}, {"name": "three", "replicas": 0}])
-    eventually(lambda: counts(world, "deployments.apps") == {"two": 4, "three": 0}, "the shares are as asked for")
+    eventually(lambda: counts(world, "deployments.apps") == {"two": 4, "three": 0}, "the shares are as requested")
     world.kubectl("scale", "uniteddeployment", "web", "-n", world.namespace, "--replicas=3")
 
     def told() -> bool:
@@ -161,7 +161,7 @@ RESERVED = "apps.kruise.io/united-deployment-reserved-pod"
 def test_unschedulable_pods_are_kept_and_replaced_until_they_run(world: World, template: str) -> None:
     kind = KINDS[template][0]
     world.apply(RESERVING % (template, ""))
-    eventually(lambda: counts(world, kind) == {"one": 2, "two": 4}, "two Pods more run in the place of two")
+    eventually(lambda: counts(world, kind) == {"one": 2, "two": 4}, "two Pods more replace two")
     eventually(lambda: status(world).get("readyReplicas") == 4, "four Pods are ready", 120)
 
     def working() -> bool:
@@ -173,7 +173,7 @@ def test_unschedulable_pods_are_kept_and_replaced_until_they_run(world: World, t
     assert len(world.list("pods", "-l", status(world)["labelSelector"])) == 4
     node = world.list("nodes")[0]["metadata"]["name"]
     world.kubectl("label", "node", node, f"room-for-{world.namespace}=yes")
-    eventually(lambda: counts(world, kind) == {"one": 2, "two": 2}, "they run, so the others go", 120)
+    eventually(lambda: counts(world, kind) == {"one": 2, "two": 2}, "they run, so their replacements are deleted", 120)
     eventually(lambda: ready(world, 4), "four Pods are ready", 120)
     assert not world.list("pods", "-l", f"{RESERVED}=true")
     entry = status(world)["subsetStatuses"][0]
@@ -183,7 +183,7 @@ def test_unschedulable_pods_are_kept_and_replaced_until_they_run(world: World, t
 @pytest.mark.behaviour("UD-58", "UD-62")
 def test_a_rollout_skips_unschedulable_pods(world: World) -> None:
     world.apply(RESERVING % ("deploymentTemplate", ""))
-    eventually(lambda: counts(world, "deployments.apps") == {"one": 2, "two": 4}, "two run in the place of two")
+    eventually(lambda: counts(world, "deployments.apps") == {"one": 2, "two": 4}, "two Pods replace two")
     eventually(lambda: status(world).get("readyReplicas") == 4, "four Pods are ready", 120)
     replace(world, "/spec/template/deploymentTemplate/spec/template/spec/containers/0/image", "nginx:1.26")
 
@@ -191,7 +191,7 @@ def test_a_rollout_skips_unschedulable_pods(world: World) -> None:
         pods = [one for one in world.list("pods", "-l", "app=web") if "deletionTimestamp" not in one["metadata"]]
         return {one["spec"]["containers"][0]["image"] for one in pods} == {"nginx:1.26"} and len(pods) == 6
 
-    eventually(everywhere, "the Pods that find no node are new as well", 120)
+    eventually(everywhere, "the unschedulable Pods are new too", 120)
     eventually(lambda: status(world)["currentRevision"] == status(world)["updatedRevision"], "it is rolled out", 120)
     eventually(lambda: status(world).get("readyReplicas") == 4, "four Pods are ready", 120)
 

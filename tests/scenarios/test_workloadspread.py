@@ -125,10 +125,10 @@ def available(world: World, kind: str, replicas: int) -> None:
 
 
 def repriced(world: World, expected: dict[tuple[str, str], int]) -> None:
-    """Wait until the Pods have these costs, and until the manager has seen that they do.
+    """Wait until the Pods have these costs and the manager has observed them.
 
-    It sees Pods in the order of their changes. So it has seen all when it puts right what is changed after them: the
-    dearest Pod becomes dearer still, which it would survive as well.
+    The manager sees changes in order, so it has seen all costs once it reverts a later change. That change raises the
+    highest cost, so no Pod is deleted because of it.
     """
     eventually(lambda: prices(world) == expected, f"the costs are {expected}")
     dearest = max(pods(world), key=lambda pod: int(cost_of(pod)))
@@ -191,15 +191,15 @@ def test_excess_pods_are_deleted_first_and_a_new_order_changes_the_costs(world: 
     world.apply(REORDERED)
     repriced(world, {("burst", "200"): 2, ("base", "100"): 1})
     assert uids(world) == kept
-    assert resources(world) == asked(base=OF_TEMPLATE, burst=OF_BURST), "Pods that are there stay as they are"
+    assert resources(world) == asked(base=OF_TEMPLATE, burst=OF_BURST), "existing Pods do not change"
     scale(world, CLONE_SETS, 2)
-    eventually(lambda: subsets(world) == {"burst": 2}, "base is the last by now")
+    eventually(lambda: subsets(world) == {"burst": 2}, "base is now the last subset")
     scale(world, CLONE_SETS, 1)
     eventually(lambda: status(world) == {"burst": (1, 1), "base": (0, -1)}, "a place in burst is free")
     scale(world, CLONE_SETS, 3)
     eventually(lambda: subsets(world) == {"burst": 2, "base": 1}, "it is taken first")
     old_and_new = asked(burst=OF_BURST) | asked(burst=OF_BURST_LATER) | asked(base=OF_TEMPLATE)
-    assert resources(world) == old_and_new, "a Pod that comes gets the patch of now"
+    assert resources(world) == old_and_new, "a new Pod gets the current patch"
 
 
 @pytest.mark.behaviour("WS-40", "WS-41", "WS-57", "WS-46")
@@ -223,7 +223,7 @@ def test_a_deployment_rollout_fills_subsets_from_the_first_again(world: World) -
     assert resources(world) == asked(base=OF_TEMPLATE, burst=OF_BURST)
     eventually(
         lambda: len(world.get("workloadspread", "shop")["status"]["versionedSubsetStatuses"]) == 1,
-        "the version that is gone is forgotten",
+        "the removed version has no entry",
     )
 
 
@@ -238,7 +238,7 @@ def test_existing_pods_join_the_subset_that_fits(world: World) -> None:
     assert uids(world) == before
     assert {json.dumps(pod["spec"]["containers"][0]["resources"], sort_keys=True) for pod in pods(world)} == {
         json.dumps(OF_TEMPLATE, sort_keys=True)
-    }, "what is patched into new Pods is not changed in these"
+    }, "the patch does not apply to existing Pods"
     eventually(lambda: status(world) == {"base": (3, 0), "burst": (2, -1)}, "the status counts them")
 
 
@@ -274,7 +274,7 @@ def test_an_evicted_or_deleted_pod_releases_its_place_at_once(world: World) -> N
             subsets(world) == {"base": 3, "burst": 2}
             and not {evicted, deleted} & {pod["metadata"]["name"] for pod in pods(world)}
         ),
-        "those that replace them are in base again",
+        "their replacements are in base again",
     )
     eventually(lambda: status(world) == {"base": (3, 0), "burst": (2, -1)}, "the status counts them")
 
@@ -286,7 +286,7 @@ def test_unschedulable_pods_move_to_the_next_subset(world: World) -> None:
     ).replace("operator: NotIn, values: [none]", "operator: In, values: [none]")
     world.apply(adaptive)
     world.apply(CLONE_SET)
-    eventually(lambda: subsets(world) == {"burst": 5}, "all have moved on")
+    eventually(lambda: subsets(world) == {"burst": 5}, "all have been rescheduled")
     assert all(pod["spec"].get("nodeName") for pod in pods(world))
     found = world.get("workloadspread", "shop")["status"]["subsetStatuses"]
     conditions = {one["name"]: one["conditions"][0] for one in found}
@@ -297,5 +297,5 @@ def test_unschedulable_pods_move_to_the_next_subset(world: World) -> None:
         lambda: (
             not any(one.get("conditions") for one in world.get("workloadspread", "shop")["status"]["subsetStatuses"])
         ),
-        "without Adaptive no condition stands",
+        "without Adaptive there is no condition",
     )

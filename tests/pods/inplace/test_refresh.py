@@ -185,7 +185,7 @@ def test_after_the_update_others_may_resize_the_pod() -> None:
 
 
 def updated(before: dict[str, Any], /, **now: Any) -> dict[str, Any]:
-    """A Pod whose image was changed to nginx:2 while its status was ``before``; now it is that with ``now``."""
+    """Return a Pod whose image was changed to nginx:2 at status ``before``; ``now`` holds the later changes of it."""
     raw = raw_pod(OLD, generation=2)
     raw["status"]["containerStatuses"] = [status("main", "nginx:1") | before]
     raw = begun(raw, possible(OLD, NEW))

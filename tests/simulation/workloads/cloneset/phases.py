@@ -40,7 +40,7 @@ async def trouble(world: World) -> None:
     for action in acts:
         await world.clock.sleep(action.at)
         await asyncio.create_task(world.users.do(action))
-    if blind:  # lost answers for longer would end every leadership
+    if blind:  # after more lost responses every leader would lose its Lease
         await world.clock.sleep(max(0.0, 0.0, *world.users.frozen.values()) - world.clock.monotonic())
         world.weather = CALM
     await world.until_done(world.rest.to_settle)
