@@ -61,7 +61,7 @@ class Hooks:
 
 
 def _change(pod: Json, state: str) -> Json | None:
-    """Return the patch that answers a Pod in that state; None if nothing holds it."""
+    """Return the patch that releases or holds a Pod in that state; None if nothing holds it."""
     hook, holds = _ANSWERS[state]
     labels, finalizers = pod["metadata"].get("labels") or {}, pod["metadata"].get("finalizers") or ()
     if hook in labels:

@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _prepare() -> None:
-    """Load what the code is made with, and make keys, once for all; but forget the code itself."""
+    """Load dependencies and keys once for all mutants, but not the code under test."""
     importlib.import_module("tests.simulation.__main__")
     keys = importlib.import_module("tests.simulation.keys")
     keys.make_all()
@@ -139,7 +139,7 @@ def _become(copy: Path, fault: Fault) -> None:
 
 
 def _broken(seed: int, about: Mapping[str, str]) -> str:
-    """What a seed finds; empty: nothing. Raises what goes wrong with the simulation itself."""
+    """Return what a seed finds, empty for nothing. Raises errors of the simulation itself."""
     world: Any = importlib.import_module("tests.simulation.world")
     runs: Any = importlib.import_module("tests.simulation.runs")
     if not str(world.__file__).startswith(os.getcwd()):

@@ -204,7 +204,7 @@ class SimulatedReplica:
 
     @property
     def leads(self) -> bool:
-        """Whether it believes to hold the Lease. A dead process does not."""
+        """Return whether it believes that it holds the Lease. A dead process does not."""
         return self.reconciler.alive and self.shared.state(RECONCILER).leading
 
     @property
