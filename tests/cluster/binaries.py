@@ -181,7 +181,7 @@ def _build(
             command = ["nice", "-n", "10", _go(), "build", *options, "-o", str(unfinished), package]
             environment = os.environ | {"CGO_ENABLED": "0", "GOWORK": "off"}
             if subprocess.run(command, cwd=module, env=environment, stdin=subprocess.DEVNULL, check=False).returncode:
-                raise ClusterError(f"{' '.join(command)} failed in {module}; the compiler's words are above")
+                raise ClusterError(f"{' '.join(command)} failed in {module}; see the compiler's output above")
             target.mkdir(exist_ok=True)
             unfinished.rename(target / name)
             print(f"built {name} in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)

@@ -11,7 +11,7 @@ _CPUSET_FILES = ("cpuset.cpus", "cpuset.mems")
 def create(name: str) -> None:
     """Create the control group `name` (a path such as `pykruise/node-0`) where a kubelet will look for it."""
     hierarchies = _hierarchies()
-    # Beside v1 hierarchies, that of v2 is not for the kubelet.
+    # Next to v1 hierarchies, the kubelet cannot use the one of v2.
     if any("unified" not in controllers for _, controllers in hierarchies):
         hierarchies = [(mount, controllers) for mount, controllers in hierarchies if "unified" not in controllers]
     for mount, controllers in hierarchies:

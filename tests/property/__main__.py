@@ -61,7 +61,7 @@ def _many(options: argparse.Namespace) -> int:
     try:
         run(progress, options.progress, options.jobs, lambda text: print(text, flush=True))
     except KeyboardInterrupt:
-        print(f"stopped after {progress.judged} cases; go on with --resume", file=sys.stderr)
+        print(f"stopped after {progress.judged} cases; continue with --resume", file=sys.stderr)
         return 1
     print("\n".join(table(progress.branches, progress.cases)))
     rare = shortfalls(progress.branches, progress.cases) if progress.cases >= ENOUGH else []

@@ -225,7 +225,7 @@ def outside_of_rules(case: Case, got: Answer, result: Json | None) -> Iterator[s
     allowed = [re.compile(p) for p in dict.fromkeys(patterns)]
     for pointer in sorted(changed(case.pod, result)):
         if not any(p.fullmatch(pointer) for p in allowed):
-            yield f"{pointer} changed, which no rule named by the patch may do"
+            yield f"{pointer} changed, which no rule cited in the patch allows"
 
 
 def _words(case: Case) -> dict[str, str]:

@@ -66,7 +66,7 @@ def other_container(operations: list[Json]) -> None:
     [
         (wrong_image, "another Pod than expected"),
         (wrong_place, "the patch does not apply"),
-        (other_container, "/spec/hostNetwork changed, which no rule named by the patch may do"),
+        (other_container, "/spec/hostNetwork changed, which no rule cited in the patch allows"),
         (list.clear, "another Pod than expected"),
     ],
     ids=["another value", "does not apply", "outside of the rules", "nothing done"],

@@ -34,14 +34,14 @@ LIMIT_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What became of a mutant. ``seed`` is the one that found it, None: none did. ``why`` is what broke."""
+    """The result of a mutant. ``seed`` found it (None: no seed did); ``why`` is the violation."""
 
     name: str
     seed: int | None
     tried: int
     seconds: float
     why: str
-    #: How many of those that were tried found it.
+    #: Number of tried seeds that found it.
     finders: int
 
     def __str__(self) -> str:
@@ -99,8 +99,7 @@ def _prepare() -> None:
 
 
 class HangsError(KeyboardInterrupt):
-    """A seed does not end. None of those errors that code under test, or the loop it runs in, takes for one of its
-    own."""
+    """A seed does not end. Not an Exception, so that neither the code under test nor its loop handles it."""
 
 
 def judged(name: str, seeds: int, afresh: bool, count: bool) -> tuple[str, int | None, int, float, str, int]:

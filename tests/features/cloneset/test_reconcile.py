@@ -361,7 +361,7 @@ async def test_refused_pods_are_reported_and_retried_with_growing_delays(
     assert condition["message"] == "exceeded quota (3 of 3 Pods were not created)"
     await cluster.clock.sleep(120)
     tries = [line for line in cluster.sent.requests if line.startswith("POST") and line.endswith("/pods")]
-    assert len(tries) < 20, "no loop at full speed"
+    assert len(tries) < 20, "no hot loop"
     matches = (re.search(r"retrying in (\S+) s: POST", text) for text in caplog.messages)
     logged = [float(found[1]) for found in matches if found]
     assert logged[: len(times) - 1] == pytest.approx([after - before for before, after in pairwise(times)], abs=0.01)
@@ -540,7 +540,7 @@ async def test_handmade_revisions_and_broken_annotations_crash_nothing(cluster: 
     assert used == {status["updateRevision"]}
     cluster.sent.requests.clear()
     await cluster.clock.sleep(60)
-    assert len(cluster.sent.requests) < 10, "no loop at full speed"
+    assert len(cluster.sent.requests) < 10, "no hot loop"
 
 
 @in_cluster
