@@ -44,7 +44,6 @@ class AiohttpTransport:
         self._base = config.host
         self._host = URL(config.host).authority
         self._session: aiohttp.ClientSession | None = None
-        #: The event loop that owns all connections.
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def request(self, request: Request) -> Response:
@@ -52,11 +51,9 @@ class AiohttpTransport:
 
         Requests from other threads are run on the event loop that owns the connections.
         """
-        loop = asyncio.get_running_loop()
-        if self._loop is None:
-            self._loop = loop
-        elif self._loop is not loop and self._loop.is_running():
-            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.request(request), self._loop))
+        owner = self._owner()
+        if owner is not asyncio.get_running_loop() and owner.is_running():
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.request(request), owner))
         response = await self._request(request)
         if response.status == 401:
             before = await self.config.authorization()
@@ -64,6 +61,12 @@ class AiohttpTransport:
             if await self.config.authorization() != before:
                 response = await self._request(request)
         return response
+
+    def _owner(self) -> asyncio.AbstractEventLoop:
+        """Return the event loop that owns all connections, which is the first to use them."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop
 
     async def _request(self, request: Request) -> Response:
         answered = False
@@ -78,7 +81,8 @@ class AiohttpTransport:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
-        """Send a request and yield the response as it arrives."""
+        """Send a request and yield the response as it arrives. Only for the event loop that owns the connections."""
+        self._owner()
         answered = False
         try:
             async with await self._send(request, self._within(request)) as answer:

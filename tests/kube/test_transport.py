@@ -119,6 +119,24 @@ async def test_a_stream_yields_chunks_and_closes_its_connection():
         await asyncio.wait_for(closed.wait(), 120)
 
 
+@pytest.mark.parametrize("first", ["stream", "request"])
+async def test_threads_use_the_connections_of_the_first_event_loop(first):
+    """Large reviews are decided in a thread, on an event loop of their own."""
+
+    async def handler(request: web.Request) -> web.Response:
+        return web.Response(body=request.path.encode())
+
+    async with serving(handler) as host, transport_to(ClusterConfig(host)) as transport:
+        if first == "stream":
+            async with transport.stream(get("/watch")) as stream:
+                assert b"".join([chunk async for chunk in stream.chunks]) == b"/watch"
+        else:
+            await transport.request(get("/list"))
+        for path in ("/a", "/b"):
+            response = await asyncio.to_thread(lambda path: asyncio.run(transport.request(get(path))), path)
+            assert response.body == path.encode()
+
+
 async def test_refused_credentials_are_renewed_once():
     tokens = ["old"]
     asked = []
