@@ -105,7 +105,7 @@ def apply_to_handlers(
     """Apply the policies to the declarations of handlers."""
     given = tuple(handlers)
     webhooks = apply_policies((handler.webhook for handler in given), policies, own_namespace)
-    return tuple(Handler(webhook, handler.decide) for webhook, handler in zip(webhooks, given, strict=True))
+    return tuple(dataclasses.replace(one, webhook=webhook) for webhook, one in zip(webhooks, given, strict=True))
 
 
 def _overridden(webhook: Webhook, policies: WebhookPolicies, own_namespace: str) -> Webhook:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from app.kube.admission import Allowed, Decide, Decision, Denied, Handler, Operation, Review, Rule, Webhook
+from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, Review, Rule, Webhook
 
 _Key: TypeAlias = tuple[Operation, str, str, str, str]
 _VERSIONED = re.compile(r"^/(mutate|validate)-(apps|policy)-kruise-io-(?!v1)(?P<kind>[a-z]+)$")
@@ -146,17 +146,19 @@ def merged_handlers(handlers: Iterable[Handler]) -> tuple[Handler, ...]:
 
 def _merged_handler(group: Sequence[Handler]) -> Handler:
     (webhook,) = merged_webhooks(handler.webhook for handler in group)
-    return Handler(webhook, _by_rules(group))
 
+    def matching(review: Review) -> Handler | None:
+        return next((one for one in group if any(rule.matches(review) for rule in one.webhook.rules)), None)
 
-def _by_rules(group: Sequence[Handler]) -> Decide:
     def decide(review: Review) -> Decision | Awaitable[Decision]:
-        for handler in group:
-            if any(rule.matches(review) for rule in handler.webhook.rules):
-                return handler.decide(review)
-        return Allowed()
+        handler = matching(review)
+        return handler.decide(review) if handler is not None else Allowed()
 
-    return decide
+    def is_slow(review: Review) -> bool:
+        handler = matching(review)
+        return handler is not None and handler.is_slow(review)
+
+    return Handler(webhook, decide, is_slow)
 
 
 def _joined(first: Webhook, second: Webhook) -> Webhook:

@@ -62,7 +62,7 @@ def build_handlers(context_of: Callable[[AdmissionPart], AdmissionContext]) -> t
         steps += made.steps
         guards += made.guards
         answered = [
-            Handler(dataclasses.replace(one.webhook, gates=part.gates), one.decide) if part.gates else one
+            dataclasses.replace(one, webhook=dataclasses.replace(one.webhook, gates=part.gates)) if part.gates else one
             for one in made.handlers
         ]
         _require_matching(part.declared(context.policies), [one.webhook for one in answered])

@@ -25,7 +25,7 @@ def test_one_webhook_validates_writes_and_deletions_of_a_cloneset() -> None:
 def test_handlers_of_one_webhook_keep_their_own_rules() -> None:
     one = dataclasses.replace(webhook("x", POD_CREATE), permissions=(PolicyRule(("get",), ("",), ("pods",)),))
     two = dataclasses.replace(webhook("x", POD_DELETE, EVICTION), match_conditions=(MatchCondition("c", "true"),))
-    given = [Handler(one, lambda _: Allowed(("one",))), Handler(two, lambda _: Denied("two"))]
+    given = [Handler(one, lambda _: Allowed(("one",))), Handler(two, lambda _: Denied("two"), lambda _: True)]
     (found,) = merged_handlers(given)
     assert found.webhook.rules == (
         dataclasses.replace(POD_CREATE, operations=(Operation.CREATE, Operation.DELETE)),
@@ -38,6 +38,8 @@ def test_handlers_of_one_webhook_keep_their_own_rules() -> None:
     assert found.decide(review("pod-create")) == Allowed(("one",))
     assert found.decide(review("pod-delete")) == found.decide(review("pod-eviction")) == Denied("two")
     assert found.decide(review("pod-update")) == Allowed()
+    reviews = ("pod-create", "pod-delete", "pod-eviction", "pod-update")
+    assert [found.is_slow(review(name)) for name in reviews] == [False, True, True, False]
     assert merged_handlers(given[:1]) == tuple(given[:1])
 
 

@@ -8,13 +8,14 @@ from random import Random
 import pytest
 from prometheus_client import CollectorRegistry
 
+from app.admission.policies import WebhookPolicies, apply_to_handlers
 from app.api.kind import find_kind, register
 from app.features.cloneset.kind import CLONE_SET
 from app.features.cloneset.webhooks import MUTATE, VALIDATE
 from app.framework.feature import AdmissionContext, AdmissionPart, Decisions, Feature, is_on
 from app.framework.options import Flag, Gate
 from app.framework.watched import Stores
-from app.kube.admission import Allowed, Handler, Webhook
+from app.kube.admission import Allowed, GroupVersionKind, GroupVersionResource, Handler, Operation, Review, Webhook
 from app.manager import features, flags, gates, handlers
 from tests.kit.virtualtime import VirtualClock
 
@@ -59,6 +60,17 @@ def test_webhooks_and_handlers_must_match(
     monkeypatch.setattr(handlers, "features", lambda: (feature,))
     with pytest.raises(ValueError, match=message):
         handlers.build_handlers(lambda _: admission_context())
+
+
+def test_a_slow_handler_stays_slow_behind_gates_and_policies(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Decisions([Handler(VALIDATE, lambda _review: Allowed(), lambda _review: True)])
+    feature = Feature("s", admission=(AdmissionPart(lambda _: made, webhooks=(VALIDATE,), gates=("WorkloadSpread",)),))
+    monkeypatch.setattr(handlers, "features", lambda: (feature,))
+    built = handlers.build_handlers(lambda _: admission_context())
+    (found,) = (one for one in apply_to_handlers(built, WebhookPolicies(), "ours") if one.webhook.name == VALIDATE.name)
+    group, version, kind = CLONE_SET.group, CLONE_SET.hub.name, CLONE_SET.kind
+    asked = (GroupVersionKind(group, version, kind), GroupVersionResource(group, version, CLONE_SET.plural))
+    assert found.is_slow(Review("u", Operation.CREATE, *asked))
 
 
 def admission_context() -> AdmissionContext:
