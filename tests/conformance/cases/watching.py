@@ -56,6 +56,9 @@ _BAD: dict[str, dict[str, str]] = {
     "initial-text": {"sendInitialEvents": "maybe", "resourceVersionMatch": "NotOlderThan"},
 }
 
+#: Query of a watch that begins with the existing objects.
+_INITIAL_EVENTS = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
+
 CASES = [
     _watched(
         "create-update-delete", post(CONFIG_MAPS, config_map("a", {"k": "v"})), _data("w"), delete(_OBJECT), count=3
@@ -167,9 +170,7 @@ CASES = [
             CONFIG_MAPS,
             {
                 "labelSelector": "x",
-                "sendInitialEvents": "true",
-                "resourceVersionMatch": "NotOlderThan",
-                "allowWatchBookmarks": "true",
+                **_INITIAL_EVENTS,
             },
             [],
             3,
@@ -183,9 +184,7 @@ CASES = [
             CONFIG_MAPS,
             {
                 "labelSelector": "x",
-                "sendInitialEvents": "true",
-                "resourceVersionMatch": "NotOlderThan",
-                "allowWatchBookmarks": "true",
+                **_INITIAL_EVENTS,
                 "resourceVersion": "",
             },
             [],
@@ -196,9 +195,7 @@ CASES = [
             CONFIG_MAPS,
             {
                 "labelSelector": "x",
-                "sendInitialEvents": "true",
-                "resourceVersionMatch": "NotOlderThan",
-                "allowWatchBookmarks": "true",
+                **_INITIAL_EVENTS,
                 "resourceVersion": "0",
             },
             [],
@@ -209,9 +206,7 @@ CASES = [
             CONFIG_MAPS,
             {
                 "labelSelector": "x",
-                "sendInitialEvents": "true",
-                "resourceVersionMatch": "NotOlderThan",
-                "allowWatchBookmarks": "true",
+                **_INITIAL_EVENTS,
                 "resourceVersion": "${0.metadata.resourceVersion}",
             },
             [],
@@ -223,7 +218,7 @@ CASES = [
         "initial-events-of-nothing",
         Watch(
             PODS,
-            {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"},
+            _INITIAL_EVENTS,
             [],
             1,
             _KEEP,
@@ -305,9 +300,7 @@ CASES = [
             CONFIG_MAPS,
             {
                 "labelSelector": "x",
-                "sendInitialEvents": "true",
-                "resourceVersionMatch": "NotOlderThan",
-                "allowWatchBookmarks": "true",
+                **_INITIAL_EVENTS,
             },
             [],
             2,
@@ -391,7 +384,7 @@ CASES = [
         ),
         Watch(
             _WIDGETS,
-            {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"},
+            _INITIAL_EVENTS,
             [],
             2,
             ("kind", "apiVersion", "spec"),
