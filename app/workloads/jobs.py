@@ -16,9 +16,9 @@ from datetime import datetime
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from app.api.model import KubeObject
-from app.kube.client import Client
+from app.kube.client import Client, delete_if_present
 from app.kube.controller import Result
-from app.kube.errors import Conflict, KubeError, NotFound
+from app.kube.errors import Conflict, KubeError
 from app.kube.events import EventRecorder, reference
 from app.kube.expectations import ScaleExpectations, is_at_least
 from app.kube.objects import ObjectMeta, decode_metadata
@@ -162,11 +162,8 @@ class JobReconciler(ABC, Generic[J, S]):
         left = end.at.timestamp() + max(end.ttl, 0) - self.clock.now().timestamp()
         if left > 0:
             return Result(requeue_after=left)
-        metadata = job.metadata
-        with suppress(NotFound, Conflict):
-            await self.client.delete(
-                self._resource, job.name, metadata.namespace, propagation_policy="Background", uid=metadata.uid
-            )
+        with suppress(Conflict):
+            await delete_if_present(self.client, self._resource, job.metadata)
         return None
 
     def again(self, key: ObjectKey, *, kept: int | None = None, left: float | None = None) -> Result | None:

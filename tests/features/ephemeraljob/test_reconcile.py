@@ -47,6 +47,19 @@ async def injected(there: World) -> list[str]:
     return sorted(one["metadata"]["name"] for one in await there.pods() if one["spec"].get("ephemeralContainers"))
 
 
+def lookups(there: World) -> list[str]:
+    """Return a list that is filled with the lookups of Pods that never existed."""
+    asked: list[str] = []
+
+    def note(request: Any) -> bool:
+        if request.method == "GET" and "/pods/gone-" in request.path:
+            asked.append(request.path)
+        return False
+
+    there.manager.refuse = note
+    return asked
+
+
 async def reports(there: World, name: str, state: Json) -> None:
     status = {"name": "debug", "state": state, "image": "busybox", "imageID": "", "ready": False, "restartCount": 0}
     await there.change(PODS, name, {"status": {"ephemeralContainerStatuses": [status]}}, "status")
@@ -297,14 +310,7 @@ async def test_a_record_of_unknown_pods_fails_the_job_after_one_lookup_each(ther
     """A user wrote the record by hand with Pods that do not exist."""
     await pods(there, 1)
     record = orjson.dumps({f"u{number}": {"pod": f"gone-{number}"} for number in range(50)}).decode()
-    asked: list[str] = []
-
-    def note(request: Any) -> bool:
-        if request.method == "GET" and "/pods/gone-" in request.path:
-            asked.append(request.path)
-        return False
-
-    there.manager.refuse = note
+    asked = lookups(there)
     await job(there, replicas=2, annotations={"apps.kruise.io/ephemeraljob-begun": record})
     await status(there, phase="Failed", failed=2)
     assert len(asked) == len(set(asked)) == 50
@@ -318,14 +324,7 @@ async def test_rewritten_records_neither_accumulate_nor_occupy_a_worker(there: W
     await job(there, replicas=100_000)
     await there.settled(3.0)
     await reports(there, "p0", {"running": {}})
-    asked: list[str] = []
-
-    def note(request: Any) -> bool:
-        if request.method == "GET" and "/pods/gone-" in request.path:
-            asked.append(request.path)
-        return False
-
-    there.manager.refuse = note
+    asked = lookups(there)
     for round_ in range(8):
         record = {f"forged-{round_}-{number}": {"pod": f"gone-{number}"} for number in range(1_000)}
         annotations = {"apps.kruise.io/ephemeraljob-begun": orjson.dumps(record).decode()}
