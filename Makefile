@@ -15,8 +15,8 @@ SEED   := $(if $(SEED),$(SEED),$(shell $(PYTHON) -c 'import random; print(random
 # Number of test processes; each starts what its tests need.
 WORKERS ?= auto
 PARALLEL := --numprocesses=$(WORKERS) --maxprocesses=4 --dist=loadfile
-# Long tests, most of which wait: `make test` distributes them one by one, and all others by file.
-LONG := tests/shells tests/scenarios tests/http tests/cli/test_sandbox.py tests/cli/test_serve.py
+# Tests that mostly wait; `make test` runs them beside the others.
+WAITING := tests/scenarios tests/http tests/cli/test_sandbox.py tests/cli/test_serve.py
 # Scenarios mostly wait, so there are more processes than CPUs.
 PARALLEL_SERVERS := --numprocesses=4 --dist=loadgroup
 # Kubernetes versions beside that of tests/cluster/go.mod: the oldest, one in the middle, the newest (docs/installing.md).
@@ -58,10 +58,10 @@ test: venv ## Run the tests that need only Python
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-code test-sandbox
 
 test-code: venv
-	$(BIN)/pytest -q $(PARALLEL) $(LONG:%=--ignore=%)
+	$(BIN)/pytest -q $(PARALLEL) $(WAITING:%=--ignore=%)
 
 test-sandbox: venv
-	$(BIN)/pytest -q --numprocesses=3 --dist=load $(LONG)
+	$(BIN)/pytest -q --numprocesses=3 --dist=load $(WAITING)
 
 lint: venv ## Check style and format
 	$(BIN)/ruff check .
