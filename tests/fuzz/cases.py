@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from itertools import islice
 from random import Random
 from typing import Final
 
@@ -145,8 +144,7 @@ class Cases:
                 return Case(number, what, "/convert", start + opening + item * count + closing)
             start = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"fuzz","object":'
             return Case(number, what, random.choice(self._paths), start + opening + item * count + closing)
-        shapes = sum(1 for _ in objects.large_pods(10))
-        made = next(islice(objects.large_pods(LARGE_BYTES), index % shapes, None))
+        made = objects.large_pod(index, LARGE_BYTES)
         document = objects.review(objects.TARGETS[0], made.object)
         return Case(number, f"3 MB Pod: {made.what}", "/mutate-pod", json.dumps(document).encode())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -114,7 +113,7 @@ def recorded(random: Random, resource: Resource, version: str) -> objects.Json |
     known = _recorded().get((resource.group, version, resource.kind))
     if not known:
         return None
-    obj = copy.deepcopy(random.choice(known))
+    obj = objects.copied(random.choice(known))
     obj["metadata"] = {"uid": "u", "resourceVersion": "7", "generation": 1, **obj["metadata"]}
     return obj
 
