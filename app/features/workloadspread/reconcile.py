@@ -128,8 +128,8 @@ class WorkloadSpreadReconciler:
         self._last_events: dict[ObjectKey, str] = {}
         #: By UID: subset written to a Pod that the cache does not show yet.
         self._adopted: dict[str, str] = {}
-        #: The last Pod compared with the subsets, where others are left for the next reconcile.
-        self._compared: dict[ObjectKey, str] = {}
+        #: UIDs of the Pods compared with the subsets, where others are left for the next reconcile.
+        self._compared: dict[ObjectKey, frozenset[str]] = {}
 
     def delay(self, change: Change[Any], _key: ObjectKey) -> float:
         """Return the delay over which changes of Pods and statuses are coalesced."""
@@ -245,22 +245,22 @@ class WorkloadSpreadReconciler:
         return versions, more
 
     def _in_turn(self, spread: PreparedSpread, candidates: Sequence[Candidate]) -> tuple[Sequence[Candidate], bool]:
-        """Return the Pods to compare with the subsets now, after those of the last reconcile, and whether some are
+        """Return the Pods to compare with the subsets now, without those of the last reconciles, and whether some are
         left. Comparing a large Pod with hundreds of subsets takes seconds, in which all other controllers wait."""
-        after = self._compared.pop(spread.key, "")
-        costs = {one.pod.metadata.name: json_size(one.raw) * len(spread.subsets) for one in candidates}
-        if not after and sum(costs.values()) <= COMPARE_BYTES:
+        compared = self._compared.pop(spread.key, frozenset())
+        costs = {one.pod.metadata.uid: json_size(one.raw) * len(spread.subsets) for one in candidates}
+        if not compared and sum(costs.values()) <= COMPARE_BYTES:
             return candidates, False
         chosen: list[Candidate] = []
         room = COMPARE_BYTES
         for one in sorted(candidates, key=lambda one: one.pod.metadata.name):
-            name = one.pod.metadata.name
-            if name <= after or costs[name] > COMPARE_BYTES:
+            uid = one.pod.metadata.uid
+            if uid in compared or costs[uid] > COMPARE_BYTES:
                 continue
-            if costs[name] > room:
-                self._compared[spread.key] = chosen[-1].pod.metadata.name
+            if costs[uid] > room:
+                self._compared[spread.key] = compared.union(one.pod.metadata.uid for one in chosen)
                 return chosen, True
-            room -= costs[name]
+            room -= costs[uid]
             chosen.append(one)
         return chosen, False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import orjson
@@ -204,16 +205,21 @@ async def test_the_command_explains_the_next_pod(there: World) -> None:
 
 
 @pytest.mark.behaviour("WS-51", "MGR-164")
+@pytest.mark.parametrize("homeless", [False, True], ids=["in a subset", "in none"])
 @in_world
 async def test_large_pods_are_compared_with_subsets_over_several_reconciles(
-    there: World, monkeypatch: pytest.MonkeyPatch
+    there: World, monkeypatch: pytest.MonkeyPatch, homeless: bool
 ) -> None:
-    """Comparing many large Pods with hundreds of subsets takes minutes, in which no other controller runs."""
+    """Comparing many large Pods with hundreds of subsets takes minutes, in which no other controller runs. A Pod
+    created meanwhile is compared too, whatever its name."""
     compared: list[tuple[str, ...]] = []
+    created: list[asyncio.Task[Any]] = []
     adopt = reconcile.adopt
 
     def noted(fresh: Any, subsets: Any, candidates: Any, *rest: Any) -> Any:
         compared.append(tuple(one.pod.metadata.name for one in candidates))
+        if not created:
+            created.append(asyncio.create_task(there.pod("0")))
         return adopt(fresh, subsets, candidates, *rest)
 
     monkeypatch.setattr(reconcile, "adopt", noted)
@@ -224,7 +230,11 @@ async def test_large_pods_are_compared_with_subsets_over_several_reconciles(
     await there.change(PODS, "huge", {"metadata": {"annotations": {"long": "x" * 20_000}}})
     found = without_managed_fields(await there.client.get(PODS, "a", "ns"))
     monkeypatch.setattr(reconcile, "COMPARE_BYTES", 3 * len(orjson.dumps([found["metadata"], found["spec"]])))
-    await there.spread(A, B)
+    expression = {"key": "zone", "operator": "In", "values": ["nowhere"]}
+    nowhere = {"requiredNodeSelector": {"matchExpressions": [expression]}}
+    await there.spread(*({**subset, **nowhere} if homeless else subset for subset in (A, B)))
     await there.settled(30)
-    assert list(dict.fromkeys(compared)) == [("a",), ("b",), ("c",)]
-    assert [bool(await there.annotation(name, RECORD)) for name in ("a", "b", "c", "huge")] == [True, True, True, False]
+    assert sorted(dict.fromkeys(compared)) == [("0",), ("a",), ("b",), ("c",)]
+    names = ("0", "a", "b", "c", "huge")
+    found = [bool(await there.annotation(name, RECORD)) for name in names]
+    assert found == [not homeless] * 4 + [False]
