@@ -129,18 +129,11 @@ def handover(seen: Installed, before: Mapping[str, Any], image: str) -> tuple[St
     elsewhere = names.DAEMON_CONFIG_NAMESPACE
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": elsewhere}}
     steps = [rights([*before["clusterRole"]["rules"], *own], "add the rights of our agent", DAEMON_ROLE)]
-    steps += [
-        Step(
-            "let agents read copies of pull secrets",
-            "create",
-            BY_KIND[one["kind"]],
-            name,
-            one["metadata"].get("namespace", ""),
-            one,
-        )
-        for one in (namespace, *(one for one in made if one["metadata"].get("namespace") == elsewhere))
-        if (one["kind"], name := one["metadata"]["name"]) not in seen.granted
-    ]
+    for one in (namespace, *(one for one in made if one["metadata"].get("namespace") == elsewhere)):
+        kind, name = one["kind"], one["metadata"]["name"]
+        if (kind, name) not in seen.granted:
+            place = one["metadata"].get("namespace", "")
+            steps.append(Step("let agents read copies of pull secrets", "create", BY_KIND[kind], name, place, one))
     template = _template(daemon, image)
     return (
         *steps,
