@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Hashable
 from dataclasses import dataclass
 from datetime import datetime
@@ -175,7 +175,7 @@ def _identity(reference: ObjectReference) -> Hashable:
 
 logger = logging.getLogger(__name__)
 
-#: Maximum number of queued events; more are dropped.
+#: Maximum number of queued events; above it, those of the namespace with most events are dropped.
 QUEUE_SIZE = 1000
 #: Attempts to send a rejected event, and the seconds between them.
 ATTEMPTS = 12
@@ -201,6 +201,40 @@ def reference(resource: Resource, obj: Object, field_path: str = "") -> ObjectRe
     )
 
 
+class _Queue(asyncio.Queue[Correlated]):
+    """Gives namespaces turns, so that one with many events neither delays nor displaces those of others."""
+
+    def _init(self, maxsize: int) -> None:  # noqa: ARG002 - called by asyncio.Queue, like _put and _get
+        self._by_namespace: OrderedDict[str, deque[Correlated]] = OrderedDict()
+        self._size = 0
+
+    def qsize(self) -> int:
+        return self._size
+
+    def empty(self) -> bool:
+        return not self._size
+
+    def _put(self, item: Correlated) -> None:
+        self._by_namespace.setdefault(item.occurrence.regarding.namespace, deque()).append(item)
+        self._size += 1
+
+    def _get(self) -> Correlated:
+        namespace, events = self._by_namespace.popitem(last=False)
+        if len(events) > 1:
+            self._by_namespace[namespace] = events
+        self._size -= 1
+        return events.popleft()
+
+    def shed(self) -> Correlated:
+        """Remove the newest event of the namespace that has most."""
+        namespace, events = max(self._by_namespace.items(), key=lambda item: len(item[1]))
+        if len(events) == 1:
+            del self._by_namespace[namespace]
+        self._size -= 1
+        self.task_done()
+        return events.pop()
+
+
 class EventRecorder:
     """Records the events of one component. ``run`` it as a task."""
 
@@ -210,7 +244,7 @@ class EventRecorder:
         self._component = component
         self._instance = instance
         self._correlator = EventCorrelator(f"{component} {instance}")
-        self._queue: asyncio.Queue[Correlated] = asyncio.Queue(QUEUE_SIZE)
+        self._queue = _Queue(QUEUE_SIZE)
 
     def event(self, regarding: ObjectReference, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         """Record an event for the object. ``reason`` is one CamelCase word, ``message`` a sentence."""
@@ -222,10 +256,9 @@ class EventRecorder:
         correlated = self._correlator.correlate(Occurrence(regarding, type_, reason, message), self._clock.now())
         if correlated is None:
             return
-        try:
-            self._queue.put_nowait(correlated)
-        except asyncio.QueueFull:
-            self._drop(correlated, f"{QUEUE_SIZE} events are already queued")
+        if self._queue.full():
+            self._drop(self._queue.shed(), f"more than {QUEUE_SIZE} events are queued")
+        self._queue.put_nowait(correlated)
 
     async def run(self) -> None:
         """Send events until canceled."""

@@ -210,7 +210,23 @@ async def test_recording_never_blocks_or_raises(caplog):
         for number in range(QUEUE_SIZE + 5):
             recorder.event(pod_reference(f"p{number}"), "Normal", "Created", "m")
     assert len(caplog.messages) == 5
-    assert "1000 events are already queued" in caplog.messages[-1]
+    assert "more than 1000 events are queued" in caplog.messages[-1]
+
+
+@virtual
+async def test_events_of_one_namespace_do_not_delay_or_displace_those_of_others(caplog):
+    server = MemoryServer()
+    recorder = recorder_on(server, VirtualClock())
+    recorder.event(pod_reference("first", namespace="victim"), "Normal", "Created", "m")
+    for number in range(QUEUE_SIZE + 5):
+        recorder.event(pod_reference(f"p{number}", namespace="loud"), "Normal", "Created", "m")
+    recorder.event(pod_reference("last", namespace="victim"), "Normal", "Created", "m")
+    async with running(recorder.run()):
+        assert await recorder.flush(10)
+    sent = [event["involvedObject"] for event in server.objects.values()]
+    assert [one["name"] for one in sent[:4]] == ["first", "p0", "last", "p1"]
+    assert len(sent) == QUEUE_SIZE
+    assert "victim" not in caplog.text
 
 
 @pytest.mark.parametrize("field", ["namespace", "name", "uid", "resource_version"])
