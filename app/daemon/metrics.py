@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -179,12 +181,17 @@ class HealthServer:
         metrics_type: str,
         *,
         seconds: float = _SECONDS,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``failing`` returns the first failing check or ''; ``seconds`` limits a request and its response."""
+        """``failing`` returns the first failing check or ''; ``seconds`` limits a request and its response. ``metrics``
+        is called at most once a second, however many requests come."""
         self._seconds = seconds
         self._failing = failing
         self._metrics = metrics
         self._metrics_type = metrics_type
+        self._now = now
+        #: When the metrics were last rendered, and the result.
+        self._rendered: tuple[float, bytes] = (-math.inf, b"")
         #: Open connections and their remote addresses, oldest first.
         self._open: dict[asyncio.StreamWriter, str] = {}
 
@@ -201,7 +208,9 @@ class HealthServer:
                 wrong = self._failing()
                 return (500, _TEXT, f"{wrong}\n".encode()) if wrong else (200, _TEXT, b"ok")
             case "/metrics":
-                return 200, self._metrics_type, self._metrics()
+                if self._now() - self._rendered[0] >= 1:
+                    self._rendered = (self._now(), self._metrics())
+                return 200, self._metrics_type, self._rendered[1]
         return 404, _TEXT, b"not found; there are /healthz and /metrics\n"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -335,6 +335,16 @@ async def test_health_and_metrics() -> None:
 
 
 @pytest.mark.behaviour("KD-4")
+def test_metrics_are_rendered_once_a_second_however_often_they_are_requested() -> None:
+    now, rendered = [10.0], iter([b"first", b"second"])
+    health = HealthServer(lambda: "", lambda: next(rendered), "text/plain", now=lambda: now[0])
+    answers = []
+    for now[0] in (10.0, 10.0, 10.9, 11.0, 11.5):
+        answers.append(health.answer("GET", "/metrics")[2])
+    assert answers == [b"first"] * 3 + [b"second"] * 2
+
+
+@pytest.mark.behaviour("KD-4")
 async def test_idle_connections_do_not_keep_the_kubelet_waiting() -> None:
     """The agent uses the host network: 16 connections from any Pod could fail its liveness probe."""
     health = HealthServer(lambda: "", lambda: b"", "text/plain", seconds=600)
