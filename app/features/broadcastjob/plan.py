@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from app.api import names
 from app.features.broadcastjob.kind import BROADCAST_JOB
-from app.features.broadcastjob.types import FAIL_FAST, FAILED, NEVER, PAUSE, PAUSED, BroadcastJob
+from app.features.broadcastjob.types import FAIL_FAST, FAILED, NEVER, PAUSE, PAUSED, RUNNING, BroadcastJob
+from app.kube.clock import rfc3339
 from app.kube.objects import Node, Pod, Taint
 from app.kube.quantities import IntOrPercentError, Quantity, QuantityError, parse, scaled
 from app.pods.node_fit import NO_SCHEDULE, Placement, placement_of
@@ -147,7 +148,10 @@ def pinned(spec: Mapping[str, Any], node: str) -> dict[str, Any]:
     return {**spec, "affinity": {**affinity, "nodeAffinity": {**(affinity.get("nodeAffinity") or {}), **required}}}
 
 
-# Next step of a BroadcastJob. [BJ-7 … BJ-16]
+# Next step of a BroadcastJob, and its status. [BJ-7 … BJ-16]
+
+#: Conditions of jobs that have ended.
+_ENDED: Final = ("Complete", "Failed")
 
 
 class Next(StrEnum):
@@ -290,13 +294,58 @@ def phase_of(step: Step) -> str:
         Next.COUNT: FAILED,
         Next.PAUSE: PAUSED,
         Next.FAIL: FAILED,
-        Next.RUN: "running",
+        Next.RUN: RUNNING,
         Next.COMPLETE: "completed",
     }[step.next]
+
+
+def status_after(job: BroadcastJob, step: Step, counts: Counts, started: datetime, now: datetime) -> dict[str, Any]:
+    """Return the status fields after the step, with a condition if the job has ended. [BJ-9, BJ-10]"""
+    phase = phase_of(step)
+    known = job.status.phase if job.status is not None else None
+    if step.next is Next.PAUSE and known not in (None, "", RUNNING, PAUSED):
+        phase = known
+    status: dict[str, Any] = {
+        "startTime": rfc3339(started),
+        "active": max(0, counts.active),
+        "succeeded": counts.succeeded,
+        "failed": counts.failed,
+        "desired": step.desired,
+        "phase": phase,
+    }
+    at = rfc3339(now)
+    if step.next is Next.FAIL:
+        status |= {"completionTime": at, "conditions": [_condition("Failed", step.message, at)]}
+    elif step.next is Next.COMPLETE:
+        message = f"Job completed, {counted_pods(counts)}"
+        status |= {"completionTime": at, "conditions": [_condition("Complete", message, at)]}
+    return status
+
+
+def counted_pods(counts: Counts) -> str:
+    """Return the counts of Pods that have ended, for messages."""
+    return f"{counts.succeeded} pods succeeded, {counts.failed} pods failed"
+
+
+def _condition(type_: str, message: str, now: str) -> dict[str, str]:
+    return {
+        "type": type_,
+        "status": "True",
+        "lastProbeTime": now,
+        "lastTransitionTime": now,
+        "reason": type_,
+        "message": message,
+    }
+
+
+def has_ended(status: Any) -> bool:
+    """Return whether a status (JSON) says that the job has ended."""
+    conditions = status.get("conditions") or ()
+    return any(one.get("type") in _ENDED and one.get("status") == "True" for one in conditions)
 
 
 def is_finished(job: BroadcastJob) -> bool:
     """Return whether the job has ended. With completion type Never it continues even after a failure. [BJ-10]"""
     conditions = (job.status.conditions if job.status is not None else None) or ()
-    ended = any(one.type in ("Complete", "Failed") and one.status == "True" for one in conditions)
+    ended = any(one.type in _ENDED and one.status == "True" for one in conditions)
     return ended and job.spec.completion_policy.type != NEVER

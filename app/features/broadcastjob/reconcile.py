@@ -19,22 +19,24 @@ from app.features.broadcastjob.plan import (
     Fit,
     Next,
     Step,
+    counted_pods,
     fit_of,
+    has_ended,
     has_failed,
     is_finished,
     new_pod,
     next_step,
-    phase_of,
     restart_limit,
     restarts,
     seen_failures,
+    status_after,
 )
-from app.features.broadcastjob.types import NEVER, PAUSED, RUNNING, BroadcastJob
+from app.features.broadcastjob.types import NEVER, PAUSED, BroadcastJob
 from app.framework.feature import ControllerContext, Reconciling
 from app.framework.watched import NODES, Watched
 from app.framework.watched import PODS as WATCHED_PODS
 from app.kube.client import Client
-from app.kube.clock import parsed_rfc3339, rfc3339
+from app.kube.clock import parsed_rfc3339
 from app.kube.controller import Result, Watch
 from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, message_of
 from app.kube.events import INVALID_SPEC, EventRecorder
@@ -290,25 +292,7 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         return await self.write_object(job, state, lambda _: {"metadata": {"annotations": annotations}, **more})
 
     async def _report(self, job: BroadcastJob, state: _State, step: Step, counts: Counts, started: datetime) -> None:
-        known = job.status.to_dict() if job.status is not None else {}
-        now = rfc3339(self.clock.now())
-        phase = phase_of(step)
-        if step.next is Next.PAUSE and known.get("phase") not in (None, "", RUNNING, PAUSED):
-            phase = known["phase"]
-        wanted: dict[str, Any] = {
-            "startTime": rfc3339(started),
-            "active": max(0, counts.active),
-            "succeeded": counts.succeeded,
-            "failed": counts.failed,
-            "desired": step.desired,
-            "phase": phase,
-        }
-        counted = f"{counts.succeeded} pods succeeded, {counts.failed} pods failed"
-        if step.next is Next.FAIL:
-            wanted |= {"completionTime": now, "conditions": [_condition("Failed", step.message, now)]}
-        elif step.next is Next.COMPLETE:
-            message = f"Job completed, {counted}"
-            wanted |= {"completionTime": now, "conditions": [_condition("Complete", message, now)]}
+        wanted = status_after(job, step, counts, started, self.clock.now())
 
         def difference(present: Any) -> dict[str, Any]:
             if has_ended(present) and job.spec.completion_policy.type != NEVER:
@@ -318,6 +302,7 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
 
         if not await self.write_status(job, state, difference):
             return
+        counted = counted_pods(counts)
         if step.next is Next.FAIL:
             # [BJ-11]
             self.record_event(job, "Warning", step.reason, f"{step.message}: {counted}")
@@ -325,23 +310,6 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
             self.record_event(
                 job, "Normal", "JobComplete", f"Job {job.metadata.namespace}/{job.name} is completed, {counted}"
             )
-
-
-def has_ended(status: Any) -> bool:
-    """Return whether a status (JSON) says that the job has ended."""
-    conditions = status.get("conditions") or ()
-    return any(one.get("type") in ("Complete", "Failed") and one.get("status") == "True" for one in conditions)
-
-
-def _condition(type_: str, message: str, now: str) -> dict[str, str]:
-    return {
-        "type": type_,
-        "status": "True",
-        "lastProbeTime": now,
-        "lastTransitionTime": now,
-        "reason": type_,
-        "message": message,
-    }
 
 
 def _counts_of(pod: Pod) -> tuple[object, ...]:
