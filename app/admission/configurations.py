@@ -158,7 +158,7 @@ def _entry(webhook: Webhook, endpoint: Endpoint, ca_bundle: str) -> dict[str, An
         "objectSelector": _selector(webhook.object_selector),
         "sideEffects": webhook.side_effects,
         "timeoutSeconds": webhook.timeout_seconds,
-        "admissionReviewVersions": ["v1"],  # D-16
+        "admissionReviewVersions": ["v1"],
     }
     if webhook.match_conditions:
         entry["matchConditions"] = [

@@ -10,7 +10,7 @@
         excludedNamespaces: [batch]         # for this webhook alone
 
 The operations that a webhook intercepts are declared in code. kube-system, kube-public and the manager's own namespace
-are always excluded from Pod webhooks, so that the service cannot lock itself out. [D-8]
+are always excluded from Pod webhooks, so that the service cannot lock itself out.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _overridden(webhook: Webhook, policies: WebhookPolicies, own_namespace: str)
     policy = policies.webhooks.get(webhook.name, WebhookPolicy())
     excluded = list(policy.excluded_namespaces)
     if _concerns_pods(webhook):
-        # The webhooks must not block the manager's own Pods: without it they cannot be answered. [MGR-94, D-8]
+        # The webhooks must not block the manager's own Pods: without it they cannot be answered. [MGR-94]
         excluded = [*ALWAYS_EXCLUDED, own_namespace, *policies.excluded_namespaces, *excluded]
     return dataclasses.replace(
         webhook,

@@ -216,7 +216,7 @@ def _without_deep_managed_fields(body: bytes) -> Any:
 
 
 def _unknown_version(version: object, uid: str) -> Refusal:
-    # Only v1 is supported. The response echoes v1beta1, or the API server would hide the message. [D-16, MGR-45]
+    # Only v1 is supported. The response echoes v1beta1, or the API server would hide the message. [MGR-45]
     message = f"apiVersion: expected {V1}, got {_quoted(version)}"
     if version == V1BETA1:
         message += "; register this webhook with admissionReviewVersions: [v1]"

@@ -1,4 +1,4 @@
-"""Lossless conversion between the versions of a kind, in both directions. [MGR-50, D-1]
+"""Lossless conversion between the versions of a kind, in both directions. [MGR-50]
 
 A kind's own conversion functions may lose what the other version cannot express. The result is therefore converted back
 at once; differences are recorded in a reserved annotation, and restored when the object returns to its former version.
@@ -41,7 +41,7 @@ def convert(obj: Mapping[str, Any], desired_api_version: str) -> Json:
     notes = _take_notes(given, target)
     if source is kind.hub or target is kind.hub:
         return _step(given, source, target, notes)
-    # Non-hub versions convert only to and from the hub. [D-1]
+    # Non-hub versions convert only to and from the hub.
     return convert(_step(given, source, kind.hub, []), desired_api_version)
 
 

@@ -15,7 +15,7 @@ V1BETA1: Final = "v1beta1"
 
 # --- Every kind ---
 CONVERSION_DATA: Final = "kruise.io/conversion-data"
-"""Annotation: data that the current version of an object cannot express. Used only by conversion. [D-1]"""
+"""Annotation: data that the current version of an object cannot express. Used only by conversion."""
 
 # --- SidecarSet: on the set ---
 SIDECARSET_HASH: Final = "kruise.io/sidecarset-hash"

@@ -192,7 +192,7 @@ class Others(Generic[Model]):
 
 
 _NOTE: Final = f"metadata[?'annotations'][?'{names.CONVERSION_DATA}']"
-#: A change of metadata only (a finalizer, an annotation) needs no defaulting or validation. [D-11] A conversion note is
+#: A change of metadata only (a finalizer, an annotation) needs no defaulting or validation. A conversion note is
 #: part of the spec in the stored version.
 SPEC_CHANGED: Final = MatchCondition(
     "spec-changed",

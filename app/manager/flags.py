@@ -1,4 +1,4 @@
-"""The manager's command line in Go's syntax: every flag of OpenKruise, and our own. Pure. [MGR-10, D-17]
+"""The manager's command line in Go's syntax: every flag of OpenKruise, and our own. Pure. [MGR-10]
 
 ``--x=true``, ``--x true``, ``-x=true`` and ``-v=4`` are all accepted, so that existing manifests work unchanged.
 """
@@ -278,7 +278,7 @@ class Flags:
 
     @property
     def without_meaning(self) -> tuple[str, ...]:
-        """Return the flags that were set but have no effect. [D-17]"""
+        """Return the flags that were set but have no effect."""
         return tuple(sorted(name for name in self.given if not FLAGS[name].meaningful))
 
 

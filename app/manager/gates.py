@@ -32,7 +32,7 @@ _OPENKRUISE: Final[Mapping[str, tuple[bool, Stage, str]]] = {
     "CloneSetPartitionRollback": _alpha("raising a partition rolls updated Pods back"),
     "CloneSetEventHandlerOptimization": _alpha("events of Pods are always coalesced"),
     "PreparingUpdateAsUpdate": _alpha("Pods that prepare an update count as updated when scaling"),
-    # On by default here: users who set the label expect protection. [D-15]
+    # On by default here: users who set the label expect protection.
     "ResourcesDeletionProtection": _beta("enforce the label policy.kruise.io/delete-protection"),
     "DeletionProtectionForCRDCascadingGate": _alpha("Cascading protection of CustomResourceDefinitions"),
     "PodUnavailableBudgetDeleteGate": _beta("PodUnavailableBudgets limit deletions and evictions"),

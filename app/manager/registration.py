@@ -3,7 +3,7 @@
 Each sync reads every object that carries our address or CA, advances a certificate rotation if needed, and writes what
 differs. It runs when one of these objects changes and every minute. Drift is repaired and counted, and never makes a
 ready replica unready. It runs in one process of every replica with controllers; other replicas follow the certificate
-(follower.py). [MGR-36, D-18]
+(follower.py). [MGR-36]
 """
 
 from __future__ import annotations

@@ -317,7 +317,7 @@ class Replica:
 
     @property
     def was_ready(self) -> bool:
-        """Whether the whole replica was ready once; readiness latches. [D-18]"""
+        """Whether the whole replica was ready once; readiness latches."""
         return self._flags[0] == 1
 
     def latch_ready(self) -> None:

@@ -58,7 +58,7 @@ def free_instance_ids(
     """Return the sorted ids of claims that no Pod of ``pods`` uses. Ids of claims being deleted are not reused.
     [CS-117, CS-189]
 
-    ``held`` are ids of terminating Pods; a new Pod of the same name could not be created yet. [B-8]
+    ``held`` are ids of terminating Pods; a new Pod of the same name could not be created yet.
     """
     used = {instance_id(pod.metadata.labels) for pod in pods}.union(held)
     offered = {instance_id(claim.metadata.labels) for claim in claims if claim.metadata.deletion_timestamp is None}

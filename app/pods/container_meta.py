@@ -133,7 +133,7 @@ def _reported(pod: Pod, meta: RuntimeMeta) -> Mapping[str, ContainerHashes]:
 # Launch priorities of containers, as admission wrote them into their Pod: env that waits for a barrier key. In-place
 # updates follow the same order as the first start. [PM-31, PM-149]
 
-#: 64 bits: OpenKruise admits priorities beyond the range of U-68, and such Pods exist after a takeover.
+#: 64 bits: OpenKruise admits priorities beyond 32 bits, and such Pods exist after a takeover.
 _KEY: Final = re.compile(rf"{names.BARRIER_KEY_PREFIX}(0|-?[1-9][0-9]{{0,18}})", re.ASCII)
 
 
@@ -155,7 +155,7 @@ def launch_priorities(pod: Pod) -> Mapping[str, int]:
     for container in pod.spec.containers:
         for entry in container.env:
             reference = entry.value_from.config_map_key_ref if entry.value_from is not None else None
-            # A user's own env of this name, with another source, is ignored. [B-13]
+            # A user's own env of this name, with another source, is ignored.
             if entry.name != names.ENV_CONTAINER_BARRIER or reference is None or reference.name != config_map:
                 continue
             priority = priority_of_key(reference.key)

@@ -211,7 +211,7 @@ def _key_changes(state: LifecycleState, hooks: Lifecycle) -> tuple[_Keys, _Keys]
             return (), (PRE_UPDATE_HOOK,)
         case LifecycleState.NORMAL:
             # A Pod that returns directly to Normal, from either hook, would stay not ready. The keys are the
-            # controller's own, so they are removed even if the hook no longer sets markPodNotReady. [B-17]
+            # controller's own, so they are removed even if the hook no longer sets markPodNotReady.
             return (), (PRE_UPDATE_HOOK, PRE_DELETE_HOOK)
     return (), ()
 

@@ -199,7 +199,7 @@ def by_readable_priority(pods: Sequence[Pod], strategy: UpdatePriorityStrategy |
 
 
 def _level(labels: Mapping[str, str], keys: Sequence[str]) -> tuple[int, int]:
-    """Pods with none of the keys come first. Surprising, but compatible with OpenKruise. [B-12]"""
+    """Pods with none of the keys come first. Surprising, but compatible with OpenKruise."""
     for index, key in enumerate(keys):
         if key in labels:
             return index, -trailing_number(labels[key])

@@ -138,7 +138,7 @@ def ready_after(pod: Pod, gate: str, status: str, now: datetime) -> Mapping[str,
     """Return the condition Ready after readiness gate ``gate`` gets ``status``, or None if it does not change. [PM-41]
 
     The kubelet would set the same moments later; until then the Pod would receive traffic. Differs from OpenKruise in
-    lastTransitionTime, which OpenKruise leaves empty. [B-8]
+    lastTransitionTime, which OpenKruise leaves empty.
     """
     ready = pod.condition(READY)
     containers = pod.condition(CONTAINERS_READY)

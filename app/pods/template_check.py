@@ -17,7 +17,7 @@ from app.kube.jsonvalues import json_copy, objects
 from app.kube.patches import same
 from app.kube.resources import POD_TEMPLATES
 
-# The API server validates a Pod template in a dry-run create of a core PodTemplate [D-20]. It returns every error and
+# The API server validates a Pod template in a dry-run create of a core PodTemplate. It returns every error and
 # its path in a few milliseconds, without quota or Pod admission. Pod validation is therefore not reimplemented here,
 # and always matches the cluster.
 

@@ -140,7 +140,7 @@ async def restart(
 
 
 async def restart_each(client: Client, owner: KubeObject, pods: Sequence[Pod]) -> str:
-    """Request replacement of each active Pod; a template annotation would change in place without a restart. [U-13]"""
+    """Request replacement of each active Pod; a template annotation would change in place without a restart."""
     active = [pod for pod in pods if is_active(pod)]
     for pod in active:
         body = {"metadata": {"uid": pod.metadata.uid, "labels": {names.SPECIFIED_DELETE: "true"}}}

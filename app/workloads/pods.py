@@ -193,7 +193,7 @@ class InPlaceUpdates:
         found = self.spec_between(pod.revision, target, ordered, settings)
         replaceable = settings.update_policy == UpdatePolicy.IN_PLACE_IF_POSSIBLE
         if not isinstance(found, Blocked) and replaceable:
-            found = blocked_on_pod(pod.pod, found) or found  # B-4
+            found = blocked_on_pod(pod.pod, found) or found
         return str(found) if isinstance(found, Blocked) else None
 
     def spec_between(

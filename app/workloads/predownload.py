@@ -77,8 +77,7 @@ def outcome_label(decision: Decision) -> dict[str, str]:
 
 
 def min_updated_ready(value: int | str | None, replicas: int) -> int:
-    """Return how many updated Pods must be ready first: a number, or a percentage of replicas rounded up. [PM-161,
-    B-20]
+    """Return how many updated Pods must be ready first: a number, or a percentage of replicas rounded up. [PM-161]
 
     Raises ``IntOrPercentError`` for any other value; the workload logs it and uses 0.
     """

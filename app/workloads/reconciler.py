@@ -423,7 +423,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
 
 
 def result_of(outcomes: Iterable[Outcome], seconds: Iterable[float], *, retry: bool) -> Result | None:
-    """Return the earliest time at which something may change by itself. [CS-64, B-12]
+    """Return the earliest time at which something may change by itself. [CS-64]
 
     ``seconds`` adds times besides those of the outcomes; non-positive ones are ignored. ``retry`` means that something
     failed without a watch to announce a change. Raises an outcome's error, except conflicts.

@@ -172,7 +172,7 @@ def condition(status: Status, type_: str) -> Mapping[str, Any] | None:
 def with_condition(
     conditions: Sequence[Mapping[str, Any]], wanted: Condition, now: datetime, *, refresh: bool = False
 ) -> list[Mapping[str, Any]]:
-    """Set a condition. An unchanged condition keeps its times [CS-151] but gets the new message [B-10].
+    """Set a condition. An unchanged condition keeps its times [CS-151] but gets the new message.
 
     ``refresh`` sets lastUpdateTime in any case.
     """
@@ -207,7 +207,7 @@ def with_failures(
     result = list(conditions)
     for type_, message in failures.items():
         if message is None:
-            result = without_condition(result, type_)  # B-10
+            result = without_condition(result, type_)
         else:
             result = with_condition(result, Condition(type_, "True", "", message, dated=False), now)
     return result

@@ -42,7 +42,7 @@ class WorkloadKind:
         return Owner.of(self.resource, metadata)
 
     def managing_reference(self, metadata: ObjectMeta) -> OwnerReference | None:
-        """Return the reference to the workload of this kind that manages an object, in any version. [D-2]"""
+        """Return the reference to the workload of this kind that manages an object, in any version."""
         reference = metadata.controller
         if reference is not None and (reference.kind, reference.group) == (self.resource.kind, self.resource.group):
             return reference
@@ -293,7 +293,7 @@ _percent = re.compile(r"([+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?)%", re.ASCII).fullma
 def share(value: int | str, total: int, *, round_up: bool) -> int | None:
     """Return ``value`` as a count: an integer unchanged, a percentage of ``total`` rounded; None for any other text.
 
-    Percentages may have decimals [B-5]; they are scaled in exact arithmetic.
+    Percentages may have decimals; they are scaled in exact arithmetic.
     """
     if isinstance(value, int):
         return value

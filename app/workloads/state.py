@@ -71,7 +71,7 @@ class WorkloadState(Generic[R]):
     #: Whether others deleted Pods since the last reconcile, so the workload may have been deleted (see the reconciler).
     pods_deleted_by_others: bool = False
     creation_backoff: CreationBackoff = field(default_factory=CreationBackoff)
-    #: Why Pods are not updated in place, as last reported. [B-22]
+    #: Why Pods are not updated in place, as last reported.
     not_in_place_for: str = ""
     #: Names of revisions that Pods or the status refer to and that do not exist.
     unrecorded: set[str] = field(default_factory=set)
@@ -302,7 +302,7 @@ class ExpectationCheck:
                 continue
             if late.waited < self._timeout:
                 return Result(requeue_after=late.remaining(self._timeout))
-            # Waiting longer does not help, whichever side is right. [B-4]
+            # Waiting longer does not help, whichever side is right.
             await self._forget_if_shown(pod)
         written.clear()
         return None

@@ -75,7 +75,7 @@ class ServerVersion:
 #: Maximum number of concurrent Pod creations. The API server keeps 25 connections to a webhook; each request beyond
 #: that opens and closes another, and TLS handshakes cost more than reviews.
 MAX_CONCURRENT_CREATIONS: Final = 24
-#: Maximum length of a Pod's JSON in a failure message. [B-14]
+#: Maximum length of a Pod's JSON in a failure message.
 MAX_SHOWN_JSON: Final = 200
 
 T = TypeVar("T")

@@ -206,7 +206,7 @@ def test_a_pod_gets_its_sidecar_and_both_containers_run(release: Release) -> Non
     )
 
 
-def test_containers_start_in_their_order(release: Release) -> None:  # U-68
+def test_containers_start_in_their_order(release: Release) -> None:
     default = World(release.kubectl, "default", real_containers=True, autoscales=True, kubeconfig=release.kubeconfig)
     default.apply(pod(*map(container, "abc"), annotation="Ordered"))
     eventually(lambda: default.pod_is_ready("ordered"), "all containers are ready", 120)

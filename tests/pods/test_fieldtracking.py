@@ -15,6 +15,7 @@ def entry(manager: str, **more: Any) -> dict[str, Any]:
     return {"manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", **more}
 
 
+@pytest.mark.behaviour("D-25")
 def test_without_field_tracking_a_pod_has_no_managed_fields() -> None:
     answer = World().create(pod(metadata={"managedFields": [entry(UNTRACKED)]}))
     assert answer.operations == [{"op": "remove", "path": "/metadata/managedFields"}]

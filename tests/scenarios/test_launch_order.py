@@ -1,4 +1,4 @@
-"""Containers start in order, by the clock: U-68."""
+"""Containers start in order, by the clock."""
 
 from __future__ import annotations
 

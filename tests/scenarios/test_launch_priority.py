@@ -1,4 +1,4 @@
-"""Container launch priority at admission, in its three forms, and what is rejected: U-68."""
+"""Container launch priority at admission, in its three forms, and what is rejected."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ async def test_jobs_wait_for_the_first_updated_pods_to_be_ready(cluster: SmallCl
 @pytest.mark.behaviour("CS-10", "CS-139", "PM-161")
 @pytest.mark.parametrize(("text", "waits"), [("50%", True), ("nonsense", False)])
 async def test_an_annotation_percentage_is_waited_for(cluster: SmallCluster, text: str, waits: bool) -> None:
-    """OpenKruise 1.9 rounds it up, and later releases lose it. [B-16]"""
+    """OpenKruise 1.9 rounds it up, and later releases lose it."""
     annotations = {"apps.kruise.io/image-predownload-min-updated-ready-pods": text}
     await ready(cluster, 5, partition=3)
     await cluster.patch({"metadata": {"annotations": annotations}})

@@ -75,7 +75,7 @@ async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) ->
 
 
 def scale_in(stored: Stored, pods: Sequence[str]) -> Sequence[Mapping[str, Any]]:
-    """Return the patch that names the Pods to delete and lowers the replicas accordingly. [U-13]"""
+    """Return the patch that names the Pods to delete and lowers the replicas accordingly."""
     spec = stored["spec"]
     named = list((spec.get("scaleStrategy") or {}).get("podsToDelete") or ())
     replicas = 1 if spec.get("replicas") is None else spec["replicas"]

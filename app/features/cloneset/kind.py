@@ -13,7 +13,7 @@ from app.features.cloneset.types import NO_DEADLINE, CloneSet, CloneSetV1Alpha1
 from app.kube.jsonvalues import fill, json_copy, object_at, part
 
 # Conversion of CloneSets between versions [CS-5 … CS-12]. Each direction may lose fields; app.api.conversion records
-# them in an annotation [D-1].
+# them in an annotation.
 
 _INT32_MAX: Final = NO_DEADLINE
 _digits = re.compile(r"[+-]?[0-9]{1,10}").fullmatch
@@ -50,7 +50,7 @@ def _strategy_to_v1beta1(flat: dict[str, Any], pre_download: Mapping[str, Any]) 
     rolling = {field: flat.pop(field) for field in ROLLING_FIELDS if field in flat}
     policy = flat.pop("type", None)
     if policy == ON_DELETE:
-        # Without rollout fields there is no rollingUpdate block. [CS-6, B-1]
+        # Without rollout fields there is no rollingUpdate block. [CS-6]
         return {**flat, "type": ON_DELETE, **({"rollingUpdate": rolling} if rolling else {})}
     if pre_download:
         # [CS-10]
@@ -63,7 +63,7 @@ def _strategy_to_v1beta1(flat: dict[str, Any], pre_download: Mapping[str, Any]) 
 
 
 def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
-    """Convert a v1beta1 object to v1alpha1; a label replaces a field that v1alpha1 lacks. [CS-7, CS-8, CS-11, B-1]"""
+    """Convert a v1beta1 object to v1alpha1; a label replaces a field that v1alpha1 lacks. [CS-7, CS-8, CS-11]"""
     spec = object_at(obj, "spec")
     if spec is None:
         return obj
@@ -137,7 +137,7 @@ def _int_or_text(text: Any) -> int | str | None:
 
 
 def _int32(text: Any) -> int | None:
-    # A value that is not a number (such as a percentage) stays in its annotation, where the controller reads it. [B-16]
+    # A value that is not a number (such as a percentage) stays in its annotation, where the controller reads it.
     number = int(text) if isinstance(text, str) and _digits(text) else None
     return number if number is not None and -_INT32_MAX <= number <= _INT32_MAX else None
 

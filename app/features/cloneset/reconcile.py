@@ -206,7 +206,7 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
         return await self._scaler.carry_out(snapshot, plan, self.clock.monotonic())
 
     def _result(self, snapshot: CloneSetSnapshot, again: float, scaling: Outcome, updating: Outcome) -> Result | None:
-        """Return when to reconcile next. [CS-64, B-12]"""
+        """Return when to reconcile next. [CS-64]"""
         times = (again, self.seconds_until(snapshot.rollout.next_available))
         return result_of((scaling, updating), times, retry=bool(updating.message))
 

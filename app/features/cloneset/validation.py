@@ -85,7 +85,7 @@ class Rollout:
         fields: Mapping[str, Any] | None = {key: strategy[key] for key in ROLLING_FIELDS if key in strategy}
         error = None
         if policy == ON_DELETE:
-            # OpenKruise rejects OnDelete in v1alpha1. [B-2]
+            # OpenKruise rejects OnDelete in v1alpha1.
             fields = fields or None
         elif policy not in POD_UPDATE_POLICIES:
             words = f"must be '{RECREATE}', {IN_PLACE_IF_POSSIBLE} or '{IN_PLACE_ONLY}'"
@@ -242,9 +242,9 @@ def _number(spec: Mapping[str, Any], name: str) -> int:
     return spec.get(name) or 0
 
 
-# Values that OpenKruise admits [B-2, B-3, CS-31, CS-41]. Meaningless values are rejected. Values that only mean
-# something other than they say cause a warning, because existing manifests contain them; the gate
-# CloneSetStrictValidation turns these warnings into errors. Pure.
+# Values that OpenKruise admits [CS-31, CS-41]. Meaningless values are rejected. Values that mean something
+# other than they say cause a warning, because existing manifests contain them; the gate CloneSetStrictValidation turns
+# these warnings into errors. Pure.
 
 GATE: Final = "CloneSetStrictValidation"
 
@@ -285,7 +285,7 @@ def warnings(spec: Mapping[str, Any], pods_refused: Mapping[str, str], *, older:
             yield required(path, HOLDS_NOTHING)
         yield from hook_errors(hook, path)
     if not older:
-        # These are errors in v1alpha1. [B-2]
+        # These are errors in v1alpha1.
         yield from deadline_errors(spec)
         at = SPEC.child("scaleStrategy", "podsToDelete")
         yield from (invalid(at, name, pods_refused[name]) for name in pods_to_delete(spec) if name in pods_refused)

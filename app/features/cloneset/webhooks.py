@@ -68,7 +68,7 @@ class CloneSetLookups(TemplateLookups):
         self, enabled: Callable[[str], bool] = lambda _: False, client: Client | None = None, namespace: str = ""
     ) -> None:
         super().__init__(enabled, client, namespace)
-        #: Whether warnings become errors. [B-3]
+        #: Whether warnings become errors.
         self.strict = enabled(GATE)
 
     async def pod(self, namespace: str, name: str) -> Pod | None:
@@ -99,7 +99,7 @@ def mutate(lookups: CloneSetLookups, review: Review) -> Decision:
 
 
 def _keep_claim_reuse(spec: dict[str, Any], former: Mapping[str, Any]) -> None:
-    """Keep the stored disablePVCReuse if a v1alpha1 manifest has no scaleStrategy. [N-2]"""
+    """Keep the stored disablePVCReuse if a v1alpha1 manifest has no scaleStrategy."""
     if spec.get("scaleStrategy") is None and (former.get("scaleStrategy") or {}).get("disablePVCReuse") is True:
         spec["scaleStrategy"] = {"disablePVCReuse": True}
 

@@ -42,7 +42,7 @@ class CloneSetState(WorkloadState[ResolvedSpec]):
     failed_ids: set[str] = field(default_factory=set)
     #: Instance IDs of Pods deleted by the controller whose claims still exist.
     deleted_ids: set[str] = field(default_factory=set)
-    #: The last limit reported, and when. [B-14]
+    #: The last limit reported, and when.
     limited_to: int | None = None
     limited_at: float = 0.0
 
@@ -119,7 +119,7 @@ class Scaler:
         return Outcome()
 
     def _report_limit(self, snapshot: CloneSetSnapshot, plan: ScalePlan, now: float) -> None:
-        """Report the limit when it changes, and periodically while it stays. [CS-99, B-14]"""
+        """Report the limit when it changes, and periodically while it stays. [CS-99]"""
         limit, state = plan.limited_to, snapshot.state
         if limit is not None and (limit != state.limited_to or now - state.limited_at >= LIMIT_EVENT_INTERVAL):
             text = f"scaleUp is limited because of scaleStrategy.maxUnavailable, limit: {limit}"
@@ -161,12 +161,12 @@ class Scaler:
             failures,
             made=made,
             now=now,
-            describe=lambda why: f"{why} ({plan.create - made} of {plan.create} Pods were not created)",  # [B-17]
+            describe=lambda why: f"{why} ({plan.create - made} of {plan.create} Pods were not created)",
             waiting=_waiting(waiting) if waiting else "",
         )
 
     def _instance_ids(self, snapshot: CloneSetSnapshot, count: int) -> tuple[list[str], list[Pod]]:
-        """Return the IDs to use now, and the terminating Pods whose IDs must become free first. [CS-117, CS-119, B-8]
+        """Return the IDs to use now, and the terminating Pods whose IDs must become free first. [CS-117, CS-119]
 
         A released Pod keeps its name and its claims stay available, so its replacement gets another ID. [CS-68]
         """
@@ -298,7 +298,7 @@ class CloneSetUpdater(Updater):
             )
             self.writer.event(workload, "FailedUpdatePodReCreate", text, warning=True)
             raise
-        # B-22, PM-189
+        # [PM-189]
         namespace = snapshot.owner.namespace
         logger.info("inplace: recreating Pod %s/%s for %s: %s", namespace, name, target.name, step.obstacle)
         text = f"successfully patch pod {name} specified-delete for update(revision {target.name})"

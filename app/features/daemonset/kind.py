@@ -11,7 +11,7 @@ from app.features.daemonset.types import ROLLING_UPDATE, STANDARD, SURGING, Daem
 from app.kube.jsonvalues import fill, json_copy, object_at, part
 
 # Conversion of DaemonSets between versions [DS-1 … DS-3]. Each direction may lose fields; app.api.conversion records
-# them in an annotation [D-1].
+# them in an annotation.
 
 
 def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:

@@ -217,7 +217,7 @@ def contents_not_listed(what: str, error: str) -> Denied:
 
 def custom_resources_not_listed(question: CustomResources, error: str, forbidden: bool) -> Denied:
     """Deny the deletion because custom resources could not be listed [DP-28]. If permission is missing, the message
-    says how to grant it. [D-14]"""
+    says how to grant it."""
     message = f"failed to list CRs of {question.shown}: {error}"
     if forbidden:
         resource = f"{question.resource.plural}.{question.resource.group}"

@@ -18,7 +18,7 @@ from app.pods.predicates import Owner, is_active, is_condition_true, refers_to
 
 # Admission: which key of the Pod's barrier ConfigMap each container waits for. [PW-11 … PW-15, PM-141 … PM-144, D-4]
 
-#: Range of a priority. [U-68]
+#: Range of a priority.
 MAX_PRIORITY = 2147483647
 #: Syntax of strconv.Atoi.
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)

@@ -150,8 +150,7 @@ class LaunchBarrierReconciler:
             logger.debug("Pod %s is gone", key_of(pod))
 
     async def _wait(self, pod: Pod, barrier: _Barrier, step: Step) -> Result:
-        """Keep waiting without a timeout, but record an event about the awaited containers and check the key. [B-14,
-        PM-150]"""
+        """Wait without a timeout, record an event about the awaited containers, and check the key. [PM-150]"""
         now = self._clock.monotonic()
         waiting = step.waiting
         assert waiting is not None  # noqa: S101  # a step that does not complete waits

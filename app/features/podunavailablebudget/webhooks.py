@@ -32,7 +32,7 @@ VALIDATE: Final = validating_webhook(
     PolicyRule(("get", "list", "watch"), (names.POLICY_GROUP,), (POD_UNAVAILABLE_BUDGET.plural,)),
     PolicyRule(("get",), ("apps",), ("deployments", "replicasets", "statefulsets")),
     PolicyRule(("get",), (names.APPS_GROUP,), ("clonesets", "statefulsets")),
-    # Changes outside spec and annotations (a finalizer, a label) are not validated. [D-11]
+    # Changes outside spec and annotations (a finalizer, a label) are not validated.
     when=(
         MatchCondition(
             "settings-changed",

@@ -37,7 +37,7 @@ from app.kube.jsonvalues import json_copy, objects, part
 from app.kube.validation import is_label_value
 
 # Conversion between the versions of SidecarSet, which express two fields differently. Each direction may lose data;
-# app.api.conversion detects and preserves it. [SS-4, D-1]
+# app.api.conversion detects and preserves it. [SS-4]
 
 
 def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:

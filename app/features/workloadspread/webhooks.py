@@ -160,7 +160,7 @@ class ClusterLookups:
             return None
 
     async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str]:
-        """Check the template by a dry run. [D-20]"""
+        """Check the template by a dry run."""
         return await template_errors(self._client, self._own_namespace, template, "")
 
 

@@ -119,7 +119,7 @@ def _gates_in(arguments: Sequence[str]) -> tuple[str, list[range]]:
 
 
 def _defaults(image: str, configurations: Iterable[Mapping[str, Any]]) -> dict[str, bool]:
-    """Return the defaults of OpenKruise that may differ from ours. It has none of our own gates. [D-15]"""
+    """Return the defaults of OpenKruise that may differ from ours. It has none of our own gates."""
     ours = {name: False for name, gate in GATES.items() if gate.stage is Stage.OURS}
     version = _VERSION.search(image.partition("@")[0])
     if version is None:

@@ -97,9 +97,9 @@ def is_image_changed(
     """Return whether the container now runs ``image``, given what it ran before. [PM-52]
 
     A different image id means a different image. The same id counts if the runtime reports it under the new name (a
-    rollback, or a second tag). Differs from OpenKruise in three ways: an empty id means nothing runs yet [N-3]; full
-    names are compared [B-18]; and if the runtime keeps reporting the first tag, a new container that is ready, reported
-    by a kubelet that has observed the current spec, is proof enough [B-19].
+    rollback, or a second tag). Differs from OpenKruise in three ways: an empty id means nothing runs yet; full
+    names are compared; and if the runtime keeps reporting the first tag, a new container that is ready, reported
+    by a kubelet that has observed the current spec, is proof enough.
     """
     if not status.image_id:
         return False

@@ -41,7 +41,7 @@ class InPlaceOptions:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """What forbids an in-place update: the first such difference, or a reason without a path. [B-22]"""
+    """What forbids an in-place update: the first such difference, or a reason without a path."""
 
     reason: str
     op: str = ""
@@ -119,7 +119,7 @@ def _update_spec(
 
 
 def blocked_on_pod(pod: Pod, spec: UpdateSpec) -> Blocked | None:
-    """Return what forbids on this Pod an update that its revisions allow, or None. [B-4]
+    """Return what forbids on this Pod an update that its revisions allow, or None.
 
     Only the node agent can restart a container because a label or an annotation changed. If no agent reports the Pod's
     containers, they would wait for it forever, out of service.
@@ -253,7 +253,7 @@ def _metadata_changes(
             containers = readers.get((field, key), ())
             for container in containers:
                 ref = refs.setdefault(container, RefMetadata({}, {}))
-                # An env that reads a removed key is empty from now on. [B-3]
+                # An env that reads a removed key is empty from now on.
                 (ref.labels if field == "labels" else ref.annotations)[key] = value or ""
             if not containers:
                 rest[key] = value

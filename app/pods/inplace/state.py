@@ -172,8 +172,8 @@ def without_grace(pod: Pod) -> dict[str, None]:
 
 
 # The annotation that records an in-place update: what ran before, what changed when, and what is pending. Its layout is
-# byte for byte OpenKruise's, followed by keys that only pykruise reads: ``state`` [D-3], ``lastContainerIDs`` (which
-# container ran before) [B-19] and ``containerResources`` (resources for the resize subresource) [PM-180].
+# byte for byte OpenKruise's, followed by keys that only pykruise reads: ``state``, ``lastContainerIDs`` (which
+# container ran before) and ``containerResources`` (resources for the resize subresource) [PM-180].
 
 
 class StateError(ValueError):
@@ -181,7 +181,7 @@ class StateError(ValueError):
 
 
 class Phase(StrEnum):
-    """Phase of an update. [D-3]"""
+    """Phase of an update."""
 
     PREPARING = "Preparing"
     UPDATING = "Updating"
@@ -228,7 +228,7 @@ class InPlaceUpdateState(Struct, frozen=True):
 
     @property
     def has_next(self) -> bool:
-        """Whether another batch is pending, whatever it changes. [B-1]"""
+        """Whether another batch is pending, whatever it changes."""
         return bool(self.next_container_images or self.next_container_ref_metadata or self.next_container_resources)
 
     @property

@@ -63,7 +63,7 @@ class Start:
 def must_be_unready(pod: Pod, spec: UpdateSpec) -> bool:
     """Return whether the Pod must be out of service during the update. [PM-23]
 
-    False if no container changes [B-5], or if only resources change and no container restarts for them.
+    False if no container changes, or if only resources change and no container restarts for them.
     """
     spec = with_unapplied(pod, spec)
     if not has_gate(pod, IN_PLACE_UPDATE_READY) or not spec.containers:
@@ -321,8 +321,8 @@ def refresh(
 ) -> Refresh:
     """Return the next step for an active Pod, also while its workload is paused.
 
-    ``grace_seconds`` is the workload's current setting, which may shorten a wait in progress [B-7]. Raises
-    :class:`StateError` or :class:`GraceError` for annotations that cannot be parsed. [PM-46, B-23]
+    ``grace_seconds`` is the workload's current setting, which may shorten a wait in progress. Raises
+    :class:`StateError` or :class:`GraceError` for annotations that cannot be parsed. [PM-46]
     """
     waiting = update_in_grace(pod)
     state = update_state(pod)
@@ -415,8 +415,7 @@ def _ready(pod: Pod, now: datetime) -> Refresh:
 
 
 def finished_annotations(pod: Pod) -> dict[str, str | None]:
-    """Return the annotation to write with the lifecycle state once the update is complete; empty if already written.
-    [D-3]"""
+    """Return the annotation to write with the lifecycle state once the update is complete; empty if already written."""
     try:
         state = update_state(pod)
     except StateError:

@@ -78,7 +78,7 @@ def test_excluding_pods_that_prepare_deletion_is_a_label_in_v1alpha1() -> None:
     assert "excludePreparingDelete" not in up(metadata={"labels": {EXCLUDE: "yes"}})["spec"]["scaleStrategy"]
     shown = down(scaleStrategy={"enablePVCReuse": False, "excludePreparingDelete": True})
     assert shown["metadata"]["labels"] == {EXCLUDE: "true"}
-    # B-1: an edit in v1alpha1 does not lose it.
+    # An edit in v1alpha1 does not lose it.
     shown["spec"]["replicas"] = 7
     assert convert(shown, BETA)["spec"]["scaleStrategy"]["excludePreparingDelete"] is True
     # Removed there, it is removed here.
@@ -90,7 +90,7 @@ def test_excluding_pods_that_prepare_deletion_is_a_label_in_v1alpha1() -> None:
 def test_predownload_settings_are_annotations_in_v1alpha1() -> None:
     annotations = {f"{PULL}parallelism": "4", f"{PULL}timeout-seconds": "60", f"{PULL}min-updated-ready-pods": "30%"}
     rolling = up(metadata={"annotations": annotations})["spec"]["updateStrategy"]["rollingUpdate"]
-    # B-16: a percentage stays in the annotation, because the field cannot hold it.
+    # A percentage stays in the annotation, because the field cannot hold it.
     wanted = {"imagePreDownloadParallelism": 4, "imagePreDownloadTimeoutSeconds": 60}
     assert rolling["inPlaceUpdateStrategy"] == wanted
     in_place = {"gracePeriodSeconds": 5, "imagePreDownloadParallelism": "8"}

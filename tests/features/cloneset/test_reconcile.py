@@ -478,7 +478,7 @@ def right_of(line: str) -> tuple[str, str, str] | None:
 @in_cluster
 @pytest.mark.behaviour("CS-62", "CS-82", "CS-193", "CS-111", "CS-110")
 async def test_pods_to_delete(cluster: SmallCluster) -> None:
-    # [U-12, U-13]
+    # [U-12]
     await cluster.apply()
     await cluster.settled(availableReplicas=3)
     names = sorted(await cluster.uids())

@@ -298,7 +298,7 @@ def _diff(
     )
 
 
-# Condition Progressing: whether a rollout progresses, rests or has exceeded its deadline [CS-152 … CS-155, B-11]. Pure.
+# Condition Progressing: whether a rollout progresses, rests or has exceeded its deadline [CS-152 … CS-155]. Pure.
 
 PROGRESSING: Final = "Progressing"
 AVAILABLE: Final = Condition(PROGRESSING, "True", "CloneSetAvailable", "CloneSet is available")
@@ -360,7 +360,7 @@ def _resting(status: Status, replicas: int, paused: bool) -> Condition | None:
 
 
 def _moved(old: Status, new: Status, reason: str | None) -> bool:
-    """Return whether the rollout progressed, which restarts the deadline. [B-11]"""
+    """Return whether the rollout progressed, which restarts the deadline."""
     if reason == PAUSED.reason or old.get("updateRevision") != new["updateRevision"]:
         return True
     return (

@@ -244,7 +244,7 @@ def plan_scale(
         create = min(difference.create_limit, MAX_CREATIONS)  # [CS-195]
         current = min(create, difference.create_old)
         return ScalePlan(create_current=current, create_update=create - current, limited_to=limited)
-    # Deletions proceed even if creations are limited. [B-7]
+    # Deletions proceed even if creations are limited.
     removals = [Removal(pod, prepare=False) for pod in preparing if not pod.delete_hooked]  # [CS-102]
     if not removals:
         spare = available - max(0, limits.replicas - limits.max_unavailable)

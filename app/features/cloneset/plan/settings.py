@@ -163,7 +163,7 @@ def settings_of(cloneset: CloneSet, gates: Gates, *, exclude_preparing_delete: b
     )
 
 
-# Absolute numbers for the percentages of a CloneSet [CS-84 … CS-86]. Percentages may have decimals everywhere [B-5] and
+# Absolute numbers for the percentages of a CloneSet [CS-84 … CS-86]. Percentages may have decimals everywhere and
 # are scaled in exact arithmetic. Pure.
 
 #: Value of an unset scaleStrategy.maxUnavailable: no limit. [CS-86]
@@ -189,7 +189,7 @@ class Limits:
 def partition_count(value: int | str | None, replicas: int) -> int:
     """Return the number of Pods that stay at the current revision. [CS-84]
 
-    A percentage below 100% updates at least one of several Pods. An unparsable value keeps all Pods. [B-9]
+    A percentage below 100% updates at least one of several Pods. An unparsable value keeps all Pods.
     """
     count = share(0 if value is None else value, replicas, round_up=True)
     if count is None:
@@ -204,8 +204,7 @@ def limits(settings: Settings) -> Limits:
     replicas = settings.replicas
     rolling = settings.rolling_update
     if rolling is None:
-        # Even without the block some Pods may be unavailable; otherwise marked Pods would never be deleted. [CS-85,
-        # B-6]
+        # Even without the block some Pods may be unavailable; otherwise marked Pods would never be deleted. [CS-85]
         partition, surge = 0, 0
         unavailable = max(1, _count(DEFAULT_MAX_UNAVAILABLE, replicas, round_up=False)) if replicas else 0
     else:

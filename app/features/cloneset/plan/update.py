@@ -66,7 +66,7 @@ def released_pods(
     """Return the Pods that prepared for an update they no longer need. They return to service.
 
     OpenKruise does so only for Pods at the update revision [PM-75], and never ends a partition rollback that waits for
-    a hook [B-18]. There, a Pod left behind by a raised partition or by OnDelete stays out of service.
+    a hook. There, a Pod left behind by a raised partition or by OnDelete stays out of service.
     """
     preparing = [pod for pod in pods if pod.lifecycle == LifecycleState.PREPARING_UPDATE]
     if not preparing:
@@ -83,7 +83,7 @@ def released_pods(
 
 
 def in_place_only_failure(pod: PodFacts) -> str:
-    """Return the message of condition FailedUpdate. [CS-132, N-6]"""
+    """Return the message of condition FailedUpdate. [CS-132]"""
     return f"find Pod {pod.name} update strategy is InPlaceOnly but can not update in-place"
 
 

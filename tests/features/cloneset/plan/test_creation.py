@@ -24,6 +24,7 @@ def maker(*, bare_hash: bool = False, ready_gate: bool = True) -> PodMaker:
     return PodMaker(OWNER, TEMPLATE, [CLAIM], "web-5646455f95", {"app": "web"}, bare_hash, ready_gate)
 
 
+@pytest.mark.behaviour("D-25")
 @pytest.mark.parametrize(
     ("switched", "tracked"), [({}, False), ({"CloneSetPodManagedFields": True}, True), ({"PodWebhook": False}, True)]
 )
