@@ -88,7 +88,7 @@ def _conversion(kind: KindDefinition) -> dict[str, Any]:
     if len(kind.versions) == 1:
         return {}
     service = {"name": WEBHOOK_SERVICE, "namespace": names.MANAGER_NAMESPACE, "path": CONVERSION_PATH, "port": 443}
-    # Kinds with two versions need the Webhook strategy, or renamed fields would be dropped silently. [MGR-53] The null
+    # Kinds with two versions need the Webhook strategy, or renamed fields would be dropped silently. [MGR-51] The null
     # removes the URL of a manager outside the cluster, since only one of the two may be set; that manager writes its
     # own again. Without a conversion here, older versions would lose fields until a manager has started. [MGR-142]
     client_config = {"service": service, "url": None}

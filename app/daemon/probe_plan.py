@@ -160,7 +160,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Status to write and the results that changed. [KD-92]"""
+    """Status to write and the results that changed. [KD-66]"""
 
     status: Mapping[str, Any] | None
     news: tuple[tuple[Key, Result], ...] = field(default=())

@@ -155,7 +155,7 @@ def _state(
     )
     if details.state is ContainerState.EXITED:
         if not found.restarts:
-            # The kubelet will not restart it. [CRR-60]
+            # The kubelet will not restart it. [CRR-40]
             return RecreateState(name, FAILED, NOT_RESTARTED, killed)
         return RecreateState(name, RECREATING, is_killed=killed)
     if strategy.force_recreate and not killed:

@@ -1,4 +1,4 @@
-"""Restarts containers for the node's ContainerRecreateRequests, one Pod at a time. [CRR-30 … CRR-43]"""
+"""Restarts containers for the node's ContainerRecreateRequests, one Pod at a time. [CRR-30 … CRR-42]"""
 
 from __future__ import annotations
 
@@ -285,6 +285,6 @@ class Recreator:
 
 
 def _is_restarted(pod: Pod | None, exit_code: int) -> bool:
-    """Return whether the kubelet restarts a container after it exits. [CRR-60]"""
+    """Return whether the kubelet restarts a container after it exits. [CRR-40]"""
     policy = pod.spec.restart_policy if pod is not None else "Always"
     return policy != "Never" and not (policy == "OnFailure" and exit_code == 0)

@@ -1,4 +1,4 @@
-"""The disruption budget protocol: workloads request permission before they take a Pod out of service. [PM-171, CS-129]
+"""The disruption budget protocol: workloads request permission before they take a Pod out of service. [PM-171, PUB-90]
 
 PodUnavailableBudget is another domain; workloads know only this protocol, and the manager provides it.
 """

@@ -101,7 +101,7 @@ def is_all_hooked(hook: Hook | None, pod: Pod) -> bool:
 
 def first_state(lifecycle: Lifecycle | None, template: Mapping[str, Any]) -> LifecycleState:
     """Return the state of a new Pod of that template. A Pod created with its preNormal hook does not wait for it.
-    [AS-95]"""
+    [PM-68]"""
     hook, given = lifecycle.pre_normal if lifecycle is not None else None, template.get("metadata") or {}
     if hook is None or _is_whole(hook, given.get("labels") or {}, given.get("finalizers") or ()):
         return LifecycleState.NORMAL

@@ -1,4 +1,4 @@
-"""Pre-pulls images for in-place updates, as decided by ``predownload``. [CS-59, CS-138 … CS-141]
+"""Pre-pulls images for in-place updates, as decided by ``predownload``. [PM-160 … PM-168, CS-138, CS-139]
 
 Pre-pulling is best effort: failures are logged and recorded as events, and the rollout continues.
 """
@@ -86,17 +86,17 @@ class ImagePuller:
         state.pulls = done
 
     def decision(self, snapshot: AnySnapshot, counts: RolloutCounts) -> Decision:
-        """Return what to do about the update revision. [CS-139, CS-140]"""
+        """Return what to do about the update revision. [CS-139, PM-162]"""
         return decide(rollout_of(snapshot, counts))
 
     def images(self, snapshot: AnySnapshot, template: Mapping[str, Any]) -> Mapping[str, str]:
-        """Return the images to pull by container. ``template`` is the update revision's. [CS-141]"""
+        """Return the images to pull by container. ``template`` is the update revision's. [PM-167]"""
         old = recorded_template(snapshot.revisions.current)
         return changed_images(old, template) if old is not None else {}
 
     async def _create(self, snapshot: AnySnapshot) -> bool:
         """Create one job per changed image; False if the cluster does not serve ImagePullJobs. A rejected job is not
-        retried. Raises the error of the first request without an answer, after all were sent. [CS-138, CS-141]"""
+        retried. Raises the error of the first request without an answer, after all were sent. [CS-138, PM-167]"""
         workload, update = snapshot.workload, snapshot.revisions.update
         new = recorded_template(update)
         if new is None:
@@ -143,7 +143,7 @@ class ImagePuller:
 
 
 def rollout_of(snapshot: AnySnapshot, counts: RolloutCounts) -> Rollout:
-    """Return the input of the decision. [CS-139, CS-140]"""
+    """Return the input of the decision. [CS-139, PM-162]"""
     revisions, settings = snapshot.revisions, snapshot.resolved.settings
     current, update = revisions.current, revisions.update
     in_place_policy = settings.update_policy is not None and settings.update_policy != UpdatePolicy.RECREATE
@@ -178,7 +178,7 @@ def min_updated_ready_of(snapshot: AnySnapshot, replicas: int) -> int:
 
 
 def puller_of(snapshot: AnySnapshot, update: Revision, template: Mapping[str, Any]) -> Puller:
-    """Return the fields shared by all jobs of a rollout. ``template`` is the update revision's. [CS-141]"""
+    """Return the fields shared by all jobs of a rollout. ``template`` is the update revision's. [PM-167]"""
     wanted, at_once = snapshot.resolved.image_pulls, 1
     try:
         at_once = parallelism(wanted.parallelism)

@@ -74,14 +74,14 @@ class PodFacts:
     lifecycle: str
     #: Whether it is waiting for its preDelete hook.
     preparing_delete: bool
-    #: POSIX seconds at which the Pod becomes available; -inf if it is available, inf if it is not ready. [CS-81]
+    #: POSIX seconds at which the Pod becomes available; -inf if it is available, inf if it is not ready. [PM-69]
     available_after: float
-    #: Ready, regardless of minReadySeconds. [CS-80, CS-81]
+    #: Ready, regardless of minReadySeconds. [CS-80, PM-69]
     update_ready: bool
     delete_ready: bool
     #: Whether it has the label apps.kruise.io/specified-delete, with any value. [CS-82]
     marked: bool
-    #: Whether a hook holds the Pod. [CS-134]
+    #: Whether a hook holds the Pod. [PM-70]
     delete_hooked: bool
     update_hooked: bool
     in_grace: bool
@@ -93,7 +93,7 @@ class PodFacts:
     update_complete: bool = True
 
     def available(self, now: float) -> bool:
-        """Return whether the Pod is available at ``now`` (POSIX seconds). [CS-81]"""
+        """Return whether the Pod is available at ``now`` (POSIX seconds). [PM-69]"""
         return self.available_after < now
 
 
@@ -138,7 +138,7 @@ def _is_update_complete(pod: Pod, settings: WorkloadSettings) -> bool:
 
 
 def _available_after(pod: Pod, min_ready_seconds: int) -> float:
-    """Return when a ready Pod becomes available. [CS-79]"""
+    """Return when a ready Pod becomes available. [PM-114]"""
     if min_ready_seconds <= 0:
         return -inf
     since = ready_since(pod)
@@ -148,7 +148,7 @@ def _available_after(pod: Pod, min_ready_seconds: int) -> float:
 @dataclass(frozen=True, slots=True)
 class ObservedPods:
     """The Pods a workload controls: ``active`` match its selector, ``foreign`` are active but no longer match,
-    ``inactive`` have ended or are being deleted. [CS-53, CS-55]"""
+    ``inactive`` have ended or are being deleted. [MGR-61, CS-55]"""
 
     active: list[PodFacts]
     foreign: list[Pod]

@@ -1,7 +1,7 @@
 """Pre-pulling images for in-place updates: whether to do it, and the ImagePullJobs to create. Pure.
 
 Decided once per update revision and stored in a label on it (PM-162). Requires gates PreDownloadImageForInPlaceUpdate
-and KruiseDaemon and a cluster that serves ImagePullJobs. [PM-160 … PM-168, CS-138 … CS-141]
+and KruiseDaemon and a cluster that serves ImagePullJobs. [PM-160 … PM-168, CS-138, CS-139]
 """
 
 from __future__ import annotations

@@ -339,7 +339,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         return state.resolved
 
     async def _snapshot(self, workload: W, state: S, resolved: R) -> Snapshot[W, S, R]:
-        """Read Pods, claims and revisions, and record the current spec as a revision. [CS-53 … CS-56]"""
+        """Read Pods, claims and revisions, and record the current spec as a revision. [CS-55, CS-56, MGR-61]"""
         owned = resolved.owner.index_key
         observed, state.facts = observed_pods(
             self.caches.pods.by_index(OWNER, owned),
@@ -391,7 +391,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
 
     async def truncate_history(self, snapshot: Snapshot[W, S, R], needed: Collection[Revision]) -> None:
         """Delete old revisions that no Pod uses and that are not ``needed``. A failure is logged and retried. [CS-63,
-        AS-47]"""
+        PM-93]"""
         try:
             await truncate_history(self.history, snapshot, needed, snapshot.resolved.settings.history_limit)
         except KubeError as error:
@@ -423,7 +423,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
 
 
 def result_of(outcomes: Iterable[Outcome], seconds: Iterable[float], *, retry: bool) -> Result | None:
-    """Return the earliest time at which something may change by itself. [CS-64]
+    """Return the earliest time at which something may change by itself. [CS-65]
 
     ``seconds`` adds times besides those of the outcomes; non-positive ones are ignored. ``retry`` means that something
     failed without a watch to announce a change. Raises an outcome's error, except conflicts.

@@ -75,7 +75,7 @@ class WorkloadState(Generic[R]):
     not_in_place_for: str = ""
     #: Names of revisions that Pods or the status refer to and that do not exist.
     unrecorded: set[str] = field(default_factory=set)
-    #: The update revision and the decision about pre-pulling its images. [CS-140]
+    #: The update revision and the decision about pre-pulling its images. [PM-162]
     pulls: tuple[str, str] = ("", "")
     #: Whether pre-pulling or cleanup is left to the next reconcile, which no watch triggers.
     side_task_left: bool = False
@@ -208,8 +208,7 @@ class Metrics:
     def in_place_finished(self, namespace: str, seconds: float) -> None: ...
 
 
-# Our own writes that the cache does not show yet. A workload is not reconciled before it does. [CS-52, CS-57, CS-177,
-# CS-178]
+# Our own writes that the cache does not show yet. A workload is not reconciled before it does. [CS-52, CS-57]
 
 logger = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ MAX_NAMED_PODS: Final = 3
 
 
 class Updater:
-    """Carries out update plans. ``budget`` is checked before a Pod is taken out of service [CS-129].
+    """Carries out update plans. ``budget`` is checked before a Pod is taken out of service [PUB-90].
 
     Kinds override :meth:`recreate` to replace a Pod differently.
     """
@@ -161,7 +161,7 @@ class Updater:
         return seconds_for_report(pod, self._clock.now())
 
     async def _within_budget(self, snapshot: AnySnapshot, steps: list[Step], outcome: Outcome) -> list[Step]:
-        """Return the steps up to the first Pod that a budget holds. [CS-129]"""
+        """Return the steps up to the first Pod that a budget holds. [PUB-90]"""
         if not snapshot.resolved.settings.gates.budget:
             return steps
         for index, step in enumerate(steps):
@@ -192,7 +192,7 @@ class Updater:
             self.writer.event(snapshot.workload, "InPlaceUpdateNotPossible", why)
 
     async def _in_place(self, snapshot: AnySnapshot, facts: PodFacts, target: Revision) -> float:
-        """Update the Pod in place; return the seconds until the next step. [CS-131]"""
+        """Update the Pod in place; return the seconds until the next step. [CS-162]"""
         pod, settings, workload = facts.pod, snapshot.resolved.settings, snapshot.workload
         namespace = snapshot.owner.namespace
         spec = snapshot.state.in_place.spec_between(facts.revision, target, snapshot.revisions.ordered, settings)

@@ -70,7 +70,7 @@ class ServerVersion:
 
 
 # Writes of a workload. Independent writes run concurrently up to a limit. Expectations are set before a request is sent
-# and removed if it fails; events report the result. [CS-177, CS-178]
+# and removed if it fails; events report the result. [CS-52, CS-57]
 
 #: Maximum number of concurrent Pod creations. The API server keeps 25 connections to a webhook; each request beyond
 #: that opens and closes another, and TLS handshakes cost more than reviews.

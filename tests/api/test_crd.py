@@ -17,7 +17,7 @@ from tests import openkruise
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.behaviour("MGR-51", "MGR-53")
+@pytest.mark.behaviour("MGR-51")
 def test_sidecarset_is_cluster_scoped_with_storage_version_v1beta1() -> None:
     spec = crd.manifest(SIDECAR_SET)["spec"]
     assert spec["scope"] == "Cluster"

@@ -99,7 +99,7 @@ KEY = Key("ns", "p", "u", "main", "ppm#a")
 THEN, NOW = "2030-01-01T00:00:00Z", "2030-01-01T01:00:00Z"
 
 
-@pytest.mark.behaviour("KD-67", "KD-92")
+@pytest.mark.behaviour("KD-67", "KD-66")
 @pytest.mark.parametrize(
     ("before", "result", "after", "news"),
     [
@@ -128,7 +128,7 @@ def test_the_status_has_the_time_of_the_transition(
     assert len(report.news) == news
 
 
-@pytest.mark.behaviour("KD-67", "KD-92")
+@pytest.mark.behaviour("KD-67", "KD-66")
 def test_the_status_drops_removed_probes_and_is_written_once() -> None:
     gone = {"name": "ppm#gone", "state": "Succeeded"}
     report = probe_plan.report(node_pod_probe(gone), {KEY: Result("Succeeded", "", NOW)})
@@ -248,7 +248,7 @@ async def test_an_impossible_probe_is_reported_once_and_keeps_other_results(one:
     assert await states(one) == ["Succeeded:fine"]
 
 
-@pytest.mark.behaviour("KD-66", "KD-92")
+@pytest.mark.behaviour("KD-66")
 @on_node
 async def test_a_stable_probe_writes_nothing(one: Node, agent: Agent) -> None:
     await probed_pod(one, command("true"))

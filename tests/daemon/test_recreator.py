@@ -59,7 +59,7 @@ def state(phase: str, *, killed: bool = False, message: str = "", name: str = "a
 READY = [{"name": "app", "ready": True, "containerID": NEW}]
 
 
-@pytest.mark.behaviour("CRR-35", "CRR-40", "CRR-42", "CRR-60")
+@pytest.mark.behaviour("CRR-35", "CRR-40", "CRR-42")
 @pytest.mark.parametrize(
     ("asked", "container", "phase", "killed"),
     [
@@ -217,7 +217,7 @@ async def test_ordered_restarts_wait_for_the_previous_container(one: Node, agent
     await until_state(one, phase="Recreating", app="Succeeded", side="Recreating")
 
 
-@pytest.mark.behaviour("CRR-31", "CRR-43")
+@pytest.mark.behaviour("CRR-31", "CRR-30")
 @on_node
 async def test_requests_for_one_pod_are_processed_in_turn(one: Node, agent: Agent) -> None:
     one.runtime.on_stop = one.restart

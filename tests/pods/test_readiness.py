@@ -52,7 +52,7 @@ READY = (condition("ContainersReady", "True"), condition("Ready", "True"))
     pytest.param(pod(condition("KruisePodReady", "False", HELD)), False, id="held by a key"),
     pytest.param(pod(deletionTimestamp="2026-11-21T03:10:17Z"), False, id="terminating"),
 ])  # fmt: skip
-@pytest.mark.behaviour("PM-60", "PM-184")
+@pytest.mark.behaviour("PM-60")
 def test_only_a_pod_awaiting_its_first_condition_gets_it(given_pod: Pod, wanted: bool) -> None:
     assert needs_condition(given_pod) is wanted
 

@@ -41,7 +41,7 @@ def test_openkruise_revisions_have_the_same_hash() -> None:
     assert found == {"ds-578fd4b58b": "ds-578fd4b58b", "ds-68f5c79444": "ds-68f5c79444"}
 
 
-@pytest.mark.behaviour("DS-53", "DS-56")
+@pytest.mark.behaviour("DS-53", "PM-90")
 @pytest.mark.parametrize(("template", "hashes"), cases("templates"))
 def test_hashes_are_those_of_kubernetes(template: Any, hashes: list[str]) -> None:
     data = data_of(template)
@@ -107,7 +107,7 @@ def test_data_without_a_template_has_a_hash(data: bytes) -> None:
     assert template_hash(data) == revision_hash(data, 0)
 
 
-@pytest.mark.behaviour("DS-56")
+@pytest.mark.behaviour("PM-90")
 def test_after_a_collision_the_count_is_hashed() -> None:
     data = data_of(with_container())
     first = plan_revision("ds", data, [], 0, template_hash)
@@ -119,7 +119,7 @@ def test_after_a_collision_the_count_is_hashed() -> None:
     assert second.collision_count == 1
 
 
-@pytest.mark.behaviour("DS-56")
+@pytest.mark.behaviour("PM-90")
 @pytest.mark.parametrize(("taken", "count"), [(0, 0), (1, 1), (3, 3), (MAX_PASSED_OVER + 5, MAX_PASSED_OVER - 1)])
 def test_names_of_own_revisions_are_skipped(taken: int, count: int) -> None:
     """Beyond a limit, the API server is asked about each further name."""

@@ -107,7 +107,7 @@ class PodMaker:
         return c
 
     def add_sidecar_names(self, containers: list[Json], sets: list[Json]) -> None:
-        """Containers of the Pod that a set will overwrite. [EX-12]"""
+        """Containers of the Pod that a set will overwrite."""
         for one in sets:
             for sidecar in one["spec"].get("containers") or []:
                 hot = (sidecar.get("upgradeStrategy") or {}).get("upgradeType") == "HotUpgrade"

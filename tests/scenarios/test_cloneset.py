@@ -67,7 +67,7 @@ def test_applies_three_replicas(world: World) -> None:
     eventually(told, "an event per Pod")
 
 
-@pytest.mark.behaviour("CS-130", "CS-131", "CS-162", "PM-174")
+@pytest.mark.behaviour("CS-130", "CS-162", "PM-174")
 def test_changes_the_image_in_place(world: World) -> None:
     # [U-14]
     world.apply(CLONE_SET)

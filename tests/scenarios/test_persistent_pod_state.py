@@ -99,7 +99,7 @@ def test_pods_of_an_annotated_statefulset_return_to_their_nodes(world: World) ->
     eventually(lambda: not is_generated(world), "it is removed when switched off")
 
 
-@pytest.mark.behaviour("PPS-7", "PPS-12", "PPS-21", "PPS-34")
+@pytest.mark.behaviour("PPS-7", "PPS-4", "PPS-21", "PPS-34")
 def test_a_manual_object_returns_pods_of_a_native_statefulset(world: World) -> None:
     world.apply(NATIVE)
     world.apply(WRITTEN)

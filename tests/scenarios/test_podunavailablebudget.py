@@ -120,7 +120,7 @@ def test_a_scale_in_raises_the_limit_before_its_deletions_are_checked(world: Wor
     eventually(lambda: numbers(world, 1, 3, 2, 3), "the budget counts three Pods", 60)
 
 
-@pytest.mark.behaviour("PUB-63", "PUB-127", "PUB-68")
+@pytest.mark.behaviour("PUB-63", "PUB-127", "PW-27")
 def test_an_eviction_over_the_budget_is_asked_to_retry(world: World) -> None:
     world.apply(budget(f"{BY_SELECTOR}, maxUnavailable: 1"))
     world.apply(workload("Deployment", 3))
@@ -185,7 +185,7 @@ def test_a_new_budget_covers_existing_pods(world: World) -> None:
     assert delete(world, name).returncode == 0
 
 
-@pytest.mark.behaviour("PUB-62", "PUB-66", "PUB-90", "PUB-129", "CS-129")
+@pytest.mark.behaviour("PUB-62", "PUB-66", "PUB-90", "PUB-129")
 def test_an_in_place_update_respects_the_budget(world: World) -> None:
     rolling = "{podUpdatePolicy: InPlaceOnly, maxUnavailable: 100%}"
     strategy = f"updateStrategy: {{type: RollingUpdate, rollingUpdate: {rolling}}}"
@@ -264,7 +264,7 @@ def failures(world: World) -> list[str]:
     return [event["reason"] for event in told if event["reason"].startswith("Failed")]
 
 
-@pytest.mark.behaviour("PUB-90", "PW-26", "PM-171", "CS-129")
+@pytest.mark.behaviour("PUB-90", "PW-26", "PM-171")
 @pytest.mark.parametrize("kind", [*OWN, "SidecarSet"])
 def test_workloads_that_update_pods_check_the_budget_first(world: World, kind: str) -> None:
     """Each workload must update all Pods at once, and the budget allows one at a time. A refusal is not a failure."""

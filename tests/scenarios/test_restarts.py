@@ -88,7 +88,7 @@ def test_two_containers_restart_in_order_while_their_pod_is_out_of_service(world
     eventually(gone, "the request is deleted", 60)
 
 
-@pytest.mark.behaviour("CRR-39", "CRR-60")
+@pytest.mark.behaviour("CRR-39", "CRR-40")
 @pytest.mark.parametrize(
     ("policy", "after"),
     [("Fail", {"main": "Failed", "side": "Pending"}), ("Ignore", {"main": "Failed", "side": "Failed"})],

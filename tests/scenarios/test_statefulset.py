@@ -117,7 +117,7 @@ def test_a_broken_template_is_repaired_on_request(world: World) -> None:
     ready(world, "web-0", "web-1")
 
 
-@pytest.mark.behaviour("AS-79", "AS-81", "AS-88", "PM-129")
+@pytest.mark.behaviour("AS-79", "AS-81", "AS-88")
 def test_rolls_out_three_at_a_time_and_by_partition(world: World) -> None:
     # [U-31, U-32]
     world.apply(PARALLEL.replace("replicas: 3", "replicas: 5"))

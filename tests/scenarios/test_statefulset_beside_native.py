@@ -199,7 +199,7 @@ def uids(side: Side) -> Iterator[tuple[int, str]]:
     return ((ordinal, pod["metadata"]["uid"]) for ordinal, pod in sorted(side.pods().items()))
 
 
-@pytest.mark.behaviour("AS-38", "AS-42", "AS-48", "AS-55", "AS-57", "AS-60", "AS-120", "AS-123")
+@pytest.mark.behaviour("AS-38", "PM-80", "AS-48", "AS-55", "AS-57", "AS-60", "AS-120", "AS-123")
 @pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
 def test_both_behave_alike(world: World, policy: str) -> None:
     sides, ordered = both(world), policy == "OrderedReady"

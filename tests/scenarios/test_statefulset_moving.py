@@ -27,7 +27,7 @@ def revisions(world: World) -> list[str]:
     return [one["metadata"]["name"] for one in world.list("controllerrevisions", "-l", "app=web")]
 
 
-@pytest.mark.behaviour("AS-38", "AS-42", "AS-117", "PM-87")
+@pytest.mark.behaviour("AS-38", "PM-80", "AS-117", "PM-87")
 def test_pods_of_a_native_statefulset_are_adopted(world: World) -> None:
     world.apply(NATIVE)
     native = "statefulsets.apps"

@@ -67,7 +67,7 @@ def replace(world: World, path: str, value: Any) -> None:
 
 
 @pytest.mark.behaviour("UD-1", "UD-2", "UD-25", "UD-26", "UD-27", "UD-28", "UD-29")
-@pytest.mark.behaviour("UD-48", "UD-49", "UD-63", "UD-65", "UD-69")
+@pytest.mark.behaviour("UD-48", "UD-49", "UD-63", "UD-65", "UD-64")
 @pytest.mark.parametrize("template", KINDS)
 def test_one_workload_per_subset_follows_replicas_and_template(world: World, template: str) -> None:
     kind, more = KINDS[template]
@@ -226,7 +226,7 @@ def test_objects_of_a_predecessor_are_adopted(world: World) -> None:
     assert {one["metadata"]["uid"] for one in world.list("pods", "-l", "app=web")} == pods
 
 
-@pytest.mark.behaviour("UD-69")
+@pytest.mark.behaviour("UD-64")
 def test_an_autoscaler_respects_its_minimum_and_maximum(world: World) -> None:
     def autoscaled(*, least: int, most: int, wanted: int) -> None:
         if world.autoscales:

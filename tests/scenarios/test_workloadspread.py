@@ -146,7 +146,7 @@ def asked(**expected: dict[str, Any]) -> set[tuple[str, str]]:
     return {(subset, json.dumps(one, sort_keys=True)) for subset, one in expected.items()}
 
 
-@pytest.mark.behaviour("WS-23", "WS-27", "WS-28", "WS-31", "WS-32", "WS-33", "WS-54", "WS-55", "WS-60", "WS-73")
+@pytest.mark.behaviour("WS-23", "WS-27", "WS-28", "WS-31", "WS-32", "WS-33", "WS-54", "WS-55", "WS-60")
 def test_a_cloneset_fills_subsets_in_order_and_scales_in_from_the_last(world: World) -> None:
     world.apply(SPREAD)
     world.apply(CLONE_SET)
@@ -172,7 +172,7 @@ def test_a_cloneset_fills_subsets_in_order_and_scales_in_from_the_last(world: Wo
     eventually(lambda: subsets(world) == {"base": 3, "burst": 1}, "it is taken first")
 
 
-@pytest.mark.behaviour("WS-32", "WS-54", "WS-55", "WS-62", "WS-73", "WS-74")
+@pytest.mark.behaviour("WS-32", "WS-54", "WS-55", "WS-62", "WS-74")
 def test_excess_pods_are_deleted_first_and_a_new_order_changes_the_costs(world: World) -> None:
     world.apply(SPREAD)
     world.apply(CLONE_SET)

@@ -52,7 +52,7 @@ def asked(cluster: SmallCluster) -> list[str]:
 
 
 @in_cluster(GATES)
-@pytest.mark.behaviour("CS-59", "CS-139", "CS-140", "CS-141", "PM-160", "PM-167", "PM-168", "CS-166")
+@pytest.mark.behaviour("PM-168", "CS-139", "PM-162", "PM-167", "PM-160", "CS-166")
 async def test_jobs_exist_before_the_first_pod_changes_and_end_with_the_rollout(cluster: SmallCluster) -> None:
     await ready(cluster, partition=2, inPlaceUpdateStrategy={"imagePreDownloadParallelism": 4})
     assert asked(cluster) == []
@@ -108,7 +108,7 @@ async def own_job(cluster: SmallCluster) -> dict[str, Any] | None:
 
 
 @in_cluster(GATES)
-@pytest.mark.behaviour("CS-140", "PM-164")
+@pytest.mark.behaviour("PM-162", "PM-164")
 async def test_an_unnecessary_predownload_is_recorded_without_a_job(cluster: SmallCluster) -> None:
     await ready(cluster, 3)
     await cluster.patch(CHANGE)
@@ -163,7 +163,7 @@ async def test_a_cluster_without_image_jobs_is_reported_once_and_the_rollout_con
 
 
 @in_cluster(GATES)
-@pytest.mark.behaviour("PM-168", "CS-140", "CS-167")
+@pytest.mark.behaviour("PM-168", "PM-162", "CS-167")
 async def test_a_refused_image_job_is_reported_and_not_retried(cluster: SmallCluster) -> None:
     refused = json_response(403, status_body(403, "Forbidden", "quota"))
     cluster.sent.intercept = lambda request: refused if "imagepulljobs" in request.path else None

@@ -35,7 +35,7 @@ def claim_like(found: dict[str, Any], instance: str, **metadata: Any) -> Any:
     return claim_of({**found, "Pod": [{"metadata": {**found["Pod"][0]["metadata"], **metadata}}]}, instance)
 
 
-@pytest.mark.behaviour("CS-189", "CS-53")
+@pytest.mark.behaviour("CS-189", "MGR-61")
 @virtual
 async def test_terminating_and_foreign_claims_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     shell, found = filled()
@@ -48,7 +48,7 @@ async def test_terminating_and_foreign_claims_are_ignored(monkeypatch: pytest.Mo
     assert list(snapshot.claims) == [here]
 
 
-@pytest.mark.behaviour("CS-53")
+@pytest.mark.behaviour("MGR-61")
 @virtual
 async def test_foreign_pods_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     shell, found = filled()

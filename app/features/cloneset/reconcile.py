@@ -95,7 +95,7 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
         return resolve_spec(workload, self._gates, exclude_preparing_delete=self._exclude)
 
     async def reconcile(self, snapshot: Observed) -> Result | None:
-        """Reconcile one CloneSet. [CS-53 … CS-64]"""
+        """Reconcile one CloneSet. [CS-55 … CS-65]"""
         current = self._counted(snapshot)
         scaling, updating = Outcome(message=None), Outcome(message=None)
         deleting = snapshot.workload.deleting
@@ -206,7 +206,7 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
         return await self._scaler.carry_out(snapshot, plan, self.clock.monotonic())
 
     def _result(self, snapshot: CloneSetSnapshot, again: float, scaling: Outcome, updating: Outcome) -> Result | None:
-        """Return when to reconcile next. [CS-64]"""
+        """Return when to reconcile next. [CS-65]"""
         times = (again, self.seconds_until(snapshot.rollout.next_available))
         return result_of((scaling, updating), times, retry=bool(updating.message))
 

@@ -1,4 +1,4 @@
-"""Plans the next step of a ContainerRecreateRequest. Pure. [CRR-10 … CRR-22, CRR-60, CRR-62]
+"""Plans the next step of a ContainerRecreateRequest. Pure. [CRR-10 … CRR-22, CRR-40, CRR-62]
 
 The node agent restarts the containers and reports progress. The manager copies the Pod status that the agent needs,
 takes the Pod out of service for the grace period, and ends requests that take too long.
@@ -138,7 +138,7 @@ def snapshot_of(request: ContainerRecreateRequest, pod: Pod, created: datetime) 
 
 def _completed(status: Status, message: str, now: datetime, *, fail: bool = False) -> dict[str, Any]:
     """Return the change that ends a request. With ``fail``, containers that are not done have failed; otherwise their
-    states stay as they are. [CRR-16, CRR-19, CRR-60]"""
+    states stay as they are. [CRR-16, CRR-19, CRR-40]"""
     change: dict[str, Any] = {"phase": COMPLETED, "completionTime": rfc3339(now), "message": message}
     states = status.get("containerRecreateStates") or []
     if fail and any(one.get("phase") not in _DONE for one in states):

@@ -138,7 +138,7 @@ WORDING: Final = Wording(
 
 async def remove(writer: Writer, clock: Clock, snapshot: AnySnapshot, pod: Pod, *, hooked: bool) -> bool:
     """Delete the Pod, or put it into PreparingDelete while a hook holds it. Return whether anything was written.
-    [DS-59, DS-60]"""
+    [DS-59, PM-72]"""
     if not hooked:
         return await writer.delete_pod(snapshot.workload, pod)
     going, lifecycle = LifecycleState.PREPARING_DELETE, snapshot.resolved.settings.lifecycle

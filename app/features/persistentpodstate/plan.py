@@ -22,7 +22,7 @@ from app.pods.custom_workloads import GroupKind, ListedKind, listed_kinds
 from app.pods.ordinals import Slots, reserved_intervals
 from app.pods.predicates import FINISHED, Owner, is_active, is_controlled_by, is_ready, refers_to
 
-# Workloads of any kind as PersistentPodState needs them. [PPS-11, PPS-12]
+# Workloads of any kind as PersistentPodState needs them. [PPS-4, PPS-11]
 
 _ADVANCED: Final = f"{names.APPS_GROUP}/{names.V1BETA1}"
 #: Relevant annotations of a workload.

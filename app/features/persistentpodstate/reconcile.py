@@ -35,7 +35,7 @@ from app.kube.store import Change, Store, key_of
 from app.pods.custom_workloads import ConfiguredList, GroupKind, ListedKind
 from app.pods.predicates import BY_CONTROLLER, is_active, is_controlled_by, is_ready
 
-# Generates PersistentPodStates from annotations and writes their status. [PPS-13 … PPS-30]
+# Generates PersistentPodStates from annotations and writes their status. [PPS-13 … PPS-29]
 
 logger = logging.getLogger(__name__)
 

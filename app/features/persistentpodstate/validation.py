@@ -15,7 +15,7 @@ from app.kube.validation import is_qualified_name
 
 SPEC: Final = Path("spec")
 TARGET: Final = SPEC.child("targetRef")
-#: Kinds that need not be listed. [PPS-12]
+#: Kinds that need not be listed. [PPS-4]
 KNOWN_TARGETS: Final = frozenset({("apps", "StatefulSet"), (names.APPS_GROUP, "StatefulSet")})
 #: Weights that the API server accepts in a Pod's preferred terms.
 LEAST_WEIGHT: Final = 1

@@ -147,7 +147,7 @@ class Budgets:
     async def judge(
         self, pod: Pod, operation: ProtectedOperation, *, budget: str = "", dry_run: bool = False
     ) -> Judgement:
-        """Return whether the operation is allowed now. Records a grant unless ``dry_run`` is set. [PUB-68]
+        """Return whether the operation is allowed now. Records a grant unless ``dry_run`` is set. [PW-27]
 
         ``budget`` overrides the name in the Pod's annotations. Never raises: errors count as refusals.
         """

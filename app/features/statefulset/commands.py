@@ -126,7 +126,7 @@ def scale_in(stored: Stored, pods: Sequence[str]) -> Sequence[Mapping[str, Any]]
 
 
 # ``pykruise plan --from statefulset/NAME``: what happens to the Pods, claims and revisions of a native StatefulSet when
-# it is migrated [AS-38, AS-42].
+# it is migrated [AS-38, PM-80].
 
 COLUMNS: Final = ("pod", "revision", "claims", "becomes")
 

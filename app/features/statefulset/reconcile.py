@@ -56,7 +56,7 @@ from app.workloads.report import WAITING_FOR_AGENT, with_failures
 from app.workloads.state import Caches, Outcome, failures_of
 from app.workloads.writer import Writer
 
-# The reconcile: compute the plan, carry it out, report. [AS-34 … AS-47, AS-116 … AS-121]
+# The reconcile: compute the plan, carry it out, report. [AS-34 … AS-41, AS-116 … AS-121]
 
 _RESOURCE: Final = STATEFUL_SET.resource()
 

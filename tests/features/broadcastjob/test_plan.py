@@ -71,7 +71,7 @@ def test_excess_pods_stay_and_an_invalid_parallelism_creates_none() -> None:
     assert (unreadable.unreadable, unreadable.create) == (True, ())
 
 
-@pytest.mark.behaviour("BJ-9", "BJ-10", "BJ-14", "BJ-15", "BJ-27", "BJ-28", "U-52")
+@pytest.mark.behaviour("BJ-9", "BJ-10", "BJ-14", "BJ-15", "BJ-27", "BJ-28", "BJ-3")
 @pytest.mark.parametrize(
     ("spec", "pods", "age", "expected", "reason"),
     [

@@ -96,7 +96,7 @@ async def test_an_unreadable_parallelism_is_reported(there: World) -> None:
     assert await served(there) == []
 
 
-@pytest.mark.behaviour("BJ-12", "U-53")
+@pytest.mark.behaviour("BJ-12")
 @in_world
 async def test_parallelism_is_never_exceeded(there: World) -> None:
     await nodes(there, 10)

@@ -28,7 +28,7 @@ def identity(pod: dict[str, Any]) -> tuple[str, str, str, str]:
 
 
 @virtual
-@pytest.mark.behaviour("PM-39", "PM-42", "PM-174", "PM-189", "CS-131")
+@pytest.mark.behaviour("PM-42", "PM-174", "PM-189", "CS-162")
 async def test_a_pod_leaves_service_for_the_grace_period_and_returns(caplog: pytest.LogCaptureFixture) -> None:
     # [U-24, U-95]
     caplog.set_level("INFO")

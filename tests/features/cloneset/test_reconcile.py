@@ -30,7 +30,7 @@ from tests.kube.fakes import json_response, status_body, virtual
 
 
 @in_cluster
-@pytest.mark.behaviour("CS-100", "CS-101", "CS-142", "CS-156", "CS-172", "CS-144", "CS-72")
+@pytest.mark.behaviour("CS-100", "CS-101", "CS-142", "CS-156", "PM-4", "CS-144", "CS-72")
 async def test_scale_out_needs_few_writes(cluster: SmallCluster) -> None:
     await cluster.apply(updateStrategy=rolling())
     status = await cluster.settled(readyReplicas=3, availableReplicas=3)
@@ -46,7 +46,7 @@ async def test_scale_out_needs_few_writes(cluster: SmallCluster) -> None:
 
 
 @in_cluster
-@pytest.mark.behaviour("CS-194", "CS-148", "CS-66")
+@pytest.mark.behaviour("CS-194", "CS-148", "CS-60")
 async def test_a_settled_set_sends_no_request(cluster: SmallCluster) -> None:
     await cluster.apply()
     await cluster.settled(availableReplicas=3)
@@ -88,7 +88,7 @@ class Rollout:
 
 
 @in_cluster(pace=Pace(restart=2.0))
-@pytest.mark.behaviour("CS-124", "CS-130", "CS-131", "CS-162", "CS-76", "CS-145", "CS-188")
+@pytest.mark.behaviour("CS-124", "CS-130", "CS-162", "CS-76", "CS-145", "CS-188")
 async def test_in_place_updates_respect_max_unavailable(cluster: SmallCluster) -> None:
     await cluster.apply(replicas=6, updateStrategy=rolling(maxUnavailable=2))
     await cluster.settled(availableReplicas=6)
@@ -217,7 +217,7 @@ async def test_a_paused_rollout_still_scales(cluster: SmallCluster) -> None:
 
 
 @virtual
-@pytest.mark.behaviour("CS-135", "CS-134", "CS-105", "CS-102", "CS-97")
+@pytest.mark.behaviour("CS-135", "PM-70", "CS-105", "CS-102", "CS-97")
 async def test_hooks_hold_pods_until_their_finalizer_is_removed() -> None:
     # [U-27]
     hook = {"finalizersHandler": ["example.com/hold"]}
@@ -428,7 +428,7 @@ async def test_a_terminating_namespace_causes_no_warnings(
 
 
 @in_cluster
-@pytest.mark.behaviour("CS-99", "CS-161", "CS-169", "CS-64")
+@pytest.mark.behaviour("CS-99", "CS-169", "CS-65")
 async def test_scale_out_waits_for_available_pods(cluster: SmallCluster) -> None:
     # [U-11]
     await cluster.apply(minReadySeconds=60, scaleStrategy={"maxUnavailable": 1})
@@ -476,7 +476,7 @@ def right_of(line: str) -> tuple[str, str, str] | None:
 
 
 @in_cluster
-@pytest.mark.behaviour("CS-62", "CS-82", "CS-193", "CS-111", "CS-110")
+@pytest.mark.behaviour("CS-62", "CS-82", "CS-111", "CS-110")
 async def test_pods_to_delete(cluster: SmallCluster) -> None:
     # [U-12]
     await cluster.apply()

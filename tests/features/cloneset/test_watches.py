@@ -192,7 +192,7 @@ async def test_our_own_status_write_causes_no_reconcile_unless_the_cache_missed_
     assert list(shell.reconciler.mappers.keys_for_workload(Change(old, seen(resourceVersion="700001")))) == [KEY]
 
 
-@pytest.mark.behaviour("CS-60", "CS-66", "CS-136", "CS-134")
+@pytest.mark.behaviour("CS-60", "PM-72", "PM-70")
 @virtual
 async def test_scaling_and_updating_never_share_a_reconcile() -> None:
     shell, found = filled()
@@ -392,7 +392,7 @@ async def test_a_revision_missing_from_the_cache_is_read_before_a_pod_is_replace
     assert [seen for _, seen, _ in shell.server.requests].count(path) == 1
 
 
-@pytest.mark.behaviour("CS-73", "CS-108")
+@pytest.mark.behaviour("CS-73", "CS-93")
 @virtual
 async def test_the_current_revision_is_read_before_pods_are_created_at_another() -> None:
     shell, found = Shell(), objects()
@@ -458,7 +458,7 @@ def claim_of(found: dict[str, Any], instance: str, **more: Any) -> Any:
     return decode_persistent_volume_claim(orjson.dumps({"kind": "PersistentVolumeClaim", "metadata": metadata}))
 
 
-@pytest.mark.behaviour("CS-66", "CS-106")
+@pytest.mark.behaviour("CS-60", "CS-106")
 @virtual
 async def test_a_reconcile_that_deleted_a_pod_updates_none_even_if_claims_stay() -> None:
     shell, found = filled()
@@ -578,7 +578,7 @@ async def test_claims_are_deleted_after_their_pod_despite_an_error(replicas_then
     shell.server.answer[path] = (500, "InternalError")
     with pytest.raises(ServerError):
         await shell.reconcile("hooked", "moving")
-    assert not [path for method, path in shell.writes if method == "PATCH" and "/pods/" in path]  # CS-66
+    assert not [path for method, path in shell.writes if method == "PATCH" and "/pods/" in path]  # CS-60
     for pod in pods:
         shell.caches.pods.remove(ObjectKey("moving", pod.metadata.name))
         shell.reconciler.mappers.keys_for_pod(Change(pod, None))

@@ -310,7 +310,7 @@ async def test_a_request_ends_with_its_pod(there: Manager, again: bool) -> None:
     assert (await there.completed(seconds=5))["message"] == "pod has gone"
 
 
-@pytest.mark.behaviour("CRR-60")
+@pytest.mark.behaviour("CRR-40")
 @in_world(agent=False, kubelet=False)
 async def test_a_request_ends_if_the_pod_has_ended(there: Manager) -> None:
     await there.node.pod({"name": "app"})
@@ -319,7 +319,7 @@ async def test_a_request_ends_if_the_pod_has_ended(there: Manager) -> None:
     assert (await there.completed(seconds=5))["message"].startswith("the Pod has ended")
 
 
-@pytest.mark.behaviour("CRR-3", "CRR-60")
+@pytest.mark.behaviour("CRR-3", "CRR-40")
 @in_world
 async def test_a_request_continues_for_pods_whose_sidecars_are_being_ended(there: Manager) -> None:
     await there.node.pod({"name": "app"})
@@ -423,7 +423,7 @@ def ended_pod(state: Json, *conditions: str) -> Pod:
     return decode_pod(json.dumps({"metadata": {"uid": "u"}, "status": status}).encode())
 
 
-@pytest.mark.behaviour("SS-115", "CRR-60")
+@pytest.mark.behaviour("SS-115", "CRR-40")
 @pytest.mark.parametrize(
     ("seen", "ends"),
     [

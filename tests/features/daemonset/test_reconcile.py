@@ -42,7 +42,7 @@ async def test_every_node_gets_a_pod(cluster: SmallCluster) -> None:
 
 
 @in_cluster
-@pytest.mark.behaviour("DS-45", "DS-22", "DS-69", "DS-78", "DS-58")
+@pytest.mark.behaviour("DS-45", "DS-22", "DS-69", "DS-78", "PM-80")
 async def test_a_standard_update_proceeds_node_by_node(cluster: SmallCluster) -> None:
     await cluster.apply(minReadySeconds=2)
     await cluster.all_updated()
@@ -209,7 +209,7 @@ async def test_orphans_are_adopted_and_unmatched_pods_released(cluster: SmallClu
 
 
 @in_cluster
-@pytest.mark.behaviour("DS-59", "DS-60", "DS-61")
+@pytest.mark.behaviour("DS-59", "PM-72", "DS-61")
 async def test_the_pre_delete_hook_delays_deletion(cluster: SmallCluster) -> None:
     held = template()
     held["metadata"]["labels"]["hold"] = "yes"

@@ -58,7 +58,7 @@ async def test_adopted_objects_can_be_changed_and_deleted(cluster: SmallCluster)
 
 
 @virtual
-@pytest.mark.behaviour("DS-53", "DS-54", "DS-56")
+@pytest.mark.behaviour("DS-53", "DS-54", "PM-90")
 async def test_new_revisions_are_named_as_in_openkruise() -> None:
     ours = new_daemon_set()
     async with small_cluster() as cluster:
@@ -98,7 +98,7 @@ async def test_a_revision_with_another_hash_is_kept_without_a_rollout() -> None:
 
 
 @virtual
-@pytest.mark.behaviour("DS-53", "DS-56")
+@pytest.mark.behaviour("DS-53", "PM-90")
 async def test_taken_names_are_skipped() -> None:
     async def taken(cluster: SmallCluster) -> None:
         body = {"metadata": {"name": "ds-578fd4b58b"}, "revision": 1, "data": {"spec": {}}}

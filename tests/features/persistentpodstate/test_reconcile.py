@@ -45,7 +45,7 @@ async def test_the_last_ready_node_of_each_pod_is_recorded(world: World) -> None
     assert len(world.writes) == writes
 
 
-@pytest.mark.behaviour("PPS-12", "PPS-26", "PPS-27")
+@pytest.mark.behaviour("PPS-4", "PPS-26", "PPS-27")
 @pytest.mark.parametrize("policy", ["WhenScaled", "WhenDeleted"])
 @in_world
 async def test_scaled_in_pods_are_forgotten_or_kept(world: World, policy: str) -> None:
@@ -65,7 +65,7 @@ async def test_scaled_in_pods_are_forgotten_or_kept(world: World, policy: str) -
     assert await world.places() == (left if policy == "WhenScaled" else every)
 
 
-@pytest.mark.behaviour("PPS-20", "PPS-21", "PPS-30")
+@pytest.mark.behaviour("PPS-20", "PPS-21")
 @pytest.mark.parametrize("native", [True, False], ids=["native", "Advanced"])
 @in_world
 async def test_without_the_workload_nothing_is_recorded(world: World, native: bool) -> None:
@@ -94,7 +94,7 @@ async def test_a_briefly_ready_pod_is_recorded(world: World, refused: int) -> No
     assert next(answers, None) is None
 
 
-@pytest.mark.behaviour("PPS-25", "PPS-42")
+@pytest.mark.behaviour("PPS-42")
 @in_world
 async def test_an_unknown_node_is_waited_for_and_its_labels_are_followed(world: World) -> None:
     await world.workload()

@@ -23,7 +23,7 @@ def answer(body: Json, old: Json | None = None, *, others: tuple[Json, ...] = ()
     return written(PERSISTENT_POD_STATE, handlers(StandaloneLookups(states, configuration(text), OWN)), body, old)
 
 
-@pytest.mark.behaviour("PPS-4", "PPS-9", "PPS-12")
+@pytest.mark.behaviour("PPS-4", "PPS-9")
 def test_a_target_is_a_stateful_set_or_of_a_listed_kind() -> None:
     native = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web"}
     assert answer(state(required=[ZONE])).obj

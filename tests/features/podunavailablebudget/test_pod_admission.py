@@ -35,7 +35,7 @@ from tests.kit.transports import Counting
 from tests.kube.fakes import json_response, status_body, until, virtual
 
 
-@pytest.mark.behaviour("PUB-60", "PUB-61", "PW-22", "PW-25")
+@pytest.mark.behaviour("PUB-60", "PW-21", "PW-22", "PW-25")
 @in_cluster
 async def test_unprotected_requests_pass_without_a_request(cluster: SmallCluster) -> None:
     replica = cluster.replicas[0]
@@ -114,7 +114,7 @@ async def test_a_manager_of_one_namespace_reads_only_that_namespace(
     assert sent.requests == [f"GET {BUDGETS.path(NAMESPACE)}"] * asked
 
 
-@pytest.mark.behaviour("PUB-61", "PUB-127")
+@pytest.mark.behaviour("PW-21", "PUB-127")
 @in_cluster
 async def test_an_eviction_is_retried_later_while_budgets_are_unknown(
     cluster: SmallCluster,
@@ -130,7 +130,7 @@ async def test_an_eviction_is_retried_later_while_budgets_are_unknown(
     assert is_allowed(await replica.evict("web-0"))
 
 
-@pytest.mark.behaviour("PUB-61")
+@pytest.mark.behaviour("PW-21")
 @pytest.mark.parametrize(
     "broken",
     [
@@ -149,7 +149,7 @@ async def test_an_unreadable_pod_is_a_bad_request(cluster: SmallCluster, broken:
     assert "expected a Pod" in denied.message
 
 
-@pytest.mark.behaviour("PUB-61", "PW-21")
+@pytest.mark.behaviour("PW-21")
 @in_cluster
 async def test_an_eviction_of_an_unreadable_pod_is_refused_and_of_a_missing_pod_allowed(
     cluster: SmallCluster,
@@ -223,7 +223,7 @@ async def test_removing_the_annotation_keeps_a_pod_protected(cluster: SmallClust
     assert not is_allowed(await cluster.replicas[0].update(new, {**old, "spec": {"containers": []}}))
 
 
-@pytest.mark.behaviour("PUB-68", "PW-27")
+@pytest.mark.behaviour("PW-27")
 @pytest.mark.parametrize("how", ["request", "options", "eviction"])
 @in_cluster
 async def test_a_dry_run_is_checked_without_a_grant(cluster: SmallCluster, how: str) -> None:

@@ -179,7 +179,7 @@ def test_a_new_base_is_found_despite_a_stale_cache() -> None:
     assert write(canary("c", "x", "a"), lookups=lookups).obj is None
 
 
-@pytest.mark.behaviour("SS-33", "SS-118")
+@pytest.mark.behaviour("SS-33")
 def test_a_canary_and_its_base_never_conflict() -> None:
     base, beside = brings("b", "a"), canary("c", "b", "a")
     assert refusal(beside, base) == ""

@@ -40,7 +40,7 @@ async def test_a_new_set_gets_a_revision_and_zero_counts_once(world: World) -> N
     ]
 
 
-@pytest.mark.behaviour("SS-86", "SS-88", "SS-104", "SS-119")
+@pytest.mark.behaviour("SS-86", "SS-88", "SS-104")
 @pytest.mark.parametrize("kind", ["RollingUpdate", "NotUpdate"])
 @in_still_world
 async def test_the_status_follows_every_pod_change(world: World, kind: str) -> None:

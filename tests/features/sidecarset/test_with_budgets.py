@@ -43,7 +43,6 @@ async def pods_with_a_budget(there: Simulated, max_unavailable: int) -> list[Jso
     return await there.pods("app=web")
 
 
-@pytest.mark.behaviour("EX-19")
 @in_managed(GATE)
 async def test_a_cloneset_pod_gets_gate_budget_and_sidecar(there: Simulated) -> None:
     for pod in await pods_with_a_budget(there, 1):

@@ -85,7 +85,7 @@ async def settled(shell: Shell) -> str:
     return str(made["metadata"]["name"])
 
 
-@pytest.mark.behaviour("AS-65", "AS-66", "AS-68", "AS-95", "PM-68")
+@pytest.mark.behaviour("AS-65", "AS-66", "AS-68", "PM-68")
 @virtual
 async def test_a_pod_is_created_after_its_claims() -> None:
     hooks = {"preNormal": {"labelsHandler": {"checked": "yes"}}}
@@ -366,7 +366,7 @@ async def test_a_large_enough_claim_stays_and_one_that_grows_at_the_mount_is_rem
     ]
 
 
-@pytest.mark.behaviour("AS-125", "AS-145")
+@pytest.mark.behaviour("PM-164", "AS-145")
 @pytest.mark.parametrize(("replicas", "annotation", "parallelism"), [(4, None, 2), (4, "3", 3), (3, None, None)])
 @virtual
 async def test_images_are_predownloaded(replicas: int, annotation: str | None, parallelism: int | None) -> None:
@@ -390,7 +390,7 @@ async def test_images_are_predownloaded(replicas: int, annotation: str | None, p
     assert [job["spec"]["parallelism"] for job in jobs] == ([] if parallelism is None else [parallelism])
 
 
-@pytest.mark.behaviour("AS-47")
+@pytest.mark.behaviour("PM-93")
 @virtual
 async def test_old_revisions_are_deleted() -> None:
     revisions = [a_revision(number, ownerReferences=[OWNER]) for number in range(1, 6)]

@@ -18,7 +18,7 @@ Json = dict[str, Any]
 SET, PODS = path_of("StatefulSet", "st"), path_of("Pod")
 
 
-@pytest.mark.behaviour("AS-42", "AS-63", "AS-70", "AS-109")
+@pytest.mark.behaviour("PM-80", "AS-63", "AS-70", "AS-109")
 def test_taken_over_and_then_changed_and_scaled(tmp_path: Path) -> None:
     # No node of the recorded Pods exists, so the garbage collector of Pods would remove them after a minute.
     with ControlPlane(controller_manager_args=["--controllers=*,-podgc"]) as api:

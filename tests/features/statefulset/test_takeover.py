@@ -29,7 +29,7 @@ def filled(change: dict[str, Any] | None = None) -> Shell:
     return shell
 
 
-@pytest.mark.behaviour("AS-42", "AS-72", "AS-108", "AS-116", "AS-117", "AS-120")
+@pytest.mark.behaviour("PM-80", "AS-72", "AS-108", "AS-116", "AS-117", "AS-120")
 @virtual
 async def test_takeover_writes_nothing() -> None:
     shell = filled()
@@ -38,7 +38,7 @@ async def test_takeover_writes_nothing() -> None:
     assert shell.writes == []
 
 
-@pytest.mark.behaviour("AS-42")
+@pytest.mark.behaviour("PM-80")
 def test_the_recorded_revision_equals_ours() -> None:
     objects = recorded()
     (found,) = (one for one in objects if one["kind"] == "StatefulSet")

@@ -22,7 +22,7 @@ RECORD = "apps.kruise.io/matched-workloadspread"
 A, B = {"name": "a", "maxReplicas": 2}, {"name": "b"}
 
 
-@pytest.mark.behaviour("WS-45", "WS-19", "WS-50", "WS-56", "WS-74", "WS-73")
+@pytest.mark.behaviour("WS-45", "WS-19", "WS-50", "WS-56", "WS-74", "WS-55")
 @in_world
 async def test_target_pods_are_counted_and_priced(there: World) -> None:
     await there.workload(4)

@@ -37,7 +37,7 @@ def left() -> Iterator[Json]:
             yield one
 
 
-@pytest.mark.behaviour("WS-33", "WS-50", "WS-60", "WS-63", "WS-73", "WS-74", "WS-49")
+@pytest.mark.behaviour("WS-33", "WS-50", "WS-60", "WS-63", "WS-55", "WS-74", "WS-49")
 def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
     with ControlPlane(controller_manager_args=CONTROLLERS) as api:
         install(api)

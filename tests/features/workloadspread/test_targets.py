@@ -161,7 +161,7 @@ async def test_a_kind_that_is_not_served_is_reported_once_and_read_again(there: 
     await there.becomes(there.status, {"a": (1, 1), "b": (0, -1)}, 60)
 
 
-@pytest.mark.behaviour("WS-18", "WS-70", "WS-71")
+@pytest.mark.behaviour("WS-18", "WS-70")
 @in_world
 async def test_a_forbidden_target_is_reported_with_the_missing_right(there: World) -> None:
     await fleets(there)

@@ -35,7 +35,7 @@ def begun(raw: dict[str, Any], spec: UpdateSpec) -> dict[str, Any]:
     return patched(raw, start(pod(raw), spec, NOW, labels=MARK).patch)
 
 
-@pytest.mark.behaviour("PM-42", "PM-39", "PM-54")
+@pytest.mark.behaviour("PM-42", "PM-54")
 def test_timeline_of_a_grace_period() -> None:
     raw = begun(raw_pod(OLD), possible(OLD, NEW, grace=10))
     step = refresh(pod(raw), later(3.5))

@@ -86,7 +86,7 @@ def test_one_write_marks_the_pod_and_changes_the_image() -> None:
     )
 
 
-@pytest.mark.behaviour("PM-25", "PM-39")
+@pytest.mark.behaviour("PM-25", "PM-42")
 def test_with_a_grace_period_only_the_label_changes() -> None:
     spec = possible(OLD, template(container("main", "nginx:2"), annotations={"a": "b"}), grace=10)
     raw = raw_pod(OLD)
@@ -230,7 +230,7 @@ def test_a_new_update_keeps_pending_parts_of_an_unfinished_batch() -> None:
     assert state["lastContainerStatuses"] == {"side": {"imageID": "id-of-nginx:1"}}
 
 
-@pytest.mark.behaviour("PM-56", "PM-57", "PM-57a")
+@pytest.mark.behaviour("PM-56", "PM-57a")
 def test_a_new_update_includes_changes_delayed_by_the_grace_period() -> None:
     middle = template(container("main", "nginx:2"), container("side"), annotations={"a": "1", "b": "1"})
     raw = begun(raw_pod(TWO), possible(TWO, middle, grace=10))

@@ -240,7 +240,7 @@ def plan_scale(
             cancel_deletion=_deletions_to_cancel(back, wanted, limits.partition - pod_counts.active_old, is_new)
         )
     limited = difference.create_limit if difference.create > difference.create_limit else None
-    if difference.create_limit:  # [CS-100, CS-108]
+    if difference.create_limit:  # [CS-93, CS-100]
         create = min(difference.create_limit, MAX_CREATIONS)  # [CS-195]
         current = min(create, difference.create_old)
         return ScalePlan(create_current=current, create_update=create - current, limited_to=limited)
@@ -262,7 +262,7 @@ def plan_scale(
 class _Budget:
     """Number of ready Pods that may be deleted. ``spare`` is the number of available Pods beyond the required minimum;
     it is lower than ``limit`` only if marked Pods are broken, because the limit ignores those. A Pod that is ready but
-    not yet available does not reduce ``spare``. [CS-109]"""
+    not yet available does not reduce ``spare``. [CS-94]"""
 
     limit: int
     spare: int

@@ -28,7 +28,7 @@ from app.pods.inplace.batch import PodChange
 from app.pods.order import by_priority, scattered
 from app.pods.predicates import is_ready
 
-# How many Pods of a SidecarSet are updated now, which, and in which order. [SS-92 … SS-97, SS-124]
+# How many Pods of a SidecarSet are updated now, which, and in which order. [SS-92 … SS-96, SS-124]
 
 
 def partition_of(value: int | str | None, matched: int) -> int:

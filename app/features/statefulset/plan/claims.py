@@ -24,7 +24,7 @@ from app.pods.lifecycle import first_state, state_members
 from app.pods.revisions import pod_of_template
 from app.workloads.pods import NewPod
 
-# The Pod that a StatefulSet creates for an ordinal [AS-40, AS-66, AS-95]. Pure.
+# The Pod that a StatefulSet creates for an ordinal [AS-40, AS-66, PM-68]. Pure.
 
 Json: TypeAlias = Mapping[str, Any]
 POD_NAME: Final = "statefulset.kubernetes.io/pod-name"

@@ -130,7 +130,7 @@ def resolve_spec(found: StatefulSet, gates: Gates) -> ResolvedSpec:
         service_name=found.spec.service_name,
         owner=owner,
         spec=spec,
-        # Revisions do not contain claim templates. [AS-42]
+        # Revisions do not contain claim templates. [PM-80]
         content=Content.of_template(owner, spec.get("template") or {}, metadata.annotations),
         image_pulls=_image_pulls(found.spec, metadata.annotations),
     )

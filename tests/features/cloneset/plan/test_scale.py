@@ -52,7 +52,7 @@ def removed(plan: ScalePlan) -> list[PodFacts]:
     return [removal.pod for removal in plan.remove]
 
 
-@pytest.mark.behaviour("CS-100", "CS-108")
+@pytest.mark.behaviour("CS-100", "CS-93")
 def test_missing_old_pods_are_created_first() -> None:
     plan = planned([pod(OLD), pod(OLD), pod(NEW)], 4, partition=3)
     assert (plan.create_current, plan.create_update) == (1, 0)
@@ -119,7 +119,7 @@ BROKEN = {"available": False}
 MARKED = {"marked": True}
 
 
-@pytest.mark.behaviour("CS-94", "CS-103", "CS-104", "CS-109", "CS-111", "CS-182")
+@pytest.mark.behaviour("CS-94", "CS-103", "CS-104", "CS-111", "CS-182")
 @pytest.mark.parametrize(("pods", "replicas", "removed_pods"), [
     # OpenKruise allows one deletion too many (W34): an unavailable marked Pod already counts as unavailable.
     pytest.param([MARKED | BROKEN, MARKED, {}, {}, {}], 5, [0], id="a broken marked Pod uses up the limit"),

@@ -25,7 +25,7 @@ def parse(text: str) -> list[PodFacts]:
     return [pod(OLD if letter.lower() == "o" else NEW, available=letter.isupper()) for letter in text.replace(" ", "")]
 
 
-@pytest.mark.behaviour("CS-124", "CS-109")
+@pytest.mark.behaviour("CS-124", "CS-94")
 @pytest.mark.parametrize(("pods", "update", "maximum", "updated"), [
     pytest.param("OOO", 3, 1, 1, id="L1"),
     pytest.param("oOO", 3, 1, 1, id="L2"),
@@ -128,7 +128,7 @@ def test_in_place_only_fails_on_the_first_blocked_pod() -> None:
     assert plan.obstacle == "/spec/x"
 
 
-@pytest.mark.behaviour("CS-123", "CS-133", "CS-186")
+@pytest.mark.behaviour("CS-123", "CS-133")
 @pytest.mark.parametrize("strategy", [{"paused": True}, {"on_delete": True}])
 def test_a_paused_set_and_on_delete_update_no_pod(strategy: dict[str, bool]) -> None:
     assert planned(UpdatePolicy.RECREATE, [pod(OLD)], **strategy) == UpdatePlan()

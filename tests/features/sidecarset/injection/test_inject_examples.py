@@ -1,4 +1,4 @@
-"""The worked examples EX-1 … EX-22 of the injection rules, each as a whole Pod."""
+"""Worked examples of the injection rules, each as a whole Pod."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHIPPER = {"name": "shipper"}
 METRICS = {"name": "metrics", "podInjectPolicy": "AfterAppContainer"}
 
 
-@pytest.mark.behaviour("EX-1", "SS-42", "SS-46", "SS-56", "SS-57", "SS-58")
+@pytest.mark.behaviour("SS-42", "SS-46", "SS-56", "SS-57", "SS-58")
 def test_sidecars_are_placed_before_and_after_the_app_container() -> None:
     answer = World().apply(sidecarset("s", SHIPPER, METRICS)).create(pod())
 
@@ -44,7 +44,7 @@ def test_sidecars_are_placed_before_and_after_the_app_container() -> None:
     }
 
 
-@pytest.mark.behaviour("EX-2", "SS-42", "SS-43")
+@pytest.mark.behaviour("SS-42", "SS-43")
 @pytest.mark.parametrize(
     ("sort_by_name", "expected"),
     [(False, ["zeta", "alpha", "main", "mid"]), (True, ["alpha", "zeta", "main", "mid"])],
@@ -55,7 +55,7 @@ def test_sidecars_keep_the_order_of_sets_unless_the_gate_sorts_them(sort_by_name
     assert answer.containers == expected
 
 
-@pytest.mark.behaviour("EX-3", "SS-44", "SS-58", "SS-56")
+@pytest.mark.behaviour("SS-44", "SS-58", "SS-56")
 def test_init_containers_of_all_sets_are_sorted_by_name_and_explicit_before_is_honored() -> None:
     first = sidecarset("s1", initContainers=[{"name": "z-init"}])
     second = sidecarset(
@@ -67,7 +67,7 @@ def test_init_containers_of_all_sets_are_sorted_by_name_and_explicit_before_is_h
     assert answer.annotations[LIST] == "s1,s2"
 
 
-@pytest.mark.behaviour("EX-4", "SS-44", "SS-58")
+@pytest.mark.behaviour("SS-44", "SS-58")
 def test_a_native_sidecar_follows_the_init_containers_of_the_pod_and_is_listed() -> None:
     sets = sidecarset(
         "s", initContainers=[{"name": "proxy", "restartPolicy": "Always"}], updateStrategy={"type": "NotUpdate"}
@@ -77,7 +77,7 @@ def test_a_native_sidecar_follows_the_init_containers_of_the_pod_and_is_listed()
     assert answer.record()["s"]["sidecarList"] == ["proxy"]
 
 
-@pytest.mark.behaviour("EX-5", "SS-48")
+@pytest.mark.behaviour("SS-48")
 def test_only_used_volumes_are_added_and_those_of_the_pod_win() -> None:
     shipper = {
         **SHIPPER,
@@ -93,7 +93,7 @@ def test_only_used_volumes_are_added_and_those_of_the_pod_win() -> None:
     assert answer.mounts("shipper") == ["cfg→/cfg", "data→/own"]
 
 
-@pytest.mark.behaviour("EX-6", "SS-49", "SS-50")
+@pytest.mark.behaviour("SS-49", "SS-50")
 def test_shared_mounts_skip_taken_paths_and_copy_env_of_their_expressions() -> None:
     shipper = {
         **SHIPPER,
@@ -105,7 +105,7 @@ def test_shared_mounts_skip_taken_paths_and_copy_env_of_their_expressions() -> N
     assert answer.env("shipper") == ["IS_INJECTED=true", "POD_NAME<metadata.name"]
 
 
-@pytest.mark.behaviour("EX-7", "SS-46", "SS-47")
+@pytest.mark.behaviour("SS-46", "SS-47")
 def test_transferred_env_is_sorted_and_own_env_wins() -> None:
     shipper = {
         **SHIPPER,
@@ -116,7 +116,7 @@ def test_transferred_env_is_sorted_and_own_env_wins() -> None:
     assert answer.env("shipper") == ["A=own", "IS_INJECTED=true", "B=2", "POD_NAME<metadata.name"]
 
 
-@pytest.mark.behaviour("EX-8", "SS-47")
+@pytest.mark.behaviour("SS-47")
 @pytest.mark.parametrize(
     ("labels", "expected"), [({"src": "main"}, ["IS_INJECTED=true", "A=1"]), ({}, ["IS_INJECTED=true"])]
 )
@@ -127,7 +127,7 @@ def test_a_label_names_the_source_container_of_transferred_env(labels: dict[str,
     assert answer.env("shipper") == expected
 
 
-@pytest.mark.behaviour("EX-9", "SS-52")
+@pytest.mark.behaviour("SS-52")
 def test_pull_secrets_are_merged_without_duplicates() -> None:
     first = sidecarset("s1", {"name": "a"}, imagePullSecrets=[{"name": "r2"}, {"name": "r1"}])
     second = sidecarset("s2", {"name": "b"}, imagePullSecrets=[{"name": "r3"}])
@@ -135,7 +135,7 @@ def test_pull_secrets_are_merged_without_duplicates() -> None:
     assert answer.pod["spec"]["imagePullSecrets"] == [{"name": "r1"}, {"name": "r2"}, {"name": "r3"}]
 
 
-@pytest.mark.behaviour("EX-10", "SS-53")
+@pytest.mark.behaviour("SS-53")
 def test_annotations_are_retained_overwritten_or_merged() -> None:
     patches = [
         {"patchPolicy": "MergePatchJson", "annotations": {"oom": '{"shipper":1}', "new": '{"x":null}'}},
@@ -155,7 +155,7 @@ def test_annotations_are_retained_overwritten_or_merged() -> None:
     }
 
 
-@pytest.mark.behaviour("EX-11", "SS-45", "SS-46", "SS-58", "SS-78", "SS-79")
+@pytest.mark.behaviour("SS-45", "SS-46", "SS-58", "SS-78", "SS-79")
 def test_a_hot_upgrade_sidecar_has_a_working_and_an_idle_container() -> None:
     upgrade = {"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "e:1"}
     answer = World().apply(sidecarset("s", {"name": "mesh", "image": "m:1", "upgradeStrategy": upgrade})).create(pod())
@@ -181,14 +181,14 @@ def test_a_hot_upgrade_sidecar_has_a_working_and_an_idle_container() -> None:
     assert answer.record()["s"]["sidecarList"] == ["mesh"]
 
 
-@pytest.mark.behaviour("EX-12", "SS-42")
+@pytest.mark.behaviour("SS-42")
 def test_a_container_with_the_sidecar_name_is_replaced_in_place() -> None:
     answer = World().apply(sidecarset("s", SHIPPER)).create(pod(containers=[main(), main("shipper")]))
     assert answer.containers == ["main", "shipper"]
     assert answer.container("shipper") == {"name": "shipper", "image": "registry.example/shipper:1", "env": [INJECTED]}
 
 
-@pytest.mark.behaviour("EX-13", "SS-38")
+@pytest.mark.behaviour("SS-38")
 def test_a_paused_set_changes_nothing() -> None:
     paused = sidecarset(
         "s",
@@ -202,7 +202,7 @@ def test_a_paused_set_changes_nothing() -> None:
     assert "k" not in answer.annotations
 
 
-@pytest.mark.behaviour("EX-14", "SS-35")
+@pytest.mark.behaviour("SS-35")
 @pytest.mark.parametrize(("namespace", "injected"), [("shop", True), ("lab", False), ("unknown", False)])
 def test_a_namespace_selector_reads_the_labels_of_the_namespace(namespace: str, injected: bool) -> None:
     sets = sidecarset(
@@ -215,7 +215,7 @@ def test_a_namespace_selector_reads_the_labels_of_the_namespace(namespace: str, 
     assert ("shipper" in answer.containers) is injected
 
 
-@pytest.mark.behaviour("EX-15", "SS-77")
+@pytest.mark.behaviour("SS-77")
 @pytest.mark.parametrize(("track", "image", "applied"), [("stable", "shipper:1", "s"), ("canary", "shipper:2", "s-c")])
 def test_a_canary_replaces_its_base(track: str, image: str, applied: str) -> None:
     base = sidecarset("s", {**SHIPPER, "image": "shipper:1"})
@@ -235,7 +235,7 @@ REVISION = {"revisionName": "r1"}
 PARTIAL = {**REVISION, "policy": "Partial"}
 
 
-@pytest.mark.behaviour("EX-16", "SS-68", "SS-69", "SS-70")
+@pytest.mark.behaviour("SS-68", "SS-69", "SS-70")
 @pytest.mark.parametrize(
     ("choice", "strategy", "image"),
     [
@@ -265,7 +265,7 @@ def test_the_injection_revision_decides_the_content(
     assert (entry["hash"], entry["controllerRevision"]) == {"v1": ("hash-v1", "r1"), "v2": ("hash-s", "r2")}[image]
 
 
-@pytest.mark.behaviour("EX-17", "SS-68", "SS-120")
+@pytest.mark.behaviour("SS-68", "SS-120")
 def test_a_missing_injection_revision_refuses_the_pod_and_reports_it_on_the_set() -> None:
     world = World().apply(sidecarset("s", SHIPPER, injectionStrategy={"revision": REVISION}))
     answer = world.create(pod())
@@ -278,7 +278,7 @@ def test_a_missing_injection_revision_refuses_the_pod_and_reports_it_on_the_set(
     assert world.reported == [("s", f"Pod shop/web-0 refused: {answer.denied.message}")]
 
 
-@pytest.mark.behaviour("EX-18", "SS-54", "PW-7", "PW-11", "PW-13")
+@pytest.mark.behaviour("SS-54", "PW-7", "PW-11", "PW-13")
 def test_a_set_may_order_the_start_of_sidecars_and_app() -> None:
     patches = [
         {"patchPolicy": "Overwrite", "annotations": {"apps.kruise.io/container-launch-priority": "Ordered"}},
@@ -295,7 +295,7 @@ def test_a_set_may_order_the_start_of_sidecars_and_app() -> None:
     ]
 
 
-@pytest.mark.behaviour("EX-20", "SS-59")
+@pytest.mark.behaviour("SS-59")
 def test_an_unreadable_hash_annotation_refuses_the_pod() -> None:
     world = World().apply(sidecarset("s", SHIPPER))
     answer = world.create(pod(annotations={HASH: "oops"}))
@@ -307,7 +307,7 @@ def test_an_unreadable_hash_annotation_refuses_the_pod() -> None:
     assert world.reported == []  # the Pod is at fault, not the set
 
 
-@pytest.mark.behaviour("EX-21", "SS-60", "SS-62", "SS-63")
+@pytest.mark.behaviour("SS-60", "SS-62", "SS-63")
 @pytest.mark.parametrize(("limits", "expected"), [({"cpu": "1"}, {"limits": {"cpu": "500m"}}), ({}, {})])
 def test_resources_are_computed_from_the_app_containers(limits: dict[str, str], expected: dict[str, Any]) -> None:
     policy = {
@@ -320,7 +320,7 @@ def test_resources_are_computed_from_the_app_containers(limits: dict[str, str], 
     assert answer.container("shipper")["resources"] == expected
 
 
-@pytest.mark.behaviour("EX-22", "SS-49")
+@pytest.mark.behaviour("SS-49")
 def test_mounts_of_other_injected_sidecars_are_not_shared() -> None:
     first = sidecarset("s1", {**SHIPPER, "shareVolumePolicy": {"type": "enabled"}})
     second = sidecarset(

@@ -163,7 +163,7 @@ def test_sets_that_end_hot_upgrades_do_not_wait_for_each_other() -> None:
     assert idled(pod_counts((3, waiting)), limit=0) == 1  # at least one Pod, or no upgrade would ever end
 
 
-@pytest.mark.behaviour("SS-97", "SS-124")
+@pytest.mark.behaviour("SS-124")
 def test_the_partition_covers_all_outdated_pods() -> None:
     found = pod_counts((4, OLD), (3, BLOCKED), (1, IN_FLIGHT), (2, NEW))
     # Eight are outdated; five stay outdated, including the four that cannot be updated now.
