@@ -20,7 +20,10 @@ def shown(written: Written) -> str:
     return written.message if written.message.startswith("SidecarSet.") else prefixed(written.message)
 
 
-@pytest.mark.behaviour("SS-1", "SS-2", "SS-3", "SS-5", "SS-6", "SS-7", "SS-8", "SS-16", "SS-17", "SS-18", "SS-19", "SS-20", "SS-21", "SS-23", "SS-24", "SS-25", "SS-26", "SS-27", "SS-28",)  # fmt: skip
+@pytest.mark.behaviour(
+    "SS-1", "SS-2", "SS-3", "SS-5", "SS-6", "SS-7", "SS-8", "SS-16", "SS-17", "SS-18", "SS-19", "SS-20", "SS-21",
+    "SS-23", "SS-24", "SS-25", "SS-26", "SS-27", "SS-28",
+)  # fmt: skip
 @pytest.mark.parametrize("case", SETS, ids=[case["manifest"]["metadata"]["name"] for case in SETS])
 def test_a_recorded_set_is_validated_and_stored_alike(case: dict[str, Any]) -> None:
     manifest = case["manifest"]

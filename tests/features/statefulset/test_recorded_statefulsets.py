@@ -34,7 +34,10 @@ def judged_alike(written: Written, ok: bool, message: str) -> None:
         assert written.shown[:RECORDED_LENGTH] == message
 
 
-@pytest.mark.behaviour("AS-1", "AS-2", "AS-3", "AS-5", "AS-6", "AS-7", "AS-8", "AS-11", "AS-13", "AS-14", "AS-16", "AS-17", "AS-18", "AS-20", "AS-21", "AS-22", "AS-23", "AS-24", "AS-25", "AS-26", "AS-27", "AS-28",)  # fmt: skip
+@pytest.mark.behaviour(
+    "AS-1", "AS-2", "AS-3", "AS-5", "AS-6", "AS-7", "AS-8", "AS-11", "AS-13", "AS-14", "AS-16", "AS-17", "AS-18",
+    "AS-20", "AS-21", "AS-22", "AS-23", "AS-24", "AS-25", "AS-26", "AS-27", "AS-28",
+)  # fmt: skip
 @pytest.mark.parametrize("case", CASES, ids=names_of(CASES))
 def test_a_recorded_statefulset_is_validated_and_stored_alike(case: dict[str, Any]) -> None:
     manifest = case["manifest"]
