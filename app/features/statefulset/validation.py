@@ -28,8 +28,9 @@ from app.kube.fielderrors import (
     quote,
     required,
 )
+from app.kube.jsonvalues import as_object
 from app.kube.patches import same
-from app.kube.validation import LABEL_VALUE_MAX_LENGTH, is_dns1123_label
+from app.kube.validation import LABEL_VALUE_MAX_LENGTH, is_dns1123_label, validate_annotations, validate_labels
 from app.pods.ordinals import reserve_problems
 from app.workloads.validation import (
     HOLDS_NOTHING,
@@ -92,6 +93,7 @@ def spec_errors(spec: Mapping[str, Any], former: Mapping[str, Any] | None, facts
     if (spec.get("replicas") or 0) < 0:
         errors.append(invalid(SPEC.child("replicas"), spec["replicas"], NOT_NEGATIVE))
     errors += selector_errors(spec, "statefulset")
+    errors += _template_metadata_errors(spec)
     errors += template_errors(spec, "statefulset")
     errors += _stricter_errors(spec)
     if former is None or former.get("volumeClaimTemplates") != spec.get("volumeClaimTemplates"):
@@ -199,6 +201,15 @@ def _retention_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     for name in ("whenDeleted", "whenScaled"):
         if policy.get(name) not in (RETAIN, DELETE):
             yield not_supported(path.child(name), policy.get(name) or "", (RETAIN, DELETE))
+
+
+def _template_metadata_errors(spec: Mapping[str, Any]) -> list[FieldError]:
+    """Return errors in the template's labels and annotations. The Pod spec is not validated. [AS-26]"""
+    metadata, path = as_object(as_object(spec.get("template")).get("metadata")), SPEC.child("template")
+    return [
+        *validate_labels(metadata.get("labels") or {}, path.child("labels")),
+        *validate_annotations(metadata.get("annotations") or {}, path.child("annotations")),
+    ]
 
 
 def _stricter_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:

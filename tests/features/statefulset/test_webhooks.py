@@ -44,6 +44,25 @@ def test_invalid_specs_are_refused(obj: dict[str, Any], message: str) -> None:
     judged(refusal(obj), message)
 
 
+BAD_LABEL = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character"
+)
+
+
+@pytest.mark.behaviour("AS-26")
+@pytest.mark.parametrize(("metadata", "message"), [
+    ({"labels": {"app": "web", "tier": "not valid"}}, f'spec.template.labels: Invalid value: "not valid": {BAD_LABEL}'),
+    ({"labels": {"app": "web", "-tier": "a"}}, 'spec.template.labels: Invalid value: "-tier": name part must consist'),
+    ({"labels": {"app": "web"}, "annotations": {"no key": ""}}, 'spec.template.annotations: Invalid value: "no key"'),
+    ({"labels": {"app": "web"}, "annotations": {"Example.com/Key": ""}}, ""),
+])  # fmt: skip
+def test_labels_and_annotations_of_the_template_are_validated(metadata: Json, message: str) -> None:
+    made = stateful_set()
+    made["spec"]["template"]["metadata"] = metadata
+    judged(refusal(made), message)
+
+
 @pytest.mark.behaviour("AS-4", "AS-137")
 def test_an_edit_through_v1alpha1_keeps_hidden_fields() -> None:
     hooks = {"preDelete": {"labelsHandler": {"hold": "yes"}}}
