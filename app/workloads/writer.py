@@ -141,7 +141,7 @@ class Writer:
                 await self._client.create(PODS, body, metadata.namespace, field_manager=by, decode=decode_metadata)
             except KubeError as error:
                 if not await self._was_created(workload, pod.name, error):
-                    if not is_namespace_ending(error):
+                    if self.is_failed_creation(error):
                         shown = _go_json(POD_TEMPLATE, body)
                         words = {"owner": workload.name, "pod": pod.name, "why": message_of(error), "body": shown}
                         text = self.wording.not_created.format(**words)
@@ -152,6 +152,10 @@ class Writer:
             return error
         self.event(workload, "SuccessfulCreate", self.wording.created.format(owner=workload.name, pod=pod.name))
         return None
+
+    def is_failed_creation(self, error: KubeError) -> bool:
+        """Return whether the error of a Pod's creation is an event."""
+        return not is_namespace_ending(error)
 
     async def create_claim(self, workload: KubeObject, claim: Mapping[str, Any]) -> None:
         """Create a claim for a future Pod. Raises any API error."""

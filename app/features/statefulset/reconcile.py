@@ -138,8 +138,10 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         listed = candidates(replicas, current=current, update=update)
         refreshed, moved = await self._updater.refresh(snapshot, released(replicas, listed, update=update))
         plan = self._scaler.plan(snapshot, replicas).without(moved)
-        scaling = await self._scaler.carry_out(snapshot, replicas, plan, self.clock.monotonic())
+        upkeep = await self._scaler.keep_up(snapshot, replicas)
+        scaling = await self._scaler.carry_out(snapshot, plan, upkeep, self.clock.monotonic())
         if scaling.changed or refreshed.error is not None:
+            refreshed.message = _joined(upkeep.message, refreshed.message)
             return scaling, refreshed
         states = self._claim_states(snapshot, replicas.wanted)
         rollout = plan_update(
@@ -155,8 +157,8 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
             held_by=plan.held_by,
         )
         updating = await self._updater.carry_out(snapshot, rollout.update, refreshed, moved)
-        if rollout.grow and (problem := await self._grow(snapshot, rollout.grow)):
-            updating.message = "; ".join(filter(None, (updating.message, problem)))
+        problem = await self._grow(snapshot, rollout.grow) if rollout.grow else ""
+        updating.message = _joined(upkeep.message, updating.message, problem)
         return scaling, updating
 
     def _claim_states(self, snapshot: Observed, pods: Sequence[Replica]) -> dict[int, ClaimState]:
@@ -189,6 +191,10 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         present = snapshot.state.present_status(workload).status
         wanted["conditions"] = with_failures(present.get("conditions") or [], failures, now)
         await write_workload_status(self.client, _RESOURCE, snapshot, wanted, REQUIRED)
+
+
+def _joined(*messages: str | None) -> str:
+    return "; ".join(filter(None, messages))
 
 
 def _with_claims(replicas: Replicas, states: dict[int, ClaimState]) -> Replicas:

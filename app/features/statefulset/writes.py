@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -19,7 +19,7 @@ from app.features.statefulset.plan.claims import (
 from app.features.statefulset.plan.rollout import BEGUN, CLAIMS_GROWN, MARKED, ScalePlan, plan_scaling
 from app.features.statefulset.plan.settings import Replica, Replicas, ResolvedSpec
 from app.features.statefulset.types import StatefulSet
-from app.kube.errors import KubeError
+from app.kube.errors import Conflict, KubeError, message_of
 from app.kube.objects import PersistentVolumeClaim, Pod
 from app.kube.store import Change, Store
 from app.pods.lifecycle import LifecycleState
@@ -30,6 +30,7 @@ from app.workloads.settings import UpdatePolicy
 from app.workloads.state import (
     AnySnapshot,
     Outcome,
+    PodGoneError,
     Snapshot,
     WorkloadState,
     creation_outcome,
@@ -88,9 +89,9 @@ class Scaler:
             claim_in_the_way=partial(in_the_way, snapshot.resolved, self.claims_of(snapshot)),
         )
 
-    async def carry_out(self, snapshot: Observed, replicas: Replicas, plan: ScalePlan, now: float) -> Outcome:
-        """Carry out the plan. ``now`` is monotonic time. [AS-55 … AS-64]"""
-        upkeep = await self._keep_up(snapshot, replicas)
+    async def carry_out(self, snapshot: Observed, plan: ScalePlan, upkeep: Outcome, now: float) -> Outcome:
+        """Carry out the plan, after :meth:`keep_up` with the outcome ``upkeep``. ``now`` is monotonic time.
+        [AS-55 … AS-64]"""
         creating = await self._create(snapshot, plan, now)
         # Claims must have the right owners before their Pods are deleted. [AS-63]
         removing = Outcome() if upkeep.error is not None else await self._remove(snapshot, plan)
@@ -101,29 +102,49 @@ class Scaler:
             requeue_after=[*creating.requeue_after, *removing.requeue_after],
         )
 
-    async def _keep_up(self, snapshot: Observed, replicas: Replicas) -> Outcome:
-        """Correct the claims and labels of existing Pods. [AS-68, AS-72, AS-73]"""
+    async def keep_up(self, snapshot: Observed, replicas: Replicas) -> Outcome:
+        """Correct the claims and labels of existing Pods. The message is for FailedUpdatePod. [AS-68, AS-72, AS-73]"""
         workload, resolved, claims = snapshot.workload, snapshot.resolved, self.claims_of(snapshot)
-        changes = list(reference_changes(resolved, replicas, claims))
         missing = [
             claim
             for pod in replicas.wanted
             if resolved.claim_templates and pod.facts.pod.status.phase == "Pending" and not pod.terminating
             for claim in missing_claims(resolved, pod.ordinal, claims)
         ]
-        relabelled = [pod for pod in replicas.wanted if not pod.terminating and self._mislabelled(snapshot, pod)]
+        corrections = [
+            *(
+                (pod.name, self.writer.patch_claim(claim, body))
+                for pod, claim, body in reference_changes(resolved, replicas, claims)
+            ),
+            *(
+                (pod.name, self._relabel(snapshot, pod))
+                for pod in replicas.wanted
+                if not pod.terminating and self._mislabelled(snapshot, pod)
+            ),
+        ]
         found = await gather_results(
-            (
-                *(self.writer.patch_claim(claim, body) for _, claim, body in changes),
-                *(self.writer.create_claim(workload, claim) for claim in missing),
-                *(self._relabel(snapshot, pod) for pod in relabelled),
-            )
+            (*(work for _, work in corrections), *(self.writer.create_claim(workload, claim) for claim in missing))
         )
-        for name in dict.fromkeys(pod.name for pod, _, _ in changes):
-            text = f"update Pod {name} in StatefulSet {snapshot.owner.name} successful"
-            if not any(isinstance(one, KubeError) for one in found):
-                self.writer.event(workload, "SuccessfulUpdate", text)
-        return outcome_of(found)
+        corrected = [(name, one) for (name, _), one in zip(corrections, found, strict=False)]
+        return replace(outcome_of(found), message=self._report_corrections(snapshot, corrected))
+
+    def _report_corrections(self, snapshot: Observed, found: Sequence[tuple[str, object]]) -> str:
+        """Emit an event for each corrected Pod, and return the message of a failure, or "". ``found`` has the results
+        by Pod. [AS-121, AS-123]"""
+        results: dict[str, list[object]] = {}
+        for name, one in found:
+            results.setdefault(name, []).append(one)
+        failure = ""
+        for name, ones in results.items():
+            text = f"update Pod {name} in StatefulSet {snapshot.owner.name}"
+            refusals = [one for one in ones if isinstance(one, KubeError) and not isinstance(one, Conflict)]
+            if refusals:
+                why = message_of(refusals[0])
+                self.writer.event(snapshot.workload, "FailedUpdate", f"{text} failed error: {why}", warning=True)
+                failure = failure or f"StatefulPodControl failed to update Pod error: {why}"
+            elif not any(isinstance(one, KubeError | PodGoneError) for one in ones):
+                self.writer.event(snapshot.workload, "SuccessfulUpdate", f"{text} successful")
+        return failure
 
     def _mislabelled(self, snapshot: Observed, pod: Replica) -> bool:
         wanted = self._identity(snapshot, pod)

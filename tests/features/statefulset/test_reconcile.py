@@ -10,6 +10,7 @@ import pytest
 
 from app.features.statefulset.kind import ClaimGates, with_defaults
 from app.features.statefulset.plan.settings import Gates
+from app.kube.errors import AlreadyExists, Forbidden
 from app.kube.objects import decode_persistent_volume_claim, decode_pod
 from app.kube.resources import ObjectKey
 from app.kube.store import Change
@@ -282,6 +283,46 @@ async def test_a_refused_creation_is_reported_three_times_and_blocks_no_other() 
     (status,) = shell.bodies("PATCH", "/status")
     assert status["status"]["conditions"][0]["message"] == "StatefulPodControl failed to create Pod error: no"
     assert ("FailedCreate", "create Pod web-1 in StatefulSet web failed error: no") in await shell.events()
+
+
+@pytest.mark.behaviour("AS-123")
+@virtual
+async def test_a_creation_whose_name_is_taken_is_no_event() -> None:
+    shell = shown(a_set(replicas=1))
+    shell.server.answer["/api/v1/namespaces/shop/pods"] = (409, "AlreadyExists")
+    with pytest.raises(AlreadyExists):
+        await shell.reconcile()
+    assert await shell.events() == []
+
+
+@pytest.mark.behaviour("AS-40", "AS-72", "AS-123")
+@virtual
+async def test_corrected_pods_and_claims_are_events() -> None:
+    claims = {"volumeClaimTemplates": [claim()], "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete"}}
+    found = a_set(replicas=2, updateStrategy={"type": "OnDelete"}, **claims)
+    owned = {"ownerReferences": [{key: OWNER[key] for key in ("apiVersion", "kind", "name", "uid")}]}
+    shell = shown(found, a_pod(0, labels={"apps.kubernetes.io/pod-index": "7"}), a_pod(1), a_claim(0, **owned))
+    shell.show(a_claim(1))
+    await shell.reconcile()
+    assert sorted(await shell.events()) == [
+        ("SuccessfulUpdate", "update Pod web-0 in StatefulSet web successful"),
+        ("SuccessfulUpdate", "update Pod web-1 in StatefulSet web successful"),
+    ]
+
+
+@pytest.mark.behaviour("AS-121", "AS-123")
+@virtual
+async def test_a_refused_correction_is_an_event_and_a_condition() -> None:
+    found = a_set(replicas=2, updateStrategy={"type": "OnDelete"})
+    shell = shown(found, a_pod(0, labels={"apps.kubernetes.io/pod-index": "7"}), a_pod(1))
+    shell.server.refuse = lambda asked: asked.path == "/api/v1/namespaces/shop/pods/web-0"
+    with pytest.raises(Forbidden):
+        await shell.reconcile()
+    assert await shell.events() == [("FailedUpdate", "update Pod web-0 in StatefulSet web failed error: no")]
+    (status,) = shell.bodies("PATCH", "/status")
+    (condition,) = status["status"]["conditions"]
+    shown_condition = (condition["type"], condition["message"])
+    assert shown_condition == ("FailedUpdatePod", "StatefulPodControl failed to update Pod error: no")
 
 
 @pytest.mark.behaviour("AS-85", "AS-107")
