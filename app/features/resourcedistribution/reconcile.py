@@ -40,8 +40,8 @@ from app.kube.client import Client, get_or_none
 from app.kube.clock import CONFLICT_ATTEMPTS, conflict_wait
 from app.kube.controller import Result, Watch
 from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, is_namespace_ending, message_of
-from app.kube.events import EventRecorder
-from app.kube.objects import Metadata, Namespace, ObjectReference, decode_metadata
+from app.kube.events import EventRecorder, reference
+from app.kube.objects import Metadata, Namespace, decode_metadata
 from app.kube.resources import CONFIGMAPS, SECRETS, ObjectKey, Resource
 from app.kube.selector_query import SelectorError
 from app.kube.statuses import KnownStatus, newest_status, write_status
@@ -378,13 +378,7 @@ class ResourceDistributionReconciler:
         self, distribution: ResourceDistribution, conditions: Iterable[str], failures: Sequence[Failure]
     ) -> None:
         """Record a Warning for each new failure. [RD-76]"""
-        kind = RESOURCE_DISTRIBUTION
-        regarding = ObjectReference(
-            api_version=f"{kind.group}/{kind.hub.name}",
-            kind=kind.kind,
-            name=distribution.name,
-            uid=distribution.metadata.uid,
-        )
+        regarding = reference(RESOURCE_DISTRIBUTION.resource(), distribution)
         for condition in conditions:
             failed = [one for one in failures if one.condition == condition]
             places = ", ".join(sorted(one.namespace for one in failed)[:10])

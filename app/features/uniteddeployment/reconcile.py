@@ -327,7 +327,7 @@ class UnitedDeploymentReconciler:
         if surplus and not await self._is_current(united):
             # The new spec may need the subset again, and deleting a workload deletes all its Pods.
             return Result(requeue_after=CLAIM_SECONDS)
-        left = await self._writer.delete(united, surplus)
+        left = await self._delete(here, surplus)
         errors += await self._writer.update(united, here.kind, changed)
         errors += await self._unblock(here)
         unprovisioned = "; ".join((*made.errors, *left))
@@ -347,6 +347,15 @@ class UnitedDeploymentReconciler:
         if here.adapts and (missing or changed):
             times.append(float(here.limits.critical))  # new Pods may turn out to be unschedulable [UD-60]
         return Result(requeue_after=min(times) + TIMER_TOLERANCE) if times else None
+
+    async def _delete(self, here: Situation, surplus: Sequence[tuple[str, SubsetWorkload]]) -> list[str]:
+        """Delete surplus workloads. Return the errors. [UD-33, UD-68]"""
+        second = [one for one in surplus if one[0] == here.kind and one[1].subset in here.existing]
+        others = [one for one in surplus if one not in second]
+        errors = await self._writer.delete(here.united, second, failed="FailedDeleteDuplicatedSubsets")
+        if errors:
+            self._writer.event(here.united, "Warning", "Failed FindSubsets", f"failed to delete subsets: {errors[0]}")
+        return errors + await self._writer.delete(here.united, others, failed="FailedUpdateSubset")
 
     async def _unblock(self, here: Situation) -> list[str]:
         """Delete Pods that block the rollout of a native StatefulSet. [UD-50]"""

@@ -32,8 +32,8 @@ from app.features.uniteddeployment.plan.subsets import (
 from app.features.uniteddeployment.types import UnitedDeployment, template_of
 from app.kube.client import Client, PatchType
 from app.kube.errors import UNANSWERED, Conflict, KubeError, NotFound, message_of
-from app.kube.events import EventRecorder
-from app.kube.objects import ObjectReference, Pod, decode_metadata
+from app.kube.events import EventRecorder, reference
+from app.kube.objects import Pod, decode_metadata
 from app.kube.patches import pointer
 from app.kube.resources import PODS, Resource
 from app.kube.selectors import selector_text
@@ -100,8 +100,10 @@ class SubsetWriter:
             self.event(united, "Warning", "FailedUpdateSubset", written.errors[0])
         return written
 
-    async def delete(self, united: UnitedDeployment, surplus: Sequence[tuple[str, SubsetWorkload]]) -> list[str]:
-        """Delete surplus workloads. Return the errors."""
+    async def delete(
+        self, united: UnitedDeployment, surplus: Sequence[tuple[str, SubsetWorkload]], *, failed: str
+    ) -> list[str]:
+        """Delete surplus workloads. Return the errors, of which the first is an event with the reason ``failed``."""
         gone: dict[str, int] = {}
         errors = []
         for kind, workload in surplus:
@@ -122,7 +124,7 @@ class SubsetWriter:
             else:
                 gone[kind] = gone.get(kind, 0) + 1
         if errors:
-            self.event(united, "Warning", "FailedUpdateSubset", errors[0])
+            self.event(united, "Warning", failed, errors[0])
         for kind, count in gone.items():
             self.event(united, "Normal", "SuccessfulUpdateSubset", f"Delete {count} Subset ({SHOWN_KINDS[kind]})")
         return errors
@@ -205,14 +207,7 @@ class SubsetWriter:
 
     def event(self, united: UnitedDeployment, type_: str, reason: str, message: str) -> None:
         """Emit an event for one object."""
-        resource = UNITED_DEPLOYMENT.resource()
-        regarding = ObjectReference(
-            api_version=resource.api_version,
-            kind=resource.kind,
-            namespace=united.metadata.namespace,
-            name=united.name,
-            uid=united.metadata.uid,
-        )
+        regarding = reference(UNITED_DEPLOYMENT.resource(), united)
         self._events.event(regarding, "Warning" if type_ == "Warning" else "Normal", reason, message)
 
     async def _patch(self, kind: str, workload: SubsetWorkload, operations: Sequence[Mapping[str, Any]]) -> None:

@@ -75,7 +75,35 @@ async def test_a_workload_that_cannot_be_created_is_reported_and_retried(there: 
     await there.settled(30)
     assert (await there.condition("SubsetProvisioned"))["status"] == "True"
     assert (await there.condition("SubsetUpdated"))["status"] == "True"
-    assert any(one["reason"] == "FailedUpdateSubset" for one in await there.events())
+    found = [one for one in await there.events() if one["reason"] == "FailedUpdateSubset"]
+    assert found
+    assert all(one["involvedObject"]["resourceVersion"] for one in found)
+
+
+@pytest.mark.behaviour("UD-33", "UD-68")
+@in_world
+async def test_a_second_workload_of_a_subset_that_cannot_be_deleted_is_reported(there: World) -> None:
+    await there.unite({"name": "a"})
+    await there.has(a=4)
+    first = (await there.workloads())["a"]
+    metadata = {key: first["metadata"][key] for key in ("labels", "annotations", "ownerReferences")}
+    later = {key: first[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": {**metadata, "name": "zz-later"}}
+    there.manager.refuse = lambda request: request.method == "DELETE"
+    await there.client.create(CLONE_SETS, later, NAMESPACE)
+
+    async def said() -> bool:
+        reasons = {one["reason"] for one in await there.events()}
+        return {"FailedDeleteDuplicatedSubsets", "Failed FindSubsets"} <= reasons
+
+    await there.until(said)
+    assert "FailedUpdateSubset" not in {one["reason"] for one in await there.events()}
+    there.manager.refuse = lambda _: False
+
+    async def alone() -> bool:
+        found = (await there.client.list(CLONE_SETS, NAMESPACE)).items
+        return [one["metadata"]["name"] for one in found] == [first["metadata"]["name"]]
+
+    await there.until(alone)
 
 
 @pytest.mark.behaviour("UD-32")
