@@ -101,7 +101,7 @@ def creation_errors(united: UnitedDeployment, *, short_hash: bool) -> list[Field
 
 def update_errors(new: UnitedDeployment, old: UnitedDeployment) -> list[FieldError]:
     """Return errors in a change: immutable fields. [UD-16 … UD-18]"""
-    errors: list[FieldError] = []
+    errors = _immutable_template_errors(new.spec, old.spec)
     before = {one.name: one for one in old.spec.subsets}
     for index, subset in enumerate(new.spec.subsets):
         former = before.get(subset.name)
@@ -113,7 +113,6 @@ def update_errors(new: UnitedDeployment, old: UnitedDeployment) -> list[FieldErr
         ):
             if not same(now, then):
                 errors.append(forbidden(SUBSETS.index(index).child(field), "may not be changed in an update"))
-    errors += _immutable_template_errors(new.spec, old.spec)
     if not same(new.spec.selector, old.spec.selector):
         errors.append(forbidden(SPEC.child("selector"), "may not be changed in an update"))
     return errors
