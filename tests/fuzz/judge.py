@@ -58,17 +58,15 @@ class Judge:
         if large:
             gc.collect()
             rest = reset_peak()
-        started = time.process_time()
-        try:
-            problems = await self._answered(case)
-            # A busy machine can starve the thread of large reviews; a hanging handler hangs again.
-            if any("no answer within" in problem for problem in problems):
-                started = time.process_time()
-                problems = await self._answered(case)
-        except Exception as error:  # noqa: BLE001 - reported as a finding
-            problems = [f"raised {type(error).__name__}: {str(error)[:200]}"]
-        seconds = time.process_time() - started
+        problems, seconds = await self._timed(case)
         allowed = SECONDS * max(1.0, len(case.body) / self._in_time(case))
+        # A busy machine can starve the thread of large reviews, and makes a second of processor time do less; a handler
+        # that hangs or is slow is so again.
+        for _ in range(2):
+            if seconds <= allowed and not any("no answer within" in problem for problem in problems):
+                break
+            problems, again = await self._timed(case)
+            seconds = min(seconds, again)
         if seconds > allowed:
             problems.append(f"took {seconds * 1000:.0f} ms of processor time")
         # Large bodies are converted in this process; the service uses another one.
@@ -76,6 +74,15 @@ class Judge:
         if large and (more := peak() - rest) > held:
             problems.append(f"held {more / 1024 / 1024:.0f} MiB more")
         return problems
+
+    async def _timed(self, case: Case) -> tuple[list[str], float]:
+        """Return what is wrong with the answer, and the processor time that it took."""
+        started = time.process_time()
+        try:
+            problems = await self._answered(case)
+        except Exception as error:  # noqa: BLE001 - reported as a finding
+            problems = [f"raised {type(error).__name__}: {str(error)[:200]}"]
+        return problems, time.process_time() - started
 
     @staticmethod
     def _in_time(case: Case) -> float:
