@@ -57,7 +57,7 @@ class Outcome:
 
 
 def text_of(output: bytes) -> str:
-    """Return output as a status message, without NUL and cut at a character boundary. [KD-65, KD-95]"""
+    """Return output as a status message, without NUL and cut at a character boundary. [KD-65]"""
     text = output[:MAX_OUTPUT].decode("utf-8", "ignore").replace("\x00", "")
     return text if len(text) <= MAX_MESSAGE else text.encode()[:MAX_MESSAGE].decode("utf-8", "ignore")
 

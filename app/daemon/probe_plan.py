@@ -200,7 +200,7 @@ def report(node_pod_probe: NodePodProbe, results: Mapping[Key, Result]) -> Repor
 
 
 def _cut(message: str, limit: int) -> str:
-    """Cut a message to ``limit`` stored bytes at a character boundary. [KD-98, KD-95]"""
+    """Cut a message to ``limit`` stored bytes at a character boundary. [KD-65, KD-98]"""
     if len(message) <= limit // _WIDEST or _stored(message) <= limit:
         return message
     fits = bisect_right(range(1, len(message) + 1), limit, key=lambda length: _stored(message[:length]))

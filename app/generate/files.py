@@ -29,7 +29,7 @@ from app.generate.chart import admission_policies
 from app.generate.webhook_pages import filled_in
 from app.kube.admission import PolicyRule
 from app.manager import index, permissions, uninstall
-from app.manager.features import features, kinds, reconciled_kinds, workloads
+from app.manager.features import features, kinds, workloads
 from app.manager.handlers import WEBHOOKS
 from app.manager.permissions import default_rules, optional_rules, rules_of_gates, webhook_rules
 
@@ -85,7 +85,7 @@ def files() -> dict[str, str]:
     made[f"app/manager/{index.COMMANDS_FILE}"] = json.dumps(index.gathered_commands(), indent=1) + "\n"
     made["docs/reference/webhooks.md"] = webhook_pages.page(WEBHOOKS)
     made["docs/reference/flags.md"] = pages.flags_page()
-    made["docs/reference/kinds.md"] = pages.kinds_page(kinds(), reconciled_kinds())
+    made["docs/reference/kinds.md"] = pages.kinds_page(kinds())
     made["docs/reference/feature-gates.md"] = pages.gates_page()
     made[identities.FILE] = identities.page((ROOT / identities.FILE).read_text("utf-8"), kinds(), dict(_identities()))
     return made | _kind_pages()

@@ -72,9 +72,8 @@ def gates_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def kinds_page(kinds: Iterable[KindDefinition], reconciled: Iterable[KindDefinition]) -> str:
+def kinds_page(kinds: Iterable[KindDefinition]) -> str:
     """Return docs/reference/kinds.md."""
-    acted_on = {kind.crd_name for kind in reconciled}
     lines = [
         "# Kinds",
         "",
@@ -83,17 +82,16 @@ def kinds_page(kinds: Iterable[KindDefinition], reconciled: Iterable[KindDefinit
         "converted by the manager. Each kind links to its page: an example, every field, the defaults, and the",
         "differences between versions.",
         "",
-        "| Kind | Group | Versions | Scope | Support | Definition |",
-        "|---|---|---|---|---|---|",
+        "| Kind | Group | Versions | Scope | Definition |",
+        "|---|---|---|---|---|",
     ]
     for kind in sorted(kinds, key=lambda kind: kind.crd_name):
         versions = [f"**{one.name}**" if one is kind.hub else one.name for one in kind.versions]
         scope = "namespaced" if kind.namespaced else "cluster"
-        done = "served" if kind.crd_name in acted_on else "defined and validated only"
         file = f"{kind.group}_{kind.plural}.yaml"
         lines.append(
             f"| [{kind.kind}](kinds/{kind.singular}.md) | {kind.group} | {', '.join(sorted(versions))} | {scope} "
-            f"| {done} | [{file}](../../deploy/crds/{file}) |"
+            f"| [{file}](../../deploy/crds/{file}) |"
         )
     return "\n".join(lines) + "\n"
 

@@ -18,7 +18,7 @@ from app.workloads.report import Status, status_patch
 from app.workloads.settings import OWNER, Content, Revisions
 from app.workloads.state import AnySnapshot
 
-# The ControllerRevisions of a workload [CS-56, CS-69 … CS-77]. The rules are in :mod:`app.pods.revisions` and the
+# The ControllerRevisions of a workload [PM-85, CS-69 … CS-77]. The rules are in :mod:`app.pods.revisions` and the
 # writes in :mod:`app.pods.history`; this module adds what is specific to workloads.
 
 
@@ -33,7 +33,7 @@ class History:
         self._revisions.known.observe(change)
 
     def revisions(self, content: Content, selector: Selector) -> list[Revision]:
-        """Return the revisions that the workload controls and matching orphans, oldest first. [CS-56]
+        """Return the revisions that the workload controls and matching orphans, oldest first. [PM-85]
 
         ``selector`` is the workload's selector.
         """
@@ -77,7 +77,7 @@ class History:
     async def truncate(
         self, content: Content, ordered: Sequence[Revision], in_use: Collection[str], limit: int
     ) -> None:
-        """Delete the oldest unused revisions above the limit. [CS-63]"""
+        """Delete the oldest unused revisions above the limit. [PM-93]"""
         own = [revision for revision in ordered if is_controlled_by(revision, content.owner)]
         await self._revisions.delete(content, surplus_of_workload(own, in_use, limit))
 
@@ -85,7 +85,7 @@ class History:
         await self._revisions.label(content, revision, labels)
 
 
-# Status writes and cleanup. [CS-58, CS-61, CS-63]
+# Status writes and cleanup. [CS-58, CS-61, PM-93]
 
 
 async def write_workload_status(
@@ -108,7 +108,7 @@ async def write_workload_status(
 
 
 async def truncate_history(history: History, snapshot: AnySnapshot, needed: Collection[Revision], limit: int) -> None:
-    """Delete old revisions that are not in use. [CS-63]
+    """Delete old revisions that are not in use. [PM-93]
 
     ``needed`` revisions are kept, as are those of Pods and the current revision in the status. Writing the status does
     not trigger another reconcile, so this is the last chance after a rollout.

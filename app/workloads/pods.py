@@ -69,7 +69,7 @@ class PodFacts:
 
     pod: Pod
     name: str
-    #: Short hash of its revision: the last part of the label's value. [CS-75]
+    #: Short hash of its revision: the last part of the label's value. [PM-78]
     revision: str
     lifecycle: str
     #: Whether it is waiting for its preDelete hook.

@@ -339,7 +339,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         return state.resolved
 
     async def _snapshot(self, workload: W, state: S, resolved: R) -> Snapshot[W, S, R]:
-        """Read Pods, claims and revisions, and record the current spec as a revision. [CS-55, CS-56, MGR-61]"""
+        """Read Pods, claims and revisions, and record the current spec as a revision. [CS-55, PM-85, MGR-61]"""
         owned = resolved.owner.index_key
         observed, state.facts = observed_pods(
             self.caches.pods.by_index(OWNER, owned),
@@ -373,7 +373,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
     async def _revisions(self, state: S, resolved: R, pods: Iterable[PodFacts], current: str) -> list[Revision]:
         """Return all revisions, oldest first; ``current`` is the one in the status. Revisions missing from the cache
         are read from the API server: otherwise a Pod would be replaced (PM-10) or created at the wrong revision
-        (CS-73). [CS-56]"""
+        (CS-73). [PM-85]"""
         content, selector = resolved.content, resolved.selector
         ordered = self.history.revisions(content, selector)
         missing = state.missing_revisions(pods, current, ordered)
@@ -390,7 +390,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         await gather_results(self.writer.release(uid, pod) for pod in snapshot.observed.foreign)
 
     async def truncate_history(self, snapshot: Snapshot[W, S, R], needed: Collection[Revision]) -> None:
-        """Delete old revisions that no Pod uses and that are not ``needed``. A failure is logged and retried. [CS-63,
+        """Delete old revisions that no Pod uses and that are not ``needed``. A failure is logged and retried. [PM-93,
         PM-93]"""
         try:
             await truncate_history(self.history, snapshot, needed, snapshot.resolved.settings.history_limit)

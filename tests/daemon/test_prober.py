@@ -78,7 +78,7 @@ def test_the_same_result_is_reported_again_after_ten_minutes() -> None:
     assert probe_plan.after(progress, Outcome(True, "other"), PLAIN, 101.0).changed
 
 
-@pytest.mark.behaviour("KD-65", "KD-95")
+@pytest.mark.behaviour("KD-65")
 @given(st.binary(max_size=4000))
 def test_messages_are_cut_at_whole_characters(output: bytes) -> None:
     message = text_of(output)

@@ -133,7 +133,7 @@ def test_the_chart_renders_without_a_cluster(defaults: list[dict[str, Any]]) -> 
 
 
 @pytest.mark.controlplane
-@pytest.mark.behaviour("KD-1", "KD-80", "MGR-92")
+@pytest.mark.behaviour("KD-1", "KD-80")
 def test_the_agent_runs_on_every_node_with_minimal_rights(defaults: list[dict[str, Any]]) -> None:
     daemon_set = find(defaults, "DaemonSet", "kruise-daemon")
     pod = daemon_set["spec"]["template"]["spec"]

@@ -166,7 +166,7 @@ def test_two_replicas_on_two_nodes_get_ready(release: Release, reader: Reader) -
     assert leader(release) in pods(release)
 
 
-@pytest.mark.behaviour("MGR-92", "KD-1", "KD-4", "KD-80")
+@pytest.mark.behaviour("KD-1", "KD-4", "KD-80")
 def test_every_node_has_its_agent(release: Release) -> None:
     release.kubectl("rollout", "status", "-n", NAMESPACE, "daemonset/kruise-daemon", "--timeout=180s")
     found = release.get("pods", "-n", NAMESPACE, "-l", "control-plane=daemon")["items"]

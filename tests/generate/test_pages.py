@@ -40,7 +40,7 @@ def test_the_page_names_every_field_of_every_version(kind: KindDefinition) -> No
     for version in kind.versions:
         for name in version.schema["properties"]["spec"].get("properties") or {}:
             assert f"`spec.{name}`" in text
-    assert f"[{kind.kind}](kinds/{kind.singular}.md)" in kinds_page([kind], [])
+    assert f"[{kind.kind}](kinds/{kind.singular}.md)" in kinds_page([kind])
 
 
 def test_documented_defaults_match_the_webhooks() -> None:

@@ -134,7 +134,7 @@ def test_a_standard_update_replaces_pods_node_by_node(world: World, version: str
     )
 
 
-@pytest.mark.behaviour("DS-48", "DS-51", "DS-52", "DS-36")
+@pytest.mark.behaviour("DS-48", "DS-51", "PM-45", "DS-36")
 def test_an_image_changes_in_place(world: World) -> None:
     # [U-45]
     world.apply(daemon_set(rollingUpdateType="InPlaceIfPossible", maxUnavailable=1))

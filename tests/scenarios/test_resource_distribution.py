@@ -66,7 +66,7 @@ def counts(world: World) -> list[str]:
     return [str(status.get(name, 0)) for name in ("desired", "succeeded", "failed")]
 
 
-@pytest.mark.behaviour("RD-15", "RD-20", "RD-22", "RD-30", "RD-37", "RD-39", "RD-40")
+@pytest.mark.behaviour("RD-15", "RD-20", "RD-22", "RD-30", "RD-37", "RD-33", "RD-40")
 def test_a_config_map_is_synced_to_its_targets(platform: World) -> None:
     platform.apply(CONFIG_MAP)
     eventually(lambda: counts(platform) == ["3", "2", "1"], "two of three namespaces have it")

@@ -130,7 +130,7 @@ def test_rolls_out_three_at_a_time_and_by_partition(world: World) -> None:
     assert found["status"]["currentRevision"] == found["status"]["updateRevision"]
 
 
-@pytest.mark.behaviour("AS-109", "AS-123", "AS-96")
+@pytest.mark.behaviour("AS-109", "AS-123", "PM-76")
 def test_updates_in_place(world: World) -> None:
     # [U-33]
     world.apply(IN_PLACE)

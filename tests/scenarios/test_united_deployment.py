@@ -115,7 +115,7 @@ def test_a_removed_subset_is_deleted_and_impossible_shares_change_nothing(world:
     assert counts(world, "deployments.apps") == {"two": 4, "three": 0}
 
 
-@pytest.mark.behaviour("UD-44", "UD-47")
+@pytest.mark.behaviour("PM-93", "UD-47")
 def test_a_partition_holds_a_subset_back_until_it_is_lowered(world: World) -> None:
     manifest = UNITED % ("cloneSetTemplate", "")
     held = "  updateStrategy: {manualUpdate: {partitions: {two: 9}}}\n  revisionHistoryLimit: 0\n"

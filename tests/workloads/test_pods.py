@@ -38,7 +38,7 @@ def made(
     return objects.pod("web-1", node="n", phase=phase, conditions=conditions, spec=gates, **metadata)
 
 
-@pytest.mark.behaviour("CS-78", "PM-114", "CS-80", "PM-69", "CS-75")
+@pytest.mark.behaviour("CS-78", "PM-114", "CS-80", "PM-69", "PM-78")
 @pytest.mark.parametrize(("pod", "seconds", "available", "update_ready", "delete_ready"), [
     pytest.param(made(), 0, True, True, True, id="ready"),
     pytest.param(made(state=""), 0, True, True, True, id="without a state"),
@@ -72,7 +72,7 @@ def test_any_value_of_the_label_marks_a_pod_for_deletion() -> None:
     assert not pod_facts(made(), Settings()).marked
 
 
-@pytest.mark.behaviour("CS-122", "CS-135", "PM-72", "CS-191")
+@pytest.mark.behaviour("CS-122", "CS-135", "PM-72", "PM-47")
 def test_completing_an_update_is_one_write() -> None:
     """Sets condition, lifecycle state and update record, conditional on the observed version of the Pod."""
     state = '{"revision":"web-abc","updateTimestamp":"2026-01-01T11:59:00Z","state":"Updating"}'

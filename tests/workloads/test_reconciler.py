@@ -69,7 +69,7 @@ def test_a_terminating_claim_concerns_its_workload() -> None:
     assert list(shell.reconciler.mappers.keys_for_claim(Change(there, going))) == [KEY]
 
 
-@pytest.mark.behaviour("CS-63")
+@pytest.mark.behaviour("PM-93")
 @pytest.mark.parametrize("scaled", [True, False])
 @virtual
 async def test_after_scaling_the_current_revision_is_still_needed(

@@ -103,7 +103,7 @@ async def test_a_revision_missing_from_the_cache_is_ours_unless_controlled_by_ot
     assert await history.is_recorded(resolved.content, "hooked-late") is is_ours
 
 
-@pytest.mark.behaviour("CS-63")
+@pytest.mark.behaviour("PM-93")
 @virtual
 async def test_only_own_observed_revisions_are_deleted() -> None:
     shell, _ = filled()
@@ -116,7 +116,7 @@ async def test_only_own_observed_revisions_are_deleted() -> None:
     assert preconditions(shell, path) == [{"uid": "uid-hooked-ours"}]
 
 
-@pytest.mark.behaviour("CS-56")
+@pytest.mark.behaviour("PM-85")
 @virtual
 async def test_a_revision_with_a_forged_owner_enters_no_history() -> None:
     shell, _ = filled()

@@ -142,7 +142,7 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
 
     async def _clean_up(self, snapshot: CloneSetSnapshot, needed: Collection[Revision]) -> None:
         """Remove the names of deleted Pods from podsToDelete, and unused revisions that are not ``needed``. A failure
-        is logged and retried. [CS-62, CS-63]"""
+        is logged and retried. [CS-62, PM-93]"""
         named = snapshot.workload.spec.scale_strategy.pods_to_delete
         if named:
             present = {pod.name for pod in snapshot.pods}

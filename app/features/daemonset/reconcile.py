@@ -121,7 +121,7 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
             # The counts are still valid. [DS-22]
             updating = await self._updater.update(seen, plan_update(seen.nodes, settings))
         await self._report(seen, updating)
-        await self.truncate_history(seen, (seen.revisions.update,))  # [DS-57]
+        await self.truncate_history(seen, (seen.revisions.update,))  # [PM-93]
         # Reconcile again when the next ready Pod becomes available. [DS-68]
         return result_of((scaling, updating), [self.seconds_until(next_available(seen.nodes))], retry=False)
 

@@ -227,7 +227,7 @@ class DaemonSetUpdater(Updater):
         self._scaler = scaler
 
     async def update(self, snapshot: DaemonSetSnapshot, plan: RollingPlan) -> Outcome:
-        """Update the Pods of one DaemonSet. [DS-45, DS-46, DS-52]"""
+        """Update the Pods of one DaemonSet. [DS-45, DS-46, PM-45]"""
         outcome, moved = await self.refresh(snapshot, ())
         if outcome.error is not None:
             return outcome
@@ -291,7 +291,7 @@ class DaemonSetImagePuller(ImagePuller):
     warns = True  # [DS-65]
 
     def decision(self, snapshot: AnySnapshot, counts: RolloutCounts) -> Decision:
-        """Decide whether to pull images now. [DS-62, DS-63]"""
+        """Decide whether to pull images now. [DS-62, PM-165]"""
         update, ordered = snapshot.revisions.update, snapshot.revisions.ordered
         seen = snapshot.status.get("updateRevision") == short_hash(update.name)
         if seen and counts.updated == counts.replicas:

@@ -366,7 +366,7 @@ class PullSecrets:
         return made.metadata.resource_version
 
     async def _release(self, job: ObjectKey, keep: set[str], more: Iterable[str] = ()) -> None:
-        """Release the job's copies except ``keep``. [IMG-63] A missing or terminating namespace needs no release.
+        """Release the job's copies except ``keep``. [IMG-65] A missing or terminating namespace needs no release.
         [IMG-102]"""
         known = {one.metadata.name for one in self._copies.by_index(BY_JOB, str(job)) if is_copy(one)}
         for name in sorted((known | set(more)) - keep):

@@ -378,7 +378,7 @@ class UnitedDeploymentReconciler:
         return Result(requeue=True)
 
     async def _truncate(self, here: Situation, state: _State) -> None:
-        """Delete old revisions beyond the limit. [UD-44]"""
+        """Delete old revisions beyond the limit. [PM-93]"""
         limit = here.united.spec.revision_history_limit
         # Use the status just written: that write triggers no reconcile, so this is the last one of a rollout.
         current = str(present_status(here.united, state.status).status.get("currentRevision") or "")

@@ -182,7 +182,7 @@ async def test_partition_and_rollback(cluster: SmallCluster) -> None:
 
 
 @in_cluster
-@pytest.mark.behaviour("CS-90", "CS-185", "CS-187")
+@pytest.mark.behaviour("CS-90", "CS-185", "CS-60")
 async def test_a_surge_keeps_all_replicas_available(cluster: SmallCluster) -> None:
     # [U-19]
     await cluster.apply(replicas=4, updateStrategy=rolling("ReCreate", maxSurge=3))
@@ -204,7 +204,7 @@ async def test_with_the_gate_a_surge_covers_in_place_updates(cluster: SmallClust
 
 
 @in_cluster
-@pytest.mark.behaviour("CS-123", "CS-133", "CS-184")
+@pytest.mark.behaviour("CS-123", "CS-133")
 async def test_a_paused_rollout_still_scales(cluster: SmallCluster) -> None:
     # [U-20]
     await cluster.apply(updateStrategy=rolling(paused=True))
@@ -501,7 +501,7 @@ async def test_pods_to_delete(cluster: SmallCluster) -> None:
 
 
 @in_cluster
-@pytest.mark.behaviour("CS-63", "CS-72")
+@pytest.mark.behaviour("PM-93", "CS-72")
 async def test_history_has_a_limit_and_a_rollback_adds_no_revision(cluster: SmallCluster) -> None:
     await cluster.apply(replicas=1, revisionHistoryLimit=1, updateStrategy=rolling())
     await cluster.settled(availableReplicas=1)

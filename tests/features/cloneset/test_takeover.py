@@ -18,7 +18,7 @@ def recorded(moment: str) -> list[dict]:
 
 
 @pytest.mark.parametrize("moment", [name for name in MOMENTS if "v1beta1" in name and "hooks" not in name])
-@pytest.mark.behaviour("CS-56", "CS-69", "CS-70", "CS-72", "CS-75", "MGR-61", "CS-58", "CS-61")
+@pytest.mark.behaviour("PM-85", "CS-69", "PM-83", "CS-72", "PM-78", "MGR-61", "CS-58", "CS-61")
 def test_takeover_writes_only_the_status(moment: str) -> None:
     @virtual
     async def take_over() -> None:

@@ -152,7 +152,7 @@ async def test_creations_stop_at_the_first_refusal_and_are_retried(cluster: Smal
 
 
 @in_cluster
-@pytest.mark.behaviour("DS-45", "DS-52")
+@pytest.mark.behaviour("DS-45", "PM-45")
 async def test_no_more_pods_are_updated_while_one_cannot_be_put_back_into_service(cluster: SmallCluster) -> None:
     """Otherwise a rollout takes more Pods out of service while writes fail."""
     await cluster.apply(updateStrategy=rolling("InPlaceIfPossible", maxUnavailable=1))
@@ -392,7 +392,7 @@ async def test_an_image_that_cannot_be_pre_pulled_causes_a_warning(cluster: Smal
 
 
 @in_cluster(PULLS)
-@pytest.mark.behaviour("DS-63")
+@pytest.mark.behaviour("PM-165")
 async def test_nothing_is_predownloaded_if_all_nodes_update_at_once(cluster: SmallCluster) -> None:
     await _serve_jobs(cluster)
     await cluster.apply(updateStrategy=rolling(maxUnavailable="100%"))

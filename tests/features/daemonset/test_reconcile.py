@@ -88,7 +88,7 @@ async def test_with_surge_the_new_pod_is_available_before_the_old_one_is_deleted
 
 
 @in_cluster
-@pytest.mark.behaviour("DS-48", "DS-51", "DS-52", "DS-36", "PM-20", "PM-55")
+@pytest.mark.behaviour("DS-48", "DS-51", "PM-45", "DS-36", "PM-20", "PM-55")
 async def test_an_image_is_changed_in_place(cluster: SmallCluster) -> None:
     await cluster.apply(updateStrategy=rolling("InPlaceIfPossible", maxUnavailable=1))
     await cluster.all_updated()
@@ -115,7 +115,7 @@ async def test_an_image_is_changed_in_place(cluster: SmallCluster) -> None:
 
 
 @in_cluster
-@pytest.mark.behaviour("DS-48", "DS-52")
+@pytest.mark.behaviour("DS-48", "PM-45")
 async def test_labels_change_in_place_without_a_restart(cluster: SmallCluster) -> None:
     await cluster.apply(updateStrategy=rolling("InPlaceIfPossible", maxUnavailable=1))
     await cluster.all_updated()
@@ -238,7 +238,7 @@ async def test_the_pre_delete_hook_delays_deletion(cluster: SmallCluster) -> Non
 
 
 @in_cluster
-@pytest.mark.behaviour("DS-54", "DS-57")
+@pytest.mark.behaviour("DS-54", "PM-93")
 async def test_a_restored_template_reuses_its_old_revision(cluster: SmallCluster) -> None:
     await cluster.apply(updateStrategy=rolling(maxUnavailable=1, partition=2), revisionHistoryLimit=1)
     first = (await cluster.all_updated())["updateRevision"]

@@ -352,7 +352,7 @@ async def test_a_deleted_job_removes_its_tags(there: World) -> None:
 # ---- Pull secrets
 
 
-@pytest.mark.behaviour("IMG-42", "IMG-46", "IMG-60", "IMG-61", "IMG-63", "IMG-64", "IMG-65")
+@pytest.mark.behaviour("IMG-42", "IMG-46", "IMG-60", "IMG-61", "IMG-64", "IMG-65")
 @in_world
 async def test_pull_secrets_are_copied_shared_and_released(there: World) -> None:
     await there.nodes("n1")
@@ -390,7 +390,7 @@ async def test_pull_secrets_are_copied_shared_and_released(there: World) -> None
     assert {one["involvedObject"]["name"] for one in told} == {"two"}
 
 
-@pytest.mark.behaviour("IMG-62", "IMG-63")
+@pytest.mark.behaviour("IMG-62", "IMG-65")
 @in_world
 async def test_openkruise_copies_are_used_and_released(there: World) -> None:
     await there.nodes("n1")

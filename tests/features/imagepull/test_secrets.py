@@ -87,7 +87,7 @@ async def test_a_copy_takes_the_type_of_a_recreated_source(there: World) -> None
     await there.until(follows, 60)
 
 
-@pytest.mark.behaviour("IMG-63")
+@pytest.mark.behaviour("IMG-65")
 @in_world
 async def test_a_copy_is_deleted_when_its_job_is_removed_by_force(there: World) -> None:
     await there.nodes("n1")
@@ -101,7 +101,7 @@ async def test_a_copy_is_deleted_when_its_job_is_removed_by_force(there: World) 
     await there.becomes(there.copies, [], 60)
 
 
-@pytest.mark.behaviour("IMG-63")
+@pytest.mark.behaviour("IMG-65")
 def test_copies_of_jobs_deleted_while_no_manager_ran_are_deleted_at_its_start() -> None:
     async def left(client: Client) -> None:
         for name, jobs in (("a-1", "default/gone"), ("b-1", "default/gone,default/warm"), ("c-1", "no job, /,..")):

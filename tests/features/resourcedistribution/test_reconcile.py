@@ -100,7 +100,7 @@ async def test_changes_of_data_labels_and_targets_reach_the_copies(there: World)
     await has(there, "a", None)
 
 
-@pytest.mark.behaviour("RD-39", "RD-54")
+@pytest.mark.behaviour("RD-33", "RD-54")
 @in_world
 async def test_drift_is_repaired_with_one_write(there: World) -> None:
     for index in range(20):

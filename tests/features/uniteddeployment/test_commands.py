@@ -135,7 +135,7 @@ async def test_a_subset_that_cannot_be_created_is_explained(there: World) -> Non
     assert (await there.condition("SubsetUpdated"))["message"] == note
 
 
-@pytest.mark.behaviour("UD-43")
+@pytest.mark.behaviour("PM-89")
 @in_world
 async def test_revisions_are_listed_and_can_be_restored(there: World) -> None:
     await there.unite({"name": "a"})

@@ -78,7 +78,7 @@ class Cluster:
         return {one["spec"]["template"]["spec"]["containers"][0]["image"] for one in self.list("CloneSet").values()}
 
 
-@pytest.mark.behaviour("UD-32", "UD-42", "UD-45", "UD-48", "RD-34", "RD-36", "RD-39", "RD-40")
+@pytest.mark.behaviour("UD-32", "UD-42", "UD-45", "UD-48", "RD-34", "RD-36", "RD-33", "RD-40")
 def test_taken_over_and_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
     # No node of the recorded Pods exists, so the garbage collector of Pods would remove them after a minute.
     with ControlPlane(controller_manager_args=["--controllers=*,-podgc"]) as api:

@@ -40,7 +40,7 @@ async def replica(there: World, seed: int, ahead: float = 0.0) -> tuple[Placer, 
     )
 
 
-@pytest.mark.behaviour("WS-28", "WS-35", "WS-36", "WS-37", "WS-38")
+@pytest.mark.behaviour("WS-28", "WS-35", "WS-36", "WS-37")
 @in_world
 async def test_two_replicas_with_stale_caches_do_not_exceed_places(there: World) -> None:
     await there.workload(100)

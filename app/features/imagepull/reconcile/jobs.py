@@ -185,7 +185,7 @@ class ImagePullJobReconciler:
         return None
 
     async def _gone(self, key: ObjectKey) -> None:
-        """Release the copies of a deleted job whose finalizer was removed by hand. [IMG-63]"""
+        """Release the copies of a deleted job whose finalizer was removed by hand. [IMG-65]"""
         self._secrets.forget(key)
         if not self._secrets.has_copies(key):
             return

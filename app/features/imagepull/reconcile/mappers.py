@@ -93,7 +93,7 @@ class JobMapper:
         return [key_of(job) for job in self._caches.jobs.list() if is_active(job) and self._may(job, change.object)]
 
     def keys_for_copy(self, change: Change[PullSecret]) -> Iterable[ObjectKey]:
-        """Return the deleted jobs that still hold a copy when the controller starts. [IMG-63]"""
+        """Return the deleted jobs that still hold a copy when the controller starts. [IMG-65]"""
         if change.old is not None or change.new is None:
             return ()
         return [key for key in job_keys(change.new) if self._caches.jobs.by_key(key) is None]

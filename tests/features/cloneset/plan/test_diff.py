@@ -115,7 +115,7 @@ def _numbers(text: str, separator: str, count: int) -> tuple[int, ...]:
     return tuple(given + [0] * (count - len(given)))
 
 
-@pytest.mark.behaviour("CS-93", "CS-94", "CS-95", "CS-183", "CS-184", "CS-185", "CS-123")
+@pytest.mark.behaviour("CS-93", "CS-94", "CS-95", "CS-183", "CS-133", "CS-185", "CS-123")
 @pytest.mark.parametrize(
     ("asked", "pods", "base", "create", "delete", "delete_ready_limit", "surge", "update"), _rows()
 )

@@ -109,7 +109,7 @@ def test_only_a_pod_of_the_same_name_gets_the_place_of_a_leaving_pod() -> None:
     assert late.answer.subset == "b"
 
 
-@pytest.mark.behaviour("WS-28", "WS-35", "WS-38")
+@pytest.mark.behaviour("WS-28", "WS-35", "WS-37")
 def test_the_second_pod_for_one_place_goes_elsewhere() -> None:
     """The second decision sees the place taken by the first. [Example 14]"""
     before = spread({"a": 1, "b": None}, {IGNORED: [entry("a", 1, 1), entry("b", None, -1)]})

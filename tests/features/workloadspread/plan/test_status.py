@@ -159,7 +159,7 @@ def test_the_last_subset_always_takes_pods() -> None:
     assert outcome.moved_on == []
 
 
-@pytest.mark.behaviour("WS-64", "WS-75")
+@pytest.mark.behaviour("WS-64")
 @pytest.mark.parametrize("critical", [None, 0])
 def test_without_a_deadline_no_pod_is_rescheduled(critical: int | None) -> None:
     overall = [{"name": "a", "replicas": 1, "missingReplicas": 4, "conditions": [condition("False")]}]
