@@ -436,10 +436,10 @@ def test_any_record_can_be_read(text: str, found: tuple[str, str, str] | None) -
     ("kind", "labels", "flag", "version"),
     [
         ("ReplicaSet", {names.POD_TEMPLATE_HASH: "abc"}, "deployment", "abc"),
-        ("ReplicaSet", {names.CONTROLLER_HASH: "shop-def"}, "deployment,replicaset", "def"),
+        ("ReplicaSet", {names.CONTROLLER_REVISION_HASH: "shop-def"}, "deployment,replicaset", "def"),
         ("ReplicaSet", {}, "deployment", "versionIgnored"),
-        ("CloneSet", {names.CONTROLLER_HASH: "shop-def"}, "deployment", "versionIgnored"),
-        ("CloneSet", {names.CONTROLLER_HASH: "shop-def"}, " CloneSet, ", "def"),
+        ("CloneSet", {names.CONTROLLER_REVISION_HASH: "shop-def"}, "deployment", "versionIgnored"),
+        ("CloneSet", {names.CONTROLLER_REVISION_HASH: "shop-def"}, " CloneSet, ", "def"),
         ("ReplicaSet", {names.POD_TEMPLATE_HASH: "abc"}, "", "versionIgnored"),
     ],
 )
