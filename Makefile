@@ -150,7 +150,7 @@ fuzz: venv ## Send hostile input to webhooks, conversion, decoders and the HTTP 
 	$(BIN)/python -m tests.fuzz --cases $(CASES) --seed $(FUZZ_SEED) --resume
 	$(BIN)/python -m tests.fuzz.controllers --seed $(FUZZ_SEED) --changes $(CHANGES)
 
-bench: venv ## Run the benchmarks; results are in bench/RESULTS.md
+bench: venv ## Run the benchmarks but the soak; results are in bench/RESULTS.md
 	$(BIN)/python -m bench
 
 release: venv ## Build the files of a release in dist/: make release URL=https://… (where they will be published)
