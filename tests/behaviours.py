@@ -1,8 +1,9 @@
 """Which rules of docs/behaviours have a test: ``python -m tests.behaviours`` prints it, ``--check`` fails on a gap.
 
-A rule stands in a page as "- `SS-42` sentence"; one that is not built yet starts its sentence with "*(waits: why)*",
-one that only stands behind others with "*(reason)*". Each id is defined once, and so is what tests mark and code cites.
-A test names what it proves with ``@pytest.mark.behaviour("SS-42")``. The marks are read from the source: nothing runs.
+A page lists a rule as "- `SS-42` sentence". The sentence starts with "*(waits: why)*" if the rule is not built yet, and
+with "*(reason)*" if it only explains others. Each id is defined once, and every id that tests mark or code cites is
+defined. A test names the rules that it proves with ``@pytest.mark.behaviour("SS-42")``. The marks are read from the
+source: nothing runs.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def seed_of_commit() -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Use the commit's seed if none is given. Processes of one run use the same."""
+    """Use the commit's seed if none is given. All processes of a run use the same seed."""
     given = config.getoption(_OPTION)
     if given is None:
         core.global_force_seed = config.stash[_SEED] = seed_of_commit()

@@ -113,7 +113,5 @@ async def _adopted(
     if not source or name != source:
         raise WrongCommandError(f"--from: a {kind} replaces the {migration.source.kind} of the same name, {name}")
     if limits.given:
-        raise WrongCommandError(
-            f"{kind} {name}: all Pods move at once, as they run; leave --replicas and --max-surge out"
-        )
+        raise WrongCommandError(f"{kind} {name}: all Pods move at once; remove --replicas and --max-surge")
     return await adopted(client, commands, migration, namespace, name, seconds=limits.seconds, dry_run=dry_run)

@@ -106,15 +106,15 @@ Json = dict[str, Any]
 class Request:
     """A request to create.
 
-    ``text`` describes it to the user, ``goes_on`` what continues if the command is interrupted, and ``ended_by`` what
-    deleting it does then. ``report`` is called with the object every ``seconds``: it prints news, and returns the exit
-    code when the request is complete.
+    ``text`` describes it to the user. If the command is interrupted, ``continuing`` says what the request keeps doing,
+    and ``ended_by`` what deleting it does. ``report`` is called with the object every ``seconds``: it prints news, and
+    returns the exit code when the request is complete.
     """
 
     resource: Resource
     body: Json
     text: str
-    goes_on: str
+    continuing: str
     ended_by: str
     seconds: float
     report: Callable[[Call, Json], Awaitable[int | None]]
@@ -130,7 +130,7 @@ class Request:
         if call.dry_run or not call.flag("wait"):
             return 0
         end = look.replace("get", "delete", 1)
-        with left_behind(lambda: f"{called} keeps {self.goes_on}, see: {look}; to {self.ended_by}: {end}"):
+        with left_behind(lambda: f"{called} keeps {self.continuing}, see: {look}; to {self.ended_by}: {end}"):
             return await self._followed(call, name, called)
 
     async def _followed(self, call: Call, name: str, called: str) -> int:

@@ -32,7 +32,7 @@ def _soonest(one: float, other: float) -> float:
     return min(one, other) if one and other else one or other
 
 
-#: Gauges that are not summed: either all processes report the same value, or the worst one counts.
+#: Gauges that are not summed: either all processes report the same value, or the worst value is reported.
 _COMBINED: Final[Mapping[str, Callable[[float, float], float]]] = {
     "python_info": max,
     "kruise_manager_is_leader": max,

@@ -18,10 +18,10 @@ from app.kube.selectors import compile_selector
 from app.pods.lifecycle import LifecycleState, state_of
 from app.pods.predicates import is_ready, ready_since
 
-# Which Pods go first: in a scale-in, and by default in an update (§ 4.9). Where all other keys are equal the name
-# decides, so that the same Pods always sort the same way. [PM-121 … PM-126, CS-112 … CS-114, CS-125]
+# Order in which Pods are deleted, and by default updated (§ 4.9). The name breaks ties, so that the same Pods always
+# sort the same way. [PM-121 … PM-126, CS-112 … CS-114, CS-125]
 
-#: Pod uid → rank; a higher rank goes first. Missing Pods have rank 0.
+#: Pod uid → rank; Pods with a higher rank come first. Missing Pods have rank 0.
 Ranks: TypeAlias = Mapping[str, float]
 #: Node name → its labels, or None for an unknown node.
 NodeLabels: TypeAlias = Callable[[str], Mapping[str, str] | None]

@@ -66,8 +66,8 @@ class PodReadinessReconciler:
         return {}
 
     async def __call__(self, key: ObjectKey) -> Result | None:
-        """Write one patch before the containers can be ready, so that the kubelet's report of that counts the
-        condition."""
+        """Write one patch before the containers can be ready, so that the kubelet takes the condition into
+        account."""
         pod = self._pods.by_key(key)
         if pod is None or not needs_condition(pod) or self._written.unsatisfied(pod.metadata) is not None:
             return None

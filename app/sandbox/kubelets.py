@@ -224,7 +224,7 @@ class Kubelets:
         try:
             return await self._carry_out(pod, state)
         except (NotFound, Conflict):
-            return None  # gone, or another Pod has the name; its events follow
+            return None  # gone or replaced; the events of its replacement follow
 
     async def _carry_out(self, pod: Pod, state: _PodState) -> Result | None:
         metadata = pod.metadata

@@ -1,8 +1,8 @@
 """What a Service does, for replicas on this machine: `python -m tests.chaos.balancer PORT HOST:PORT:HEALTH_PORT …`.
 
-Connections go in turn to the replicas that are ready, as kube-proxy sends them to ready endpoints. One that says it
-stops is left out at once, as a Pod is that is being deleted; one that fails otherwise after FAILURES looks, as by the
-probes of a kubelet. Connections stay where they are.
+New connections are distributed over the ready replicas in turn, as kube-proxy does. A replica that reports that it is
+stopping gets none at once, like a terminating Pod; one that fails otherwise, after FAILURES probes. Open connections
+stay.
 """
 
 import asyncio

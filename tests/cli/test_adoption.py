@@ -167,7 +167,7 @@ async def test_pods_that_are_not_adopted_end_in_exit_code_1(capsys: pytest.Captu
     [
         ("sts/other", {}, WrongCommandError, "replaces the StatefulSet of the same name, web"),
         ("sts", {}, WrongCommandError, "replaces the StatefulSet of the same name, web"),
-        ("sts/web", {"replicas": 1}, WrongCommandError, "all Pods move at once, as they run; leave --replicas"),
+        ("sts/web", {"replicas": 1}, WrongCommandError, "all Pods move at once; remove --replicas"),
         ("deploy/web", {}, WrongCommandError, "--from deploy: Pods of a StatefulSet come from: StatefulSet of apps"),
     ],
 )

@@ -27,9 +27,9 @@ def ensure() -> Path:
 
 
 def helm(*arguments: str, kubeconfig: Path | None = None, check: bool = True) -> "subprocess.CompletedProcess[str]":
-    """Run helm, without a cluster where there is no `kubeconfig`; with `check` a failure is an error in helm's words.
+    """Run helm, without a cluster if `kubeconfig` is None. With `check` a failure raises an error with helm's message.
 
-    Nothing of the user's is read or written: no configuration, cache or plugin.
+    The user's configuration, cache and plugins are neither read nor written.
     """
     home = binaries.module_dir("helm", _MODULE) / "home"
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("HELM_", "KUBE"))}

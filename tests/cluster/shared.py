@@ -1,8 +1,8 @@
 """Servers that all processes of a test run share: the first that needs one starts a keeper, the others use it.
 
 A keeper is a separate process, `python -m MODULE NAME FOLDER`. It starts something, writes `NAME.json` when that is
-ready, and takes it down when it is told to or the test run is gone. The process that runs pytest (the one that hands
-out the tests, where several run them) ends all keepers after the last test.
+ready, and stops it on request or when the test run is gone. The main pytest process ends all
+keepers after the last test.
 """
 
 from __future__ import annotations

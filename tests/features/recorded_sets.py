@@ -63,7 +63,7 @@ def judged(name: str, step: str, refusal: str, ok: bool, message: str) -> None:
     if (name, step) in DIFFERENCES:
         expected = prefixed(DIFFERENCES[name, step][1])
         assert refusal == expected
-        assert expected != message, f"{name} {step}: no difference any more"
+        assert expected != message, f"{name} {step}: no longer different"
     else:
         assert refusal[:RECORDED_LENGTH] == message, (refusal, message)
         assert (not refusal) is ok
@@ -83,7 +83,7 @@ def read_alike(name: str, step: str, ours: dict[str, Any], recorded: dict[str, A
     """Compare an object as read with the recorded one."""
     ours = comparable(ours)
     if (name, step) in DIFFERENCES:
-        assert ours != recorded, f"{name} {step}: no difference any more"
+        assert ours != recorded, f"{name} {step}: no longer different"
         for field in ("namespace", "namespaceSelector"):
             ours["spec"].pop(field, None)
             recorded = {**recorded, "spec": {k: v for k, v in recorded["spec"].items() if k != field}}

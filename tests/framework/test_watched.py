@@ -33,7 +33,7 @@ def test_contradicting_watches_are_an_error(second: object, message: str) -> Non
         Stores([PODS, second])  # type: ignore[list-item]
 
 
-def test_an_undeclared_cache_is_named() -> None:
+def test_the_error_names_an_undeclared_cache() -> None:
     with pytest.raises(KeyError, match="Pods are not watched here"):
         Stores([])(PODS)
 

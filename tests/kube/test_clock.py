@@ -48,7 +48,7 @@ def test_virtual_time_passes_at_once_and_in_order():
 
 
 @virtual
-async def test_virtual_timeouts_cancel_what_is_waited_for():
+async def test_virtual_timeouts_cancel_the_awaited_task():
     clock, cancelled = VirtualClock(), []
 
     async def forever() -> None:

@@ -76,7 +76,7 @@ async def test_a_failing_key_backs_off_exponentially():
 
 
 @virtual
-async def test_a_retry_waits_no_longer_than_the_key_has_failed():
+async def test_a_retry_waits_no_longer_than_the_key_has_been_failing():
     """A change may bring the key back early and fail again at once."""
     clock = VirtualClock()
     keys = WorkQueue[str]("test", clock)

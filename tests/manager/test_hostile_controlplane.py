@@ -120,7 +120,7 @@ def test_deep_managed_fields_stop_no_reflector(api: ControlPlane, addresses: dic
     labels = {"metadata": {"labels": {"team": "b"}}}
     path = f"/api/v1/namespaces/{NAMESPACE}"
     assert send(api, "PATCH", path, json.dumps(labels).encode(), "application/merge-patch+json")[0] == 200
-    eventually(lambda: matched(api) == 0, "the namespace is not selected any more", 60)
+    eventually(lambda: matched(api) == 0, "the namespace is no longer selected", 60)
     labels["metadata"]["labels"]["team"] = "a"
     assert send(api, "PATCH", path, json.dumps(labels).encode(), "application/merge-patch+json")[0] == 200
     eventually(lambda: matched(api) == 4, "and then it is", 60)

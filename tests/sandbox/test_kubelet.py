@@ -502,7 +502,7 @@ def test_probes_run_on_schedule() -> None:
         seen.append(only(node.after(1).pod)["ready"])
     # Probed at 1, 3, 5 …: serving from 4 to 10, and unready after the second failure, at 13.
     assert [second + 1 for second, ready in enumerate(seen) if ready] == [5, 6, 7, 8, 9, 10, 11, 12]
-    # Nothing can change any more, so there are no probes.
+    # Nothing can change, so there are no probes.
     assert node.again == 0
 
 

@@ -205,7 +205,7 @@ def broadcastjob() -> Case:
         {
             "created": create(BROADCASTJOBS, {"metadata": {"name": "job"}, "spec": spec}),
             "another template": patch(BROADCASTJOBS, "job", {"spec": {"template": elsewhere}}),
-            "a Pod that is not wanted any more goes": empty_node,
+            "a Pod that is no longer wanted goes": empty_node,
             "nodes are other ones": patch(
                 NODES, "node-a", {"metadata": {"labels": {"kubernetes.io/hostname": "node-b"}}}
             ),

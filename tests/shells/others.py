@@ -373,7 +373,7 @@ def persistent_pod_state() -> Case:
                 {"metadata": {"annotations": {names.REQUIRED_PERSISTENT_TOPOLOGY: "topology.kubernetes.io/zone"}}},
             ),
             "scaled down": several(patch(STATEFULSETS, "db", {"spec": {"replicas": 1}}), delete(PODS, "db-1")),
-            "not wanted any more": patch(STATEFULSETS, "db", {"metadata": {"annotations": dict.fromkeys(annotations)}}),
+            "no longer wanted": patch(STATEFULSETS, "db", {"metadata": {"annotations": dict.fromkeys(annotations)}}),
         },
         replaces=[STATEFULSETS],
         final=["changed: DELETE persistentpodstates"],  # an object with another owner is kept

@@ -48,7 +48,7 @@ def happens(weather: Weather, acts: Iterable[Action], *, admission_too: bool = F
 
 @dataclass(frozen=True, slots=True)
 class Focus:
-    """What a run repeats instead of having a storm. ``first``: the setup; ``round``: the nth round.
+    """Actions that a run repeats instead of a storm. ``first``: the setup; ``round``: the nth round.
 
     ``calm``: without faults, so everything must settle at once and without a superfluous write.
     """

@@ -57,7 +57,7 @@ class PodsAndClaims:
     active: Sequence[Pod]
     inactive: Sequence[Pod]
     claims: Sequence[PersistentVolumeClaim]
-    #: Whether any Pod, regardless of its owner, has the name that belongs to an instance ID.
+    #: Whether the Pod name of an instance ID is taken, by a Pod of any owner.
     name_taken: Callable[[str], bool] = lambda _: False
 
     def claims_of(self, id_: str) -> list[PersistentVolumeClaim]:

@@ -319,7 +319,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
                 self.record_event(job, "Warning", "CreateFailed", NO_SUBRESOURCE)
                 return error
         except Conflict as error:
-            # Either another Pod has the name, which the cache will show, or it was changed just now.
+            # The name belongs to another Pod, which the cache will show, or the Pod was changed just now.
             self.expected.observe(key, ScaleAction.CREATE, metadata.name)
             return error
         except KubeError as error:

@@ -71,7 +71,7 @@ class LaunchBarrierReconciler:
             return None  # the cache does not show our annotation yet
         step = await self._open(pod, barrier)
         if step.completed:
-            # No container is waiting any more. [PM-147]
+            # No container is waiting. [PM-147]
             done = {names.CONTAINER_LAUNCH_PRIORITY_COMPLETED: "true", names.CONTAINER_LAUNCH_PRIORITY_CURRENT: None}
             await self._annotate(pod, done)
             barrier.completed = True

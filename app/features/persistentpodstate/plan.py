@@ -215,7 +215,7 @@ def lost(
     nodes: Iterable[Labels],
     most: int,
 ) -> Mapping[str, Labels]:
-    """Return the recorded Pods that no node fits any more, with their required labels. [PPS-43]
+    """Return the recorded Pods that no longer fit any node, with their required labels. [PPS-43]
 
     ``ready`` are Pods that run. ``nodes`` are the labels of all nodes. At most ``most`` distinct sets of labels are
     compared with them.
@@ -270,9 +270,9 @@ class Step(StrEnum):
     CREATE = "create"
     CHANGE = "change"
     DELETE = "delete"
-    #: Another object has the name.
+    #: The name is taken by another object.
     TAKEN = "taken"
-    #: The object of a deleted workload has the name; the garbage collector will remove it.
+    #: The name is taken by the object of a deleted workload, which the garbage collector will remove.
     WAIT = "wait"
 
 

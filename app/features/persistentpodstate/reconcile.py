@@ -71,7 +71,7 @@ class Options:
 
     #: Whether spec.ordinals.start of an Advanced StatefulSet is respected.
     start_ordinal: bool = False
-    #: Whether records that no node fits any more are removed. [PPS-43]
+    #: Whether records that no longer fit any node are removed. [PPS-43]
     forget_lost: bool = False
 
 
@@ -312,7 +312,7 @@ class PersistentPodStateReconciler:
     def _record_lost(
         self, key: ObjectKey, state: PersistentPodState, homeless: Mapping[str, Mapping[str, str]]
     ) -> None:
-        """Record events about Pods that no node fits any more. [PPS-43]"""
+        """Record events about Pods that no longer fit any node. [PPS-43]"""
         said = set()
         for name, labels in homeless.items():
             place = ", ".join(f"{label}={value}" for label, value in labels.items())
@@ -321,7 +321,7 @@ class PersistentPodStateReconciler:
                 if self._options.forget_lost
                 else "a recreated Pod stays pending until there is one, or its entry in status.podStates is removed"
             )
-            text = f"Pod {name} was last ready on a node with {place}, and no such node exists any more: {way_out}"
+            text = f"Pod {name} was last ready on a node with {place}, which no longer exists: {way_out}"
             self._record_events(key, reference(RESOURCE, state), _PLACE_LOST, text)
             said.add(text)
         told = self._last_events.get(key, set())
@@ -363,7 +363,7 @@ def _facts(pod: Pod) -> tuple[Any, ...]:
 
 NAME: Final = "persistentpodstate-controller"
 FORGET_LOST: Final = Gate(
-    "PersistentPodStateForgetsLostNodes", "PersistentPodStates drop records that no node matches any more"
+    "PersistentPodStateForgetsLostNodes", "PersistentPodStates drop records that no longer match any node"
 )
 START_ORDINAL: Final = "StatefulSetStartOrdinal"
 

@@ -197,7 +197,7 @@ class SidecarSetStep:
         self._random = random
         self._sort_by_name = sort_by_name
         self._report = report
-        #: Set → the version of the revision it names and its prepared content.
+        #: By set name: the version of the revision that the set names, and its prepared content.
         self._prepared_revisions: dict[str, tuple[tuple[str, str], PreparedContent]] = {}
 
     def __call__(self, draft: PodDraft, review: Review) -> StepOutcome:

@@ -51,7 +51,7 @@ class StorageClasses:
     @classmethod
     def of(cls, classes: Iterable[StorageClass]) -> StorageClasses:
         """Build the map. An unset allowVolumeExpansion means false. The key "" is the default class; if there are
-        several, the newest one counts. [AS-31]"""
+        several, the newest one applies. [AS-31]"""
         found = list(classes)
         known = Expandable({one.metadata.name: one.allow_volume_expansion for one in found})
         defaults = [one for one in found if one.metadata.annotations.get(_DEFAULT) == "true"]

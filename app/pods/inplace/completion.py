@@ -109,7 +109,7 @@ def is_image_changed(
         return True
     replaced = bool(status.container_id) and bool(container_before) and status.container_id != container_before
     if not before.image_id:
-        # It never ran: the running image may be the old one, started in the meantime.
+        # It had not run before the update; what runs now may still be the old image.
         replaced = bool(status.container_id)
     return replaced and status.ready and pod.status.observed_generation >= pod.metadata.generation
 

@@ -265,7 +265,7 @@ def _with_outstanding(pod: Pod, state: InPlaceUpdateState, prior: InPlaceUpdateS
 # next batch, and finally sets the condition that lets the Pod receive traffic. [PM-42 … PM-46]
 
 
-#: Seconds between retries of a resize. After two minutes they grow with the time that it has been refused.
+#: Seconds between retries of a resize. After two minutes the delay grows with the time since the first refusal.
 RETRY_SECONDS: Final = 4
 MAX_RETRY_SECONDS: Final = 30
 _RETRY_SHARE: Final = 30

@@ -37,7 +37,7 @@ from app.sandbox.apiserver.storage import Core
 from app.sandbox.apiserver.typecheck import Reader, WrongType
 from app.sandbox.apiserver.writing import Transform
 
-# Server-side apply: managed fields, conflicts between managers, and removal of fields that no manager applies any more.
+# Server-side apply: managed fields, conflicts between managers, and removal of fields that no manager applies.
 # An object without managed fields (a client cleared them) belongs to ``before-first-apply``, as on a server that reads
 # an object older than server-side apply. Pure.
 

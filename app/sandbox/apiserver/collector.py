@@ -90,7 +90,7 @@ _MAX_RETRY_SECONDS: Final = 60.0
 
 
 class Collector:
-    """Listens to commits and works in a task that lives only while there is work."""
+    """Listens to commits, and runs a task only while there is work."""
 
     def __init__(self, core: Core, deleter: Deleter) -> None:
         self._core = core

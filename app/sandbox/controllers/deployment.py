@@ -202,8 +202,8 @@ class Deployments:
         await self._note_revision(found, revision)
 
     async def _count_collision(self, found: Workload, name: str) -> None:
-        """Increase the collision count if another object has the name, unless the cache just does not show our own
-        yet."""
+        """Increase the collision count if the name is taken by another object, unless that is our own and the cache
+        does not show it yet."""
         there = await self._client.get(REPLICASETS, name, found.metadata.namespace, decode=decoder(Workload))
         owner = there.metadata.controller
         if (owner is not None and owner.uid != found.metadata.uid) or not same_template(found, there):

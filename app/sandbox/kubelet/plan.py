@@ -317,7 +317,7 @@ def _plan_end(pod: Pod, deletion: datetime, inputs: PodInputs, run: PodRun) -> P
     patch: dict[str, Any] = {}
     if pod.metadata.finalizers and pod.status.phase not in FINISHED:
         patch = _ended_patch(pod, inputs, {name: code if s <= grace else KILLED for name, (s, code) in stops.items()})
-    # With a grace period of zero the API server is done; the rest depends on the finalizers.
+    # With a grace period of zero the API server deletes the Pod itself, once its finalizers are gone.
     return PodPlan(patch, remove=grace > 0 or not pod.metadata.finalizers, run=run, events=ctx.events)
 
 

@@ -26,7 +26,7 @@ from tests.features.cloneset.world import CLONESETS, NAMESPACE, SmallCluster, sm
 from tests.kube.fakes import virtual
 
 SEEDS = range(int(os.environ.get("KRUISE_PREVIEWS", "40")))
-#: Seconds of the virtual clock after which nothing happens any more.
+#: Seconds of the virtual clock after which nothing happens.
 REST = 90.0
 #: Seconds in which Pods start or stop.
 STEP = 40.0

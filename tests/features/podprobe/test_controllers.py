@@ -427,7 +427,7 @@ def only_without_scheme(message: str) -> bool:
 def words(message: str) -> str:
     """Return OpenKruise's message without the field.
 
-    Its field paths do not exist, and one of its messages lists invalid values as supported.
+    OpenKruise names field paths that do not exist, and lists invalid values as supported in one message.
     """
     said = message.partition("denied the request: ")[2]
     ours = said.startswith("[") or "v1alpha1.PodContainerProbe{" in said or "must be 'True' or 'False'" in said

@@ -1,7 +1,7 @@
 """UnitedDeployments against faults by seed: users, late watches, lost answers, refusals, foreign objects.
 
-The controller runs on the sandbox's API server on virtual time. While things go wrong, every write is held against what
-must never happen; when nothing does any more, all comes to rest as the specs say.
+The controller runs on the sandbox's API server on virtual time. While faults last, every write is checked against
+the invariants; afterwards everything must settle as the specs require.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ async def test_subsets_and_pods_are_explained(there: World) -> None:
     assert (rows["a"]["reserved"], rows["b"]["reserved"], rows["a"]["share"]) == ("2", "0", "0 to 2")
     assert rows["a"]["state"].startswith("unschedulable since 2")
     assert rows["b"]["state"] == "schedulable"
-    assert any("others run in place of" in note for note in found.notes)
+    assert any("substitutes run for" in note for note in found.notes)
     assert found.todo[0].startswith("make room for the Pods of subset a")
     pod = await there.client.get(PODS, pending[0], NAMESPACE, decode=decode_pod)
     (line,) = await explain_pod(there.client, pod, ENABLED)

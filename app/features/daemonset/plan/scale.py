@@ -171,8 +171,8 @@ class _Found:
 
 
 def plan_scaling(observed: Observed, settings: Settings, held: Mapping[str, float]) -> ScalePlan:
-    """Plan which Pods to create and delete. ``held`` has the seconds during which finished Pods of a node are kept,
-    because other Pods finished there before. [DS-29]"""
+    """Plan which Pods to create and delete. ``held`` maps nodes to the seconds for which their finished Pods are kept
+    because earlier Pods also finished there. [DS-29]"""
     found = _Found()
     for node in observed.nodes:
         if node.eligibility.should_run and not node.pods:

@@ -48,9 +48,9 @@ class Seen:
     noted: str
     uid: str
     spec: tuple[int, tuple[str, ...]]
-    #: What ran at first.
+    #: Containers that ran when the entry was first seen.
     running: tuple[RunningContainer, ...] = ()
-    #: Which grant of this process it is since; 0 for one of another.
+    #: Number of the grant by this process; 0 if another process granted it.
     grant: int = 0
     #: Whether the spec has changed, and since when the Pod was ready at that time.
     changed: bool = False

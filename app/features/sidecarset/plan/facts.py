@@ -99,9 +99,9 @@ class PodFacts(NamedTuple):
     free: bool = False
     #: Unavailable because of this set's last change.
     disturbed: bool = False
-    #: Unavailable, or about to be, because of another set's last change.
+    #: Unavailable or about to become so, because of another set's last change.
     by_others: bool = False
-    #: Not ready, or about to be, because of either.
+    #: Not ready or about to become so, because of this set or another.
     down: bool = False
     #: The hot upgrade has advanced so far that the former twin may become idle.
     migrated: bool = False

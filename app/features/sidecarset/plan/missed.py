@@ -143,7 +143,7 @@ def next_step(pods: Sequence[Pod], missed: Sequence[Pod], limits: Limits) -> Ste
     """Return the next action. ``pods`` are the active Pods of the workload, ``missed`` those that lack their sidecars,
     in order.
 
-    Pods go one at a time, and only while all replicas exist. A Pod that is not ready goes first.
+    Pods are evicted one at a time, and only while all replicas exist. A Pod that is not ready comes first.
     """
     if not missed:
         return Step()

@@ -33,7 +33,7 @@ class Subset:
     current: int = 0
     ready: int = 0
     unschedulable: bool = False
-    #: Pods that are kept although they may not run, because others run in their place.
+    #: Pods that are kept although they may not run, because substitutes run.
     reserved: int = 0
     #: Whether the subset was unschedulable when this reconcile began.
     marked: bool = False

@@ -328,7 +328,7 @@ def explained(here: Situation, replicas: Mapping[str, int]) -> tuple[list[tuple[
         )
         late = [one.metadata.name for one in pods if one.metadata.uid in reserved]
         if late:
-            notes.append(f"subset {subset.name}: others run in place of {', '.join(sorted(late)[:5])}{_more(late)}")
+            notes.append(f"subset {subset.name}: substitutes run for {', '.join(sorted(late)[:5])}{_more(late)}")
         known = here.schedulable.get(subset.name)
         if known is not None and known.unschedulable:
             todo.append(
@@ -367,7 +367,7 @@ def reserved_note(here: Situation, subset: str, pod: Pod) -> str:
     if not here.reserves:
         return ""
     if pod.metadata.uid in here.reserved_pods(subset):
-        return "; reserved: another runs in its place until it has been ready long enough"
+        return "; reserved: a substitute runs until this Pod has been ready long enough"
     return ""
 
 

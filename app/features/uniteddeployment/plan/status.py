@@ -218,7 +218,7 @@ def _with_progress(
     return with_condition(conditions, PROGRESSING, status, now, reason=reason, message=message)
 
 
-# Which Pods are kept while others run in their place [UD-56, UD-57, UD-62]. Pure.
+# Which Pods are kept while substitutes run [UD-56, UD-57, UD-62]. Pure.
 
 CREATED: Final = "created"
 FOUND: Final = "reserved pods found"
