@@ -21,6 +21,19 @@ _OPTIONS.log_errors = False
 _OPTIONS.max_mem = 1 << 20
 
 
+#: The words of Go for an error of RE2; others are the same.
+_GO_WORDS = {
+    "missing )": "missing closing )",
+    "missing ]": "missing closing ]",
+    "trailing \\": "trailing backslash at end of expression",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "invalid repetition size": "invalid repeat count",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "invalid named capture group": "invalid named capture",
+}
+
+
 class PatternError(ValueError):
     """A pattern that RE2 does not accept, or that is too long."""
 
@@ -51,4 +64,5 @@ def compile_re2(text: str) -> Pattern:
         reason = error.args[0] if error.args else error
         if isinstance(reason, bytes):
             reason = reason.decode("utf-8", "replace")
-        raise PatternError(f"error parsing regexp: {reason}") from error
+        words, _, part = str(reason).partition(": ")
+        raise PatternError(f"error parsing regexp: {_GO_WORDS.get(words, words)}: `{part}`") from error

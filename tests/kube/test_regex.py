@@ -33,6 +33,29 @@ def test_patterns_unknown_to_re2_are_refused(pattern: str) -> None:
 
 
 @pytest.mark.behaviour("SS-122")
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("(a", "missing closing ): `(a`"),
+        ("[a", "missing closing ]: `[a`"),
+        ("a)", "unexpected ): `a)`"),
+        ("a(?=b)", "invalid or unsupported Perl syntax: `(?=`"),
+        (r"(a)\1", r"invalid escape sequence: `\1`"),
+        ("[z-a]", "invalid character class range: `z-a`"),
+        ("a{2000}", "invalid repeat count: `{2000}`"),
+        ("*", "missing argument to repetition operator: `*`"),
+        ("a**", "invalid nested repetition operator: `**`"),
+        ("(?P<n", "invalid named capture: `(?P<n`"),
+        ("a\\", "trailing backslash at end of expression: ``"),
+    ],
+)
+def test_errors_have_the_words_of_go(pattern: str, message: str) -> None:
+    with pytest.raises(PatternError) as raised:
+        compile_re2(pattern)
+    assert str(raised.value) == f"error parsing regexp: {message}"
+
+
+@pytest.mark.behaviour("SS-122")
 def test_pattern_length_is_limited() -> None:
     compile_re2("a" * MAX_PATTERN_LENGTH)
     with pytest.raises(PatternError, match="more than the 1024 allowed"):

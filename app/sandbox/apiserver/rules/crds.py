@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
@@ -99,8 +98,7 @@ def _words(schema: Json, path: Path) -> Iterator[FieldError]:
         try:
             compile_re2(pattern)
         except PatternError as error:
-            why = re.sub(r"missing \): (.*)", r"missing closing ): `\1`", str(error))
-            yield invalid(path.child("pattern"), pattern, f"must be a valid regular expression, but isn't: {why}")
+            yield invalid(path.child("pattern"), pattern, f"must be a valid regular expression, but isn't: {error}")
 
 
 def _list_errors(schema: Json, path: Path) -> Iterator[FieldError]:
