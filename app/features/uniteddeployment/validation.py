@@ -71,14 +71,17 @@ _MUTABLE: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def spec_errors(spec: UnitedDeploymentSpec, template_errors: Sequence[FieldError | str]) -> list[FieldError | str]:
-    """Return all errors in a spec. ``template_errors`` are those that the API server finds in the Pod template."""
+def spec_errors(
+    spec: UnitedDeploymentSpec, former: UnitedDeploymentSpec | None, template_errors: Sequence[FieldError | str]
+) -> list[FieldError | str]:
+    """Return all errors in a spec. ``former`` is the spec it replaces; ``template_errors`` are those that the API
+    server finds in the Pod template."""
     replicas = spec.replicas
     errors: list[FieldError | str] = []
     if replicas is not None and replicas < 0:
         errors.append(invalid(SPEC.child("replicas"), replicas, "must be greater than or equal to 0"))
     errors += _selector_errors(spec.selector)
-    errors += _template_errors(spec)
+    errors += _new_template_errors(spec, former)
     errors += template_errors
     errors += topology_errors(spec)
     errors += _update_errors(spec)
@@ -247,6 +250,17 @@ def _template_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
         at = path.child("spec", "updateStrategy", "rollingUpdate", "partition")
         errors.append(invalid(at, rolling["partition"], "partition in template will not be used"))
     return errors
+
+
+def _new_template_errors(spec: UnitedDeploymentSpec, former: UnitedDeploymentSpec | None) -> list[FieldError]:
+    """Return the errors in the workload template. OpenKruise does not validate that of a CloneSet, so those that an
+    object already has are admitted. [UD-8]"""
+    errors = _template_errors(spec)
+    given = template_of(spec)
+    if former is None or given is None or given[0] != CLONE_SET:
+        return errors
+    known = set(map(str, _template_errors(former)))
+    return [error for error in errors if str(error) not in known]
 
 
 def _rolling(workload: Mapping[str, Any]) -> Mapping[str, Any]:

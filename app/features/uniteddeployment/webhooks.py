@@ -93,7 +93,8 @@ async def judge(lookups: TemplateLookups, given: Submitted, *, short_hash: bool)
         # Removing a finalizer must not fail because of content that no longer matters.
         return Allowed()
     former = former_of(given.review, read)
-    errors = spec_errors(united.spec, await _template_errors(lookups, united, former))
+    template_errors = await _template_errors(lookups, united, former)
+    errors = spec_errors(united.spec, former.spec if former is not None else None, template_errors)
     errors += patch_errors(united, former)
     if former is not None:
         errors += update_errors(united, former)

@@ -92,6 +92,20 @@ def test_a_template_cannot_set_fields_of_the_subset(kind: str, more: Json, field
     assert f"{field} in template will not be used" in write(obj).message
 
 
+@pytest.mark.behaviour("UD-8")
+def test_an_object_admitted_by_openkruise_stays_editable() -> None:
+    stored = united(kind="cloneSetTemplate")
+    stored["spec"]["template"]["cloneSetTemplate"]["spec"]["replicas"] = 3
+    assert "replicas in template will not be used" in write(json_copy(stored)).message
+    changed = json_copy(stored)
+    changed["spec"]["replicas"] = 9
+    assert write(changed, stored).message == ""
+    changed["spec"]["template"]["cloneSetTemplate"]["metadata"]["labels"] = {}
+    message = write(changed, stored).message
+    assert "`selector` does not match template `labels`" in message
+    assert "replicas in template" not in message
+
+
 @pytest.mark.behaviour("UD-17", "UD-18")
 def test_fields_no_subset_could_follow_are_immutable() -> None:
     stored = write(united(kind="statefulSetTemplate")).obj
