@@ -63,9 +63,7 @@ PPS_CUSTOM_WORKLOAD_WHITELIST_KEY: Final = "PPS_Watch_Custom_Workload_WhiteList"
 WORKLOAD_SPREAD_CUSTOM_WORKLOAD_WHITELIST_KEY: Final = "WorkloadSpread_Watch_Custom_Workload_WhiteList"
 """Key in it: additional workload kinds for WorkloadSpread."""
 MANAGER_NAMESPACE: Final = "kruise-system"
-"""The default of env POD_NAMESPACE."""
-ENV_POD_NAMESPACE: Final = "POD_NAMESPACE"
-"""The manager's own namespace."""
+"""The manager's own namespace, unless env POD_NAMESPACE sets another."""
 
 # --- Container launch priority ---
 CONTAINER_LAUNCH_PRIORITY: Final = "apps.kruise.io/container-launch-priority"

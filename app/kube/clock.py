@@ -85,8 +85,8 @@ CONFLICT_ATTEMPTS: Final = 4
 
 
 def conflict_wait(attempt: int) -> float:
-    """Return the seconds to wait after conflicting attempt number ``attempt`` (0, 1, 2 …). Each wait is five times
-    longer."""
+    """Return the seconds to wait after conflicting attempt number ``attempt`` (0, 1, 2 …). Each wait is five
+    times the previous one."""
     return 0.01 * 5.0**attempt
 
 

@@ -268,6 +268,12 @@ def object_at(parent: Any, key: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
+def rename(parent: dict[str, Any], old: str, new: str) -> None:
+    """Rename a field in place, if it is present."""
+    if old in parent:
+        parent[new] = parent.pop(old)
+
+
 def objects(value: Any) -> Iterator[dict[str, Any]]:
     """Yield the objects of a list; other items, and other values than lists, are ignored."""
     if isinstance(value, list):

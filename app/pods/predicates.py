@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 from typing import Any, Final, Protocol, Self, TypeVar
 
 from app.api.names import SPECIFIED_DELETE
@@ -52,6 +53,14 @@ def ready_since(pod: Pod) -> datetime | None:
     """Return when the Pod became ready; None if it is not ready or the time is unknown."""
     found = pod.condition("Ready")
     return found.last_transition_time if found is not None and found.status == "True" else None
+
+
+def available_after(pod: Pod, min_ready_seconds: int) -> float:
+    """Return the POSIX seconds at which a ready Pod becomes available; -inf if at once, inf if unknown. [PM-114]"""
+    if min_ready_seconds <= 0:
+        return -inf
+    since = ready_since(pod)
+    return inf if since is None else since.timestamp() + min_ready_seconds
 
 
 def is_specified_delete(pod: Pod) -> bool:

@@ -15,7 +15,7 @@ from app.pods.inplace.eligibility import Blocked, InPlaceOptions, blocked_on_pod
 from app.pods.inplace.state import StateError, UpdateSpec, is_in_grace
 from app.pods.inplace.steps import finished_annotations
 from app.pods.lifecycle import Lifecycle, LifecycleState, is_hooked, state_members, state_of
-from app.pods.predicates import is_active, is_running_and_ready, is_specified_delete, ready_since
+from app.pods.predicates import available_after, is_active, is_running_and_ready, is_specified_delete
 from app.pods.readiness import InitialMetadata, has_gate, initial_conditions
 from app.pods.revisions import Revision, short_hash
 from app.workloads.settings import UpdatePolicy, WorkloadKind, WorkloadSettings
@@ -112,7 +112,7 @@ def pod_facts(pod: Pod, settings: WorkloadSettings) -> PodFacts:
         revision=short_hash(labels.get(names.CONTROLLER_REVISION_HASH, "")),
         lifecycle=state,
         preparing_delete=state == LifecycleState.PREPARING_DELETE,
-        available_after=_available_after(pod, settings.min_ready_seconds) if normal and update_ready else inf,
+        available_after=available_after(pod, settings.min_ready_seconds) if normal and update_ready else inf,
         update_ready=update_ready,
         delete_ready=normal and update_ready,
         marked=is_specified_delete(pod),
@@ -135,14 +135,6 @@ def _is_update_complete(pod: Pod, settings: WorkloadSettings) -> bool:
         return is_update_complete(pod, vertical_scaling=settings.gates.vertical_scaling)
     except StateError:
         return False  # an unreadable state never counts as complete
-
-
-def _available_after(pod: Pod, min_ready_seconds: int) -> float:
-    """Return when a ready Pod becomes available. [PM-114]"""
-    if min_ready_seconds <= 0:
-        return -inf
-    since = ready_since(pod)
-    return inf if since is None else since.timestamp() + min_ready_seconds
 
 
 @dataclass(frozen=True, slots=True)

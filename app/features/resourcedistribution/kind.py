@@ -7,7 +7,7 @@ from typing import Any, Final
 from app.api import names
 from app.api.kind import Access, KindDefinition, PrinterColumn, Version
 from app.features.resourcedistribution.types import ResourceDistribution, ResourceDistributionV1Alpha1
-from app.kube.jsonvalues import json_copy, object_at
+from app.kube.jsonvalues import json_copy, object_at, rename
 
 # Conversion between versions: two fields are renamed, nothing is lost. [RD-1]
 
@@ -39,12 +39,12 @@ def canonical_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
 def _converted(obj: dict[str, Any], source: int, target: int) -> dict[str, Any]:
     targets = object_at(object_at(obj, "spec"), "targets")
     if targets is not None:
-        _rename(targets, _SELECTOR[source], _SELECTOR[target])
+        rename(targets, _SELECTOR[source], _SELECTOR[target])
     status = object_at(obj, "status")
     conditions = status.get("conditions") if status is not None else None
     for condition in conditions if isinstance(conditions, list) else ():
         if isinstance(condition, dict):
-            _rename(condition, _NAMESPACES[source], _NAMESPACES[target])
+            rename(condition, _NAMESPACES[source], _NAMESPACES[target])
     return _written_out(obj, _SELECTOR[target])
 
 
@@ -63,11 +63,6 @@ def _written_out(obj: dict[str, Any], selector: str) -> dict[str, Any]:
     if targets.get("allNamespaces") is False:
         del targets["allNamespaces"]
     return obj
-
-
-def _rename(part: dict[str, Any], old: str, new: str) -> None:
-    if old in part:
-        part[new] = part.pop(old)
 
 
 _COLUMNS: Final = (

@@ -48,8 +48,8 @@ class TargetRule:
         """Compile ``targets``. Raises SelectorError if the selector is invalid."""
         return cls(
             targets.all_namespaces,
-            frozenset(_names(targets.included_namespaces)) - SYSTEM_NAMESPACES,
-            frozenset(_names(targets.excluded_namespaces)) | SYSTEM_NAMESPACES,
+            frozenset(listed_names(targets.included_namespaces)) - SYSTEM_NAMESPACES,
+            frozenset(listed_names(targets.excluded_namespaces)) | SYSTEM_NAMESPACES,
             compile_selector(targets.namespace_selector) if targets.namespace_selector else None,
         )
 
@@ -70,7 +70,8 @@ class TargetRule:
         return sorted(found | (self.included - self.excluded))
 
 
-def _names(given: NamespaceList | None) -> list[str]:
+def listed_names(given: NamespaceList | None) -> list[str]:
+    """Return the names in a list of namespaces."""
     return [one.name for one in given.list_ or ()] if given is not None else []
 
 

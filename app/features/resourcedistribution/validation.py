@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from app.features.resourcedistribution.plan import listed_names
 from app.features.resourcedistribution.types import DistributionTargets, NamespaceList, ResourceDistribution
 from app.kube.fielderrors import FieldError, GoLiteral, Path, invalid, quote, required
 from app.kube.selectors import go_label_selector, validate_selector
@@ -42,9 +43,11 @@ def target_errors(targets: DistributionTargets) -> list[FieldError]:
         ("excludedNamespaces", targets.excluded_namespaces),
     ):
         errors += [
-            invalid(TARGETS.child(field), name, message) for name in _names(given) for message in is_dns1123_label(name)
+            invalid(TARGETS.child(field), name, message)
+            for name in listed_names(given)
+            for message in is_dns1123_label(name)
         ]
-    both = sorted({*_names(targets.included_namespaces)} & {*_names(targets.excluded_namespaces)})
+    both = sorted({*listed_names(targets.included_namespaces)} & {*listed_names(targets.excluded_namespaces)})
     if both:
         lists = "in both IncludedNamespaces.List and ExcludedNamespaces.List"
         text = f"ambiguous targets because namespace {', '.join(both)} is {lists}"
@@ -56,11 +59,11 @@ def target_errors(targets: DistributionTargets) -> list[FieldError]:
 def warnings(given: ResourceDistribution) -> tuple[str, ...]:
     """Return warnings about accepted fields without effect."""
     targets, found = given.spec.targets, []
-    system = [name for name in _names(targets.included_namespaces) if name in ("kube-system", "kube-public")]
+    system = [name for name in listed_names(targets.included_namespaces) if name in ("kube-system", "kube-public")]
     if system:
         found.append(f"spec.targets.includedNamespaces: {', '.join(system)} never gets a copy")
     selects = bool(targets.namespace_selector and any(targets.namespace_selector.values()))
-    if not (targets.all_namespaces or selects or set(_names(targets.included_namespaces)) - set(system)):
+    if not (targets.all_namespaces or selects or set(listed_names(targets.included_namespaces)) - set(system)):
         found.append("spec.targets: no namespace is a target: an empty selector selects none")
     metadata = given.spec.resource.get("metadata")
     if isinstance(metadata, dict) and metadata.get("namespace"):
@@ -80,7 +83,7 @@ def _go_targets(targets: DistributionTargets) -> GoLiteral:
 
 def _go_list(given: NamespaceList | None) -> str:
     item = "v1beta1.ResourceDistributionNamespace"
-    names = [f"{item}{{Name:{quote(name)}}}" for name in _names(given)]
+    names = [f"{item}{{Name:{quote(name)}}}" for name in listed_names(given)]
     listed = f"{{{', '.join(names)}}}" if names else "(nil)"
     return f"v1beta1.ResourceDistributionTargetNamespaces{{List:[]{item}{listed}}}"
 
@@ -95,7 +98,3 @@ def _identity(resource: Mapping[str, Any]) -> tuple[Any, Any, Any]:
     metadata = resource.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     return resource.get("apiVersion"), resource.get("kind"), name or ""
-
-
-def _names(given: NamespaceList | None) -> list[str]:
-    return [one.name for one in given.list_ or ()] if given is not None else []

@@ -8,7 +8,7 @@ from typing import Any, Final
 from app.api import names
 from app.api.kind import ANY_KEY, Access, KindDefinition, PrinterColumn, Version, noted
 from app.features.workloadspread.types import WorkloadSpread, WorkloadSpreadV1Alpha1
-from app.kube.jsonvalues import objects
+from app.kube.jsonvalues import objects, rename
 
 # Conversion: v1alpha1 names two fields of a subset differently and requires less of conditions. [WS-4]
 
@@ -26,7 +26,7 @@ def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
     """Convert from v1alpha1 to the hub."""
     for subset in _subsets(obj):
         for old, new in NAMES:
-            _rename(subset, old, new)
+            rename(subset, old, new)
     return _completed(canonical(obj))
 
 
@@ -34,7 +34,7 @@ def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
     """Convert from the hub to v1alpha1."""
     for subset in _subsets(obj):
         for old, new in NAMES:
-            _rename(subset, new, old)
+            rename(subset, new, old)
     for condition in _conditions(obj):
         condition.pop("observedGeneration", None)
     return canonical(obj)
@@ -83,11 +83,6 @@ def _conditions(obj: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for subsets in lists:
         for subset in objects(subsets):
             yield from objects(subset.get("conditions"))
-
-
-def _rename(part: dict[str, Any], old: str, new: str) -> None:
-    if old in part:
-        part[new] = part.pop(old)
 
 
 _COLUMNS: Final = (

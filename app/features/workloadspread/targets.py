@@ -217,13 +217,6 @@ class Target:
     watched: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class _Workload:
-    uid: str
-    wanted: int
-    latest: str = ""
-
-
 class Workloads:
     """Finds targets. ``versioned`` are the kinds whose versions are counted separately."""
 

@@ -120,7 +120,7 @@ class Stage(Enum):
 
 
 class Run(Struct, frozen=True):
-    """The node's memory of a container besides its status."""
+    """What the node remembers of a container in addition to its status."""
 
     stage: Stage = Stage.NEW
     #: When it started running.

@@ -14,7 +14,7 @@ from app.features.daemonset.plan.settings import ResolvedSpec, Settings
 from app.kube.objects import Pod
 from app.pods.lifecycle import LifecycleState, is_hooked, state_of
 from app.pods.node_fit import Eligibility
-from app.pods.predicates import FINISHED, is_ready, ready_since
+from app.pods.predicates import FINISHED, available_after, is_ready
 from app.pods.revisions import Revision, pod_of_template, short_hash
 from app.workloads.pods import NewPod
 
@@ -63,16 +63,9 @@ def daemon_pod(pod: Pod, settings: Settings) -> DaemonPod:
         preparing_delete=state_of(pod) == LifecycleState.PREPARING_DELETE,
         hooked=lifecycle is not None and is_hooked(lifecycle.pre_delete, pod),
         ready=ready,
-        available_after=_available_after(pod, settings.min_ready_seconds) if ready and in_place else inf,
+        available_after=available_after(pod, settings.min_ready_seconds) if ready and in_place else inf,
         age=(not pod.spec.node_name, created, metadata.name),
     )
-
-
-def _available_after(pod: Pod, min_ready_seconds: int) -> float:
-    if min_ready_seconds <= 0:
-        return -inf
-    since = ready_since(pod)
-    return inf if since is None else since.timestamp() + min_ready_seconds
 
 
 @dataclass(eq=False)

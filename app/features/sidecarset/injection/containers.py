@@ -190,7 +190,7 @@ def prepare_sidecar(container: Mapping[str, Any], set_name: str, *, init: bool) 
     field = f"spec.{'initContainers' if init else 'containers'}[{name}]"
     policy = container.get("podInjectPolicy")
     upgrade = mapping(container, "upgradeStrategy", f"{field}.")
-    # HotUpgrade has no effect on a plain init container. [SS-34 as corrected]
+    # HotUpgrade has no effect on a plain init container. [SS-34]
     hot = upgrade.get("upgradeType") == "HotUpgrade" and (not init or container.get("restartPolicy") == "Always")
     base = {key: value for key, value in container.items() if key not in _EXTENSIONS}
     base["env"] = [*objects(container, "env", field), _INJECTED_ENV]
