@@ -287,11 +287,15 @@ def _normalized_struct(fields: Fields, value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise _mistyped(value, "", "object")
     printed: dict[str, Any] = {}
+    found = 0
     for field in fields:
         go_type = field.go_type
         given = value.get(field.name)
+        found += field.name in value
         shown = go_type.zero() if given is None else _normalized(go_type, given)
         if field.kept or not go_type.empty(shown):
             printed[field.name] = shown
+    if found == len(value):
+        return printed
     known = {field.name for field in fields}
     return printed | {key: item for key, item in value.items() if key not in known}

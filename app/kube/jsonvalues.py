@@ -280,14 +280,17 @@ def objects(value: Any) -> Iterator[dict[str, Any]]:
         yield from (item for item in value if isinstance(item, dict))
 
 
+_SCALARS: Final = (str, int, float, type(None))
+
+
 def nested_deeper(value: Any, levels: int = MAX_DEPTH) -> str:
     """Return the beginning of the path to a value nested more than ``levels`` deep; "" if there is none."""
     level = [value]
-    for _ in range(levels + 1):
-        level = [item for held in level for item in _items(held)]
+    for _ in range(levels):
+        level = [item for held in level for item in _items(held) if not isinstance(item, _SCALARS)]
         if not level:
             return ""
-    return _path_down(value, levels)
+    return _path_down(value, levels) if any(len(_items(held)) for held in level) else ""
 
 
 def _items(value: Any) -> Any:

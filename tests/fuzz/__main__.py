@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from app.manager.process import GC_THRESHOLD
 from app.manager.standalone import Standalone
 from tests.fuzz import objects, targets
 from tests.fuzz.cases import Cases
@@ -52,6 +53,7 @@ async def _main(options: argparse.Namespace) -> int:
         return 0
     cases = Cases(standalone.registry, options.seed)
     gc.freeze()  # a collection before each large case visits only what cases leave behind
+    gc.set_threshold(GC_THRESHOLD)  # as in the serving processes
     if options.case is not None:
         return await _one(standalone, cases, options.case)
     return await _Run(standalone, cases, options).run()
