@@ -188,6 +188,8 @@ class Server:
         self.world: World | None = None
         #: What containers were started with, by their ids.
         self.environments: dict[str, str] = {}
+        #: Revisions of Pods for which nodes have nothing to do.
+        self.idle_pods: set[int] = set()
         self.api.on_write(self._written)
 
     async def fill(self) -> None:
@@ -746,14 +748,15 @@ def _newest(queue: Sequence[Event]) -> list[Event]:
 
 def comparable(obj: Json) -> str:
     """Return an object as text, without uids, versions, times and random names."""
-    obj = copy.deepcopy(obj)
-    metadata = obj["metadata"]
+    metadata = dict(obj["metadata"])
     generation = metadata.pop("generation", None)
     for name in ("uid", "resourceVersion", "creationTimestamp", "managedFields"):
         metadata.pop(name, None)
+    obj = {**obj, "metadata": metadata}
     status = obj.get("status")
     if isinstance(status, dict) and "observedGeneration" in status:
-        status["observedGeneration"] = "current" if status["observedGeneration"] == generation else "stale"
+        current = status["observedGeneration"] == generation
+        obj["status"] = {**status, "observedGeneration": "current" if current else "stale"}
     text = orjson.dumps(obj, option=orjson.OPT_SORT_KEYS).decode()
     base = metadata.get("generateName")
     if base and _RANDOM.fullmatch(metadata["name"].removeprefix(base)):
@@ -786,21 +789,30 @@ def matches(watched: Watched[Any], obj: Json) -> bool:
 
 def kubelet(world: World) -> None:
     """Schedule, start and end Pods, as nodes do."""
-    for pod in world.objects(PODS):
-        metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
-        if "shells.test/by-hand" in (metadata.get("annotations") or {}):
-            continue
-        if metadata.get("deletionTimestamp"):
-            if not metadata.get("finalizers"):
-                world.remove(PODS, pod)
-            continue
-        if status.get("phase") in ("Succeeded", "Failed"):
-            continue
-        new = copy.deepcopy(pod)
-        new["spec"]["nodeName"] = spec.get("nodeName") or _node_of(spec)
-        new["status"] = started(new, rfc3339(world.clock.now()))
-        if new != pod:
-            world.store(PODS, new)
+    idle = world.server.idle_pods
+    for entry in list(world.server.collection(PODS.group, PODS.version, PODS.plural).objects.values()):
+        if entry.revision not in idle and not _advance(world, entry.obj):
+            idle.add(entry.revision)
+
+
+def _advance(world: World, pod: Json) -> bool:
+    """Do the node's next step for a Pod. Return whether there was one, which the object alone decides."""
+    metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
+    if "shells.test/by-hand" in (metadata.get("annotations") or {}):
+        return False
+    if metadata.get("deletionTimestamp"):
+        if metadata.get("finalizers"):
+            return False
+        world.remove(PODS, pod)
+        return True
+    if status.get("phase") in ("Succeeded", "Failed"):
+        return False
+    new = {**pod, "spec": {**spec, "nodeName": spec.get("nodeName") or _node_of(spec)}}
+    new["status"] = started(new, rfc3339(world.clock.now()))
+    if new == pod:
+        return False
+    world.store(PODS, new)
+    return True
 
 
 def _node_of(spec: Json) -> str:
