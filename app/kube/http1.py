@@ -229,8 +229,9 @@ class PlainTransport:
         self._port = port or (443 if parts.scheme == "https" else 80)
         self._authority = parts.netloc
         self._prefix = parts.path.rstrip("/")
-        context = config.ssl_context if config.ssl_context is not None else ssl.create_default_context()
-        self._context = context if parts.scheme == "https" else None
+        self._context = None
+        if parts.scheme == "https":
+            self._context = config.ssl_context if config.ssl_context is not None else ssl.create_default_context()
         self._idle: deque[Connection] = deque()
 
     async def request(self, request: Request) -> Response:
