@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Final
 
 from app.api import names
@@ -125,15 +126,20 @@ class SidecarTerminatorReconciler:
     async def _stop(self, pod: JobPod, step: Step) -> None:
         """Create one request per step. An unanswered request is deleted and recreated later. [SS-113]"""
         namespace = pod.metadata.namespace
-        try:
-            await self._client.create(REQUESTS, recreate_request(pod, step), namespace, decode=decode_metadata)
-        except AlreadyExists:
-            found: dict[str, Any] = await self._client.get(REQUESTS, step.request, namespace)
-            if is_unanswered(found):
-                logger.info("Pod %s: request %s was not answered", key_of(pod), step.request)
-                await self._client.delete(REQUESTS, step.request, namespace, uid=found["metadata"]["uid"])
-        else:
-            self._record_events(pod, step.stop, "crr")
+        for _ in range(2):
+            try:
+                await self._client.create(REQUESTS, recreate_request(pod, step), namespace, decode=decode_metadata)
+            except AlreadyExists:
+                found: dict[str, Any] | None = await get_or_none(self._client, REQUESTS, step.request, namespace)
+                if found is None:
+                    continue  # deleted in between: create it again
+                if is_unanswered(found):
+                    logger.info("Pod %s: request %s was not answered", key_of(pod), step.request)
+                    with suppress(NotFound):
+                        await self._client.delete(REQUESTS, step.request, namespace, uid=found["metadata"]["uid"])
+            else:
+                self._record_events(pod, step.stop, "crr")
+            return
 
     def _record_events(self, pod: JobPod, containers: tuple[str, ...], how: str) -> None:
         message = f"Kruise SidecarTerminator is trying to terminate sidecar [{' '.join(containers)}] using {how}"
