@@ -21,7 +21,7 @@ from app.features.statefulset.types import StatefulSet
 from app.framework.feature import ControllerContext, Reconciling
 from app.framework.options import Gate
 from app.framework.watched import CONFIGURATION, NODES, PODS, STATEFULSETS, Watched
-from app.kube.client import Client
+from app.kube.client import Client, get_or_none
 from app.kube.controller import Result, Watch
 from app.kube.discovery import KindMapper
 from app.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, message_of
@@ -40,6 +40,7 @@ from app.pods.predicates import BY_CONTROLLER, is_active, is_controlled_by, is_r
 logger = logging.getLogger(__name__)
 
 RESOURCE: Final = PERSISTENT_POD_STATE.resource()
+_WATCHED_TARGETS: Final = {(one.group, one.kind): one for one in (STATEFULSETS.resource, STATEFUL_SET.resource())}
 #: Seconds over which changes of Pods and nodes are coalesced.
 GATHER: Final = 0.1
 #: Seconds until unwatched objects are read again: unknown nodes, and workloads of listed kinds.
@@ -206,6 +207,8 @@ class PersistentPodStateReconciler:
         wanted = generation(workload, present)
         try:
             if wanted.step is Step.CREATE:
+                if not await self._still_exists(workload):
+                    return False  # its event follows
                 await self._client.create(RESOURCE, wanted.body or {}, key.namespace, decode=decode_metadata)
             elif wanted.step is Step.CHANGE and present is not None:
                 seen = {"uid": present.metadata.uid, "resourceVersion": present.metadata.resource_version}
@@ -226,6 +229,15 @@ class PersistentPodStateReconciler:
             why = "the object of this name belongs to another owner. Delete it, or create one under another name"
             self._not_generated(workload, why)
         return wanted.step is Step.WAIT
+
+    async def _still_exists(self, workload: Workload) -> bool:
+        """Return whether a watched workload still exists. The cache may lag, and an object generated for a former
+        workload would be garbage-collected and generated again at full speed."""
+        resource = _WATCHED_TARGETS.get((workload.group, workload.kind))
+        if resource is None:
+            return True
+        live = await get_or_none(self._client, resource, workload.name, workload.namespace, decode=decode_metadata)
+        return live is not None and live.metadata.uid == workload.uid
 
     async def _record(self, key: ObjectKey, state: PersistentPodState) -> float:
         """Write the status. Return the seconds until it must be checked again, or 0. Raises KubeError."""
