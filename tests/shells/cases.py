@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from app.api import names
 from app.kube.resources import NODES, PODS, STATEFULSETS
 from tests.shells import agents, others
 from tests.shells.building import (
@@ -28,6 +29,8 @@ RESIZE: Final = "no edit changes resources"
 ONE_BY_ONE: Final = {"updateStrategy": {"rollingUpdate": {"maxUnavailable": 1}}}
 #: By default, a Pod that is being updated blocks the update of the others.
 AT_ONCE: Final = {"updateStrategy": {"rollingUpdate": {"maxUnavailable": "100%"}}}
+#: Pods with this label wait for a hook before they are deleted.
+HOOKED: Final = {"preDelete": {"labelsHandler": {"hold": "yes"}}}
 #: An ImagePullJob that replaced ours is left to its TTL.
 PULL_REPLACED: Final = "replaced: DELETE imagepulljobs"
 #: Whether images are pulled ahead depends on how far the rollout is.
@@ -71,7 +74,7 @@ def cloneset() -> Case:
             "a Pod is deleted": delete_pods,
             "deleted": delete(CLONESETS, name),
         },
-        never={"PATCH pods/resize": RESIZE, "PATCH pods/status": "the readiness gate is set with the Pod"},
+        never={"PATCH pods/resize": RESIZE},
         ignored=PULLS,
         collected=["persistentvolumeclaims", "imagepulljobs"],
         final=[PULL_REPLACED],
@@ -97,6 +100,16 @@ async def orphan(world: World) -> None:
     """Remove the owner of a Pod."""
     for one in world.objects(PODS)[:1]:
         world.store(PODS, {**one, "metadata": {**one["metadata"], "ownerReferences": []}})
+
+
+def hooks_complete(world: World) -> None:
+    """Complete the hooks that hold Pods."""
+    for one in world.objects(PODS):
+        metadata = one["metadata"]
+        labels = metadata.get("labels") or {}
+        if "hold" in labels and labels.get(names.LIFECYCLE_STATE, "").startswith("Preparing"):
+            kept = {key: value for key, value in labels.items() if key != "hold"}
+            world.store(PODS, {**one, "metadata": {**metadata, "labels": kept}})
 
 
 async def delete_pods(world: World) -> None:
@@ -155,18 +168,26 @@ def daemonset() -> Case:
     def change(body: Json) -> Edit:
         return patch(resource, name, {"spec": body})
 
+    hooked = template("nginx:2", hostname="x")
+    hooked["metadata"]["labels"]["hold"] = "yes"
     strategy = {
         "type": "RollingUpdate",
         "rollingUpdate": {"rollingUpdateType": "InPlaceIfPossible", "maxUnavailable": 1},
     }
-    spec = {"selector": SELECTOR, "template": template(), "updateStrategy": strategy, "revisionHistoryLimit": 1}
+    spec = {
+        "selector": SELECTOR,
+        "template": template(),
+        "updateStrategy": strategy,
+        "revisionHistoryLimit": 1,
+        "lifecycle": HOOKED,
+    }
     return Case(
         "daemonset-controller",
         controller("daemonset-controller"),
         [(resource, {"metadata": {"name": name}, "spec": spec})],
         {
             "new image": change({"template": template("nginx:2")}),
-            "new template": change({"template": template("nginx:2", hostname="x"), **AT_ONCE}),
+            "new template": change({"template": hooked, **AT_ONCE}),
             "Pods are deleted": delete_pods,
             "a Pod has no owner": orphan,
             "new image while a Pod is missing": several(
@@ -180,6 +201,7 @@ def daemonset() -> Case:
             ),
             "a label of a node": patch(NODES, "node-a", {"metadata": {"labels": {"kubernetes.io/hostname": "node-b"}}}),
         },
+        beside=hooks_complete,
         ignored=PULLS,
         decides_by_time=["DaemonSets"],
         final=[PULL_REPLACED],
@@ -338,6 +360,7 @@ def uniteddeployment() -> Case:
             "new image": change({"template": workload("nginx:2")}),
             "newer image": change({"template": workload("nginx:3")}),
             "a workload loses its label": lose_label,
+            "it has the label again": regain_label,
             "one subset": change({"topology": {"subsets": [subset("a", "a")]}}),
             "of StatefulSets": create(resource, {"metadata": {"name": "db"}, "spec": of_sets("db:1")}),
             "a Pod that is not ready": stuck,
@@ -369,6 +392,13 @@ async def lose_label(world: World) -> None:
     """Remove the selector's label from a workload."""
     name = world.objects(CLONESETS)[0]["metadata"]["name"]
     await patch(CLONESETS, name, {"metadata": {"labels": {"app": "none"}}})(world)
+
+
+async def regain_label(world: World) -> None:
+    """Give workloads without an owner the selector's label again."""
+    for one in world.objects(CLONESETS):
+        if not one["metadata"].get("ownerReferences"):
+            await patch(CLONESETS, one["metadata"]["name"], {"metadata": {"labels": {"app": "web"}}})(world)
 
 
 def rolled_out(world: World) -> None:

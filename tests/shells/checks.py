@@ -92,7 +92,7 @@ class Stage:
 @dataclass(slots=True)
 class Report:
     problems: list[str] = field(default_factory=list)
-    #: Write → its preconditions.
+    #: Write → its preconditions, also by what it sets.
     writes: dict[str, str] = field(default_factory=dict)
     #: Request that failed, met another writer, or read a changed object → later writes of the same reconcile; after a
     #: lost response, also its reads.
@@ -105,8 +105,10 @@ class Report:
     runs: int = 0
 
     def as_json(self) -> Json:
+        weakest = {what: self.writes[what.partition(":")[0]] for what in self.writes}
+        stronger = {what: given for what, given in self.writes.items() if ":" not in what or given != weakest[what]}
         return {
-            "writes": dict(sorted(self.writes.items())),
+            "writes": dict(sorted(stronger.items())),
             "after a failure": dict(sorted(self.after_failure.items())),
             "done": dict(sorted(self.done.items())),
             "orders": sorted(self.orders),
@@ -286,9 +288,10 @@ class Trial:
             if creates:
                 self.report.creations.add(write.signature)
                 continue
-            known = self.report.writes.setdefault(write.signature, write.preconditions)
-            common = [one for one in known.split("+") if one in write.preconditions.split("+")]
-            self.report.writes[write.signature] = "+".join(common)
+            for what in (write.signature, f"{write.signature}: {write.sets}"):
+                known = self.report.writes.setdefault(what, write.preconditions)
+                common = [one for one in known.split("+") if one in write.preconditions.split("+")]
+                self.report.writes[what] = "+".join(common)
             if not write.preconditions and write.signature not in self.case.unconditional:
                 self._problem(f"{write.signature} carries no precondition: {str(write.body)[:150]}")
 

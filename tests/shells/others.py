@@ -230,9 +230,10 @@ def terminator() -> Case:
         )
 
     env = [{"name": names.ENV_TERMINATE_SIDECAR, "value": "true"}]
+    ignored = [*env, {"name": names.ENV_TERMINATE_SIDECAR_IGNORE_EXIT_CODE, "value": "true"}]
     body = pod("job-0")
     body["spec"] = {
-        "containers": [{"name": "main", "image": "i"}, {"name": "side", "image": "i", "env": env}],
+        "containers": [{"name": "main", "image": "i"}, {"name": "side", "image": "i", "env": ignored}],
         "restartPolicy": "Never",
     }
     virtual = pod("job-1")
@@ -257,10 +258,7 @@ def terminator() -> Case:
             (PODS, virtual),
         ],
         {"the main container ends": main_ends},
-        never={
-            "DELETE containerrecreaterequests": "only requests that no agent answers are deleted",
-            "PATCH pods/status": "only for sidecars whose exit code is ignored",
-        },
+        never={"DELETE containerrecreaterequests": "only requests that no agent answers are deleted"},
     )
 
 
@@ -355,16 +353,17 @@ def persistent_pod_state() -> Case:
         names.REQUIRED_PERSISTENT_TOPOLOGY: "kubernetes.io/hostname",
     }
     workload = {"replicas": 2, "selector": SELECTOR, "template": template(), "serviceName": "db"}
+    owner = {"metadata": {"name": "db", "annotations": annotations}, "spec": workload}
 
     async def pods(world: World) -> None:
-        (owner,) = world.objects(STATEFULSETS)
+        (stored,) = world.objects(STATEFULSETS)
         for name in ("db-0", "db-1"):
-            await create(PODS, owned(world, pod(name), owner))(world)
+            await create(PODS, owned(world, pod(name), stored))(world)
 
     return Case(
         "persistentpodstate-controller",
         controller("persistentpodstate-controller"),
-        [(STATEFULSETS, {"metadata": {"name": "db", "annotations": annotations}, "spec": workload})],
+        [(STATEFULSETS, owner)],
         {
             "Pods": pods,
             "another topology": patch(
@@ -373,6 +372,9 @@ def persistent_pod_state() -> Case:
                 {"metadata": {"annotations": {names.REQUIRED_PERSISTENT_TOPOLOGY: "topology.kubernetes.io/zone"}}},
             ),
             "scaled down": several(patch(STATEFULSETS, "db", {"spec": {"replicas": 1}}), delete(PODS, "db-1")),
+            "another workload of the name": several(
+                vanish_all(STATEFULSETS), vanish_all(PODS), create(STATEFULSETS, owner)
+            ),
             "no longer wanted": patch(STATEFULSETS, "db", {"metadata": {"annotations": dict.fromkeys(annotations)}}),
         },
         replaces=[STATEFULSETS],

@@ -21,7 +21,7 @@ from msgspec import Struct
 from pydantic import BaseModel
 
 from app.api.crd import manifest
-from app.api.names import KRUISE_POD_READY
+from app.api.names import IN_PLACE_UPDATE_READY, KRUISE_POD_READY, LIFECYCLE_STATE
 from app.daemon.cri.types import CriError
 from app.framework.watched import Scope, Watched
 from app.kube.client import Client
@@ -117,6 +117,21 @@ class Write:
     @property
     def done(self) -> bool:
         return 200 <= self.status < 300
+
+    @property
+    def sets(self) -> str:
+        """Return the parts of the object that it sets: each kind of write has its own preconditions."""
+        if isinstance(self.body, list):
+            paths = [[one["op"], *one["path"].split("/")[1:3]] for one in self.body if one["op"] != "test"]
+        else:
+            body = self.body if self.signature.startswith(("PATCH", "PUT")) else None
+            paths = [
+                [part, name] if part in ("metadata", "spec") else [part]
+                for part, fields in (body or {}).items()
+                for name in (fields if isinstance(fields, dict) else [""])
+            ]
+        names = {".".join(path) for path in paths if path[-1] not in ("uid", "resourceVersion")}
+        return ", ".join(sorted(names))
 
     @property
     def shape(self) -> tuple[str, ...]:
@@ -808,6 +823,9 @@ def _advance(world: World, pod: Json) -> bool:
     if status.get("phase") in ("Succeeded", "Failed"):
         return False
     new = {**pod, "spec": {**spec, "nodeName": spec.get("nodeName") or _node_of(spec)}}
+    labels = metadata.get("labels") or {}
+    if labels.get(LIFECYCLE_STATE) == "PreparingNormal":  # as the controller of readiness does
+        new["metadata"] = {**metadata, "labels": {**labels, LIFECYCLE_STATE: "Normal"}}
     new["status"] = started(new, rfc3339(world.clock.now()))
     if new == pod:
         return False
@@ -838,8 +856,9 @@ def started(pod: Json, now: str) -> Json:
         for one in spec["containers"]
     ]
     gates = [one["conditionType"] for one in spec.get("readinessGates") or ()]
-    if KRUISE_POD_READY in gates and "shells.test/no-gate" not in (metadata.get("annotations") or {}):
-        conditions.setdefault(KRUISE_POD_READY, {"type": KRUISE_POD_READY, "status": "True", "lastTransitionTime": now})
+    for gate in gates if "shells.test/no-gate" not in (metadata.get("annotations") or {}) else ():
+        if gate in (KRUISE_POD_READY, IN_PLACE_UPDATE_READY):
+            conditions.setdefault(gate, {"type": gate, "status": "True", "lastTransitionTime": now})
     ready = all(conditions.get(gate, {}).get("status") == "True" for gate in gates)
     wanted = {"PodScheduled": "True", "Initialized": "True", "ContainersReady": "True", "Ready": str(ready)}
     for type_, value in wanted.items():
