@@ -193,6 +193,7 @@ async def test_a_failed_container_query_is_retried(one: Node, agent: Agent) -> N
     seen.execute = lambda _command: ExecResult(126, stderr=b"no env here")
     await one.until(lambda: meta_of(one))
     assert "extractedEnvFromMetadataHash" not in (await meta_of(one))[0]["hashes"]
+    await one.clock.sleep(30)  # no event is left that would look at the Pod again
     seen.execute = None
 
     async def complete() -> bool:

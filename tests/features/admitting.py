@@ -12,6 +12,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 import jsonpatch
@@ -146,17 +147,22 @@ class World:
         assert all(rules), "an operation without its rule"
         return Answer(jsonpatch.JsonPatch(operations).apply(before), None, operations, rules)
 
+    @cached_property
+    def step(self) -> SidecarSetStep:
+        """The step, which remembers what it has prepared."""
+        return SidecarSetStep(
+            self.index,
+            self,
+            FixedClock(),
+            lambda: self.draw,
+            sort_by_name=self.sort_by_name,
+            report=lambda name, message: self.reported.append((name, message)),
+        )
+
     def decide(self, review: Review) -> Decision:
         steps = (
             LaunchPriorityStep(random.Random(7)),
-            SidecarSetStep(
-                self.index,
-                self,
-                FixedClock(),
-                lambda: self.draw,
-                sort_by_name=self.sort_by_name,
-                report=lambda name, message: self.reported.append((name, message)),
-            ),
+            self.step,
             ReadinessGateStep(self.every_pod_gated),
             FieldTrackingStep(),
         )

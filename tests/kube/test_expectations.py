@@ -56,11 +56,15 @@ async def test_the_timeout_starts_with_the_first_check():
     third = scale.unsatisfied("w")
     assert third.remaining(300) == 0
     assert third.remaining(third.waited + 1e-9) == SHORTEST_WAIT
+    for name in ("a", "b"):
+        scale.observe("w", CREATE, name)
+    scale.expect("w", CREATE, "c")  # without a check in between
+    assert scale.unsatisfied("w").waited == 0
+    await clock.sleep(100)
     scale.forget("w")
     assert scale.unsatisfied("w") is None
-    scale.expect("w", CREATE, "c")
-    again = scale.unsatisfied("w")
-    assert again.waited == 0
+    scale.expect("w", CREATE, "d")
+    assert scale.unsatisfied("w").waited == 0
 
 
 @virtual

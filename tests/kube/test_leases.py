@@ -346,18 +346,20 @@ def test_an_identity_is_the_host_and_a_unique_suffix():
     assert first.rpartition("_")[0] == second.rpartition("_")[0] != ""
 
 
+@pytest.mark.parametrize(("holder", "left"), [("one", ""), ("two", "two")], ids=["still ours", "taken by another"])
 @virtual
-async def test_a_lease_is_released_despite_a_canceled_renewal() -> None:
+async def test_a_lease_that_changed_is_released_only_by_its_holder(holder: str, left: str) -> None:
     server = MemoryServer()
     candidate = Candidate(server, "one")
     task = asyncio.create_task(candidate.elector.run(candidate.lead))
     await until(lambda: candidate.leads)
-    # The server renewed it, but the response was lost.
+    # A write that this candidate has seen no response to.
     server.objects[PATH]["metadata"]["resourceVersion"] = "1000"
+    server.objects[PATH]["spec"]["holderIdentity"] = holder
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
-    assert server.objects[PATH]["spec"]["holderIdentity"] == ""
+    assert server.objects[PATH]["spec"]["holderIdentity"] == left
 
 
 @virtual

@@ -1,4 +1,4 @@
-"""Writes of many objects: batches that double, then a fixed number of concurrent writes."""
+"""Writes of many objects: batches that double, then a fixed number of concurrent writes; and what jobs wait for."""
 
 from __future__ import annotations
 
@@ -7,10 +7,18 @@ from collections.abc import Sequence
 
 import pytest
 
+from app.features.broadcastjob.reconcile import BroadcastJobReconciler, Caches
+from app.kube.client import Client
+from app.kube.controller import Result
 from app.kube.errors import Conflict, KubeError, RequestInfo, Status
+from app.kube.events import EventRecorder
+from app.kube.expectations import ScaleAction
+from app.kube.resources import ObjectKey
+from app.kube.store import Store
 from app.workloads.jobs import write_each
 from app.workloads.state import MAX_CONCURRENT_WRITES as MOST
-from tests.kit.virtualtime import run
+from tests.kit.virtualtime import VirtualClock, run
+from tests.kube.fakes import MemoryServer
 
 REFUSAL = Conflict(RequestInfo("POST", "/x"), Status(code=409, reason="Conflict", message="no"))
 
@@ -78,3 +86,17 @@ def test_nothing_starts_after_a_refusal(refused: int) -> None:
 def test_everything_starts_at_once_if_nothing_can_fail() -> None:
     writes = Writes()
     assert written(range(MOST), writes, first=MOST) == pytest.approx(1)
+
+
+@pytest.mark.behaviour("CS-52")
+def test_a_job_is_reconciled_again_once_the_cache_had_enough_time() -> None:
+    async def main() -> None:
+        client, key = Client(MemoryServer(), VirtualClock()), ObjectKey("default", "job")
+        caches = Caches(Store(), Store(), Store())
+        jobs = BroadcastJobReconciler(client, caches, EventRecorder(client, "test"), expectation_timeout=300.0)
+        assert jobs.again(key) is None
+        jobs.expected.expect(key, ScaleAction.CREATE, "node-a")
+        assert jobs.again(key) == Result(requeue_after=300.0)
+        assert jobs.again(key, left=5.0) == Result(requeue_after=5.0)
+
+    run(main())

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from msgspec import Raw
 
 from app.features.cloneset.plan.settings import Gates, resolve_spec
-from app.kube.errors import ServerError
+from app.kube.errors import RequestInfo, ServerError, TransportError
 from app.kube.objects import ControllerRevision, ObjectMeta, OwnerReference, Pod
 from app.pods.budget import Disruption, Verdict
 from app.pods.revisions import revision_of
-from app.workloads.state import PodHeldError, gather_results, outcome_of
+from app.workloads.state import Metrics, Outcome, PodHeldError, gather_results, outcome_of
+from app.workloads.steps import Step, StepKind, UpdatePlan
+from app.workloads.updater import Updater
 from tests.features.cloneset.test_watches import filled, pod_of
 from tests.kube.fakes import virtual
 
@@ -45,6 +48,19 @@ async def test_a_pod_held_by_a_budget_is_kept_without_an_error() -> None:
     assert not writer.expectations.deletion_observed(owner.metadata.uid, pod.metadata.name)
     outcome = outcome_of([error])
     assert (outcome.changed, outcome.error, outcome.message, outcome.requeue_after) == (False, None, "", [1.0])
+
+    lost = TransportError(RequestInfo("DELETE", PODS), "no response")
+    assert outcome_of([error, lost]).changed  # it may have been carried out
+
+    settings = SimpleNamespace(gates=SimpleNamespace(budget=True), lifecycle=None)
+    snapshot: Any = SimpleNamespace(revision_of=lambda _: None, resolved=SimpleNamespace(settings=settings))
+    snapshot.owner = SimpleNamespace(uid=owner.metadata.uid)
+    facts: Any = SimpleNamespace(pod=pod)
+    updater = Updater(writer, shell.reconciler.clock, writer.budget, Metrics())
+    plan = UpdatePlan("hash", (Step(StepKind.PREPARE, facts),))
+    outcome = await updater.carry_out(snapshot, plan, Outcome(), ())
+    assert (outcome.changed, outcome.error, outcome.requeue_after) == (False, None, [1.0])
+    assert shell.writes == []
 
 
 @virtual

@@ -15,13 +15,14 @@ from app.features.advancedcronjob.kind import ADVANCED_CRON_JOB
 from app.features.advancedcronjob.reconcile import BY_CRON, AdvancedCronJobReconciler, Caches, cron_keys
 from app.features.advancedcronjob.types import AdvancedCronJob
 from app.features.broadcastjob.kind import BROADCAST_JOB
+from app.features.broadcastjob.types import BroadcastJob
 from app.features.imagepull.kind import IMAGE_LIST_PULL_JOB
 from app.kube.client import Client
 from app.kube.clock import rfc3339
 from app.kube.errors import KubeError
 from app.kube.events import EventRecorder
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, JOBS, NAMESPACES, ObjectKey, Resource
-from app.kube.store import Store
+from app.kube.store import Change, Store
 from app.sandbox.apiserver.server import ApiServer
 from tests.features.jobs.world import World, worlds
 from tests.kit.transports import Connection
@@ -230,7 +231,13 @@ async def blind(policy: str, scenario: Callable[[Client, Connection, Reconcile],
     reconciler = AdvancedCronJobReconciler(ours, Caches(crons, *empty), EventRecorder(ours, "test"))
 
     async def reconcile() -> Any:
-        crons.put(AdvancedCronJob.model_validate(await client.get(CRONS, "acj", "work")))
+        cron = AdvancedCronJob.model_validate(await client.get(CRONS, "acj", "work"))
+        crons.put(cron)
+        # An event of another job does not mean that the cache shows the latest.
+        owner = {"apiVersion": CRONS.api_version, "kind": CRONS.kind, "name": "acj", "uid": cron.metadata.uid}
+        head = {"name": "acj-1", "namespace": "work", "uid": "1", "ownerReferences": [{**owner, "controller": True}]}
+        other = BroadcastJob.model_validate({"metadata": head, "spec": {"template": {}}})
+        reconciler.keys_for_child(Change(other, None))
         return await reconciler(ObjectKey("work", "acj"))
 
     await scenario(client, manager, reconcile)

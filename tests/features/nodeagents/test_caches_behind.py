@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
@@ -12,7 +13,7 @@ import msgspec
 import pytest
 
 from app.api.crd import manifest
-from app.api.names import CRR_ACTIVE, CRR_POD_UID
+from app.api.names import CONTAINER_PROBE_CONTEXT, CRR_ACTIVE, CRR_POD_UID, USING_ENHANCED_LIVENESS
 from app.features.containerrecreate.feature import FEATURE as REQUESTS_SLICE
 from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
 from app.features.imagepull.cache import NodeImages
@@ -22,8 +23,9 @@ from app.features.podprobe.feature import FEATURE as PROBES_SLICE
 from app.features.podprobe.kind import NODE_POD_PROBE, POD_PROBE_MARKER
 from app.framework.watched import Scope
 from app.kube.client import Client
-from app.kube.errors import NotFound
-from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, NAMESPACES, NODES, PODS, ObjectKey, Resource
+from app.kube.clock import rfc3339
+from app.kube.errors import NotFound, RequestInfo, TransportError
+from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, NAMESPACES, NODES, PODS, SECRETS, ObjectKey, Resource
 from app.kube.store import Store
 from app.kube.wire import Request, Response, Transport
 from app.sandbox.apiserver.server import ApiServer
@@ -45,10 +47,14 @@ class Counted:
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
         self.conflicts = 0
+        #: Called before each request.
+        self.before: Callable[[Request], Awaitable[None]] | None = None
         self.stream, self.close = inner.stream, inner.close
 
     async def request(self, request: Request) -> Response:
         await asyncio.sleep(0)  # let other tasks run, as a real request would
+        if self.before is not None:
+            await self.before(request)
         response = await self._inner.request(request)
         self.conflicts += response.status == 409
         return response
@@ -183,6 +189,17 @@ async def test_jobs_change_a_node_image_in_turn() -> None:
         assert transport.conflicts == 0
 
 
+async def recreating(client: Client, uid: str) -> None:
+    """Create two requests for the Pod, under way on its node."""
+    for name in ("one", "two"):
+        metadata = {"name": name, "labels": {CRR_POD_UID: uid, CRR_ACTIVE: "true"}}
+        context_of = {"containerID": "x://1", "restartCount": 0}
+        containers = [{"name": "main", "statusContext": context_of}]
+        spec = {"podName": "p1", "containers": containers, "strategy": {"unreadyGracePeriodSeconds": 5}}
+        await create(client, REQUESTS, {"metadata": metadata, "spec": spec}, "default")
+        await client.patch(REQUESTS, name, {"status": {"phase": "Recreating"}}, "default", subresource="status")
+
+
 @pytest.mark.behaviour("CRR-21", "CRR-22")
 @pytest.mark.parametrize("at_once", [False, True])
 @virtual
@@ -190,14 +207,7 @@ async def test_requests_take_a_pod_out_of_service_in_turn(at_once: bool) -> None
     async with cluster() as (api, client):
         there = Behind(api, client.clock, "containerrecreaterequest-controller")
         uid = (await pod(client))["metadata"]["uid"]
-        for name in ("one", "two"):
-            metadata = {"name": name, "labels": {CRR_POD_UID: uid, CRR_ACTIVE: "true"}}
-            context_of = {"containerID": "x://1", "restartCount": 0}
-            containers = [{"name": "main", "statusContext": context_of}]
-            spec = {"podName": "p1", "containers": containers, "strategy": {"unreadyGracePeriodSeconds": 5}}
-            await create(client, REQUESTS, {"metadata": metadata, "spec": spec}, "default")
-            recreating = {"status": {"phase": "Recreating"}}
-            await client.patch(REQUESTS, name, recreating, "default", subresource="status")
+        await recreating(client, uid)
         await there.look()
         if at_once:
             await asyncio.gather(*(there.reconcile(ObjectKey("default", name)) for name in ("one", "two")))
@@ -209,3 +219,88 @@ async def test_requests_take_a_pod_out_of_service_in_turn(at_once: bool) -> None
         assert "default/one" in message
         assert "default/two" in message
         assert there.transport.conflicts == 0
+
+
+@pytest.mark.behaviour("CRR-21")
+@virtual
+async def test_a_pod_that_is_replaced_meanwhile_stays_in_service() -> None:
+    async with cluster() as (api, client):
+        there = Behind(api, client.clock, "containerrecreaterequest-controller")
+        await recreating(client, (await pod(client))["metadata"]["uid"])
+        await there.look()
+        await there.reconcile(ObjectKey("default", "one"))
+
+        async def replace(request: Request) -> None:
+            if request.method == "PATCH" and request.path.endswith("/two"):
+                await client.delete(PODS, "p1", "default", grace_period_seconds=0)
+                await pod(client)
+
+        there.transport.before = replace
+        await there.reconcile(ObjectKey("default", "two"))
+        conditions = (await client.get(PODS, "p1", "default"))["status"]["conditions"]
+        assert [one["status"] for one in conditions if one["type"] == "KruisePodReady"] == ["True"]
+
+
+@pytest.mark.behaviour("IMG-63")
+@virtual
+async def test_copies_of_a_job_that_the_cache_lacks_are_kept() -> None:
+    async with cluster() as (api, client):
+        data = {"type": "kubernetes.io/dockerconfigjson", "data": {".dockerconfigjson": "e30="}}
+        await create(client, SECRETS, {"metadata": {"name": "key"}, **data}, "default")
+        await create(client, NODE_IMAGES, {"metadata": {"name": "n1"}, "spec": {}})
+        spec = {"image": "nginx:1", "pullSecrets": ["key"], "completionPolicy": {"type": "Never"}}
+        await create(client, JOBS, {"metadata": {"name": "pull"}, "spec": spec}, "default")
+        there = Behind(api, client.clock, "imagepulljob-controller")
+        await there.look()
+        await there.reconcile(ObjectKey("default", "pull"))
+        copies = (await client.list(SECRETS, AGENTS)).items
+        assert len(copies) == 1
+
+        new = Behind(api, client.clock, "imagepulljob-controller")
+        await new.look(SECRETS)
+        await new.reconcile(ObjectKey("default", "pull"))
+        assert (await client.list(SECRETS, AGENTS)).items == copies
+        await client.delete(JOBS, "pull", "default")
+        await client.patch(JOBS, "pull", {"metadata": {"finalizers": None}}, "default")
+        await new.reconcile(ObjectKey("default", "pull"))
+        assert (await client.list(SECRETS, AGENTS)).items == []
+
+
+@pytest.mark.behaviour("PPM-52", "PPM-53")
+@virtual
+async def test_a_restart_whose_request_was_never_sent_is_requested_again() -> None:
+    async with cluster() as (api, client):
+        there, node = Behind(api, client.clock, "enhancedlivenessprobe-controller"), ObjectKey("", "n1")
+        await create(client, NODE_PROBES, {"metadata": {"name": "n1"}, "spec": {}})
+        uid = (await pod(client))["metadata"]["uid"]
+        probe = {"exec": {"command": ["/alive"]}, "periodSeconds": 5}
+        annotations = {
+            CONTAINER_PROBE_CONTEXT: json.dumps([{"name": "main", "livenessProbe": probe}]),
+            USING_ENHANCED_LIVENESS: "true",
+        }
+        state = {"running": {"startedAt": rfc3339(client.clock.now())}}
+        container = {"name": "main", "image": "i", "imageID": "", "containerID": "x://1", "restartCount": 0}
+        status = {"containerStatuses": [{**container, "ready": True, "started": True, "state": state}]}
+        await client.patch(PODS, "p1", {"metadata": {"annotations": annotations}}, "default")
+        await client.patch(PODS, "p1", {"status": status}, "default", subresource="status")
+        await there.look()
+        await there.reconcile(node)
+        (entry,) = (await client.get(NODE_PROBES, "n1"))["spec"]["podProbes"]
+        failed = {"name": entry["probes"][0]["name"], "state": "Failed", "lastProbeTime": "2100-01-01T00:00:00Z"}
+        statuses = [{"name": "p1", "namespace": "default", "uid": uid, "probeStates": [failed]}]
+        await client.patch(NODE_PROBES, "n1", {"status": {"podProbeStatuses": statuses}}, subresource="status")
+        await there.look()
+
+        async def is_lost(request: Request) -> None:
+            if request.method == "POST":
+                raise TransportError(RequestInfo(request.method, request.path), "the connection is closed")
+
+        there.transport.before = is_lost
+        with pytest.raises(TransportError):
+            await there.reconcile(node)
+        there.transport.before = None
+        await there.reconcile(node)
+        assert (await client.list(REQUESTS, "default")).items == []  # it may have been created
+        await client.clock.sleep(31)
+        await there.reconcile(node)
+        assert len((await client.list(REQUESTS, "default")).items) == 1

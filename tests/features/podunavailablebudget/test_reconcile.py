@@ -229,8 +229,8 @@ def test_a_workload_missing_in_the_cache_wants_its_pods(by_target: bool) -> None
 
 
 @pytest.mark.behaviour("PUB-54", "PUB-55", "PUB-56")
-@pytest.mark.parametrize("deleted", [False, True])
-def test_a_late_cache_does_not_undo_what_was_observed(deleted: bool) -> None:
+@pytest.mark.parametrize("happens", ["updated", "deleted", "replaced"])
+def test_a_late_cache_does_not_undo_what_was_observed(happens: str) -> None:
     """The Pod watch lags longer than a grant lasts: the Pod is read live while the cache still shows its old state."""
     lags: list[bool] = []
 
@@ -243,9 +243,11 @@ def test_a_late_cache_does_not_undo_what_was_observed(deleted: bool) -> None:
             lags.append(True)
             replica, changed = cluster.replicas[0], copy.deepcopy(await cluster.get("web-0"))
             changed["spec"]["containers"][0]["image"] = "nginx:2"
-            if deleted:
+            if happens != "updated":
                 assert is_allowed(await replica.delete(await cluster.get("web-0")))
                 await cluster.gone("web-0")
+                if happens == "replaced":
+                    await cluster.pod("web-0", await cluster.user.get(REPLICASETS, "web", NAMESPACE))
             else:
                 assert is_allowed(await replica.update(await cluster.get("web-0"), changed))
                 body = {"spec": {"containers": [{"name": "main", "image": "nginx:2"}]}}
@@ -259,9 +261,9 @@ def test_a_late_cache_does_not_undo_what_was_observed(deleted: bool) -> None:
             await cluster.numbers(0, 2, 2, 3)
             assert not is_allowed(await replica.delete(await cluster.get(second["metadata"]["name"])))
             lags.clear()
-            if deleted:
+            if happens == "deleted":
                 await cluster.pod("web-9", await cluster.user.get(REPLICASETS, "web", NAMESPACE))
-            else:
+            elif happens == "updated":
                 await cluster.is_ready(first["metadata"]["name"], image="nginx:2")
             await cluster.numbers(1, 3, 2, 3)
 
