@@ -1,11 +1,12 @@
 """What a running OpenKruise leaves in a cluster: tests/data/openkruise."""
 
-import copy
 import functools
 import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 from app.api.conversion import convert
 from app.kube.client import Client
@@ -27,17 +28,21 @@ RECORDED = (
 
 def installed() -> list[dict[str, Any]]:
     """Return new copies of the objects of the installation."""
-    return copy.deepcopy(_items("00-installed.json"))
+    return _items("00-installed.json")
 
 
 def recorded() -> list[dict[str, Any]]:
     """Return new copies of the recorded objects."""
-    return copy.deepcopy([item for name in RECORDED for item in _items(name)])
+    return [item for name in RECORDED for item in _items(name)]
+
+
+def _items(name: str) -> list[dict[str, Any]]:
+    return list(orjson.loads(_content(name))["items"])
 
 
 @functools.cache
-def _items(name: str) -> list[dict[str, Any]]:
-    return list(json.loads((FOLDER / name).read_text("utf-8"))["items"])
+def _content(name: str) -> bytes:
+    return (FOLDER / name).read_bytes()
 
 
 def deployment() -> dict[str, Any]:
