@@ -75,8 +75,6 @@ class NamespaceSpreads:
 
     by_target: dict[Workload, list[PreparedSpread]]
     kinds: frozenset[GroupKind] = frozenset()
-    #: Whether any of them selects Pods by their labels.
-    filtered: bool = False
 
 
 class SpreadIndex:
@@ -117,6 +115,4 @@ class SpreadIndex:
         by_target: dict[Workload, list[PreparedSpread]] = {}
         for one in sorted(here.values(), key=lambda one: (one.created, one.key.name)):
             by_target.setdefault(one.target, []).append(one)
-        filtered = any(one.selector is not None for one in here.values())
-        kinds = frozenset(target[:2] for target in by_target)
-        self._namespaces[namespace] = NamespaceSpreads(by_target, kinds, filtered)
+        self._namespaces[namespace] = NamespaceSpreads(by_target, frozenset(target[:2] for target in by_target))

@@ -17,7 +17,7 @@ from app.features.workloadspread.index import PreparedSpread, SpreadIndex
 from app.features.workloadspread.kind import WORKLOAD_SPREAD
 from app.features.workloadspread.plan.costs import Cost, costs, is_priced
 from app.features.workloadspread.plan.grouping import NO_SUBSET, Adoption, Candidate, adopt, recorded_subset
-from app.features.workloadspread.plan.places import VERSION_LABELS, record_of, version_of, versioned_kinds
+from app.features.workloadspread.plan.places import record_of, version_of, versioned_kinds
 from app.features.workloadspread.plan.status import Outcome, compute, entry_keys, keys_of
 from app.features.workloadspread.plan.targets import ReplicasPathError, Whitelist
 from app.features.workloadspread.pod_admission import shared_statuses
@@ -52,24 +52,19 @@ from app.pods.custom_workloads import HOW_TO_GRANT
 from app.pods.predicates import is_active
 
 
-def pods_alike(old: Pod, new: Pod, *, filtered: bool) -> bool:
-    """Return whether nothing relevant changed. ``filtered``: labels decide which Pods are a WorkloadSpread's.
-
-    A deletion cost that another component has written stays until the next reconcile. [WS-46]
-    """
-    return old.metadata.uid == new.metadata.uid and _pod_facts(old, filtered) == _pod_facts(new, filtered)
+def pods_alike(old: Pod, new: Pod) -> bool:
+    """Return whether nothing relevant changed."""
+    return old.metadata.uid == new.metadata.uid and _pod_facts(old) == _pod_facts(new)
 
 
-def _pod_facts(pod: Pod, filtered: bool) -> tuple[Any, ...]:
+def _pod_facts(pod: Pod) -> tuple[Any, ...]:
     metadata, scheduled = pod.metadata, pod.condition("PodScheduled")
-    record = metadata.annotations.get(names.MATCHED_WORKLOAD_SPREAD)
-    # Labels also affect the choice of a subset for a Pod without one. [WS-51]
-    keys = metadata.labels if filtered or record is None else VERSION_LABELS
     return (
         is_active(pod),
         pod.spec.node_name,
-        record,
-        {key: metadata.labels.get(key) for key in keys},
+        metadata.annotations.get(names.MATCHED_WORKLOAD_SPREAD),
+        metadata.annotations.get(names.POD_DELETION_COST),
+        metadata.labels,
         (scheduled.status, scheduled.reason) if scheduled is not None else None,
     )
 
@@ -147,8 +142,6 @@ class WorkloadSpreadReconciler:
         """Return the WorkloadSpreads in the Pod's annotation and of its workload, if something relevant changed.
         [WS-46, WS-47]"""
         pod = change.object
-        # The reconcile skips Pods whose latest write the cache does not show.
-        behind = change.old is not None and self._written.unsatisfied(change.old.metadata) is not None
         if change.new is None:
             self._written.forget(pod.metadata.uid)
             self._raw.pop(pod.metadata.uid, None)
@@ -158,10 +151,7 @@ class WorkloadSpreadReconciler:
             if record_of(change.new.metadata.annotations) is not None:
                 self._adopted.pop(pod.metadata.uid, None)
         here = self._index.of(pod.metadata.namespace)
-        if here is None:
-            return ()
-        old, new = change.old, change.new
-        if old is not None and new is not None and not behind and pods_alike(old, new, filtered=here.filtered):
+        if here is None or (change.old is not None and change.new is not None and pods_alike(change.old, change.new)):
             return ()
         found = set()
         for one in (change.old, change.new):

@@ -44,33 +44,6 @@ async def test_target_pods_are_counted_and_priced(there: World) -> None:
     await there.becomes(lambda: there.annotation("a2", COST), "200")
 
 
-@pytest.mark.behaviour("WS-46", "WS-59")
-@in_world
-async def test_a_deletion_cost_of_another_component_stays_until_the_next_reconcile(there: World) -> None:
-    await there.workload(2)
-    await there.spread(A, B)
-    await there.pod("a1", "a")
-    await there.becomes(lambda: there.annotation("a1", COST), "200")
-    await there.settled()
-    mark = {"metadata": {"labels": {"idle": "yes"}, "annotations": {COST: "-10"}}}
-    await there.client.patch(PODS, "a1", mark, "ns")
-    await there.settled()
-    assert await there.annotation("a1", COST) == "-10"
-    await there.pod("b1", "b")
-    await there.becomes(lambda: there.annotation("a1", COST), "200")
-
-
-@pytest.mark.behaviour("WS-20", "WS-46")
-@in_world
-async def test_a_pod_is_counted_once_its_labels_match_the_filter(there: World) -> None:
-    await there.workload(2)
-    await there.spread(A, B, targetFilter={"selector": {"matchLabels": {"tier": "front"}}})
-    await there.pod("a1", "a")
-    await there.becomes(there.status, {"a": (0, 2), "b": (0, -1)})
-    await there.client.patch(PODS, "a1", {"metadata": {"labels": {"tier": "front"}}}, "ns")
-    await there.becomes(there.status, {"a": (1, 1), "b": (0, -1)})
-
-
 @pytest.mark.behaviour("WS-61", "WS-70")
 @in_world
 async def test_a_pod_that_never_comes_is_reported_and_frees_its_place(there: World) -> None:
