@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from app.api import names
 from app.api.conversion import ConversionError, as_hub
-from app.api.kind import KindDefinition, find_kind
+from app.api.kind import KindDefinition, find_kind, find_plural
 from app.api.model import ObjectMeta
 from app.api.structural import invalid_message, readable
 from app.api.webhooks import is_leaving, unreadable
@@ -157,16 +157,18 @@ def prepared(review: Review, body_bytes: int) -> Review | Denied:
     The time to validate an object grows with its size, so objects that cannot be stored are denied first.
     """
     kind = find_kind(f"{review.kind.group}/{review.kind.version}", review.kind.kind)
-    if kind is None:
-        return review
+    version = kind.version(f"{review.kind.group}/{review.kind.version}") if kind is not None else None
+    if version is None:
+        named = find_plural(review.resource.group, review.resource.resource)
+        if named is None or review.subresource:
+            return review
+        # Only a forged review names another kind. Handlers rely on the object being readable as the resource's kind.
+        return Denied(f"request.kind: is no version of {named.kind}, the kind of request.resource", code=400)
     if body_bytes > MAX_STORED_BYTES and review.operation in (Operation.CREATE, Operation.UPDATE):
         size = _size(review.object)
         if size > MAX_STORED_BYTES:
             message = f"request.object: has {size} bytes; the limit is {MAX_STORED_BYTES}, make it smaller"
             return Denied(message, code=413)
-    version = kind.version(f"{review.kind.group}/{review.kind.version}")
-    if version is None:
-        return review
     changed: dict[str, Any] = {}
     if review.object is not None:
         given = readable(version.schema, review.object, mistyped=False)

@@ -44,6 +44,14 @@ def test_mistyped_fields_in_a_stored_object_count_as_unset() -> None:
 
 
 @pytest.mark.behaviour("MGR-45")
+@pytest.mark.parametrize("kind", [("apps.kruise.io", "v9", "CloneSet"), ("apps", "v1", "Deployment"), ("", "", "")])
+def test_a_review_whose_kind_is_not_that_of_its_resource_is_refused(kind: tuple[str, str, str]) -> None:
+    """Its object would be judged without having been made readable, and fail in the handler."""
+    refused = prepared(review({"spec": 7}, {"spec": 7}, kind=GroupVersionKind(*kind)), 100)
+    assert refused == Denied("request.kind: is no version of CloneSet, the kind of request.resource", code=400)
+
+
+@pytest.mark.behaviour("MGR-45")
 def test_a_stored_object_is_read_up_to_the_maximum_depth() -> None:
     found = prepared(review({}, {"metadata": {}, "spec": {"template": nested(200)}}), 100)
     assert isinstance(found, Review)
@@ -75,7 +83,8 @@ def test_oversized_objects_are_refused_before_validation(operation: Operation) -
     # The stored object may be the large one, or that of a foreign kind.
     small = review({"spec": {}}, {"spec": large}, operation)
     assert prepared(small, MAX_STORED_BYTES + 100) is small
-    foreign = review(large, operation=operation, kind=GroupVersionKind("example.com", "v1", "Widget"))
+    resource = GroupVersionResource("example.com", "v1", "widgets")
+    foreign = Review("u", operation, GroupVersionKind("example.com", "v1", "Widget"), resource, object=large)
     assert prepared(foreign, MAX_STORED_BYTES + 100) is foreign
 
 

@@ -31,9 +31,15 @@ LARGEST_STORED: Final = 1_500_000
 #: Larger objects of our kinds may take proportionally longer: no real Pod is that large, and an object in an older
 #: version is validated as submitted and as stored.
 LARGE_OBJECT: Final = 250_000
+#: The largest request that the API server accepts. Strangers can send larger reviews, which may take proportionally
+#: longer.
+LARGEST_REQUEST: Final = 3 * 1024 * 1024
 #: Bytes above what the process held before.
 MEMORY_BYTES: Final = 64 * 1024 * 1024
-#: A conversion holds its body, the pieces, and its answer, which may be larger.
+#: Python holds an object in about 20 times the bytes of its JSON.
+HOLDS: Final = 32
+#: A conversion holds its body, the pieces, and its answer, which may be larger, and five copies of one object, which
+#: take 25 times the bytes of its JSON if it is nested. The service converts in a process of its own.
 CONVERSION_HOLDS: Final = 6
 #: Bodies of at least this size are measured one by one.
 LARGE: Final = 200_000
@@ -69,8 +75,9 @@ class Judge:
             seconds = min(seconds, again)
         if seconds > allowed:
             problems.append(f"took {seconds * 1000:.0f} ms of processor time")
-        # Large bodies are converted in this process; the service uses another one.
-        held = MEMORY_BYTES + (CONVERSION_HOLDS * len(case.body) if case.path == "/convert" else 0)
+        held = max(MEMORY_BYTES, HOLDS * len(case.body))
+        if case.path == "/convert":
+            held = 2 * MEMORY_BYTES + CONVERSION_HOLDS * len(case.body)
         if large and (more := peak() - rest) > held:
             problems.append(f"held {more / 1024 / 1024:.0f} MiB more")
         return problems
@@ -89,7 +96,7 @@ class Judge:
         """Return the size from which a case may take longer than SECONDS."""
         if case.decoder or case.path == "/convert":
             return LARGEST_STORED
-        return LARGE_OBJECT if "kruise-io" in case.path else float("inf")
+        return LARGE_OBJECT if "kruise-io" in case.path else LARGEST_REQUEST
 
     async def _answered(self, case: Case) -> list[str]:
         if case.decoder:

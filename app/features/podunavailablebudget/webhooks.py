@@ -69,7 +69,8 @@ def _former(review: Review) -> Mapping[str, Any] | None:
     old = review.old_object
     if review.operation != Operation.UPDATE or not old:
         return None
-    return as_hub(POD_UNAVAILABLE_BUDGET, old).get("spec") or {}
+    spec = as_hub(POD_UNAVAILABLE_BUDGET, old).get("spec") or {}
+    return spec if isinstance(spec, Mapping) else None
 
 
 async def _warnings(
