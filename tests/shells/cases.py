@@ -26,7 +26,6 @@ from tests.shells.world import World
 
 Json = dict[str, Any]
 RESIZE: Final = "no edit changes resources"
-ONE_BY_ONE: Final = {"updateStrategy": {"rollingUpdate": {"maxUnavailable": 1}}}
 #: By default, a Pod that is being updated blocks the update of the others.
 AT_ONCE: Final = {"updateStrategy": {"rollingUpdate": {"maxUnavailable": "100%"}}}
 #: Pods with this label wait for a hook before they are deleted.
@@ -191,7 +190,7 @@ def daemonset() -> Case:
             "Pods are deleted": delete_pods,
             "a Pod has no owner": orphan,
             "new image while a Pod is missing": several(
-                empty_node, change({"template": template("nginx:3", hostname="x"), **ONE_BY_ONE})
+                empty_node, change({"template": template("nginx:3", hostname="x"), **AT_ONCE})
             ),
             "one node only": change(
                 {"template": template("nginx:3", hostname="x", nodeSelector={"kubernetes.io/hostname": "node-a"})}
