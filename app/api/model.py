@@ -25,7 +25,6 @@ class ApiModel(BaseModel):
         extra="allow",
         frozen=True,
         strict=True,
-        use_attribute_docstrings=True,
     )
 
     #: Fields (by Python name) that are written even if never set, as in Go without omitempty.

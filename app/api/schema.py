@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import sys
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
 from typing import Annotated, Any, Final, Literal, TypeAlias, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
@@ -128,7 +132,9 @@ def structural_schema(model: type[KubeObject]) -> Schema:
 
 
 def _model(model: type[ApiModel]) -> Schema:
-    properties = {field.alias or name: _field(field) for name, field in model.model_fields.items()}
+    properties = {
+        field.alias or name: _field(field, _description(model, name)) for name, field in model.model_fields.items()
+    }
     schema: Schema = {
         "description": _prose(inspect.getdoc(model) or ""),
         "properties": dict(sorted(properties.items())),
@@ -144,15 +150,45 @@ def _model(model: type[ApiModel]) -> Schema:
     return _with(schema, model.schema_keywords)
 
 
-def _field(field: FieldInfo) -> Schema:
+def _field(field: FieldInfo, description: str) -> Schema:
     schema = _type(field.annotation)
     for hint in field.metadata:
         if isinstance(hint, Keywords):
             schema = _with(schema, hint.values)
-    if field.description:
+    if description:
         # The field's description is more specific than that of its class.
-        schema = {**schema, "description": _prose(field.description)}
+        schema = {**schema, "description": _prose(description)}
     return dict(sorted(schema.items()))
+
+
+def _description(model: type[ApiModel], name: str) -> str:
+    """Return the docstring below a field."""
+    bases = (base for base in model.__mro__ if issubclass(base, ApiModel))
+    return next(
+        (found for base in bases if (found := _field_docs(base.__module__).get(base.__name__, {}).get(name))), ""
+    )
+
+
+@cache
+def _field_docs(module: str) -> Mapping[str, Mapping[str, str]]:
+    """Return the docstrings below the fields of the classes of a module.
+
+    Pydantic can read them too, but for each class, and in each process: a fifth of the startup time.
+    """
+    classes = [
+        node for node in ast.walk(ast.parse(inspect.getsource(sys.modules[module]))) if isinstance(node, ast.ClassDef)
+    ]
+    return {
+        one.name: {
+            ast.unparse(field.target): below.value.value
+            for field, below in pairwise(one.body)
+            if isinstance(field, ast.AnnAssign)
+            and isinstance(below, ast.Expr)
+            and isinstance(below.value, ast.Constant)
+            and isinstance(below.value.value, str)
+        }
+        for one in classes
+    }
 
 
 def _type(annotation: Any) -> Schema:

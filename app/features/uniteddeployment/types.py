@@ -81,9 +81,6 @@ def _clone_set_spec_of_either_version() -> type[ApiModel]:
         scale_strategy: Scale | None = None  # type: ignore[assignment]
         update_strategy: Strategy | None = None  # type: ignore[assignment]
 
-    Scale.model_fields["enable_pvc_reuse"].description = ScaleStrategy.model_fields["enable_pvc_reuse"].description
-    for name in ("scale_strategy", "update_strategy"):
-        Spec.model_fields[name].description = CloneSetSpec.model_fields[name].description
     return Spec
 
 
