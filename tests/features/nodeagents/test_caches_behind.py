@@ -241,7 +241,7 @@ async def test_a_pod_that_is_replaced_meanwhile_stays_in_service() -> None:
         assert [one["status"] for one in conditions if one["type"] == "KruisePodReady"] == ["True"]
 
 
-@pytest.mark.behaviour("IMG-63")
+@pytest.mark.behaviour("IMG-65")
 @virtual
 async def test_copies_of_a_job_that_the_cache_lacks_are_kept() -> None:
     async with cluster() as (api, client):
