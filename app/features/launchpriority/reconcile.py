@@ -121,7 +121,7 @@ class LaunchBarrierReconciler:
     async def _add(self, pod: Pod, uid: str, priority: int) -> tuple[str, set[int]]:
         """Add a key to this very ConfigMap (keys are never removed) and return its UID and all keys. The ConfigMap of
         another Pod of the same name must not start that Pod's containers. [PM-149]"""
-        namespace, keys = pod.metadata.namespace, set[int]()
+        namespace = pod.metadata.namespace
         for _ in range(2):
             try:
                 found = await self._client.patch(
@@ -131,13 +131,14 @@ class LaunchBarrierReconciler:
                     namespace,
                     decode=decode_config_map,
                 )
-            except (NotFound, Conflict):
+            except (NotFound, Conflict) as error:
+                refused = error
                 uid, keys = await self._create(pod, priority)
                 if priority in keys:
-                    break
+                    return uid, keys
             else:
                 return found.metadata.uid, added_in(found)
-        return uid, keys
+        raise refused
 
     async def _annotate(self, pod: Pod, annotations: Mapping[str, str | None]) -> None:
         """Annotate the Pod with its progress after a key was added. The update wakes the kubelet, which otherwise

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from app.features.launchpriority.feature import FEATURE, GATE, NAME, WORKERS
 from app.features.launchpriority.reconcile import STALL_SECONDS, LaunchBarrierReconciler
 from app.kube.client import Client
-from app.kube.errors import ServerError
+from app.kube.errors import Conflict, ServerError
 from app.kube.events import EventRecorder
 from app.kube.objects import Pod, decode_pod
 from app.kube.resources import ObjectKey
@@ -189,6 +189,24 @@ async def test_a_deleted_config_map_is_recreated() -> None:
     await setting.client.clock.sleep(result.requeue_after)
     await setting.reconcile(KEY)
     assert setting.data == {"p_5": "true"}
+
+
+@virtual
+@pytest.mark.behaviour("PM-148", "PM-149")
+async def test_a_pod_is_not_completed_while_its_last_key_is_refused() -> None:
+    """Its last container would never start: completed Pods are not looked at again."""
+    setting = Setting({"a": 1, "b": 0})
+    await setting.reconcile(KEY)
+    setting.report("a")
+    refusal = json_response(409, status_body(409, "Conflict"))
+    setting.server.fail = lambda request: refusal if f"{request.method} {request.path}" == ADD else None
+    with pytest.raises(Conflict):
+        await setting.reconcile(KEY)
+    assert not setting.completed
+    setting.server.fail = lambda _: None
+    await setting.reconcile(KEY)
+    assert setting.completed
+    assert setting.data == {"p_1": "true", "p_0": "true"}
 
 
 @virtual
