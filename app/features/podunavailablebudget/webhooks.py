@@ -69,8 +69,7 @@ def _former(review: Review) -> Mapping[str, Any] | None:
     old = review.old_object
     if review.operation != Operation.UPDATE or not old:
         return None
-    spec = as_hub(POD_UNAVAILABLE_BUDGET, old).get("spec") or {}
-    return spec if isinstance(spec, Mapping) else None
+    return as_hub(POD_UNAVAILABLE_BUDGET, old).get("spec") or {}
 
 
 async def _warnings(
