@@ -156,8 +156,9 @@ def prepared(review: Review, body_bytes: int) -> Review | Denied:
 
     The time to validate an object grows with its size, so objects that cannot be stored are denied first.
     """
-    kind = find_kind(f"{review.kind.group}/{review.kind.version}", review.kind.kind)
-    version = kind.version(f"{review.kind.group}/{review.kind.version}") if kind is not None else None
+    api_version = f"{review.kind.group}/{review.kind.version}"
+    kind = find_kind(api_version, review.kind.kind)
+    version = kind.version(api_version) if kind is not None else None
     if version is None:
         named = find_plural(review.resource.group, review.resource.resource)
         if named is None or review.subresource:
