@@ -350,8 +350,12 @@ class UnitedDeploymentReconciler:
 
     async def _delete(self, here: Situation, surplus: Sequence[tuple[str, SubsetWorkload]]) -> list[str]:
         """Delete surplus workloads. Return the errors. [UD-33, UD-68]"""
-        second = [one for one in surplus if one[0] == here.kind and one[1].subset in here.existing]
-        others = [one for one in surplus if one not in second]
+
+        def is_second(kind: str, workload: SubsetWorkload) -> bool:
+            return kind == here.kind and workload.subset in here.existing
+
+        second = [one for one in surplus if is_second(*one)]
+        others = [one for one in surplus if not is_second(*one)]
         errors = await self._writer.delete(here.united, second, failed="FailedDeleteDuplicatedSubsets")
         if errors:
             self._writer.event(here.united, "Warning", "Failed FindSubsets", f"failed to delete subsets: {errors[0]}")
