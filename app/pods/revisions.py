@@ -145,8 +145,7 @@ def short_hash(revision: str) -> str:
 
 
 def is_same_revision(one: str, other: str) -> bool:
-    """Return whether the names are equal, or the hashes if one side is short; an empty name equals nothing. [PM-78,
-    PM-78]"""
+    """Return whether the names are equal, or the hashes if one side is short; an empty name equals nothing. [PM-78]"""
     return bool(one) and bool(other) and (one == other or short_hash(one) == short_hash(other))
 
 

@@ -390,8 +390,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         await gather_results(self.writer.release(uid, pod) for pod in snapshot.observed.foreign)
 
     async def truncate_history(self, snapshot: Snapshot[W, S, R], needed: Collection[Revision]) -> None:
-        """Delete old revisions that no Pod uses and that are not ``needed``. A failure is logged and retried. [PM-93,
-        PM-93]"""
+        """Delete old revisions that no Pod uses and that are not ``needed``; log and retry failures. [PM-93]"""
         try:
             await truncate_history(self.history, snapshot, needed, snapshot.resolved.settings.history_limit)
         except KubeError as error:

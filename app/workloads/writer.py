@@ -154,7 +154,7 @@ class Writer:
         return None
 
     def is_failed_creation(self, error: KubeError) -> bool:
-        """Return whether the error of a Pod's creation is an event."""
+        """Return whether a Pod that was not created because of the error gets an event."""
         return not is_namespace_ending(error)
 
     async def create_claim(self, workload: KubeObject, claim: Mapping[str, Any]) -> None:

@@ -74,7 +74,7 @@ class NamedClaimsWriter(Writer):
     """Writer for claims with fixed names. It needs no expectations: creating a claim twice fails with AlreadyExists."""
 
     def is_failed_creation(self, error: KubeError) -> bool:
-        """Return whether the error is an event: a taken name is not. [AS-123]"""
+        """Return whether the error gets an event. A taken name gets none. [AS-123]"""
         return super().is_failed_creation(error) and not isinstance(error, AlreadyExists)
 
     async def create_claim(self, workload: KubeObject, claim: Mapping[str, Any]) -> None:

@@ -237,7 +237,7 @@ def _has(entries: dict[str, str] | None, key: str) -> bool:
 #: Version of Pods whose versions are not distinguished.
 VERSION_IGNORED: Final = "versionIgnored"
 #: Labels of a Pod that hold its version; the first one present counts.
-VERSION_LABELS: Final = (names.POD_TEMPLATE_HASH, names.CONTROLLER_REVISION_HASH)
+_VERSION_LABELS: Final = (names.POD_TEMPLATE_HASH, names.CONTROLLER_REVISION_HASH)
 #: Maximum length of an annotation that is parsed; names are much shorter.
 _MOST_TEXT: Final = 4_096
 
@@ -277,7 +277,7 @@ def version_of(kind: str, labels: Mapping[str, Any], versioned: Collection[str])
     """Return the version of a Pod whose controller is of this kind. ``versioned`` holds kinds in lower case. [WS-40]"""
     if kind.lower() not in versioned:
         return VERSION_IGNORED
-    template, revision = (labels.get(key) for key in VERSION_LABELS)
+    template, revision = (labels.get(key) for key in _VERSION_LABELS)
     return str(template or "") or str(revision or "").rpartition("-")[2] or VERSION_IGNORED
 
 
