@@ -224,6 +224,15 @@ def test_a_lost_response_reveals_no_version() -> None:
     assert not own.broken_by(2.0, _writes("5"))
 
 
+def test_a_repeated_request_may_be_outdated() -> None:
+    """The client repeats a request after Retry-After as it was; meanwhile another reconcile may have written."""
+    own, refused = OwnVersions(), _writes("5")
+    own.answered(1.0, refused, Response(429, {"Retry-After": "1"}, b"{}"))
+    own.answered(1.5, _writes("5"), Response(200, {}, orjson.dumps({"metadata": {"resourceVersion": "7"}})))
+    assert not own.broken_by(2.0, refused)
+    assert own.broken_by(2.0, _writes("5"))
+
+
 def test_a_persistent_violation_is_reported_once() -> None:
     lag = invariants.Lag(30.0)
     assert not [*lag.longer(0.0, ["a"]), *lag.longer(30.0, ["a", "b"])]

@@ -25,11 +25,15 @@ class OwnVersions:
     def __init__(self) -> None:
         #: By controller and path of the object: the resourceVersion, and when it was answered.
         self._written: dict[tuple[str, str], tuple[int, float]] = {}
+        #: The last request that was refused with Retry-After; the client sends the same again.
+        self._refused: dict[tuple[str, str], Request] = {}
 
     def broken_by(self, at: float, request: Request) -> str:
         """Return the violation of a request that is about to be sent, or an empty string."""
         version, answered = self._written.get(_key(request), (0, at))
         if not version or at - answered >= GIVEN_UP_SECONDS or not _writes_object(request):
+            return ""
+        if request is self._refused.get(_key(request)):
             return ""
         insists = str(_metadata(request.body).get("resourceVersion", ""))
         if not insists.isdigit() or int(insists) >= version:
@@ -37,6 +41,9 @@ class OwnVersions:
         return f"{request.method} {request.path} sends version {insists}, but its sender has written version {version}"
 
     def answered(self, at: float, request: Request, response: Response) -> None:
+        """Record the version that the response shows."""
+        if "Retry-After" in response.headers:
+            self._refused[_key(request)] = request
         if response.status == 200 and _writes_object(request):
             version = _metadata(response.body).get("resourceVersion", "")
             if version.isdigit():
