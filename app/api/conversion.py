@@ -107,11 +107,11 @@ def _called(obj: Mapping[str, Any]) -> str:
 
 
 def _step(given: Json, source: Version, target: Version, notes: list[Group]) -> Json:
-    """Convert from hub to spoke or back: apply the notes, and record new ones."""
+    """Convert from hub to spoke or back: apply the notes, and record new ones. May change ``given``."""
     converted = _converted(_copied(given), source, target)
     back = _shown(converted, source, target)
     canonical = source.canonical or (lambda obj: obj)
-    original = canonical(_copied(given))
+    original = canonical(given)
     if notes:
         # Notes may change values shared with the input.
         restored, items = json_copy(converted), _Items()
