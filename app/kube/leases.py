@@ -34,9 +34,9 @@ JITTER = 2.2
 class LeaseTimes:
     """Durations in seconds; each must be longer than the next."""
 
-    lease_duration: float = 15.0
-    renew_deadline: float = 10.0
-    retry_period: float = 2.0
+    lease_duration: float
+    renew_deadline: float
+    retry_period: float
 
     def __post_init__(self) -> None:
         if not self.lease_duration > self.renew_deadline > self.retry_period > 0:
@@ -73,7 +73,7 @@ class LeaderElector:
         namespace: str,
         identity: str,
         rng: Random,
-        times: LeaseTimes | None = None,
+        times: LeaseTimes,
         release: bool = True,
         metrics: LeaderMetrics | None = None,
     ) -> None:
@@ -83,7 +83,7 @@ class LeaderElector:
         self._client = client
         self._clock = client.clock
         self._rng = rng
-        self._times = times if times is not None else LeaseTimes()
+        self._times = times
         self._release_on_exit = release
         self._metrics = metrics if metrics is not None else LeaderMetrics()
         self._leading = False

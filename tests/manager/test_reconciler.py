@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from app.kube.client import Client
-from app.kube.leases import LeaderElector
+from app.kube.leases import LeaderElector, LeaseTimes
 from app.kube.wire import Request, Response
 from app.manager.reconciler import Reconciling
 from tests.kit.virtualtime import VirtualClock
@@ -44,6 +44,7 @@ def replica(api: MemoryServer, log: list[str], name: str) -> Reconciling:
         namespace="kruise-system",
         identity=name,
         rng=Random(name),
+        times=LeaseTimes(15, 10, 2),
     )
     return Reconciling(lambda: [Controller(log, name)], elector, lambda: log.append(f"{name} leads"))
 

@@ -11,8 +11,8 @@ from app.features.cloneset.plan.preview import explain as explained
 from app.features.cloneset.plan.preview import preview
 from app.features.cloneset.plan.rollout import Inputs
 from app.features.cloneset.plan.rollout import counted as rollout_state
+from app.features.cloneset.plan.scale import topology_keys
 from app.features.cloneset.plan.settings import KIND, Gates, ResolvedSpec, resolve_spec
-from app.features.cloneset.plan.update import topology_keys
 from app.features.cloneset.types import CloneSet
 from app.framework.commands import Report, Stored
 from app.framework.options import Enabled

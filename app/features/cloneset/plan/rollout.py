@@ -1,4 +1,4 @@
-"""The rollout of a CloneSet: the decisions of one reconcile, the status and the conditions. Pure."""
+"""One reconcile of a CloneSet: what to scale and update, the status and the conditions. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,21 @@ from math import inf
 from typing import Any, Final
 
 from app.api import names
-from app.features.cloneset.plan.scale import DeletionOrder, Diff, PodCounts, ScalePlan, diff, plan_scale
+from app.features.cloneset.plan.scale import (
+    DeletionOrder,
+    Diff,
+    PodCounts,
+    ScalePlan,
+    deletion_order,
+    diff,
+    plan_scale,
+    topology_keys,
+)
 from app.features.cloneset.plan.settings import Limits, ResolvedSpec, Settings, limits
 from app.features.cloneset.plan.update import (
     UpdateOrder,
-    deletion_order,
     plan_update,
     released_pods,
-    topology_keys,
     update_order,
 )
 from app.features.cloneset.types import NO_DEADLINE

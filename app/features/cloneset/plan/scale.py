@@ -1,12 +1,15 @@
-"""Scaling of a CloneSet: how many Pods are missing or surplus, and which to create and delete now. Pure."""
+"""Scaling of a CloneSet: how many Pods are missing or surplus, which to create and delete now, and in which order.
+Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from app.features.cloneset.plan.settings import Limits
+from app.kube.objects import Pod
+from app.pods.order import NodeLabels, in_deletion_order, ranks_of
 from app.workloads.pods import MAX_CREATIONS, PodFacts
 
 # Counts of Pods to create, delete and update, and of Pods that may be unavailable [CS-87 … CS-95]. ``old`` means every
@@ -311,3 +314,29 @@ def _first(pods: Sequence[PodFacts], count: int, order: DeletionOrder) -> Sequen
         return ()
     # Skip the sort if all Pods are deleted. [CS-194]
     return pods if count >= len(pods) else order(pods)[:count]
+
+
+# The deletion order [CS-112 … CS-114]. Pure.
+
+
+def deletion_order(
+    template: Mapping[str, Any], node_labels: NodeLabels, now: float
+) -> Callable[[Sequence[PodFacts]], list[PodFacts]]:
+    """Return a function that sorts Pods of one revision for deletion. Ranks are computed within the group. [CS-112]"""
+
+    def ordered(group: Sequence[PodFacts]) -> list[PodFacts]:
+        facts = {one.pod.metadata.uid: one for one in group}
+        pods = [one.pod for one in group]
+        ranks = ranks_of(pods, template, node_labels)
+
+        def available(pod: Pod) -> bool:
+            return facts[pod.metadata.uid].available(now)
+
+        return [facts[pod.metadata.uid] for pod in in_deletion_order(pods, available=available, ranks=ranks)]
+
+    return ordered
+
+
+def topology_keys(template: Mapping[str, Any]) -> bool:
+    """Return whether the deletion order depends on node labels. [CS-114]"""
+    return bool((template.get("spec") or {}).get("topologySpreadConstraints"))

@@ -16,7 +16,7 @@ from app.kube.objects import Pod
 from app.kube.selector_query import SelectorError
 from app.pods.claims import claims_of_pod, with_claim_volumes
 from app.pods.lifecycle import LifecycleState, state_members
-from app.pods.order import NodeLabels, in_default_update_order, in_deletion_order, in_update_order, ranks_of
+from app.pods.order import in_default_update_order, in_update_order
 from app.pods.predicates import Owner
 from app.pods.revisions import pod_of_template, revision_labels, short_hash
 from app.workloads.pods import NewPod, PodFacts
@@ -129,25 +129,7 @@ def _in_place_wanted(settings: Settings) -> bool:
     return settings.rolling_update is not None and settings.rolling_update.policy is not UpdatePolicy.RECREATE
 
 
-# Deletion and update order of the Pods of a CloneSet [CS-112 … CS-114, CS-125 … CS-128]. Pure.
-
-
-def deletion_order(
-    template: Mapping[str, Any], node_labels: NodeLabels, now: float
-) -> Callable[[Sequence[PodFacts]], list[PodFacts]]:
-    """Return a function that sorts Pods of one revision for deletion. Ranks are computed within the group. [CS-112]"""
-
-    def ordered(group: Sequence[PodFacts]) -> list[PodFacts]:
-        facts = {one.pod.metadata.uid: one for one in group}
-        pods = [one.pod for one in group]
-        ranks = ranks_of(pods, template, node_labels)
-
-        def available(pod: Pod) -> bool:
-            return facts[pod.metadata.uid].available(now)
-
-        return [facts[pod.metadata.uid] for pod in in_deletion_order(pods, available=available, ranks=ranks)]
-
-    return ordered
+# The update order [CS-125 … CS-128]. Pure.
 
 
 def update_order(
@@ -173,11 +155,6 @@ def in_order(pods: Sequence[Pod], whole: Sequence[Pod], strategy: RollingUpdate 
         return in_update_order(found, whole, priority, scatter)
     except SelectorError:
         return in_update_order(found, whole, None, scatter)
-
-
-def topology_keys(template: Mapping[str, Any]) -> bool:
-    """Return whether the deletion order depends on node labels. [CS-114]"""
-    return bool((template.get("spec") or {}).get("topologySpreadConstraints"))
 
 
 # Construction of a Pod and its claims [CS-115 … CS-118, CS-142]. IDs and times are arguments. Pure.

@@ -14,8 +14,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from app.features.cloneset.plan.rollout import RolloutState, released, rollout_state, scale, update
+from app.features.cloneset.plan.scale import deletion_order
 from app.features.cloneset.plan.settings import Gates, RollingUpdate, Settings
-from app.features.cloneset.plan.update import deletion_order, update_order
+from app.features.cloneset.plan.update import update_order
 from app.pods.lifecycle import Hook, Lifecycle
 from app.workloads.pods import PodFacts
 from app.workloads.settings import UpdatePolicy

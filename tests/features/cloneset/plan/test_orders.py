@@ -2,8 +2,9 @@
 
 import pytest
 
+from app.features.cloneset.plan.scale import deletion_order
 from app.features.cloneset.plan.settings import Settings
-from app.features.cloneset.plan.update import deletion_order, update_order
+from app.features.cloneset.plan.update import update_order
 from app.features.cloneset.types import RollingUpdate
 from app.workloads.pods import PodFacts, pod_facts
 from tests.kit import objects
