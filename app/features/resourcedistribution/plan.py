@@ -206,6 +206,20 @@ def is_copy_of(copy: Mapping[str, Any], template: Template) -> bool:
     return refers_to(reference, str(metadata.get("namespace") or ""), template.controller)
 
 
+def copies_to_delete(
+    copies: Iterable[ObjectMeta], template: Template, targets: Collection[str], existing: Collection[str]
+) -> list[ObjectMeta]:
+    """Return the copies to delete: those in namespaces that are no longer targets, and those with a former name. Copies
+    in namespaces that do not exist go with them. [RD-23, RD-38, RD-41]"""
+    return [
+        copy
+        for copy in copies
+        if copy.deletion_timestamp is None
+        and copy.namespace in existing
+        and (copy.namespace not in targets or copy.name != template.name)
+    ]
+
+
 def update_patch(template: Template, copy: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON merge patch that updates ``copy`` (as read; kind and apiVersion may be missing), or an empty one
     if it is up to date.

@@ -19,6 +19,7 @@ from app.features.resourcedistribution.plan import (
     Template,
     TemplateError,
     conflict_reason,
+    copies_to_delete,
     is_copy_of,
     newly_failed,
     status_of,
@@ -326,14 +327,9 @@ class ResourceDistributionReconciler:
     async def _clean_up(
         self, state: _State, template: Template, targets: set[str], existing: set[str]
     ) -> list[Failure]:
-        """Delete copies in namespaces that are no longer targets. [RD-23, RD-38, RD-41]"""
-        left = [
-            one.metadata
-            for one in self._copies(template).by_index(BY_CONTROLLER, template.controller.index_key)
-            if one.metadata.deletion_timestamp is None
-            and one.metadata.namespace in existing
-            and (one.metadata.namespace not in targets or one.metadata.name != template.name)
-        ]
+        """Delete the copies that the distribution no longer asks for."""
+        copies = self._copies(template).by_index(BY_CONTROLLER, template.controller.index_key)
+        left = copies_to_delete((one.metadata for one in copies), template, targets, existing)
 
         async def delete(name: str, namespace: str, uid: str) -> Failure | None:
             try:
