@@ -1,6 +1,6 @@
 """Commands for CloneSets: rollout progress, restart, plan, explain and migration from a Deployment.
 
-Commands that run the plan import it only when they are called, so that showing the progress stays fast.
+The planning code is imported only by the commands that need it, so that showing the progress stays fast.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ async def restart(client: Client, stored: Stored) -> str:
 
 
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
-    """Return what the CloneSet would do to its Pods if it were stored like this."""
+    """Report what would happen to the Pods if this CloneSet were stored."""
     from app.features.cloneset import reads
 
     return await reads.plan(client, stored, enabled)

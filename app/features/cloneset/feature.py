@@ -90,10 +90,10 @@ FEATURE: Final = Feature(
         "TemplateNoDefaults",
         "DefaultHostNetworkHostPortsInPodTemplates",
         Gate(STRICT_VALIDATION, "Rejects CloneSets with likely mistakes that OpenKruise admits"),
-        # Field ownership of these Pods is rarely used, and tracking it doubles the work of the API server for each
+        # The field ownership of these Pods is rarely used, and tracking it doubles the API server's work for each
         # write.
         Gate(MANAGED_FIELDS, "Keeps metadata.managedFields on the Pods of CloneSets and StatefulSets"),
-        # OpenKruise recreates as many Pods as it surged.
+        # OpenKruise recreates one Pod for each surge Pod instead.
         Gate("CloneSetInPlaceSurge", "With maxSurge, updates Pods in place and then deletes the surge Pods again"),
     ),
     flags=(engine.EXPECTATION_TIMEOUT, "cloneset-scaling-exclude-preparing-delete"),

@@ -17,7 +17,7 @@ from app.kube.jsonvalues import fill, json_copy, object_at, part
 
 _INT32_MAX: Final = NO_DEADLINE
 _digits = re.compile(r"[+-]?[0-9]{1,10}").fullmatch
-#: Fields of the v1alpha1 strategy that are in ``rollingUpdate`` in v1beta1.
+#: v1alpha1 strategy fields that v1beta1 nests in ``rollingUpdate``.
 ROLLING_FIELDS: Final[tuple[str, ...]] = (
     "partition",
     "maxUnavailable",
@@ -57,13 +57,14 @@ def _strategy_to_v1beta1(flat: dict[str, Any], pre_download: Mapping[str, Any]) 
         rolling["inPlaceUpdateStrategy"] = {**(object_at(rolling, "inPlaceUpdateStrategy") or {}), **pre_download}
     rolling["podUpdatePolicy"] = policy if policy in POD_UPDATE_POLICIES else RECREATE
     if policy in IN_PLACE_POLICIES and rolling.get("inPlaceUpdateStrategy") is None:
-        # CS-15 would fill it in. Filling it here keeps the round trip through v1alpha1 lossless.
+        # Defaulting would add it too. Adding it here keeps the round trip through v1alpha1 lossless. [CS-15]
         rolling["inPlaceUpdateStrategy"] = {}
     return {**flat, "type": ROLLING_UPDATE, "rollingUpdate": rolling}
 
 
 def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
-    """Convert a v1beta1 object to v1alpha1; a label replaces a field that v1alpha1 lacks. [CS-7, CS-8, CS-11]"""
+    """Convert a v1beta1 object to v1alpha1. excludePreparingDelete, which v1alpha1 lacks, becomes a label. [CS-7, CS-8,
+    CS-11]"""
     spec = object_at(obj, "spec")
     if spec is None:
         return obj
@@ -107,7 +108,8 @@ def _show_exclusion(obj: dict[str, Any], excluded: bool) -> None:
 
 
 def canonical_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
-    """Return the form that is read back, where v1alpha1 has two ways to express a default. [CS-11, CS-14]"""
+    """Return the object as it is read back after a round trip: v1alpha1 has two ways to express some defaults. [CS-11,
+    CS-14]"""
     spec = object_at(obj, "spec")
     if spec is None:
         return obj
@@ -126,7 +128,7 @@ def _says_something(in_place: Mapping[str, Any]) -> bool:
 
 
 def _pre_download(annotations: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the image pre-download fields that the annotations stand for. [CS-10]"""
+    """Return the image pre-download fields that the annotations represent. [CS-10]"""
     found = {field: parse(annotations.get(key)) for field, (key, parse) in _PRE_DOWNLOAD.items()}
     return {field: value for field, value in found.items() if value is not None}
 
@@ -225,7 +227,7 @@ MAX_SURGE: Final = 0
 
 
 def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the CloneSet (JSON of either version) with the defaults of its own fields.
+    """Return a copy of the CloneSet (JSON of either version) with defaults for its own fields, but not its templates.
 
     Applying the defaults twice changes nothing. Values of the wrong type are left for validation to report.
     """
@@ -244,8 +246,8 @@ def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _default_flat_strategy(strategy: dict[str, Any], replicas: Any) -> None:
-    """Fill the defaults of a v1alpha1 strategy. OpenKruise rejects OnDelete in v1alpha1; here it also gets the defaults
-    that make it valid in v1beta1. [CS-14, CS-31, CS-34]"""
+    """Fill the defaults of a v1alpha1 strategy. OpenKruise rejects OnDelete in v1alpha1; here it is allowed, and gets
+    the defaults that make it valid in v1beta1. [CS-14, CS-31, CS-34]"""
     if not strategy.get("type"):
         strategy["type"] = RECREATE
     if strategy["type"] != ON_DELETE:

@@ -1,4 +1,4 @@
-"""Cluster reads for the CloneSet commands, and the plan for what was read."""
+"""Cluster reads for the CloneSet commands, and the plans computed from them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RelatedObjects:
 
 
 async def related_objects(client: Client, owner: CloneSet) -> RelatedObjects:
-    """Read the objects from the cluster. Nodes are read only if the deletion order depends on them."""
+    """Read the objects that belong to a CloneSet. Nodes are read only if the deletion order depends on them."""
     pods, revisions = await pods_and_revisions(client, KIND, owner, owner.spec.selector)
     nodes: dict[str, Node] = {}
     if topology_keys(owner.spec.template):
@@ -54,7 +54,7 @@ async def related_objects(client: Client, owner: CloneSet) -> RelatedObjects:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Inputs of the plan for one CloneSet: its resolved spec, active Pods, revisions and node labels."""
+    """Inputs to the plan for one CloneSet: its resolved spec, active Pods, revisions and node labels."""
 
     resolved: ResolvedSpec
     pods: Sequence[PodFacts]
@@ -63,7 +63,7 @@ class Situation:
 
 
 def situation(owner: CloneSet, related: RelatedObjects, gates: Gates) -> Situation:
-    """Combine what was read. The update revision may be one that is not recorded yet. Raises CommandError."""
+    """Return the inputs to the plan. The update revision may not be recorded yet. Raises CommandError."""
     resolved = resolved_spec(KIND, resolve_spec, owner, gates)
     revisions = revisions_of(owner.status, resolved.content, related.revisions)
     pods = [
@@ -85,7 +85,7 @@ async def restart(client: Client, stored: Stored) -> str:
 
 
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
-    """Return what the CloneSet would do to its Pods if it were stored like this."""
+    """Report what would happen to the Pods if this CloneSet were stored."""
     wanted = parsed(stored)
     found = situation(wanted, await related_objects(client, wanted), Gates.of(enabled))
     coming = _preview(client, found)

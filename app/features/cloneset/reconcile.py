@@ -1,4 +1,4 @@
-"""The CloneSet controller: its watches, its reconcile, and the status it writes."""
+"""The CloneSet controller: its watches, its reconcile method, and the status it writes."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ logger = logging.getLogger(__name__)
 _CLONESETS: Final = CLONE_SET.resource()
 
 
-# The reconcile: compute the plan, carry it out, report. [CS-44 … CS-68]
+# Reconciliation: compute the plan, carry it out, report the result. [CS-44 … CS-68]
 
 CloneSetCaches = Caches[CloneSet]
 
 
 class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpec]):
-    """Reconciles CloneSets. ``rng`` draws instance IDs; ``exclude_preparing_delete`` is the flag of the same name.
+    """Reconciles CloneSets. ``rng`` generates instance IDs; ``exclude_preparing_delete`` is the flag of the same name.
     [CS-175]
 
     ``options`` are passed to the workload engine.
@@ -113,7 +113,8 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
         return self._result(current, again, scaling, updating)
 
     async def _report(self, snapshot: CloneSetSnapshot, scaling: Outcome, updating: Outcome) -> float:
-        """Write the status if it changed. Return the seconds until the deadline can pass. [CS-58, CS-61, CS-148]"""
+        """Write the status if it changed. Return the seconds until the progress deadline must be checked again. [CS-58,
+        CS-61, CS-148]"""
         workload, rollout, settings = snapshot.workload, snapshot.rollout, snapshot.resolved.settings
         now, present = self.clock.now(), snapshot.state.present_status(workload).status
         wanted = base_status(
@@ -141,8 +142,8 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
         return judged.requeue_after
 
     async def _clean_up(self, snapshot: CloneSetSnapshot, needed: Collection[Revision]) -> None:
-        """Remove the names of deleted Pods from podsToDelete, and unused revisions that are not ``needed``. A failure
-        is logged and retried. [CS-62, PM-93]"""
+        """Remove the names of deleted Pods from podsToDelete, and delete unused revisions that are not in ``needed``. A
+        failure is logged and retried. [CS-62, PM-93]"""
         named = snapshot.workload.spec.scale_strategy.pods_to_delete
         if named:
             present = {pod.name for pod in snapshot.pods}
@@ -269,8 +270,8 @@ def initial_metadata(sets: Store[CloneSet]) -> InitialMetadata:
 
 
 def least_available_of(context: ControllerContext) -> LeastAvailable:
-    """Return the minimum number of available Pods that maxUnavailable leaves. At least one Pod may always be
-    unavailable."""
+    """Return a function that returns the minimum number of available Pods: replicas minus maxUnavailable, which counts
+    as at least 1."""
     gates = Gates.of(context.enabled)
 
     def least(found: CloneSet) -> int:
@@ -281,7 +282,8 @@ def least_available_of(context: ControllerContext) -> LeastAvailable:
 
 
 def update_order_of(context: ControllerContext) -> UpdateOrder:
-    """Return the update order of a CloneSet: the default order, priorities and scattering."""
+    """Return the function that sorts the Pods of a CloneSet into update order: default order, priorities and
+    scattering."""
 
     def order(found: CloneSet, pods: Sequence[Pod]) -> Sequence[Pod]:
         return in_order(pods, pods, found.spec.update_strategy.rolling_update)

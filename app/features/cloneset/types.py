@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 NO_DEADLINE: Final = 2**31 - 1
-"""progressDeadlineSeconds: none."""
+"""Value of progressDeadlineSeconds that means no deadline."""
 
 
 class _RollingFields(ApiModel):
@@ -60,7 +60,7 @@ class _RollingFields(ApiModel):
     paused: bool = False
     """Pauses the update. The number of replicas is still maintained."""
     priority_strategy: UpdatePriorityStrategy | None = None
-    """Priorities of Pods in the update order."""
+    """Priorities that determine the order in which Pods are updated."""
     scatter_strategy: list[UpdateScatterTerm] | None = None
     """Scatters Pods with certain labels over the update, so that they are not updated one after the other."""
 
@@ -115,8 +115,7 @@ class ScaleStrategy(_ScaleFields):
     """Whether the claims of a Pod that was not deleted by the controller are reused by its replacement, which then also
     gets the same name. Otherwise the claims are deleted together with the Pod."""
     exclude_preparing_delete: bool = False
-    """Whether to exclude Pods that wait for their preDelete hook from the replicas, so that they are replaced at
-    once."""
+    """Whether Pods waiting for their preDelete hook do not count as replicas, so that they are replaced at once."""
 
 
 class ScaleStrategyV1Alpha1(_ScaleFields):
@@ -137,7 +136,8 @@ class _Spec(ApiModel):
     template: RawObject
     """Template of the Pods. Its restartPolicy must be Always."""
     volume_claim_templates: list[dict[str, Any]] | None = None
-    """Claims to create for each Pod; each is mounted under its name. Changes apply to Pods created afterwards."""
+    """PersistentVolumeClaims to create for each Pod. The Pod gets a volume of the same name for each claim. Changes
+    apply to Pods created afterwards."""
     revision_history_limit: Int32 | None = None
     """Number of old revisions to keep for a rollback. Defaults to 10."""
     min_ready_seconds: Int32 = 0
@@ -211,7 +211,7 @@ class CloneSetStatus(ApiModel):
     update_revision: str = ""
     """Name of the ControllerRevision of the current template."""
     current_revision: str = ""
-    """Name of the last ControllerRevision that all Pods were at."""
+    """Name of the last ControllerRevision that was rolled out to all Pods."""
     collision_count: Int32 | None = None
     """Number of hash collisions of revision names so far."""
     label_selector: str = ""

@@ -64,7 +64,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """The update strategy in either version. ``fields`` are its rollout fields; None if there are none."""
+    """The update strategy in either version. ``fields`` holds its rollout fields, or None if it has none."""
 
     path: Path
     type_error: FieldError | None
@@ -109,7 +109,8 @@ class Rollout:
 def spec_errors(
     spec: Mapping[str, Any], former: Mapping[str, Any] | None, facts: Facts, *, older: bool
 ) -> list[FieldError | str]:
-    """Return all errors in a (defaulted) spec, in OpenKruise's order. ``former`` is the spec it replaces."""
+    """Return all errors in a (defaulted) spec, in OpenKruise's order. ``former`` is the stored spec, or None on
+    creation."""
     rollout = Rollout.of(spec, older=older)
     errors: list[FieldError | str] = []
     if former is not None:
@@ -127,7 +128,7 @@ def spec_errors(
 
 
 def update_errors(spec: Mapping[str, Any], former: Mapping[str, Any], rollout: Rollout) -> list[FieldError]:
-    """Return errors in a change: the selector is immutable, and InPlaceOnly allows only new images. [CS-39, CS-40]"""
+    """Return errors in an update: the selector is immutable, and InPlaceOnly allows only new images. [CS-39, CS-40]"""
     errors = []
     if not same(without_empties(spec.get("selector") or {}), without_empties(former.get("selector") or {})):
         errors.append(forbidden(SPEC, _CHANGEABLE))
@@ -187,7 +188,7 @@ def _bound(fields: Mapping[str, Any], name: str, path: Path, replicas: int) -> t
 
 
 def _count(fields: Mapping[str, Any], name: str, path: Path, replicas: int) -> tuple[int | None, list[FieldError]]:
-    """Return a number or a percentage as a number, rounded up. [CS-31]"""
+    """Return the value of a number or percentage field as a number, rounded up. [CS-31]"""
     value = fields.get(name)
     problem = count_problem(value)
     if problem:
@@ -242,9 +243,9 @@ def _number(spec: Mapping[str, Any], name: str) -> int:
     return spec.get(name) or 0
 
 
-# Values that OpenKruise admits [CS-31, CS-41]. Meaningless values are rejected. Values that mean something
-# other than they say cause a warning, because existing manifests contain them; the gate CloneSetStrictValidation turns
-# these warnings into errors. Pure.
+# Values that OpenKruise admits [CS-31, CS-41]. Meaningless values are rejected here. Values whose effect differs from
+# what they seem to say cause a warning, because existing manifests contain them; the gate CloneSetStrictValidation
+# turns these warnings into errors. Pure.
 
 GATE: Final = "CloneSetStrictValidation"
 
@@ -264,7 +265,8 @@ def errors(spec: Mapping[str, Any], *, older: bool) -> Iterator[FieldError]:
 
 
 def warnings(spec: Mapping[str, Any], pods_refused: Mapping[str, str], *, older: bool) -> Iterator[FieldError]:
-    """Yield likely mistakes. ``pods_refused`` has the reasons why Pods must not be in podsToDelete, by Pod name."""
+    """Yield likely mistakes. ``pods_refused`` maps the names of Pods that must not be in podsToDelete to the
+    reasons."""
     for name in ("minReadySeconds", "revisionHistoryLimit"):
         if _is_negative(spec.get(name)):
             yield invalid(SPEC.child(name), spec[name], NOT_NEGATIVE)

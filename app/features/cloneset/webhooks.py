@@ -37,8 +37,8 @@ from app.pods.template_check import TemplateLookups, complete_templates, default
 from app.workloads.validation import SPEC, SPEC_TYPES, metadata_errors
 
 # Go types of the CloneSet spec in both versions, derived from the models. OpenKruise's webhook stores the spec as its
-# Go types print it: without empty values and with canonical quantities. This webhook stores the same, so that manifests
-# and revisions are identical, but it keeps unknown fields.
+# Go types marshal it: without empty values and with canonical quantities. This webhook does the same, so that stored
+# objects and revisions are identical, but keeps unknown fields.
 
 #: Go type of the spec, by API version.
 SPECS: Final[Mapping[str, GoType]] = {
@@ -55,14 +55,14 @@ VALIDATE: Final = validating_webhook(
     CLONE_SET, "Rejects invalid CloneSets", PolicyRule(("get",), ("",), ("pods",)), MAY_CHECK_TEMPLATES
 )
 WEBHOOKS: Final = (MUTATE, VALIDATE)
-#: Maximum number of Pods read for one review; each takes a request.
+#: Maximum number of Pods read for one admission review; each Pod takes one request.
 MAX_PODS_READ: Final = 100
 _TEMPLATE: Final = SPEC.child("template")
 _RESOURCE: Final = CLONE_SET.resource()
 
 
 class CloneSetLookups(TemplateLookups):
-    """Lookups that the webhooks need in addition to the request. Objects are read when a CloneSet is written."""
+    """Data that the webhooks need in addition to the request. Objects are read from the API server for each review."""
 
     def __init__(
         self, enabled: Callable[[str], bool] = lambda _: False, client: Client | None = None, namespace: str = ""
@@ -72,7 +72,7 @@ class CloneSetLookups(TemplateLookups):
         self.strict = enabled(GATE)
 
     async def pod(self, namespace: str, name: str) -> Pod | None:
-        """Return the Pod with this name; None if there is none, as without a cluster."""
+        """Return the Pod, or None if it does not exist or there is no client."""
         if self.client is None:
             return None
         return await get_or_none(self.client, PODS, name, namespace, decode=decode_pod)
@@ -127,7 +127,7 @@ async def judge(lookups: CloneSetLookups, clone_set: Submitted) -> Judgment:
 
 
 def _new(found: Iterable[FieldError], before: Iterable[FieldError]) -> list[FieldError]:
-    """Return errors that the stored object does not have; existing objects must stay editable."""
+    """Return the errors that the stored object does not already have, so that existing objects stay editable."""
     known = set(map(str, before))
     return [error for error in found if str(error) not in known]
 
@@ -160,7 +160,8 @@ async def _template_errors(
 
 
 def _with_claim_volumes(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the template with a volume per claim first, so that volume mounts can refer to them. [CS-24]"""
+    """Return the template with one volume per claim prepended, so that volume mounts can refer to the claims.
+    [CS-24]"""
     defaulted = json_copy({field: spec.get(field) for field in ("template", "volumeClaimTemplates")})
     default_templates(defaulted)
     template: dict[str, Any] = defaulted["template"]
@@ -176,8 +177,8 @@ def _with_claim_volumes(spec: Mapping[str, Any]) -> dict[str, Any]:
 async def _refused_pods(
     lookups: CloneSetLookups, review: Review, spec: Mapping[str, Any], former: Mapping[str, Any] | None
 ) -> Mapping[str, str]:
-    """Return the reasons why Pods newly added to ``podsToDelete`` must not be there, by Pod name: of the first
-    MAX_PODS_READ. The controller ignores Pods that are not the CloneSet's. [CS-28]"""
+    """Return, by Pod name, why Pods newly added to ``podsToDelete`` must not be listed. Only the first MAX_PODS_READ
+    names are checked; the controller ignores Pods that do not belong to the CloneSet. [CS-28]"""
     known = set(pods_to_delete(former)) if former is not None else set()
     metadata = (review.object or {}).get("metadata") or {}
     identity = (str(metadata.get("name") or ""), review.namespace, str(metadata.get("uid") or ""))

@@ -37,12 +37,12 @@ from app.workloads.writer import Writer
 class CloneSetState(WorkloadState[ResolvedSpec]):
     """State that the controller keeps for one CloneSet."""
 
-    #: Instance IDs of Pods whose creation failed. They are used first, so that a request with a lost response cannot
-    #: create two Pods.
+    #: Instance IDs of Pods whose creation failed. They are reused first, so that a creation whose response was lost
+    #: cannot result in two Pods.
     failed_ids: set[str] = field(default_factory=set)
     #: Instance IDs of Pods deleted by the controller whose claims still exist.
     deleted_ids: set[str] = field(default_factory=set)
-    #: The last limit reported, and when.
+    #: The creation limit reported last, and the monotonic time of that event.
     limited_to: int | None = None
     limited_at: float = 0.0
 
@@ -52,12 +52,12 @@ Observed: TypeAlias = Snapshot[CloneSet, CloneSetState, ResolvedSpec]
 
 @dataclass(frozen=True, slots=True)
 class PodsAndClaims:
-    """Pods and claims of a CloneSet, from which instance IDs are chosen."""
+    """Pods and claims of a CloneSet, used to choose instance IDs."""
 
     active: Sequence[Pod]
     inactive: Sequence[Pod]
     claims: Sequence[PersistentVolumeClaim]
-    #: Whether the Pod name of an instance ID is taken, by a Pod of any owner.
+    #: Returns whether the Pod name for an instance ID is taken by a Pod of any owner.
     name_taken: Callable[[str], bool] = lambda _: False
 
     def claims_of(self, id_: str) -> list[PersistentVolumeClaim]:
@@ -85,7 +85,7 @@ class CloneSetSnapshot(Snapshot[CloneSet, CloneSetState, ResolvedSpec]):
     def of(
         cls, observed: Observed, inputs: Inputs, rollout: RolloutState, pods_and_claims: PodsAndClaims
     ) -> CloneSetSnapshot:
-        """Add the counts of the plan to the observed snapshot."""
+        """Extend the observed snapshot with the inputs to the plan and the counts."""
         known = {one.name: getattr(observed, one.name) for one in fields(observed)}
         return cls(**known, inputs=inputs, rollout=rollout, pods_and_claims=pods_and_claims)
 
@@ -95,7 +95,7 @@ LIMIT_EVENT_INTERVAL: Final = 30.0
 
 
 class Scaler:
-    """Carries out scale plans. ``rng`` draws instance IDs."""
+    """Carries out scale plans. ``rng`` generates instance IDs."""
 
     def __init__(self, writer: Writer, rng: Random) -> None:
         self._writer = writer
@@ -106,7 +106,7 @@ class Scaler:
         self._report_limit(snapshot, plan, now)
         try:
             if await self._finish(snapshot):
-                return Outcome(changed=True)  # the claims offered to new Pods are gone
+                return Outcome(changed=True)  # the snapshot still lists the deleted claims
         except KubeError as error:
             return Outcome(changed=True, error=error, message=message_of(error))
         if plan.cancel_deletion:
@@ -119,7 +119,7 @@ class Scaler:
         return Outcome()
 
     def _report_limit(self, snapshot: CloneSetSnapshot, plan: ScalePlan, now: float) -> None:
-        """Report the limit when it changes, and periodically while it stays. [CS-99]"""
+        """Record an event when the creation limit changes, and periodically while it applies. [CS-99]"""
         limit, state = plan.limited_to, snapshot.state
         if limit is not None and (limit != state.limited_to or now - state.limited_at >= LIMIT_EVENT_INTERVAL):
             text = f"scaleUp is limited because of scaleStrategy.maxUnavailable, limit: {limit}"
@@ -145,11 +145,11 @@ class Scaler:
         makers = [_maker(snapshot.resolved, revision) for revision in (revisions.current, revisions.update)]
         counts = (plan.create_current, plan.create_update)
         wanted = [maker for maker, count in zip(makers, counts, strict=True) for _ in range(count)]
-        # If a revision (edited by hand) holds no usable template, the Pod is created at the update revision.
+        # If a revision was edited by hand and holds no usable template, the Pod is created at the update revision.
         pairs = [(maker or makers[1], id_) for maker, id_ in zip(wanted, ids, strict=False)]
         if all(maker is None for maker, _ in pairs):
             name = revisions.update.name
-            return Outcome(message=f"ControllerRevision {name} holds no template a Pod could be made from")
+            return Outcome(message=f"ControllerRevision {name} contains no usable Pod template")
         claims = {id_: {claim.metadata.name for claim in snapshot.pods_and_claims.claims_of(id_)} for id_ in ids}
         new = {id_: maker.new_pod(id_, claims[id_]) for maker, id_ in pairs if maker is not None}
         made, refused = await self._writer.create_pods(snapshot.workload, list(new.values()))
@@ -168,7 +168,7 @@ class Scaler:
     def _instance_ids(self, snapshot: CloneSetSnapshot, count: int) -> tuple[list[str], list[Pod]]:
         """Return the IDs to use now, and the terminating Pods whose IDs must become free first. [CS-117, CS-119]
 
-        A released Pod keeps its name and its claims stay available, so its replacement gets another ID. [CS-68]
+        A released Pod keeps its name and its claims, so its replacement gets another ID. [CS-68]
         """
         pods_and_claims, state = snapshot.pods_and_claims.without_claims_of_others(), snapshot.state
         state.failed_ids = {id_ for id_ in state.failed_ids if not pods_and_claims.name_taken(id_)}
@@ -180,7 +180,7 @@ class Scaler:
         awaited = [
             pod
             for id_, pod in held.items()
-            # A finished Pod may never be deleted, so it is replaced under another ID.
+            # A finished Pod might never be deleted, so it is replaced under another ID.
             if id_ in offered and id_ not in in_use and pod.metadata.deletion_timestamp is not None
         ]
         waiting = awaited[: max(0, count - len(free))] if snapshot.resolved.settings.reuse_claims else []
@@ -190,7 +190,7 @@ class Scaler:
 
     async def _finish(self, snapshot: CloneSetSnapshot) -> bool:
         """Delete remaining claims of Pods that the controller deleted. Return whether there were any. Raises any API
-        error; a claim whose deletion is forbidden is not retried. [CS-106]"""
+        error. A forbidden deletion is not retried. [CS-106]"""
         state, pods_and_claims = snapshot.state, snapshot.pods_and_claims
         state.deleted_ids.difference_update([instance_id(pod.metadata.labels) for pod in pods_and_claims.active])
         found = False
@@ -278,7 +278,7 @@ logger = logging.getLogger(__name__)
 
 
 class CloneSetUpdater(Updater):
-    """Carries out update plans. To recreate a Pod it marks it for deletion, and scaling replaces it. [CS-132]"""
+    """Carries out update plans. A Pod to recreate is marked for deletion, and scaling replaces it. [CS-132]"""
 
     async def update(self, snapshot: CloneSetSnapshot) -> Outcome:
         """Update the Pods of one CloneSet. [CS-122 … CS-132]"""

@@ -182,7 +182,7 @@ class Scaler:
             maker = _maker(snapshot, updated=updated)
             if maker is None:
                 name = snapshot.revisions.update.name
-                return Outcome(message=_failed(f"ControllerRevision {name} holds no template a Pod could be made from"))
+                return Outcome(message=_failed(f"ControllerRevision {name} contains no usable Pod template"))
             new.append(maker.new_pod(ordinal, missing_claims(snapshot.resolved, ordinal, claims)))
         made, failures = await self.writer.create_pods(workload, new)
         backoff = state.creation_backoff

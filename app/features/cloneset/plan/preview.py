@@ -36,9 +36,9 @@ from app.workloads.report import (
 from app.workloads.settings import Revisions
 from app.workloads.steps import Step, StepKind
 
-# Runs the plan until nothing is left to do: the order of the Pods, in place or not, and why. After each step the
-# affected Pods are assumed to become available, because the next step waits for them. Lifecycle hooks are assumed to
-# complete. Pure.
+# Simulates the plan until nothing is left to do, and records in which order Pods are updated, how, and why. After each
+# step, the affected Pods are assumed to become available, because the next step waits for them. Lifecycle hooks are
+# assumed to complete. Pure.
 
 _UNDER_WAY: Final = (LifecycleState.PREPARING_NORMAL, LifecycleState.UPDATING, LifecycleState.UPDATED)
 _IN_SERVICE: Final[Mapping[str, object]] = {
@@ -66,7 +66,7 @@ class _PreviewRun:
     to_replace: int = 0
     #: Pods that had to wait for a lifecycle hook.
     waiting: set[str] = field(default_factory=set)
-    #: Reason why the current state of a Pod blocks its update, by Pod.
+    #: Reasons why the current state of a Pod blocks its update, by Pod name.
     refused: dict[str, str] = field(default_factory=dict)
     steps: list[PreviewStep] = field(default_factory=list)
     updates: InPlaceUpdates = field(default_factory=InPlaceUpdates)
@@ -88,8 +88,8 @@ class _PreviewRun:
 def preview(
     resolved: ResolvedSpec, pods: Sequence[PodFacts], revisions: Revisions, now: float, node_labels: NodeLabels
 ) -> Preview:
-    """Run the plan until nothing is left to do. The update revision may be one that is not recorded yet; ``now`` is in
-    POSIX seconds."""
+    """Simulate the plan until nothing is left to do. The update revision may not be recorded yet; ``now`` is in POSIX
+    seconds."""
     run = _PreviewRun(resolved, revisions, list(pods), node_labels, now)
     for pod in pods:
         _let_finish(run, pod)
@@ -341,7 +341,7 @@ def _hook_lines(facts: PodFacts, resolved: ResolvedSpec) -> Iterator[str]:
 
 
 def _update_line(facts: PodFacts, resolved: ResolvedSpec, rollout: RolloutState) -> Iterator[str]:
-    """Explain what an in-place update in progress waits for."""
+    """Explain what an in-place update in progress is waiting for."""
     scaling = resolved.settings.gates.vertical_scaling
     try:
         step = refresh(facts.pod, datetime.fromtimestamp(rollout.now, UTC), vertical_scaling=scaling)

@@ -177,7 +177,7 @@ def rollout_state(
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Inputs of all decisions about one CloneSet. ``now`` is in POSIX seconds; ``updates`` caches in-place updates
+    """Inputs to all decisions about one CloneSet. ``now`` is in POSIX seconds; ``updates`` caches in-place updates
     between the revisions and is extended on use."""
 
     resolved: ResolvedSpec
@@ -305,7 +305,8 @@ def _diff(
     )
 
 
-# Condition Progressing: whether a rollout progresses, rests or has exceeded its deadline [CS-152 … CS-155]. Pure.
+# Condition Progressing: whether a rollout is progressing, is at rest, or has exceeded its deadline [CS-152 … CS-155].
+# Pure.
 
 PROGRESSING: Final = "Progressing"
 AVAILABLE: Final = Condition(PROGRESSING, "True", "CloneSetAvailable", "CloneSet is available")
@@ -319,7 +320,7 @@ DEADLINE_EXCEEDED: Final = "ProgressDeadlineExceeded"
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Conditions with Progressing updated. The deadline may have passed after ``requeue_after`` seconds."""
+    """Conditions with Progressing updated, and the seconds after which the deadline must be checked again."""
 
     conditions: Sequence[Mapping[str, Any]]
     requeue_after: float = 0.0
@@ -379,7 +380,7 @@ def _moved(old: Status, new: Status, reason: str | None) -> bool:
 
 
 def _again(left: float) -> float:
-    """Return the delay of the next check: one second after the deadline. [CS-154]"""
+    """Return the seconds until the next check, which is one second after the deadline. [CS-154]"""
     return left + 1 if left >= 1 else max(left, 0.001)
 
 

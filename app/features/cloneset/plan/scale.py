@@ -29,7 +29,7 @@ class PodCounts:
     marked_new: int = 0
     unavailable_old: int = 0
     unavailable_new: int = 0
-    #: Marked Pods that are unavailable as well.
+    #: Number of marked Pods that are also unavailable.
     marked_unavailable: int = 0
 
     @property
@@ -43,12 +43,12 @@ class PodCounts:
 
     @property
     def active_old(self) -> int:
-        """Number of old Pods that do not prepare for deletion."""
+        """Number of old Pods that are not preparing for deletion."""
         return self.old - self.preparing_delete_old
 
     @property
     def active_new(self) -> int:
-        """Number of new Pods that do not prepare for deletion."""
+        """Number of new Pods that are not preparing for deletion."""
         return self.new - self.preparing_delete_new
 
     @property
@@ -135,11 +135,11 @@ def diff(
     want, want_old = replicas + surge, partition + surge_old
     create = max(want - total, 0)  # [CS-92]
     delete = max(total - marked - want, 0)  # [CS-93]
-    # Available Pods beyond replicas - maxUnavailable. [CS-94]
+    # Number of Pods that may be unavailable: those beyond replicas - maxUnavailable. [CS-94]
     spare = limits.max_unavailable + pods.total - replicas
     update = old_surplus if surging_in_place or abs(old_surplus) <= abs(new_surplus) else -new_surplus  # [CS-95]
     if old_surplus < 0 and new_surplus < 0:
-        # Both old and new Pods are missing and will be created. Updating an old Pod would leave fewer than the
+        # Both old and new Pods are missing and will be created. Updating an old Pod would leave fewer old Pods than the
         # partition keeps.
         update = 0
     return Diff(
@@ -157,15 +157,16 @@ def diff(
 
 
 def _in_place_surge(pods: PodCounts, limits: Limits, old_surplus: int) -> int:
-    """Return the surge of an in-place update: as many Pods as maxSurge allows and the update can use, kept until all
-    updated Pods are available."""
+    """Return the number of surge Pods for an in-place update: as many as maxSurge allows and the update can use. They
+    are kept until all updated Pods are available."""
     if not old_surplus and not pods.unavailable_new:
         return 0
     return min(limits.surge, max(old_surplus, pods.total - limits.replicas, 0))
 
 
 def _surge(pods: PodCounts, limits: Limits, old_surplus: int, new_surplus: int) -> tuple[int, int]:
-    """Return the number of Pods beyond ``replicas``, and how many of them are at the current revision. [CS-90]"""
+    """Return the number of Pods to run beyond ``replicas``, and how many of them are at the current revision.
+    [CS-90]"""
     if not limits.surge:
         return 0, 0
     scale_surge = min(max(pods.unavailable + pods.marked - limits.max_unavailable, 0), pods.marked)
@@ -209,7 +210,7 @@ class ScalePlan:
     create_current: int = 0
     create_update: int = 0
     remove: tuple[Removal, ...] = ()
-    #: Number of Pods that may be created if more are missing. [CS-99]
+    #: Number of Pods that may be created, if fewer than are missing. [CS-99]
     limited_to: int | None = None
 
     @property
@@ -291,7 +292,8 @@ def _wanted_again(pod_counts: PodCounts, limits: Limits, difference: Diff, leavi
 def _deletions_to_cancel(
     back: Sequence[PodFacts], wanted: int, missing_old: int, is_new: Callable[[PodFacts], bool]
 ) -> tuple[PodFacts, ...]:
-    """Choose the Pods to keep: first old Pods that the partition lacks, then new Pods, then any."""
+    """Choose the Pods to keep: first as many old Pods as the partition is missing, then new Pods, then the other old
+    Pods."""
     if wanted < len(back):
         old, new = ([pod for pod in back if is_new(pod) is want] for want in (False, True))
         first = max(0, missing_old)
@@ -302,7 +304,8 @@ def _deletions_to_cancel(
 def _victims(
     pods: Sequence[PodFacts], difference: Diff, is_new: Callable[[PodFacts], bool], order: DeletionOrder
 ) -> list[PodFacts]:
-    """Choose the Pods to delete: how many of each revision, and within it by deletion order. [CS-104]"""
+    """Choose the Pods to delete: the number per revision follows from the difference, the Pods from the deletion order.
+    [CS-104]"""
     old = [pod for pod in pods if not is_new(pod)]
     new = [pod for pod in pods if is_new(pod)]
     from_old = min(difference.delete_old, difference.delete)

@@ -1,4 +1,4 @@
-"""Settings of a CloneSet and its feature gates, as the plan uses them. Pure."""
+"""Settings of a CloneSet and the feature gates, in the form that the plan uses. Pure."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ KIND: Final = WorkloadKind(CLONE_SET.resource())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedSpec(engine.ResolvedSpec[Settings]):
-    """The spec of one CloneSet at one generation. ``selector_text`` is the selector as the status shows it."""
+    """The spec of one CloneSet at one generation. ``selector_text`` is the selector in string form, for the status."""
 
     selector_text: str
     strategy: api.RollingUpdate | None
@@ -127,7 +127,7 @@ def resolve_spec(cloneset: CloneSet, gates: Gates, *, exclude_preparing_delete: 
 
 
 def settings_of(cloneset: CloneSet, gates: Gates, *, exclude_preparing_delete: bool = False) -> Settings:
-    """Return the settings of a CloneSet. Values that admission rejects are replaced by the nearest valid ones."""
+    """Return the settings of a CloneSet. Values that admission rejects are replaced with the nearest valid ones."""
     spec = cloneset.spec
     scaling, strategy = spec.scale_strategy, spec.update_strategy
     lifecycle = spec.lifecycle.to_dict() if spec.lifecycle is not None else None
@@ -163,8 +163,8 @@ def settings_of(cloneset: CloneSet, gates: Gates, *, exclude_preparing_delete: b
     )
 
 
-# Absolute numbers for the percentages of a CloneSet [CS-84 … CS-86]. Percentages may have decimals everywhere and
-# are scaled in exact arithmetic. Pure.
+# Limits of a CloneSet as absolute numbers [CS-84 … CS-86]. All percentages may have decimals, and are scaled with exact
+# arithmetic. Pure.
 
 #: Value of an unset scaleStrategy.maxUnavailable: no limit. [CS-86]
 UNLIMITED = 2**31 - 1
@@ -189,7 +189,8 @@ class Limits:
 def partition_count(value: int | str | None, replicas: int) -> int:
     """Return the number of Pods that stay at the current revision. [CS-84]
 
-    A percentage below 100% updates at least one of several Pods. An unparsable value keeps all Pods.
+    If there are several Pods, a percentage below 100% updates at least one of them. If the value cannot be parsed, no
+    Pod is updated.
     """
     count = share(0 if value is None else value, replicas, round_up=True)
     if count is None:
@@ -204,7 +205,8 @@ def limits(settings: Settings) -> Limits:
     replicas = settings.replicas
     rolling = settings.rolling_update
     if rolling is None:
-        # Even without the block some Pods may be unavailable; otherwise marked Pods would never be deleted. [CS-85]
+        # Even without a rollingUpdate block, some Pods may be unavailable; otherwise marked Pods would never be
+        # deleted. [CS-85]
         partition, surge = 0, 0
         unavailable = max(1, _count(DEFAULT_MAX_UNAVAILABLE, replicas, round_up=False)) if replicas else 0
     else:

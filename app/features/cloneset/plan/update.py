@@ -63,10 +63,11 @@ def plan_update(
 def released_pods(
     pods: Sequence[PodFacts], difference: Diff, settings: Settings, *, update: str
 ) -> frozenset[PodFacts]:
-    """Return the Pods that prepared for an update they no longer need. They return to service.
+    """Return the Pods that are preparing for an update they no longer need. They return to service.
 
-    OpenKruise does so only for Pods at the update revision [PM-75], and never ends a partition rollback that waits for
-    a hook. There, a Pod left behind by a raised partition or by OnDelete stays out of service.
+    OpenKruise always returns Pods at the update revision to service, and only those [PM-75]. So a partition rollback
+    that waits for a hook never completes there, and a Pod whose update was canceled by a higher partition or by
+    OnDelete stays out of service.
     """
     preparing = [pod for pod in pods if pod.lifecycle == LifecycleState.PREPARING_UPDATE]
     if not preparing:
@@ -75,7 +76,7 @@ def released_pods(
     forward = wanted > 0
     candidates = [pod for pod in preparing if wanted and (pod.revision == update) != forward]
     if settings.paused:
-        # Pods that already wait keep waiting while the rollout is paused.
+        # While the rollout is paused, Pods that already wait for their hook keep waiting.
         candidates = [pod for pod in preparing if pod.revision != update]
         return frozenset(preparing) - frozenset(candidates)
     kept = sorted(candidates, key=lambda pod: pod.name)[: abs(wanted)]
@@ -118,7 +119,8 @@ def chosen_pods(
             break
         if pod.available_after < now:
             if unavailable >= difference.update_max:
-                # A broken Pod later in the order costs no availability and may need this update to recover.
+                # Updating a broken Pod later in the order costs no availability, and the Pod may need this update to
+                # recover.
                 continue
             unavailable += 1
         chosen.append(pod)
@@ -147,7 +149,7 @@ def update_order(
 
 
 def in_order(pods: Sequence[Pod], whole: Sequence[Pod], strategy: RollingUpdate | None) -> list[Pod]:
-    """Return the Pods in update order. ``whole`` is all Pods of the CloneSet if the strategy scatters them."""
+    """Return the Pods in update order. ``whole`` is all Pods of the CloneSet, needed only for scattering."""
     found = in_default_update_order(pods)
     priority = strategy.priority_strategy if strategy is not None else None
     scatter = strategy.scatter_strategy if strategy is not None else None
@@ -165,8 +167,8 @@ Json: TypeAlias = Mapping[str, Any]
 @dataclass(frozen=True, slots=True)
 class PodMaker:
     """Builds the Pods of one revision. ``template`` is the Pod template; ``claim_templates`` are the current
-    volumeClaimTemplates [CS-74]; ``bare_hash`` is the gate CloneSetShortHash; ``ready_gate``: Pods get the readiness
-    gate KruisePodReady; ``managed_fields``: Pods keep metadata.managedFields."""
+    volumeClaimTemplates [CS-74]; ``bare_hash`` is the gate CloneSetShortHash. ``ready_gate`` adds the readiness gate
+    KruisePodReady to Pods, and ``managed_fields`` keeps their metadata.managedFields."""
 
     owner: Owner
     template: Json
@@ -206,8 +208,8 @@ class PodMaker:
 
     @property
     def _readiness_gates(self) -> tuple[str, ...]:
-        """Readiness gates for every update policy [PM-4], including the one that admission would append [PM-176], which
-        saves the webhook a patch."""
+        """Readiness gates that Pods get under every update policy [PM-4]. Including the one that admission would append
+        [PM-176] saves the webhook a patch."""
         return (names.IN_PLACE_UPDATE_READY, *((names.KRUISE_POD_READY,) if self.ready_gate else ()))
 
     def claims(self, instance: str, existing: Collection[str]) -> list[dict[str, Any]]:
