@@ -1,1 +1,1 @@
-"""CloneSet: Pods without identity, updated in place where possible."""
+"""CloneSet: interchangeable Pods, updated in place where possible."""

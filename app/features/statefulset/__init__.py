@@ -1,1 +1,1 @@
-"""Advanced StatefulSet: Pods with identity, updated in place where possible."""
+"""Advanced StatefulSet: Pods with stable identities, updated in place where possible."""

@@ -1,4 +1,4 @@
-"""Writes of claims with fixed names, and volume expansion according to their storage class."""
+"""Creation of claims with fixed names, and volume expansion where their storage class allows it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class StorageClass(Struct, frozen=True):
-    """StorageClass as the controller reads it."""
+    """StorageClass fields that the controller reads."""
 
     metadata: ObjectMeta = ObjectMeta()
     allow_volume_expansion: bool = False
@@ -35,7 +35,7 @@ class Expandable(dict[str, bool | None]):
     """Whether a storage class allows volume expansion, by name; None for a class that does not exist."""
 
     def __contains__(self, name: object) -> bool:
-        """Return True for every class except the default one, which may not exist. [AS-31]"""
+        """Return True for every name. For "", return whether there is a default class. [AS-31]"""
         return name != "" or super().__contains__(name)
 
     def __missing__(self, name: str) -> None:
@@ -74,11 +74,11 @@ class NamedClaimsWriter(Writer):
     """Writer for claims with fixed names. It needs no expectations: creating a claim twice fails with AlreadyExists."""
 
     def is_failed_creation(self, error: KubeError) -> bool:
-        """Return whether the error gets an event. A taken name gets none. [AS-123]"""
+        """Return whether to record an event for the error. A taken name is not reported. [AS-123]"""
         return super().is_failed_creation(error) and not isinstance(error, AlreadyExists)
 
     async def create_claim(self, workload: KubeObject, claim: Mapping[str, Any]) -> None:
-        """Create one claim of a new Pod. Raises any API error. [AS-65, AS-67]"""
+        """Create a claim for a new Pod. Raises any API error. [AS-65, AS-67]"""
         name, namespace = claim["metadata"]["name"], workload.metadata.namespace
         owner = f"{self._kind.resource.kind} {workload.metadata.name}"
         pod = f"{workload.metadata.name}-{name.rpartition('-')[2]}"
@@ -107,7 +107,7 @@ class NamedClaimsWriter(Writer):
             return
 
     async def grow_claims(self, workload: KubeObject, wanted: Sequence[tuple[str, Growth]]) -> str:
-        """Expand claims, each for the named Pod. Return an error message, or "". [AS-104]"""
+        """Expand claims. Each is given with the name of its Pod. Return an error message, or "". [AS-104]"""
         try:
             asks = any(growth.storage_class for _, growth in wanted)
             classes = await list_storage_classes(self._client) if asks else StorageClasses()

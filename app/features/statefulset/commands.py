@@ -46,7 +46,7 @@ def parsed(obj: Mapping[str, Any]) -> StatefulSet:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Inputs of the plan for one StatefulSet: its resolved spec, Pods, and revisions."""
+    """Inputs to the plan for one StatefulSet: its resolved spec, Pods, and revisions."""
 
     resolved: ResolvedSpec
     pods: Sequence[PodFacts]
@@ -58,7 +58,7 @@ class Situation:
 
 
 async def situation(client: Client, owner: StatefulSet, gates: Gates) -> Situation:
-    """Read the inputs from the cluster. The update revision may be unrecorded so far. Raises CommandError."""
+    """Read the inputs from the cluster. The update revision may not be recorded yet. Raises CommandError."""
     resolved = resolved_spec(KIND, resolve_spec, owner, gates)
     pods, recorded = await pods_and_revisions(client, KIND, owner, owner.spec.selector)
     revisions = revisions_of(owner.status, resolved.content, recorded)
@@ -93,7 +93,7 @@ async def restart(client: Client, stored: Stored) -> str:
 
 
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
-    """Return what the StatefulSet would do to its Pods if it were stored like this."""
+    """Report what would happen to the Pods if this StatefulSet were stored."""
     wanted = parsed(stored)
     found = await situation(client, wanted, Gates.of(enabled))
     coming = found.preview(client.clock.now().timestamp())
@@ -156,7 +156,7 @@ def moving_report(
     claims: Sequence[PersistentVolumeClaim],
     coming: Preview,
 ) -> Report:
-    """Return the report. Pure. ``templates`` are the names of claim templates; ``claims`` are the claims of the
+    """Return the report. Pure. ``templates`` are the names of claim templates; ``claims`` are all claims in the
     namespace."""
     present = {claim.metadata.name for claim in claims if claim.metadata.deletion_timestamp is None}
     rows = []

@@ -12,8 +12,8 @@ from app.api.kind import AGE, TEMPLATE_COLUMNS, Access, KindDefinition, PrinterC
 from app.features.statefulset.types import ORDERED_READY, RETAIN, StatefulSet, StatefulSetV1Alpha1
 from app.kube.jsonvalues import json_copy
 
-# Conversion of Advanced StatefulSets between versions [AS-1 … AS-4]. v1alpha1 drops what it has no fields for;
-# app.api.conversion records it in an annotation [AS-137].
+# Conversion of Advanced StatefulSets between versions [AS-1 … AS-4]. Fields that v1alpha1 lacks are dropped;
+# app.api.conversion records them in an annotation [AS-137].
 
 #: Fields that v1alpha1 lacks.
 SPEC_FIELDS: Final = (
@@ -28,8 +28,8 @@ STATUS_FIELDS: Final = ("updatedReadyReplicas", "updatedAvailableReplicas", "vol
 
 
 def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
-    """Convert a v1alpha1 object to v1beta1. All its fields exist there; a block that Go prints even if it is empty is
-    added. [AS-1]"""
+    """Convert a v1alpha1 object to v1beta1. All v1alpha1 fields exist there; volumeClaimUpdateStrategy, which Go
+    marshals even if it is empty, is added. [AS-1]"""
     spec = obj.get("spec")
     if isinstance(spec, dict):
         spec.setdefault("volumeClaimUpdateStrategy", {})
@@ -90,14 +90,15 @@ _ROLLING: Final = {"partition": 0, "maxUnavailable": 1, "podUpdatePolicy": RECRE
 
 @dataclass(frozen=True, slots=True)
 class ClaimGates:
-    """Gates that affect the defaults of claims: StatefulSetAutoDeletePVC, StatefulSetAutoResizePVCGate."""
+    """Gates that affect defaults for claims: StatefulSetAutoDeletePVC, StatefulSetAutoResizePVCGate."""
 
     auto_delete: bool = True
     auto_resize: bool = False
 
 
 def with_defaults(obj: Mapping[str, Any], gates: ClaimGates) -> dict[str, Any]:
-    """Return a copy of the object (JSON of either version) with the defaults of its own fields. Idempotent."""
+    """Return a copy of the object (JSON of either version) with defaults for its own fields, but not its templates.
+    Idempotent."""
     defaulted: dict[str, Any] = json_copy(dict(obj))
     spec = defaulted.get("spec")
     if not isinstance(spec, dict):
@@ -132,7 +133,7 @@ def with_defaults(obj: Mapping[str, Any], gates: ClaimGates) -> dict[str, Any]:
 
 
 def _fill(target: dict[str, Any], values: Mapping[str, Any]) -> None:
-    """Set values that are missing or empty; an empty string counts as missing, as in Go."""
+    """Set values that are missing. An empty string counts as missing, as in Go."""
     for key, value in values.items():
         if target.get(key) is None or target[key] == "":
             target[key] = json_copy(value)

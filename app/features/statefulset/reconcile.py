@@ -1,4 +1,4 @@
-"""The StatefulSet controller: its watches and its reconcile."""
+"""The StatefulSet controller: its watches and its reconcile method."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from app.workloads.report import WAITING_FOR_AGENT, with_failures
 from app.workloads.state import Caches, Outcome, failures_of
 from app.workloads.writer import Writer
 
-# The reconcile: compute the plan, carry it out, report. [AS-34 … AS-41, AS-116 … AS-121]
+# Reconciliation: compute the plan, carry it out, report the result. [AS-34 … AS-41, AS-116 … AS-121]
 
 _RESOURCE: Final = STATEFUL_SET.resource()
 
@@ -93,7 +93,7 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         return resolve_spec(workload, self._gates)
 
     def may_adopt(self, resolved: ResolvedSpec, pod: Pod) -> bool:
-        """Return whether the name of the Pod fits the set. [AS-38, AS-134]"""
+        """Return whether the Pod has a name of this set: the set's name and an ordinal. [AS-38, AS-134]"""
         return ordinal_of(resolved.owner.name, pod.metadata.name) >= 0
 
     def watches(self) -> list[Watch[Any]]:
@@ -101,8 +101,8 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         return [*super().watches(), Watch(self._claims, self.keys_for_claim, self.mappers.coalesce_delay)]
 
     def keys_for_claim(self, change: Change[PersistentVolumeClaim]) -> Iterable[ObjectKey]:
-        """Return the StatefulSets that wait for the claim to be gone, expand it, or have not counted it in their status
-        yet."""
+        """Return the StatefulSets that wait for the claim to be deleted, expand it, or have not counted it in their
+        status yet."""
         metadata = change.object.metadata
         name, states = metadata.name, self.states.in_namespace(metadata.namespace)
         if change.old is None:
@@ -221,7 +221,7 @@ def _pull_counts(snapshot: Observed, replicas: Replicas) -> RolloutCounts:
 NAME: Final = "statefulset-controller"
 WORKERS: Final = 3
 STATEFUL_SETS: Final = Watched.kind(STATEFUL_SET, StatefulSet)
-#: Claims of a StatefulSet share no label, so all claims are watched and looked up by name.
+#: Claims of a StatefulSet have no common label, so all claims are watched and looked up by name.
 ALL_CLAIMS: Final = CLAIMS.selected("all PersistentVolumeClaims", "")
 WATCHED: Final = (STATEFUL_SETS, PODS, ALL_CLAIMS, REVISIONS)
 
@@ -245,7 +245,7 @@ def statefulset_controller(context: ControllerContext) -> Reconciling:
 
 
 def least_available_of(context: ControllerContext) -> LeastAvailable:
-    """Return the minimum number of available Pods that maxUnavailable leaves."""
+    """Return a function that returns the minimum number of available Pods: replicas minus maxUnavailable."""
     gates = Gates.of(context.enabled)
 
     def least(found: StatefulSet) -> int:
@@ -256,7 +256,8 @@ def least_available_of(context: ControllerContext) -> LeastAvailable:
 
 
 def update_order_of(context: ControllerContext) -> UpdateOrder:
-    """Return the update order: by descending ordinal, or by priority if the update is unordered."""
+    """Return the function that sorts Pods into update order: by descending ordinal, or by priority if the update is
+    unordered."""
     gates = Gates.of(context.enabled)
 
     def order(found: StatefulSet, pods: Sequence[Pod]) -> Sequence[Pod]:

@@ -20,10 +20,10 @@ DELETE: Final = "Delete"
 
 
 class UnorderedUpdate(ApiModel):
-    """UnorderedUpdate updates Pods by priority instead of from the highest ordinal down."""
+    """UnorderedUpdate updates Pods by priority instead of in descending order of their ordinals."""
 
     priority_strategy: UpdatePriorityStrategy | None = None
-    """Priorities of Pods in the update order."""
+    """Priorities that determine the order in which Pods are updated."""
 
 
 class RollingUpdate(ApiModel):
@@ -79,7 +79,7 @@ class ClaimRetentionPolicy(ApiModel):
 
 
 class VolumeClaimUpdateStrategy(ApiModel):
-    """VolumeClaimUpdateStrategy describes how a change of volumeClaimTemplates is applied to existing claims."""
+    """VolumeClaimUpdateStrategy describes how changes to volumeClaimTemplates are applied to existing claims."""
 
     type: str = ""
     """Type of the update: OnDelete (the default) leaves existing claims alone. OnPodRollingUpdate expands them Pod by
@@ -103,7 +103,8 @@ class StatefulSetV1Alpha1Spec(ApiModel):
     template: RawObject
     """Template of the Pods. Its restartPolicy must be Always."""
     volume_claim_templates: list[dict[str, Any]] | None = None
-    """Claims to create for each Pod. Each is mounted under its name and belongs to the ordinal of the Pod."""
+    """PersistentVolumeClaims to create for each Pod. The Pod gets a volume of the same name for each claim. A Pod
+    recreated with the same ordinal gets the same claims."""
     service_name: str = ""
     """Name of the headless Service that gives the Pods their DNS names. Immutable."""
     pod_management_policy: str = ""
@@ -119,7 +120,7 @@ class StatefulSetSpec(StatefulSetV1Alpha1Spec):
     """Desired state of the StatefulSet."""
 
     volume_claim_update_strategy: VolumeClaimUpdateStrategy = Field(default_factory=VolumeClaimUpdateStrategy)
-    """How a change of volumeClaimTemplates is applied to existing claims."""
+    """How changes to volumeClaimTemplates are applied to existing claims."""
     reserve_ordinals: list[IntOrString] | None = None
     """Ordinals to skip, each a number or a range such as "3-5". The StatefulSet uses higher ordinals instead."""
     lifecycle: Lifecycle | None = None
@@ -167,7 +168,7 @@ class StatefulSetStatusV1Alpha1(ApiModel):
     updated_replicas: Int32 = 0
     """Number of Pods at the update revision."""
     current_revision: str = ""
-    """Name of the last ControllerRevision that all Pods were at."""
+    """Name of the last ControllerRevision that was rolled out to all Pods."""
     update_revision: str = ""
     """Name of the ControllerRevision of the current template."""
     collision_count: Int32 | None = None
@@ -188,7 +189,7 @@ class VolumeClaimStatus(ApiModel):
     compatible_replicas: Int32
     """Number of Pods whose claim requests at least the size in the template."""
     compatible_ready_replicas: Int32
-    """Number of these Pods whose claim has the requested size."""
+    """Number of these Pods whose claim has the requested capacity."""
 
 
 class StatefulSetStatus(StatefulSetStatusV1Alpha1):

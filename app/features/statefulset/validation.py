@@ -66,8 +66,8 @@ _FORBIDDEN: Final = (
 @dataclass(frozen=True, slots=True)
 class Facts:
     """Facts that validation depends on. ``resize`` and ``vertical_scaling`` are the gates StatefulSetAutoResizePVCGate
-    and InPlaceWorkloadVerticalScaling. ``expandable``: whether a storage class allows volume expansion, by name ("" is
-    the default class); None for a class that does not exist; a missing key if this is unknown."""
+    and InPlaceWorkloadVerticalScaling. ``expandable`` maps the name of a storage class ("" for the default class) to
+    whether it allows volume expansion, or to None if it does not exist. Unknown classes are missing."""
 
     resize: bool = False
     vertical_scaling: bool = False
@@ -79,15 +79,15 @@ def name_errors(metadata: Mapping[str, Any], *, new: bool) -> list[FieldError]:
     name, errors = str(metadata.get("name") or ""), metadata_errors(metadata, is_dns1123_label)
     if new and not errors and len(name) > LONGEST_NAME:
         words = (
-            f"must be no more than {LONGEST_NAME} characters: with a revision's hash it becomes the label "
-            f"{names.CONTROLLER_REVISION_HASH} of every Pod, which may have {LABEL_VALUE_MAX_LENGTH}"
+            f"must be no more than {LONGEST_NAME} characters: followed by a revision hash, it becomes the label "
+            f"{names.CONTROLLER_REVISION_HASH} of every Pod, which is limited to {LABEL_VALUE_MAX_LENGTH}"
         )
         errors.append(invalid(Path("metadata").child("name"), name, words))
     return errors
 
 
 def spec_errors(spec: Mapping[str, Any], former: Mapping[str, Any] | None, facts: Facts) -> list[FieldError]:
-    """Return all errors in a (defaulted) spec. ``former`` is the spec it replaces."""
+    """Return all errors in a (defaulted) spec. ``former`` is the stored spec, or None on creation."""
     errors = [*_policy_errors(spec), *_reserve_errors(spec), *_scale_errors(spec), *_strategy_errors(spec)]
     errors += _retention_errors(spec)
     if (spec.get("replicas") or 0) < 0:
@@ -127,7 +127,7 @@ def _scale_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
 
 
 def _limit_errors(limit: int | str, spec: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
-    """Yield errors in a maxUnavailable. [AS-18]"""
+    """Yield errors in a maxUnavailable field. [AS-18]"""
     yield from positive_count_errors(limit, path)
     if spec.get("podManagementPolicy") != PARALLEL and limit != 1:
         words = f"can only work with {PARALLEL} PodManagementPolicyType"
@@ -226,20 +226,20 @@ def _stricter_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
 
 
 def _update_errors(spec: Mapping[str, Any], former: Mapping[str, Any], facts: Facts) -> Iterator[FieldError]:
-    """Yield errors in a change of the spec. [AS-28 … AS-30]"""
+    """Yield errors in an update of the spec. [AS-28 … AS-30]"""
     kept = same(without_empties(spec.get("selector") or {}), without_empties(former.get("selector") or {}))
     if not kept or any((spec.get(name) or "") != (former.get(name) or "") for name in _IMMUTABLE):
         yield forbidden(SPEC, _FORBIDDEN)
     if ((spec.get("updateStrategy") or {}).get("rollingUpdate") or {}).get("podUpdatePolicy") == IN_PLACE_ONLY:
         # [AS-144]
         yield from in_place_only_errors(spec, former, vertical_scaling=facts.vertical_scaling)
-    # The new strategy decides, not the former one. [AS-32]
+    # The new strategy applies, not the former one. [AS-32]
     if facts.resize and (spec.get("volumeClaimUpdateStrategy") or {}).get("type") == ON_POD_ROLLING_UPDATE:
         yield from claim_change_errors(spec, former, facts.expandable)
 
 
 def annotation_warnings(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[str]:
-    """Yield warnings about annotations without effect. [AS-140]"""
+    """Yield warnings about annotations that have no effect. [AS-140]"""
     value = (metadata.get("annotations") or {}).get(names.REPAIR_ORDERED_READY)
     if value is None:
         return
@@ -254,7 +254,7 @@ def annotation_warnings(metadata: Mapping[str, Any], spec: Mapping[str, Any]) ->
 
 
 def warnings(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> Iterator[str]:
-    """Yield likely mistakes and settings without effect."""
+    """Yield warnings about likely mistakes and settings that have no effect."""
     if (limit := spec.get("revisionHistoryLimit") or 0) < 0:
         yield f"{invalid(SPEC.child('revisionHistoryLimit'), limit, NOT_NEGATIVE)}; it is treated as 0"
     rolling = (spec.get("updateStrategy") or {}).get("rollingUpdate") or {}

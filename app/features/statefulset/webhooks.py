@@ -28,8 +28,8 @@ from app.kube.client import Client
 from app.pods.template_check import TemplateLookups, complete_templates
 from app.workloads.validation import SPEC_TYPES
 
-# Go types of the Advanced StatefulSet spec in both versions. OpenKruise's webhook stores the spec as its Go types print
-# it. This webhook stores the same, but keeps unknown fields.
+# Go types of the Advanced StatefulSet spec in both versions. OpenKruise's webhook stores the spec as its Go types
+# marshal it. This webhook does the same, but keeps unknown fields.
 
 #: Go type of the spec, by API version.
 SPECS: Final[Mapping[str, GoType]] = {
@@ -50,7 +50,7 @@ WEBHOOKS: Final = (MUTATE, VALIDATE)
 
 
 class Lookups(TemplateLookups):
-    """Lookups that the webhooks need in addition to the request."""
+    """Data that the webhooks need in addition to the request."""
 
     def __init__(self, enabled: Callable[[str], bool], client: Client | None = None) -> None:
         super().__init__(enabled, client)
@@ -58,7 +58,8 @@ class Lookups(TemplateLookups):
         self.claims = ClaimGates(enabled("StatefulSetAutoDeletePVC"), enabled("StatefulSetAutoResizePVCGate"))
 
     async def expandable(self) -> Mapping[str, bool | None]:
-        """Return whether each storage class allows expansion; "" is the default class. Empty without a cluster."""
+        """Return whether each storage class allows volume expansion, by name ("" for the default class). Empty without
+        a client."""
         return (await list_storage_classes(self.client)).expandable if self.client is not None else {}
 
 

@@ -49,9 +49,9 @@ class StatefulSetState(WorkloadState[ResolvedSpec]):
 
     #: Facts of terminating and finished Pods, by UID.
     leaving: dict[str, PodFacts] = field(default_factory=dict)
-    #: Claims that block creations, as last reported.
+    #: Claims that block the creation of Pods, as last reported.
     waits_for: tuple[str, ...] = ()
-    #: Claims that the status does not count yet.
+    #: Names of claims that the status does not count yet.
     uncounted: frozenset[str] = frozenset()
 
     def waits_for_change(self, change: Change[Any]) -> bool:
@@ -90,8 +90,8 @@ class Scaler:
         )
 
     async def carry_out(self, snapshot: Observed, plan: ScalePlan, upkeep: Outcome, now: float) -> Outcome:
-        """Carry out the plan, after :meth:`keep_up` with the outcome ``upkeep``. ``now`` is monotonic time.
-        [AS-55 … AS-64]"""
+        """Carry out the plan. ``upkeep`` is the outcome of :meth:`keep_up`, which must run first. ``now`` is monotonic
+        time. [AS-55 … AS-64]"""
         creating = await self._create(snapshot, plan, now)
         # Claims must have the right owners before their Pods are deleted. [AS-63]
         removing = Outcome() if upkeep.error is not None else await self._remove(snapshot, plan)
@@ -103,7 +103,8 @@ class Scaler:
         )
 
     async def keep_up(self, snapshot: Observed, replicas: Replicas) -> Outcome:
-        """Correct the claims and labels of existing Pods. The message is for FailedUpdatePod. [AS-68, AS-72, AS-73]"""
+        """Correct the claims and labels of existing Pods. The outcome's message is for condition FailedUpdatePod.
+        [AS-68, AS-72, AS-73]"""
         workload, resolved, claims = snapshot.workload, snapshot.resolved, self.claims_of(snapshot)
         missing = [
             claim
@@ -129,8 +130,8 @@ class Scaler:
         return replace(outcome_of(found), message=self._report_corrections(snapshot, corrected))
 
     def _report_corrections(self, snapshot: Observed, found: Sequence[tuple[str, object]]) -> str:
-        """Emit an event for each corrected Pod, and return the message of a failure, or "". ``found`` has the results
-        by Pod. [AS-121, AS-123]"""
+        """Record an event for each corrected Pod. Return the message of the first failure, or "". ``found`` has the
+        results with the names of their Pods. [AS-121, AS-123]"""
         results: dict[str, list[object]] = {}
         for name, one in found:
             results.setdefault(name, []).append(one)
@@ -165,10 +166,9 @@ class Scaler:
         state, workload = snapshot.state, snapshot.workload
         waits = tuple(plan.waits_for)
         if waits and waits != state.waits_for:
-            # Report the wait once. [AS-146]
-            text = (
-                f"creating Pods of StatefulSet {snapshot.owner.name} waits: pvc {', '.join(waits[:5])} is to be deleted"
-            )
+            # Record the event only once. [AS-146]
+            blocking = f"pvc {', '.join(waits[:5])} is to be deleted"
+            text = f"creation of Pods in StatefulSet {snapshot.owner.name} waits: {blocking}"
             self.writer.event(workload, "FailedCreate", text, warning=True)
         state.waits_for = waits
         waiting = _failed(f"pvc {waits[0]} is to be deleted") if waits else ""
@@ -216,8 +216,8 @@ def _failed(why: str) -> str:
 
 
 def _maker(snapshot: Observed, *, updated: bool) -> PodMaker | None:
-    """Return the builder for Pods of one revision. If that revision (edited by hand) holds no usable template, the
-    update revision is used; None if it holds none either."""
+    """Return the builder for Pods of one revision. If that revision was edited by hand and holds no usable template,
+    use the update revision. Return None if it holds none either."""
     revisions = snapshot.revisions
     chosen: list[Revision] = [revisions.update] if updated else [revisions.current, revisions.update]
     for revision in chosen:
@@ -227,12 +227,12 @@ def _maker(snapshot: Observed, *, updated: bool) -> PodMaker | None:
     return None
 
 
-#: Reasons for replacing a Pod that are unrelated to a failed in-place update.
+#: Reasons for replacing a Pod other than an obstacle to its in-place update.
 _OTHER_REASONS: Final = (MARKED, BEGUN, CLAIMS_GROWN)
 
 
 class StatefulSetUpdater(Updater):
-    """Carries out update plans. To replace a Pod it deletes it, after its preDelete hook has completed. [AS-98]"""
+    """Carries out update plans. A Pod to replace is deleted after its preDelete hook has completed. [AS-98]"""
 
     async def recreate(self, snapshot: AnySnapshot, step: Step, target: Revision) -> None:
         """Delete the Pod, or start its preDelete hook; the next reconcile creates a Pod with the same name."""

@@ -123,7 +123,7 @@ async def test_a_terminating_claim_is_awaited_and_its_deletion_wakes_the_set() -
     (condition,) = status["status"]["conditions"]
     assert condition["type"] == "FailedCreatePod"
     assert condition["message"] == "StatefulPodControl failed to create Pod error: pvc data-web-0 is to be deleted"
-    assert ("FailedCreate", "creating Pods of StatefulSet web waits: pvc data-web-0 is to be deleted") in (
+    assert ("FailedCreate", "creation of Pods in StatefulSet web waits: pvc data-web-0 is to be deleted") in (
         await shell.events()
     )
     gone = Change(decode_persistent_volume_claim(orjson.dumps(going)), None)

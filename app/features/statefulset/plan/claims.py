@@ -44,14 +44,14 @@ def identity(owner: str, ordinal: int, *, index_label: bool) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class PodMaker:
-    """Builds the Pods of one revision. ``template`` is the Pod template recorded in it."""
+    """Builds the Pods of one revision. ``template`` is the Pod template recorded in the revision."""
 
     resolved: ResolvedSpec
     template: Json
     revision: str
 
     def new_pod(self, ordinal: int, claims: Sequence[Json]) -> NewPod:
-        """Return the Pod with that ordinal, and ``claims`` to create before it."""
+        """Return the Pod to create for that ordinal. ``claims`` are created before it."""
         gates = self.resolved.settings.gates
         name = pod_name(self.resolved.owner.name, ordinal)
         return NewPod(name, partial(self.pod, ordinal), claims, gates.managed_fields)
@@ -87,7 +87,7 @@ class PodMaker:
 # Expansion of claims to the size in their templates: which claims differ, may be expanded, or have been expanded
 # [AS-103 … AS-106]. Pure.
 
-#: Annotation of a claim that a workload expands: the name of the workload.
+#: Annotation on a claim that a workload expanded. The value is the name of the workload.
 GROWN_BY: Final = "apps.kruise.io/owned-by-asts"
 _RESIZE_PENDING: Final = "FileSystemResizePending"
 _STORAGE: Final = "storage"
@@ -98,8 +98,8 @@ class ClaimState:
     """State of the claims of one Pod.
 
     ``compatible``: no claim requests less than its template. ``completed``: every expansion is done, except for file
-    systems that are resized at the next mount. ``pending``: a file system is resized at the next mount. ``ready``: each
-    claim has the capacity it requests.
+    systems to be resized at the next mount. ``pending``: a file system will be resized at the next mount. ``ready``:
+    each claim has the capacity it requests.
     """
 
     compatible: bool = True
@@ -110,8 +110,8 @@ class ClaimState:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """A claim that requests less than its template. ``patch`` raises the request; it is None if more than the size
-    differs and only the user can resolve that. [AS-104]"""
+    """A claim that requests less than its template. ``patch`` raises the request; it is None if other fields differ
+    too, which only the user can resolve. [AS-104]"""
 
     claim: PersistentVolumeClaim
     storage_class: str
@@ -119,7 +119,7 @@ class Growth:
 
 
 def is_compatible(template: Mapping[str, Any], claim: PersistentVolumeClaim) -> bool:
-    """Return whether the claim matches its template and requests at least as much. [AS-106]"""
+    """Return whether the claim matches its template and requests at least as much storage. [AS-106]"""
     requests = ((template.get("spec") or {}).get("resources") or {}).get("requests") or {}
     return _is_alike(template, claim) and _at_least(claim.spec.resources.requests, requests.get(_STORAGE))
 
@@ -130,8 +130,8 @@ def is_grown(claim: PersistentVolumeClaim) -> bool:
 
 
 def _is_alike(template: Mapping[str, Any], claim: PersistentVolumeClaim) -> bool:
-    """Return whether the claim differs from its template in size at most. A storage class that only one of them names
-    is not a difference."""
+    """Return whether the claim differs from its template at most in size. A storage class that is set in only one of
+    them does not count as a difference."""
     spec = template.get("spec") or {}
     wanted, present = spec.get("storageClassName"), claim.spec.storage_class_name
     same_class = not wanted or not present or wanted == present
@@ -155,8 +155,8 @@ Pair: TypeAlias = tuple[Mapping[str, Any], PersistentVolumeClaim]
 
 
 def in_the_way(resolved: ResolvedSpec, claims: Claims, ordinal: int) -> str:
-    """Return the name of a claim of this ordinal that is being deleted, or that will be garbage-collected with a former
-    Pod of the same name; otherwise "". [AS-67, AS-71]"""
+    """Return the name of a claim for this ordinal that is being deleted, or that will be garbage-collected with a
+    former Pod of the same name. Return "" if there is none. [AS-67, AS-71]"""
     name = pod_name(resolved.owner.name, ordinal)
     found = (claim.metadata.name for _, claim in _present(resolved, name, claims) if is_claim_leaving(claim, name))
     return next(found, "")
@@ -174,8 +174,8 @@ def missing_claims(resolved: ResolvedSpec, ordinal: int, claims: Claims) -> list
 
 
 def set_reference(resolved: ResolvedSpec) -> dict[str, Any]:
-    """Return the owner reference that deletes a claim together with the set, without making the set its controller.
-    [AS-68]"""
+    """Return the owner reference that causes a claim to be deleted together with the set, without making the set its
+    controller. [AS-68]"""
     owner = resolved.owner
     return {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
 
@@ -199,7 +199,8 @@ def reference_changes(
 
 
 def claim_state(resolved: ResolvedSpec, pod: Replica, claims: Claims) -> ClaimState:
-    """Return the state of the claims of one Pod that exist and are not being deleted. [AS-103, AS-105]"""
+    """Return the state of the claims of one Pod. Claims that are missing or being deleted are ignored. [AS-103,
+    AS-105]"""
     compatible, completed, pending, all_ready = True, True, False, True
     for template, claim in _staying(resolved, pod, claims):
         waits = any(one.type == _RESIZE_PENDING and one.status == "True" for one in claim.status.conditions)
@@ -212,7 +213,7 @@ def claim_state(resolved: ResolvedSpec, pod: Replica, claims: Claims) -> ClaimSt
 
 
 def growths(resolved: ResolvedSpec, pod: Replica, claims: Claims) -> list[Growth]:
-    """Return the claims of a Pod to expand. [AS-104]"""
+    """Return the claims of a Pod that must be expanded. [AS-104]"""
     found = []
     for template, claim in _staying(resolved, pod, claims):
         if is_compatible(template, claim):
@@ -229,8 +230,8 @@ def growths(resolved: ResolvedSpec, pod: Replica, claims: Claims) -> list[Growth
 
 
 def claim_counts(resolved: ResolvedSpec, replicas: Replicas, claims: Claims) -> list[dict[str, Any]]:
-    """Return the status per claim template: the Pods whose claim requests enough, and those whose claim has it.
-    [AS-108]"""
+    """Return the status per claim template: the number of Pods whose claim requests enough storage, and the number of
+    those whose claim has the requested capacity. [AS-108]"""
     counts = []
     for template in resolved.claim_templates:
         found = (claims(claim_name(template, pod.name)) for pod in replicas.wanted)
@@ -246,8 +247,8 @@ def claim_counts(resolved: ResolvedSpec, replicas: Replicas, claims: Claims) -> 
 
 
 def uncounted_claims(resolved: ResolvedSpec, replicas: Replicas, claims: Claims) -> frozenset[str]:
-    """Return the names of claims that :func:`claim_counts` does not count yet: they are not in the cache, or lack the
-    capacity they request."""
+    """Return the names of claims that :func:`claim_counts` does not count yet, because they are not in the cache or
+    lack the capacity they request."""
     wanted = {claim_name(template, pod.name) for template in resolved.claim_templates for pod in replicas.wanted}
     return frozenset(name for name in wanted if (claim := claims(name)) is None or not is_grown(claim))
 

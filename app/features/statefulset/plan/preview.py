@@ -22,8 +22,8 @@ from app.workloads.report import Action, Preview, PreviewStep, held_lines, next_
 from app.workloads.settings import Revisions
 from app.workloads.steps import StepKind
 
-# Runs the plan until nothing is left to do. After each step the affected Pods are assumed to become available, because
-# the next step waits for them. Lifecycle hooks are assumed to complete, and claims to exist. Pure.
+# Simulates the plan until nothing is left to do. After each step, the affected Pods are assumed to become available,
+# because the next step waits for them. Lifecycle hooks are assumed to complete, and claims to exist. Pure.
 
 _LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=UTC)
 #: Maximum number of steps in a preview.
@@ -57,8 +57,8 @@ class _Run:
 
 
 def preview(resolved: ResolvedSpec, pods: Sequence[PodFacts], revisions: Revisions, now: float) -> Preview:
-    """Run the plan until nothing is left to do. The update revision may be one that is not recorded yet; ``now`` is in
-    POSIX seconds."""
+    """Simulate the plan until nothing is left to do. The update revision may not be recorded yet; ``now`` is in POSIX
+    seconds."""
     run = _Run(resolved, revisions, {one.name: one for one in pods}, now)
     _let_finish(run)
     ends = ""
@@ -116,7 +116,7 @@ def _scale(run: _Run, plan: ScalePlan) -> None:
 
 
 def _update(run: _Run, replicas: Replicas, *, begin: bool = True, held_by: Replica | None = None) -> str | None:
-    """Run one step of the update. Return why it stops, or None to continue."""
+    """Simulate one step of the update. Return why the update stops, or None if it continues."""
     settings, revisions = run.resolved.settings, run.revisions
     current, update = short_hash(revisions.current.name), short_hash(revisions.update.name)
     listed = candidates(replicas, current=current, update=update)
@@ -184,7 +184,7 @@ def explain(facts: PodFacts, resolved: ResolvedSpec, coming: Preview, *, update:
     owner = resolved.owner.name
     pod = Replica(ordinal_of(owner, facts.name), facts)
     if pod.ordinal < 0 or not resolved.selector.matches(facts.pod.metadata.labels):
-        return [f"not counted: StatefulSet {owner} has no Pod of this name with these labels"]
+        return [f"not counted: its name or labels do not match StatefulSet {owner}"]
     held = held_lines(facts, resolved.settings.lifecycle)
     lines = [_slot_line(pod, resolved), revision_line(facts, update), *_readiness_lines(pod, resolved, now)]
     return [*lines, *held, *_coming_lines(pod, coming)]
@@ -194,9 +194,9 @@ def _slot_line(pod: Replica, resolved: ResolvedSpec) -> str:
     slots, settings = resolved.settings.slots, resolved.settings
     rank = slots.rank(pod.ordinal)
     if not rank:
-        return f"ordinal {pod.ordinal}: surplus, because of the replicas or because the ordinal is reserved"
+        return f"ordinal {pod.ordinal}: surplus, because it is beyond the replicas or reserved"
     kept = not settings.unordered and not settings.on_delete and rank <= settings.partition
-    partition = f"; the partition of {settings.partition} keeps its revision" if kept else ""
+    partition = f"; the partition ({settings.partition}) keeps it at its revision" if kept else ""
     return f"ordinal {pod.ordinal}: number {rank} of {len(slots)}{partition}"
 
 
@@ -214,4 +214,4 @@ def _coming_lines(pod: Replica, coming: Preview) -> Iterator[str]:
     if is_marked(pod):
         yield f"its deletion was requested (label {names.SPECIFIED_DELETE})"
     waits = coming.ends.startswith("OrderedReady") and coming.of(pod.name) is None and pod.name not in coming.rest
-    yield f"next: nothing, while this lasts: {coming.ends}" if waits else next_line(pod.name, coming)
+    yield f"next: nothing until this is resolved: {coming.ends}" if waits else next_line(pod.name, coming)

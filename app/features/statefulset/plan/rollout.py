@@ -104,7 +104,7 @@ def plan_scaling(
     """Plan which Pods to create and delete. [AS-55 … AS-64]
 
     ``current`` and ``update`` are short hashes; ``now`` is in POSIX seconds; ``claim_in_the_way`` returns the claim
-    that must be gone before the Pod with an ordinal may be created, or "". [AS-67, AS-71]
+    that must be gone before the Pod with that ordinal may be created, or "". [AS-67, AS-71]
     """
     plan = ScalePlan(cancel_deletion=_wanted_again(replicas, current=current, update=update))
     revisions = NewRevisions(replicas, current=current, update=update)
@@ -181,10 +181,10 @@ def _delete(plan: ScalePlan, pod: Replica) -> None:
 
 
 def _wanted_again(replicas: Replicas, *, current: str, update: str) -> list[Replica]:
-    """Return Pods in slots whose pending deletion must be canceled. [AS-101]
+    """Return the Pods in slots whose pending deletion must be canceled. [AS-101]
 
-    A Pod that the update is about to replace is not included. While the update is paused there is no such Pod;
-    otherwise OrderedReady would wait for it until the rollout is resumed. [AS-76]
+    Pods that the update is about to replace are not included. A paused update replaces no Pods: OrderedReady would wait
+    for them until the rollout is resumed. [AS-76]
     """
     waiting = [
         one
@@ -219,9 +219,10 @@ class RolloutPlan:
 
 
 def released(replicas: Replicas, listed: Collection[Replica], *, update: str) -> frozenset[PodFacts]:
-    """Return the Pods that prepared for an update they no longer need. They return to service.
+    """Return the Pods that are preparing for an update they no longer need. They return to service.
 
-    ``listed`` are the update candidates. While the update is paused, Pods that already wait keep waiting.
+    ``listed`` are the update candidates. While the update is paused, Pods that already wait for their hook keep
+    waiting.
     """
     chosen = {one.ordinal for one in listed}
     return frozenset(
@@ -247,8 +248,8 @@ def plan_update(
 
     ``listed`` are the candidates; ``obstacle`` returns why a Pod cannot be updated in place; ``claims`` are the claim
     states by ordinal if claims are expanded with the update. Unless ``begin`` is set, only updates that have begun
-    continue [AS-57]; the outdated Pod ``held_by`` that OrderedReady waits for is updated anyway if the set asks for its
-    repair. [AS-140]
+    continue [AS-57]. Even then, the outdated Pod ``held_by`` that OrderedReady waits for is updated if the set enables
+    repairs. [AS-140]
     """
     settings, found = replicas.settings, claims or {}
     held_by = held_by if settings.repairs else None
@@ -285,7 +286,7 @@ def plan_update(
 
 
 def in_place_only_failure(pod: Replica, reason: str) -> str:
-    """Return the message of the condition. [AS-110]"""
+    """Return the message of condition FailedUpdatePod. [AS-110]"""
     return f"update strategy is InPlaceOnly but Pod {pod.name} can not update in-place: {reason}"
 
 
@@ -297,7 +298,8 @@ class _Disruptions:
         self._left = replicas.settings.update_limit - len(self._out) - replicas.missing
 
     def allows(self, pod: Replica) -> bool:
-        """Return whether the Pod may be taken out of service, and count it from then on. [AS-81, AS-83, AS-90]"""
+        """Return whether the Pod may be taken out of service. If so, count it as unavailable from then on. [AS-81,
+        AS-83, AS-90]"""
         if pod.ordinal in self._out:
             return True  # a Pod that is unavailable already costs nothing, regardless of its position [AS-139]
         if self._left <= 0:
@@ -329,7 +331,7 @@ def _marked_steps(replicas: Replicas, disruptions: _Disruptions, steps: list[Ste
 
 
 def _replace(pod: Replica, why: str, steps: list[Step]) -> None:
-    """Add a step that deletes the Pod or starts its preDelete hook; nothing while the hook is pending. [AS-98]"""
+    """Add a step that deletes the Pod or starts its preDelete hook. Add none while the hook is pending. [AS-98]"""
     if not (pod.facts.delete_hooked and pod.facts.preparing_delete):
         steps.append(Step(StepKind.RECREATE, pod.facts, why))
 

@@ -1,4 +1,4 @@
-"""Settings of a StatefulSet and its feature gates, and its replicas by ordinal. Pure."""
+"""Settings of a StatefulSet, the feature gates, and its Pods by ordinal. Pure."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Gates(EngineGates):
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Whether claims are deleted with the set, and with a surplus Pod."""
+    """Whether claims are deleted together with the set, and whether they are deleted with a surplus Pod."""
 
     with_set: bool = False
     with_pod: bool = False
@@ -113,7 +113,8 @@ KIND: Final = WorkloadKind(STATEFUL_SET.resource())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedSpec(engine.ResolvedSpec[Settings]):
-    """The spec of one StatefulSet at one generation. ``selector_text`` is the selector as the status shows it."""
+    """The spec of one StatefulSet at one generation. ``selector_text`` is the selector in string form, for the
+    status."""
 
     selector_text: str
     service_name: str
@@ -137,9 +138,9 @@ def resolve_spec(found: StatefulSet, gates: Gates) -> ResolvedSpec:
 
 
 def settings_of(spec: api.StatefulSetSpec, gates: Gates, *, repairs: bool = False) -> Settings:
-    """Return the settings of a StatefulSet. ``repairs`` is the value of its annotation. [AS-140]
+    """Return the settings of a StatefulSet. ``repairs`` is set by an annotation. [AS-140]
 
-    Defaults may be missing; values that admission rejects are replaced by the nearest valid ones. [AS-12]
+    Defaults may be missing; values that admission rejects are replaced with the nearest valid ones. [AS-12]
     """
     rolling = spec.update_strategy.rolling_update or api.RollingUpdate()
     lifecycle = spec.lifecycle.to_dict() if spec.lifecycle is not None else None
@@ -223,7 +224,7 @@ class Replica:
 
     @property
     def healthy(self) -> bool:
-        """Whether the Pod is healthy. [AS-51]"""
+        """Whether the Pod is running, ready, in service and not terminating. [AS-51]"""
         in_service = self.facts.lifecycle in ("", LifecycleState.NORMAL)
         return self.running_and_ready and not self.terminating and in_service
 
@@ -252,7 +253,7 @@ class Replicas:
 
     @classmethod
     def of(cls, settings: Settings, owner: str, pods: Iterable[PodFacts]) -> Replicas:
-        """Sort the Pods by ordinal. Pods with foreign names are ignored."""
+        """Sort the Pods by ordinal. Pods whose names do not belong to the set are ignored."""
         found = [Replica(ordinal, one) for one in pods if (ordinal := ordinal_of(owner, one.name)) >= 0]
         wanted = [one for one in found if one.ordinal in settings.slots]
         condemned = [one for one in found if one.ordinal not in settings.slots]
