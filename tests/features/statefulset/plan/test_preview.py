@@ -98,7 +98,7 @@ def test_a_large_set_is_shown_in_part() -> None:
 
 @pytest.mark.parametrize(("one", "expected"), [
     (pod(2), ["ordinal 2: number 3 of 3", "older than the update revision", "will be recreated in step 1 of"]),
-    (pod(0), ["the partition of 1 keeps it", "next: stays at its revision (the partition keeps 1"]),
+    (pod(0), ["the partition (1) keeps it", "next: stays at its revision (the partition keeps 1"]),
     (pod(7), ["ordinal 7: surplus", "will be deleted in step 1"]),
     (pod(2, terminating=True), ["it is terminating"]),
     (pod(2, ready=False), ["not available; lifecycle state Normal", "  condition Ready is False"]),
