@@ -1,4 +1,4 @@
-"""Fields shared by several kinds: handlers, scheduling, lifecycle, in-place updates, update order."""
+"""Fields shared by several kinds: handlers, scheduling, lifecycle, targets, in-place updates, update order."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pydantic import Field
 
 from app.api.model import LIST_TYPE, MAP_TYPE, ApiModel, Schema
 from app.api.schema import Int32, Int64, IntOrString, Keywords, LabelSelector, schema_default
+from app.kube.fielderrors import GoLiteral, quote
 from app.kube.selector_query import SelectorError
 from app.kube.selectors import compile_selector
 
@@ -190,6 +191,39 @@ class Lifecycle(ApiModel):
     pre_normal: LifecycleHook | None = None
     """Hook that runs after the Pod is created. The Pod is not available until it has all labels and
     finalizers of the hook."""
+
+
+class WorkloadReference(ApiModel):
+    """WorkloadReference refers to a workload in the same namespace."""
+
+    api_version: str
+    """API version of the workload, such as apps/v1."""
+    kind: str
+    """Kind of the workload."""
+    name: str
+    """Name of the workload."""
+
+    @property
+    def group(self) -> str:
+        """API group; '' for the core group."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def group_kind(self) -> tuple[str, str]:
+        """API group and kind."""
+        return self.group, self.kind
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """Group, kind and name. Equal for all references to a workload, regardless of the version."""
+        return *self.group_kind, self.name
+
+    def as_go(self) -> GoLiteral:
+        """Return the reference as Go prints it in errors."""
+        return GoLiteral(
+            f"v1beta1.TargetReference{{APIVersion:{quote(self.api_version)}, Kind:{quote(self.kind)}, "
+            f"Name:{quote(self.name)}}}"
+        )
 
 
 RECREATE: Final = "ReCreate"

@@ -107,6 +107,11 @@ class KubeObject(ApiModel):
         """Whether the object is being deleted."""
         return bool(self.metadata.deletion_timestamp)
 
+    def has_spec_of(self, other: KubeObject) -> bool:
+        """Return whether both are the same object with the same spec, by UID and generation."""
+        mine, theirs = self.metadata, other.metadata
+        return (mine.uid, mine.generation) == (theirs.uid, theirs.generation)
+
     def is_but_for_status(self, other: KubeObject) -> bool:
         """Return whether ``other``, an earlier or later state, differs at most in its status. Any other change shows in
         the metadata, at least in the generation."""

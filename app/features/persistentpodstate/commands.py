@@ -11,7 +11,6 @@ from app.api.webhooks import unreadable
 from app.features.persistentpodstate.kind import PERSISTENT_POD_STATE
 from app.features.persistentpodstate.plan import Labels, affinity_with, node_selector_with, required_labels
 from app.features.persistentpodstate.types import PersistentPodState
-from app.features.persistentpodstate.validation import group_of
 from app.framework.commands import Commands, Report, Stored
 from app.framework.options import Enabled
 from app.kube.client import Client
@@ -77,9 +76,7 @@ async def explain_object(client: Client, stored: Stored, _enabled: Enabled) -> R
         raise CommandError(f"PersistentPodState {name}: {unreadable(error)}") from None
     target = state.spec.target_ref
     listed = (await client.list(PODS, state.metadata.namespace, decode=decode_pod)).items
-    pods = {
-        pod.metadata.name: pod for pod in listed if _controlled_by(pod, (group_of(target), target.kind, target.name))
-    }
+    pods = {pod.metadata.name: pod for pod in listed if _controlled_by(pod, target.identity)}
     nodes: Mapping[str, Mapping[str, Any]] = {
         node.metadata.name: node.metadata.labels for node in (await client.list(NODES, decode=decode_node)).items
     }

@@ -9,7 +9,7 @@ from app.api import names
 from app.features.persistentpodstate.kind import PERSISTENT_POD_STATE
 from app.features.persistentpodstate.plan import affinity_with, node_selector_with, restored_annotations
 from app.features.persistentpodstate.types import PersistentPodState
-from app.features.persistentpodstate.validation import KNOWN_TARGETS, group_of
+from app.features.persistentpodstate.validation import KNOWN_TARGETS
 from app.framework.watched import Watched
 from app.kube.admission import Denied, Review
 from app.kube.store import Store
@@ -26,7 +26,7 @@ BY_RECORDED_NODE: Final = "recorded node"
 
 def _targets(state: PersistentPodState) -> Iterable[str]:
     target = state.spec.target_ref
-    return (_key(state.metadata.namespace, (group_of(target), target.kind, target.name)),)
+    return (_key(state.metadata.namespace, target.identity),)
 
 
 def _nodes(state: PersistentPodState) -> Iterable[str]:

@@ -15,7 +15,7 @@ from app.features.persistentpodstate.plan import Step, Workload, generation, los
 from app.features.persistentpodstate.pod_admission import BY_RECORDED_NODE, STATES_BY_NODE, states_of
 from app.features.persistentpodstate.targets import ListedWorkloads
 from app.features.persistentpodstate.types import PersistentPodState
-from app.features.persistentpodstate.validation import KNOWN_TARGETS, group_of
+from app.features.persistentpodstate.validation import KNOWN_TARGETS
 from app.features.statefulset.kind import STATEFUL_SET
 from app.features.statefulset.types import StatefulSet
 from app.framework.feature import ControllerContext, Reconciling
@@ -194,7 +194,7 @@ class PersistentPodStateReconciler:
         return found
 
     def _is_listed(self, state: PersistentPodState) -> bool:
-        return (group_of(state.spec.target_ref), state.spec.target_ref.kind) in self._kinds()
+        return state.spec.target_ref.group_kind in self._kinds()
 
     def advanced(self, found: StatefulSet) -> Workload:
         """Read an Advanced StatefulSet according to the feature gates."""
@@ -242,7 +242,7 @@ class PersistentPodStateReconciler:
     async def _record(self, key: ObjectKey, state: PersistentPodState) -> float:
         """Write the status. Return the seconds until it must be checked again, or 0. Raises KubeError."""
         target = state.spec.target_ref
-        watched = (group_of(target), target.kind) in KNOWN_TARGETS
+        watched = target.group_kind in KNOWN_TARGETS
         if not watched and not self._is_listed(state):
             return 0.0  # removed from the list: keep what is recorded
         try:
@@ -266,7 +266,7 @@ class PersistentPodStateReconciler:
 
     def _watched_target(self, state: PersistentPodState) -> Workload | None:
         target, namespace = state.spec.target_ref, state.metadata.namespace
-        if group_of(target) == STATEFUL_SET.group:
+        if target.group == STATEFUL_SET.group:
             advanced = self._caches.advanced_statefulsets.get(target.name, namespace)
             return self.advanced(advanced) if advanced is not None else None
         native = self._caches.statefulsets.get(target.name, namespace)

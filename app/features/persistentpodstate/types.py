@@ -10,11 +10,12 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
+from app.api.fields import WorkloadReference
 from app.api.model import ApiModel, KubeObject
 from app.api.schema import Int32, Int64, enum, minimum
 
 
-class TargetReference(ApiModel):
+class TargetReference(WorkloadReference):
     """TargetReference refers to the workload whose Pods are recorded."""
 
     api_version: str

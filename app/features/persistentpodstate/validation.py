@@ -54,11 +54,11 @@ def target_errors(target: TargetReference, custom: Collection[tuple[str, str]]) 
     """Return the errors in targetRef. [PPS-3, PPS-4]"""
     errors = []
     if not (target.api_version and target.kind and target.name):
-        errors.append(invalid(TARGET, _go(target), "empty targetRef is not valid for PersistentPodState."))
-    group_kind = group_of(target), target.kind
+        errors.append(invalid(TARGET, target.as_go(), "empty targetRef is not valid for PersistentPodState."))
+    group_kind = target.group_kind
     if group_kind not in KNOWN_TARGETS and group_kind not in custom:
         key = names.PPS_CUSTOM_WORKLOAD_WHITELIST_KEY
-        errors.append(invalid(TARGET, _go(target), f"targetRef.Kind must be StatefulSet or in {key}"))
+        errors.append(invalid(TARGET, target.as_go(), f"targetRef.Kind must be StatefulSet or in {key}"))
     return errors
 
 
@@ -66,9 +66,9 @@ def conflict_errors(state: PersistentPodState, others: Iterable[PersistentPodSta
     """Return an error if another PersistentPodState has the same target. [PPS-7]"""
     target = state.spec.target_ref
     for other in others:
-        if other.name != state.name and not other.deleting and same_target(other.spec.target_ref, target):
+        if other.name != state.name and not other.deleting and other.spec.target_ref.identity == target.identity:
             detail = f"pps.spec.targetRef is in conflict with other PersistentPodState {other.name}"
-            return [invalid(TARGET, _go(target), f"{detail}: change or delete that one")]
+            return [invalid(TARGET, target.as_go(), f"{detail}: change or delete that one")]
     return []
 
 
@@ -107,16 +107,6 @@ def warnings(state: PersistentPodState, *, v1alpha1: bool = False) -> tuple[str,
     return tuple(found[:MAX_REPORTED])
 
 
-def group_of(target: TargetReference) -> str:
-    """Return the API group; '' for the core group."""
-    return target.api_version.rpartition("/")[0]
-
-
-def same_target(one: TargetReference, other: TargetReference) -> bool:
-    """Return whether both refer to the same workload, regardless of version."""
-    return (group_of(one), one.kind, one.name) == (group_of(other), other.kind, other.name)
-
-
 def _terms(spec: PersistentPodStateSpec, *, v1alpha1: bool) -> Iterator[tuple[Path, list[str]]]:
     name = "nodeTopologyKeys" if v1alpha1 else "keys"
     if spec.required_persistent_topology is not None:
@@ -132,13 +122,6 @@ def _keys(spec: PersistentPodStateSpec, *, v1alpha1: bool) -> Iterator[tuple[Pat
             yield at.index(index), key
 
 
-def _go(target: TargetReference) -> GoLiteral:
-    return GoLiteral(
-        f"v1beta1.TargetReference{{APIVersion:{quote(target.api_version)}, Kind:{quote(target.kind)}, "
-        f"Name:{quote(target.name)}}}"
-    )
-
-
 def _go_spec(spec: PersistentPodStateSpec) -> GoLiteral:
     """Return a spec without any topology as Go prints it."""
     kind = "[]v1beta1.PersistentPodAnnotation"
@@ -149,7 +132,7 @@ def _go_spec(spec: PersistentPodStateSpec) -> GoLiteral:
     annotations = f"{kind}(nil)" if listed is None else f"{kind}{{{given}}}"
     preferred = "(nil)" if spec.preferred_persistent_topology is None else "{}"
     return GoLiteral(
-        f"v1beta1.PersistentPodStateSpec{{TargetReference:{_go(spec.target_ref)}, "
+        f"v1beta1.PersistentPodStateSpec{{TargetReference:{spec.target_ref.as_go()}, "
         f"PersistentPodAnnotations:{annotations}, RequiredPersistentTopology:(*v1beta1.NodeTopologyTerm)(nil), "
         f"PreferredPersistentTopology:[]v1beta1.PreferredTopologyTerm{preferred}, "
         f"PersistentPodStateRetentionPolicy:{quote(spec.persistent_pod_state_retention_policy)}}}"

@@ -12,7 +12,7 @@ from app.api.webhooks import Judgment, Others, Submitted, former_of, validating,
 from app.features.persistentpodstate.kind import PERSISTENT_POD_STATE
 from app.features.persistentpodstate.plan import parse_kinds
 from app.features.persistentpodstate.types import PersistentPodState
-from app.features.persistentpodstate.validation import KNOWN_TARGETS, TARGET, group_of, state_errors, warnings
+from app.features.persistentpodstate.validation import KNOWN_TARGETS, TARGET, state_errors, warnings
 from app.kube.admission import Allowed, Denied, Handler, PolicyRule, Review
 from app.kube.client import Client
 from app.kube.errors import NotFound
@@ -45,7 +45,7 @@ async def judge(lookups: StateLookups, given: Submitted) -> Judgment:
     state = read(given.object)
     target = state.spec.target_ref
     custom: Collection[GroupKind] = ()
-    if (group_of(target), target.kind) not in KNOWN_TARGETS:
+    if target.group_kind not in KNOWN_TARGETS:
         try:
             custom = await lookups.listed()
         except WhitelistError as error:

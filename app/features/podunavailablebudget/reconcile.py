@@ -181,7 +181,7 @@ class BudgetReconciler:
         confirmed: Mapping[str, PodFacts | None] = {}
 
         def decision(fresh: PodUnavailableBudget | None) -> Ruling[PodUnavailableBudget, Recomputed]:
-            if fresh is None or fresh.deleting or not _is_same_spec(fresh, budget):
+            if fresh is None or fresh.deleting or not fresh.has_spec_of(budget):
                 return Ruling(Recomputed(PodUnavailableBudgetStatus()), provisional=True)
             latest = self._grants.are_latest(key, seen)
             found = recompute(fresh, Observed(pods, members.expected, now, latest, confirmed))
@@ -336,9 +336,3 @@ class BudgetReconciler:
 
 def _is_going(workload: Any) -> bool:
     return bool(workload.metadata.deletion_timestamp)
-
-
-def _is_same_spec(one: PodUnavailableBudget, other: PodUnavailableBudget) -> bool:
-    """Return whether both are the same object with the same spec. A change of either requeues the key."""
-    a, b = one.metadata, other.metadata
-    return (a.uid, a.generation) == (b.uid, b.generation)

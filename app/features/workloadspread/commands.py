@@ -26,7 +26,6 @@ from app.features.workloadspread.plan.targets import ReplicasPathError, Whitelis
 from app.features.workloadspread.reconcile import WATCHED
 from app.features.workloadspread.targets import Caches, Workloads
 from app.features.workloadspread.types import WorkloadSpread
-from app.features.workloadspread.validation import group_of
 from app.features.workloadspread.webhooks import ClusterLookups
 from app.framework.commands import Commands, Report, Stored, report, table
 from app.framework.dashboard import SHOWN, DashboardModel, DashboardSection, Row, Shown, mapping, number, text
@@ -161,7 +160,7 @@ async def explain_object(client: Client, stored: Stored, _enabled: Enabled) -> R
     target = spread.spec.target_ref
     for one in WATCHED:
         kind = (one.resource.group, one.resource.kind)
-        if one.name in _ALWAYS or kind == (group_of(target), target.kind):
+        if one.name in _ALWAYS or kind == target.group_kind:
             await _fill(client, one, stores, spread.metadata.namespace)
     caches = Caches(*map(stores, WATCHED))  # type: ignore[arg-type]
     try:

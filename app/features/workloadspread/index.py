@@ -11,7 +11,6 @@ from app.features.workloadspread.plan.costs import first_costs
 from app.features.workloadspread.plan.grouping import PreparedSubset, prepare
 from app.features.workloadspread.plan.places import has_percentage, sole_subset
 from app.features.workloadspread.types import WorkloadSpread
-from app.features.workloadspread.validation import group_of
 from app.kube.resources import ObjectKey
 from app.kube.selector_query import SelectorError
 from app.kube.selectors import Selector, compile_selector
@@ -57,7 +56,7 @@ def prepare_spread(spread: WorkloadSpread) -> PreparedSpread:
         key_of(spread),
         spread.metadata.uid,
         spread.metadata.creation_timestamp,
-        (group_of(target), target.kind, target.name),
+        target.identity,
         target.api_version,
         selector,
         tuple((filtered.replicas_path_list if filtered is not None else None) or ()),

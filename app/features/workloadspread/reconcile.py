@@ -306,7 +306,7 @@ class WorkloadSpreadReconciler:
         now, seen = rfc3339(self._client.clock.now()), entry_keys(target.pods)
 
         def decision(fresh: WorkloadSpread | None) -> Ruling[WorkloadSpread, list[Adoption]]:
-            if fresh is None or fresh.deleting or not _is_same_spec(fresh, spread):
+            if fresh is None or fresh.deleting or not fresh.has_spec_of(spread):
                 return Ruling([], provisional=True)  # the prepared subsets belong to another spec
             return adopt(fresh, list(prepared.subsets.values()), candidates, counted, seen, target.wanted, now)
 
@@ -362,7 +362,7 @@ class WorkloadSpreadReconciler:
         absent = await self._absent(key, versions, target, now)
 
         def decision(fresh: WorkloadSpread | None) -> Ruling[WorkloadSpread, Outcome]:
-            if fresh is None or fresh.deleting or not _is_same_spec(fresh, spread):
+            if fresh is None or fresh.deleting or not fresh.has_spec_of(spread):
                 return Ruling(Outcome(), provisional=True)
             outcome = compute(fresh, versions, target.wanted, now, absent)
             same = fresh.status is not None and fresh.status.to_dict() == outcome.status.to_dict()
@@ -443,12 +443,6 @@ class WorkloadSpreadReconciler:
 
     def _event(self, spread: WorkloadSpread, kind: Literal["Normal", "Warning"], reason: str, text: str) -> None:
         self._events.event(reference(WORKLOAD_SPREAD.resource(), spread), kind, reason, text)
-
-
-def _is_same_spec(one: WorkloadSpread, other: WorkloadSpread) -> bool:
-    """Return whether both are the same object with the same spec. A change of either requeues the key."""
-    a, b = one.metadata, other.metadata
-    return (a.uid, a.generation) == (b.uid, b.generation)
 
 
 # Controller declaration: watches and mappers. [WS-46]

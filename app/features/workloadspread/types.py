@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from app.api.fields import NodeSelectorTerm, PreferredSchedulingTerm, Toleration
+from app.api.fields import NodeSelectorTerm, PreferredSchedulingTerm, Toleration, WorkloadReference
 from app.api.model import LIST_MAP_KEYS, LIST_TYPE, ApiModel, KubeObject
 from app.api.schema import Int32, Int64, IntOrString, Keywords, LabelSelector, Time, enum, minimum
 
@@ -16,15 +16,8 @@ UNSCHEDULABLE_REASON: Final = "PodUnschedulable"
 SCHEDULABLE_REASON: Final = "Sufficient"
 
 
-class TargetReference(ApiModel):
+class TargetReference(WorkloadReference):
     """TargetReference refers to the workload, in the same namespace, whose Pods are spread."""
-
-    api_version: str
-    """API version of the workload, such as apps/v1."""
-    kind: str
-    """Kind of the workload."""
-    name: str
-    """Name of the workload."""
 
 
 class TargetFilter(ApiModel):

@@ -63,14 +63,14 @@ def set_errors(
 def target_errors(target: TargetReference, custom: Collection[tuple[str, str]]) -> list[FieldError]:
     """Return the errors in targetRef. [WS-6, WS-7]"""
     if not (target.api_version and target.kind and target.name):
-        return [invalid(TARGET, _go(target), "empty TargetReference is not valid for WorkloadSpread.")]
-    group = group_of(target)
+        return [invalid(TARGET, target.as_go(), "empty TargetReference is not valid for WorkloadSpread.")]
+    group = target.group
     known = GROUPS_BY_KIND.get(target.kind)
     if (known is not None and group in known) or (group, target.kind) in custom:
         return []
     if known is not None:
-        return [invalid(TARGET, _go(target), f"TargetReference is not valid for {target.kind}.")]
-    return [invalid(TARGET, _go(target), "TargetReference's GroupKind is not permitted.")]
+        return [invalid(TARGET, target.as_go(), f"TargetReference is not valid for {target.kind}.")]
+    return [invalid(TARGET, target.as_go(), "TargetReference's GroupKind is not permitted.")]
 
 
 def subset_errors(spread: WorkloadSpread, *, v1alpha1: bool = False) -> list[FieldError]:
@@ -175,19 +175,19 @@ def conflict_errors(spread: WorkloadSpread, others: Iterable[WorkloadSpread]) ->
     """Return an error if another WorkloadSpread has the same target. [WS-14]"""
     target = spread.spec.target_ref
     for other in others:
-        if other.name == spread.name or other.deleting or not same_target(other.spec.target_ref, target):
+        if other.name == spread.name or other.deleting or other.spec.target_ref.identity != target.identity:
             continue
         detail = f"ws.spec.targetRef is in conflict with other WorkloadSpread {other.name}: change or delete that one"
-        return [invalid(TARGET, _go(target), detail)]
+        return [invalid(TARGET, target.as_go(), detail)]
     return []
 
 
 def _change_errors(spread: WorkloadSpread, former: WorkloadSpread | None) -> list[FieldError]:
     """Return an error if targetRef changed. [WS-14]"""
     target = spread.spec.target_ref
-    if former is None or same_target(former.spec.target_ref, target):
+    if former is None or former.spec.target_ref.identity == target.identity:
         return []
-    return [invalid(TARGET, _go(target), "change TargetReference is not permitted for WorkloadSpread")]
+    return [invalid(TARGET, target.as_go(), "change TargetReference is not permitted for WorkloadSpread")]
 
 
 def warnings(spread: WorkloadSpread) -> tuple[str, ...]:
@@ -224,25 +224,8 @@ def _without_directives(value: Any) -> Any:
     return [_without_directives(item) for item in value] if isinstance(value, list) else value
 
 
-def group_of(target: TargetReference) -> str:
-    """Return the API group; '' for the core group."""
-    return target.api_version.rpartition("/")[0]
-
-
-def same_target(one: TargetReference, other: TargetReference) -> bool:
-    """Return whether both refer to the same workload, regardless of version."""
-    return (group_of(one), one.kind, one.name) == (group_of(other), other.kind, other.name)
-
-
 def patch_error(
     index: int, subset: WorkloadSpreadSubset, texts: Sequence[str], shown: Callable[[Any], str]
 ) -> FieldError:
     """Return the error for a Pod template that is invalid once patched. [WS-11]"""
     return invalid(SUBSETS.index(index).child("patch"), GoLiteral(quote(shown(subset.patch))), "; ".join(texts))
-
-
-def _go(target: TargetReference) -> GoLiteral:
-    return GoLiteral(
-        f"v1beta1.TargetReference{{APIVersion:{quote(target.api_version)}, Kind:{quote(target.kind)}, "
-        f"Name:{quote(target.name)}}}"
-    )

@@ -16,7 +16,7 @@ from app.api.webhooks import Judgment, Others, Submitted, former_of, validating,
 from app.features.workloadspread.kind import WORKLOAD_SPREAD
 from app.features.workloadspread.plan.targets import Whitelist, parse_whitelist
 from app.features.workloadspread.types import TargetReference, WorkloadSpread
-from app.features.workloadspread.validation import group_of, patch_error, set_errors, warnings
+from app.features.workloadspread.validation import patch_error, set_errors, warnings
 from app.framework.options import gate_is_off
 from app.kube.admission import Allowed, Denied, Handler, PolicyRule, Review
 from app.kube.client import Client
@@ -151,7 +151,7 @@ class ClusterLookups:
 
     async def template(self, target: TargetReference, namespace: str) -> Mapping[str, Any] | None:
         """Read the Pod template of the stored workload."""
-        resource = TARGETS.get((group_of(target), target.kind))
+        resource = TARGETS.get(target.group_kind)
         if resource is None:
             return None
         try:

@@ -11,7 +11,6 @@ from app.api import names
 from app.features.workloadspread.plan.grouping import NO_SUBSET, leaves_others_alone
 from app.features.workloadspread.plan.places import VERSION_IGNORED, limit_of
 from app.features.workloadspread.types import WorkloadSpread
-from app.features.workloadspread.validation import group_of
 from app.kube.objects import Pod
 from app.pods.predicates import is_active, is_ready, ready_since
 
@@ -32,8 +31,7 @@ class Cost:
 
 def is_priced(spread: WorkloadSpread) -> bool:
     """Return whether the target respects deletion costs. [WS-54]"""
-    target = spread.spec.target_ref
-    return (group_of(target), target.kind) in PRICED
+    return spread.spec.target_ref.group_kind in PRICED
 
 
 def first_costs(spread: WorkloadSpread) -> Mapping[str, str]:
