@@ -22,8 +22,16 @@ from app.api.kind import KindDefinition, find_kind, find_plural
 from app.api.model import ObjectMeta
 from app.api.structural import invalid_message, readable
 from app.api.webhooks import is_leaving, unreadable
-from app.kube.admission import Decide, Decision, Denied, GroupVersionKind, GroupVersionResource, Operation, Review
-from app.kube.callers import STRANGER
+from app.kube.admission import (
+    STRANGER,
+    Decide,
+    Decision,
+    Denied,
+    GroupVersionKind,
+    GroupVersionResource,
+    Operation,
+    Review,
+)
 from app.kube.fielderrors import Path, forbidden
 from app.kube.jsonvalues import MAX_DEPTH, cut, nested_deeper
 from app.kube.patches import same

@@ -33,8 +33,7 @@ from app.admission.review import (
     wrong_content_type,
 )
 from app.admission.running import LargeReviews, in_time
-from app.kube.admission import Allowed, Decision, Denied, Handler, Patched, Review
-from app.kube.callers import LEAVES_NO_TRACE
+from app.kube.admission import LEAVES_NO_TRACE, Allowed, Decision, Denied, Handler, Patched, Review
 from app.kube.errors import KubeError
 from app.kube.text import quoted
 

@@ -28,7 +28,7 @@ ANY_KEY: Final = "*"
 
 @dataclass(frozen=True, slots=True)
 class NotedField:
-    """A field that a conversion note may restore, because the other version cannot express it (app.api.notes).
+    """A field that a conversion note may restore, because the other version cannot express it (app.api.conversion).
 
     Its type is that of the version's schema.
     """

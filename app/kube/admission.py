@@ -10,9 +10,10 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/extensible-admis
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -187,3 +188,11 @@ class Handler:
     decide: Decide
     #: Whether deciding takes long although the review is small.
     is_slow: Callable[[Review], bool] = lambda _: False
+
+
+#: The address of the webhook caller, if it is not known to be an API server. Set by the webhook port for the task that
+#: answers; empty for known callers and outside of requests (controllers, standalone mode).
+STRANGER: Final[ContextVar[str]] = ContextVar("stranger", default="")
+#: Whether known callers send requests too. If so, the review of an unknown caller must have no side effects, like a dry
+#: run.
+LEAVES_NO_TRACE: Final[ContextVar[bool]] = ContextVar("leaves_no_trace", default=False)

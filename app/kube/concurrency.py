@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, 
 from typing import Any, Generic, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
-from app.kube.callers import STRANGER
+from app.kube.admission import STRANGER
 
 T = TypeVar("T")
 

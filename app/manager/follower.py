@@ -2,6 +2,7 @@
 
 The controllers write the certificate Secret, the webhook configurations and the CustomResourceDefinitions. This replica
 reads the certificate, passes it to its listeners, and needs no right to write any of them. [MGR-146]
+Both kinds of replicas note which definitions are missing: a kind without its definition is off.
 """
 
 from __future__ import annotations
@@ -23,11 +24,40 @@ from app.kube.objects import ObjectMeta
 from app.kube.reflector import Reflector, ReflectorMetrics
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, SECRETS, Resource
 from app.kube.store import Store
-from app.manager.definitions import MissingDefinitions
 from app.manager.metrics import ManagerMetrics
 from app.manager.shared import Certificate, SharedValue
 
 logger = logging.getLogger(__name__)
+
+
+class MissingDefinitions:
+    """Names of definitions that are not installed. ``changed`` is called with them whenever they change."""
+
+    def __init__(self, metrics: ManagerMetrics, changed: Callable[[Iterable[str]], None]) -> None:
+        self._metrics = metrics
+        self._changed = changed
+        #: None until the first check.
+        self._names: frozenset[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self._names or ())
+
+    def note(self, missing: frozenset[str]) -> None:
+        """Log and count changes, and call ``changed``."""
+        before = self._names or frozenset()
+        for name in sorted(missing - before):
+            logger.error(
+                "CustomResourceDefinition %s is not installed: kubectl apply -f deploy/crds/ (its kind is off)",
+                name,
+            )
+        for name in sorted(before - missing):
+            logger.info("CustomResourceDefinition %s is installed: its kind is on", name)
+        for name in missing | before:
+            self._metrics.missing_definitions.labels(name).set(name in missing)
+        if missing != self._names:
+            self._names = missing
+            self._changed(missing)
+
 
 #: Seconds between two reads without a watch event. [MGR-37]
 SYNC_SECONDS: Final = 60.0

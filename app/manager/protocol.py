@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
 from app.admission.requests import TOO_LARGE
-from app.kube.callers import LEAVES_NO_TRACE, STRANGER
+from app.kube.admission import LEAVES_NO_TRACE, STRANGER
 from app.manager.callers import plain_address
 from app.manager.limits import Connections
 

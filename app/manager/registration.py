@@ -49,8 +49,7 @@ from app.kube.resources import (
     VALIDATINGWEBHOOKCONFIGURATIONS,
     Resource,
 )
-from app.manager.definitions import MissingDefinitions
-from app.manager.follower import RETRY_CAP_SECONDS, SYNC_SECONDS, serve, watch_of_one
+from app.manager.follower import RETRY_CAP_SECONDS, SYNC_SECONDS, MissingDefinitions, serve, watch_of_one
 from app.manager.metrics import ManagerMetrics
 from app.manager.shared import Certificate, SharedValue
 

@@ -19,7 +19,7 @@ from app.framework.feature import (
     Provides,
 )
 from app.framework.watched import Watched
-from app.kube.callers import STRANGER
+from app.kube.admission import STRANGER
 from app.kube.clock import Clock, RejectingBucket
 from app.kube.controller import Controller, Reconcile, Result
 from app.kube.errors import NotFound

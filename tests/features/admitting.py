@@ -19,7 +19,7 @@ import jsonpatch
 import orjson
 
 from app.admission.pods import pod_handler
-from app.features.launchpriority.pod_admission import LaunchPriorityStep
+from app.features.launchpriority.feature import LaunchPriorityStep
 from app.features.podreadiness.feature import ReadinessGateStep
 from app.features.sidecarset.injection.selection import SidecarSetIndex
 from app.features.sidecarset.pod_admission import SidecarSetStep

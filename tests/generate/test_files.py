@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from app.generate import files
+from app.generate import __main__ as files
 from app.manager.handlers import WEBHOOKS
 from app.manager.permissions import all_rules
 

@@ -28,8 +28,8 @@ from app.admission.server import create_app
 from app.api.conversion import convert
 from app.certs.context import ServingContext
 from app.certs.issue import issue
+from app.kube.admission import STRANGER as ASKED_BY_STRANGER
 from app.kube.admission import Allowed, Decide, Decision, Handler, Operation, Review, Rule, Webhook
-from app.kube.callers import STRANGER as ASKED_BY_STRANGER
 from app.manager import limits, serving
 from app.manager.callers import KnownCallers
 from app.manager.limits import Limits

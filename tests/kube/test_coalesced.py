@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.kube.callers import STRANGER
+from app.kube.admission import STRANGER
 from app.kube.concurrency import Coalesced
 from tests.kube.fakes import virtual
 

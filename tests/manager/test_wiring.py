@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from app.framework.feature import AdmissionPart
-from app.kube.callers import STRANGER
+from app.kube.admission import STRANGER
 from app.kube.client import Client
 from app.kube.controller import Result
 from app.kube.errors import NotFound, RequestInfo, Status

@@ -11,7 +11,7 @@ import orjson
 
 from app.admission.pods import pod_handler
 from app.api.names import SIDECARSET_HASH, SIDECARSET_HASH_WITHOUT_IMAGE
-from app.features.launchpriority.pod_admission import LaunchPriorityStep
+from app.features.launchpriority.feature import LaunchPriorityStep
 from app.features.podreadiness.feature import ReadinessGateStep
 from app.features.sidecarset.injection.selection import SidecarSetIndex
 from app.features.sidecarset.kind import sidecarset_hashes, with_defaults

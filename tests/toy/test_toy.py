@@ -50,7 +50,7 @@ def ran(program: str) -> Any:
 @pytest.fixture(scope="module")
 def files() -> dict[str, str]:
     """The generated files."""
-    made: dict[str, str] = ran("import json; from app.generate.files import files; print(json.dumps(files()))")
+    made: dict[str, str] = ran("import json; from app.generate.__main__ import files; print(json.dumps(files()))")
     return made
 
 

@@ -13,6 +13,7 @@ from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST, with
 from app.features.containerrecreate.validation import pod_errors, spec_errors, update_errors
 from app.framework.options import Enabled, gate_is_off
 from app.kube.admission import (
+    STRANGER,
     Allowed,
     Decision,
     Denied,
@@ -22,7 +23,6 @@ from app.kube.admission import (
     PolicyRule,
     Review,
 )
-from app.kube.callers import STRANGER
 from app.kube.client import Client, get_or_none
 from app.kube.errors import KubeError, message_of
 from app.kube.fielderrors import FieldError, Path, aggregate, forbidden, invalid, not_found, shortened

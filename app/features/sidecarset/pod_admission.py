@@ -25,8 +25,7 @@ from app.features.sidecarset.injection.prepared import (
 from app.features.sidecarset.injection.selection import SidecarSetIndex, in_scope, need_namespace_labels, replaced_bases
 from app.features.sidecarset.kind import SIDECAR_SET
 from app.features.sidecarset.types import SidecarSet
-from app.kube.admission import Denied, Review
-from app.kube.callers import STRANGER
+from app.kube.admission import STRANGER, Denied, Review
 from app.kube.client import Client, get_or_none
 from app.kube.clock import Clock
 from app.kube.concurrency import Coalesced

@@ -18,8 +18,7 @@ from app.features.containerrecreate.feature import FEATURE
 from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
 from app.features.containerrecreate.types import ContainerRecreateRequest
 from app.features.containerrecreate.webhooks import Lookups, mutate
-from app.kube.admission import Denied, Review
-from app.kube.callers import STRANGER
+from app.kube.admission import STRANGER, Denied, Review
 from app.kube.client import Client
 from app.kube.clock import parsed_rfc3339
 from app.kube.controller import Controller

@@ -15,7 +15,7 @@ from app.features.sidecarset.injection.containers import UnusableSidecarSetError
 from app.features.sidecarset.injection.prepared import PreparedSet, prepare
 from app.features.sidecarset.kind import MalformedSidecarSet
 from app.features.sidecarset.types import SidecarSet
-from app.kube.callers import STRANGER
+from app.kube.admission import STRANGER
 from app.kube.clock import Clock
 from app.kube.selectors import Operator, Selector
 from app.kube.store import Change, Store
