@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from app.features.launchpriority.pod_admission import LaunchPriorityStep
-
 from app.admission.pods import pod_handler
 from app.admission.review import Refusal, answer, read_review
+from app.features.launchpriority.pod_admission import LaunchPriorityStep
 from app.features.podreadiness.feature import ReadinessGateStep
 from app.features.sidecarset.injection.selection import SidecarSetIndex
 from app.features.sidecarset.kind import with_defaults
