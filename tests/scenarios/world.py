@@ -105,14 +105,14 @@ def eventually(look: Callable[[], Found | None], what: str, seconds: float = 60.
     while not deadline.passed():
         try:
             found = look()
-        except (AssertionError, ClusterError) as failure:
-            last = failure  # an object that a controller recreates is missing for a moment
+        except (AssertionError, ClusterError, LookupError) as failure:
+            last = failure  # for a moment, an object that a controller recreates is missing, or a field is not set yet
         else:
             if found:
                 return found
             last = found
         time.sleep(0.1)
-    raise AssertionError(f"not within {seconds:.0f} s: {what}; last seen: {last}")
+    raise AssertionError(f"not within {seconds:.0f} s: {what}; last seen: {last!r}")
 
 
 def in_order(items: Sequence[dict[str, Any]]) -> list[str]:
