@@ -68,7 +68,7 @@ class SleepAction(ApiModel):
     """SleepAction describes a sleep."""
 
     seconds: Int64
-    """Number of seconds to sleep."""
+    """Seconds to sleep."""
 
 
 class ContainerPort(ApiModel):
@@ -110,9 +110,9 @@ class Probe(_Handlers):
     grpc: GrpcAction | None = None
     """Not supported; use another handler."""
     initial_delay_seconds: Int32 = 0
-    """Number of seconds after the container has started before the first probe runs. The minimum is 1."""
+    """Seconds after the container has started before the first probe runs. The minimum is 1."""
     timeout_seconds: Int32 = 0
-    """Number of seconds after which the probe times out. Defaults to 1."""
+    """Seconds after which the probe times out. Defaults to 1."""
     period_seconds: Int32 = 0
     """How often to run the probe, in seconds. Defaults to 1."""
     success_threshold: Int32 = 0
@@ -167,7 +167,7 @@ class Toleration(ApiModel):
     effect: str = ""
     """Taint effect to match: NoSchedule, PreferNoSchedule or NoExecute. Empty matches all effects."""
     toleration_seconds: Int64 | None = None
-    """Number of seconds a NoExecute taint is tolerated. By default, it is tolerated forever."""
+    """Seconds a NoExecute taint is tolerated. By default, it is tolerated forever."""
 
 
 class LifecycleHook(ApiModel):
@@ -242,7 +242,7 @@ class InPlaceUpdateStrategyV1Alpha1(ApiModel):
     """InPlaceUpdateStrategy defines how Pods are updated in place."""
 
     grace_period_seconds: Int32 = 0
-    """Number of seconds a Pod is not ready before its containers are updated, so that traffic can drain."""
+    """Seconds a Pod is not ready before its containers are updated, so that traffic can drain."""
 
 
 class InPlaceUpdateStrategy(InPlaceUpdateStrategyV1Alpha1):

@@ -54,8 +54,21 @@ def test_rules_follow_the_description_of_a_field() -> None:
     (clone_set,) = [kind for kind in kinds() if kind.kind == "CloneSet"]
     page = kindpages.page(clone_set, "kind: CloneSet", ["spec.replicas: 1"], "")
     assert "Defaults added to it:\n```\nspec.replicas: 1\n```" in page
-    assert "Fields of v1beta1 that it does not have: " in page
-    assert "| `spec.selector` | label selector | " in page
+    assert "- `spec.selector` (label selector; required): " in page
+    assert "- `status.conditions` (conditions): Progressing, FailedScale or FailedUpdate.\n" in page
+    assert "\nDESIRED (`spec.replicas`), UPDATED (`status.updatedReplicas`), " in page
+
+
+def test_fields_of_the_older_version_refer_to_those_of_the_stored_one() -> None:
+    (clone_set,) = [kind for kind in kinds() if kind.kind == "CloneSet"]
+    older = kindpages.page(clone_set, "kind: CloneSet", [], "").partition("## In v1alpha1\n")[2].splitlines()
+    assert "- `spec.updateStrategy.maxSurge` instead of `spec.updateStrategy.rollingUpdate.maxSurge`" in older
+    assert [
+        line for line in older if line.startswith("- `spec.updateStrategy.type` (string): Type of the update: ReCreate")
+    ]
+    (only,) = [line for line in older if line.startswith("- Only in v1beta1: ")]
+    assert "`spec.updateStrategy.rollingUpdate.podUpdatePolicy`" in only
+    assert "maxSurge" not in only
 
 
 def test_fields_are_described_once() -> None:
@@ -64,3 +77,5 @@ def test_fields_are_described_once() -> None:
     assert "Fields as in [CloneSet](cloneset.md#fields)." in page
     assert "`spec.template.cloneSetTemplate.spec.updateStrategy`" not in page
     assert "`spec.selector.matchLabels`" not in page
+    assert "`spec.template.deploymentTemplate.spec.strategy`" not in page
+    assert "- `spec.template.cloneSetTemplate.spec`: see [CloneSet](cloneset.md#in-v1alpha1)." in page

@@ -27,14 +27,14 @@ class CompletionPolicy(ApiModel):
     """CompletionPolicy defines when the job has ended."""
 
     type: str = ""
-    """type is Always (the default) to end the job when every eligible node has been served, or Never to keep
-    serving new nodes."""
+    """Always (the default) to end the job when every eligible node has been served, or Never to keep serving new
+    nodes."""
     active_deadline_seconds: Int64 | None = None
-    """activeDeadlineSeconds is the number of seconds after which the job fails and its running Pods are deleted.
-    Only for type Always. Defaults to no limit."""
+    """Seconds after which the job fails and its running Pods are deleted. Only for type Always. Defaults to
+    no limit."""
     ttl_seconds_after_finished: Int32 | None = None
-    """ttlSecondsAfterFinished is the number of seconds the job is kept after it ends. 0 deletes it immediately.
-    Only for type Always. Kept forever by default."""
+    """Seconds the job is kept after it ends. 0 deletes it immediately. Only for type Always. Kept forever by
+    default."""
     backoff_limit: Int32 | None = None
     """Deprecated: use failurePolicy.restartLimit, which takes precedence if both are set."""
 
@@ -43,44 +43,42 @@ class FailurePolicy(ApiModel):
     """FailurePolicy defines what happens when a Pod fails."""
 
     type: str = ""
-    """type is FailFast (the default) to fail the job and delete its running Pods, Continue to continue with other
-    nodes, or Pause to stop creating Pods until paused is set to false."""
+    """FailFast (the default) to fail the job and delete its running Pods, Continue to continue with other nodes, or
+    Pause to stop creating Pods until paused is set to false."""
     restart_limit: Int32 = 0
-    """restartLimit is the number of container restarts after which a Pod with restartPolicy OnFailure counts as
-    failed. Defaults to 0."""
+    """Number of container restarts after which a Pod with restartPolicy OnFailure counts as failed. Defaults to 0."""
 
 
 class BroadcastJobSpec(ApiModel):
     """BroadcastJobSpec defines the Pods to run, the parallelism and the policies."""
 
     parallelism: IntOrString | None = None
-    """parallelism is the maximum number or percentage (rounded up) of eligible nodes served at the same time.
-    Defaults to all."""
+    """Maximum number or percentage (rounded up) of eligible nodes served at the same time. Defaults to all."""
     template: RawObject
-    """template is the metadata and spec of the Pods. restartPolicy must be Never or OnFailure."""
+    """Metadata and spec of the Pods. restartPolicy must be Never or OnFailure."""
     completion_policy: CompletionPolicy = Field(default_factory=CompletionPolicy)
-    """completionPolicy defines when the job has ended."""
+    """When the job has ended."""
     paused: bool = False
-    """paused stops creating Pods until it is set to false. Running Pods continue."""
+    """Stops creating Pods until it is set to false. Running Pods continue."""
     failure_policy: FailurePolicy = Field(default_factory=FailurePolicy)
-    """failurePolicy defines what happens when a Pod fails."""
+    """What happens when a Pod fails."""
 
 
 class JobCondition(ApiModel):
     """JobCondition describes how the job ended."""
 
     type: str
-    """type is Complete or Failed."""
+    """Complete or Failed."""
     status: str
-    """status is one of True, False and Unknown."""
+    """One of True, False and Unknown."""
     last_probe_time: Time = ""
-    """lastProbeTime is the last time the condition was checked."""
+    """Last time the condition was checked."""
     last_transition_time: Time = ""
-    """lastTransitionTime is the last time the status changed."""
+    """Last time the status changed."""
     reason: str = ""
-    """reason is a one-word CamelCase reason."""
+    """One-word CamelCase reason."""
     message: str = ""
-    """message is a human-readable message."""
+    """Human-readable message."""
 
 
 class BroadcastJobStatus(ApiModel):
@@ -90,21 +88,21 @@ class BroadcastJobStatus(ApiModel):
     always_required: ClassVar[bool] = False
 
     conditions: list[JobCondition] | None = None
-    """conditions describe how the job ended. Empty while the job is running."""
+    """How the job ended. Empty while the job is running."""
     start_time: Time = ""
-    """startTime is the time the job was first processed."""
+    """Time the job was first processed."""
     completion_time: Time = ""
-    """completionTime is the time the job ended."""
+    """Time the job ended."""
     active: Int32 = 0
-    """active is the number of running and pending Pods."""
+    """Number of running and pending Pods."""
     succeeded: Int32 = 0
-    """succeeded is the number of succeeded Pods."""
+    """Number of succeeded Pods."""
     failed: Int32 = 0
-    """failed is the number of failed Pods."""
+    """Number of failed Pods."""
     desired: Int32 = 0
-    """desired is the number of eligible nodes."""
+    """Number of eligible nodes."""
     phase: str = ""
-    """phase is one of running, paused, completed and failed."""
+    """One of running, paused, completed and failed."""
 
 
 class BroadcastJob(KubeObject):

@@ -141,7 +141,7 @@ class _Spec(ApiModel):
     revision_history_limit: Int32 | None = None
     """Number of old revisions to keep for a rollback. Defaults to 10."""
     min_ready_seconds: Int32 = 0
-    """Minimum number of seconds a Pod must be ready before it is considered available. Defaults to 0."""
+    """Seconds a Pod must be ready to be considered available. Defaults to 0."""
     progress_deadline_seconds: Int32 | None = None
     """Maximum seconds without progress before the condition Progressing reports a failure. The update continues. Must
     be greater than minReadySeconds. Defaults to no deadline."""

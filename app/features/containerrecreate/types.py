@@ -36,107 +36,101 @@ class StatusContext(ApiModel):
     container_id: str = Field(alias="containerID")
     """containerID is the ID of the container when the request was created."""
     restart_count: Int32
-    """restartCount is the container's restart count when the request was created."""
+    """Container's restart count when the request was created."""
 
 
 class RecreateContainer(ApiModel):
     """RecreateContainer is a container to restart. Set only its name; the other fields are filled in from the Pod."""
 
     name: str
-    """name is the name of the container in the Pod."""
+    """Name of the container in the Pod."""
     pre_stop: LifecycleHandler | None = None
-    """preStop is the hook to run before the container is stopped. Set by the webhook."""
+    """Hook to run before the container is stopped. Set by the webhook."""
     ports: list[ContainerPort] | None = None
-    """ports are the ports of the container, if the hook may need them. Set by the webhook."""
+    """Ports of the container, if the hook may need them. Set by the webhook."""
     status_context: StatusContext | None = None
-    """statusContext identifies the container instance to restart. Set by the webhook."""
+    """Identifies the container instance to restart. Set by the webhook."""
 
 
 class RecreateStrategyV1Alpha1(ApiModel):
     """RecreateStrategy defines how the containers are restarted."""
 
     failure_policy: str = ""
-    """failurePolicy specifies what happens if a container cannot be stopped. Fail (the default) ends the request,
-    Ignore continues with the other containers."""
+    """What happens if a container cannot be stopped. Fail (the default) ends the request, Ignore continues with the
+    other containers."""
     ordered_recreate: bool = False
-    """orderedRecreate stops a container only after the previous one is running again. Otherwise the containers are
-    stopped one after another without waiting."""
+    """Stops a container only after the previous one is running again. Otherwise the containers are stopped one after
+    another without waiting."""
     force_recreate: bool = False
-    """forceRecreate also restarts containers that have restarted since the request was created."""
+    """Also restarts containers that have restarted since the request was created."""
     termination_grace_period_seconds: Int64 | None = None
-    """terminationGracePeriodSeconds is the grace period of the containers. Defaults to that of the Pod; at least
-    2."""
+    """Grace period of the containers. Defaults to that of the Pod; at least 2."""
     unready_grace_period_seconds: Int64 | None = None
-    """unreadyGracePeriodSeconds is the number of seconds the Pod is kept not ready before its containers are
-    stopped, so that traffic can move away. The Pod needs the readiness gate KruisePodReady."""
+    """Seconds the Pod is kept not ready before its containers are stopped, so that traffic can move away. The
+    Pod needs the readiness gate KruisePodReady."""
     min_started_seconds: Int32 = 0
-    """minStartedSeconds is the number of seconds a new container must run before it counts as recreated. Defaults
-    to 0."""
+    """Seconds a new container must run before it counts as recreated. Defaults to 0."""
 
 
 class RecreateStrategy(RecreateStrategyV1Alpha1):
     """RecreateStrategy defines how the containers are restarted."""
 
     failure_policy: Annotated[str, enum(*FAILURE_POLICIES)] = ""
-    """failurePolicy specifies what happens if a container cannot be stopped. Fail (the default) ends the request,
-    Ignore continues with the other containers."""
+    """What happens if a container cannot be stopped. Fail (the default) ends the request, Ignore continues with the
+    other containers."""
     termination_grace_period_seconds: Annotated[Int64 | None, _NOT_NEGATIVE] = None
-    """terminationGracePeriodSeconds is the grace period of the containers. Defaults to that of the Pod; at least
-    2."""
+    """Grace period of the containers. Defaults to that of the Pod; at least 2."""
     unready_grace_period_seconds: Annotated[Int64 | None, _NOT_NEGATIVE] = None
-    """unreadyGracePeriodSeconds is the number of seconds the Pod is kept not ready before its containers are
-    stopped, so that traffic can move away. The Pod needs the readiness gate KruisePodReady."""
+    """Seconds the Pod is kept not ready before its containers are stopped, so that traffic can move away. The
+    Pod needs the readiness gate KruisePodReady."""
     min_started_seconds: Annotated[Int32, _NOT_NEGATIVE] = 0
-    """minStartedSeconds is the number of seconds a new container must run before it counts as recreated. Defaults
-    to 0."""
+    """Seconds a new container must run before it counts as recreated. Defaults to 0."""
 
 
 class ContainerRecreateRequestV1Alpha1Spec(ApiModel):
     """ContainerRecreateRequestSpec defines the containers to restart and the strategy. It is immutable."""
 
     pod_name: str
-    """podName is the name of a Pod in the namespace of the request."""
+    """Name of a Pod in the namespace of the request."""
     containers: list[RecreateContainer]
-    """containers lists the containers in the order in which they are restarted."""
+    """Containers in the order in which they are restarted."""
     strategy: RecreateStrategyV1Alpha1 | None = None
-    """strategy defines how the containers are restarted."""
+    """How the containers are restarted."""
     active_deadline_seconds: Int64 | None = None
-    """activeDeadlineSeconds is the number of seconds after which the request ends in any case; at least 3.
-    Defaults to no limit."""
+    """Seconds after which the request ends in any case; at least 3. Defaults to no limit."""
     ttl_seconds_after_finished: Int32 | None = None
-    """ttlSecondsAfterFinished is the number of seconds the request is kept after it ends. Kept forever by default."""
+    """Seconds the request is kept after it ends. Kept forever by default."""
 
 
 class ContainerRecreateRequestSpec(ContainerRecreateRequestV1Alpha1Spec):
     """ContainerRecreateRequestSpec defines the containers to restart and the strategy. It is immutable."""
 
     strategy: RecreateStrategy | None = None
-    """strategy defines how the containers are restarted."""
+    """How the containers are restarted."""
     active_deadline_seconds: Annotated[Int64 | None, _NOT_NEGATIVE] = None
-    """activeDeadlineSeconds is the number of seconds after which the request ends in any case; at least 3.
-    Defaults to no limit."""
+    """Seconds after which the request ends in any case; at least 3. Defaults to no limit."""
     ttl_seconds_after_finished: Annotated[Int32 | None, _NOT_NEGATIVE] = None
-    """ttlSecondsAfterFinished is the number of seconds the request is kept after it ends. Kept forever by default."""
+    """Seconds the request is kept after it ends. Kept forever by default."""
 
 
 class ContainerRecreateStateV1Alpha1(ApiModel):
     """ContainerRecreateState is the progress of one container."""
 
     name: str
-    """name is the name of the container."""
+    """Name of the container."""
     phase: str
-    """phase is one of Pending, Recreating, Succeeded and Failed."""
+    """One of Pending, Recreating, Succeeded and Failed."""
     message: str = ""
-    """message explains why the container failed or what it is waiting for."""
+    """Why the container failed or what it is waiting for."""
     is_killed: bool = False
-    """isKilled reports whether this request has stopped the container."""
+    """Whether this request has stopped the container."""
 
 
 class ContainerRecreateState(ContainerRecreateStateV1Alpha1):
     """ContainerRecreateState is the progress of one container."""
 
     phase: Annotated[str, enum(*PHASES)]
-    """phase is one of Pending, Recreating, Succeeded and Failed."""
+    """One of Pending, Recreating, Succeeded and Failed."""
 
 
 class ContainerSnapshot(ApiModel):
@@ -145,11 +139,11 @@ class ContainerSnapshot(ApiModel):
     always_serialised: ClassVar[frozenset[str]] = frozenset({"ready", "restart_count"})
 
     name: str
-    """name is the name of the container."""
+    """Name of the container."""
     ready: bool = False
-    """ready reports whether the container is ready."""
+    """Whether the container is ready."""
     restart_count: Int32 = 0
-    """restartCount is the restart count of the container."""
+    """Restart count of the container."""
     container_id: str = Field(default="", alias="containerID")
     """containerID is the ID of the container."""
 
@@ -158,50 +152,50 @@ class Condition(ApiModel):
     """Condition describes one aspect of the request's state."""
 
     type: Annotated[str, Keywords({"maxLength": 316, "pattern": f"^({_SUBDOMAIN}/)?({_LABEL_NAME})$"})]
-    """type is the type of the condition. PreRecreateGrace: the request keeps the Pod not ready."""
+    """Type of the condition. PreRecreateGrace: the request keeps the Pod not ready."""
     status: Annotated[str, enum("True", "False", "Unknown")]
-    """status is one of True, False and Unknown."""
+    """One of True, False and Unknown."""
     observed_generation: Annotated[Int64, _NOT_NEGATIVE] = 0
-    """observedGeneration is the generation this condition refers to."""
+    """Generation this condition refers to."""
     last_transition_time: Time
-    """lastTransitionTime is the last time the status changed."""
+    """Last time the status changed."""
     reason: Annotated[
         str, Keywords({"maxLength": 1024, "minLength": 1, "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"})
     ]
-    """reason is a one-word CamelCase reason."""
+    """One-word CamelCase reason."""
     message: Annotated[str, Keywords({"maxLength": 32768})]
-    """message is a human-readable message."""
+    """Human-readable message."""
 
 
 class _Status(ApiModel):
     """Status fields that both versions share."""
 
     completion_time: Time = ""
-    """completionTime is the time the request ended."""
+    """Time the request ended."""
     message: str = ""
-    """message explains why the request ended early."""
+    """Why the request ended early."""
 
 
 class ContainerRecreateRequestV1Alpha1Status(_Status):
     """ContainerRecreateRequestStatus is the observed state of a ContainerRecreateRequest."""
 
     phase: str
-    """phase is one of Pending, Recreating and Completed."""
+    """One of Pending, Recreating and Completed."""
     container_recreate_states: list[ContainerRecreateStateV1Alpha1] | None = None
-    """containerRecreateStates lists the progress of each container."""
+    """Progress of each container."""
 
 
 class ContainerRecreateRequestStatus(_Status):
     """ContainerRecreateRequestStatus is the observed state of a ContainerRecreateRequest."""
 
     phase: Annotated[str, enum(*PHASES)]
-    """phase is one of Pending, Recreating and Completed."""
+    """One of Pending, Recreating and Completed."""
     container_recreate_states: list[ContainerRecreateState] | None = None
-    """containerRecreateStates lists the progress of each container."""
+    """Progress of each container."""
     container_status_snapshot: list[ContainerSnapshot] | None = None
-    """containerStatusSnapshot lists the Pod's status of containers started after the request was created."""
+    """Pod's status of containers started after the request was created."""
     conditions: Annotated[list[Condition] | None, Keywords({LIST_TYPE: "map", LIST_MAP_KEYS: ["type"]})] = None
-    """conditions describe the current state of the request."""
+    """Current state of the request."""
 
 
 class ContainerRecreateRequest(KubeObject):

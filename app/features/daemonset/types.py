@@ -75,7 +75,7 @@ class _Spec(ApiModel):
     update_strategy: UpdateStrategy = Field(default_factory=UpdateStrategy)
     """How a template change is rolled out to existing Pods."""
     min_ready_seconds: Int32 = 0
-    """Minimum number of seconds a Pod must be ready before it is considered available. Defaults to 0."""
+    """Seconds a Pod must be ready to be considered available. Defaults to 0."""
     burst_replicas: IntOrString | None = None
     """Maximum number or percentage of Pods that are created at once, and of Pods that are deleted at once. A percentage
     refers to the nodes that should run a Pod and is rounded down, to at least 1. Defaults to 250."""

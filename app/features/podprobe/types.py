@@ -23,45 +23,44 @@ class ProbeMarkerPolicy(ApiModel):
     other."""
 
     state: str
-    """state is the probe result this policy applies to: Succeeded or Failed."""
+    """Probe result this policy applies to: Succeeded or Failed."""
     labels: dict[str, str] | None = None
-    """labels are the labels to set on the Pod."""
+    """Labels to set on the Pod."""
     annotations: dict[str, str] | None = None
-    """annotations are the annotations to set on the Pod."""
+    """Annotations to set on the Pod."""
 
 
 class PodContainerProbe(ApiModel):
     """PodContainerProbe defines one probe and the effect of its result on the Pod."""
 
     name: str
-    """name is the name of the probe. It must be unique in the object."""
+    """Name of the probe. It must be unique in the object."""
     container_name: str
-    """containerName is the name of the container to probe."""
+    """Name of the container to probe."""
     probe: Probe
-    """probe is the action and its timing. exec, httpGet and tcpSocket are supported."""
+    """Action and its timing. exec, httpGet and tcpSocket are supported."""
     marker_policy: list[ProbeMarkerPolicy] | None = None
-    """markerPolicy lists the labels and annotations to set on the Pod for each result."""
+    """Labels and annotations to set on the Pod for each result."""
     pod_condition_type: str = ""
-    """podConditionType is the type of the Pod condition that reports the result. Its status is True if the probe
-    succeeded."""
+    """Type of the Pod condition that reports the result. Its status is True if the probe succeeded."""
 
 
 class PodProbeMarkerSpec(ApiModel):
     """PodProbeMarkerSpec defines the Pods to probe and the probes."""
 
     selector: LabelSelector
-    """selector is a label query over the Pods to probe. It must not be empty and is immutable."""
+    """Label query over the Pods to probe. It must not be empty and is immutable."""
     probes: list[PodContainerProbe]
-    """probes lists the probes to run. At least one is required."""
+    """Probes to run. At least one is required."""
 
 
 class PodProbeMarkerStatus(ApiModel):
     """PodProbeMarkerStatus is the observed state of a PodProbeMarker."""
 
     observed_generation: Int64
-    """observedGeneration is the generation this status refers to."""
+    """Generation this status refers to."""
     matched_pods: Int64 = 0
-    """matchedPods is the number of Pods that the selector matches."""
+    """Number of Pods that the selector matches."""
 
 
 class PodProbeMarker(KubeObject):
@@ -77,68 +76,68 @@ class ContainerProbe(ApiModel):
     """ContainerProbe is one probe of a container."""
 
     name: str
-    """name is the names of the PodProbeMarker and of the probe, joined by #."""
+    """Names of the PodProbeMarker and of the probe, joined by #."""
     container_name: str
-    """containerName is the name of the container to probe."""
+    """Name of the container to probe."""
     probe: Probe
-    """probe is the action and its timing."""
+    """Action and its timing."""
 
 
 class PodProbe(ApiModel):
     """PodProbe lists the probes of one Pod."""
 
     name: str
-    """name is the name of the Pod."""
+    """Name of the Pod."""
     namespace: str
-    """namespace is the namespace of the Pod."""
+    """Namespace of the Pod."""
     uid: str
-    """uid is the UID of the Pod."""
+    """UID of the Pod."""
     ip: str = Field(alias="IP")
-    """IP is the IP address of the Pod."""
+    """IP address of the Pod."""
     probes: list[ContainerProbe] | None = None
-    """probes lists the probes of the Pod."""
+    """Probes of the Pod."""
 
 
 class NodePodProbeSpec(ApiModel):
     """NodePodProbeSpec lists the Pods to probe on the node."""
 
     pod_probes: list[PodProbe] | None = None
-    """podProbes lists the probes of each Pod."""
+    """Probes of each Pod."""
 
 
 class ContainerProbeState(ApiModel):
     """ContainerProbeState is the latest result of one probe."""
 
     name: str
-    """name is the names of the PodProbeMarker and of the probe, joined by #."""
+    """Names of the PodProbeMarker and of the probe, joined by #."""
     state: str
-    """state is the result: Succeeded, Failed or Unknown."""
+    """Result: Succeeded, Failed or Unknown."""
     last_probe_time: Time = ""
-    """lastProbeTime is the time the probe last ran."""
+    """Time the probe last ran."""
     last_transition_time: Time = ""
-    """lastTransitionTime is the time the result last changed."""
+    """Time the result last changed."""
     message: str = ""
-    """message is the output of the probe."""
+    """Output of the probe."""
 
 
 class PodProbeStatus(ApiModel):
     """PodProbeStatus lists the probe results of one Pod."""
 
     name: str
-    """name is the name of the Pod."""
+    """Name of the Pod."""
     namespace: str
-    """namespace is the namespace of the Pod."""
+    """Namespace of the Pod."""
     uid: str
-    """uid is the UID of the Pod."""
+    """UID of the Pod."""
     probe_states: list[ContainerProbeState] | None = None
-    """probeStates lists the results of the Pod's probes."""
+    """Results of the Pod's probes."""
 
 
 class NodePodProbeStatus(ApiModel):
     """NodePodProbeStatus lists the results reported by the node agent."""
 
     pod_probe_statuses: list[PodProbeStatus] | None = None
-    """podProbeStatuses lists the results of each Pod."""
+    """Results of each Pod."""
 
 
 class NodePodProbe(KubeObject):

@@ -23,25 +23,25 @@ class TargetNamespace(ApiModel):
     """TargetNamespace refers to a namespace."""
 
     name: str = ""
-    """name is the name of the namespace."""
+    """Name of the namespace."""
 
 
 class NamespaceList(ApiModel):
     """NamespaceList lists namespaces by name."""
 
     list_: list[TargetNamespace] | None = Field(default=None, alias="list")
-    """list holds the namespaces."""
+    """Namespaces."""
 
 
 class _TargetFields(ApiModel):
     """Target fields that both versions share."""
 
     all_namespaces: bool = False
-    """allNamespaces selects all namespaces, including those created later."""
+    """Selects all namespaces, including those created later."""
     excluded_namespaces: NamespaceList | None = None
-    """excludedNamespaces lists namespaces that get no copy, even if another field selects them."""
+    """Namespaces that get no copy, even if another field selects them."""
     included_namespaces: NamespaceList | None = None
-    """includedNamespaces lists namespaces by name."""
+    """Namespaces by name."""
 
 
 class DistributionTargets(_TargetFields):
@@ -49,7 +49,7 @@ class DistributionTargets(_TargetFields):
     selected."""
 
     namespace_selector: LabelSelector | None = None
-    """namespaceSelector is a label query over namespaces. An empty selector selects none."""
+    """Label query over namespaces. An empty selector selects none."""
 
 
 class DistributionTargetsV1Alpha1(_TargetFields):
@@ -57,80 +57,80 @@ class DistributionTargetsV1Alpha1(_TargetFields):
     selected."""
 
     namespace_label_selector: LabelSelector | None = None
-    """namespaceLabelSelector is a label query over namespaces. An empty selector selects none."""
+    """Label query over namespaces. An empty selector selects none."""
 
 
 class ResourceDistributionSpec(ApiModel):
     """ResourceDistributionSpec defines the resource and its target namespaces."""
 
     resource: RawObject
-    """resource is the complete manifest of a ConfigMap or Secret. Its namespace is ignored."""
+    """Complete manifest of a ConfigMap or Secret. Its namespace is ignored."""
     targets: DistributionTargets
-    """targets selects the namespaces that get the resource."""
+    """Selects the namespaces that get the resource."""
 
 
 class ResourceDistributionSpecV1Alpha1(ApiModel):
     """ResourceDistributionSpec defines the resource and its target namespaces."""
 
     resource: RawObject
-    """resource is the complete manifest of a ConfigMap or Secret. Its namespace is ignored."""
+    """Complete manifest of a ConfigMap or Secret. Its namespace is ignored."""
     targets: DistributionTargetsV1Alpha1
-    """targets selects the namespaces that get the resource."""
+    """Selects the namespaces that get the resource."""
 
 
 class _ConditionFields(ApiModel):
     """Fields of a condition that both versions share."""
 
     type: str
-    """type is the kind of failure: GetResourceFailed, CreateResourceFailed, UpdateResourceFailed,
-    DeleteResourceFailed, ConflictOccurred or NamespaceNotExists."""
+    """Kind of failure: GetResourceFailed, CreateResourceFailed, UpdateResourceFailed, DeleteResourceFailed,
+    ConflictOccurred or NamespaceNotExists."""
     status: str
-    """status is True if the failure occurred in the last reconcile."""
+    """True if the failure occurred in the last reconcile."""
     last_transition_time: Time = ""
-    """lastTransitionTime is the last time the status changed."""
+    """Last time the status changed."""
     reason: str = ""
-    """reason is a human-readable description of the failure."""
+    """Human-readable description of the failure."""
 
 
 class DistributionCondition(_ConditionFields):
     """DistributionCondition reports one kind of failure and the namespaces where it occurred."""
 
     failed_namespaces: list[str] | None = None
-    """failedNamespaces lists the namespaces where the failure occurred."""
+    """Namespaces where the failure occurred."""
 
 
 class DistributionConditionV1Alpha1(_ConditionFields):
     """DistributionCondition reports one kind of failure and the namespaces where it occurred."""
 
     failed_namespace: list[str] | None = None
-    """failedNamespace lists the namespaces where the failure occurred."""
+    """Namespaces where the failure occurred."""
 
 
 class _StatusFields(ApiModel):
     """Status fields that both versions share."""
 
     desired: Int32 = 0
-    """desired is the number of target namespaces."""
+    """Number of target namespaces."""
     succeeded: Int32 = 0
-    """succeeded is the number of target namespaces with an up-to-date copy."""
+    """Number of target namespaces with an up-to-date copy."""
     failed: Int32 = 0
-    """failed is the number of target namespaces without an up-to-date copy."""
+    """Number of target namespaces without an up-to-date copy."""
     observed_generation: Int64 = 0
-    """observedGeneration is the generation this status refers to."""
+    """Generation this status refers to."""
 
 
 class ResourceDistributionStatus(_StatusFields):
     """ResourceDistributionStatus is the observed state of the copies."""
 
     conditions: list[DistributionCondition] | None = None
-    """conditions has one entry per kind of failure."""
+    """One entry per kind of failure."""
 
 
 class ResourceDistributionStatusV1Alpha1(_StatusFields):
     """ResourceDistributionStatus is the observed state of the copies."""
 
     conditions: list[DistributionConditionV1Alpha1] | None = None
-    """conditions has one entry per kind of failure."""
+    """One entry per kind of failure."""
 
 
 class ResourceDistribution(KubeObject):
