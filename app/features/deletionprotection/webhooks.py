@@ -101,7 +101,7 @@ def deletion_webhook(kind: ProtectedKind) -> Webhook:
         name=kind.webhook,
         path=kind.path,
         mutating=False,
-        summary=f"Rejects the deletion of {called} with label {names.DELETE_PROTECTION}: Always{cascading}",
+        summary=f"Rejects the deletion of {called} with delete-protection Always{cascading}",
         rules=(Rule((Operation.DELETE,), (kind.group,), kind.versions, (kind.resource,)),),
         # Labels apply even while no replica is running. policies/webhooks.yaml may set Ignore. [DP-31]
         failure_policy="Fail",
