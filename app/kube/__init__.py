@@ -1,8 +1,8 @@
-"""A small Kubernetes toolkit that knows none of our kinds. Each module is one concept; read them in this order:
+"""A small Kubernetes toolkit, independent of our kinds. Each module covers one concept; read them in this order:
 
 * ``clock``, ``errors``, ``resources``, ``discovery``, ``objects``: time, errors, endpoints, structs of foreign objects
-* ``config``, ``wire``, ``transport`` (or ``http1``), ``client``: reach an API server and speak its verbs
-* ``reflector``, ``store``: keep a copy of what the server has in memory, with indexes
+* ``config``, ``wire``, ``transport`` (or ``http1``), ``client``: connect to an API server and call its verbs
+* ``reflector``, ``store``: keep an indexed copy of the server's objects in memory
 * ``queue``, ``controller``, ``expectations``, ``concurrency``: turn changes into keys, and keys into reconciles
 * ``statuses``, ``rulings``, ``events``, ``leases``: write statuses, record events, elect a leader
 * ``admission`` and pure values: ``selectors``, ``quantities``, ``patches``, ``fielderrors``, ``jsonvalues``, ``images``

@@ -1,8 +1,8 @@
 """Admission types of the Kubernetes API: the request (Review), the response (Decision) and the endpoint (Webhook).
 
 A feature declares a :class:`Webhook` once, as data; routes, webhook configurations, RBAC and the reference page are
-derived from it. ``Handler`` joins a declaration with the function that decides. The types hold no I/O and know no web
-framework.
+derived from it. ``Handler`` pairs a declaration with its decision function. The types do no I/O and are independent of
+any web framework.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
 """
@@ -49,7 +49,7 @@ class Review(msgspec.Struct, frozen=True):
     """One AdmissionReview v1 request.
 
     ``object`` and ``old_object`` are raw JSON and must not be changed. For kinds other than Pods, managedFields are
-    removed. ``user`` is the raw userInfo, of which only ``username`` and ``groups`` are checked.
+    removed. ``user`` is the raw userInfo; only its username and groups have been checked.
     """
 
     uid: str
@@ -119,7 +119,7 @@ class Rule:
     scope: Literal["*", "Namespaced", "Cluster"] = "*"
 
     def matches(self, review: Review) -> bool:
-        """Return whether the API server sends this review under this rule."""
+        """Return whether the API server would send this review because of this rule."""
         wanted = f"{review.resource.resource}/{review.subresource}" if review.subresource else review.resource.resource
         return (
             review.operation in self.operations
@@ -157,8 +157,8 @@ class PolicyRule:
 class Webhook:
     """One entry of a webhook configuration, declared once. Selectors are JSON LabelSelectors.
 
-    ``gate`` is the feature gate that must be enabled for the entry to be served. ``permissions`` lists what ``decide``
-    reads or writes through the API server.
+    ``gate`` is the feature gate that must be enabled for the entry to be served. ``permissions`` lists the API access
+    that ``decide`` needs.
     """
 
     name: str
@@ -175,18 +175,19 @@ class Webhook:
     gate: str = ""
     #: If not empty, at least one of these gates must be enabled too.
     gates: tuple[str, ...] = ()
-    #: Whether a resource or version that no rule names is allowed at this path; otherwise it is denied.
+    #: Whether to allow requests at this path for a resource or version that no rule names; otherwise they are denied.
     unknown_passes: bool = False
     permissions: tuple[PolicyRule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """A declaration and the function that answers for it. Several handlers may share a path; their rules select one."""
+    """A declaration and its decision function. Several handlers may share a path; the one with a matching rule is
+    called."""
 
     webhook: Webhook
     decide: Decide
-    #: Whether deciding takes long although the review is small.
+    #: Whether the decision takes long even though the review is small.
     is_slow: Callable[[Review], bool] = lambda _: False
 
 

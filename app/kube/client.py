@@ -1,12 +1,12 @@
-"""The client: the verbs of the Kubernetes API as coroutines, on any resource.
+"""The client: the verbs of the Kubernetes API as coroutines, for any resource.
 
     pod = await client.get(PODS, "web-0", "shop", decode=decode_pod)     # a Pod
     raw = await client.get(PODS, "web-0", "shop")                        # a dict
     await client.patch(PODS, "web-0", {"metadata": {"labels": {"a": "b"}}}, "shop")
 
 A decoder is any function from JSON bytes to an object: ``decode_pod``, or a model's ``model_validate_json``. Without
-one, the result is a dict. API errors raise ``ApiError`` by reason, missing responses ``TransportError``, and
-undecodable ones ``DecodeError``.
+one, the result is a dict. API errors raise a subclass of ``ApiError``, missing responses ``TransportError``, and
+undecodable responses ``DecodeError``.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ Decode: TypeAlias = Callable[[bytes], T]
 Body: TypeAlias = bytes | Mapping[str, Any] | Sequence[Mapping[str, Any]] | msgspec.Struct
 
 JSON = "application/json"
-#: Requests only an object's metadata.
+#: Accept header that requests only an object's metadata.
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-#: Requests a list whose items are PartialObjectMetadata.
+#: Accept header that requests a list of PartialObjectMetadata.
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 #: Objects per page of a list, as in client-go.
 PAGE_SIZE = 500
@@ -49,7 +49,7 @@ MAX_RETRY_AFTER = 30.0
 
 
 class PatchType(StrEnum):
-    """Patch types, by content type."""
+    """Patch types. The values are their content types."""
 
     JSON = "application/json-patch+json"
     MERGE = "application/merge-patch+json"
@@ -73,7 +73,7 @@ class Client:
         """Create a client.
 
         ``limiter`` is the rate limit of this client; ``limit`` creates one for each client derived with ``named``. With
-        ``dry_run``, the API server stores none of this client's writes.
+        ``dry_run``, the API server persists none of this client's writes.
         """
         self.transport = transport
         self.clock = clock
@@ -116,7 +116,7 @@ class Client:
         page_size: int = PAGE_SIZE,
         decode: Decode[T] | None = None,
     ) -> Listing[T]:
-        """Return all objects, fetched in pages. Items of core kinds have no apiVersion and kind."""
+        """Return all objects, fetched in pages. Items of core kinds have no apiVersion or kind."""
         items: list[T] = []
         token = ""
         while True:
@@ -197,7 +197,7 @@ class Client:
     ) -> T:
         """Create an object. With ``name`` and ``subresource``, post to that subresource (eviction, binding, token)."""
         if resource.namespaced and not namespace:
-            raise ValueError(f"{resource.kind}: creating one needs a namespace")
+            raise ValueError(f"{resource.kind}: a namespace is required to create one")
         query = _write_query(dry_run or self._dry_run, field_manager, field_validation)
         return await self._send("POST", resource.path(namespace, name, subresource), query, decode, body)
 
@@ -322,7 +322,7 @@ class Client:
             await self.clock.sleep(min(error.retry_after or 0.0, MAX_RETRY_AFTER))
 
     def _warn(self, request: Request, warning: str) -> None:
-        """Log each warning of the server (deprecated versions, unknown fields) once."""
+        """Log each warning from the server (deprecated versions, unknown fields) once."""
         if warning not in self._warned and len(self._warned) < 1000:
             self._warned.add(warning)
             logger.warning("%s: warning from the API server: %s", _info(request), warning)
@@ -357,7 +357,7 @@ def _write_query(dry_run: bool, field_manager: str, field_validation: str) -> di
 
 
 def _form(method: str, decode: Decode[Any] | None) -> str:
-    """Return the content type to request for a write: metadata only if the caller decodes nothing else."""
+    """Return the content type to request for a write: metadata only, if that is all the caller decodes."""
     return METADATA if decode is decode_metadata and method in ("POST", "PATCH", "PUT") else JSON
 
 
@@ -415,7 +415,7 @@ async def get_or_none(
 
 
 async def delete_if_present(client: Client, resource: Resource, metadata: Meta) -> bool:
-    """Delete exactly this object, and what it owns in the background. Returns False if it is already gone."""
+    """Delete exactly this object; its dependents are deleted in the background. Returns False if it is already gone."""
     try:
         await client.delete(
             resource,

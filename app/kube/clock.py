@@ -1,7 +1,7 @@
 """Time: the clock interface, RFC 3339 timestamps, back-off and rate limits.
 
-The toolkit waits and measures time only with a :class:`Clock` parameter, so the same code runs on the system clock in
-production and on virtual time in tests and simulations.
+The toolkit waits and measures time only through a :class:`Clock` that is passed in, so the same code runs on the system
+clock in production and on virtual time in tests and simulations.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class SystemClock:
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep on a timer of the event loop."""
+        """Sleep on an event loop timer."""
         await asyncio.sleep(max(0.0, seconds))
 
     async def wait_for(self, awaitable: Awaitable[T], seconds: float) -> T:
-        """Await with a timer of the event loop."""
+        """Await with an event loop timer."""
         async with asyncio.timeout(seconds):
             return await awaitable
 
@@ -91,7 +91,8 @@ def conflict_wait(attempt: int) -> float:
 
 
 class Backoff:
-    """Delays ``base``, ``base·2``, … up to ``cap``, each with up to ``jitter`` times itself added."""
+    """Delays ``base``, ``base·2``, … up to ``cap``, each increased by a random amount of up to ``jitter`` times
+    itself."""
 
     def __init__(self, rng: Random, *, base: float = 0.8, cap: float = 30.0, jitter: float = 1.0) -> None:
         self._rng = rng
@@ -116,7 +117,7 @@ class TokenBucket:
 
     def __init__(self, clock: Clock, *, qps: float, burst: int) -> None:
         if qps <= 0 or burst <= 0:
-            raise ValueError(f"a token bucket needs qps and burst above zero, not {qps} and {burst}")
+            raise ValueError(f"qps and burst of a token bucket must be greater than 0, not {qps} and {burst}")
         self._clock = clock
         self._qps = qps
         self._burst = float(burst)

@@ -57,7 +57,7 @@ def _limited(work: Iterable[Awaitable[T]], limit: int) -> Iterator[Coroutine[Any
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-#: Event loop, unknown caller, and key.
+#: Event loop, address of an unknown caller (or ""), and key.
 _ReadKey: TypeAlias = "tuple[asyncio.AbstractEventLoop, str, K]"
 
 
@@ -68,8 +68,8 @@ class Coalesced(Generic[K, V]):
         await deployments(key)
 
     ``read`` returns the value for a key; its exceptions are raised to all waiting callers. Two reads of a key start at
-    least ``interval`` seconds apart. Unknown callers do not share reads with others, because a read that fails for
-    lack of budget must not fail another caller; set ``shared`` if no budget limits the reads.
+    least ``interval`` seconds apart. Unknown callers do not share reads with others, because a read rejected by their
+    rate limit must not fail for the others; set ``shared`` if reads are not rate-limited.
     """
 
     def __init__(self, read: Callable[[K], Awaitable[V]], *, interval: float = 0.0, shared: bool = False) -> None:
@@ -78,7 +78,7 @@ class Coalesced(Generic[K, V]):
         self._interval = interval
         self._next: dict[_ReadKey[K], asyncio.Future[V]] = {}
         self._tasks: dict[_ReadKey[K], asyncio.Task[None]] = {}
-        #: Number of calls and of reads.
+        #: Numbers of calls and of reads.
         self.asked = 0
         self.reads = 0
 

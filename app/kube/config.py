@@ -1,8 +1,8 @@
 """How to reach an API server: from kubeconfig files, or from inside a Pod.
 
-The standard library reads a service account, and a kubeconfig with a token or a certificate. The ``kubernetes`` package
-reads all others and runs authentication plugins, but costs 20 MiB and a third of a second, so it is imported only then:
-it is too much for an agent on every node, and for an interactive command.
+A service account, and a kubeconfig with a token or a certificate, need only the standard library. The ``kubernetes``
+package reads all others and runs authentication plugins. It costs 20 MiB and a third of a second, too much for an agent
+on every node or an interactive command, so it is imported only when needed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kubernetes.aio.client import Configuration
 
 WAYS_OUT = "use --kubeconfig FILE, set KUBECONFIG, create ~/.kube/config, or run in a Pod with a service account"
-#: An exec plugin that prompts for a password on a hidden terminal must not block startup forever.
+#: Seconds an exec plugin may take. One that prompts for a password must not block startup forever.
 EXEC_PLUGIN_TIMEOUT = 60.0
 #: Exec plugin credentials are renewed this long before they expire.
 EXPIRY_SKEW = timedelta(minutes=1)
@@ -47,7 +47,7 @@ class ClusterConfig:
     #: Scheme, host and port, without a trailing slash.
     host: str
     ssl_context: ssl.SSLContext | None = None
-    #: The name to verify the server's certificate against, if it is not the host.
+    #: The name to verify the server's certificate against, if different from the host.
     server_name: str | None = None
     proxy: str | None = None
     #: Source of the configuration, for messages.
@@ -63,8 +63,8 @@ async def load_config(
 ) -> ClusterConfig:
     """Find and load the configuration, as controllers do.
 
-    In order: the ``kubeconfig`` argument, ``$KUBECONFIG`` (may be several files), the service account of this Pod,
-    ``~/.kube/config``. Raises ``ConfigError``.
+    Tries in order: the ``kubeconfig`` argument, ``$KUBECONFIG`` (may be several files), the service account of this
+    Pod, ``~/.kube/config``. Raises ``ConfigError``.
     """
     env = os.environ if environ is None else environ
     if kubeconfig:
@@ -108,8 +108,8 @@ async def load_kubeconfig(paths: str, context: str | None = None) -> ClusterConf
 
 
 def _check_readable(paths: str, context: str | None) -> None:
-    """Report problems with a file clearly before the ``kubernetes`` package fails on them."""
-    import yaml  # imported here: a Pod reads no file
+    """Raise a clear error for problems with a file, before the ``kubernetes`` package fails on them."""
+    import yaml  # imported here: a Pod does not read a kubeconfig
 
     found = False
     for path in filter(None, paths.split(os.pathsep)):
@@ -132,7 +132,7 @@ def _check_readable(paths: str, context: str | None) -> None:
 
 
 def _missing(document: Mapping[str, Any], wanted: str | None) -> str:
-    """Return the reference that a kubeconfig does not resolve, or ''."""
+    """Return an error for the first reference that the kubeconfig does not resolve, or ''."""
     if not isinstance(document.get("contexts") or [], list):
         return ""  # The structure is invalid.
     contexts, clusters, users = (_by_name(document.get(key), key[:-1]) for key in ("contexts", "clusters", "users"))
@@ -207,8 +207,8 @@ def _tls_context(cafile: str | None, cadata: str | None = None, *, verify: bool 
 
 
 def _proxy_from_environment(host: str) -> str | None:
-    """Return the proxy from HTTPS_PROXY and NO_PROXY. Read once, since there is only one server."""
-    import urllib.request  # saves a mebibyte in the node agent
+    """Return the proxy from HTTPS_PROXY and NO_PROXY. Called once, since there is only one server."""
+    import urllib.request  # imported here: saves 1 MiB in the node agent
 
     scheme, _, address = host.partition("://")
     if urllib.request.proxy_bypass(address.rpartition(":")[0] or address):
@@ -241,7 +241,7 @@ def _loader_class() -> Any:
                 configuration.refresh_api_key_hook = self._refresh
 
         async def load_from_exec_plugin(self) -> bool:
-            """Run the plugin. The original method logs errors and continues without credentials."""
+            """Run the plugin. The base method would log errors and continue without credentials."""
             spec = self._user["exec"]
             try:
                 status = await asyncio.wait_for(ExecProvider(spec).run(), EXEC_PLUGIN_TIMEOUT)
@@ -307,7 +307,7 @@ def _certificate_files(status: Mapping[str, str]) -> tuple[str, str]:
 # ---- configurations that need only the standard library
 
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-#: The kubelet rotates the file long before the token expires.
+#: Seconds for which a token is cached. The kubelet rotates the file long before the token expires.
 TOKEN_SECONDS: Final = 60.0
 
 
@@ -331,7 +331,7 @@ class _Token:
         return f"Bearer {self._value}"
 
     async def renew(self) -> None:
-        """Read the file again with the next request."""
+        """Read the file again on the next request."""
         self._read_at = float("-inf")
 
 
@@ -353,7 +353,8 @@ def in_cluster(environ: Mapping[str, str], account: Path = ACCOUNT) -> ClusterCo
 
 
 def read_kubeconfig(path: Path, context: str | None = None) -> ClusterConfig | None:
-    """Read a kubeconfig whose user has a token or a certificate. Returns None for any other or unreadable file."""
+    """Read a kubeconfig whose user has a token or a certificate. Returns None for any other file, or an unreadable
+    one."""
     import yaml
 
     try:

@@ -54,12 +54,12 @@ class Watch(Generic[T]):
 
 
 def to_self(change: Change[Any]) -> Iterable[ObjectKey]:
-    """Return the changed object itself."""
+    """Return the key of the changed object."""
     return (key_of(change.object),)
 
 
 def to_controller(owner: Resource) -> Keys[Any]:
-    """Map a change to the object's controller if it is of that kind (any version), before and after the change."""
+    """Map a change to the keys of the object's old and new controller, if that is of this kind (any version)."""
 
     def keys(change: Change[Any]) -> Iterable[ObjectKey]:
         found: dict[ObjectKey, None] = {}
@@ -75,10 +75,8 @@ def to_controller(owner: Resource) -> Keys[Any]:
 
 
 class ControllerMetrics:
-    """Hooks for the ``controller_runtime_*`` metrics, which do nothing here.
-
-    ``result`` is success, requeue, requeue_after or error.
-    """
+    """Hooks for the ``controller_runtime_*`` metrics. This base class does nothing. ``result`` is success, requeue,
+    requeue_after or error."""
 
     def reconciled(self, controller: str, result: str, seconds: float) -> None: ...
     def active_workers(self, controller: str, workers: int) -> None: ...
@@ -88,9 +86,9 @@ class ControllerMetrics:
 class Controller:
     """The reconcile loop of one kind. Other code may add keys to ``queue``.
 
-    It starts once the stores of its watches, and those in ``needs``, which it only reads, have synced. One worker is
-    kept for other namespaces: a tenant with thousands of slow keys delays only itself. ``share`` sets another limit on
-    the keys of one namespace that are processed at once.
+    It starts once the stores of its watches, and those in ``needs`` (read but not watched), have synced. One namespace
+    can occupy all workers but one, so a tenant with thousands of slow keys delays only itself. ``share`` overrides the
+    number of keys of one namespace that are processed at once.
     """
 
     def __init__(
@@ -120,7 +118,7 @@ class Controller:
         self._active = 0
 
     async def run(self) -> None:
-        """Run until ``stop`` (ready keys are finished first) or until canceled.
+        """Run until ``stop`` is called (keys that are ready are still processed) or the task is canceled.
 
         Raises ``TimeoutError`` if the stores do not sync in time: a controller must not act on incomplete data.
         """
@@ -136,7 +134,7 @@ class Controller:
             self.queue.shut_down()
 
     def stop(self) -> None:
-        """Take no more keys. ``run`` returns when the current ones are done."""
+        """Accept no more keys. ``run`` returns when those that are ready have been processed."""
         self.queue.shut_down()
 
     async def _wait_until_ready(self) -> None:
@@ -158,7 +156,7 @@ class Controller:
             except Exception:
                 # An error with one object must not stop the reflector.
                 self._metrics.panicked(self.name)
-                logger.exception("%s: failed to map a change of %s to keys", self.name, key_of(change.object))
+                logger.exception("%s: failed to map a change to %s to keys", self.name, key_of(change.object))
 
         return handle
 
@@ -187,7 +185,7 @@ class Controller:
                 raise
             # Something the reconcile awaited was canceled, not this worker: only this key failed.
             outcome = self._failed(key, error, self._clock.monotonic() - started)
-        except Exception as error:  # noqa: BLE001 - the loop outlives the key; _log says what happened
+        except Exception as error:  # noqa: BLE001 - the worker must survive; _log reports the error
             outcome = self._failed(key, error, self._clock.monotonic() - started)
         self._metrics.reconciled(self.name, outcome, self._clock.monotonic() - started)
 
@@ -209,9 +207,10 @@ class Controller:
         return "error"
 
     def _log(self, key: ObjectKey, error: BaseException, took: float, delay: float) -> None:
-        """Log a failed reconcile. Conflicts are common; API errors need their message; only bugs need a stack trace.
+        """Log a failed reconcile. Conflicts are common, and API errors need only their message; bugs need a stack
+        trace.
 
-        The duration of the attempt explains the time between two lines.
+        The duration of the attempt is part of the time between two retries.
         """
         if isinstance(error, Conflict):
             logger.info("%s: %s has changed, retrying in %.3f s: %s", self.name, key, delay, error)

@@ -1,6 +1,6 @@
 """Discovery: maps a group, version and kind, as used in owner references and targets, to a resource.
 
-Results of the API server's discovery are cached for a while, since kinds come and go with their definitions.
+Results of the API server's discovery are cached for a while, since CustomResourceDefinitions are added and removed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _Kinds = Mapping[str, Mapped]
 
 
 class KindMapper:
-    """Finds the resources of kinds."""
+    """Finds the resource for a kind."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

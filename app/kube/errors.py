@@ -1,7 +1,7 @@
-"""Errors of requests to a Kubernetes API server: one small hierarchy, each with its request.
+"""Errors of requests to a Kubernetes API server, in one small hierarchy.
 
 ``KubeError`` ← ``ConfigError`` (no usable configuration), ``TransportError`` (no response), ``DecodeError`` (an
-unexpected response), ``ApiError`` (the server refused: its ``Status`` is parsed; subclasses by reason).
+unexpected response), ``ApiError`` (the server returned a failure ``Status``; one subclass per reason).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class StatusDetails(msgspec.Struct, frozen=True, omit_defaults=True, rename="cam
 
 
 class Status(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``metav1.Status``: the body of every failure."""
+    """``metav1.Status``: the body of every failed response."""
 
     kind: str = ""
     status: str = ""
@@ -65,7 +65,7 @@ class ConfigError(KubeError):
 
 
 class TransportError(KubeError):
-    """The request got no response: refused, reset, timed out, or TLS failed."""
+    """The request got no response: the connection was refused or reset, timed out, or TLS failed."""
 
     def __init__(self, request: RequestInfo, message: str) -> None:
         super().__init__(f"{request}: {message}")
@@ -82,19 +82,19 @@ class DecodeError(KubeError):
 
 
 class ApiError(KubeError):
-    """The API server refused the request. ``reason`` is the machine-readable reason (``NotFound``), ``message`` the
-    text."""
+    """The API server refused the request. ``reason`` is machine-readable (``NotFound``), ``message`` is text for
+    users."""
 
     def __init__(self, request: RequestInfo, status: Status, retry_after: float | None = None) -> None:
         super().__init__(f"{request}: {status.message or 'no message'} ({status.reason or 'Unknown'}, {status.code})")
         self.request = request
         self.status = status
-        #: Seconds from the Retry-After header; None without one.
+        #: Seconds from the Retry-After header; None if there is none.
         self.retry_after = retry_after
 
     @property
     def code(self) -> int:
-        """The HTTP status."""
+        """The HTTP status code."""
         return self.status.code
 
     @property
@@ -134,8 +134,8 @@ class AlreadyExists(ApiError):
 
 
 class Conflict(ApiError):
-    """409: the object has changed since it was read, or a precondition does not hold. 422 for a patch with a uid: the
-    name belongs to another object."""
+    """409: the object has changed since it was read, or a precondition does not hold. Also 422 for a patch with a uid:
+    the name belongs to another object."""
 
 
 class Gone(ApiError):
@@ -182,10 +182,11 @@ _UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def api_error(request: RequestInfo, code: int, body: bytes, retry_after: str | None = None) -> ApiError:
-    """Return the error for a failed response. A body that is not a ``Status`` (a proxy's page) becomes the message,
-    shortened.
+    """Return the error for a failed response. A body that is not a ``Status`` (such as a proxy's error page) becomes
+    the message, shortened.
 
-    ``retry_after`` is the header of that name, if any. Only its form in seconds is used, as API servers send it.
+    ``retry_after`` is the Retry-After header, if any. Only a number of seconds is recognized, the form API servers
+    send.
     """
     try:
         status = _decode_status(body)
@@ -202,7 +203,7 @@ def status_error(request: RequestInfo, status: Status, retry_after: str | None =
     kind = _BY_REASON.get(status.reason) or _BY_CODE.get(status.code)
     causes = status.details.causes if status.details is not None else None
     if kind is Invalid and any(cause.field == "metadata.uid" for cause in causes or ()):
-        # A uid in a patch is a precondition: the name belongs to another object. Only deletions answer that with 409.
+        # A uid in a patch is a precondition, and the name belongs to another object. For a deletion, this is a 409.
         kind = Conflict
     if kind is None:
         kind = ServerError if status.code >= 500 else ApiError
@@ -211,7 +212,7 @@ def status_error(request: RequestInfo, status: Status, retry_after: str | None =
 
 
 def describe(kind: str, namespace: str | None, name: str) -> str:
-    """Return how messages name an object: ``Pod default/web-0``, without the namespace for cluster-scoped objects."""
+    """Return an object's name for messages: ``Pod default/web-0``, or ``Node worker-1`` if it is cluster-scoped."""
     return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
 
 
@@ -227,7 +228,7 @@ def is_namespace_ending(error: KubeError) -> bool:
 def message_of(error: KubeError) -> str:
     """Return the message for events and conditions: only the API server's text, as Go clients print it.
 
-    The request belongs in logs. Without a response, the error itself is returned.
+    The request belongs in logs. Without a response, it is the text of the error itself.
     """
     return (error.message if isinstance(error, ApiError) else "") or str(error)
 
@@ -247,7 +248,7 @@ class CommandError(Exception):
 
 
 class WrongCommandError(CommandError):
-    """The command line, or a file it names, cannot be used."""
+    """The command line, or a file it names, is invalid."""
 
     exit_code = 2
 

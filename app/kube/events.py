@@ -3,9 +3,9 @@
 The correlator follows client-go, as pure functions of the event and the time:
 
 * a repeated event (same object, type, reason, message) increments the count of the first;
-* from the tenth distinct message for one object, type and reason within ten minutes, they share one event, whose
+* the tenth and later distinct messages for one object, type and reason within ten minutes share one event, whose
   message starts with ``(combined from similar events): ``;
-* an object may cause 25 events at once and then one every five minutes; more are dropped.
+* an object may have a burst of 25 events, then one every five minutes; more are dropped.
 
 Recording never fails: events are queued, and a task sends them. Events that cannot be sent are logged and dropped,
 since nothing may depend on an event.
@@ -44,7 +44,7 @@ SIMILAR_LIMIT = 10
 SIMILAR_WINDOW_SECONDS = 600.0
 SPAM_BURST = 25
 SPAM_QPS = 1 / 300
-#: Objects, and events, to remember; the least recently used are dropped.
+#: Maximum number of objects, and of events, to remember; the least recently used are dropped.
 MEMORY = 4096
 #: The maximum length of an object name.
 MAX_NAME = 253
@@ -133,7 +133,7 @@ class EventCorrelator:
         return Correlated(combined, seen.name, seen.count, seen.first, now)
 
     def _combine(self, occurrence: Occurrence, now: datetime) -> tuple[Occurrence, Hashable]:
-        """Return the event to write the occurrence into, and its key."""
+        """Return the occurrence, with the combined message if there are many similar ones, and the key of its event."""
         group = (_identity(occurrence.regarding), occurrence.type, occurrence.reason)
         similar = self._similar.get(group)
         if similar is None or (now - similar.last).total_seconds() > SIMILAR_WINDOW_SECONDS:
@@ -175,7 +175,7 @@ def _identity(reference: ObjectReference) -> Hashable:
 
 logger = logging.getLogger(__name__)
 
-#: Maximum number of queued events; above it, those of the namespace with most events are dropped.
+#: Maximum number of queued events; above it, events of the namespace with the most are dropped.
 QUEUE_SIZE = 1000
 #: Attempts to send a rejected event, and the seconds between them.
 ATTEMPTS = 12
@@ -188,7 +188,8 @@ INVALID_SPEC: Final = "InvalidSpec"
 
 
 def reference(resource: Resource, obj: Object, field_path: str = "") -> ObjectReference:
-    """Return the reference to the object for an event. ``field_path`` may point into it (``spec.containers{main}``)."""
+    """Return a reference to the object for an event. ``field_path`` may refer to a part of it
+    (``spec.containers{main}``)."""
     metadata = obj.metadata
     return ObjectReference(
         api_version=resource.api_version,
@@ -202,7 +203,7 @@ def reference(resource: Resource, obj: Object, field_path: str = "") -> ObjectRe
 
 
 class _Queue(asyncio.Queue[Correlated]):
-    """Gives namespaces turns, so that one with many events neither delays nor displaces those of others."""
+    """Serves namespaces in turn, so that one with many events neither delays nor displaces the events of others."""
 
     def _init(self, maxsize: int) -> None:  # noqa: ARG002 - called by asyncio.Queue, like _put and _get
         self._by_namespace: OrderedDict[str, deque[Correlated]] = OrderedDict()
@@ -226,7 +227,7 @@ class _Queue(asyncio.Queue[Correlated]):
         return events.popleft()
 
     def shed(self) -> Correlated:
-        """Remove the newest event of the namespace that has most."""
+        """Remove the newest event of the namespace with the most."""
         namespace, events = max(self._by_namespace.items(), key=lambda item: len(item[1]))
         if len(events) == 1:
             del self._by_namespace[namespace]
@@ -249,7 +250,7 @@ class EventRecorder:
     def event(self, regarding: ObjectReference, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         """Record an event for the object. ``reason`` is one CamelCase word, ``message`` a sentence."""
         if max(map(len, (regarding.namespace, regarding.name, regarding.uid, regarding.resource_version))) > MAX_NAME:
-            # No object has such a name, but a webhook caller can invent it, and names are kept in memory.
+            # No object has such a name, but a webhook caller can invent one, and names are kept in memory.
             return
         # Messages quote text from users, such as probe output, and are shown on terminals.
         message = truncated(printable(message[: MAX_MESSAGE + 1]), MAX_MESSAGE)
@@ -272,7 +273,7 @@ class EventRecorder:
                 self._queue.task_done()
 
     async def flush(self, seconds: float) -> bool:
-        """Wait until all recorded events are sent, at most this long. Returns whether they are."""
+        """Wait up to ``seconds`` until all recorded events are sent. Returns whether they were."""
         try:
             await self._clock.wait_for(self._queue.join(), seconds)
         except TimeoutError:
@@ -344,4 +345,4 @@ class EventRecorder:
         regarding = occurrence.regarding
         name = describe(regarding.kind, regarding.namespace, regarding.name)
         message = occurrence.message.encode("utf-8", "backslashreplace").decode()  # logging must not fail
-        logger.log(level, "dropped event %s of %s: %s: %s", occurrence.reason, name, why, message)
+        logger.log(level, "dropped event %s for %s: %s: %s", occurrence.reason, name, why, message)

@@ -24,7 +24,7 @@ SHORTEST_WAIT: Final = 0.001
 
 
 class ScaleAction(StrEnum):
-    """The expected change of an object."""
+    """The expected change to an object."""
 
     CREATE = "create"
     DELETE = "delete"
@@ -79,7 +79,7 @@ class ScaleExpectations(Generic[K]):
         self._names.setdefault(key, {}).setdefault(action, set()).add(name)
 
     def observe(self, key: K, action: ScaleAction, name: str) -> bool:
-        """Record that it happened or failed. Returns whether it was expected."""
+        """Record that the action happened or failed. Returns whether it was expected."""
         actions = self._names.get(key)
         if actions is None or name not in actions.get(action, ()):
             return False
@@ -120,7 +120,7 @@ class ResourceVersionExpectations:
         self._since: _UnsatisfiedSince[str] = _UnsatisfiedSince(clock)
 
     def expect(self, written: Meta) -> None:
-        """Record the metadata returned by a write; an older version than the expected one is ignored."""
+        """Record the metadata returned by a write. A version older than the expected one is ignored."""
         uid, version = written.uid or "", written.resource_version or ""
         expected = self._versions.get(uid)
         if expected is None or not is_at_least(expected, version):
@@ -150,8 +150,8 @@ class ResourceVersionExpectations:
 
 
 def is_at_least(cached: str, expected: str) -> bool:
-    """Compare versions as unsigned integers. A non-numeric expectation is met; a non-numeric cached version does not
-    meet any other. [PM-97]"""
+    """Return whether the cached version is at least the expected one, as unsigned integers. A non-numeric expected
+    version is always met; a non-numeric cached version meets no numeric one. [PM-97]"""
     if not _is_number(expected):
         return True
     return _is_number(cached) and int(cached) >= int(expected)

@@ -202,7 +202,7 @@ _OMIT = _OmitValue()
 def _value_text(value: object) -> str:
     match value:
         case None:
-            # A nil pointer is the word null, quoted like any string. [SS-26]
+            # A nil pointer is printed as the word null, quoted like any string. [SS-26]
             return '"null"'
         case bool():
             return "true" if value else "false"
@@ -304,8 +304,8 @@ def internal(path: Path | str, detail: str) -> FieldError:
     return FieldError(ErrorType.INTERNAL, str(path), "", detail)
 
 
-#: Number of characters of errors after which :func:`aggregate` leaves out the rest. Each error may show a whole list,
-#: so the text of all of them could be as long as the square of the object.
+#: Number of characters after which :func:`aggregate` omits further errors. Each error may quote a whole list, so the
+#: full text could grow with the square of the object's size.
 MAX_AGGREGATE: Final = 64 * 1024
 
 

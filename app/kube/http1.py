@@ -1,7 +1,7 @@
 """A small HTTP/1.1 client over asyncio streams, for requests to an API server and container probes.
 
-For processes that run on every node, where aiohttp costs 12 MiB of memory each. Connections are reused; the size of
-responses is bounded.
+It is for processes that run on every node, where aiohttp would cost 12 MiB of memory each. Connections are reused; the
+size of responses is bounded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from app.kube.config import ClusterConfig
 from app.kube.errors import ConfigError, RequestInfo, TransportError
 from app.kube.wire import Request, Response, Stream
 
-#: Bytes that a server may send without any content: a response head, interim responses, trailers.
+#: Maximum bytes that a server may send without content: a response head, interim responses, trailers.
 MAX_HEAD: Final = 64 * 1024
 #: The maximum size of a response that is read as a whole: lists are paged, objects are at most 3 MiB.
 MAX_BODY: Final = 256 * 1024 * 1024
@@ -41,7 +41,8 @@ class HttpError(Exception):
 
 
 class ConnectionLost(HttpError):
-    """The connection ended before the response was complete. ``begun``: part of the response was received."""
+    """The connection ended before the response was complete. ``begun`` tells whether part of the response was
+    received."""
 
     def __init__(self, message: str, *, begun: bool) -> None:
         super().__init__(message)
@@ -65,7 +66,7 @@ class Head:
 
 
 class _Answer:
-    """One response as it arrives; the callbacks of its parser."""
+    """One response as it arrives. The ``on_`` methods are the parser's callbacks."""
 
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
@@ -81,7 +82,7 @@ class _Answer:
         self.keep_alive = False
 
     def feed(self, data: bytes) -> None:
-        """Parse the next bytes; none at the end of the connection. Raises ``HttpError``."""
+        """Parse the next bytes; empty bytes mark the end of the connection. Raises ``HttpError``."""
         if not data:
             self._end()
             return
@@ -105,7 +106,7 @@ class _Answer:
         self.complete = True
 
     def on_message_begin(self) -> None:
-        """Do not reuse a connection on which more follows than the response."""
+        """Do not reuse a connection if more data follows the response."""
         self.keep_alive = False
 
     def on_header(self, name: bytes, value: bytes) -> None:

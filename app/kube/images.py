@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache, wraps
 from typing import Any, Final, TypeVar
 
-#: Longer than any real name, image or path.
+#: Length in characters that no real name, image or path exceeds.
 LONGEST: Final = 1024
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -88,7 +88,7 @@ def _complete(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FamiliarImage:
-    """An image as users write it: ``name`` without ``docker.io/library/``, ``tag`` a tag or a digest. [IMG-20]"""
+    """An image as users write it: ``name`` omits ``docker.io/library/``, and ``tag`` is a tag or a digest. [IMG-20]"""
 
     name: str
     tag: str

@@ -1,8 +1,9 @@
 """JSON values: copy them, read their parts, and limit their depth.
 
-Decoders reject a document nested several hundred or thousand levels deep, even in a part that is never read. In
-Kubernetes objects, ``metadata.managedFields`` is such a part: anyone who may patch an object chooses its keys. ``read``
-decodes as usual; a document that its decoder refuses is flattened, in one pass over its bytes.
+Decoders reject a document nested several hundred or thousand levels deep, even if the deep part is never read. In
+Kubernetes objects, that part can be ``metadata.managedFields``: anyone who may patch an object chooses its keys.
+``read`` first decodes a document as it is. If the decoder rejects it, deep values are removed in one pass over the
+bytes.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ MAX_DEPTH: Final = 100
 
 _TEXT: Final = rb'"(?:[^"\\]++|\\.)*+"'
 _FLAT: Final = rb"(?:[^\"\[\]{}]++|" + _TEXT + rb")*+"
-#: Everything that does not change the depth, including objects and lists without nested objects or lists.
+#: Matches text that does not change the depth, including objects and lists without nested objects or lists.
 _LEVEL: Final = rb"(?:[^\"\[\]{}]++|" + _TEXT + rb"|\{" + _FLAT + rb"\}|\[" + _FLAT + rb"\])*+"
-#: After that: consecutive opening or closing brackets. A long chain of them is one match, so that the loop over it runs
-#: in C.
+#: Matches that text and the opening or closing brackets after it. A long run of brackets is one match, so that it is
+#: processed in C.
 _STEP: Final = re.compile(
     _LEVEL + rb'(?:(?P<open>(?:\[|\{(?:\s*+"[^"\\\[\]{}]*+"\s*+:)?\s*+)++)|(?P<close>[\]}]++))', re.DOTALL
 )
 _OPENING: Final = re.compile(rb"[\[{]")
 _MANAGED_FIELDS: Final = re.compile(rb'(?<!\\)"managedFields"\s*:\s*\Z')
-#: The depth of a list's items: the list, its ``items``, one item.
+#: The depth of an item in a Kubernetes List: the List, its ``items``, the item.
 _ITEM_LEVEL: Final = 3
-#: The depth of a bare list's items, and the separators between them.
+#: The depth of an item in a JSON list, and the characters allowed between items.
 _LIST_ITEM_LEVEL: Final = 2
 _BETWEEN: Final = b" \t\r\n,"
 _CLOSING: Final = {ord("["): b"]", ord("{"): b"}"}
@@ -56,9 +57,9 @@ class Shallow(NamedTuple):
 
 
 def read(decode: Callable[[bytes], T], raw: bytes) -> T:
-    """Return what ``decode`` reads, whatever the depth of the object's managedFields.
+    """Return the decoded object, however deep its managedFields are nested.
 
-    Raises ``ValueError`` or ``msgspec.MsgspecError`` for anything it refuses.
+    Raises ``ValueError`` or ``msgspec.MsgspecError`` for anything ``decode`` rejects.
     """
     try:
         return decode(raw)
@@ -79,8 +80,8 @@ def read(decode: Callable[[bytes], T], raw: bytes) -> T:
 def shallow_json(raw: bytes, limit: int = MAX_DEPTH, *, only_managed: bool = False) -> Shallow:
     """Return ``raw`` with at most ``limit`` levels; unchanged if it has no more. Runs in linear time.
 
-    The input need not be well-formed: invalid JSON is left to the decoder, and a document that ends within a value
-    beyond the limit is closed. ``only_managed`` stops at the first loss outside managedFields.
+    The input need not be well-formed: invalid JSON is left to the decoder, and the brackets of a document that ends
+    within a value beyond the limit are closed. ``only_managed`` stops at the first loss outside managedFields.
     """
     cuts, closing = _cuts(raw, limit, only_managed)
     if not cuts:
@@ -162,8 +163,8 @@ def _cuts(raw: bytes, limit: int, only_managed: bool = False) -> tuple[list[_Cut
 
 
 def split_list(raw: bytes) -> tuple[bytes, list[bytes]]:
-    """Return a list without its items, and the items, for reading them one by one when one is nested too deep. Items
-    without an object or list are ignored."""
+    """Return a Kubernetes List without its items, and the items, so that they can be read one by one if one is nested
+    too deep. Items that contain no object or list are ignored."""
     items = [raw[start:end] for start, end in _values_at(raw, _ITEM_LEVEL)]
     return shallow_json(raw, _ITEM_LEVEL - 1).data, items
 
@@ -227,7 +228,8 @@ def json_copy(value: Any) -> Any:
 
 
 def json_size(value: Any) -> int:
-    """Return the bytes of a value as JSON; ``sys.maxsize`` for numbers of more than 64 bits, which nothing accepts."""
+    """Return the size of a value as JSON in bytes; ``sys.maxsize`` if it has a number over 64 bits, which no API
+    accepts."""
     try:
         return len(orjson.dumps(value, default=dict))
     except TypeError:
@@ -275,7 +277,7 @@ def rename(parent: dict[str, Any], old: str, new: str) -> None:
 
 
 def objects(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a list; other items, and other values than lists, are ignored."""
+    """Yield the objects in a list. Other items are skipped, and a value that is not a list yields nothing."""
     if isinstance(value, list):
         yield from (item for item in value if isinstance(item, dict))
 

@@ -26,7 +26,8 @@ from app.kube.resources import LEASES
 
 logger = logging.getLogger(__name__)
 
-#: A waiting candidate retries after retry_period times 1 to this factor, so that candidates do not run in lockstep.
+#: A waiting candidate retries after retry_period times a random factor from 1 to this, so that candidates do not run in
+#: lockstep.
 JITTER = 2.2
 
 
@@ -47,7 +48,7 @@ class LeaseTimes:
 
 
 class LeaderMetrics:
-    """Hooks for metrics, which do nothing here; ``name`` is the lease's."""
+    """Hooks for metrics. This base class does nothing. ``name`` is the lease's name."""
 
     def leader(self, name: str, leading: bool) -> None: ...
     def slow_path(self, name: str) -> None: ...
@@ -88,7 +89,7 @@ class LeaderElector:
         self._metrics = metrics if metrics is not None else LeaderMetrics()
         self._leading = False
         self._wake = asyncio.Event()
-        #: The lease as last seen or written, and the monotonic time since when it has been unchanged.
+        #: The lease as last seen or written, and the monotonic time since which it has been unchanged.
         self._observed: Lease | None = None
         self._observed_at = 0.0
         #: The monotonic time at which the last successful write was sent; the server received it no sooner.
@@ -113,7 +114,7 @@ class LeaderElector:
         """
         await self._acquire()
         self._set_leading(True)
-        logger.info("lease %s/%s: %s leads", self.namespace, self.name, self.identity)
+        logger.info("lease %s/%s: %s is now the leader", self.namespace, self.name, self.identity)
         renewing = asyncio.create_task(self._renew(), name=f"lease {self.name}: renew")
         work = asyncio.create_task(_as_coroutine(lead), name=f"lease {self.name}: lead")
         try:
@@ -137,7 +138,7 @@ class LeaderElector:
         self._metrics.leader(self.name, leading)
 
     def wake(self) -> None:
-        """Make a waiting candidate check the lease now, after someone saw it change."""
+        """Make a waiting candidate check the lease now, for example after a watch saw it change."""
         self._wake.set()
 
     async def _acquire(self) -> None:
@@ -150,7 +151,7 @@ class LeaderElector:
                 await self._clock.wait_for(self._wake.wait(), self._times.retry_period * factor)
 
     async def _renew(self) -> None:
-        """Renew until that has failed for the whole deadline (``TimeoutError``)."""
+        """Keep renewing. Raises ``TimeoutError`` if no renewal succeeds within the deadline."""
         while True:
             await self._clock.sleep(self._times.retry_period)
             left = self._renewed_at + self._times.renew_deadline - self._clock.monotonic()

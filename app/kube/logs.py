@@ -1,7 +1,7 @@
 """Structured logs, as text or JSON lines, with little overhead per review.
 
-A line is formatted at once but written in a batch: after a few milliseconds, or immediately from WARNING up. What a
-caller passes as ``extra`` becomes fields of the line.
+A line is formatted at once but written in a batch: after a few milliseconds, or immediately from WARNING up. Values
+passed as ``extra`` become fields of the line.
 
 Any value may come from a tenant: each argument and field, and each line of a stack, is escaped and cut to 256 bytes
 here. Messages themselves are constants.
@@ -56,7 +56,7 @@ FLAGS_WITHOUT_EFFECT: Final[Mapping[str, bool]] = {
     "zap-stacktrace-level": False,
     "zap-time-encoding": False,
 }
-#: Flags of the zap logger with an equivalent here: its name, and the values that differ.
+#: Flags of the zap logger that have an equivalent here: the equivalent's name, and the values that differ.
 _EQUIVALENTS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "zap-encoder": ("logging-format", {"console": "text"}),
     "zap-log-level": ("v", {"debug": "5", "info": "0", "error": "0", "panic": "0"}),
@@ -64,7 +64,7 @@ _EQUIVALENTS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
 
 
 def own_flags(arguments: Sequence[str]) -> list[str]:
-    """Return a command line with klog's underscores as dashes, and the zap logger's flags as their equivalents here.
+    """Return a command line with klog's underscores replaced with dashes, and the zap logger's flags with ours.
 
     ``--log_dir=/x`` becomes ``--log-dir=/x``, ``--zap-encoder console`` becomes ``--logging-format=text``.
     """
@@ -109,7 +109,7 @@ def configure(style: str, level: int, stream: TextIO | None = None) -> None:
 
 
 def fatal(message: str) -> None:
-    """Log one line that says why the process exits, in the configured style if there is one."""
+    """Log one line that says why the process exits, in the configured style if logging is configured."""
     if any(isinstance(handler, LineHandler) for handler in logging.getLogger().handlers):
         logging.getLogger("pykruise").critical(message)
     else:
@@ -214,7 +214,7 @@ def _extra(record: logging.LogRecord) -> Iterable[tuple[str, Any]]:
 
 
 def _stack(record: logging.LogRecord) -> str:
-    """Return the stack. If it is long, keep its beginning, where it started, and its end, which says what happened."""
+    """Return the stack. If it is long, keep only its beginning and its end, which names the error."""
     if not record.exc_info:
         return ""
     lines = [part for text in traceback.format_exception(*record.exc_info) for part in text.rstrip().split("\n")]

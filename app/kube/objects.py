@@ -15,8 +15,8 @@ T = TypeVar("T")
 class Struct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """Base class of all structs in this module.
 
-    ``gc=False``: the structs hold no cycles, and garbage collection must not walk the half a million objects of 10,000
-    Pods each time.
+    ``gc=False``: the structs hold no cycles, and the garbage collector must not traverse half a million objects for
+    10,000 Pods on every run.
     """
 
 
@@ -178,8 +178,8 @@ class ContainerPort(Struct, frozen=True):
 class Container(Struct, frozen=True):
     """A container in a Pod's spec.
 
-    Of its env, only variables from ConfigMaps, labels and annotations are kept: the container cannot start without the
-    former, and is updated in place through the latter.
+    Only env variables set from ConfigMaps, labels or annotations are kept: a container cannot start without the
+    ConfigMap, and can be updated in place through the labels and annotations.
     """
 
     name: str = ""
@@ -193,7 +193,7 @@ class Container(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         # Plain values are most of a Pod's env, are never read, and would double the size of a cached Pod. The rest is
-        # mostly the same in all Pods of a workload, and shared.
+        # usually equal in all Pods of a workload, so it is shared.
         if self.env:
             msgspec.structs.force_setattr(self, "env", shared(tuple(entry for entry in self.env if _is_read(entry))))
         if self.resize_policy:
@@ -237,7 +237,7 @@ class PodReadinessGate(Struct, frozen=True):
 
 
 class NodeFieldRequirement(Struct, frozen=True):
-    """A requirement on a field of a node, such as its name."""
+    """A requirement on a node field, such as the name."""
 
     key: str = ""
     operator: str = ""
@@ -245,13 +245,13 @@ class NodeFieldRequirement(Struct, frozen=True):
 
 
 class NodeSelectorTerm(Struct, frozen=True):
-    """One alternative of a node selector; only the requirements on fields are kept."""
+    """One term of a node selector. Only the field requirements are kept."""
 
     match_fields: tuple[NodeFieldRequirement, ...] = ()
 
 
 class NodeSelector(Struct, frozen=True):
-    """Alternative terms, of which one must match."""
+    """Terms of which at least one must match."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
@@ -272,7 +272,7 @@ class PodSpec(Struct, frozen=True):
     """Specification of a Pod."""
 
     node_name: str = ""
-    #: Kept only for a Pod without a node; afterwards it is not needed.
+    #: Kept only while the Pod has no node.
     affinity: Affinity | None = None
     restart_policy: str = ""
     service_account_name: str = ""
@@ -334,7 +334,7 @@ class ContainerStateTerminated(Struct, frozen=True):
 
 
 class ContainerState(Struct, frozen=True):
-    """At most one of the three is set; none means waiting."""
+    """State of a container. At most one field is set; none means waiting."""
 
     waiting: ContainerStateWaiting | None = None
     running: ContainerStateRunning | None = None
@@ -403,7 +403,7 @@ class PersistentVolumeClaimSpec(Struct, frozen=True):
     resources: ResourceRequirements = NO_RESOURCES
 
     def __post_init__(self) -> None:
-        # Mostly the same in all claims of a workload, and shared.
+        # Usually equal in all claims of a workload, so they are shared.
         msgspec.structs.force_setattr(self, "resources", shared_resources(self.resources))
 
 
@@ -420,7 +420,7 @@ class WorkloadOrdinals(Struct, frozen=True):
 
 
 class WorkloadSpec(Struct, frozen=True):
-    """Replicas of a workload; None if not set."""
+    """Specification of a workload. ``replicas`` is None if not set."""
 
     replicas: int | None = None
     template: WorkloadTemplate = WorkloadTemplate()
@@ -477,13 +477,13 @@ class JobStatus(Struct, frozen=True):
 
 
 class JobSpec(Struct, frozen=True):
-    """Parallelism of a Job; None if not set."""
+    """Specification of a Job. ``parallelism`` is None if not set."""
 
     parallelism: int | None = None
 
 
 class Job(Struct, frozen=True):
-    """A Job of batch/v1, with the fields that its creators need."""
+    """A batch/v1 Job, with the fields that the controllers creating Jobs need."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: JobSpec = JobSpec()
@@ -497,7 +497,7 @@ decode_job = decoder(Job)
 
 
 class Namespace(Struct, frozen=True):
-    """A namespace; selectors read its labels."""
+    """A namespace, whose labels selectors match."""
 
     metadata: ObjectMeta = ObjectMeta()
 

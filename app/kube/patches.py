@@ -1,7 +1,7 @@
 """JSON patches, merge patches and strategic merge patches: create, apply and combine them.
 
-``diff`` compares whole documents and is meant for defaulting our own kinds, whose objects are small. A plan that knows
-what it changes builds its operations itself: comparing two Pods costs more than making the decision.
+``diff`` compares whole documents and is meant for defaulting our own kinds, whose objects are small. Code that knows
+what it changes builds the operations itself: comparing two Pods costs more than making the decision.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def apply(operations: Iterable[PatchOperation | Mapping[str, Any]], document: An
 
 
 def diff(old: Any, new: Any, *, path: str = "", rule: str = "") -> list[PatchOperation]:
-    """Return operations that turn ``old`` into ``new``: few and local, though not always the fewest.
+    """Return operations that turn ``old`` into ``new``. The patch is small, but not guaranteed to be minimal.
 
     Objects are compared key by key in order. In lists, the common beginning and end are kept; between them, items are
     compared one by one, and the surplus is removed (from the end) or inserted. ``rule`` is recorded in each operation.
@@ -138,7 +138,7 @@ def _diff_lists(old: Sequence[Any], new: Sequence[Any], path: str, rule: str, ou
     paired = min(old_end, new_end)
     for index in range(head, paired):
         _diff(old[index], new[index], f"{path}/{index}", rule, out)
-    # From the end, so that the remaining indexes stay valid.
+    # Remove from the end, so that the remaining indexes stay valid.
     for index in range(old_end - 1, paired - 1, -1):
         out.append(PatchOperation("remove", f"{path}/{index}", rule=rule))
     for index in range(paired, new_end):
@@ -164,7 +164,7 @@ Json: TypeAlias = dict[str, Any]
 
 
 class MergeType(Protocol):
-    """What a patch needs to know about the type of a field."""
+    """Type information about a field that a strategic merge patch needs."""
 
     @property
     def merge_key(self) -> str:
@@ -191,7 +191,7 @@ class MergeType(Protocol):
         ...
 
 
-#: How often a patch may name the same item of a list. Each time, the whole item is merged again.
+#: How often a patch may name the same list item. Each occurrence merges the whole item again.
 MAX_REPEATS: Final = 4
 _DIRECTIVE: Final = "$patch"
 _RETAIN: Final = "$retainKeys"
@@ -202,7 +202,7 @@ _ORDER: Final = "$setElementOrder/"
 def strategic_merge(target: Json, patch: Json, schema: MergeType | None) -> Json:
     """Return ``target`` with the patch merged in by the types of ``schema``. Neither is changed.
 
-    Raises :class:`PatchError` for an invalid directive, or a list item without its merge key or named too often.
+    Raises :class:`PatchError` for an invalid directive, or a list item that lacks its merge key or is named too often.
     """
     return _merge_map(target, patch, schema, 0)
 
@@ -245,7 +245,7 @@ def _merge_field(merged: Json, key: str, value: Any, schema: MergeType | None, d
         merged.pop(key, None)
     elif isinstance(value, dict):
         if _DIRECTIVE in value and key not in merged:
-            return  # as the API server: a directive for a missing map drops the whole map
+            return  # as in the API server: a directive for a missing map drops the whole map
         if field is not None and "replace" in field.patch_strategies and _DIRECTIVE not in value:
             merged[key] = _bare(value)
         else:

@@ -1,7 +1,7 @@
-"""Quantities such as ``100m`` and ``1Gi``, and integers or percentages: they parse, compare and print as in Kubernetes.
+"""Parse, compare and print quantities (``100m``, ``1Gi``), and integers or percentages, as Kubernetes does.
 
-A :class:`Quantity` is an integer times a power of ten, plus the suffix family it was written in. Printing follows
-apimachinery's ``Quantity.String`` to the byte, because it is part of hashes: a quantity parsed from a canonical string
+A :class:`Quantity` is an integer times a power of ten, plus the suffix family it was written in. The output equals that
+of apimachinery's ``Quantity.String`` byte for byte, because it is hashed: a quantity parsed from a canonical string
 keeps that string; all others get the largest suffix that leaves an integer.
 
 Two differences from Go are deliberate: numbers beyond 64 bits stay exact instead of wrapping, and huge exponents are
@@ -35,7 +35,8 @@ _NANO, _MILLI = -9, -3
 _MAX_INT64 = 2**63 - 1
 _MAX_LENGTH = 512
 _MAX_EXPONENT = 999
-#: Number of digits below which the API machinery computes in 64-bit integers; decides which strings are kept unchanged.
+#: Number of digits below which apimachinery computes in 64-bit integers. It determines which strings are kept
+#: unchanged.
 _FAST_DIGITS = 18
 
 _DECIMAL: Mapping[str, int] = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -122,7 +123,8 @@ class Quantity:
         return self._at_scale(_MILLI)[0]
 
     def round_up(self, scale: int) -> Quantity:
-        """Return the quantity in units of ``10**scale`` or larger, rounded away from zero; itself if it already is."""
+        """Return the quantity in units of ``10**scale`` or larger, rounded away from zero; unchanged if it already
+        is."""
         if self.scale >= scale:
             return self
         units, _ = self._at_scale(scale)
@@ -164,7 +166,7 @@ ZERO = Quantity()
 
 
 def _aligned(left: Quantity, right: Quantity) -> tuple[int, int, int]:
-    """Return both as counts of one unit, and its power of ten. A zero has no unit of its own."""
+    """Return both as multiples of a common power of ten, and its exponent. A zero has no exponent of its own."""
     if not left.unscaled or not right.unscaled:
         return left.unscaled, right.unscaled, left.scale if left.unscaled else right.scale
     scale = min(left.scale, right.scale)
@@ -281,7 +283,7 @@ def _rounded(number: _Number, format: Format, exponent: int, text: str) -> Quant
     else:
         scale += exponent
     if scale < _NANO:
-        # A request for a fraction of a nano is rounded up to one.
+        # A positive fraction of a nano unit is rounded up to one.
         magnitude, scale = Quantity(magnitude, scale)._at_scale(_NANO)[0], _NANO
     if format is Format.BINARY_SI and magnitude:
         rounded = Quantity(magnitude, scale)
@@ -294,8 +296,8 @@ def _rounded(number: _Number, format: Format, exponent: int, text: str) -> Quant
 
 # Int-or-string fields that hold a count or a percentage: ``maxUnavailable: 1`` or ``"25%"``.
 #
-# Percentages are scaled in exact integers. Go uses floating point, with the same result for every count that a cluster
-# can have.
+# Percentages are scaled with exact integers. Go uses floating point, with the same result for every count that can
+# occur in a cluster.
 
 # strconv.Atoi: an optional sign and ASCII digits.
 _percent = re.compile(r"([+-]?[0-9]{1,18})%").fullmatch

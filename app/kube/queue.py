@@ -4,7 +4,7 @@ A key added while it waits is not added twice; a key added while it is processed
 of events about one object therefore costs one reconcile, and a key is never processed twice at once.
 
 Keys of different namespaces take turns, and failures in one namespace do not delay others: a tenant with ten thousand
-objects, or failing ones, delays only itself.
+objects, or with failing ones, delays only itself.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RateLimits:
 
 
 class QueueMetrics:
-    """Hooks for the ``workqueue_*`` metrics, which do nothing here; ``name`` is the queue's."""
+    """Hooks for the ``workqueue_*`` metrics. This base class does nothing. ``name`` is the queue's name."""
 
     def depth(self, name: str, keys: int) -> None: ...
     def added(self, name: str) -> None: ...
@@ -78,9 +78,10 @@ class WorkQueue(Generic[K]):
         self._clock = clock
         self._limits = limits if limits is not None else RateLimits()
         self._metrics = metrics if metrics is not None else QueueMetrics()
-        #: By namespace.
+        #: Rate limits of failing keys, by namespace.
         self._buckets: dict[str, TokenBucket] = {}
-        #: Keys that need work, with the time they were added: those in _ready, and those to requeue when done.
+        #: Keys that need work, with the time they were added: those in _ready, and those being processed that must be
+        #: requeued afterwards.
         self._dirty: dict[K, float] = {}
         #: Ready keys by namespace, the next namespace first, and their total count.
         self._ready: dict[str, deque[K]] = {}
@@ -138,10 +139,10 @@ class WorkQueue(Generic[K]):
         failures, since = self._failures.get(key, (0, now))
         self._failures[key] = (failures + 1, since)
         self._metrics.retried(self.name)
-        # 2**60 times any base exceeds every sensible maximum; larger exponents only cost big integers.
+        # 2**60 times any base exceeds every sensible maximum; larger exponents would only create big integers.
         own: float = min(limits.base_delay * 2 ** min(failures, 60), limits.max_delay)
-        # Changes requeue a failing key early. The delay never exceeds the time it has been failing, or a burst of
-        # changes in one bad second would delay the key by a quarter of an hour.
+        # Each change retries a failing key early and so counts as a failure. The delay never exceeds the time the key
+        # has been failing; otherwise a burst of changes in one bad second would delay it by a quarter of an hour.
         own = min(own, limits.base_delay + (now - since))
         return self.add_after(key, retry_in or max(own, self._bucket(key).reserve()))
 
@@ -156,7 +157,7 @@ class WorkQueue(Generic[K]):
     # ---- working
 
     async def get(self) -> K:
-        """Wait for a key and take it. Raises ``QueueShutDown`` when there are no more."""
+        """Wait for a key and take it. Raises ``QueueShutDown`` when the queue is shut down and empty."""
         while (namespace := self._next()) is None:
             if self._shut_down:
                 raise QueueShutDown(self.name)
@@ -229,7 +230,7 @@ class WorkQueue(Generic[K]):
         return next((name for name in self._ready if not name or self._working.get(name, 0) < self._share), None)
 
     def _pop(self, namespace: str) -> K:
-        """Take the next key of the namespace, and move the namespace to the end of the line."""
+        """Take the next key of the namespace, and move the namespace to the end of the queue."""
         keys = self._ready.pop(namespace)
         key = keys.popleft()
         if keys:

@@ -1,10 +1,10 @@
 """A reflector lists and watches one kind of object and keeps a store in sync with the API server.
 
-It starts with a streaming list if the server supports that (one request: the objects, a bookmark that ends them, then
-the changes), otherwise with a paged list. After a disconnect, the watch resumes where it stopped. Only if the server no
-longer has that version (410), the reflector relists and removes deleted objects from the store. An object that cannot
-be decoded, or that an index function rejects, does not block others: it is counted, logged once by name, kept in its
-last known state, and read again when it changes or is relisted.
+It starts with a streaming list if the server supports that (one request returns the objects, a bookmark that marks
+their end, and then the changes), otherwise with a paged list. After a disconnect, the watch resumes where it stopped.
+The reflector relists, and removes deleted objects from the store, only if the server no longer has that version (410).
+An object that cannot be decoded, or that an index function rejects, does not block others: it is counted, logged once
+by name, kept in its last known state, and read again when it changes or is relisted.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class ReflectorError(StrEnum):
     WATCH_FAILED = "watch_failed"
     EXPIRED = "expired"
     UNREADABLE = "unreadable_object"
-    #: A watch event that is not about an object.
+    #: A watch event of an unknown type.
     UNKNOWN_EVENT = "unknown_event"
     UNEXPECTED = "unexpected"
 
 
 class ReflectorMetrics:
-    """Hooks for counting, which do nothing here; ``kind`` is the resource's kind."""
+    """Hooks for metrics. This base class does nothing. ``kind`` is the resource's kind."""
 
     def listed(self, kind: str, objects: int) -> None: ...
     def events(self, kind: str, count: int) -> None: ...
@@ -70,7 +70,7 @@ _WHY_LENGTH: Final = 256
 
 
 class UnreadableObjects:
-    """Unreadable objects of one kind."""
+    """Tracks the unreadable objects of one kind."""
 
     def __init__(self, kind: str, metrics: ReflectorMetrics) -> None:
         self._kind = kind
@@ -94,22 +94,22 @@ class UnreadableObjects:
             self._metrics.set_aside(self._kind, len(self._why))
 
     def keep_only(self, keys: Collection[ObjectKey]) -> None:
-        """Record that all other objects can be read, or are gone."""
+        """Record that all objects except these can be read, or are gone."""
         for key in self._why.keys() - keys:
             self.take_back(key)
 
 
 T = TypeVar("T", bound=Object)
 
-#: Lower limit of the watch timeout, which is drawn between this and twice this to spread watches over API server
-#: replicas.
+#: Minimum watch timeout in seconds. Each timeout is drawn between this and twice this, which spreads watches over API
+#: server replicas.
 WATCH_SECONDS = 300
 #: Servers send a bookmark about every minute: a connection that is silent for longer than this is dead.
 IDLE_SECONDS = 180.0
 #: The first wait after a failure. A resource whose definition just changed is soon served again, and startup should not
 #: wait a second for it.
 FIRST_RETRY_SECONDS = 0.2
-#: The maximum wait (plus up to as much jitter). It prolongs every outage.
+#: The maximum wait (plus up to as much jitter). A longer one would prolong every outage.
 LONGEST_RETRY_SECONDS = 10.0
 #: Interval of checks for a resource that is not installed; a check makes no request.
 ABSENT_SECONDS = 1.0
@@ -128,7 +128,7 @@ class _NoStreamingList(Exception):
 
 
 class Reflector(Generic[T]):
-    """Fills ``store`` from one resource; ``run`` it as a task and cancel that to stop."""
+    """Fills ``store`` from one resource; ``run`` it as a task, and cancel the task to stop it."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Reflector(Generic[T]):
     ) -> None:
         """Create a reflector.
 
-        ``keep`` selects the objects to store; all by default. ``absent`` returns whether the resource is known not to
+        ``keep`` selects the objects to store; None keeps all. ``absent`` returns whether the resource is known not to
         be installed: the store is then empty and ready.
         """
         self.resource = resource
@@ -171,11 +171,11 @@ class Reflector(Generic[T]):
         self._absent = absent
         self._info = RequestInfo("WATCH", resource.path(namespace))
         self._backoff = Backoff(rng, base=FIRST_RETRY_SECONDS, cap=LONGEST_RETRY_SECONDS)
-        #: Between an expired version and the next list, with its own back-off: earlier failures do not affect it.
+        #: Separate back-off between an expired version and the next list: other failures do not affect it.
         self._expired_backoff = Backoff(rng, base=FIRST_RETRY_SECONDS)
-        #: Where the watch resumes; empty: list first.
+        #: The version at which the watch resumes; if empty, list first.
         self._version = ""
-        #: When the current or last watch started.
+        #: When the current or latest watch started.
         self._opened: float | None = None
         self._unreadable = UnreadableObjects(resource.kind, self._metrics)
         #: The version after which a watch sent something undecodable.
@@ -443,13 +443,13 @@ class Reflector(Generic[T]):
         return True
 
     def _unknown(self, type_: str) -> None:
-        """Skip an event of an unknown type; its object is seen with the next list."""
+        """Skip an event of an unknown type; the next list brings the object up to date."""
         self._metrics.error(self.resource.kind, ReflectorError.UNKNOWN_EVENT)
         logger.error("%s: skipping an event of the unknown type %.100a", self.resource.kind, type_)
 
 
 def is_expired(error: Exception) -> bool:
-    """Return whether only a new list helps: the version is too old, or too new for a server that was restored."""
+    """Return whether a new list is needed: the version is too old, or too new for a server restored from a backup."""
     if isinstance(error, Gone):
         return True
     return isinstance(error, ServerError) and any(c.reason == "ResourceVersionTooLarge" for c in error.causes)

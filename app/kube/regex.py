@@ -1,7 +1,7 @@
 """Regular expressions with RE2's syntax and guarantees: linear time, no look-around, no back-references.
 
-Patterns in our kinds come from users and run during admission, so they must not take exponential time, and must mean
-the same as in OpenKruise, whose Go also uses RE2. [SS-122]
+Patterns in our kinds come from users and run during admission, so they must not take exponential time, and must match
+the same names as in OpenKruise, since Go uses RE2 too. [SS-122]
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OPTIONS.log_errors = False
 _OPTIONS.max_mem = 1 << 20
 
 
-#: The words of Go for an error of RE2; others are the same.
+#: Go's wording of RE2's errors, where it differs.
 _GO_WORDS = {
     "missing )": "missing closing )",
     "missing ]": "missing closing ]",
@@ -47,7 +47,7 @@ class Pattern:
 
     def search(self, text: str) -> bool:
         """Return whether the pattern occurs anywhere in ``text``; anchor it with ``^`` and ``$`` to match the whole."""
-        # Matching bytes takes a third of the time of matching text, whose offsets would be counted in characters. Lone
+        # Matching bytes takes a third of the time of matching text, whose offsets must be converted to characters. Lone
         # surrogates, valid in JSON but not in UTF-8, occur in no name.
         return self._compiled.search(text.encode("utf-8", "replace")) is not None
 

@@ -62,7 +62,7 @@ class Resource:
         if name and self.namespaced and not namespace:
             raise ValueError(f"{self.kind} {name}: the kind is namespaced, but no namespace was given")
         if subresource and not name:
-            raise ValueError(f"{self.kind}: subresource {subresource!r} needs the name of an object")
+            raise ValueError(f"{self.kind}: subresource {subresource!r} requires the name of an object")
         parts = ["/api" if not self.group else f"/apis/{self.group}", self.version]
         if namespace:
             parts += ["namespaces", self._segment("namespaces", namespace)]

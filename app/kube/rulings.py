@@ -1,6 +1,6 @@
 """Decisions about an object shared by many writers: the result for each request. Pure.
 
-``app.kube.statuses`` carries them out.
+``app.kube.statuses`` writes the changes.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class Ruling(Generic[T, R]):
     """The result of a decision for one request."""
 
     answer: R
-    #: The object with the status that the answer consumes from; None if it consumes nothing.
+    #: The object with its status after the request has consumed from it; None if the request consumes nothing.
     changed: T | None = None
-    #: Whether the answer may be based on a stale copy. True for "not now", which a retry corrects. An answer that
-    #: permits something without a write is verified with the API server first.
+    #: Whether the answer may be based on a stale copy. True for "not now", which a retry corrects. Any other answer
+    #: without a write is verified with the API server first.
     provisional: bool = False
 
 

@@ -1,6 +1,6 @@
-"""The query language of label selectors (``app=web,tier in (a,b),!old``), parsed to key, operator and values.
+"""The query language of label selectors (``app=web,tier in (a,b),!old``), parsed into key, operator and values.
 
-The grammar is that of apimachinery's ``labels.Parse``, with its leniencies: ``x in ()`` contains the empty value,
+The grammar is that of apimachinery's ``labels.Parse``, with its peculiarities: ``x in ()`` contains the empty value,
 ``a,`` is an error, keywords may be values, and whitespace separates words. :mod:`app.kube.selectors` checks label
 syntax.
 """
@@ -138,7 +138,7 @@ class _Parser:
             elif self.peek().is_(")"):
                 values.add("")
             elif self.peek().is_(","):
-                # Two commas hold one empty value, and something must follow them.
+                # Two commas stand for one empty value, and another token must follow.
                 self.take()
                 values.add("")
                 if self.peek().is_(")"):

@@ -1,7 +1,8 @@
 """Label selectors: compile them, match labels, and find candidate selectors without trying each one.
 
 A compiled :class:`Selector` is immutable and holds no reference to its source. Compiling and validating follow
-apimachinery's ``LabelSelectorAsSelector`` and ``ValidateLabelSelector``, the query language its ``labels.Parse``.
+apimachinery's ``LabelSelectorAsSelector`` and ``ValidateLabelSelector``; the query language follows its
+``labels.Parse``.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Requirement:
     key: str
     operator: Operator
     values: tuple[str, ...] = ()
-    #: The values; a set if there are many.
+    #: The values, as a set if there are many.
     _members: Container[str | None] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -112,7 +113,7 @@ class Selector:
     LabelSelector."""
 
     requirements: tuple[Requirement, ...] = ()
-    #: Labels that must have exactly this value: the keys of an index of selectors.
+    #: Labels and the one value each must have; an index of selectors uses them as keys.
     equalities: Mapping[str, str] = field(default_factory=dict)
     _pairs: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     _others: tuple[Requirement, ...] = field(default=(), repr=False)
@@ -236,7 +237,7 @@ def validate_selector(selector: Mapping[str, Any] | None, path: Path) -> list[Fi
 def requirement_errors(
     key: str, operator: str, values: Sequence[str], path: Path, *, of_node: bool = False
 ) -> list[FieldError]:
-    """Return the errors of a requirement; those of node selectors can also compare numbers."""
+    """Return the errors of a requirement; with ``of_node``, operators that compare numbers are valid too."""
     errors: list[FieldError] = []
     if operator in ("In", "NotIn"):
         if not values:
@@ -278,7 +279,7 @@ def go_label_selector(selector: Mapping[str, Any] | None) -> GoLiteral:
 def selector_text(selector: Mapping[str, Any]) -> str:
     """Return a LabelSelector as Go prints its compiled form; workloads show it in ``status.labelSelector``.
 
-    It is equivalent to :func:`to_query`, but an expression with one value stays one: ``app in (web)``.
+    It is equivalent to :func:`to_query`, but an expression with one value is not shortened: ``app in (web)``.
     """
     labels, expressions = _parts(selector)
     shown = [(key, f"{key}={value}") for key, value in labels.items()]

@@ -1,4 +1,4 @@
-"""Write object statuses, alone or with other writers, and create or delete the objects that represent a node."""
+"""Write object statuses, as the only writer or one of several, and create or delete per-node objects."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ async def write_status(
 # One status, many writers: simultaneous requests for one object are decided together and cost one write.
 #
 # Some objects keep a count in their status that every replica consumes from while it answers reviews (a disruption
-# budget, places in a subset). The answers of concurrent processes must add up, so an answer that consumes something is
-# returned only after the changed status was written, based on exactly the version that was decided on.
+# budget, free replicas in a subset). The answers of concurrent processes must add up, so an answer that consumes
+# something is returned only after the changed status was written, based on exactly the version that was decided on.
 #
 #     taken = await statuses.decide(key, take_one)     # take_one(obj) -> Ruling(answer, changed)
 #
@@ -99,13 +99,14 @@ R = TypeVar("R")
 #: Seconds for which a conflicting write, or one without a response, is retried. Well below the timeout of any webhook
 #: that waits for it.
 DEADLINE: Final = 2.0
-#: The first and the longest wait after such an attempt, in seconds; each is drawn between zero and twice itself.
+#: The first and the longest average wait after such an attempt, in seconds. Each wait is drawn between zero and twice
+#: the average.
 FIRST_WAIT: Final = 0.002
 LONGEST_WAIT: Final = 0.01
 #: The longest wait while the API server does not respond, to avoid overloading it.
 LONGEST_UNANSWERED: Final = 0.25
-#: Initial and maximum seconds between writes to an object that other processes also write, which would otherwise
-#: conflict every time. The pause doubles with each conflict, and halves without one.
+#: Initial and maximum seconds between writes to an object that other processes also write; without the pause, every
+#: write would conflict. The pause doubles with each conflict, and halves without one.
 FIRST_PAUSE: Final = 0.004
 LONGEST_PAUSE: Final = 0.032
 #: Maximum number of requests served by one write.
@@ -116,7 +117,7 @@ MAX_REMEMBERED: Final = 1_000
 
 @dataclass(slots=True)
 class Counts:
-    """Number of requests, and of the reads and writes they cost."""
+    """Numbers of requests, and of the reads and writes they caused."""
 
     requests: int = 0
     writes: int = 0
@@ -165,7 +166,7 @@ class SharedStatus(Generic[T]):
         self._together = together
         self._lines: dict[ObjectKey, _Line[T]] = {}
         self._written: OrderedDict[ObjectKey, T] = OrderedDict()
-        #: Pause after a write that lets other processes write, by key.
+        #: Pause after a write, by key, in which other processes can write.
         self._pauses: dict[ObjectKey, float] = {}
         self.counts = Counts()
 
@@ -281,7 +282,7 @@ class SharedStatus(Generic[T]):
                 return
 
     def _pace(self, key: ObjectKey, met: bool) -> None:
-        """Adjust the pause after a write: longer if another writer was met, shorter otherwise."""
+        """Adjust the pause after a write: longer if another process wrote meanwhile, shorter otherwise."""
         pause = self._pauses.pop(key, 0.0)
         pause = min(max(pause * 2, FIRST_PAUSE), LONGEST_PAUSE) if met else pause / 2
         if pause >= FIRST_PAUSE / 2:
@@ -379,7 +380,7 @@ logger: Final = logging.getLogger(__name__)
 async def create_for_node(
     client: Client, resource: Resource, name: str, labels: Mapping[str, str] | None = None
 ) -> None:
-    """Create the object of a Node with an empty spec, unless it exists. Raises ``KubeError``."""
+    """Create the object for a Node, with an empty spec, unless it exists. Raises ``KubeError``."""
     metadata: dict[str, Any] = {"name": name} | ({"labels": dict(labels)} if labels is not None else {})
     body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": {}}
     try:

@@ -21,13 +21,13 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Object)
 
-#: Returns the keys under which an object is found in an index; any number of them.
+#: Returns the keys (any number) under which an index lists an object.
 IndexFunction: TypeAlias = Callable[[T], Iterable[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[T]):
-    """A change of one object: added (no ``old``), updated, or deleted (no ``new``)."""
+    """A change to one object: added (no ``old``), updated, or deleted (no ``new``)."""
 
     old: T | None
     new: T | None
@@ -61,11 +61,11 @@ class Store(Generic[T]):
 
     @property
     def ready(self) -> bool:
-        """Whether the store was filled once; before that, absence means nothing."""
+        """Whether the store has been filled once. Before that, a missing object may exist."""
         return self._ready.is_set()
 
     async def wait_until_ready(self) -> None:
-        """Wait until the store was filled once."""
+        """Wait until the store has been filled once."""
         await self._ready.wait()
 
     def __len__(self) -> int:
@@ -90,7 +90,7 @@ class Store(Generic[T]):
         return [obj for key, obj in list(self._objects.items()) if key.namespace == namespace]
 
     def by_index(self, index: str, key: str) -> Sequence[T]:
-        """Return the objects that an index has under the key. Raises ``KeyError`` for an undeclared index."""
+        """Return the objects that an index lists under the key. Raises ``KeyError`` for an undeclared index."""
         return list(self._indexes[index].get(key, {}).values())
 
     # ---- subscribing
@@ -178,4 +178,4 @@ def _call(handler: Handler[T], change: Change[T]) -> None:
         handler(change)
     except Exception:
         # The reflector must continue with the next object.
-        logger.exception("failed to handle a change of %s", key_of(change.object))
+        logger.exception("failed to handle a change to %s", key_of(change.object))

@@ -6,7 +6,7 @@ from typing import Final
 
 #: Maximum length of a quoted value in a log line.
 QUOTED_BYTES: Final = 256
-#: Characters kept though Python does not consider them printable: line breaks, tabs, and spaces of other scripts.
+#: Characters kept even though Python does not consider them printable: line breaks, tabs, and spaces of other scripts.
 _SPACES: Final = frozenset("\n\t\u00a0\u1680\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B))))
 
 
@@ -33,7 +33,7 @@ def printable(text: str) -> str:
     """Return the text with its line breaks, tabs and spaces, but other non-printable characters escaped: control
     characters, and those that change the text direction.
 
-    Escapes are those of JSON, where they mean the same.
+    The escapes are JSON's, so that they stay valid inside a JSON string.
     """
     if all(line.isprintable() for line in text.replace("\t", "").split("\n")):
         return text
@@ -54,11 +54,11 @@ def _text(value: object) -> str:
     try:
         return str(value)
     except Exception:  # noqa: BLE001 - an integer of 5,000 digits, or an object whose __str__ fails
-        return f"a {type(value).__name__} without a text form"
+        return f"a {type(value).__name__} that cannot be printed"
 
 
 OTHER: Final = "other"
-#: Maximum length of one value: object names have at most 253 characters, user names any number.
+#: Maximum length of one value. Object names are never longer; user names can have any length.
 MAX_LENGTH: Final = 253
 
 

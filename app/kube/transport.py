@@ -73,7 +73,7 @@ class AiohttpTransport:
         try:
             answer = await self._send(request, self._limits if request.timeout is None else self._within(request))
             answered = True
-            # A body that was read, or failed, returns its connection to the pool or closes it: no context manager is
+            # Reading the body returns the connection to the pool, or closes it on failure, so no context manager is
             # needed.
             return Response(answer.status, answer.headers, await answer.read())
         except _FAILURES as error:
@@ -100,7 +100,7 @@ class AiohttpTransport:
     async def _send(self, request: Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         """Return the response head. Raises one of _FAILURES."""
         config = self.config
-        # Set all headers that aiohttp would add, or it would copy the headers to check for each of them.
+        # Set all headers that aiohttp would add; otherwise it copies the headers to check for each of them.
         headers = {**_HEADERS, **request.headers}
         if authorization := await config.authorization():
             headers["Authorization"] = authorization

@@ -1,4 +1,4 @@
-"""Names, label keys and values, environment names: Kubernetes' syntax rules with its exact error messages.
+"""Names, label keys and values, environment variable names: Kubernetes' syntax rules with its exact error messages.
 
 Every function takes one string and returns a list of messages, empty if the string is valid. The messages do not name
 the field: callers wrap them in :mod:`app.kube.fielderrors`.
@@ -207,7 +207,7 @@ def validate_labels(labels: Mapping[str, str], path: Path) -> list[FieldError]:
 
 
 def validate_annotations(annotations: Mapping[str, str], path: Path) -> list[FieldError]:
-    """Validate a map of annotations: keys are qualified names in any case, with 256 KiB in total."""
+    """Validate a map of annotations: keys are qualified names in any case, and the total size is at most 256 KiB."""
     errors: list[FieldError] = []
     for key in sorted(annotations):
         # Annotation keys are validated in lower case, for compatibility with old objects.

@@ -22,7 +22,8 @@ USER_AGENT: Final = "kruise-manager"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request. ``path`` is already escaped; ``query`` is not. ``timeout``: seconds for the whole response."""
+    """One HTTP request. ``path`` is already escaped; ``query`` is not. ``timeout`` limits the seconds until the whole
+    response is read."""
 
     method: str
     path: str
@@ -146,7 +147,7 @@ class TypedEvent(msgspec.Struct, Generic[Item], frozen=True, gc=False):
 
 
 class Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    """The metadata needed of any object, even if its own decoder refuses it."""
+    """The metadata needed from any object, even one that its own decoder rejects."""
 
     name: str = ""
     namespace: str = ""
@@ -162,7 +163,7 @@ def typed_event_decoder(decode: Callable[[bytes], Item]) -> Callable[[bytes], Ty
     """Return a function that decodes an event in one pass, if ``decode`` is a struct's decoder. Two passes take 50 %
     longer.
 
-    It raises ``msgspec.MsgspecError`` also for events that are not about such an object.
+    It also raises ``msgspec.MsgspecError`` for events that are not about such an object.
     """
     decoder = getattr(decode, "__self__", None)
     if not isinstance(decoder, msgspec.json.Decoder):

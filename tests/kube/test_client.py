@@ -94,7 +94,7 @@ async def test_deletes_send_preconditions():
 @virtual
 async def test_a_namespaced_create_without_namespace_is_refused_locally():
     client, connections = client_for()
-    with pytest.raises(ValueError, match=r"^Pod: creating one needs a namespace$"):
+    with pytest.raises(ValueError, match=r"^Pod: a namespace is required to create one$"):
         await client.create(PODS, {})
     assert not connections.requests
 

@@ -249,7 +249,7 @@ async def test_a_failed_mapper_does_not_stop_others(caplog):
     setup.store.replace([pod("a"), pod("b")])
     async with running(setup.controller.run()):
         await until(lambda: setup.seen == [B])
-    assert caplog.messages == ["test: failed to map a change of shop/a to keys"]
+    assert caplog.messages == ["test: failed to map a change to shop/a to keys"]
     assert setup.metrics.panics == 1
 
 

@@ -198,7 +198,7 @@ async def test_events_that_cannot_be_sent_are_dropped_and_logged(caplog, code, r
         recorder.event(POD, "Normal", "Other", "next")
         assert await recorder.flush(10)
     assert len(caplog.messages) == 1
-    assert caplog.messages[0].startswith("dropped event Created of Pod shop/web-0: POST ")
+    assert caplog.messages[0].startswith("dropped event Created for Pod shop/web-0: POST ")
     assert caplog.messages[0].endswith(": made it")
     assert [event["reason"] for event in server.objects.values()] == ["Other"]
 
@@ -267,5 +267,5 @@ async def test_a_failed_event_does_not_stop_later_ones(caplog):
         recorder.event(POD, "Normal", "Created", "m")
         assert await recorder.flush(10)
     assert [stored["reason"] for stored in server.objects.values()] == ["Created"]
-    assert "dropped event Failed of Pod shop/web-0: " in caplog.text
+    assert "dropped event Failed for Pod shop/web-0: " in caplog.text
     assert "cannot be sent" in caplog.text

@@ -27,7 +27,7 @@ def test_paths_are_those_of_the_api(resource, arguments, path):
     [
         (PODS, ("", "web-0"), "Pod web-0: the kind is namespaced, but no namespace was given"),
         (SETS, ("shop", "x"), "SidecarSet x: the kind is cluster-scoped, but namespace 'shop' was given"),
-        (PODS, ("shop", "", "status"), "Pod: subresource 'status' needs the name of an object"),
+        (PODS, ("shop", "", "status"), "Pod: subresource 'status' requires the name of an object"),
     ],
 )
 def test_a_path_to_other_objects_is_refused(resource, arguments, message):
