@@ -14,9 +14,10 @@ from app.kube.fielderrors import shortened
 from app.kube.wire import USER_AGENT
 from app.pods.draft import PodDraft, PodRefusedError
 
-# Whether a raw Pod has the shape admission relies on, so that a malformed Pod is refused with a clear message. The API
-# server decodes a Pod before it calls the webhook, so this matters only for direct callers of the webhook and for Pods
-# kept in files. The structs list what the steps of Pod admission read; null in place of a list or map means empty.
+# Check that a raw Pod has the shape admission relies on, so that a malformed Pod is refused with a clear message. The
+# API server decodes a Pod before it calls the webhook, so this matters only for direct callers of the webhook and for
+# Pods kept in files. The structs declare the fields that admission steps read; null in place of a list or map means
+# empty.
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -80,7 +81,7 @@ class _Metadata(_Part, frozen=True):
     managed_fields: list[_Manager] | None = None
 
 
-#: The status of this many containers is larger than etcd stores: a Pod with more could never run.
+#: Maximum number of containers. The status of more would be too large for etcd, so such a Pod could never run.
 MAX_CONTAINERS: Final = 10_000
 _Containers: TypeAlias = Annotated[list[_Container], msgspec.Meta(max_length=MAX_CONTAINERS)]
 
@@ -133,8 +134,8 @@ def _with_key(pod: Mapping[str, Any], path: str) -> str:
 
 
 class MutatorOrder(IntEnum):
-    """Order of the changes to a new Pod. Labels patched by one step are matched by the next, and the start order sees
-    the sidecars. The gaps leave room for further steps. [PW-6, PW-7]"""
+    """Order of the changes to a new Pod. Each step sees the changes of those before it: patched labels are matched, and
+    the start order includes sidecars. The gaps leave room for further steps. [PW-6, PW-7]"""
 
     READINESS_GATE = 10
     #: The workload subset the Pod counts in, with that subset's patch.
@@ -159,8 +160,8 @@ class PodMutator(Protocol):
     """One admission step. It changes the draft, or refuses the Pod by returning ``Denied`` or raising
     ``PodRefusedError``.
 
-    For nearly every Pod, nearly every step has nothing to do. A step is therefore a plain function and returns an
-    awaitable only where it must query the API server.
+    Most steps have nothing to do for most Pods. A step is therefore a plain function and returns an awaitable only if
+    it must query the API server.
     """
 
     @property
@@ -174,8 +175,8 @@ class PodMutator(Protocol):
 
 
 # Validators run before a Pod is deleted, evicted or updated. The first refusal ends the request. All run in one
-# webhook, so a Pod costs one call however many validators apply [PW-20]. The API server calls it only for Pods that
-# carry an annotation of one of them.
+# webhook, so a request costs one call however many validators apply [PW-20]. The API server calls it only for Pods with
+# an annotation that one of them declares.
 
 
 class ValidatorOrder(IntEnum):
@@ -192,15 +193,15 @@ class Guarded:
 
     whose: str
     annotations: tuple[str, ...]
-    #: Gates that enable the validator for removals and for updates of the spec or of labels with one of these prefixes
-    #: (empty: never).
+    #: Feature gates that enable the validator for removals, and for updates of the spec or of labels with this prefix.
+    #: An empty gate disables it.
     removal_gate: str
     change_gate: str = ""
     label_prefix: str = ""
 
 
 class PodRequestKind(StrEnum):
-    """Operation requested on a Pod."""
+    """Operation requested for a Pod."""
 
     DELETE = "DELETE"
     EVICT = "EVICT"
@@ -238,16 +239,18 @@ class PodValidator(Protocol):
         ...
 
     async def __call__(self, request: PodRequest) -> Denied | None:
-        """Return a refusal, or None to allow. Raises ``KubeError`` if undecidable, which refuses with 400. [PW-21]"""
+        """Return a refusal, or None to allow. Raises ``KubeError`` if it cannot decide; the request is then refused
+        with 400. [PW-21]"""
         ...
 
 
 # Pods without managed fields. For server-side apply, the API server records in ``metadata.managedFields`` which manager
-# wrote which field. On every write of a Pod it converts and compares the fields of every manager: more than half of its
-# work in a rollout (bench/RESULTS.md). An object with empty managedFields stays without them in all later writes; a
-# later apply finds all existing fields owned by ``before-first-apply``, as on objects older than server-side apply.
-# Only admission can clear the field on creation. The controller that creates a Pod requests it through its field
-# manager, so no other Pod is affected, and the managed fields of Pods created while no webhook answers stay correct.
+# wrote which field. On every write of a Pod, it converts and compares the fields of every manager, which is more than
+# half of its work in a rollout (bench/RESULTS.md). An object with empty managedFields stays without them in all later
+# writes; a later apply finds all existing fields owned by ``before-first-apply``, as on objects older than server-side
+# apply. Only admission can clear the field on creation. The controller that creates a Pod requests it through its field
+# manager, so no other Pod is affected, and the managed fields of Pods created while the webhook is unavailable stay
+# correct.
 
 #: The feature gate that keeps the managed fields of a CloneSet's Pods.
 GATE: Final = "CloneSetPodManagedFields"

@@ -1,6 +1,6 @@
 """Node agents as controllers see them: the nodes that have one, and how long its report on a Pod may take. [PM-140]
 
-Node agents are another domain; workloads know only the protocol, and the manager provides it.
+Workloads depend only on this protocol; the manager provides the implementation.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Final, Protocol
 from app.api import names
 from app.kube.objects import Node, Pod
 
-#: Seconds after the start of its containers within which the node agent reports on a Pod. An agent that is being
-#: updated is back by then.
+#: Seconds after a Pod's containers start within which the node agent reports on it. Even an agent that is being updated
+#: is running again by then.
 REPORT_SECONDS: Final = 60.0
 
 
@@ -25,7 +25,7 @@ class NodeAgents(Protocol):
 
 
 class NoNodeAgents:
-    """No node has an agent."""
+    """Stands for a cluster without node agents."""
 
     def runs_on(self, node: str) -> bool:  # noqa: ARG002
         return False
@@ -47,7 +47,7 @@ def is_ready(node: Node) -> bool:
 
 
 def seconds_for_report(pod: Pod, now: datetime) -> float:
-    """Return the seconds that the report on a Pod may still take; 0 if it is overdue or nothing runs."""
+    """Return the seconds that the report on a Pod may still take; 0 if it is overdue or no container runs."""
     states = [status.state for status in pod.status.container_statuses]
     starts = [found.started_at for state in states if (found := state.running or state.terminated) is not None]
     known = [start for start in starts if start is not None]

@@ -1,6 +1,6 @@
 """The disruption budget protocol: workloads request permission before they take a Pod out of service. [PM-171, PUB-90]
 
-PodUnavailableBudget is another domain; workloads know only this protocol, and the manager provides it.
+Workloads depend only on this protocol; the manager provides the implementation (PodUnavailableBudget).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class NoBudget:
 class LeastAvailable(Protocol):
     """Minimum number of available Pods of a workload, derived from its maxUnavailable. [PPM-53]
 
-    The container restart controller queries every kind; only the owner's kind answers.
+    The container restart controller calls it for every workload kind; only the owner's kind returns a number.
     """
 
     def __call__(self, owner: OwnerReference, namespace: str, /) -> int | None:

@@ -22,7 +22,7 @@ _CLAIMS: Final = list_of(CLAIM)
 def claim_templates_hash(templates: Sequence[Mapping[str, Any]] | None) -> str:
     """Return the annotation value by which revisions detect changed claim templates; '' without templates.
 
-    Only names and specs count; their order does not.
+    It covers the names and specs, in any order.
     """
     if not templates:
         return ""
@@ -122,11 +122,11 @@ def with_claim_volumes(
 
 @dataclass(frozen=True, slots=True)
 class ClaimCleanup:
-    """What to do with claims whose Pods are no longer active, where claims are not reused. [CS-120]"""
+    """What to do with claims whose Pods are no longer active, if the workload does not reuse claims. [CS-120]"""
 
     #: Claims to be owned by an inactive Pod, and deleted with it.
     hand_over: tuple[tuple[PersistentVolumeClaim, Pod], ...] = ()
-    #: Claims of no Pod.
+    #: Claims that belong to no Pod.
     delete: tuple[PersistentVolumeClaim, ...] = ()
     #: Claims of active Pods.
     kept: tuple[PersistentVolumeClaim, ...] = ()
@@ -150,7 +150,7 @@ def cleanup(claims: Iterable[PersistentVolumeClaim], active: Iterable[Pod], inac
 
 
 def pod_reference(pod: Pod) -> dict[str, Any]:
-    """Return the controller reference that has claims deleted with the Pod."""
+    """Return the controller reference to a Pod, which makes the garbage collector delete its claims with it."""
     return controller_reference("v1", "Pod", pod.metadata.name, pod.metadata.uid)
 
 

@@ -17,9 +17,9 @@ from app.kube.objects import Container, Pod, Struct
 # The node agent reports the hashes that running containers were started with (§ 4.10). They show, without comparing
 # images, whether a container runs its current spec. [PM-48, PM-50, PM-51, PM-136 … PM-138]
 
-#: Path of a label or an annotation in the env of a container.
+#: fieldPath of an env variable that reads a label or an annotation.
 FIELD_PATH: Final = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]", re.DOTALL)
-#: These env variables follow the SidecarSet, not the template. [PM-17]
+#: Env variables that are set from the SidecarSet, not from the template. [PM-17]
 NO_REFERENCE: Final = frozenset({names.ENV_SIDECARSET_VERSION, names.ENV_SIDECARSET_VERSION_ALT})
 
 
@@ -71,8 +71,8 @@ def env_hash(container: Container, pod: Pod) -> int:
 
 
 def env_from_metadata(container: Container, pod: Pod) -> Mapping[str, str]:
-    """Return the env the container would now read from the Pod's labels and annotations. Of several entries of one
-    name, the process gets the last."""
+    """Return the env the container would now read from the Pod's labels and annotations. If several entries have the
+    same name, the process gets the last."""
     metadata = pod.metadata
     found: dict[str, str] = {}
     for entry in container.env:
@@ -86,7 +86,7 @@ def env_from_metadata(container: Container, pod: Pod) -> Mapping[str, str]:
 
 
 def hash_of_env(values: Mapping[str, str]) -> int:
-    """Return the same hash for the env a process was started with. [PM-138]"""
+    """Return the same hash for given values, such as the env a process was started with. [PM-138]"""
     return _env_hash(*(text for entry in sorted(values.items()) for text in entry))
 
 
@@ -130,8 +130,8 @@ def _reported(pod: Pod, meta: RuntimeMeta) -> Mapping[str, ContainerHashes]:
     }
 
 
-# Launch priorities of containers, as admission wrote them into their Pod: env that waits for a barrier key. In-place
-# updates follow the same order as the first start. [PM-31, PM-149]
+# Launch priorities of containers. Admission records each in the Pod as an env variable that waits for a barrier key.
+# In-place updates follow the same order as the first start. [PM-31, PM-149]
 
 #: 64 bits: OpenKruise admits priorities beyond 32 bits, and such Pods exist after a takeover.
 _KEY: Final = re.compile(rf"{names.BARRIER_KEY_PREFIX}(0|-?[1-9][0-9]{{0,18}})", re.ASCII)

@@ -23,9 +23,9 @@ L = TypeVar("L")
 #: A group and kind, in any version.
 GroupKind: TypeAlias = tuple[str, str]
 
-#: How to let the manager read a kind.
-HOW_TO_GRANT: Final = f"grant it by a ClusterRole with label {names.AGGREGATE_TO_MANAGER}=true"
-#: More kinds than this are a mistake.
+#: How to give the manager read access to a kind.
+HOW_TO_GRANT: Final = f"grant it with a ClusterRole labeled {names.AGGREGATE_TO_MANAGER}=true"
+#: Maximum number of kinds; a longer list is a mistake.
 MAX_WORKLOADS = 100
 
 
@@ -56,14 +56,14 @@ class Entry:
 
     @classmethod
     def of(cls, value: Any, at: str) -> Entry:
-        """Raises WhitelistError if the value is not an object."""
+        """Return the entry for a value. Raises WhitelistError if it is not an object."""
         if not isinstance(value, Mapping):
             raise WhitelistError(f"{at}: expected an object with Group, Version and Kind")
         return cls(value, at)
 
     @property
     def kind(self) -> ListedKind:
-        """Raises WhitelistError if the entry names no kind."""
+        """The kind that the entry names. Raises WhitelistError if there is none."""
         group, version, kind = (self.text(key) for key in ("Group", "Version", "Kind"))
         if not kind:
             raise WhitelistError(f"{self.at}.Kind: is required")

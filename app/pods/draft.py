@@ -1,4 +1,4 @@
-"""The Pod under admission: read like a Pod, changed by recorded JSON Patch operations, each with its rule.
+"""The Pod under admission: read like a Pod, changed through recorded JSON Patch operations, each with its rule.
 
 A draft is a copy-on-write view of the raw JSON object of one review. Steps change the draft, never the object, so
 fields newer than our models survive [PW-30], and no comparison of two documents is needed to compute the patch.
@@ -201,7 +201,8 @@ class PodDraft:
         self._insert("volumes", len(self.volumes), volume, rule, rendered)
 
     def set_image_pull_secrets(self, secrets: Sequence[Mapping[str, Any]], rule: str) -> None:
-        """Set the Pod's imagePullSecrets to ``secrets``; appends only the rest if the current ones match."""
+        """Set the Pod's imagePullSecrets to ``secrets``; if they start with the current ones, only the rest is
+        appended."""
         present = self.image_pull_secrets
         if list(secrets[: len(present)]) == list(present):
             for secret in secrets[len(present) :]:

@@ -30,11 +30,11 @@ from app.pods.revisions import (
     revision_of,
 )
 
-# The best known state of revisions: the cache, overlaid with our own writes until the cache shows them. A watch that
-# lags therefore never causes a duplicate revision. Every workload with a revision history reads it through this.
+# The best known state of revisions: the cache, overlaid with our own writes until the cache shows them. A lagging watch
+# therefore never causes a duplicate revision. Every workload kind reads its revision history through this class.
 
 OWN_WRITE_TTL: Final = 60.0
-"""Seconds the cache may take to show one of our writes; after that the cache wins."""
+"""Seconds the cache may take to show one of our writes; after that, the cached state is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class KnownRevisions:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        #: By uid, oldest first, and the uids of each owner.
+        #: Writes by uid, oldest first, and the uids by owner.
         self._writes: dict[str, _OwnWrite] = {}
         self._written_of: dict[str, set[str]] = {}
         #: Revision uid → its version and what was parsed from it.
@@ -113,7 +113,7 @@ class KnownRevisions:
 
 
 def _includes(stored: ControllerRevision, write: _OwnWrite) -> bool:
-    """Return whether the cached revision is at least as new as our write. A deletion is shown only by its own event."""
+    """Return whether the cached revision is at least as new as our write. Only a delete event shows a deletion."""
     return write.revision is not None and is_at_least(
         stored.metadata.resource_version, write.revision.metadata.resource_version
     )
@@ -123,7 +123,7 @@ logger = logging.getLogger(__name__)
 
 
 class Recorded(Protocol):
-    """An object whose content is recorded in revisions. ``str()`` of it names it in logs."""
+    """An object whose content is recorded in revisions. ``str()`` returns its name for logs."""
 
     @property
     def name(self) -> str:
@@ -153,7 +153,7 @@ class Recorded(Protocol):
         ...
 
     def reading(self, stored: ControllerRevision) -> Revision:
-        """Return an existing revision that already has the required name, without its data if it must not be used."""
+        """Convert an existing revision that has the required name. The result has no data if it must not be used."""
         ...
 
 

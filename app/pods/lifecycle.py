@@ -31,7 +31,7 @@ class LifecycleState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """What holds a Pod back, and whether it is out of service meanwhile."""
+    """Labels and finalizers that hold a Pod back, and whether it is out of service meanwhile."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     finalizers: tuple[str, ...] = ()
@@ -164,7 +164,7 @@ def update_action(pod: Pod, hook: Hook | None) -> UpdateAction:
 
 
 def state_members(state: LifecycleState, now: datetime) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the label and the annotation that show a state, which are always written together."""
+    """Return the label and the annotation that record a state. They are always written together."""
     return {LIFECYCLE_STATE: str(state)}, {LIFECYCLE_TIMESTAMP: rfc3339(now)}
 
 
@@ -210,7 +210,7 @@ def _key_changes(state: LifecycleState, hooks: Lifecycle) -> tuple[_Keys, _Keys]
         case LifecycleState.UPDATED:
             return (), (PRE_UPDATE_HOOK,)
         case LifecycleState.NORMAL:
-            # A Pod that returns directly to Normal, from either hook, would stay not ready. The keys are the
+            # A Pod that returns directly to Normal, from either hook, would otherwise stay not ready. The keys are the
             # controller's own, so they are removed even if the hook no longer sets markPodNotReady.
             return (), (PRE_UPDATE_HOOK, PRE_DELETE_HOOK)
     return (), ()

@@ -1,4 +1,4 @@
-"""Node eligibility of a Pod: the scheduler's rules without resources and other Pods. Pure.
+"""Node eligibility of a Pod: the scheduler's rules except those about resources and other Pods. Pure.
 
 For controllers that place Pods themselves: DaemonSets, and jobs that run once per node. A node's name, labels and
 taints decide; its conditions and cordon count only through the taints they cause. [DS-16, DS-18]

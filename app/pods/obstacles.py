@@ -1,4 +1,4 @@
-"""What keeps a Pod from becoming ready, in sentences, and how to fix it. Pure."""
+"""Explain what keeps a Pod from becoming ready, and how to fix it. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.kube.objects import ContainerStatus, Pod
 from app.pods.lifecycle import LifecycleState
 
 _IMAGE: Final = frozenset(("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"))
-#: A Pod passes through these reasons without help.
+#: Waiting reasons that every Pod passes through.
 _PASSING: Final = frozenset(("", "ContainerCreating", "PodInitializing"))
 #: Messages come from containers and may be long.
 _LONGEST: Final = 300

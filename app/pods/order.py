@@ -81,7 +81,7 @@ def same_node_ranks(pods: Iterable[Pod]) -> dict[str, float]:
 
 
 def spread_ranks(pods: Sequence[Pod], topology_keys: Iterable[str], node_labels: NodeLabels) -> dict[str, float]:
-    """Rank Pods by topologySpreadConstraint (given by its key): Pods in crowded domains rank higher. [PM-124]
+    """Rank Pods by topologySpreadConstraints with these keys: Pods in crowded domains rank higher. [PM-124]
 
     A constraint adds nothing to Pods on unknown nodes or on nodes without the label.
     """
@@ -151,7 +151,7 @@ def _sidecar_restarts(pod: Pod) -> int:
 class UpdateOrder(Protocol):
     """Update order of a workload's Pods, for controllers that prepare their nodes. [IMG-105]
 
-    Every kind is queried; only the owner's kind answers.
+    It is called for every workload kind; only the owner's kind returns an order.
     """
 
     def __call__(self, owner: OwnerReference, pods: Sequence[Pod], /) -> Sequence[Pod] | None:
@@ -199,7 +199,7 @@ def by_readable_priority(pods: Sequence[Pod], strategy: UpdatePriorityStrategy |
 
 
 def _level(labels: Mapping[str, str], keys: Sequence[str]) -> tuple[int, int]:
-    """Pods with none of the keys come first. Surprising, but compatible with OpenKruise."""
+    """Return the sort key of one priority term. Pods with none of the label keys come first, as in OpenKruise."""
     for index, key in enumerate(keys):
         if key in labels:
             return index, -trailing_number(labels[key])

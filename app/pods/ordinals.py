@@ -64,8 +64,8 @@ def reserved_intervals(listed: Iterable[int | str]) -> tuple[Interval, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """The ordinals that must have a Pod, ascending. ``ranges`` holds first, last, and the number of slots before the
-    range."""
+    """The ordinals that must have a Pod, ascending. ``ranges`` holds the first and last ordinal of each range, and the
+    number of slots before it."""
 
     ranges: Sequence[tuple[int, int, int]]
     count: int

@@ -150,7 +150,7 @@ def owner_key(reference: Reference, namespace: str) -> str:
 
 
 def refers_to(reference: Reference | None, namespace: str, owner: Owner) -> bool:
-    """Return whether a reference in an object of ``namespace`` means ``owner``."""
+    """Return whether a reference in an object of ``namespace`` refers to ``owner``."""
     if reference is None:
         return False
     # Dependents of a cluster-scoped owner live in any namespace.
@@ -187,7 +187,7 @@ def controller_of(references: Sequence[Mapping[str, Any]]) -> OwnerReference | N
 
 
 def controller_reference(api_version: str, kind: str, name: str, uid: str) -> dict[str, Any]:
-    """Return the controller reference of an owner; the owner's foreground deletion waits for the dependent."""
+    """Return the controller reference to an owner; foreground deletion of the owner waits for the dependent."""
     return {
         "apiVersion": api_version,
         "kind": kind,
@@ -210,6 +210,6 @@ def release_patch(metadata: ObjectMeta, owner_uid: str) -> dict[str, Any]:
 
 
 def transfer_patch(metadata: ObjectMeta, owner_uid: str, reference: dict[str, Any]) -> dict[str, Any]:
-    """Return the patch that replaces this owner by another. [CS-120]"""
+    """Return the patch that replaces this owner with another. [CS-120]"""
     references = [reference, {"$patch": "delete", "uid": owner_uid}]
     return {"metadata": {"uid": metadata.uid, "ownerReferences": references}}

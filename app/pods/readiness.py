@@ -1,6 +1,6 @@
-"""Decide condition ``KruisePodReady``: when to set it, and how not-ready keys change it. Pure.
+"""Compute the condition ``KruisePodReady``: when to set it, and how not-ready keys change it. Pure.
 
-The condition's message lists the keys that hold the Pod not ready [PM-61]. The functions return the body of a strategic
+The condition's message lists the keys that keep the Pod not ready [PM-61]. The functions return the body of a strategic
 merge patch of the Pod's status. It carries uid and resourceVersion, so it applies only to the Pod version it was
 computed from. [PM-40, PM-41, PM-60 … PM-66]
 """
@@ -26,8 +26,8 @@ GATES_NOT_READY: Final = "ReadinessGatesNotReady"
 
 
 class InitialMetadata(Protocol):
-    """Metadata that a workload writes on a new Pod together with its first conditions. Several workloads may be
-    queried."""
+    """Metadata that a workload writes on a new Pod together with its first conditions. It is called for every workload
+    kind."""
 
     def __call__(self, pod: Pod, now: datetime, /) -> Mapping[str, Any] | None:
         """Return the members of ``metadata``; empty for a Pod of another workload, None to postpone the write."""
@@ -35,7 +35,7 @@ class InitialMetadata(Protocol):
 
 
 class NotReadyKey(NamedTuple):
-    """A user agent that holds a Pod not ready, and its key. Sorted as in messages."""
+    """A user agent that keeps a Pod not ready, and its key. They sort in the order used in messages."""
 
     user_agent: str
     key: str
@@ -110,8 +110,8 @@ def with_key(pod: Pod, key: NotReadyKey, now: datetime) -> StatusPatch | None:
 
 
 def without_key(pod: Pod, key: NotReadyKey, now: datetime) -> StatusPatch | None:
-    """Return the patch that removes a not-ready key; without any other key the condition is True. The kubelet sets
-    Ready itself. [PM-64]"""
+    """Return the patch that removes a not-ready key; if no other key is left, the condition becomes True. The kubelet
+    sets Ready itself. [PM-64]"""
     return with_keys_changed(pod, (), (key,), now)
 
 
@@ -125,7 +125,7 @@ def with_keys_changed(
         return None
     held = frozenset(not_ready_keys(present.message)) if present is not None else frozenset()
     wanted = held.difference(remove).union(add)
-    # A key in a condition with status True has no effect: it is written again.
+    # A key in a condition with status True has no effect, so it is written again.
     if wanted == held and not (add and present is not None and present.status == "True"):
         return None
     # False from the start, never an empty status. [PM-63]
@@ -137,7 +137,7 @@ def with_keys_changed(
 def ready_after(pod: Pod, gate: str, status: str, now: datetime) -> Mapping[str, Any] | None:
     """Return the condition Ready after readiness gate ``gate`` gets ``status``, or None if it does not change. [PM-41]
 
-    The kubelet would set the same moments later; until then the Pod would receive traffic. Differs from OpenKruise in
+    The kubelet would set it moments later; until then, the Pod would receive traffic. Differs from OpenKruise in
     lastTransitionTime, which OpenKruise leaves empty.
     """
     ready = pod.condition(READY)

@@ -1,4 +1,4 @@
-"""Apply readiness plans: the conditions of new Pods, and not-ready keys added and removed by controllers."""
+"""Write the initial conditions of Pods, and the not-ready keys that controllers add and remove."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class PodReadinessReconciler:
         return ()
 
     def delay(self, change: Change[Pod], _key: ObjectKey) -> float:
-        """Delay the write of a newly bound Pod. The kubelet reports a Pod the moment it receives it, and a write at the
-        same time makes the API server repeat one of the two. A moment later is still before its report that the
-        containers are ready."""
+        """Delay the write to a newly bound Pod. The kubelet reports a Pod as soon as it receives it, and a concurrent
+        write makes the API server retry one of the two. The delayed write still precedes the report that the containers
+        are ready."""
         pod = change.new
         return KUBELET_FIRST if pod is not None and pod.spec.node_name and pod.status.start_time is None else 0.0
 
@@ -96,12 +96,12 @@ async def add_not_ready_key(client: Client, pod: Pod, key: NotReadyKey) -> Metad
 
 
 async def remove_not_ready_key(client: Client, pod: Pod, key: NotReadyKey) -> Metadata | None:
-    """Remove the key, so that it no longer holds the Pod not ready. Like :func:`add_not_ready_key`. [PM-64]"""
+    """Remove the key, so that it no longer keeps the Pod not ready. Like :func:`add_not_ready_key`. [PM-64]"""
     return await _change(client, pod, lambda fresh, now: without_key(fresh, key, now))
 
 
 async def _change(client: Client, pod: Pod, plan: Callable[[Pod, datetime], StatusPatch | None]) -> Metadata | None:
-    """Read the Pod again after each conflict, so that no change is lost; a deleted Pod needs none. [PM-179]"""
+    """Read the Pod again after each conflict, so that no change is lost; a deleted Pod needs no change. [PM-179]"""
     uid = pod.metadata.uid
     for attempt in range(CONFLICT_ATTEMPTS):
         patch = plan(pod, client.clock.now())

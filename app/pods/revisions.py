@@ -18,10 +18,10 @@ from app.pods.predicates import Owner, is_controlled_by
 from app.pods.template_text import OPENKRUISE, TextError, template_text
 
 # Revision history, kept in ControllerRevisions: what a changed template adds to it, and what may be deleted. Pure: a
-# revision is seen as :class:`Revision`, and plans are returned as values. [PM-81 … PM-93]
+# revision is represented by :class:`Revision`, and plans are returned as values. [PM-81 … PM-93]
 
 NAME_LIMIT = 223
-"""Room for the longest hash within the 253 characters of a name. [PM-83]"""
+"""Maximum length of the workload's part. It leaves room for the longest hash. [PM-83]"""
 MAX_PASSED_OVER = 10
 """Names tried at once; the API server reports further clashes one by one."""
 
@@ -75,19 +75,19 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """The name is taken by the same content: use that revision under ``number``, and adopt it if necessary."""
+    """A revision with the same content already has the name: use it under ``number``, and adopt it if necessary."""
 
     revision: Revision
     number: int
 
 
 RevisionPlan: TypeAlias = Unchanged | Renumber | Create
-#: Hash of data and a collision count.
+#: Returns the hash of data and a collision count.
 Digest: TypeAlias = Callable[[bytes, int], str]
 
 
 def revision_of(stored: ControllerRevision) -> Revision:
-    """Convert a stored ControllerRevision; its data gets sorted keys, however it was stored. [PM-87]"""
+    """Convert a stored ControllerRevision, and sort the keys of its data. [PM-87]"""
     metadata, data = stored.metadata, orjson.loads(bytes(stored.data))
     _complete_template(data)
     return Revision(

@@ -59,13 +59,13 @@ _RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 
 
 class TemplateLookups:
-    """Lookups of the webhooks beyond the request. Without a client, templates are checked structurally."""
+    """What webhooks need beyond the request. Without a client, templates are checked structurally."""
 
     def __init__(
         self, enabled: Callable[[str], bool] = lambda _: False, client: Client | None = None, namespace: str = ""
     ) -> None:
         """``enabled`` returns whether a feature gate is on; ``namespace`` is the manager's own."""
-        #: Gates: skip template defaulting; default host ports. [CS-18]
+        #: Whether feature gates turn off template defaulting, and turn on defaulting of host ports. [CS-18]
         self.no_template_defaults = enabled(GATE)
         self.default_host_ports = enabled(HOST_PORTS_GATE)
         self.client = client
@@ -91,7 +91,7 @@ def template_changed(spec: Mapping[str, Any], former: Mapping[str, Any] | None) 
 def default_templates(
     spec: dict[str, Any], former: Mapping[str, Any] | None = None, *, host_ports: bool = False
 ) -> None:
-    """Fill the defaults of the Pod template and the claim templates into ``spec``. [CS-16, CS-17, AS-14]
+    """Set defaults in the Pod template and the claim templates of ``spec``. [CS-16, CS-17, AS-14]
 
     ``former`` is the stored spec; its template is kept if the two differ only in defaults.
     """
@@ -103,7 +103,7 @@ def default_templates(
 
 
 def complete_templates(lookups: TemplateLookups, spec: dict[str, Any], former: Mapping[str, Any] | None) -> None:
-    """Fill the defaults of the templates into ``spec`` if its Pod template is new or has changed."""
+    """Set defaults in the templates of ``spec`` if its Pod template is new or has changed."""
     if not lookups.no_template_defaults and template_changed(spec, former):
         default_templates(spec, former, host_ports=lookups.default_host_ports)
 

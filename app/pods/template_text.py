@@ -2,7 +2,7 @@
 [DS-53]
 
 Every field of every struct is printed with its Go type, whether it is set or not. The text, and with it every hash,
-therefore depends on the release whose types a program is built with: later fields are missing.
+therefore depends on the release whose types a program is built with: fields added later are missing.
 ``pod_template_types.txt`` lists the structs, one line per field: name, type, JSON name and, for fields newer than 1.32,
 the release that added them.
 """
@@ -22,7 +22,7 @@ from app.kube.quantities import QuantityError, parse
 OPENKRUISE: Final = "1.32"
 NEWEST: Final = "1.34"
 LIMIT: Final = 512 * 1024
-"""Characters. Each container or volume takes some 3,000, and the hash processes all of them."""
+"""Maximum number of characters. Each container or volume takes about 3,000, and all of them are hashed."""
 
 _TYPES: Final = Path(__file__).with_name("pod_template_types.txt")
 _NIL: Final = "<nil>"
@@ -246,7 +246,7 @@ def _wide(unscaled: int, scale: int) -> str:
 
 
 def _refuse(value: Any, text: _Text) -> None:  # noqa: ARG001
-    raise TextError("the metadata inside a template has no times and no managed fields")
+    raise TextError("template metadata must not contain times or managed fields")
 
 
 _BY_HAND: Final[Mapping[str, _Printer]] = {

@@ -32,7 +32,7 @@ _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)", re.ASCII)
 
 @dataclass(slots=True)
 class PodChange:
-    """What one strategic merge patch of a Pod writes; None removes a label or an annotation."""
+    """Contents of one strategic merge patch to a Pod; None removes a label or an annotation."""
 
     labels: dict[str, str | None] = field(default_factory=dict)
     annotations: dict[str, str | None] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class PodChange:
         self.containers.setdefault(name, {}).update(fields)
 
     def patch(self, pod: Pod) -> dict[str, Any]:
-        """Return the body, which applies only to the Pod version it was computed from."""
+        """Return the patch body, which applies only to the Pod version it was computed from."""
         metadata = {
             "uid": pod.metadata.uid,
             "resourceVersion": pod.metadata.resource_version,
@@ -62,8 +62,8 @@ class PodChange:
 
 
 def containers_of_batch(spec: UpdateSpec, priorities: Mapping[str, int]) -> frozenset[str]:
-    """Return the containers without a priority, those with the highest, and those that share a label or annotation with
-    them. [PM-32, PM-33]"""
+    """Return the containers without a priority, those with the highest, and those that read one of the same labels or
+    annotations. [PM-32, PM-33]"""
     affected = spec.containers
     ranked = {name: priorities[name] for name in affected if name in priorities}
     highest = max(ranked.values(), default=0)
@@ -86,8 +86,8 @@ def apply_batch(
 ) -> InPlaceUpdateState:
     """Add the next batch of ``spec`` to ``change`` and return the state to record.
 
-    ``resize``: resources are set through the subresource (:func:`resize_patch`), not by this patch. Containers that the
-    Pod lacks are dropped, since they can never change.
+    With ``resize``, resources are set through the subresource (:func:`resize_patch`), not by this patch. Containers
+    that the Pod lacks are dropped, since they can never change.
     """
     spec, _ = _divided(spec, frozenset(images_of(pod)))
     batch = containers_of_batch(spec, launch_priorities(pod))
@@ -156,7 +156,7 @@ def has_resize_subresource(git_version: str) -> bool:
 
 
 def resize_patch(pod: Pod, wanted: Mapping[str, ResourceRequirements]) -> dict[str, Any] | None:
-    """Return the strategic merge patch of subresource ``resize``, or None if the Pod already has these resources.
+    """Return the strategic merge patch for the subresource ``resize``, or None if the Pod already has these resources.
     [PM-37]"""
     differing = resources_json(resources_to_set(pod, wanted))
     if not differing:

@@ -1,4 +1,4 @@
-"""Whether the containers of a Pod match what an in-place update requested. Pure."""
+"""Determine whether the containers of a Pod match what an in-place update requested. Pure."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from app.pods.inplace.state import (
     update_state,
 )
 
-#: A kubelet lowers a memory limit only if it has the container's statistics. After a restart it may look for those of
-#: the replaced container, which no longer exist.
+#: A kubelet lowers a memory limit only if it has memory statistics of the container. After a container restart, it may
+#: look for those of the old container, which no longer exist.
 _NO_STATISTICS: Final = re.compile(r'missing (?:pod|container "[^"]*") memory usage')
 _LONGEST: Final = 300
 
@@ -97,9 +97,9 @@ def is_image_changed(
     """Return whether the container now runs ``image``, given what it ran before. [PM-52]
 
     A different image id means a different image. The same id counts if the runtime reports it under the new name (a
-    rollback, or a second tag). Differs from OpenKruise in three ways: an empty id means nothing runs yet; full
-    names are compared; and if the runtime keeps reporting the first tag, a new container that is ready, reported
-    by a kubelet that has observed the current spec, is proof enough.
+    rollback, or a second tag). Differs from OpenKruise in three ways: an empty id means nothing runs yet; full names
+    are compared; and if the runtime keeps reporting the first tag, a new container that is ready, reported by a kubelet
+    that has observed the current spec, is sufficient.
     """
     if not status.image_id:
         return False
@@ -123,8 +123,8 @@ def is_named(shown: str, image: str) -> bool:
 
 
 def resources_outstanding(pod: Pod, state: InPlaceUpdateState) -> dict[str, ResourceRequirements]:
-    """Return the resources the resize subresource has yet to set. Once the update is complete, the Pod may be resized
-    freely."""
+    """Return the resources still to be set through the resize subresource; empty once the update is complete, when
+    the Pod may be resized freely."""
     return {} if state.state == Phase.UPDATED else resources_to_set(pod, state.container_resources)
 
 

@@ -1,4 +1,4 @@
-"""Whether a Pod can move from one revision to another in place, and what changes. Pure.
+"""Determine whether a Pod can move from one revision to another in place, and what changes. Pure.
 
 Two revisions are compared, not a template with a live Pod, so what admission injected does not matter. The result
 depends only on the arguments and may be cached as long as both revisions exist. [PM-10 … PM-21]
@@ -41,7 +41,8 @@ class InPlaceOptions:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """What forbids an in-place update: the first such difference, or a reason without a path."""
+    """What prevents an in-place update: the first difference that cannot be applied in place, or a reason without a
+    path."""
 
     reason: str
     op: str = ""
@@ -59,7 +60,7 @@ class _BlockedError(Exception):
 def update_spec(
     old: Revision | None, new: Revision | None, options: InPlaceOptions, *, grace_seconds: int = 0, revision: str = ""
 ) -> UpdateSpec | Blocked:
-    """Return what an in-place update from ``old`` to ``new`` changes, or what forbids it.
+    """Return what an in-place update from ``old`` to ``new`` changes, or what prevents it.
 
     ``revision`` is the revision name to write to the Pod, if not that of ``new``. [PM-20]
     """
@@ -119,10 +120,10 @@ def _update_spec(
 
 
 def blocked_on_pod(pod: Pod, spec: UpdateSpec) -> Blocked | None:
-    """Return what forbids on this Pod an update that its revisions allow, or None.
+    """Return what prevents an update of this Pod that its revisions allow, or None.
 
-    Only the node agent can restart a container because a label or an annotation changed. If no agent reports the Pod's
-    containers, they would wait for it forever, out of service.
+    Only the node agent can restart a container because a label or an annotation changed. Without an agent that reports
+    its containers, the Pod would stay out of service forever.
     """
     started = {status.name for status in pod.status.container_statuses if status.container_id}
     waiting = sorted(started.intersection(spec.container_ref_metadata))
@@ -141,7 +142,7 @@ def _document(revision: Revision) -> Mapping[str, Any]:
     try:
         document = orjson.loads(revision.data)
     except orjson.JSONDecodeError as error:
-        raise _BlockedError(Blocked(f"ControllerRevision {revision.name} holds no JSON: {error}")) from error
+        raise _BlockedError(Blocked(f"ControllerRevision {revision.name} is not valid JSON: {error}")) from error
     if not isinstance(document, dict):
         raise _BlockedError(Blocked(f"ControllerRevision {revision.name} holds no template"))
     return document
@@ -253,7 +254,7 @@ def _metadata_changes(
             containers = readers.get((field, key), ())
             for container in containers:
                 ref = refs.setdefault(container, RefMetadata({}, {}))
-                # An env that reads a removed key is empty from now on.
+                # An env variable that reads a removed key becomes empty.
                 (ref.labels if field == "labels" else ref.annotations)[key] = value or ""
             if not containers:
                 rest[key] = value
@@ -289,7 +290,7 @@ def _texts(value: Any) -> list[str]:
 
 
 def _readers(template: Mapping[str, Any]) -> Mapping[tuple[str, str], Sequence[str]]:
-    """Return ("labels" or "annotations", key) → the containers with an env that reads it."""
+    """Return ("labels" or "annotations", key) → the containers with an env variable that reads it."""
     found: dict[tuple[str, str], list[str]] = {}
     for container in _containers(template):
         env = container.get("env")

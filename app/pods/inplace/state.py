@@ -37,7 +37,7 @@ class RefMetadata(Struct, frozen=True):
 
 
 class UpdateSpec(Struct, frozen=True):
-    """What changes in a Pod. ``meta_data_patch`` is a strategic merge patch of the Pod as JSON, or empty."""
+    """What changes in a Pod. ``meta_data_patch`` is a strategic merge patch to the Pod as JSON, or empty."""
 
     revision: str = ""
     container_images: dict[str, str] = msgspec.field(default_factory=dict)
@@ -120,12 +120,12 @@ def metadata_patch_bytes(metadata: Mapping[str, Any]) -> bytes:
 
 
 def sorted_map(value: Mapping[str, str]) -> dict[str, str]:
-    """Return the map in the order in which Go prints it."""
+    """Return the map in the key order in which Go marshals it."""
     return dict(sorted(value.items()))
 
 
 def resources_json(resources: Mapping[str, ResourceRequirements]) -> dict[str, Any]:
-    """Return container → ResourceRequirements as Go prints them."""
+    """Return container → ResourceRequirements as Go marshals them."""
     return {
         container: {
             name: sorted_map(quantities)
@@ -166,7 +166,7 @@ def update_in_grace(pod: Pod) -> UpdateSpec | None:
 
 
 def without_grace(pod: Pod) -> dict[str, None]:
-    """Return a patch of the annotations that ends the grace period."""
+    """Return the annotation patch that ends the grace period."""
     keys = (IN_PLACE_UPDATE_GRACE, IN_PLACE_UPDATE_GRACE_LEGACY)
     return {key: None for key in keys if key in pod.metadata.annotations}
 
@@ -254,7 +254,8 @@ class InPlaceUpdateState(Struct, frozen=True):
         )
 
     def with_batch(self, containers: Collection[str], now: datetime) -> InPlaceUpdateState:
-        """Return the state with one more applied batch; its list is empty if only metadata changed. [PM-36]"""
+        """Return the state with one more applied batch; its container list is empty if only metadata changed.
+        [PM-36]"""
         record = BatchRecord(rfc3339(now), tuple(sorted(containers)))
         return msgspec.structs.replace(
             self, container_batches_record=(*self.container_batches_record, record), state=Phase.UPDATING

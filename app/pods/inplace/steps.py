@@ -84,10 +84,10 @@ def must_be_unready(pod: Pod, spec: UpdateSpec) -> bool:
 
 
 def unready_patch(pod: Pod, spec: UpdateSpec, now: datetime) -> StatusPatch | None:
-    """Return the first step, or None if it is not needed. [PM-22]
+    """Return the first step, which takes the Pod out of service, or None if it is not needed. [PM-22]
 
-    A Pod whose condition is already False needs none. If that is stale, the second step, which carries the Pod's
-    resourceVersion, conflicts, and the first is evaluated again.
+    A Pod whose condition is already False does not need it. If that condition is stale, the second step, which carries
+    the Pod's resourceVersion, conflicts, and the first is evaluated again.
     """
     condition = pod.condition(IN_PLACE_UPDATE_READY)
     if (condition is not None and condition.status == "False") or not must_be_unready(pod, spec):
@@ -112,9 +112,9 @@ def start(
     annotations: Mapping[str, str] | None = None,
     resize_subresource: bool = True,
 ) -> Start:
-    """Return the write that begins the update of a Pod that is out of service if it must be. [PM-24, PM-25]
+    """Return the write that begins the update. If the Pod must be out of service, it already is. [PM-24, PM-25]
 
-    ``labels`` and ``annotations`` are part of the same write: the revision's [PM-78] and the lifecycle's [PM-55].
+    ``labels`` and ``annotations`` of the revision [PM-78] and the lifecycle [PM-55] are part of the same write.
     """
     spec = with_unapplied(pod, spec)
     prior = _prior(pod)
@@ -220,7 +220,7 @@ def _merged_metadata(
         kept = [name for name in earlier.get(field) or () if name not in (later.get(opposite) or ())]
         if kept:
             patch[field] = [*kept, *(name for name in later.get(field) or () if name not in kept)]
-    # Only determines the order; with finalizers of two updates it would have to list both.
+    # This directive only determines the order. It would have to list the finalizers of both updates.
     if earlier.get(come) or earlier.get(gone):
         patch.pop("$setElementOrder/finalizers", None)
     return patch
@@ -261,8 +261,8 @@ def _with_outstanding(pod: Pod, state: InPlaceUpdateState, prior: InPlaceUpdateS
     return msgspec.structs.replace(state, last_container_statuses=before or None, last_container_ids=ids)
 
 
-# Refresh: how an in-place update advances each time its Pod is reconciled (§ 4.2). Ends the grace period, applies the
-# next batch, and finally sets the condition that lets the Pod receive traffic. [PM-42 … PM-46]
+# Refresh: how an in-place update advances each time its Pod is reconciled (§ 4.2). It ends the grace period, applies
+# the next batch, and finally sets the condition that lets the Pod receive traffic. [PM-42 … PM-46]
 
 
 #: Seconds between retries of a resize. After two minutes the delay grows with the time since the first refusal.
@@ -283,11 +283,11 @@ class RefreshAction(StrEnum):
     DROP_GRACE = "drop grace"
     #: ``resize`` the Pod if that is set, then ``patch`` it with the next batch.
     APPLY = "apply"
-    #: ``resize``: the last batch was recorded, but its resources were not set.
+    #: Send ``resize``: the last batch was recorded, but its resources were not set.
     RESIZE = "resize"
-    #: ``patch`` makes the kubelet try a refused resize again.
+    #: Send ``patch``, which makes the kubelet retry a refused resize.
     RETRY = "retry"
-    #: ``status``: the Pod may receive traffic.
+    #: Write ``status``: the Pod may receive traffic.
     READY = "ready"
 
 
@@ -304,7 +304,7 @@ class Refresh:
 
     @property
     def stops(self) -> bool:
-        """Whether to decide nothing else about the Pod in this reconcile, because the cached Pod is out of date."""
+        """Whether to do nothing else with the Pod in this reconcile, because the cached Pod is out of date."""
         return self.action in (RefreshAction.DROP_GRACE, RefreshAction.APPLY, RefreshAction.RESIZE, RefreshAction.RETRY)
 
 
@@ -341,8 +341,9 @@ def refresh(
 def _incomplete(pod: Pod, state: InPlaceUpdateState, now: datetime, reason: str) -> Refresh:
     """Wait for the containers. Retry a resize that the kubelet does not finish. [PM-190]
 
-    Any write makes the kubelet try again at once; by itself it waits 10 to 15 s. After a restart a try succeeds only if
-    the runtime lists the old container's statistics before the new one's, which may take many tries.
+    Any write to the Pod makes the kubelet retry at once; on its own it waits 10 to 15 s. After a container restart, a
+    try succeeds only if the runtime lists the old container's statistics before the new one's, which may take many
+    tries.
     """
     condition = unfinished_resize(pod) if state.update_resources else None
     since = condition.last_transition_time if condition is not None else None

@@ -173,7 +173,7 @@ async def test_a_forbidden_target_is_reported_with_the_missing_right(there: Worl
     async def said() -> list[str]:
         return [text for text, _ in await told(there, "MissingRight")]
 
-    way_out = "grant it by a ClusterRole with label pykruise.io/aggregate-to-manager=true"
+    way_out = "grant it with a ClusterRole labeled pykruise.io/aggregate-to-manager=true"
     await there.becomes(said, [f"The manager may not read a workload: {there.manager.text}; {way_out}"])
     there.manager.refuse = lambda _: False
     await there.pod("p", "a")
