@@ -1,4 +1,4 @@
-"""Helpers for commands about workloads: read Pods and revisions, restart, migrate from built-in kinds."""
+"""Helpers for workload commands: read Pods and revisions, restart, migrate from built-in kinds."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def planned(head: str, coming: Preview) -> Report:
 
 def template_head(kind: WorkloadKind, owner: KubeObject, before: str, update: Revision) -> str:
     """Return what happens to the template; ``before`` is the update revision in the status."""
-    template = "the template stays" if update.uid and update.name == before else "the template changes"
+    template = "the template is unchanged" if update.uid and update.name == before else "the template changes"
     called = f"{kind.resource.kind} {owner.metadata.namespace}/{owner.name}"
     return f"{called}: {template}, update revision {update.name}"
 
@@ -108,7 +108,7 @@ def refuse_paused(resource: Resource, name: str, *, paused: bool) -> None:
     """Raise CommandError if the rollout is paused, because the change would only wait."""
     if paused:
         word = resource.kind.lower()
-        raise CommandError(f"{resource.kind} {name}: is paused; pykruise rollout resume {word} {name}")
+        raise CommandError(f"{resource.kind} {name}: is paused; resume it with: pykruise rollout resume {word} {name}")
 
 
 def resolved_spec(kind: WorkloadKind, resolve: Callable[[W, G], R], owner: W, gates: G) -> R:
@@ -131,7 +131,8 @@ async def restart_by_template(client: Client, resource: Resource, owner: KubeObj
 async def restart(
     client: Client, kind: WorkloadKind, owner: KubeObject, selector: Mapping[str, Any], *, paused: bool, recreates: bool
 ) -> str:
-    """Replace all Pods step by step. ``recreates``: the rollout of a changed template does. Raises CommandError."""
+    """Replace all Pods step by step. ``recreates`` tells whether the rollout of a changed template does so. Raises
+    CommandError."""
     refuse_paused(kind.resource, owner.name, paused=paused)
     if recreates:
         return await restart_by_template(client, kind.resource, owner)
@@ -140,7 +141,7 @@ async def restart(
 
 
 async def restart_each(client: Client, owner: KubeObject, pods: Sequence[Pod]) -> str:
-    """Request replacement of each active Pod; a template annotation would change in place without a restart."""
+    """Request replacement of each active Pod; a template annotation would be updated in place, without a restart."""
     active = [pod for pod in pods if is_active(pod)]
     for pod in active:
         body = {"metadata": {"uid": pod.metadata.uid, "labels": {names.SPECIFIED_DELETE: "true"}}}
@@ -189,11 +190,9 @@ async def native_workload(
     try:
         found: Mapping[str, Any] = await client.get(native, name, namespace)
     except NotFound:
-        way_out = (
-            f"kubectl get {native.plural}.{native.group} -n {namespace} shows those there are; name another namespace "
-            "with -n"
-        )
-        raise CommandError(f"{called}: there is no native one of this name; {way_out}") from None
+        listing = f"kubectl get {native.plural}.{native.group} -n {namespace}"
+        way_out = f"list the existing ones with: {listing}; or use -n to specify another namespace"
+        raise CommandError(f"{called}: not found; {way_out}") from None
     if found["metadata"].get("deletionTimestamp"):
         raise CommandError(f"{called}: is being deleted")
     stored = await client.create(resource, moved_manifest(found, resource), namespace, dry_run=True)
@@ -220,5 +219,5 @@ def moving_steps(native: Resource, resource: Resource, namespace: str, name: str
         f"kubectl get {word} {name} {where} -o yaml"
         rf" | sed -e '{rename}' -e '/^  \({_LEFT_OUT}\):/d' > {name}.yaml",
         f"kubectl delete {word} {name} {where} --cascade=orphan    # its Pods keep running",
-        f"kubectl create -f {name}.yaml    # and are adopted",
+        f"kubectl create -f {name}.yaml    # adopts the Pods",
     ]

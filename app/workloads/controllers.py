@@ -21,7 +21,7 @@ from app.pods.order import UpdateOrder
 from app.pods.predicates import Owner, refers_to
 from app.workloads.state import Metrics
 
-# Metrics of workload controllers. Kinds share the series; a label tells them apart. [CS-171]
+# Metrics of workload controllers. All kinds share them, distinguished by a label. [CS-171]
 
 
 class WorkloadCounters:
@@ -135,7 +135,8 @@ def options(context: ControllerContext, kind: KindDefinition) -> dict[str, Any]:
 def least_available(
     context: ControllerContext, kind: KindDefinition, watched: Watched[Owned], rule: Callable[[Owned], int]
 ) -> LeastAvailable:
-    """Return the minimum number of available Pods of an object of the kind, computed by ``rule``. [PPM-53]"""
+    """Return the function that returns the minimum number of available Pods of an object of this kind. ``rule``
+    computes it. [PPM-53]"""
     objects = context.stores(watched)
 
     def least(owner: OwnerReference, namespace: str) -> int | None:
@@ -149,7 +150,7 @@ def least_available(
 def update_order(
     context: ControllerContext, watched: Watched[Owned], order: Callable[[Owned, Sequence[Pod]], Sequence[Pod]]
 ) -> UpdateOrder:
-    """Return the order in which an object of the kind updates its Pods. [IMG-105]"""
+    """Return the function that returns the order in which an object of this kind updates its Pods. [IMG-105]"""
     objects = context.stores(watched)
 
     def ordered(owner: OwnerReference, pods: Sequence[Pod]) -> Sequence[Pod] | None:

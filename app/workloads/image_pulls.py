@@ -95,8 +95,9 @@ class ImagePuller:
         return changed_images(old, template) if old is not None else {}
 
     async def _create(self, snapshot: AnySnapshot) -> bool:
-        """Create one job per changed image; False if the cluster does not serve ImagePullJobs. A rejected job is not
-        retried. Raises the error of the first request without an answer, after all were sent. [CS-138, PM-167]"""
+        """Create one job per changed image. Returns False if the cluster does not serve ImagePullJobs. A rejected job
+        is not retried. If requests got no response, raises the first such error after all were sent. [CS-138,
+        PM-167]"""
         workload, update = snapshot.workload, snapshot.revisions.update
         new = recorded_template(update)
         if new is None:
@@ -143,7 +144,7 @@ class ImagePuller:
 
 
 def rollout_of(snapshot: AnySnapshot, counts: RolloutCounts) -> Rollout:
-    """Return the input of the decision. [CS-139, PM-162]"""
+    """Return the input to the decision. [CS-139, PM-162]"""
     revisions, settings = snapshot.revisions, snapshot.resolved.settings
     current, update = revisions.current, revisions.update
     in_place_policy = settings.update_policy is not None and settings.update_policy != UpdatePolicy.RECREATE

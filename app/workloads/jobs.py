@@ -43,14 +43,15 @@ class JobState:
     warnings: set[str] = field(default_factory=set)
     #: The status as last written, and the resource version after our last write.
     written: KnownStatus | None = None
-    #: Number of objects read by a reconcile, and when the last one ended; None while one is running.
+    #: Number of objects that a reconcile reads, and when the last reconcile ended; None while one is running.
     objects: int = 0
     ended: float | None = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """End of a job. ``at`` is its completion time, if reported; ``ttl`` is the seconds it is kept, None for forever."""
+    """End of a job. ``at`` is its completion time, if reported; ``ttl`` is the number of seconds it is kept; None means
+    forever."""
 
     at: datetime | None
     ttl: int | None
@@ -62,7 +63,7 @@ T = TypeVar("T")
 
 
 class JobReconciler(ABC, Generic[J, S]):
-    """Reconciles all jobs of a kind. A job waits until the cache shows our last write."""
+    """Reconciles all jobs of a kind. A job is not reconciled until the cache shows our last write."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class JobReconciler(ABC, Generic[J, S]):
 
     @abstractmethod
     async def reconcile(self, key: ObjectKey, job: J, state: S) -> Result | None:
-        """Plan, carry out, report. Return when to reconcile again."""
+        """Make a plan, carry it out, and report. Return when to reconcile again."""
 
     async def finalize(self, job: J, state: S) -> None:
         """Clean up: the job is being deleted."""
@@ -114,7 +115,7 @@ class JobReconciler(ABC, Generic[J, S]):
         return since + COALESCE_SECONDS * max(1.0, state.objects / COALESCE_OBJECTS) - now
 
     def keys_for_job(self, change: Change[J]) -> Iterable[ObjectKey]:
-        """Return the job's own key, except for changes to its status alone, which are ours."""
+        """Return the job's own key, except for changes to its status alone, which we made."""
         old, new = change.old, change.new
         return () if old is not None and new is not None and new.is_but_for_status(old) else (key_of(change.object),)
 
@@ -148,7 +149,7 @@ class JobReconciler(ABC, Generic[J, S]):
         if (waiting := self.expected.unsatisfied(key)) is not None:
             if (left := waiting.remaining(self._timeout)) > 0:
                 return Result(requeue_after=left)
-            self.expected.forget(key)  # the cache had enough time
+            self.expected.forget(key)  # timed out
         return await self.reconcile(key, job, state)
 
     def _forget(self, key: ObjectKey) -> None:
@@ -167,8 +168,8 @@ class JobReconciler(ABC, Generic[J, S]):
         return None
 
     def again(self, key: ObjectKey, *, kept: int | None = None, left: float | None = None) -> Result | None:
-        """Return when to reconcile next if only time passes. ``kept`` is the time to live of a job that just ended;
-        ``left`` is the seconds to its deadline."""
+        """Return when to reconcile next if nothing changes until then. ``kept`` is the time to live of a job that just
+        ended; ``left`` is the seconds to its deadline."""
         waits = [self._timeout] if self.expected.unsatisfied(key) is not None else []
         if kept is not None:
             waits.append(max(kept, 0) + AFTER_THE_END)

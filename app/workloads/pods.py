@@ -28,8 +28,8 @@ def gets_initial_conditions(pod: Pod, lifecycle: Lifecycle | None) -> bool:
 
 
 def awaits_initial_conditions(pod: Pod) -> bool:
-    """Return whether that write is pending. Until it is done no one else writes the Pod: both writes require the same
-    resource version, so one would fail."""
+    """Return whether that write is pending. Until it is done, nothing else is written to the Pod: both writes would
+    require the same resource version, so one would fail."""
     preparing = state_of(pod) == LifecycleState.PREPARING_NORMAL
     return preparing and bool(pod.spec.node_name) and bool(initial_conditions(pod))
 
@@ -38,8 +38,7 @@ def initial_metadata(
     kind: WorkloadKind, lifecycle_of: Callable[[OwnerReference, str], tuple[Lifecycle | None] | None]
 ) -> InitialMetadata:
     """Return the function for a Pod's initial metadata. A Pod without a preNormal hook becomes Normal when it is
-    scheduled, in the same write as its first conditions; an unschedulable Pod gets its conditions nevertheless.
-    [CS-135]
+    scheduled, in the same write as its first conditions; an unschedulable Pod gets only its conditions. [CS-135]
 
     ``lifecycle_of`` returns the hooks of the referenced workload in a tuple; None if it is missing, was replaced or is
     being deleted.
@@ -150,7 +149,7 @@ class ObservedPods:
 def observed_pods(
     pods: Iterable[Pod], known: dict[str, PodFacts], settings: WorkloadSettings, *, matches: Callable[[Pod], bool]
 ) -> tuple[ObservedPods, dict[str, PodFacts]]:
-    """Sort cached ``pods``, reusing the facts in ``known`` (by UID). Return them and the facts for the next call.
+    """Classify cached ``pods``, reusing the facts in ``known`` (by UID). Return them and the facts for the next call.
 
     ``matches`` returns whether the workload's selector matches a Pod.
     """
@@ -220,8 +219,8 @@ MAX_CREATIONS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class NewPod:
-    """A Pod to create. ``body`` builds its JSON when it is sent; ``claims`` are created first; ``managed_fields`` asks
-    the API server to track field managers."""
+    """A Pod to create. ``body`` returns its JSON when the request is sent; ``claims`` are created first;
+    ``managed_fields`` asks the API server to track field managers."""
 
     name: str
     body: Callable[[datetime], Mapping[str, Any]]

@@ -1,7 +1,8 @@
 """Pre-pulling images for in-place updates: whether to do it, and the ImagePullJobs to create. Pure.
 
-Decided once per update revision and stored in a label on it (PM-162). Requires gates PreDownloadImageForInPlaceUpdate
-and KruiseDaemon and a cluster that serves ImagePullJobs. [PM-160 … PM-168, CS-138, CS-139]
+The decision is made once per update revision and stored in a label on it (PM-162). It requires the gates
+PreDownloadImageForInPlaceUpdate and KruiseDaemon and a cluster that serves ImagePullJobs. [PM-160 … PM-168, CS-138,
+CS-139]
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """Input of the decision: counts from the workload's plan; ``max_unavailable`` is rounded down."""
+    """Input to the decision: counts from the workload's plan; ``max_unavailable`` is rounded down."""
 
     current: str
     update: str
@@ -47,7 +48,7 @@ class Rollout:
     labels: Mapping[str, str]
     #: Whether the policy prefers or requires in-place updates.
     in_place_policy: bool
-    #: Whether the change from current to update revision is possible in place.
+    #: Whether the change from the current to the update revision is possible in place.
     in_place_possible: bool
     replicas: int
     partition: int
@@ -89,7 +90,7 @@ def min_updated_ready(value: int | str | None, replicas: int) -> int:
 
 
 def parallelism(value: int | str | None) -> int:
-    """Return the number of nodes that pull at once; defaults to 1. Raises ``IntOrPercentError`` unless an integer.
+    """Return the number of nodes that pull at once; defaults to 1. Raises ``IntOrPercentError`` for any other text.
     [PM-167]"""
     if value is None or value == "":
         return 1

@@ -135,7 +135,7 @@ class EventMappers(Generic[W, S]):
         return keys
 
     def keys_for_revision(self, change: Change[ControllerRevision]) -> Iterable[ObjectKey]:
-        """Update the history; revisions enqueue no workload. [CS-49]"""
+        """Update the history. Changes to revisions do not enqueue a workload. [CS-49]"""
         self._history.observe(change)
         return ()
 
@@ -149,7 +149,7 @@ class EventMappers(Generic[W, S]):
         return state.next_reconcile - self._clock.monotonic()
 
     def begun(self, state: S) -> None:
-        """Record the start of a reconcile, which covers the delayed ones up to now."""
+        """Record the start of a reconcile, which replaces the delayed one if that is due."""
         state.last_reconcile = self._clock.monotonic()
         if state.next_reconcile is not None and state.next_reconcile <= state.last_reconcile + TIMER_TOLERANCE:
             state.next_reconcile = None
@@ -172,7 +172,7 @@ def _is_own_status_write(change: Change[W], version: str) -> bool:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds that node labels are cached.
+#: Seconds for which node labels are cached.
 NODE_LABELS_TTL: Final = 60.0
 
 
@@ -180,7 +180,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
     """Reconciles all workloads of a kind. With ``adopts``, matching orphans are adopted [PM-109].
 
     ``expectation_timeout`` is the seconds the cache may take to show our writes [CS-52]; ``force_expectations`` is the
-    gate ForceDeleteTimeoutExpectationGate; ``observer`` is notified of each reconcile.
+    gate ForceDeleteTimeoutExpectationGate.
     """
 
     adopts: ClassVar[bool] = False
@@ -233,7 +233,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
 
     @abstractmethod
     async def reconcile(self, snapshot: Snapshot[W, S, R]) -> Result | None:
-        """Plan, carry out, report. Return when to reconcile again."""
+        """Make a plan, carry it out, and report. Return when to reconcile again."""
 
     def may_adopt(self, resolved: R, pod: Pod) -> bool:  # noqa: ARG002
         """Return whether the workload could have created a matching Pod; other Pods are released."""
@@ -283,7 +283,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
 
     async def _still_exists(self, workload: W, state: S) -> bool:
         """Return whether the workload still exists after others deleted its Pods. The garbage collector deletes all
-        Pods of a deleted workload; with a stale cache each would be recreated and deleted again at full speed."""
+        Pods of a deleted workload; with a stale cache, each would be recreated and deleted again in a tight loop."""
         state.pods_deleted_by_others = False
         there, metadata = False, workload.metadata
         try:
@@ -292,7 +292,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         except NotFound:
             pass
         except Forbidden:
-            there = True  # roles of an older release: skip the check
+            there = True  # the roles are those of an older release: skip the check
             logger.warning(
                 "%s %s: cannot be read, so its Pods are replaced even if it was deleted",
                 self.kind.resource.kind,
@@ -304,7 +304,8 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
 
     async def _adopt(self, workload: W, state: S, resolved: R) -> bool:
         """Adopt matching orphans after the API server confirmed that the workload exists and is not being deleted.
-        Return whether there were any: until the cache shows the adoption, replacements might be created. [PM-109]"""
+        Return whether there were any. If so, the caller must wait until the cache shows the adoption, or it might
+        create replacements. [PM-109]"""
         namespace = workload.metadata.namespace
         orphans = [
             pod
@@ -422,10 +423,10 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
 
 
 def result_of(outcomes: Iterable[Outcome], seconds: Iterable[float], *, retry: bool) -> Result | None:
-    """Return the earliest time at which something may change by itself. [CS-65]
+    """Return when to reconcile next if no watch event arrives before: the earliest of all times. [CS-65]
 
-    ``seconds`` adds times besides those of the outcomes; non-positive ones are ignored. ``retry`` means that something
-    failed without a watch to announce a change. Raises an outcome's error, except conflicts.
+    ``seconds`` are further delays besides those of the outcomes; non-positive ones are ignored. ``retry`` means that
+    something failed that no watch event may retry. Raises an outcome's error, except conflicts.
     """
     times, errors = list(seconds), []
     for outcome in outcomes:
@@ -441,7 +442,7 @@ def result_of(outcomes: Iterable[Outcome], seconds: Iterable[float], *, retry: b
             error.retry_in = min([error.retry_in, *(time for time in times if time > 0)])
         raise error
     if retry:
-        # No watch may announce a change of what failed: retry with back-off.
+        # There may be no watch event after which to retry what failed: use the back-off.
         return Result(requeue=True)
     positive = [time for time in times if time > 0]
     return Result(requeue_after=min(positive)) if positive else None

@@ -15,7 +15,8 @@ from app.kube.objects import Pod
 from app.pods.lifecycle import Hook, Lifecycle, LifecycleState
 from app.workloads.pods import PodFacts
 
-# Preview of a rollout: what would happen to each Pod, in which order and why, in words shared by all workloads. Pure.
+# Preview of a rollout: what would happen to each Pod, in which order and why, with wording shared by all workloads.
+# Pure.
 
 
 class Action(StrEnum):
@@ -63,14 +64,14 @@ _READINESS: Final = ("Ready", names.KRUISE_POD_READY, names.IN_PLACE_UPDATE_READ
 
 
 def revision_line(facts: PodFacts, update: str) -> str:
-    """Return the Pod's revision in a line. ``update`` is the short hash of the update revision."""
+    """Return the line about the Pod's revision. ``update`` is the short hash of the update revision."""
     if facts.revision == update:
         return f"revision: {facts.revision}, the update revision"
     return f"revision: {facts.revision or 'none'}, older than the update revision {update}"
 
 
 def readiness_lines(facts: PodFacts, now: float, min_ready_seconds: int, *, available: bool) -> Iterator[str]:
-    """Return whether the Pod is available and, if not, why. ``now`` is in POSIX seconds."""
+    """Yield lines that say whether the Pod is available and, if not, why. ``now`` is in POSIX seconds."""
     state = facts.lifecycle or "none"
     if available:
         yield f"available; lifecycle state {state}"
@@ -93,7 +94,7 @@ def readiness_lines(facts: PodFacts, now: float, min_ready_seconds: int, *, avai
 
 
 def held_lines(facts: PodFacts, lifecycle: Lifecycle | None) -> Iterator[str]:
-    """Return which hook holds the Pod's deletion or update."""
+    """Yield the line that says which hook holds up the Pod's deletion or update."""
     hook, what = None, ""
     if lifecycle is not None and facts.lifecycle == LifecycleState.PREPARING_DELETE:
         hook, what = lifecycle.pre_delete, "its deletion"
@@ -113,7 +114,7 @@ def hook_members(hook: Hook, pod: Pod, *, present: bool) -> list[str]:
 
 
 def next_line(pod: str, coming: Preview) -> str:
-    """Return the next step of a Pod, by its name."""
+    """Return the line about the next step of the named Pod."""
     turn = coming.of(pod)
     if turn is not None:
         steps = max(one.step for one in coming.steps)
@@ -174,7 +175,7 @@ def with_condition(
 ) -> list[Mapping[str, Any]]:
     """Set a condition. An unchanged condition keeps its times [CS-151] but gets the new message.
 
-    ``refresh`` sets lastUpdateTime in any case.
+    With ``refresh``, lastUpdateTime is set even then.
     """
     entry: dict[str, Any] = {"type": wanted.type, "status": wanted.status}
     time = rfc3339(now)

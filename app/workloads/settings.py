@@ -28,7 +28,7 @@ from app.pods.revisions import (
 )
 
 OWNER: Final = BY_CONTROLLER
-"""The index of Pods, claims and revisions by the object that controls them; one for all workloads."""
+"""The index of Pods, claims and revisions by the object that controls them, shared by all workload kinds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Content:
         if self.claims_hash is not None:
             annotations[names.CLAIM_TEMPLATES_HASH] = self.claims_hash
         if self.hash_label == names.CONTROLLER_REVISION_HASH:
-            # Pods are compared with this label, whose hash is the one in the name. [DS-53]
+            # Pods are compared with this label, so it must have the hash in the name. [DS-53]
             create = replace(create, label_hash=short_hash(create.name))
         return controller_revision(
             create,
@@ -118,8 +118,8 @@ class Content:
         )
 
     def revision_patch(self, revision: Revision, number: int) -> dict[str, Any] | None:
-        """Return the patch for a revision that is reused: its number and the hash of the claim templates [CS-72], and
-        its owner if it is an orphan, which would not be garbage collected with the workload."""
+        """Return the patch for a revision that is reused. It sets the number, the hash of the claim templates [CS-72],
+        and the owner of an orphan, which otherwise would not be garbage-collected with the workload."""
         metadata: dict[str, Any] = {}
         if not is_controlled_by(revision, self.owner):
             metadata["ownerReferences"] = [self.owner.reference]
@@ -133,8 +133,8 @@ class Content:
         return patch or None
 
     def reading(self, stored: ControllerRevision) -> Revision:
-        """Return an existing revision whose name equals ours: an orphan, or left by a deleted workload of this kind and
-        name.
+        """Return an existing revision whose name equals ours: an orphan, or one left by a deleted workload of this kind
+        and name.
 
         A workload of another kind may have the same name. Its revision is never adopted; the caller tries the next
         name.
@@ -181,7 +181,7 @@ class EngineGates:
     update_hash: bool = False
     #: In-place updates set lifecycle states on the Pod. [PM-55]
     lifecycle_states: bool = True
-    #: Changes of claim templates replace Pods.
+    #: Changes to claim templates replace Pods.
     recreate_on_claim_change: bool = False
     #: Disruption budgets are checked before a Pod is updated.
     budget: bool = False
@@ -285,7 +285,7 @@ class ResolvedSpec(Generic[Settings]):
 
 
 DEFAULT_MAX_UNAVAILABLE: Final = "20%"
-"""What an unset maxUnavailable means."""
+"""Default of maxUnavailable."""
 
 _percent = re.compile(r"([+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?)%", re.ASCII).fullmatch
 
@@ -293,7 +293,7 @@ _percent = re.compile(r"([+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?)%", re.ASCII).fullma
 def share(value: int | str, total: int, *, round_up: bool) -> int | None:
     """Return ``value`` as a count: an integer unchanged, a percentage of ``total`` rounded; None for any other text.
 
-    Percentages may have decimals; they are scaled in exact arithmetic.
+    Percentages may have decimals; they are scaled with exact arithmetic.
     """
     if isinstance(value, int):
         return value

@@ -37,7 +37,7 @@ S = TypeVar("S", bound="WorkloadState[Any]")
 
 @dataclass(slots=True)
 class CreationBackoff:
-    """Back-off after a rejected creation, so that changes of Pods do not retry it at once. Times are monotonic."""
+    """Back-off after a rejected creation, so that changes to Pods do not retry it at once. Times are monotonic."""
 
     refused: int = 0
     until: float = 0.0
@@ -66,7 +66,7 @@ class WorkloadState(Generic[R]):
     facts: dict[str, PodFacts] = field(default_factory=dict)
     in_place: InPlaceUpdates = field(default_factory=InPlaceUpdates)
     last_reconcile: float = 0.0
-    #: When the next reconcile triggered by Pods may run; None after a reconcile has started at or after it.
+    #: When the next reconcile triggered by Pods may run; None once a reconcile has started at or after that time.
     next_reconcile: float | None = None
     #: Whether others deleted Pods since the last reconcile, so the workload may have been deleted (see the reconciler).
     pods_deleted_by_others: bool = False
@@ -148,7 +148,8 @@ W = TypeVar("W", bound=KubeObject)
 
 @dataclass(frozen=True)
 class Caches(Generic[W]):
-    """Stores of a controller. All but the workloads have index OWNER; kinds without claims have no store of claims."""
+    """Stores of a controller. All except ``workloads`` have the index OWNER; kinds without claims have no store of
+    claims."""
 
     workloads: Store[W]
     pods: Store[Pod]
@@ -200,7 +201,7 @@ AnySnapshot = Snapshot[Any, Any, Any]
 
 
 class Metrics:
-    """Hooks for metrics, which do nothing here."""
+    """Hooks for metrics. This base class does nothing."""
 
     def expectation_leaked(self, namespace: str, name: str) -> None: ...
     def in_place_started(self, namespace: str) -> None: ...
@@ -208,7 +209,7 @@ class Metrics:
     def in_place_finished(self, namespace: str, seconds: float) -> None: ...
 
 
-# Our own writes that the cache does not show yet. A workload is not reconciled before it does. [CS-52, CS-57]
+# Our own writes that the cache does not show yet. A workload is not reconciled until it does. [CS-52, CS-57]
 
 logger = logging.getLogger(__name__)
 
@@ -258,8 +259,8 @@ def claim_expectation(name: str) -> str:
 
 
 class ExpectationCheck:
-    """Checks whether the cache shows our writes. ``timeout`` is the seconds it may take; with ``force`` overdue
-    expectations are dropped (gate ForceDeleteTimeoutExpectationGate)."""
+    """Checks whether the cache shows our writes. It may take ``timeout`` seconds; with ``force``, overdue expectations
+    are dropped (gate ForceDeleteTimeoutExpectationGate)."""
 
     def __init__(
         self,
@@ -331,7 +332,7 @@ T = TypeVar("T")
 
 
 class PodHeldError(KubeError):
-    """A disruption budget holds the Pod. Not a failure, but retried soon. [PUB-90]"""
+    """A disruption budget does not allow the change now. Not a failure; it is retried soon. [PUB-90]"""
 
 
 class PodGoneError(Exception):
@@ -393,13 +394,13 @@ def most_urgent(errors: Iterable[KubeError | None]) -> KubeError | None:
 
 
 def failures_of(outcomes: Mapping[str, Outcome]) -> dict[str, str | None]:
-    """Return the failure message by condition type, None for success. Outcomes without news are omitted."""
+    """Return the failure message by condition type, None for success. Outcomes without a message are omitted."""
     messages = {type_: outcome.message for type_, outcome in outcomes.items() if outcome.message is not None}
     return {type_: message or None for type_, message in messages.items()}
 
 
 def outcome_of(found: Sequence[object]) -> Outcome:
-    """Summarize results: changed if any request succeeded or got no answer, and the first error. Conflicts, missing
+    """Summarize results: changed if any request succeeded or got no response, and the first error. Conflicts, missing
     Pods and Pods held by a budget do not count as failures."""
     errors = [one for one in found if isinstance(one, KubeError) and not isinstance(one, PodHeldError)]
     refusals = [error for error in errors if not isinstance(error, Conflict)]

@@ -32,7 +32,7 @@ Obstacle: TypeAlias = Callable[[PodFacts], str | None]
 
 
 class StepKind(StrEnum):
-    """Next action of an update on a Pod."""
+    """Next action of a Pod's update."""
 
     PREPARE = "Prepare"
     """A hook holds the Pod: set lifecycle state PreparingUpdate and wait."""
@@ -56,7 +56,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class UpdatePlan:
-    """Steps in order. ``failure`` is the error that then stops the update; ``obstacle`` is its field."""
+    """Steps in order. ``failure`` is the error that stops the update after these steps; ``obstacle`` is the field that
+    caused it."""
 
     #: Short hash of the target revision.
     target: str = ""
@@ -81,8 +82,8 @@ def in_place_step(pod: PodFacts, lifecycle: Lifecycle | None) -> Step | None:
     return None
 
 
-# Writes due on a Pod regardless of the rollout: in-place progress, lifecycle, labels. Pure. Metadata and conditions go
-# into one write: the subresource ``status`` accepts both. [CS-122, CS-135]
+# Writes that a Pod needs regardless of the rollout: in-place progress, lifecycle, labels. Pure. Metadata and conditions
+# go into one write: the subresource ``status`` accepts both. [CS-122, CS-135]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,8 @@ NOTHING = PodRefresh()
 def refresh_pod(
     pod: Pod, settings: WorkloadSettings, now: datetime, *, returns: bool, resize_subresource: bool = True
 ) -> PodRefresh:
-    """Return the writes due on a Pod. ``returns``: the Pod is in PreparingUpdate but no longer needs an update."""
+    """Return the writes that a Pod needs. ``returns`` means that it is in PreparingUpdate but no longer needs an
+    update."""
     scaling = settings.gates.vertical_scaling
     try:
         step = refresh(
@@ -144,8 +146,8 @@ def refresh_pod(
         conditions += keys["status"]["conditions"]
     if not metadata and not conditions:
         return PodRefresh(requeue_after=step.delay)
-    # That the containers have changed is true for this version of the Pod only, and a delayed step to Normal must not
-    # undo later decisions, possibly of another leader.
+    # The containers are known to have changed in this version of the Pod only, and a delayed step to Normal must not
+    # undo later decisions, possibly by another leader.
     seen = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
     body = {"metadata": {**seen, **metadata}}
     was_updated = names.IN_PLACE_UPDATE_STATE in pod.metadata.annotations

@@ -161,7 +161,7 @@ class Updater:
         return seconds_for_report(pod, self._clock.now())
 
     async def _within_budget(self, snapshot: AnySnapshot, steps: list[Step], outcome: Outcome) -> list[Step]:
-        """Return the steps up to the first Pod that a budget holds. [PUB-90]"""
+        """Return the steps up to the first Pod that a budget blocks. [PUB-90]"""
         if not snapshot.resolved.settings.gates.budget:
             return steps
         for index, step in enumerate(steps):

@@ -38,7 +38,7 @@ from app.kube.validation import (
 from app.pods.inplace.eligibility import Blocked, InPlaceOptions, update_spec
 from app.pods.revisions import Revision, template_data
 
-#: Go types of the spec fields whose types the models do not have.
+#: Go types of the spec fields for which the models have no type.
 SPEC_TYPES: Final[Mapping[str, GoType]] = {
     "selector": pointer(LABEL_SELECTOR),
     "matchSelector": LABEL_SELECTOR,
@@ -46,11 +46,12 @@ SPEC_TYPES: Final[Mapping[str, GoType]] = {
     "volumeClaimTemplates": list_of(CLAIM),
 }
 
-# Rejected for every workload: selectors that match nothing and templates that no Pod of it can have. Pure. Messages,
-# paths and their order are OpenKruise's.
+# Checks for every workload kind: reject selectors that match nothing and templates that its Pods cannot have. Pure.
+# Messages, paths and their order are OpenKruise's.
 
 SPEC: Final = Path("spec")
-#: Longest name that becomes a label of every Pod, leaving room for a dash and a revision hash of up to 10 characters.
+#: Longest name of a workload. It becomes a label value of every Pod, with a dash and a revision hash of up to 10
+#: characters.
 LONGEST_NAME: Final = LABEL_VALUE_MAX_LENGTH - 1 - 10
 NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 HOLDS_NOTHING: Final = "has neither labelsHandler nor finalizersHandler, so it holds no Pod"
@@ -88,7 +89,8 @@ def positive_count_errors(value: int | str, path: Path) -> Iterator[FieldError]:
 
 
 def selector_errors(spec: Mapping[str, Any], kind: str) -> list[FieldError]:
-    """Require a valid, non-empty selector that matches the template. ``kind`` is OpenKruise's name in the message."""
+    """Require a valid, non-empty selector that matches the template. ``kind`` is the name that OpenKruise's message
+    uses."""
     path = SPEC.child("selector")
     if spec.get("selector") is None:
         return [required(path, "")]
@@ -139,7 +141,7 @@ def policy_hint(kind: object) -> str:
 
 
 def template_errors(spec: Mapping[str, Any], kind: str) -> Iterable[FieldError]:
-    """Reject Pod fields that this workload does not support. ``kind`` is OpenKruise's name in the message."""
+    """Reject Pod fields that this workload does not support. ``kind`` is the name that OpenKruise's message uses."""
     pod, path = template_spec(spec), SPEC.child("template", "spec")
     if pod.get("restartPolicy") not in (None, "", "Always"):
         yield not_supported(path.child("restartPolicy"), pod["restartPolicy"], ("Always",))
@@ -164,7 +166,7 @@ def in_place_only_errors(
         old, new = (Revision("", 0, template_data(one.get("template") or {})) for one in (former, spec))
         wanted = update_spec(old, new, InPlaceOptions(vertical_scaling=True))
         if isinstance(wanted, Blocked):
-            return [forbidden(SPEC, f"only what can be updated in a running Pod for {IN_PLACE_ONLY}: {wanted}")]
+            return [forbidden(SPEC, f"{IN_PLACE_ONLY} allows only changes that a running Pod can take: {wanted}")]
     return []
 
 
@@ -178,7 +180,7 @@ def _is_sidecar_image(path: str, *specs: Mapping[str, Any]) -> bool:
 
 
 def without_empties(selector: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the selector as Go prints it."""
+    """Return the selector as Go marshals it."""
     kept = {key: value for key, value in selector.items() if value}
     if "matchExpressions" in kept:
         kept["matchExpressions"] = [{key: item[key] for key in item if item[key]} for item in kept["matchExpressions"]]
@@ -191,13 +193,14 @@ def template_spec(spec: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 CLAIM_TEMPLATES: Final = SPEC.child("volumeClaimTemplates")
-#: More volumes than can be attached to a node. Every Pod of a reconcile gets a claim of each template.
+#: Maximum number of claim templates, more than the volumes a node can attach. Every Pod gets a claim from each
+#: template.
 MAX_CLAIM_TEMPLATES: Final = 256
 
 
 def claims_without_spec(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Reject claim templates that the API server cannot create claims from, and more than a Pod can have. OpenKruise
-    admits them and never creates a Pod."""
+    """Reject claim templates that the API server cannot create claims from, and more templates than a Pod can have
+    volumes. OpenKruise admits them and never creates a Pod."""
     templates = spec.get("volumeClaimTemplates")
     if isinstance(templates, list) and len(templates) > MAX_CLAIM_TEMPLATES:
         yield too_many(CLAIM_TEMPLATES, len(templates), MAX_CLAIM_TEMPLATES)

@@ -47,7 +47,7 @@ class Wording:
     updated_in_place: str = "successfully update pod {pod} in-place(revision {revision})"
 
 
-#: Seconds the version is cached.
+#: Seconds for which the version is cached.
 VERSION_TTL: Final = 600.0
 
 
@@ -154,7 +154,7 @@ class Writer:
         return None
 
     def is_failed_creation(self, error: KubeError) -> bool:
-        """Return whether a Pod that was not created because of the error gets an event."""
+        """Return whether to record an event for a Pod that was not created because of the error."""
         return not is_namespace_ending(error)
 
     async def create_claim(self, workload: KubeObject, claim: Mapping[str, Any]) -> None:
@@ -191,7 +191,7 @@ class Writer:
     # ---- deleting
 
     async def delete_pod(self, workload: KubeObject, pod: Pod) -> bool:
-        """Delete the Pod; the caller deletes its claims. False if another Pod has its name by now, which then uses the
+        """Delete the Pod; the caller deletes its claims. Returns False if another Pod has its name by now and uses the
         claims. Raises PodHeldError and any API error. [CS-105]"""
         uid, name = workload.metadata.uid, pod.metadata.name
         verdict = await self.budget.ask(pod, Disruption.DELETE)
@@ -299,7 +299,7 @@ class Writer:
                 self.expectations.expect_version(owner_uid, found.metadata)
 
     async def refresh(self, owner_uid: str, pod: Pod, step: PodRefresh) -> None:
-        """Carry out the writes due on one Pod. [CS-122]"""
+        """Send the writes that one Pod needs. [CS-122]"""
         if step.status is not None:
             await self.patch_pod(owner_uid, pod, step.status, "status")
         await self._resize_and_patch(owner_uid, pod, step.resize, step.patch)
@@ -370,8 +370,8 @@ class Writer:
         revision: str,
         shows_state: bool = True,
     ) -> float | None:
-        """Take the Pod out of service, then change it in place. Return the seconds until the next step, if it waits.
-        ``shows_state`` also sets a lifecycle state. [PM-22 … PM-29]
+        """Take the Pod out of service, then change it in place. Return the seconds until the next step, if it must
+        wait. ``shows_state`` also sets a lifecycle state. [PM-22 … PM-29]
 
         ``revision`` is the revision the Pod is at. Returns None if the Pod is at another revision or in another state
         by now.

@@ -250,7 +250,7 @@ async def test_restart_replaces_pods_under_any_policy() -> None:
     pod = server.objects[f"{PODS}/web-0"]
     assert pod["metadata"]["labels"]["apps.kruise.io/specified-delete"] == "true"
     _, held = world("nginx:1", updateStrategy=rolling(paused=True))
-    with pytest.raises(CommandError, match="is paused; pykruise rollout resume cloneset web"):
+    with pytest.raises(CommandError, match="is paused; resume it with: pykruise rollout resume cloneset web"):
         await restarted(held, "shop", WHAT)
 
 
@@ -298,7 +298,7 @@ async def test_plan_shows_the_effect_of_a_manifest_without_storing_it() -> None:
 @pytest.mark.behaviour("CLI-6")
 async def test_an_unchanged_template_is_reported_during_a_rollout() -> None:
     _, client = world("nginx:1", "nginx:2")
-    for image, said in (("nginx:2", "the template stays"), ("nginx:3", "the template changes")):
+    for image, said in (("nginx:2", "the template is unchanged"), ("nginx:3", "the template changes")):
         manifest = clone_set("web", template=template(image), updateStrategy=rolling(policy="InPlaceIfPossible"))
         assert said in (await planned(client, "shop", manifest, parse_gates(""))).text().splitlines()[0]
 

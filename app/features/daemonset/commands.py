@@ -132,7 +132,7 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
     wanted = parsed(stored)
     found = await situation(client, wanted, Gates.of(enabled))
     before, update = (wanted.status.update_revision if wanted.status is not None else ""), short_hash(found.update.name)
-    template = "the template stays" if update == before else "the template changes"
+    template = "the template is unchanged" if update == before else "the template changes"
     head = f"DaemonSet {wanted.metadata.namespace}/{wanted.name}: {template}, revision {found.update.name}"
     coming = found.preview()
     if not coming.steps:
