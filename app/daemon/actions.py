@@ -1,4 +1,5 @@
-"""Actions on containers: run a probe or a hook (a command, a request or a connection); stop one. [KD-51, KD-64]"""
+"""Actions on containers: run a probe or a hook (a command, a request or a connection), or stop a container. [KD-51,
+KD-64]"""
 
 from __future__ import annotations
 
@@ -95,7 +96,7 @@ async def probe_command(runtime: Runtime, container_id: str, action: ExecAction,
 
 
 async def probe_connection(action: TcpSocketAction, pod_ip: str, seconds: float) -> Outcome:
-    """Open a connection; success if it can be opened. [KD-64]"""
+    """Run a TCP probe, which succeeds if the connection can be opened. [KD-64]"""
     try:
         port = port_number(action.port, ())
     except LookupError as error:
@@ -113,7 +114,7 @@ async def probe_connection(action: TcpSocketAction, pod_ip: str, seconds: float)
 
 
 async def probe_request(action: HttpGetAction, pod_ip: str, seconds: float) -> Outcome:
-    """Send a request; status codes 200 to 399 are success. Redirects are followed on the same host; a redirect to
+    """Run an HTTP probe. Status codes 200 to 399 are success. Redirects to the same host are followed; a redirect to
     another host is success. [KD-64]"""
     try:
         port = port_number(action.port, ())
@@ -157,7 +158,7 @@ def _joined(host: str, port: int) -> str:
 
 
 def _not_dialled(host: str, port: int, error: Exception) -> str:
-    """Return why the connection failed, worded as Go words it; system errors start in lower case."""
+    """Return why the connection failed, in Go's words; system errors start in lower case."""
     if isinstance(error, ssl.SSLError):
         if error.reason == "WRONG_VERSION_NUMBER":
             return "http: server gave HTTP response to HTTPS client"
@@ -184,14 +185,14 @@ async def _get(action: HttpGetAction, host: str, port: int) -> tuple[int, bytes]
 
 
 def _redirected(scheme: str, host: str, port: int, target: str, location: str) -> SplitResult:
-    """Return the target of a redirect. Raises ``HttpError``: the probed server may answer with anything."""
+    """Return the target of a redirect. Raises ``HttpError``, because the probed server may send anything."""
     try:
         parts = urlsplit(urljoin(f"{scheme}://{_joined(host, port)}{target}", location))
         _ = parts.port
     except ValueError as error:
-        raise HttpError(f"redirected to no address: {error}") from None
+        raise HttpError(f"redirected to an invalid URL: {error}") from None
     if parts.scheme not in ("http", "https"):
-        raise HttpError(f"redirected to the protocol {parts.scheme!r}, which is not followed")
+        raise HttpError(f"redirected to unsupported protocol {parts.scheme!r}")
     return parts
 
 
@@ -219,15 +220,15 @@ class Network:
     """Sends requests from the node to Pods. Simulations replace it."""
 
     async def connection(self, action: TcpSocketAction, pod_ip: str, seconds: float) -> Outcome:
-        """Open a connection as a probe."""
+        """Run a TCP probe."""
         return await probe_connection(action, pod_ip, seconds)
 
     async def request(self, action: HttpGetAction, pod_ip: str, seconds: float) -> Outcome:
-        """Send a request as a probe."""
+        """Run an HTTP probe."""
         return await probe_request(action, pod_ip, seconds)
 
     async def hook(self, action: HttpGetAction, host: str, port: int) -> int:
-        """Send a request as a hook and return the status code. Raises ``OSError`` and ``HttpError``."""
+        """Run an HTTP hook and return the status code. Raises ``OSError`` and ``HttpError``."""
         return (await _get(action, host, port))[0]
 
 
@@ -265,7 +266,7 @@ async def run_hook(
     elif hook.http_get is not None:
         host = hook.http_get.host or pod_ip
         if not host:
-            raise HookError("the address of the Pod is not known")
+            raise HookError("the IP address of the Pod is unknown")
         try:
             status = await network.hook(hook.http_get, host, port_number(hook.http_get.port, ports))
         except (OSError, HttpError, LookupError) as error:
@@ -301,7 +302,7 @@ _decode_ports: Final = msgspec.json.Decoder(tuple[ContainerPort, ...]).decode
 
 
 def grace_left(grace: int, elapsed: float) -> int:
-    """Return what the hook leaves of the grace period, in whole seconds. [KD-50]"""
+    """Return the rest of the grace period after the hook, in whole seconds. [KD-50]"""
     return max(SHORTEST_GRACE, min(grace, LONGEST_GRACE) - int(elapsed))
 
 
@@ -367,8 +368,8 @@ class Stopper:
     ) -> None:
         """Stop the container; succeed if it is already gone. Raises ``CriError``.
 
-        The hook is the one recorded in the runtime, not the one in the request: tenants write requests, and hooks reach
-        the node's network. [CRR-68]
+        The hook is the one recorded in the runtime, not the one in the request: tenants write requests, and hooks can
+        reach the node's network. [CRR-68]
         """
         container_id, hook = details.id, recorded_hook(details)
         self._recorder.event(regarding, "Normal", "Killing", message)

@@ -26,7 +26,8 @@ from app.kube.objects import Struct
 
 logger = logging.getLogger(__name__)
 
-#: Limit of one run, as in the kubelet. It includes waiting for other plugins: they share the agent's memory limit.
+#: Time limit of one run in seconds, as in the kubelet. It includes waiting for other plugins, since all share the
+#: agent's memory limit.
 _SECONDS: Final = 60.0
 _RUN_AT_ONCE: Final = 4
 _END_SECONDS: Final = 5.0
@@ -104,7 +105,7 @@ def _plugin(provider: Any, path: str) -> Plugin:
     attributes = fields.get("tokenAttributes") or {}
     if not isinstance(attributes, dict):
         raise PluginConfigError(f"{path}.tokenAttributes: must be an object")
-    # Later versions of the kubelet may know more.
+    # Later kubelet versions may have more fields.
     for unknown in sorted(map(str, fields.keys() - _FIELDS)):
         logger.warning("%s.%s: unknown field has no effect", path, unknown)
     return Plugin(
@@ -130,7 +131,7 @@ def duration(text: Any) -> float | None:
 
 
 class Plugins:
-    """The node's plugins, run on demand. Answers are cached for as long as the plugins allow."""
+    """The node's plugins, run on demand. Responses are cached for as long as the plugins allow."""
 
     def __init__(
         self, plugins: Sequence[Plugin], folder: str, clock: Clock, on_error: Callable[[str], None] = lambda _: None
@@ -163,8 +164,8 @@ class Plugins:
         return cls([*plugins.values()], folder, clock, on_error)
 
     async def credentials(self, image: str, seconds: float) -> list[Credential]:
-        """Return the plugins' credentials for an image, within ``seconds``. A plugin that fails is logged without its
-        output, counted and skipped."""
+        """Return the plugins' credentials for an image, within ``seconds``. If a plugin fails, the failure is counted
+        and logged without the plugin's output, and the plugin is skipped."""
         parsed, found = parse_image(image), list[Credential]()
         if parsed is None:
             return found
@@ -179,7 +180,7 @@ class Plugins:
         return found
 
     def forget(self) -> None:
-        """Drop cached answers, which may be out of date. [KD-94]"""
+        """Drop cached responses, which may be out of date. [KD-94]"""
         self._cache.clear()
 
     async def _shared(self, plugin: Plugin, repository: str) -> list[Credential]:
@@ -202,7 +203,7 @@ class Plugins:
             found = credentials(answer.auth or {}, "response")
             kept = {"Image": repository, "Registry": registry, "Global": ""}.get(answer.cache_key_type)
             if kept is None:
-                raise CredentialsError("did not answer with a valid cacheKeyType")  # noqa: TRY301
+                raise CredentialsError("did not return a valid cacheKeyType")  # noqa: TRY301
         except CredentialsError as error:
             logger.warning("credential provider %s: %s", plugin.name, error)
             self._on_error(plugin.name)
@@ -220,15 +221,15 @@ class Plugins:
             async with asyncio.timeout(_SECONDS), self._places:
                 code, output = await self._output(plugin, msgspec.json.encode(request))
         except TimeoutError:
-            raise CredentialsError(f"did not answer within {_SECONDS:.0f} s") from None
+            raise CredentialsError(f"did not respond within {_SECONDS:.0f} s") from None
         if code != 0:
             raise CredentialsError(f"exited with code {code}")
         try:
             answer = _decode_response(output)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            raise CredentialsError("did not answer with a CredentialProviderResponse") from None
+            raise CredentialsError("did not return a CredentialProviderResponse") from None
         if answer.kind != "CredentialProviderResponse" or answer.api_version != plugin.api_version:
-            raise CredentialsError(f"did not answer with a CredentialProviderResponse of {plugin.api_version}")
+            raise CredentialsError(f"did not return a CredentialProviderResponse of {plugin.api_version}")
         return answer
 
     async def _output(self, plugin: Plugin, request: bytes) -> tuple[int, bytes]:
@@ -240,13 +241,13 @@ class Plugins:
                 *plugin.arguments,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
-                # It may repeat credentials.
+                # Its error output may contain credentials.
                 stderr=asyncio.subprocess.DEVNULL,
                 env=environment,
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
-            reason = os.strerror(error.errno or 0) if isinstance(error, OSError) else "args or env hold a null byte"
+            reason = os.strerror(error.errno or 0) if isinstance(error, OSError) else "args or env contain a null byte"
             raise CredentialsError(f"cannot be started: {reason}") from None
         try:
             output = await _exchange(process, request)
@@ -256,7 +257,7 @@ class Plugins:
 
 
 def _config_files(path: str) -> list[Path]:
-    """Return the configuration files at a path; those of a folder by name."""
+    """Return the configuration files at a path; those in a folder are sorted by name."""
     if not path or not (found := Path(path)).exists():
         return []
     if not found.is_dir():

@@ -1,4 +1,4 @@
-"""Registry credentials from pull secrets and docker configuration files, and the images they are for."""
+"""Registry credentials from pull secrets and docker configuration files, matched to images."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from app.daemon.cri.types import Auth
 from app.kube.images import parse_image
 from app.kube.objects import Secret, Struct
 
-# Follows the kubelet, so that credentials work for a pre-pull exactly if they work for a Pod. [KD-36, KD-37]
+# Follows the kubelet, so that credentials work for a pre-pull exactly when they work for a Pod. [KD-36, KD-37]
 # https://kubernetes.io/docs/concepts/containers/images/#config-json
 
 logger = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ _decode_file: Final = msgspec.json.Decoder(Entries).decode
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Pattern of images: ``*.example.com:5000/team``. A ``*`` stands for part of one label of the host."""
+    """Pattern of images: ``*.example.com:5000/team``. A ``*`` matches part of one label of the host."""
 
     host: tuple[str, ...]
     port: str
@@ -187,8 +187,8 @@ def _decoded(text: str, where: str) -> tuple[str, str]:
 
 
 def for_image(known: Iterable[Credential], image: str) -> list[Credential]:
-    """Return the credentials that match an image, most specific first. Those of Docker's own registry are for all of
-    its images without others. [KD-36]"""
+    """Return the credentials that match an image, most specific first. Those for Docker's own registry apply to its
+    images for which there are no others. [KD-36]"""
     parsed = parse_image(image)
     if parsed is None:
         return []
@@ -255,7 +255,8 @@ class DockerConfig:
 
 
 def read_file(path: Path) -> bytes | None:
-    """Return the content of a file; None if it is missing or no file. Raises ``OSError``, :class:`CredentialsError`."""
+    """Return the content of a file; None if it is missing or not a file. Raises ``OSError``,
+    :class:`CredentialsError`."""
     try:
         # Opening a pipe must not block.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -68,10 +68,10 @@ class Task:
 
 
 def may_use(task: Task, secret: Secret) -> bool:
-    """Return whether the pull may use the Secret. Copies of pull secrets serve jobs of their own namespace only.
-    [KD-97]
+    """Return whether the pull may use the Secret. A copy of a pull secret serves only jobs in the namespace it was
+    copied from. [KD-97]
 
-    All jobs for a repository share one entry; without this check each job could pull with the credentials of all.
+    All jobs for a repository share one entry; without this check, each job could pull with the credentials of all.
     """
     namespace = source_namespace(secret)
     return not namespace or not task.owners or namespace in {one.namespace for one in task.owners}
@@ -174,7 +174,7 @@ def status_patch(node_image: NodeImage, progress: Mapping[Key, ImageTagStatus]) 
     }
     images |= {image: None for image in old.image_statuses if image not in tags}
     if images:
-        # As in OpenKruise, empty means absent, like the counts.
+        # As in OpenKruise, an empty map is removed, like the counts.
         patch["imageStatuses"] = images if tags else None
     return patch or None
 

@@ -277,7 +277,7 @@ class ImagePuller:
                 await self._pull(task, seconds)
                 return image_plan.image_id(task.key, image_plan.find(await self._runtime.images(seconds), task.key))
             except RuntimeUnavailable as error:
-                logger.info("pulling %s waits: %s", task.reference, error)
+                logger.info("pulling %s is delayed: %s", task.reference, error)
                 await self._clock.sleep(_RUNTIME_AWAY_SECONDS)
 
     async def _pull(self, task: Task, seconds: float) -> None:
@@ -304,10 +304,11 @@ class ImagePuller:
 
     async def _tries(self, task: Task, seconds: float) -> list[Auth | None]:
         """Return the credentials to try: those of Secrets, then those of the node, as the kubelet orders them; None for
-        a pull without.
+        an anonymous pull.
 
-        If jobs of several namespaces request the tag, their credentials take turns, and a namespace without any pulls
-        as if it were alone: wrong credentials of one must neither fail nor delay the pull of another. [KD-109]
+        If jobs in several namespaces request the tag, their credentials are tried in turn, and a namespace without
+        credentials pulls as if it were the only one: wrong credentials of one namespace must neither fail nor delay the
+        pull of another. [KD-109]
         """
         given, failed = await self._given(task)
         namespaces = {one.namespace for one in task.owners}

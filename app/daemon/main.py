@@ -67,7 +67,7 @@ def unmodified_mappings(smaps: str) -> Iterator[tuple[int, int]]:
 
 
 def give_back() -> None:
-    """Release file pages that can be read again and unused heap. Failures are ignored."""
+    """Release file pages that can be read again, and unused heap memory. Failures are ignored."""
     gc.collect()
     try:
         library = ctypes.CDLL(None, use_errno=True)
@@ -84,7 +84,7 @@ def give_back() -> None:
 
 USER_AGENT: Final = "kruise-daemon"
 _STOP_SECONDS: Final = 5.0
-#: By then caches are filled and every code path has run once.
+#: Seconds until memory is released. By then, caches are filled and every code path has run once.
 _SETTLED_SECONDS: Final = 5.0
 _BOOLEANS: Final = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 _LOGS: Final = "accepted for compatibility with OpenKruise; logs always go to standard error"
@@ -143,7 +143,7 @@ def parser() -> argparse.ArgumentParser:
     flag(
         "--docker-config",
         default="/var/lib/kubelet",
-        help="docker config.json, or the directory searched for it first; then the kubelet's other paths are searched",
+        help="docker config.json, or a directory to search for it before the kubelet's other paths",
     )
     flag(
         "--rest-config-qps", type=float, default=0.0, help="requests per second to the API server; unlimited by default"
@@ -214,7 +214,7 @@ def address(text: str) -> tuple[str, int]:
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run until stopped. Exit code 1: start-up failed; 2: invalid arguments."""
+    """Run until stopped. Returns exit code 1 if start-up failed, 2 for invalid arguments."""
     try:
         options = options_of(arguments)
     except UsageError as error:
@@ -223,7 +223,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     logs.configure(options.logging_format, logs.level_for(options.v))
     if ignored := without_effect(options):
         logger.warning("accepted without effect: %s", ", ".join(ignored))
-    # grpc logs its event loop at every call.
+    # grpc logs its event loop on every call.
     logging.getLogger("grpc").setLevel(logging.WARNING)
     try:
         node = environ.get("NODE_NAME", "")

@@ -138,7 +138,7 @@ class Outdated:
 def outdated(pod: Pod, meta: RuntimeMeta) -> list[Outdated]:
     """Return the containers to restart: those with the highest launch priority. [KD-74]
 
-    Only during an in-place update: other changes of labels do not restart containers.
+    Only during an in-place update: other changes to labels do not restart containers.
     """
     condition = pod.condition(names.IN_PLACE_UPDATE_READY)
     if condition is None or condition.status != "False":
@@ -166,7 +166,8 @@ def outdated(pod: Pod, meta: RuntimeMeta) -> list[Outdated]:
 
 def parse_env(output: bytes, current: Mapping[str, str]) -> dict[str, str]:
     """Parse the output of ``env``. This is ambiguous: a value may span lines, each of which may look like a variable.
-    ``current`` holds the values in the Pod; a value that appears there in full takes precedence over a shorter one."""
+    ``current`` holds the values in the Pod; a value that appears in the output in full takes precedence over a shorter
+    one."""
     text = output.decode("utf-8", "replace").removesuffix("\n")
     found: dict[str, str] = {}
     last = ""

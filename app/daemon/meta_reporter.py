@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 WORKERS: Final = 5
 RESTARTERS: Final = 10
-#: Pod changes come in bursts. [KD-71]
+#: Seconds by which a report is delayed, because Pod changes come in bursts. [KD-71]
 _DELAY_SECONDS: Final = 1.0
 #: Seconds before a failed read of the environment is retried. [KD-73]
 _AGAIN_SECONDS: Final = 3.0
@@ -81,7 +81,7 @@ class MetaReporter:
         if not meta_plan.is_reported(pod):
             return ()
         is_new = change.old is None
-        # At start-up, Pods that were never reported wait for their next change. [KD-71]
+        # At start-up, Pods without a report are not processed until their next change. [KD-71]
         if is_new and names.RUNTIME_CONTAINERS_META not in pod.metadata.annotations:
             return ()
         return (key_of(pod),) if meta_plan.is_due(pod, with_env=self._env_from_metadata) else ()
@@ -147,7 +147,7 @@ class MetaReporter:
         return meta_plan.parse_env(result.stdout, env_from_metadata(container, pod))
 
     async def _write(self, pod: Pod, meta: RuntimeMeta) -> None:
-        """Patch the annotation through the status subresource, which nodes may write. [KD-75]"""
+        """Patch the annotation through the status subresource, which nodes are allowed to write. [KD-75]"""
         metadata = pod.metadata
         annotations = {names.RUNTIME_CONTAINERS_META: meta_plan.annotation(meta)}
         try:
@@ -175,11 +175,11 @@ class MetaReporter:
         found = meta_plan.outdated(pod, meta)
         for one in found:
             await self._restart_one(pod, one, runtime)
-        # Repeat until the report shows the new containers or it is the next priority's turn.
+        # Repeat until the report shows the new containers, or until the next priority is due.
         return Result(requeue=True) if found else None
 
     async def _restart_one(self, pod: Pod, one: Outdated, runtime: Runtime) -> None:
-        """Restart the reported container, only while it is running. [KD-74]"""
+        """Restart the reported container if it is still running. [KD-74]"""
         metadata, container_id = pod.metadata, one.container_id.partition("://")[2]
         container = await runtime.container(container_id)
         if container is None or container.state is not ContainerState.RUNNING:

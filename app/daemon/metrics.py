@@ -89,7 +89,7 @@ class Metrics(ControllerMetrics, QueueMetrics):
         return generate_latest(self._registry)
 
     def on_response(self, code: str, method: str, host: str) -> None:
-        """Count a response of the API server."""
+        """Count a response from the API server."""
         self._requests.labels(code, method, host).inc()
 
     def plugin_failed(self, name: str) -> None:
@@ -144,7 +144,7 @@ class Metrics(ControllerMetrics, QueueMetrics):
         self._reconciles.labels(controller, result).inc()
 
     def active_workers(self, controller: str, workers: int) -> None:
-        """Ignored: queue depth says more."""
+        """Ignored: the queue depth is more informative."""
 
     def panicked(self, controller: str) -> None:
         """Count an unexpected exception."""
@@ -155,8 +155,8 @@ class Metrics(ControllerMetrics, QueueMetrics):
 
 _SECONDS: Final = 5.0
 _MAX_HEAD: Final = 8192
-#: The port is on the node's address and any Pod may connect, so the kubelet must be served even if others hold
-#: connections.
+#: The port is on the node's address and any Pod may connect, so the kubelet must be served even if others keep
+#: connections open.
 MAX_CONNECTIONS: Final = 64
 _REASONS: Final = {
     200: "OK",
@@ -167,12 +167,12 @@ _REASONS: Final = {
 }
 _TEXT: Final = "text/plain; charset=utf-8"
 
-#: Status, content type and body by path.
+#: Status, content type and body of a response.
 Answer = tuple[int, str, bytes]
 
 
 class HealthServer:
-    """Answers GET requests, one per connection."""
+    """Serves GET requests, one per connection."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class HealthServer:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """``failing`` returns the first failing check or ''; ``seconds`` limits a request and its response. ``metrics``
-        is called at most once a second, however many requests come."""
+        is called at most once a second, regardless of the number of requests."""
         self._seconds = seconds
         self._failing = failing
         self._metrics = metrics

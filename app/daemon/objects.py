@@ -1,6 +1,6 @@
 """The agent's view of Kruise objects: frozen structs with only the fields it uses.
 
-The models of :mod:`app.api` are complete but costly, and an agent runs on every node. Versions are the stored ones, so
+The models of :mod:`app.api` are complete but costly, and an agent runs on every node. They have the stored versions, so
 that the agent does not depend on a conversion webhook.
 """
 
@@ -159,7 +159,7 @@ class ContainerPort(Struct, frozen=True):
 
 
 class StatusContext(Struct, frozen=True):
-    """Container of a request at the time the request was created."""
+    """State of a requested container when the request was created."""
 
     container_id: str = msgspec.field(name="containerID", default="")
     restart_count: int = 0

@@ -1,4 +1,4 @@
-"""Objects the node agent reads and writes on the API server. The chart derives its roles from this. [KD-80]"""
+"""Objects the node agent reads and writes on the API server. The chart's roles are derived from this. [KD-80]"""
 
 from __future__ import annotations
 

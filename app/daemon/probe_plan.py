@@ -20,7 +20,7 @@ UNKNOWN: Final = "Unknown"
 #: An unchanged result is reported again after this many seconds. [KD-66]
 REFRESH_SECONDS: Final = 600.0
 #: Bytes available to the messages of all probes of a NodePodProbe as stored. The API server accepts 1.5 MB including
-#: the spec; verbose probes must not prevent reports of others. [KD-98]
+#: the spec; verbose probes must not prevent the results of others from being reported. [KD-98]
 MAX_MESSAGES: Final = 512 * 1024
 #: Extra bytes of characters that the API server escapes when it stores them.
 _WIDER: Final = {"<": 5, ">": 5, "&": 5, "\b": 4, "\f": 4, "\u2028": 3, "\u2029": 3}
@@ -135,7 +135,7 @@ def after(progress: ProbeProgress, outcome: Outcome, want: Wanted, now: float) -
 
 def not_made(progress: ProbeProgress, why: str, now: float) -> Step:
     """Handle a probe that could not be run. A known state is kept; otherwise only the first reason is reported, because
-    runtimes name each command differently. [KD-69]"""
+    the runtime's message differs for every run. [KD-69]"""
     if progress.state != UNKNOWN or progress.message:
         return Step(progress)
     return record(progress, UNKNOWN, why, now)
@@ -160,14 +160,14 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Status to write and the results that changed. [KD-66]"""
+    """Status to write, None if it is up to date, and the results that changed. [KD-66]"""
 
     status: Mapping[str, Any] | None
     news: tuple[tuple[Key, Result], ...] = field(default=())
 
 
 def report(node_pod_probe: NodePodProbe, results: Mapping[Key, Result]) -> Report:
-    """Return the status with the latest results; nothing to write if it is up to date. [KD-67]
+    """Return the status with the latest results; its ``status`` is None if nothing needs to be written. [KD-67]
 
     Results are matched by the Pod's UID, so a Pod of the same name never receives them.
     """

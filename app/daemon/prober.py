@@ -29,13 +29,13 @@ from app.kube.store import Store
 logger = logging.getLogger(__name__)
 
 LIMITS: Final = RateLimits(base_delay=0.5, max_delay=50.0, qps=10.0, burst=100)
-#: Results within this time are written together.
+#: Seconds within which results are written together.
 _TOGETHER_SECONDS: Final = 0.2
 #: Maximum number of concurrent probes per namespace. [KD-105]
 AT_ONCE: Final = 32
-#: Seconds a list of running containers is cached.
+#: Seconds for which a list of running containers is cached.
 _TRUSTED_SECONDS: Final = 10.0
-#: The same if a container is not running or changes would go unnoticed.
+#: The same, if a container is not running or changes would go unnoticed.
 _UNSURE_SECONDS: Final = 0.5
 
 
@@ -69,7 +69,7 @@ class Containers:
         self._started: dict[str, ContainerDetails] = {}
 
     async def newest(self, uid: str, name: str, version: str) -> ContainerDetails | None:
-        """Return the newest container of this name. ``version``: the Pod's resource version. Raises ``CriError``."""
+        """Return the newest container of this name. ``version`` is the Pod's resource version. Raises ``CriError``."""
         known, now = self._pods.get(uid), self._clock.monotonic()
         if known is not None and known.task.done():
             failed = known.task.cancelled() or known.task.exception() is not None
@@ -102,7 +102,7 @@ class Containers:
             del self._pods[uid]
 
     def forget(self, uids: set[str]) -> None:
-        """Drop all Pods but these."""
+        """Drop all Pods except these."""
         self._pods = {uid: known for uid, known in self._pods.items() if uid in uids}
         kept = {
             details.id
@@ -141,7 +141,7 @@ class Prober:
         self._began = client.clock.monotonic()
         self._workers: dict[Key, _Worker] = {}
         self._containers = Containers(runtime, client)
-        #: By namespace; dropped with the last probe that uses it.
+        #: Semaphores by namespace; each is dropped with the last probe that uses it.
         self._made: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._written = ""
         # Two queues, as in OpenKruise: probes to run and results to report. [KD-4]
@@ -269,7 +269,7 @@ class Prober:
                 outcome = await self._probe(want, container.id, address)
         except ProbeError as error:
             self._containers.doubt(key.uid)
-            # An unavailable runtime says nothing about the probe.
+            # If the runtime is unavailable, the probe keeps its state.
             if self._still(worker, want, container.id) and not isinstance(error.__cause__, RuntimeUnavailable):
                 why = text_of(str(error).encode("utf-8", "replace"))
                 self._note(worker, probe_plan.not_made(worker.progress, why, self._clock.monotonic()))
@@ -300,6 +300,6 @@ class Prober:
         raise ProbeError("one of exec, httpGet and tcpSocket is required")
 
     def _cached(self, key: Key) -> Pod | None:
-        """Return the Pod from the cache, if it is watched and the Pod of the probe."""
+        """Return the Pod from the cache, if Pods are watched and it is the one being probed."""
         pod = self._pods.get(key.pod, key.namespace) if self._pods is not None else None
         return pod if pod is not None and pod.metadata.uid == key.uid else None

@@ -24,7 +24,7 @@ NOT_FOUND: Final = "not found container on Node"
 NOT_RESTARTED: Final = "the container has ended and its Pod does not restart it"
 _GRACE: Final = "PreRecreateGrace"
 _ORDER: Final = {COMPLETED: 0, RECREATING: 1, PENDING: 2, "": 3}
-#: Added to the remaining grace period, so that it has surely passed. [CRR-33]
+#: Seconds added to the remaining grace period, so that it is over by then. [CRR-33]
 _AFTER_GRACE: Final = 0.1
 _MAX_MESSAGE: Final = 1024
 
@@ -99,7 +99,7 @@ def runtime_name(request: RecreateRequest) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Newest container with a name in the Pod. ``restart_count`` is the kubelet's count."""
+    """The newest container of one name in the Pod. ``restart_count`` is the kubelet's count."""
 
     details: ContainerDetails
     restart_count: int = 0
@@ -148,7 +148,7 @@ def _state(
         return RecreateState(name, PENDING, NOT_FOUND, before.is_killed)
     details, context = found.details, container.status_context
     full_id = f"{runtime}://{details.id}"
-    # An agent that exited between stopping a container and recording it finds the announcement here.
+    # This announcement remains if the agent exited between stopping the container and recording that.
     killed = before.is_killed or (
         before.message.startswith(stopping(""))
         and (before.message != stopping(full_id) or details.state is ContainerState.EXITED)
@@ -208,7 +208,7 @@ def walk(request: RecreateRequest, current: Sequence[RecreateState], found: Mapp
 
 
 def killed(current: Sequence[RecreateState], name: str, error: str = "") -> tuple[RecreateState, ...]:
-    """Return the states after a container was stopped or could not be. [CRR-37]"""
+    """Return the states after a container was stopped or failed to stop. [CRR-37]"""
     if error:
         done = RecreateState(name, FAILED, truncated(f"kill container error: {error}", _MAX_MESSAGE))
     else:
@@ -217,14 +217,14 @@ def killed(current: Sequence[RecreateState], name: str, error: str = "") -> tupl
 
 
 def announced(current: Sequence[RecreateState], name: str, full_id: str) -> tuple[RecreateState, ...]:
-    """Return the states just before a container is stopped."""
+    """Return the states that announce that a container is about to be stopped."""
     return tuple(
         msgspec.structs.replace(state, message=stopping(full_id)) if state.name == name else state for state in current
     )
 
 
 def states_patch(current: Sequence[RecreateState]) -> dict[str, Any]:
-    """Return the merge patch for the status; it replaces the whole list. [CRR-41]"""
+    """Return the status merge patch, which replaces the whole list. [CRR-41]"""
     return {"containerRecreateStates": [_json(state) for state in current]}
 
 
@@ -238,7 +238,7 @@ def _json(state: RecreateState) -> dict[str, Any]:
 
 
 def completed_patch(now: datetime, message: str) -> dict[str, Any]:
-    """Return the merge patch for the status that completes a request."""
+    """Return the status merge patch that completes a request."""
     shown = {"message": truncated(message, _MAX_MESSAGE)} if message else {}
     return {"phase": COMPLETED, "completionTime": rfc3339(now), **shown}
 

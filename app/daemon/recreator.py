@@ -109,7 +109,7 @@ class Recreator:
             name = recreate_plan.runtime_name(request)
             runtime = self._runtimes.get(name)
             if runtime is None:
-                raise ValueError(f"no runtime {name} on this node")  # noqa: TRY301 - one message for all of it
+                raise ValueError(f"no runtime {name} on this node")  # noqa: TRY301 - same message as other errors
         except ValueError as error:
             await self._complete(request, f"failed to find runtime service: {error}")
             return None
@@ -146,7 +146,8 @@ class Recreator:
         for name, container in recreate_plan.newest(containers).items():
             if name in wanted:
                 details = await runtime.details(container.id)
-                # An admission webhook checks the UID label; without this check a tenant could name any Pod.
+                # Otherwise only an admission webhook checks the UID label, and a tenant who bypasses it could name any
+                # Pod.
                 if details.labels.get(POD_NAMESPACE, namespace) != namespace or not details.is_of(request.pod_uid):
                     continue
                 found[name] = Found(details, details.restart_count, _is_restarted(pod, details.exit_code))
@@ -223,8 +224,8 @@ class Recreator:
         """Write the states if the stored ones are those the decision was based on and the request is still open. Return
         the request as written, or None to stop. [CRR-41, CRR-63]
 
-        A decision on older states, as in a stale cache, would miss that a container was stopped and stop the next one
-        too. On a completed request the manager's states are kept.
+        A decision based on older states, as in a stale cache, would miss that a container was stopped and stop the next
+        one too. On a completed request, the manager's states are kept.
         """
         patch, seen = recreate_plan.states_patch(states), request
         for attempt in range(CONFLICT_ATTEMPTS):
@@ -241,7 +242,7 @@ class Recreator:
                     return live  # only the response was lost
                 if live.status.container_recreate_states != request.status.container_recreate_states:
                     raise
-                seen = live  # a change of readiness by the manager does not affect the decision
+                seen = live  # a change to the readiness by the manager does not affect the decision
             else:
                 return replace(
                     seen,
@@ -262,8 +263,8 @@ class Recreator:
         return live if live.metadata.uid == metadata.uid and not recreate_plan.is_over(live) else None
 
     async def _write(self, request: RecreateRequest, status: Mapping[str, Any]) -> str:
-        """Patch the status if the request has not changed, so that updates by others are kept, and return its version.
-        The check uses the resource version: the API server ignores the UID on ``/status``. [CRR-63]"""
+        """Patch the status if the request has not changed, so that updates by others are kept, and return the new
+        version. The check uses the resource version: the API server ignores the UID on ``/status``. [CRR-63]"""
         metadata = request.metadata
         try:
             written = await self._client.patch(

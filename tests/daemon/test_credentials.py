@@ -352,15 +352,15 @@ def test_a_missing_configuration_is_ignored_and_an_invalid_one_refused(tmp_path:
     ("script", "why"),
     [
         ("exit 3", "exited with code 3"),
-        ("echo no json", "did not answer with a CredentialProviderResponse"),
+        ("echo no json", "did not return a CredentialProviderResponse"),
         ("head -c 3000000 /dev/zero", "printed more than 1 MiB"),
-        ("head -c 900000 /dev/zero | tr '\\0' '['", "did not answer with a CredentialProviderResponse"),
+        ("head -c 900000 /dev/zero | tr '\\0' '['", "did not return a CredentialProviderResponse"),
         (f"echo '{json.dumps(response(kind='Other'))}'", "of credentialprovider.kubelet.k8s.io/v1"),
         (f"echo '{json.dumps(response('v1beta1'))}'", "of credentialprovider.kubelet.k8s.io/v1"),
         (f"echo '{json.dumps(response(cacheKeyType='All'))}'", "valid cacheKeyType"),
         (f"echo '{json.dumps(response(auth={str(one): {} for one in range(300)}))}'", "300 registries, more than 256"),
         ("exec /does/not/exist", "exited with code 127"),
-        ("sleep 1000 & sleep 1000", "did not answer within"),
+        ("sleep 1000 & sleep 1000", "did not respond within"),
     ],
 )
 async def test_a_failed_plugin_is_logged_counted_and_skipped(

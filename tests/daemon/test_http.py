@@ -161,16 +161,16 @@ def answer(status: int, body: bytes = b"", **headers: str) -> bytes:
             "Probe terminated redirects, Response body: moved",
         ),
         ([answer(302, Location="/again")], False, "stopped after 10 redirects"),
-        ([answer(302, Location="http://["), answer(200)], False, "redirected to no address: Invalid IPv6 URL"),
+        ([answer(302, Location="http://["), answer(200)], False, "redirected to an invalid URL: Invalid IPv6 URL"),
         (
             [answer(302, Location="http://127.0.0.1:99999/"), answer(200)],
             False,
-            "redirected to no address: Port out of range 0-65535",
+            "redirected to an invalid URL: Port out of range 0-65535",
         ),
         (
             [answer(302, Location="file:///etc/passwd"), answer(200)],
             False,
-            "redirected to the protocol 'file', which is not followed",
+            "redirected to unsupported protocol 'file'",
         ),
         ([b""], False, "EOF"),
         ([answer(200, b"x" * 50_000)], True, "x" * 1024),
@@ -226,7 +226,7 @@ async def test_an_invalid_host_fails_the_probe(host: str) -> None:
     ("host", "answers", "why"),
     [
         ("a..b", [], "'a..b' is not a valid host name"),
-        ("", [answer(302, Location="http://[")], "redirected to no address: Invalid IPv6 URL"),
+        ("", [answer(302, Location="http://[")], "redirected to an invalid URL: Invalid IPv6 URL"),
         ("", [answer(500)], "the request was answered with status code 500"),
     ],
 )

@@ -27,7 +27,7 @@ from app.daemon.cri.types import (
     RuntimeUnavailable,
 )
 
-# A runtime behind a unix socket. Calls and timeouts follow section 7.3 of the specification. [KD-11 … KD-16]
+# A client of one runtime on a Unix socket. Calls and timeouts follow section 7.3 of the specification. [KD-11 … KD-16]
 
 #: Largest ExecSync response in bytes. [KD-105]
 MAX_ANSWER: Final = 256 * 1024
@@ -56,7 +56,7 @@ _FILE_SYSTEM_SECONDS: Final = 10.0
 _START_SECONDS: Final = 30.0
 #: Added to the timeout of calls whose request has its own timeout.
 _SLACK_SECONDS: Final = 5.0
-#: Largest command output used: the limit Linux sets on a process's environment, which `env` prints.
+#: Longest command output that is used: Linux's limit on the environment of a process, which ``env`` prints.
 _MAX_OUTPUT: Final = 2 * 1024 * 1024
 _MAX_MESSAGE: Final = 2048
 #: Longest container id.
@@ -129,7 +129,7 @@ class GrpcRuntime:
         return await self._list(wanted)
 
     async def container(self, container_id: str) -> Container | None:
-        """Return a container; None if the runtime does not know it."""
+        """Return a container; None if the runtime does not have it."""
         found = await self._list(pb.ContainerFilter(id=container_id))
         return next((one for one in found if one.id == container_id), None)
 
@@ -212,7 +212,7 @@ def _state(number: int) -> ContainerState:
 def error_of(method: str, error: grpc.aio.AioRpcError) -> CriError:
     """Convert a gRPC error. The runtime's message is untrusted and cut to a maximum length."""
     code, said = error.code(), (error.details() or "")[:_MAX_MESSAGE].replace("\x00", "")
-    # Format of every Go client, the kubelet included.
+    # The format used by Go clients, including the kubelet.
     shown = f"rpc error: code = {_GO_NAMES.get(code.name) or _camel(code.name)} desc = {said}"
     match code:
         case grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -259,7 +259,7 @@ def sockets(socket_file: str, exists: Callable[[Path], bool], roots: Sequence[Pa
     """Return the sockets to try, in order. ``socket_file`` selects a single one; a relative path is below the mount
     point.
 
-    Without a mount point the host's own directories are searched. A socket found under two names is tried once.
+    Without a mount point, the host's own directories are searched. A socket found under two names is tried once.
     """
     if roots is None:
         roots = (MOUNTED,) if exists(MOUNTED) else ON_HOST
@@ -278,7 +278,7 @@ def sockets(socket_file: str, exists: Callable[[Path], bool], roots: Sequence[Pa
 
 
 async def connect(socket_file: str) -> list[GrpcRuntime]:
-    """Connect to every usable runtime; at least one. Raises :class:`NoRuntime`."""
+    """Connect to every usable runtime. Raises :class:`NoRuntime` if there is none."""
     found = sockets(socket_file, Path.exists)
     if not found:
         where = f" {socket_file}" if socket_file else f"; looked for {', '.join(CANDIDATES)}"

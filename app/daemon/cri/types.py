@@ -27,7 +27,7 @@ class DeadlineExceeded(CriError):
 
 
 class NoSuchContainer(CriError):
-    """The runtime does not know the container, or no longer does."""
+    """The container does not exist in the runtime, or no longer does."""
 
 
 class ContainerState(IntEnum):
@@ -129,7 +129,7 @@ class Runtime(Protocol):
         ...
 
     async def container(self, container_id: str) -> Container | None:
-        """Return a container; None if the runtime does not know it."""
+        """Return a container; None if the runtime does not have it."""
         ...
 
     async def details(self, container_id: str) -> ContainerDetails:
