@@ -99,7 +99,7 @@ def runtime_name(request: RecreateRequest) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The newest container of one name in the Pod. ``restart_count`` is the kubelet's count."""
+    """The newest container with a given name in the Pod. ``restart_count`` is the kubelet's count."""
 
     details: ContainerDetails
     restart_count: int = 0

@@ -86,7 +86,7 @@ def env_from_metadata(container: Container, pod: Pod) -> Mapping[str, str]:
 
 
 def hash_of_env(values: Mapping[str, str]) -> int:
-    """Return the same hash for given values, such as the env a process was started with. [PM-138]"""
+    """Return the hash of given values, such as the env a process was started with. [PM-138]"""
     return _env_hash(*(text for entry in sorted(values.items()) for text in entry))
 
 

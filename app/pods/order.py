@@ -149,9 +149,9 @@ def _sidecar_restarts(pod: Pod) -> int:
 
 
 class UpdateOrder(Protocol):
-    """Update order of a workload's Pods, for controllers that prepare their nodes. [IMG-105]
+    """Returns the update order of a workload's Pods, for controllers that prepare their nodes. [IMG-105]
 
-    It is called for every workload kind; only the owner's kind returns an order.
+    The functions of all workload kinds are called; only the owner's kind returns an order.
     """
 
     def __call__(self, owner: OwnerReference, pods: Sequence[Pod], /) -> Sequence[Pod] | None:

@@ -26,8 +26,8 @@ GATES_NOT_READY: Final = "ReadinessGatesNotReady"
 
 
 class InitialMetadata(Protocol):
-    """Metadata that a workload writes on a new Pod together with its first conditions. It is called for every workload
-    kind."""
+    """Returns the metadata that a workload writes on a new Pod together with its first conditions. Called for every
+    workload kind."""
 
     def __call__(self, pod: Pod, now: datetime, /) -> Mapping[str, Any] | None:
         """Return the members of ``metadata``; empty for a Pod of another workload, None to postpone the write."""
