@@ -191,9 +191,9 @@ class Handler:
     is_slow: Callable[[Review], bool] = lambda _: False
 
 
-#: The address of the webhook caller, if it is not known to be an API server. Set by the webhook port for the task that
-#: answers; empty for known callers and outside of requests (controllers, standalone mode).
+#: The address of the webhook caller, if it is not known to be an API server. The webhook server sets it in the task
+#: that serves the request. Empty for known callers and outside of requests (controllers, standalone mode).
 STRANGER: Final[ContextVar[str]] = ContextVar("stranger", default="")
-#: Whether known callers send requests too. If so, the review of an unknown caller must have no side effects, like a dry
+#: Whether known callers are active too. If so, a review from an unknown caller must have no side effects, like a dry
 #: run.
 LEAVES_NO_TRACE: Final[ContextVar[bool]] = ContextVar("leaves_no_trace", default=False)
