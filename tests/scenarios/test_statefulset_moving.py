@@ -71,7 +71,7 @@ def test_pods_of_a_native_statefulset_are_adopted(world: World) -> None:
     )
     assert (back["status"]["updateRevision"], set(revisions(world))) == (recorded[0], {*recorded, added})
     refused = world.pykruise("plan", "--from", "sts/web")
-    assert (refused.returncode, "there is no native one" in refused.stderr) == (1, True)
+    assert (refused.returncode, "not found; list the existing ones" in refused.stderr) == (1, True)
     wrong = world.pykruise("plan", "--from", "deployment/web")
     assert (wrong.returncode, "expected statefulset/NAME" in wrong.stderr) == (2, True)
     world.kubectl("delete", KIND, "web", "-n", world.namespace)
