@@ -100,7 +100,7 @@ def test_containers_after_one_that_never_becomes_ready_never_start(world: World)
     def told() -> bool:
         field = "involvedObject.name=ordered,reason=LaunchPriorityWaiting"
         events = world.list("event", "--field-selector", field)
-        return any("b waits to be started until a (launch priority 0) is ready" in e["message"] for e in events)
+        return any("b cannot start until a (launch priority 0) is ready" in e["message"] for e in events)
 
     eventually(told, "the Pod reports what it waits for", 60)
     assert list(started(world)) == ["a"]

@@ -1,4 +1,4 @@
-"""Explains AdvancedCronJobs: the next runs and what delays them."""
+"""Commands for AdvancedCronJobs: the next runs, and what delays them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _planned(client: Client, stored: Stored) -> tuple[list[str], list[str]]:
     metadata, status, spec, now = cron.metadata, cron.status, cron.spec, client.clock.now()
     kind = made_by(cron)
     made = kind.kind if kind is not None else "nothing"
-    lines = [f"AdvancedCronJob {metadata.namespace}/{name}: {made} by {spec.schedule!r}"]
+    lines = [f"AdvancedCronJob {metadata.namespace}/{name}: {made} on schedule {spec.schedule!r}"]
     last = moment(status.last_schedule_time if status is not None else None)
     due = what_is_due(schedule, last or moment(metadata.creation_timestamp) or now, now, spec.starting_deadline_seconds)
     active = [one_line(one.name) for one in (status.active if status is not None else None) or ()]
@@ -46,7 +46,7 @@ def _planned(client: Client, stored: Stored) -> tuple[list[str], list[str]]:
     elif due.run is not None:
         lines += _due(rfc3339(due.run), active, spec.concurrency_policy, many=due.many)
         if active and spec.concurrency_policy == FORBID:
-            todo.append(f"wait for {', '.join(active)} to end, or delete it")
+            todo.append(f"wait for {', '.join(active)} to finish, or delete it")
     elif due.late is not None:
         lines.append(f"the run of {rfc3339(due.late)} was missed: startingDeadlineSeconds has passed")
     rows: list[tuple[str, ...]] = []
@@ -67,9 +67,9 @@ def _due(run: str, active: Sequence[str], policy: str, *, many: bool) -> list[st
     if many:
         lines.append(f"more than {MANY} runs were missed; only the latest one is started")
     if active and policy == FORBID:
-        lines[0] += f", which waits for {', '.join(active)}: concurrencyPolicy {FORBID}"
+        lines[0] += f"; it waits for {', '.join(active)} (concurrencyPolicy {FORBID})"
     elif active and policy == REPLACE:
-        lines[0] += f", which replaces {', '.join(active)}: concurrencyPolicy {REPLACE}"
+        lines[0] += f"; it replaces {', '.join(active)} (concurrencyPolicy {REPLACE})"
     return lines
 
 

@@ -1,7 +1,7 @@
 """Cron schedules in OpenKruise's grammar. [ACJ-9 … ACJ-12]
 
 ``parse(text, zone)`` returns a schedule or raises ``ScheduleError`` with the message of the Go library that OpenKruise
-uses. The work is bounded: at most five years ahead, day by day.
+uses. The search for the next time is bounded: it goes day by day, at most five years ahead.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from zoneinfo import ZoneInfo
 
 from app.kube.fielderrors import quote, shortened
 
-#: Longer texts are rejected without being parsed.
+#: Maximum length of a schedule; a longer one is not parsed.
 LONGEST: Final = 4096
-#: How far ahead the next time is searched. [ACJ-11]
+#: How far ahead to search for the next time. [ACJ-11]
 YEARS_AHEAD: Final = 5
 _MINUTE: Final = timedelta(minutes=1)
 _DAY: Final = timedelta(days=1)
@@ -41,7 +41,7 @@ class Schedule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """A constant delay from the previous time."""
+    """Fires at a constant interval."""
 
     delay: timedelta
 
@@ -55,7 +55,7 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """The values of five fields. A day must match both day fields if either is a star, else one of them. [ACJ-10]"""
+    """A schedule of five fields. A day must match both day fields if either is a star, else at least one. [ACJ-10]"""
 
     minutes: frozenset[int]
     hours: frozenset[int]
@@ -66,15 +66,15 @@ class Cron:
     zone: tzinfo
 
     def matches(self, day: date) -> bool:
-        """Return whether the schedule has a time on this day."""
+        """Return whether the schedule fires on this day."""
         if day.month not in self.months:
             return False
         by_day, by_weekday = day.day in self.days, day.isoweekday() % 7 in self.weekdays
         return by_day and by_weekday if self.both else by_day or by_weekday
 
     def next(self, after: datetime) -> datetime | None:
-        """Search by days, then hours, then minutes of the zone. Nonexistent local times are skipped; ambiguous ones
-        occur twice."""
+        """Search by day, then hour, then minute in the schedule's time zone. Local times that do not exist are skipped;
+        ambiguous ones fire twice."""
         try:
             return self._next(after.astimezone(UTC))
         except OverflowError:
@@ -88,7 +88,7 @@ class Cron:
         while True:
             local = found.astimezone(self.zone)
             if local.second:
-                # Historic local mean times have offsets with seconds.
+                # The offsets of historic local mean times include seconds.
                 found += timedelta(seconds=60 - local.second)
             elif not self.matches(local.date()):
                 day = local.date() + _DAY
@@ -120,7 +120,7 @@ def _until(values: frozenset[int], now: int) -> int:
 
 
 def latest_until(schedule: Schedule, after: datetime, now: datetime) -> datetime | None:
-    """Return the last time after ``after`` and not after ``now``. Bisects, because there may be very many."""
+    """Return the latest time in (after, now]. Bisects, because there may be very many times."""
     if (found := schedule.next(after)) is None or found > now:
         return None
     if isinstance(schedule, Every):
@@ -214,7 +214,7 @@ def parse(text: str, zone: str = "") -> Schedule:
 
 
 def _field(text: str, bounds: _Bounds) -> tuple[frozenset[int], bool]:
-    """Return the values of a field and whether it is a star."""
+    """Return the values of a field, and whether it contains a star."""
     values: set[int] = set()
     star = False
     for part in filter(None, text.split(",")):

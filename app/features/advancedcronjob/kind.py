@@ -58,7 +58,7 @@ ADVANCED_CRON_JOB: Final = KindDefinition(
 )
 
 
-# Defaults of an AdvancedCronJob (ACJ-2). Pure functions on the JSON of either version.
+# Defaults of an AdvancedCronJob. Pure functions on the JSON of either version. [ACJ-2]
 
 SUCCESSFUL_JOBS: Final = 3
 FAILED_JOBS: Final = 1
@@ -91,7 +91,7 @@ def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
 def default_template(
     spec: dict[str, Any], former: Mapping[str, Any] | None = None, *, host_ports: bool = False
 ) -> None:
-    """Default the Pod template. The template of former, the stored spec, is kept if only defaults differ."""
+    """Default the Pod template. If it differs only by defaults from the one in former (the stored spec), keep that."""
     for field in (JOB, BROADCAST):
         inner = ((spec.get("template") or {}).get(field) or {}).get("spec") or {}
         if isinstance(inner.get("template"), dict):

@@ -31,21 +31,21 @@ _LONGEST: Final = 10**10
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Result of evaluating a schedule. run is the latest time to start a job for; None if there is none."""
+    """Result of evaluating a schedule. run is the scheduled time to start a job for now; None if no job is due."""
 
     run: datetime | None
     #: Seconds until the next time; None if there is none.
     wait: float | None
-    #: Whether suspiciously many runs were missed.
+    #: Whether more than MANY runs were missed.
     many: bool = False
-    #: The latest time whose starting deadline has passed.
+    #: The latest scheduled time, if its starting deadline has passed.
     late: datetime | None = None
     #: The next scheduled time, if any.
     following: datetime | None = None
 
 
 def schedule_of(text: str, zone: str | None) -> Schedule:
-    """Parse a schedule. A zone in the text wins; a zone that can no longer be loaded counts as UTC. [ACJ-12]
+    """Parse a schedule. A zone in the text takes precedence; one that can no longer be loaded counts as UTC. [ACJ-12]
 
     Raises ScheduleError if the text is not a valid schedule.
     """
@@ -78,7 +78,7 @@ def _before(now: datetime, seconds: int) -> datetime:
 
 
 def _are_many(schedule: Schedule, since: datetime, earliest: datetime, run: datetime) -> bool:
-    """Return whether more than :data:`MANY` runs lie after ``earliest`` and not after ``run``."""
+    """Return whether more than :data:`MANY` scheduled times are in (earliest, run]."""
     if isinstance(schedule, Every):
         return run - max(earliest, since.replace(microsecond=0)) > MANY * schedule.delay
     at: datetime | None = earliest
@@ -89,7 +89,7 @@ def _are_many(schedule: Schedule, since: datetime, earliest: datetime, run: date
     return True
 
 
-# Existing jobs, which of them to keep, and the next job. [ACJ-6 … ACJ-8, ACJ-14]
+# Existing jobs, the finished jobs to delete, and the next job. [ACJ-6 … ACJ-8, ACJ-14]
 
 OWNER: Final = ADVANCED_CRON_JOB.resource()
 BROADCAST_JOBS: Final = BROADCAST_JOB.resource()
@@ -120,7 +120,7 @@ class Child:
 
 
 def child_of_job(job: Job) -> Child:
-    """Convert a Job."""
+    """Return the Child for a Job."""
     found = job.metadata
     return Child(
         JOBS,
@@ -135,13 +135,13 @@ def child_of_job(job: Job) -> Child:
 
 
 def child_of_broadcast_job(job: BroadcastJob) -> Child:
-    """Convert a BroadcastJob."""
+    """Return the Child for a BroadcastJob."""
     conditions = (job.status.conditions if job.status is not None else None) or ()
     return _child(BROADCAST_JOBS, job, _by_conditions((one.type, one.status) for one in conditions))
 
 
 def child_of_image_job(job: ImageListPullJob) -> Child:
-    """Convert an ImageListPullJob."""
+    """Return the Child for an ImageListPullJob."""
     status = job.status
     if status is None or not status.completion_time:
         state = State.ACTIVE
@@ -179,7 +179,7 @@ def moment(text: str | None) -> datetime | None:
 
 
 def last_scheduled(known: Iterable[datetime | None], children: Iterable[Child]) -> datetime | None:
-    """Return the latest scheduled time, which never goes back even if jobs are deleted. [ACJ-21]"""
+    """Return the latest scheduled time. ``known`` times keep it from going back when jobs are deleted. [ACJ-21]"""
     times = [*known, *(child.scheduled for child in children)]
     return max((time for time in times if time is not None), default=None)
 
@@ -197,7 +197,7 @@ def to_trim(children: Sequence[Child], successful: int | None, failed: int | Non
 
 
 def made_by(cron: AdvancedCronJob) -> Resource | None:
-    """Return the resource of the jobs it creates, or None without a template. [ACJ-8]"""
+    """Return the resource of the jobs that the AdvancedCronJob creates, or None without a template. [ACJ-8]"""
     template = cron.spec.template
     if template.job_template is not None:
         return JOBS
@@ -242,7 +242,7 @@ def name_of(name: str, scheduled: datetime) -> str:
 def status_of(
     cron: AdvancedCronJob, children: Sequence[Child], last: datetime | None, present: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the status. Entries that already exist are kept unchanged. [ACJ-13]"""
+    """Return the status. Existing entries in ``active`` are kept unchanged. [ACJ-13]"""
     resource = made_by(cron)
     known = {one.get("uid"): one for one in present.get("active") or () if isinstance(one, dict)}
     active = [
@@ -270,7 +270,7 @@ def status_of(
 
 
 def status_patch(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the merge patch from the present status, or an empty one if nothing differs."""
+    """Return the merge patch from the present status to the wanted one; empty if they are equal."""
     patch = {key: value for key, value in wanted.items() if present.get(key) != value}
     gone = {key: None for key in ("type", "active") if key in present and key not in wanted}
     return {**patch, **gone}

@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 #: Index of jobs by the UID of their AdvancedCronJob.
 BY_CRON: Final = "advancedcronjob"
-#: Maximum seconds between two checks, because the clock may be set.
+#: Maximum seconds between two checks, in case the clock is adjusted.
 LONGEST_WAIT: Final = 60.0
 
 
@@ -70,18 +70,18 @@ class Caches:
 
 @dataclass(slots=True)
 class _State:
-    """State of one AdvancedCronJob kept between reconciles. After a restart it is rebuilt from the first list."""
+    """State of one AdvancedCronJob kept between reconciles. After a restart it is rebuilt from the caches."""
 
     uid: str
     #: Scheduled time of the last started job.
     last: datetime | None = None
-    #: Scheduled time of a job that may exist because its creation got no response.
+    #: Scheduled time of a job that may exist, because the request to create it got no response.
     unsure: datetime | None = None
-    #: A started job that no cache has shown yet.
+    #: A started job that is not in a cache yet.
     unseen: Child | None = None
     #: The last written status.
     written: KnownStatus | None = None
-    #: Events already recorded.
+    #: Reason and message of the last event.
     last_event: tuple[str, str] = ("", "")
 
 
@@ -177,8 +177,8 @@ class AdvancedCronJobReconciler:
         return again
 
     async def _unseen(self, cron: AdvancedCronJob, state: _State) -> Child | None:
-        """Return the job that no cache has shown, unless it is already gone. A relist does not show objects that were
-        created and deleted in between."""
+        """Return the started job that is not in a cache yet, unless it is already gone. A relist never shows an object
+        that was created and deleted in between."""
         if (child := state.unseen) is None:
             return None
         try:
@@ -190,7 +190,7 @@ class AdvancedCronJobReconciler:
         return state.unseen
 
     async def _create(self, cron: AdvancedCronJob, state: _State, run: datetime) -> None:
-        """Create the job for a run. An existing job of this name that is ours was started for the same run. [ACJ-17,
+        """Create the job for a run. An existing job with this name and owner was created for the same run. [ACJ-17,
         ACJ-26]"""
         resource, body = made_by(cron), new_job(cron, run)
         if resource is None or body is None:
@@ -201,7 +201,7 @@ class AdvancedCronJobReconciler:
         except AlreadyExists:
             found = await self._client.get(resource, name, namespace, decode=decode_metadata)
             if not is_controlled_by(found.metadata, Owner.of(OWNER, cron.metadata)):
-                message = f"Error creating job: {resource.kind} {name} exists and is not ours; delete or rename it"
+                message = f"Error creating job: {resource.kind} {name} exists and has another owner; delete it"
                 self._record_event(cron, "Warning", "FailedCreate", message)
                 raise
             self._note_started(cron, state, resource, found.metadata, run)
@@ -215,7 +215,7 @@ class AdvancedCronJobReconciler:
         self._record_event(cron, "Normal", "SuccessfulCreate", f"Created job {name}")
 
     async def _find_unsure(self, cron: AdvancedCronJob, state: _State) -> None:
-        """Look up a job whose creation got no response, so that no second job is started next to it."""
+        """Look up a job if the request to create it got no response, so that no second job is started next to it."""
         resource, run = made_by(cron), state.unsure
         if resource is None or run is None:
             return
@@ -293,7 +293,7 @@ class AdvancedCronJobReconciler:
 
 
 def cron_of(job: Any) -> Any:
-    """Return the owner reference of the AdvancedCronJob that made a job of any kind, or None."""
+    """Return the owner reference to the AdvancedCronJob that created a job of any kind, or None."""
     owner = job.metadata.controller
     if owner is None:
         return None
@@ -321,7 +321,7 @@ WATCHED: Final = (CRONS, JOBS_MADE, BROADCAST_JOBS, IMAGE_JOBS)
 
 
 def spec_changes(change: Change[AdvancedCronJob]) -> Iterable[ObjectKey]:
-    """Return the changed object unless only its status changed."""
+    """Return the object's key unless only its status changed."""
     old, new = change.old, change.new
     if old is not None and new is not None and new.is_but_for_status(old):
         return ()

@@ -1,4 +1,4 @@
-"""API types of AdvancedCronJob. v1beta1 is the hub; v1alpha1 has no template of ImageListPullJobs."""
+"""API types of AdvancedCronJob. v1beta1 is the hub; v1alpha1 has no template for ImageListPullJobs."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ class _Spec(ApiModel):
     time_zone: str | None = None
     """IANA name of the schedule's time zone, such as Europe/Berlin. Defaults to UTC."""
     starting_deadline_seconds: Int64 | None = None
-    """Maximum delay in seconds after which a missed job is no longer started. Defaults to no limit."""
+    """Seconds after its scheduled time during which a job may still be started. Defaults to no limit."""
     concurrency_policy: Annotated[str, enum(ALLOW, FORBID, REPLACE)] = ""
-    """What happens if an earlier job is still running. Allow (the default) runs both, Forbid waits until it ends,
-    Replace (the default for ImageListPullJobs) deletes it."""
+    """What happens if an earlier job is still running. Allow (the default) runs both, Forbid waits until the earlier job
+    ends, and Replace (the default for ImageListPullJobs) deletes it."""
     paused: bool | None = None
-    """Stops starting jobs until it is set to false."""
+    """Whether to start no further jobs until this is set to false."""
     successful_jobs_history_limit: Int32 | None = None
     """Number of succeeded jobs to keep. Defaults to 3."""
     failed_jobs_history_limit: Int32 | None = None
@@ -114,7 +114,7 @@ class ActiveJob(ApiModel):
     uid: str = ""
     """UID of the job."""
     resource_version: str = ""
-    """Job's version when it was first observed."""
+    """Resource version of the job when it was first observed."""
     field_path: str = ""
     """Always empty, because the reference is to the whole job."""
 

@@ -19,7 +19,7 @@ from app.features.imagepull.validation import list_job_errors
 from app.kube.fielderrors import ErrorType, FieldError, Path, forbidden, invalid, not_supported
 from app.kube.patches import same
 
-#: A job's name is longer by this suffix and must fit into a label. [ACJ-24]
+#: Length of the suffix of job names. The whole name must fit into a label value. [ACJ-24]
 SUFFIX: Final = len("-1646305200")
 LONGEST_NAME: Final = 63 - SUFFIX
 LONGEST_PULL: Final = 86_400
@@ -42,7 +42,7 @@ def name_errors(metadata: Mapping[str, Any], spec: Mapping[str, Any], *, created
     # The name of an ImageListPullJob is not used in labels.
     labeled = not (spec.get("template") or {}).get(IMAGES)
     if not errors and created and labeled and len(name) > LONGEST_NAME:
-        detail = f"must be no more than {LONGEST_NAME} characters: names of jobs consist of it and the scheduled time"
+        detail = f"must be no more than {LONGEST_NAME} characters, because job names append the scheduled time"
         errors.append(invalid("metadata.name", name, detail))
     return errors
 
@@ -50,8 +50,8 @@ def name_errors(metadata: Mapping[str, Any], spec: Mapping[str, Any], *, created
 def spec_errors(
     spec: Mapping[str, Any], former: Mapping[str, Any] | None, template: Sequence[FieldError | str], now: datetime
 ) -> list[FieldError | str]:
-    """Return all errors of a defaulted spec in OpenKruise's order. former is the spec it replaces, template holds the
-    errors Kubernetes reports for the Pod template, and the schedule must have a time after now."""
+    """Return all errors in a defaulted spec, in OpenKruise's order. former is the spec it replaces; template holds the
+    errors that Kubernetes reports for the Pod template; the schedule must fire after now."""
     errors: list[FieldError | str] = []
     errors += _schedule_errors(spec, former, now)
     errors += _template_errors(spec, former, template)
@@ -65,7 +65,7 @@ def spec_errors(
 
 
 def _schedule_errors(spec: Mapping[str, Any], former: Mapping[str, Any] | None, now: datetime) -> Iterator[FieldError]:
-    """Validate the schedule. It must have at least one future time. [ACJ-3, ACJ-9, ACJ-26]"""
+    """Validate the schedule. It must fire at least once in the future. [ACJ-3, ACJ-9, ACJ-26]"""
     text, path = spec.get("schedule") or "", _SPEC.child("schedule")
     if not text:
         yield invalid(path, text, "schedule cannot be empty, please provide valid cron schedule.")
@@ -75,7 +75,7 @@ def _schedule_errors(spec: Mapping[str, Any], former: Mapping[str, Any] | None, 
         yield invalid(path, text, str(error))
         return
     if (former is None or former.get("schedule") != text) and schedule.next(now) is None:
-        yield invalid(path, text, "has no time in the next five years")
+        yield invalid(path, text, "does not fire within the next five years")
     if "TZ" in text and spec.get("timeZone") is not None:
         yield invalid(path, text, "cannot use both timeZone field and TZ or CRON_TZ in schedule")
 
@@ -115,7 +115,7 @@ def _template_errors(
         yield from validate({"type": "object"}, template[name], _TEMPLATE.child(name))
         return
     inner, path = template[name].get("spec") or {}, _TEMPLATE.child(name, "spec")
-    # The schema does not cover the contents of templates; the schema of the created kind does.
+    # AdvancedCronJob's schema does not cover the contents of templates; the schema of the created kind does.
     schema = SCHEMAS[name]
     mistyped = [one for one in validate(schema, inner, path) if one.type is ErrorType.TYPE_INVALID] if schema else []
     if mistyped:
@@ -166,7 +166,7 @@ def _update_errors(spec: Mapping[str, Any], former: Mapping[str, Any]) -> Iterat
 
 
 def warnings(spec: Mapping[str, Any]) -> Iterator[str]:
-    """Return warnings about accepted fields that have no or an unexpected effect."""
+    """Yield warnings about settings that are accepted but have no effect, or an unexpected one."""
     deadline = spec.get("startingDeadlineSeconds")
     if deadline is not None and 0 <= deadline < 10:
         # As for built-in CronJobs. [ACJ-15]

@@ -39,14 +39,14 @@ from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
 from app.pods.template_check import TemplateLookups, judge_template
 
 _METADATA: Final = optional("metadata", go_struct(TemplateMetadata, {}))
-#: Fields of a Job that are not listed here pass unchanged.
+#: Fields of a Job that are not listed here are kept unchanged.
 _JOB: Final = struct(optional("metadata", METADATA), optional("spec", struct(always("template", POD_TEMPLATE))))
 _OLDER: Final = (
     optional(JOB, pointer(_JOB)),
     optional(BROADCAST, pointer(struct(_METADATA, optional("spec", BROADCAST_JOB_SPEC)))),
 )
 _NEWER: Final = (*_OLDER, optional(IMAGES, pointer(struct(_METADATA, optional("spec", LIST_SPEC)))))
-#: API version → its spec.
+#: Go type of the spec, by API version.
 SPECS: Final[Mapping[str, GoType]] = {
     names.V1BETA1: go_struct(AdvancedCronJobSpec, {"template": struct(*_NEWER)}),
     names.V1ALPHA1: go_struct(AdvancedCronJobV1Alpha1Spec, {"template": struct(*_OLDER)}),

@@ -45,7 +45,7 @@ def parsed(obj: Mapping[str, Any]) -> DaemonSet:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Inputs of the plans for one DaemonSet. ``ordered``: its revisions, oldest first, including the current one."""
+    """Inputs to the plans for one DaemonSet. ``ordered``: its revisions, oldest first, including the current one."""
 
     resolved: ResolvedSpec
     observed: Observed
@@ -68,7 +68,7 @@ class Situation:
 
 
 async def situation(client: Client, owner: DaemonSet, gates: Gates) -> Situation:
-    """Read the inputs from the cluster. The current revision may be unrecorded so far. Raises CommandError."""
+    """Read the inputs from the cluster. The current revision may not be stored yet. Raises CommandError."""
     resolved = resolved_spec(KIND, resolve_spec, owner, gates)
     pods, known = await pods_and_revisions(client, KIND, owner, owner.spec.selector)
     nodes: Sequence[Node] = (await client.list(NODES, decode=decode_node)).items
@@ -148,8 +148,7 @@ async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) ->
     found = await situation(client, owner, Gates.of(enabled))
     mine = daemon_pod(pod, found.resolved.settings)
     node = next((one for one in found.observed.nodes if one.name == mine.node), None)
-    where = f"node {mine.node}" if mine.bound else f"no node yet; it is intended for {mine.node or 'none'}"
-    lines = [f"on {where}"]
+    lines = [f"on node {mine.node}" if mine.bound else f"not scheduled yet; created for node {mine.node or 'none'}"]
     if not is_active(pod):
         lines.append("not counted: it is terminating or has ended")
     kind = "the current one" if found.observed.is_new(mine) else f"older than {short_hash(found.update.name)}"
@@ -159,7 +158,7 @@ async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) ->
         lines.append("its node is gone")
     elif not node.eligibility.should_run:
         stays = "it is kept" if node.eligibility.should_continue else "it will be deleted"
-        lines.append(f"the node should not run one: {node.eligibility.reason}; {stays}")
+        lines.append(f"the node should not run a Pod: {node.eligibility.reason}; {stays}")
     if mine.preparing_delete and mine.hooked:
         lines.append("its deletion waits for the preDelete hook")
     coming = found.preview()
@@ -176,8 +175,7 @@ async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) ->
 
 
 async def explain_node(client: Client, node: Node, enabled: Enabled) -> Sequence[str]:
-    """Return a line for each DaemonSet in the cluster that says whether it has a Pod on the node, or should have one,
-    and why."""
+    """Return a line for each DaemonSet in the cluster: whether it has or should have a Pod on the node, and why."""
     gates, lines, name = Gates.of(enabled), [], node.metadata.name
     found = await client.list(RESOURCE)
     for stored in sorted(found.items, key=lambda one: (one["metadata"]["namespace"], one["metadata"]["name"])):
@@ -203,7 +201,7 @@ async def explain_node(client: Client, node: Node, enabled: Enabled) -> Sequence
             stays = "may stay" if eligibility.should_continue else "will be deleted"
             lines.append(f"{called}: {shown}, which {stays}: {eligibility.reason}")
         else:
-            lines.append(f"{called}: none: {eligibility.reason}")
+            lines.append(f"{called}: no Pod: {eligibility.reason}")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""The definition of DaemonSet: its versions, conversion and defaults."""
+"""DaemonSet kind: its versions, conversion, columns and defaults."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from app.api.kind import AGE, TEMPLATE_COLUMNS, Access, KindDefinition, PrinterC
 from app.features.daemonset.types import ROLLING_UPDATE, STANDARD, SURGING, DaemonSet, DaemonSetV1Alpha1
 from app.kube.jsonvalues import fill, json_copy, object_at, part
 
-# Conversion of DaemonSets between versions [DS-1 … DS-3]. Each direction may lose fields; app.api.conversion records
-# them in an annotation.
+# Conversion of DaemonSets between versions. Each direction may lose fields; app.api.conversion records them in an
+# annotation. [DS-1 … DS-3]
 
 
 def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
     if isinstance(scale, dict) and scale.get("partitionedScaling") is True:
         obj.setdefault("metadata", {})["annotations"] = {**annotations, names.PROGRESSIVE_CREATE_POD: "true"}
     elif annotations.get(names.PROGRESSIVE_CREATE_POD) == "true":
-        # A value removed from the field must not come back with the next write in this version.
+        # Otherwise a value removed from the field would come back with the next write in this version.
         del annotations[names.PROGRESSIVE_CREATE_POD]
         if not annotations:
             del obj["metadata"]["annotations"]
@@ -67,7 +67,7 @@ _COLUMNS: Final = (
     PrinterColumn("DESIRED", "integer", _DESIRED, "Number of nodes that should run a Pod."),
     PrinterColumn("CURRENT", "integer", _CURRENT, "Number of nodes that should run a Pod and have one."),
     PrinterColumn("READY", "integer", ".status.numberReady", "Number of nodes with a ready Pod."),
-    PrinterColumn("UP-TO-DATE", "integer", _UPDATED, "Number of nodes with a Pod of the current template."),
+    PrinterColumn("UP-TO-DATE", "integer", _UPDATED, "Number of nodes with a Pod from the current template."),
     PrinterColumn("AVAILABLE", "integer", ".status.numberAvailable", "Number of nodes with an available Pod."),
     AGE,
     *TEMPLATE_COLUMNS,
@@ -80,7 +80,7 @@ _NOTED: Final = (
     *noted("metadata", "annotations", fields=(names.PROGRESSIVE_CREATE_POD,)),
     *noted("spec", "scaleStrategy", fields=("partitionedScaling",)),
 )
-#: Surging is Standard in v1beta1. [DS-1]
+#: Surging becomes Standard in v1beta1. [DS-1]
 _NOTED_V1ALPHA1: Final = noted("spec", "updateStrategy", "rollingUpdate", fields=("rollingUpdateType",))
 
 DAEMON_SET: Final = KindDefinition(
@@ -98,17 +98,17 @@ DAEMON_SET: Final = KindDefinition(
 )
 
 
-# Defaults of a DaemonSet [DS-4 … DS-7]. Pure functions on the JSON of either version.
+# Defaults of a DaemonSet. Pure functions on the JSON of either version. [DS-4 … DS-7]
 
 BURST_REPLICAS: Final = 250
 REVISION_HISTORY_LIMIT: Final = 10
 
 
 def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the DaemonSet (JSON of either version) with the defaults of its own fields; the template is not
-    defaulted. [DS-7]
+    """Return a copy of the DaemonSet (JSON of either version) with its own fields defaulted, but not its template.
+    [DS-7]
 
-    Applying the defaults twice changes nothing. Values of the wrong type are left for validation to report.
+    Idempotent. Values of the wrong type are left for validation to report.
     """
     defaulted: dict[str, Any] = json_copy(dict(obj))
     spec = part(defaulted, "spec")

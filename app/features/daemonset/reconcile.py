@@ -82,14 +82,14 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
         return resolve_spec(workload, self._gates)
 
     def may_adopt(self, resolved: ResolvedSpec, pod: Pod) -> bool:  # noqa: ARG002
-        """Return whether Pods may be adopted [DS-20]; not with an empty selector, which matches all Pods. [DS-69]"""
+        """Return whether Pods may be adopted. An empty selector, which matches all Pods, adopts none. [DS-20, DS-69]"""
         return not resolved.selector.empty
 
     def watches(self) -> list[Watch[Any]]:
         return [*super().watches(), Watch(self._cluster_nodes, self.keys_for_node, self.mappers.coalesce_delay)]
 
     def keys_for_node(self, change: Change[Node]) -> Iterable[ObjectKey]:
-        """Return the DaemonSets whose view of the node changed. A DaemonSet without state is queued anyway. [DS-71]"""
+        """Return the DaemonSets that the change affects. DaemonSets without state are queued anyway. [DS-71]"""
         old, new = change.old, change.new
         if old is not None and new is not None and _is_alike(old, new):
             return
@@ -118,7 +118,7 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
         plan = plan_scaling(seen.nodes, settings, state.held(self.clock.monotonic()))
         scaling, updating = await self._scaler.carry_out(seen, plan), Outcome()
         if not scaling.changed and scaling.error is None:
-            # The counts are still valid. [DS-22]
+            # Scaling wrote nothing, so the counts are still valid. [DS-22]
             updating = await self._updater.update(seen, plan_update(seen.nodes, settings))
         await self._report(seen, updating)
         await self.truncate_history(seen, (seen.revisions.update,))  # [PM-93]
@@ -126,7 +126,7 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
         return result_of((scaling, updating), [self.seconds_until(next_available(seen.nodes))], retry=False)
 
     def _with_nodes(self, snapshot: Seen) -> DaemonSetSnapshot:
-        """Add all nodes of the cluster, and all Pods of the DaemonSet in any state."""
+        """Add all nodes of the cluster, and the DaemonSet's Pods in any state."""
         state, resolved, revisions = snapshot.state, snapshot.resolved, snapshot.revisions
         found = [state.facts_of_node(resolved, node) for node in self._cluster_nodes.list()]
         state.nodes = {one.node.metadata.name: one for one in found}
@@ -159,14 +159,14 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
 
 
 def _is_alike(old: Node, new: Node) -> bool:
-    """Return whether spec and labels of a node are unchanged; most node changes are heartbeats."""
+    """Return whether a node's spec and labels are unchanged. Most node updates are heartbeats."""
     return old.spec == new.spec and old.metadata.labels == new.metadata.labels
 
 
 NAME: Final = "daemonset-controller"
 WORKERS: Final = 3
 DAEMON_SETS: Final = Watched.kind(DAEMON_SET, DaemonSet)
-#: Revisions of DaemonSets, which carry their hash in another label than those of other workloads.
+#: Revisions of DaemonSets. They have their hash in a different label than revisions of other workloads.
 DAEMON_REVISIONS: Final = REVISIONS.selected("ControllerRevisions of DaemonSets", names.CONTROLLER_REVISION_HASH)
 WATCHED: Final = (DAEMON_SETS, PODS, DAEMON_REVISIONS, NODES)
 
@@ -177,7 +177,7 @@ def caches_of(stores: Stores) -> DaemonSetCaches:
 
 
 def daemonset_controller(context: ControllerContext) -> Reconciling:
-    """Build the controller."""
+    """Return the DaemonSet controller."""
     flags = context.flags
     reconciler = DaemonSetReconciler(
         context.client,
@@ -192,8 +192,8 @@ def daemonset_controller(context: ControllerContext) -> Reconciling:
 
 
 def least_available_of(context: ControllerContext) -> LeastAvailable:
-    """Return the minimum number of available Pods that maxUnavailable leaves. At least one Pod may always be
-    unavailable."""
+    """Return a lookup of the number of Pods that maxUnavailable requires to be available. maxUnavailable counts as at
+    least 1."""
     gates = Gates.of(context.enabled)
 
     def least(found: DaemonSet) -> int:
@@ -204,7 +204,7 @@ def least_available_of(context: ControllerContext) -> LeastAvailable:
 
 
 def update_order_of(context: ControllerContext) -> UpdateOrder:
-    """Return the update order: by descending node name. [DS-40]"""
+    """Return the update order: descending node names. [DS-40]"""
 
     def order(_found: DaemonSet, pods: Sequence[Pod]) -> Sequence[Pod]:
         return sorted(pods, key=lambda pod: pod.spec.node_name, reverse=True)

@@ -1,7 +1,7 @@
 """API types of Advanced DaemonSet. Field docstrings are the descriptions in the CRD and in ``kubectl explain``.
 
-v1beta1 is the hub version. v1alpha1 has an annotation instead of ``scaleStrategy``, an additional type of update with
-surge, and another name for the revision in the status.
+v1beta1 is the hub version. v1alpha1 has an annotation instead of ``scaleStrategy``, an additional rolling update type
+(Surging), and a different name for the revision in the status.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class _Status(ApiModel):
     observed_generation: Int64 = 0
     """Generation of the DaemonSet that this status describes."""
     updated_number_scheduled: Int32 = 0
-    """Number of nodes with a Pod of the current template."""
+    """Number of nodes with a Pod from the current template."""
     number_available: Int32 = 0
     """Number of nodes whose Pod has been ready for at least minReadySeconds."""
     number_unavailable: Int32 = 0
@@ -150,14 +150,14 @@ class DaemonSetStatus(_Status):
     """Observed state of the DaemonSet."""
 
     update_revision: str = ""
-    """Hash of the current template; its Pods have it as the label controller-revision-hash."""
+    """Hash of the current template. Pods created from it carry it in the label controller-revision-hash."""
 
 
 class DaemonSetV1Alpha1Status(_Status):
     """Observed state of the DaemonSet."""
 
     daemon_set_hash: str = ""
-    """Hash of the current template; its Pods have it as the label controller-revision-hash."""
+    """Hash of the current template. Pods created from it carry it in the label controller-revision-hash."""
 
 
 class DaemonSet(KubeObject):

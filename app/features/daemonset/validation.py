@@ -1,4 +1,4 @@
-"""Validation of DaemonSets [DS-8 … DS-15]. Messages, paths and their order are OpenKruise's. Pure.
+"""Validates DaemonSets. Pure; messages, paths and their order are OpenKruise's. [DS-8 … DS-15]
 
 An object is validated in the version it is written in, so that paths match what the user wrote.
 """
@@ -58,8 +58,8 @@ _PERCENT_WORDS: Final = (
 def spec_errors(
     spec: Mapping[str, Any], former: Mapping[str, Any] | None, template: Sequence[FieldError | str], *, older: bool
 ) -> list[FieldError | str]:
-    """Return all errors in a (defaulted) spec, in OpenKruise's order. ``former`` is the spec it replaces; ``template``
-    has the errors that Kubernetes reports for the template; ``older`` is true for v1alpha1."""
+    """Return all errors in a defaulted spec, in OpenKruise's order. ``former`` is the spec it replaces; ``template``
+    holds the errors that Kubernetes reports for the template; ``older`` is true for v1alpha1."""
     errors: list[FieldError | str] = []
     if former is not None:
         errors += _update_errors(spec, former, older=older)
@@ -89,7 +89,7 @@ def _update_errors(spec: Mapping[str, Any], former: Mapping[str, Any], *, older:
 
 
 def _number_errors(spec: Mapping[str, Any], name: str) -> Iterator[FieldError]:
-    """Yield errors in a number. [DS-10]"""
+    """Yield an error if the number is negative. [DS-10]"""
     if (spec.get(name) or 0) < 0:
         yield invalid(SPEC.child(name), spec[name], NOT_NEGATIVE)
 
@@ -134,7 +134,7 @@ def _rolling_errors(rolling: Mapping[str, Any], *, older: bool) -> Iterator[Fiel
 
 
 def is_non_zero(value: int | str | None) -> bool:
-    """Return whether a limit is set to a nonzero value. Text that is not a percentage counts as zero. [DS-11]"""
+    """Return whether a limit is set to a nonzero value. A string that is not a percentage counts as zero. [DS-11]"""
     if isinstance(value, str):
         match = _percent(value)
         return match is not None and int(match[1]) != 0

@@ -27,8 +27,8 @@ from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
 from app.pods.template_check import TemplateLookups, judge_template
 from app.workloads.validation import SPEC, SPEC_TYPES, metadata_errors
 
-# Go types of the DaemonSet spec in both versions. OpenKruise's webhook stores the spec as its Go types print it. This
-# webhook stores the same, but keeps unknown fields.
+# Go types of the DaemonSet spec in both versions. OpenKruise's webhook stores the spec as Go marshals it. This webhook
+# does the same, but keeps unknown fields.
 
 #: Go type of the spec, by API version.
 SPECS: Final[Mapping[str, GoType]] = {

@@ -39,7 +39,7 @@ from app.workloads.steps import Step, StepKind, UpdatePlan, in_place_step
 from app.workloads.updater import Updater
 from app.workloads.writer import Wording, Writer
 
-#: Seconds to keep a finished Pod of a node after another one was deleted there; doubled each time, up to a maximum.
+#: Seconds to keep a finished Pod after another one was deleted on the same node. Doubles each time up to the maximum.
 #: [DS-29]
 FIRST_WAIT: Final = 1.0
 LONGEST_WAIT: Final = 900.0
@@ -65,9 +65,9 @@ class DaemonSetState(WorkloadState[ResolvedSpec]):
 
     nodes: dict[str, NodeFacts] = field(default_factory=dict)
     daemon_pods: dict[str, DaemonPod] = field(default_factory=dict)
-    #: Seconds to keep finished Pods of a node, and since when, by node. [DS-29]
+    #: By node: seconds to keep finished Pods, and since when. [DS-29]
     ended: dict[str, tuple[float, float]] = field(default_factory=dict)
-    #: Numbers in the last warning about the limit. [DS-78]
+    #: Numbers in the last warning about maxUnavailable. [DS-78]
     limit_reported: tuple[int, int] | None = None
 
     def set_resolved(self, resolved: ResolvedSpec, key: object) -> None:
@@ -76,7 +76,7 @@ class DaemonSetState(WorkloadState[ResolvedSpec]):
         self.nodes, self.daemon_pods, self.ended = {}, {}, {}
 
     def facts_of_node(self, resolved: ResolvedSpec, node: Node) -> NodeFacts:
-        """Return the facts of a node, computed once per version of it."""
+        """Return the facts about a node. They are computed once per version of the Node."""
         found = self.nodes.get(node.metadata.name)
         if found is None or found.node is not node:
             selector = resolved.settings.node_selector
@@ -85,7 +85,7 @@ class DaemonSetState(WorkloadState[ResolvedSpec]):
         return found
 
     def facts_of_pods(self, resolved: ResolvedSpec, pods: list[Pod]) -> list[DaemonPod]:
-        """Return the facts of Pods, computed once per version of each."""
+        """Return the facts about Pods. They are computed once per version of each Pod."""
         known, found = self.daemon_pods, {}
         for pod in pods:
             uid = pod.metadata.uid
@@ -103,7 +103,7 @@ class DaemonSetState(WorkloadState[ResolvedSpec]):
         return {node: seconds for node, seconds in left.items() if seconds > TIMER_TOLERANCE}
 
     def note_ended(self, node: str, now: float) -> None:
-        """Record that a finished Pod of the node was deleted. [DS-29]"""
+        """Record that a finished Pod on the node was deleted. [DS-29]"""
         wait = self.ended[node][0] * 2 if node in self.ended else FIRST_WAIT
         self.ended[node] = (min(wait, LONGEST_WAIT), now)
 
@@ -119,7 +119,7 @@ class DaemonSetSnapshot(Snapshot[DaemonSet, DaemonSetState, ResolvedSpec]):
 
     @classmethod
     def of(cls, seen: Seen, nodes: Observed) -> DaemonSetSnapshot:
-        """Add the nodes to the snapshot of the engine."""
+        """Return the engine's snapshot with the nodes added."""
         return cls(**{one.name: getattr(seen, one.name) for one in fields(seen)}, nodes=nodes)
 
 
@@ -257,7 +257,7 @@ class DaemonSetUpdater(Updater):
         """Return the step that updates the Pod, if any. [DS-45, DS-48, DS-49]"""
         settings, revisions = snapshot.resolved.settings, snapshot.revisions
         if settings.surges or not settings.in_place:
-            return Step(StepKind.RECREATE, facts, "the type is Standard")
+            return Step(StepKind.RECREATE, facts, "rollingUpdateType is Standard")
         if not has_gate(pod.pod, names.IN_PLACE_UPDATE_READY):
             return Step(StepKind.RECREATE, facts, f"the Pod has no readiness gate {names.IN_PLACE_UPDATE_READY}")
         obstacle = snapshot.state.in_place.obstacle(facts, revisions.update, revisions.ordered, settings)

@@ -18,11 +18,11 @@ from app.pods.predicates import Owner, is_active, is_condition_true, refers_to
 
 # Admission: which key of the Pod's barrier ConfigMap each container waits for. [PW-11 … PW-15, PM-141 … PM-144, D-4]
 
-#: Range of a priority.
+#: Largest allowed absolute value of a priority.
 MAX_PRIORITY = 2147483647
-#: Syntax of strconv.Atoi.
+#: Integers as accepted by Go's strconv.Atoi.
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
-#: Part of generateName that is kept before the random suffix. [PW-13]
+#: Number of characters of generateName that are kept before the random suffix. [PW-13]
 GENERATE_NAME_KEPT = 58
 
 
@@ -40,7 +40,7 @@ def requested_priorities(containers: Sequence[Container], annotation: str | None
         priorities = _from_object(containers, annotation)  # D-4
     else:
         priorities = [_from_env(container) for container in containers]
-    # Equal priorities, including all zeros, are no order. [PW-12]
+    # If all priorities are equal (for example, all zero), the containers are not ordered. [PW-12]
     return priorities if len(set(priorities)) > 1 else None
 
 
@@ -91,7 +91,7 @@ def _from_object(containers: Sequence[Container], annotation: str) -> list[int]:
 
 
 class _Integer(str):
-    """An integer as written, so that its digits are counted before it is parsed."""
+    """An integer as written, so that its length can be checked before it is parsed."""
 
     __slots__ = ()
 
@@ -126,9 +126,9 @@ def _in_range(digits: str, where: str) -> int:
     return -value if digits.startswith("-") else value
 
 
-# Launch barrier: which key of a Pod's barrier ConfigMap to add next. A container of priority p cannot start before the
-# key ``p_<p>`` exists. Keys are added from the highest priority down, each when all containers of higher priority are
-# ready. [PM-146 … PM-150]
+# Launch barrier: which key of a Pod's barrier ConfigMap to add next. A container with priority p cannot start before
+# the key ``p_<p>`` exists. Keys are added from the highest priority down, each once all containers with a higher
+# priority are ready. [PM-146 … PM-150]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +141,8 @@ class Waiting:
 
     def __str__(self) -> str:
         return (
-            f"{', '.join(self.held)} {_verb(self.held, 'waits', 'wait')} to be started until {', '.join(self.awaited)} "
-            f"(launch priority {self.priority}) {_verb(self.awaited, 'is', 'are')} ready"
+            f"{', '.join(self.held)} cannot start until {', '.join(self.awaited)} "
+            f"(launch priority {self.priority}) {'is' if len(self.awaited) == 1 else 'are'} ready"
         )
 
 
@@ -175,7 +175,7 @@ def is_held(pod: Pod) -> bool:
 
 
 def plan(pod: Pod, added: Collection[int]) -> Step:
-    """Return the next step if the keys in ``added`` exist. [PM-147, PM-148]"""
+    """Return the next step, given that the keys in ``added`` exist. [PM-147, PM-148]"""
     missing = not_ready(pod)
     if not missing or min(missing.values()) in added:
         return Step(completed=True)
@@ -219,12 +219,8 @@ def added_in(found: ConfigMap) -> set[int]:
 
 
 def is_left_behind(found: ConfigMap, pod: Pod) -> bool:
-    """Return whether the ConfigMap belongs to an earlier Pod of the same name. It has all keys and will soon be
-    deleted."""
+    """Return whether the ConfigMap belongs to an earlier Pod of the same name. Such a ConfigMap has all keys and will
+    soon be garbage collected."""
     metadata, owner = found.metadata, Owner.of(PODS, pod.metadata)
     references = [one for one in metadata.owner_references if (one.kind, one.name) == (owner.kind, owner.name)]
     return bool(references) and not any(refers_to(one, metadata.namespace, owner) for one in references)
-
-
-def _verb(subjects: tuple[str, ...], one: str, several: str) -> str:
-    return one if len(subjects) == 1 else several

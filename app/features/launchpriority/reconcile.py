@@ -33,12 +33,12 @@ WAITING_REASON: Final = "LaunchPriorityWaiting"
 
 @dataclass(slots=True)
 class _Barrier:
-    """State of one Pod; it can be rebuilt."""
+    """State of one Pod, rebuilt after a restart."""
 
     #: The ConfigMap's UID and keys; None if unknown.
     found: tuple[str, set[int]] | None = None
     completed: bool = False
-    #: The priority the Pod waits for, the accepted wait, and its end.
+    #: The priority the Pod waits for, the seconds between two events about the wait, and the time of the next event.
     awaited: int | None = None
     stall_seconds: float = STALL_SECONDS
     until: float = 0.0
@@ -91,7 +91,7 @@ class LaunchBarrierReconciler:
         return plan(pod, barrier.found[1])
 
     async def _create(self, pod: Pod, priority: int) -> tuple[str, set[int]]:
-        """Create the ConfigMap with its first key, or find it; return its uid and its keys. [PM-147]"""
+        """Create the ConfigMap with its first key, or find it; return its UID and its keys. [PM-147]"""
         namespace = pod.metadata.namespace
         for _ in range(2):
             try:
@@ -109,7 +109,7 @@ class LaunchBarrierReconciler:
                 continue
             if not is_left_behind(found, pod):
                 return found.metadata.uid, added_in(found)
-            # It would be garbage collected while containers started by its keys are running.
+            # It would be garbage collected while this Pod still needs its keys.
             logger.info("Pod %s: replacing the barrier ConfigMap of its predecessor", key_of(pod))
             try:
                 await self._client.delete(CONFIGMAPS, found.metadata.name, namespace, uid=found.metadata.uid)
@@ -119,8 +119,8 @@ class LaunchBarrierReconciler:
         return made.metadata.uid, {priority}
 
     async def _add(self, pod: Pod, uid: str, priority: int) -> tuple[str, set[int]]:
-        """Add a key to this very ConfigMap (keys are never removed) and return its UID and all keys. The ConfigMap of
-        another Pod of the same name must not start that Pod's containers. [PM-149]"""
+        """Add a key to the ConfigMap with this UID and return its UID and all keys. Keys are never removed. Without the
+        UID, the key could start containers of another Pod of the same name. [PM-149]"""
         namespace = pod.metadata.namespace
         for _ in range(2):
             try:
@@ -141,8 +141,8 @@ class LaunchBarrierReconciler:
         raise refused
 
     async def _annotate(self, pod: Pod, annotations: Mapping[str, str | None]) -> None:
-        """Annotate the Pod with its progress after a key was added. The update wakes the kubelet, which otherwise
-        retries the next container only after 10 to 15 seconds."""
+        """Annotate the Pod with its progress after a key was added. The update makes the kubelet start the next
+        container at once instead of after 10 to 15 seconds."""
         body = {"metadata": {"uid": pod.metadata.uid, "annotations": annotations}}
         try:
             await self._client.patch(PODS, pod.metadata.name, body, pod.metadata.namespace, decode=decode_metadata)
@@ -151,7 +151,8 @@ class LaunchBarrierReconciler:
             logger.debug("Pod %s is gone", key_of(pod))
 
     async def _wait(self, pod: Pod, barrier: _Barrier, step: Step) -> Result:
-        """Wait without a timeout, record an event about the awaited containers, and check the key. [PM-150]"""
+        """Wait without a timeout. From time to time, record an event about the awaited containers and restore a missing
+        key. [PM-150]"""
         now = self._clock.monotonic()
         waiting = step.waiting
         assert waiting is not None  # noqa: S101  # a step that does not complete waits

@@ -1,4 +1,4 @@
-"""Pod readiness feature and its Pod creation step."""
+"""Pod readiness feature and its Pod creation steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from app.pods.readiness_writes import PodReadinessReconciler
 
 
 class ReadinessGateStep:
-    """Adds the gate to Pods of OpenKruise workloads, or to all Pods with feature gate KruisePodReadinessGate.
+    """Adds the gate to Pods of OpenKruise workloads, or to all Pods if feature gate KruisePodReadinessGate is enabled.
     [PM-176]"""
 
     order = MutatorOrder.READINESS_GATE
@@ -42,7 +42,7 @@ class ReadinessGateStep:
 
 
 NAME: Final = "pod-readiness-controller"
-#: One per concurrent request; OpenKruise has 3.
+#: One per concurrent request. OpenKruise uses 3.
 WORKERS: Final = 16
 _EVERY_POD: Final = "KruisePodReadinessGate"
 

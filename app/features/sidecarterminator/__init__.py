@@ -1,1 +1,1 @@
-"""Sidecar terminator: ends the sidecars of Pods whose main containers have completed."""
+"""Sidecar terminator: stops the sidecars of Pods whose main containers have completed."""

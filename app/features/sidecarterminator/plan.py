@@ -40,9 +40,9 @@ class JobPod(Struct, frozen=True):
 decode_job_pod: Final = decoder(JobPod)
 
 
-# When and how to stop the sidecars of a job's Pod (SS-111 … SS-115). On an ordinary node the node agent stops them on
-# behalf of a ContainerRecreateRequest. A virtual node has no agent, so they get an image that exits. Sidecars whose
-# exit code must not count are stopped last, after the Pod's phase is set.
+# When and how to stop the sidecars of a job's Pod. On an ordinary node, the node agent stops them on behalf of a
+# ContainerRecreateRequest. A virtual node has no agent, so their image is replaced with one that exits. Sidecars whose
+# exit code must not count are stopped last, after the Pod's phase is set. [SS-111 … SS-115]
 
 REQUESTS: Final = CONTAINER_RECREATE_REQUEST.resource()
 NEVER: Final = "Never"
@@ -63,13 +63,13 @@ class Kind(Enum):
     SIDECAR = "sidecar"
     #: A sidecar whose exit code is ignored.
     IGNORED = "ignored"
-    #: Only its image env marks it as a sidecar; ordinary nodes ignore it.
+    #: A sidecar marked only by its image env, which has no effect on ordinary nodes.
     BY_IMAGE = "by image"
 
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """A container as described by its env. image stops it on a virtual node; empty if none is set."""
+    """A container as classified by its env. image is the one that stops it on a virtual node, or "" if none is set."""
 
     kind: Kind
     image: str = ""
@@ -91,8 +91,8 @@ def has_sidecars(pod: JobPod) -> bool:
 
 
 def may_be_due(pod: Pod) -> bool:
-    """Return whether the cached Pod, which has no env, may need action: some of its containers have ended, others
-    have not. [SS-112]"""
+    """Return whether a cached Pod may need action: some of its containers have ended, others have not. The cache keeps
+    no env, so sidecars are unknown. [SS-112]"""
     if pod.metadata.deletion_timestamp is not None or not _is_job(pod.spec.restart_policy, pod.status):
         return False
     statuses = pod.status.container_statuses
@@ -104,7 +104,7 @@ def may_be_due(pod: Pod) -> bool:
 
 def _is_job(restart_policy: str, status: PodStatus) -> bool:
     if status.phase in ENDED and not is_terminated_by_us(status):
-        return False  # its node stops it
+        return False  # the kubelet stops it
     return restart_policy in (NEVER, ON_FAILURE) and status.phase not in ("", "Pending")
 
 
@@ -130,7 +130,7 @@ class Step:
     #: The containers to stop, and the name of the request that does so. [SS-113]
     stop: tuple[str, ...] = ()
     request: str = ""
-    #: Sidecars whose env does not work on this type of node.
+    #: Sidecars whose env has no effect on this type of node.
     unreachable: tuple[str, ...] = ()
 
 

@@ -32,7 +32,7 @@ from app.pods.agents import is_virtual
 logger = logging.getLogger(__name__)
 
 REASON: Final = "SidecarTerminator"
-#: Seconds until sidecars that still run are checked again and an unanswered request is repeated.
+#: Seconds until sidecars still running are checked again and an unprocessed request is recreated.
 CHECK_SECONDS: Final = 75.0
 
 
@@ -46,7 +46,7 @@ class SidecarTerminatorReconciler:
         self._events = events
         #: UIDs of Pods without sidecars; a Pod's sidecars never change.
         self._without: set[str] = set()
-        #: By UID: the sidecars reported as unreachable.
+        #: The sidecars reported as unreachable, by the Pod's UID.
         self._last_events: dict[str, tuple[str, ...]] = {}
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
@@ -96,7 +96,7 @@ class SidecarTerminatorReconciler:
 
     async def _is_on_virtual_node(self, pod: JobPod) -> bool:
         node = await get_or_none(self._client, NODES, pod.spec.node_name, decode=decode_node)
-        return node is not None and is_virtual(node)  # without a node, the Pod is deleted
+        return node is not None and is_virtual(node)  # if the node is gone, the Pod will be deleted
 
     async def _set_images(self, pod: JobPod, step: Step) -> None:
         """Set the images that stop the sidecars. [SS-114]"""
@@ -106,7 +106,7 @@ class SidecarTerminatorReconciler:
         self._record_events(pod, tuple(step.images), "in-place update")
 
     async def _set_phase(self, pod: JobPod, phase: str) -> None:
-        """Set the Pod's phase, unless the Pod changed since it was read: its node may have reported the end.
+        """Set the Pod's phase. Raises Conflict if the Pod has changed, because the kubelet may have set the phase.
         [SS-115]"""
         condition = {
             "type": names.SIDECAR_TERMINATED_CONDITION,
@@ -124,7 +124,7 @@ class SidecarTerminatorReconciler:
         )
 
     async def _stop(self, pod: JobPod, step: Step) -> None:
-        """Create one request per step. An unanswered request is deleted and recreated later. [SS-113]"""
+        """Create one request per step. An unprocessed request is deleted and recreated later. [SS-113]"""
         namespace = pod.metadata.namespace
         for _ in range(2):
             try:
@@ -134,7 +134,7 @@ class SidecarTerminatorReconciler:
                 if found is None:
                     continue  # deleted in between: create it again
                 if is_unanswered(found):
-                    logger.info("Pod %s: request %s was not answered", key_of(pod), step.request)
+                    logger.info("Pod %s: request %s ended unprocessed", key_of(pod), step.request)
                     with suppress(NotFound):
                         await self._client.delete(REQUESTS, step.request, namespace, uid=found["metadata"]["uid"])
             else:
@@ -151,13 +151,14 @@ class SidecarTerminatorReconciler:
             return
         self._last_events[pod.metadata.uid] = step.unreachable
         message = (
-            f"sidecar [{' '.join(step.unreachable)}] is not terminated: on ordinary nodes that takes env "
-            f'{names.ENV_TERMINATE_SIDECAR}="true", on virtual ones {names.ENV_TERMINATE_SIDECAR_WITH_IMAGE}'
+            f"cannot terminate sidecar [{' '.join(step.unreachable)}]: set env "
+            f'{names.ENV_TERMINATE_SIDECAR}="true" for ordinary nodes, {names.ENV_TERMINATE_SIDECAR_WITH_IMAGE} for '
+            "virtual nodes"
         )
         self._events.event(reference(PODS, pod), "Warning", REASON, message)
 
 
 def is_unanswered(request: dict[str, Any]) -> bool:
-    """Return whether the request (JSON) ended before its node started on it."""
+    """Return whether the request (JSON) ended before its node started to process it."""
     status = request.get("status") or {}
     return bool(status.get("completionTime")) and not status.get("containerRecreateStates")

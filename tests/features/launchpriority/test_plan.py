@@ -100,9 +100,9 @@ def test_keys_are_added_from_the_highest_priority_down(
 @pytest.mark.parametrize(
     ("ready", "added", "text"),
     [
-        ([], {5}, "a, c, e, f wait to be started until b (launch priority 5) is ready"),
-        (["b"], {5, 3}, "c, e wait to be started until a, f (launch priority 3) are ready"),
-        (["b", "a", "f"], {5, 3, 0}, "e waits to be started until c (launch priority 0) is ready"),
+        ([], {5}, "a, c, e, f cannot start until b (launch priority 5) is ready"),
+        (["b"], {5, 3}, "c, e cannot start until a, f (launch priority 3) are ready"),
+        (["b", "a", "f"], {5, 3, 0}, "e cannot start until c (launch priority 0) is ready"),
     ],
 )
 @pytest.mark.behaviour("PM-150")

@@ -174,7 +174,7 @@ async def test_long_waiting_is_reported_on_the_pod_with_growing_pauses() -> None
         assert await setting.events.flush(60)
     (event,) = [obj for path, obj in setting.server.objects.items() if "/events/" in path]
     assert (event["type"], event["reason"], event["count"]) == ("Warning", "LaunchPriorityWaiting", 3)
-    assert event["message"] == "b, c wait to be started until a (launch priority 5) is ready"
+    assert event["message"] == "b, c cannot start until a (launch priority 5) is ready"
     assert event["involvedObject"]["kind"] == "Pod"
     assert "p_3" not in setting.data
 

@@ -184,7 +184,7 @@ async def test_on_a_virtual_node_the_sidecar_gets_the_exiting_image(there: Simul
     events = {one["type"]: one["message"] for one in told}
     how = "using in-place update"
     assert events["Normal"] == f"Kruise SidecarTerminator is trying to terminate sidecar [side] {how}"
-    assert "[other] is not terminated" in events["Warning"]
+    assert "cannot terminate sidecar [other]: " in events["Warning"]
 
 
 async def _has_pods(there: Simulated) -> bool:

@@ -1,4 +1,4 @@
-"""Scaling of a DaemonSet: on which nodes to create and delete Pods now. Pure."""
+"""Scaling of a DaemonSet: the nodes on which to create and delete Pods now. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from app.pods.predicates import FINISHED, available_after, is_ready
 from app.pods.revisions import Revision, pod_of_template, short_hash
 from app.workloads.pods import NewPod
 
-# Nodes and their Pods as inputs of the plans [DS-19, DS-26, DS-37]. Pure.
+# Nodes and their Pods as inputs to the plans. [DS-19, DS-26, DS-37]
 
 
 @dataclass(slots=True, eq=False)
@@ -27,7 +27,7 @@ class DaemonPod:
 
     pod: Pod
     name: str
-    #: The node it runs on or is intended for.
+    #: The node it runs on or was created for.
     node: str
     bound: bool
     #: Short hash of its revision.
@@ -39,7 +39,7 @@ class DaemonPod:
     #: Whether it has a preDelete hook.
     hooked: bool
     ready: bool
-    #: POSIX seconds from which it is available; -inf if it is, inf if it is not ready or is being updated in place.
+    #: POSIX time from which it is available; -inf if it already is, inf if it is not ready or being updated in place.
     available_after: float
     #: Sort key: Pods on a node first, then by creation time and name.
     age: tuple[bool, float, str]
@@ -86,7 +86,7 @@ class NodePods:
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """Inputs of the plans. ``nodes`` are the nodes of the cluster by name; ``strays`` are Pods of nodes that do not
+    """Inputs to the plans. ``nodes`` are the nodes of the cluster by name; ``strays`` are Pods whose node does not
     exist; ``new`` are the hashes of the current template; ``now`` is in POSIX seconds."""
 
     nodes: Sequence[NodePods]
@@ -100,7 +100,7 @@ class Observed:
         return sum(node.eligibility.should_run for node in self.nodes)
 
     def is_new(self, pod: DaemonPod) -> bool:
-        """Return whether the Pod is of the current template. [DS-37]"""
+        """Return whether the Pod matches the current template. [DS-37]"""
         return pod.revision in self.new
 
     def available(self, pod: DaemonPod) -> bool:
@@ -121,7 +121,7 @@ def observe(
     strays = []
     for pod in pods:
         if not pod.node:
-            continue  # a Pod created by hand for no node [DS-19]
+            continue  # created by hand and not scheduled yet [DS-19]
         if pod.node in eligibilities:
             by_node.setdefault(pod.node, []).append(pod)
         else:
@@ -138,7 +138,7 @@ def observe(
     return Observed(nodes, strays, new, now)
 
 
-# Where to create Pods and which Pods to delete, independent of a rollout [DS-24 … DS-31, DS-33]. Pure.
+# Where to create Pods and which Pods to delete, independent of a rollout. [DS-24 … DS-31, DS-33]
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,9 +239,9 @@ def _end_surge(running: Sequence[DaemonPod], observed: Observed, found: _Found) 
         found.waits.append(max(0.001, new.available_after - observed.now + 0.001))
 
 
-# Construction of the Pod for a node [DS-34 … DS-36]. Names and times are arguments. Pure.
+# Construction of the Pod for a node. Names and times are arguments. [DS-34 … DS-36]
 
-#: Length to which the DaemonSet's name is cut in Pod names, as the API server cuts generateName.
+#: Length to which the DaemonSet's name is truncated in Pod names, as the API server does with generateName.
 MAX_NAME_BASE: Final = 58
 SCHEDULER: Final = "kubernetes.io/daemonset-controller"
 
@@ -262,7 +262,7 @@ class PodMaker:
         """Return the Pod to create for that node."""
         return NewPod(name, partial(self.pod, name, node), managed_fields=self.resolved.settings.gates.managed_fields)
 
-    def pod(self, name: str, node: str, now: datetime) -> Mapping[str, Any]:  # noqa: ARG002  # the time is not in it
+    def pod(self, name: str, node: str, now: datetime) -> Mapping[str, Any]:  # noqa: ARG002  # not used
         resolved, owner = self.resolved, self.resolved.owner
         labels = {names.CONTROLLER_REVISION_HASH: short_hash(self.revision.name)}
         if resolved.template_generation:
@@ -281,7 +281,7 @@ class PodMaker:
 
     @property
     def _readiness_gates(self) -> tuple[str, ...]:
-        """Readiness gates [DS-36], including the one that admission would append, which saves the webhook a patch."""
+        """Readiness gates. They include the one that admission would append, so that it need not patch. [DS-36]"""
         settings = self.resolved.settings
         return (
             *((names.IN_PLACE_UPDATE_READY,) if settings.in_place else ()),

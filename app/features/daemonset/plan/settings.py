@@ -1,4 +1,4 @@
-"""Settings of a DaemonSet and its feature gates, as the plan uses them. Pure."""
+"""Settings of a DaemonSet and its feature gates, as used by the plans. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from app.workloads.settings import Content, EngineGates, ImagePullSettings, Upda
 
 @dataclass(frozen=True, slots=True)
 class Gates(EngineGates):
-    """Feature gates that the plan depends on."""
+    """Feature gates that the plans depend on."""
 
     update_hash: bool = True
     lifecycle_states: bool = False
@@ -85,7 +85,7 @@ class Settings:
 
     @property
     def grace_seconds(self) -> int | None:
-        """Seconds a Pod stays out of service before its in-place update: none. [DS-48]"""
+        """Seconds a Pod stays out of service before its in-place update: always 0. [DS-48]"""
         return 0
 
     @property
@@ -177,7 +177,7 @@ def resolve_spec(daemonset: DaemonSet, gates: Gates) -> ResolvedSpec:
 
 
 def daemon_tolerations(pod: Mapping[str, Any]) -> list[Any]:
-    """Return the tolerations in the template's spec and those of every DaemonSet Pod. [DS-17]"""
+    """Return the tolerations in the template's spec and those that every DaemonSet Pod gets. [DS-17]"""
     added = (*_TOLERATED, *((_NETWORK,) if pod.get("hostNetwork") is True else ()))
     return with_tolerations(pod, [{"key": key, "operator": "Exists", "effect": effect} for key, effect in added])
 

@@ -13,8 +13,8 @@ from app.kube.objects import Pod
 from app.pods.node_fit import Eligibility
 from app.workloads.report import Action, Preview, PreviewStep
 
-# Which Pods to update now [DS-37 … DS-47]. Without surge, a plan lists old Pods to replace or update in place. With
-# surge, it lists nodes that get a new Pod in addition to the old one, and old Pods that are no longer needed. Pure.
+# Which Pods to update now. Without surge, a plan lists old Pods to replace or update in place. With surge, it lists
+# nodes that get a new Pod in addition to the old one, and old Pods that are no longer needed. [DS-37 … DS-47]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ NOTHING = RollingPlan()
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """Live Pods of one node by template. ``excess``: there is more than one Pod of a template."""
+    """Live Pods of one node by template. ``excess``: there is more than one Pod from the same template."""
 
     node: NodePods
     new: DaemonPod | None
@@ -107,8 +107,8 @@ def _plan_replacement(candidates: Sequence[NodeState], observed: Observed, setti
             if not settings.gates.strict:
                 free.append(old)
                 continue
-            # The old Pod counts as unavailable, but one that is ready and only within minReadySeconds is still in
-            # service. [DS-77]
+            # The old Pod counts as unavailable. If it is ready, but not yet for minReadySeconds, it is still in service
+            # and must wait for its turn. [DS-77]
             unavailable += 1
             if not old.ready:
                 free.append(old)
@@ -154,7 +154,7 @@ def next_available(observed: Observed) -> float:
     return min((time for time in times if time < inf), default=inf)
 
 
-# Status of a DaemonSet: counts of nodes [DS-66]. Pure.
+# Status of a DaemonSet: counts of nodes. [DS-66]
 
 REQUIRED: Final = (
     "currentNumberScheduled",
@@ -167,7 +167,7 @@ REQUIRED: Final = (
 
 
 def base_status(observed: Observed, *, generation: int, update_hash: str, collision_count: int) -> dict[str, Any]:
-    """Return the status."""
+    """Return the status without conditions."""
     current = ready = available = updated = misscheduled = 0
     for node in observed.nodes:
         if not node.eligibility.should_run:
@@ -192,8 +192,8 @@ def base_status(observed: Observed, *, generation: int, update_hash: str, collis
     }
 
 
-# Preview of a rollout: what happens to each Pod, in which order and why. After each step the affected Pods are assumed
-# to become available, and hooks to complete. Pure.
+# Preview of a rollout: what happens to each Pod, in which order and why. After each step, the affected Pods are assumed
+# to become available, and hooks to complete.
 
 #: Returns why a Pod cannot be updated in place, or None.
 Obstacle = Callable[[DaemonPod], str | None]
@@ -246,7 +246,7 @@ class _Run:
 def preview(
     observed: Observed, settings: Settings, *, new: str, unselected: Collection[str], obstacle: Obstacle
 ) -> Preview:
-    """Run the plans until nothing is left to do. ``new`` is the hash of the current template."""
+    """Simulate the plans until nothing is left to do. ``new`` is the hash of the current template."""
     there = [*(pod for node in observed.nodes for pod in node.pods), *observed.strays]
     run = _Run(
         eligibilities={node.name: node.eligibility for node in observed.nodes},
@@ -314,7 +314,8 @@ def _update(run: _Run, plan: RollingPlan) -> None:
         run.note(node, f"(new {run.made + 1})", Action.CREATE, "in addition to the old one (maxSurge)")
         run.add(node)
     for pod in plan.update:
-        obstacle = run.obstacle(pod) if run.settings.in_place and not run.settings.surges else "the type is Standard"
+        in_place = run.settings.in_place and not run.settings.surges
+        obstacle = run.obstacle(pod) if in_place else "rollingUpdateType is Standard"
         run.pods.remove(pod)
         if obstacle is None:
             run.note(pod.node, pod.name, Action.IN_PLACE)
