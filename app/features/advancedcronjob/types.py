@@ -74,8 +74,8 @@ class _Spec(ApiModel):
     starting_deadline_seconds: Int64 | None = None
     """Seconds after its scheduled time during which a job may still be started. Defaults to no limit."""
     concurrency_policy: Annotated[str, enum(ALLOW, FORBID, REPLACE)] = ""
-    """What happens if an earlier job is still running. Allow (the default) runs both, Forbid waits until the earlier job
-    ends, and Replace (the default for ImageListPullJobs) deletes it."""
+    """What happens if an earlier job is still running. Allow (the default) runs both, Forbid waits until the earlier
+    job ends, and Replace (the default for ImageListPullJobs) deletes it."""
     paused: bool | None = None
     """Whether to start no further jobs until this is set to false."""
     successful_jobs_history_limit: Int32 | None = None

@@ -125,7 +125,7 @@ BY_POD_SELECTOR: Final = "namespace of podSelector"
 
 
 def image_of(job: ImagePullJob) -> FamiliarImage | None:
-    """Return the job's image, or None if it is invalid because admission was off."""
+    """Return the job's image, or None if it is invalid (stored while admission was off)."""
     return familiar_image(job.spec.image)
 
 
@@ -140,13 +140,14 @@ def by_pod_selector(job: ImagePullJob) -> list[str]:
     return [job.metadata.namespace] if is_active(job) and job.spec.pod_selector is not None else []
 
 
-# Jobs that wait for room in a NodeImage, and when they are retried. [IMG-111] When something leaves a NodeImage, only
-# the first waiting jobs of each namespace are woken, as others would find it full again. They may wait for another
-# node, so every job is also retried periodically; the interval grows with the number of waiting jobs.
+# Jobs that wait for room in a NodeImage, and when they are retried. When an image is removed from a NodeImage, only the
+# first waiting jobs of each namespace are requeued, because the others would find it full again. The first ones may be
+# waiting for a different node, so every job is also retried periodically; the interval grows with the number of waiting
+# jobs. [IMG-111]
 
-#: Maximum number of jobs of a namespace that are woken when something leaves a NodeImage.
+#: Maximum number of jobs per namespace that are requeued when an image is removed from a NodeImage.
 WOKEN_AT_ONCE: Final = 8
-#: Number of the longest-waiting jobs of a namespace that are checked for that.
+#: Number of longest-waiting jobs per namespace from which those are chosen.
 _LOOKED_AT: Final = 256
 RETRY_SECONDS: Final = 60.0
 _RETRIES_PER_SECOND: Final = 10

@@ -70,13 +70,13 @@ def progress_on(node_image: Mapping[str, Any], image: FamiliarImage, uid: str) -
         return ""
     status = status_on(node_image, image.name, image.tag)
     if status is None or (status.get("version") or 0) != (tag.get("version") or 0):
-        return "asked for"
+        return "requested"
     done = f" {status['progress']} %" if status.get("progress") and status["phase"] == "Pulling" else ""
     return f"{status['phase']}{done}" + (f": {status['message']}" if status.get("message") else "")
 
 
 def status_on(node_image: Mapping[str, Any], name: str, tag: str) -> Json | None:
-    """Return a NodeImage's status of a tag."""
+    """Return the status of a tag in a NodeImage."""
     statuses = ((node_image.get("status") or {}).get("imageStatuses") or {}).get(name) or {}
     return next((one for one in statuses.get("tags") or () if one.get("tag") == tag), None)
 
@@ -136,7 +136,7 @@ async def explain_node(client: Client, node: Node, enabled: Enabled) -> Sequence
     try:
         found: Json = await client.get(NODE_IMAGES, name)
     except NotFound:
-        return ["images: the node has no NodeImage: it is not ready long enough, is virtual, or no manager runs"]
+        return ["images: no NodeImage: the node is not ready long enough, is virtual, or no manager is running"]
     rows: list[tuple[str, ...]] = []
     for repository, entry in sorted(((found.get("spec") or {}).get("images") or {}).items()):
         for tag in entry.get("tags") or ():

@@ -113,8 +113,8 @@ NODE_IMAGE: Final = KindDefinition(
 )
 
 
-# Defaults of the three kinds, the same in both versions [IMG-4 … IMG-6]. Values of the wrong type are left for
-# validation to reject.
+# Defaults of the three kinds, the same in both versions. Values of the wrong type are left for validation to reject.
+# [IMG-4 … IMG-6]
 
 TIMEOUT_SECONDS: Final = 600
 BACKOFF_LIMIT: Final = 3

@@ -3,8 +3,8 @@
 A copy's annotations name its source and its jobs; the copy is deleted with the last of them. Its name derives from the
 source, so concurrent or restarted controllers create only one copy.
 
-Only the copies are watched. A source is read by name from time to time, so the manager needs access only to the Secrets
-of namespaces whose jobs name some, and possibly to none. [IMG-113]
+Only the copies are watched. A source is read by name from time to time, so the manager needs access to Secrets only in
+namespaces whose jobs name pull secrets. [IMG-113]
 """
 
 from __future__ import annotations

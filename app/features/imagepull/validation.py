@@ -58,7 +58,7 @@ def list_job_errors(spec: Mapping[str, Any]) -> list[FieldError]:
     if not images:
         errors.append(required(path, "image can not be empty"))
     if len(images) > MAX_IMAGES:
-        # Further errors would be as long as the list.
+        # Checking each image could produce as many errors as the list is long.
         return [*errors, too_many(path, len(images), MAX_IMAGES)]
     if len(set(images)) < len(images):
         errors.append(invalid(path, _first_repeated(images), "images cannot have duplicate values"))
@@ -70,7 +70,7 @@ def list_job_errors(spec: Mapping[str, Any]) -> list[FieldError]:
 
 
 def job_warnings(spec: Mapping[str, Any]) -> list[str]:
-    """Return warnings for values in a job's spec (of either kind) that are accepted but not effective."""
+    """Return warnings for values in a job's spec (of either kind) that are accepted but have no effect."""
     warnings = []
     policy = spec.get("imagePullPolicy")
     if policy and policy not in IMAGE_PULL_POLICIES:
@@ -79,8 +79,8 @@ def job_warnings(spec: Mapping[str, Any]) -> list[str]:
         )
     if isinstance(spec.get("images"), list) and _deadline_errors(spec):
         warnings.append(
-            "spec.completionPolicy.activeDeadlineSeconds: less than spec.pullPolicy.timeoutSeconds; no job can be made "
-            "for an image as long as this is so"
+            "spec.completionPolicy.activeDeadlineSeconds: less than spec.pullPolicy.timeoutSeconds; no ImagePullJob "
+            "can be created until this is corrected"
         )
     return warnings
 

@@ -128,8 +128,8 @@ def mutate(kind: _Kind, clock: Clock, review: Review) -> Decision:
 def only_completes_pull_policy(given: Object, defaulted: Object) -> bool:
     """Return whether defaulting only adds fields of a pull policy. [IMG-4]
 
-    Their absence means the same. OpenKruise omits them in v1beta1 in this case, and so does this webhook, so that an
-    object reads the same in both.
+    Without them, the policy means the same. OpenKruise omits them in v1beta1 in this case, and so does this webhook, so
+    that both store the same object.
     """
     before, after = given.get("spec"), defaulted.get("spec")
     if not (
@@ -146,7 +146,7 @@ async def judge(kind: _Kind, clock: Clock, enabled: Enabled, given: Submitted) -
     now = rfc3339(clock.now())
     spec, former = given.specs(lambda obj: kind.defaults(obj, now))
     if given.is_leaving or (former is not None and same(former, spec)):
-        # Updates that leave the spec alone, such as removing a finalizer, must not fail on it.
+        # Updates that leave the spec unchanged, such as removing a finalizer, must not fail because of it.
         return Allowed()
     if off := [gate for gate in kind.gates if not enabled(gate)]:
         return Denied(gate_is_off(*off), code=403)

@@ -98,14 +98,14 @@ class RelatedObjects:
 
 
 async def related_objects(client: Client, owner: SidecarSet) -> RelatedObjects:
-    """Read them from the cluster. Raises CommandError for an invalid selector."""
+    """Read the set's related objects from the cluster. Raises CommandError for an invalid selector."""
     try:
         query = to_query(owner.spec.selector)
     except SelectorError as error:
         raise CommandError(f"SidecarSet {owner.name}: spec.selector: {error}") from None
     pods = await client.list(PODS, label_selector=query, decode=decode_pod)
     namespaces = await client.list(NAMESPACES, decode=decode_namespace)
-    # They are in the manager's namespace, whose name is unknown here.
+    # Revisions are in the manager's namespace, whose name is unknown here.
     label = f"{names.SIDECARSET_NAME}={owner.name}"
     revisions = await client.list(CONTROLLERREVISIONS, label_selector=label, decode=decode_controller_revision)
     return RelatedObjects(
@@ -128,7 +128,7 @@ def _content(revision: Revision) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A set with the inputs of its plan."""
+    """A set with the inputs to its plan."""
 
     owner: SidecarSet
     view: SetView
@@ -219,7 +219,7 @@ def _unmatched(found: Situation, pod: Pod) -> str:
 
 
 async def explain_pod(client: Client, pod: Pod, _enabled: Enabled) -> Sequence[str]:
-    """Describe the SidecarSets that select or injected a Pod."""
+    """Describe the SidecarSets that select a Pod or were injected into it."""
     lines: list[str] = []
     injected = injected_sets(pod.metadata.annotations)
     try:
@@ -290,7 +290,8 @@ def undo(stored: Stored, content: Mapping[str, Any]) -> Sequence[Mapping[str, An
 
 
 async def restart(client: Client, stored: Stored) -> str:
-    """Have the owners of the set's Pods replace them, each by its own strategy; new Pods get the current set."""
+    """Make the owners of the set's Pods replace them, each according to its own update strategy. New Pods are injected
+    with the current SidecarSet."""
     found = await situation(client, stored)
     owners: Counter[tuple[str, str, str]] = Counter()
     for one in found.pod_counts.all():
@@ -351,7 +352,7 @@ class SidecarSetRow(Row):
     updated: int
     ready: int
     lacking: int
-    #: Some of the Pods that lack them.
+    #: Names of some of these Pods.
     lacking_pods: list[str]
 
 
@@ -385,7 +386,7 @@ def row(stored: Stored, lacking: Collection[ObjectKey]) -> SidecarSetRow:
     )
 
 
-#: Sets that Pods lack come first.
+#: Sets that are missing from most Pods come first.
 SECTION: Final = DashboardSection(
     "sidecar_sets",
     "SidecarSets",

@@ -27,8 +27,8 @@ from app.kube.patches import same
 from app.kube.quantities import is_more_than_all
 from app.kube.validation import is_label_value
 
-# Checks beyond OpenKruise's, for sets that can only fail later [SS-34, SS-20, SS-22, SS-A]. A set that was admitted
-# before, perhaps by OpenKruise, must stay editable: on update, only errors that the former object did not have count.
+# Checks beyond OpenKruise's, for sets that would only fail later. A set admitted earlier, perhaps by OpenKruise, must
+# stay editable: on update, only errors that the former object did not have count. [SS-34, SS-20, SS-22, SS-A]
 
 HOT_NAME_LIMIT: Final = 61
 """Maximum length of a container name, minus the two characters of the twin suffix."""
@@ -44,12 +44,12 @@ def warnings(sidecar_set: SidecarSet) -> tuple[str, ...]:
     # Users pause an update this way. [SS-24]
     return (
         f"spec.updateStrategy.maxUnavailable: {strategy.max_unavailable} with partition 0: no ready Pod is "
-        "updated until it is raised",
+        "updated until maxUnavailable is raised",
     )
 
 
 def stricter_errors(sidecar_set: SidecarSet, older: SidecarSet | None) -> list[FieldError]:
-    """Return every such error in the (defaulted) set that ``older`` did not have."""
+    """Return every error found by these checks in the (defaulted) set that ``older`` did not have."""
     known = set(map(str, _all(older))) if older is not None else set()
     return [error for error in _all(sidecar_set) if str(error) not in known]
 
@@ -86,8 +86,8 @@ def _container(container: SidecarContainer, path: Path) -> Iterator[FieldError]:
 
 
 def _init_container(container: SidecarContainer, path: Path) -> Iterator[FieldError]:
-    """Check init containers as OpenKruise checks only ``containers``, and reject HotUpgrade, which would never upgrade
-    them."""
+    """Apply checks to init containers that OpenKruise applies to ``containers`` only. Reject HotUpgrade, which would
+    never upgrade them."""
     if container.pod_inject_policy not in POD_INJECT_POLICIES:
         yield not_supported(path.child("podInjectPolicy"), container.pod_inject_policy, POD_INJECT_POLICIES)
     if container.share_volume_policy.type not in SHARE_TYPES:
@@ -187,7 +187,7 @@ _BASE_PATH = Path("metadata").child("annotations").key(names.SIDECARSET_BASE)
 
 
 def update_errors(sidecar_set: SidecarSet, older: SidecarSet) -> list[FieldError]:
-    """Containers may be changed or removed, but not added or renamed; their upgradeType is immutable. [SS-28]"""
+    """Containers may be changed or removed, but not added or renamed. Their upgradeType is immutable. [SS-28]"""
     upgrade_types = {c.name: c.upgrade_strategy.upgrade_type for c in older.spec.containers or ()}
     path = SPEC.child("containers")
     errors: list[FieldError] = []
@@ -209,7 +209,7 @@ def base_of(sidecar_set: SidecarSet) -> str:
 def canary_errors(
     sidecar_set: SidecarSet, older: SidecarSet | None, find: Callable[[str], SidecarSet | None]
 ) -> list[FieldError]:
-    """Return the errors of a canary. ``find`` returns a set by name. [SS-29]"""
+    """Return the errors in a canary. ``find`` returns a set by name. [SS-29]"""
     base = base_of(sidecar_set)
     if not base:
         return []
@@ -233,7 +233,7 @@ def canary_errors(
 
 
 def conflict_errors(sidecar_set: SidecarSet, others: Iterable[SidecarSet]) -> list[FieldError]:
-    """Return what this set and another one for the same Pods both define, by name of the other set. [SS-30]"""
+    """Return the conflicts with other sets for the same Pods, sorted by the other set's name. [SS-30]"""
     errors: list[FieldError] = []
     for other in sorted(others, key=lambda found: found.name):
         if _may_meet(sidecar_set, other):
@@ -257,8 +257,7 @@ def _may_meet(one: SidecarSet, other: SidecarSet) -> bool:
 
 
 def _names(sidecar_set: SidecarSet) -> Iterator[tuple[str, str]]:
-    """Yield (list, name) of all containers; init containers and containers share their names in a Pod.
-    [SS-34]"""
+    """Yield (list, name) of all containers. In a Pod, init containers and containers must not share a name. [SS-34]"""
     for container in sidecar_set.spec.init_containers or ():
         yield "initContainers", container.name
     for container in sidecar_set.spec.containers or ():
@@ -300,7 +299,7 @@ def _patches(sidecar_set: SidecarSet) -> dict[str, str]:
 
 # Fields of a SidecarSet that are admitted but have no effect, reported to the user as warnings. [SS-135]
 
-#: Fields outside the hashes: a change of these does not reconcile running Pods.
+#: Fields that the hashes do not cover: changes to them do not affect running Pods.
 _ONLY_FOR_NEW_PODS = ("initContainers", "volumes", "imagePullSecrets", "patchPodMetadata")
 _ENDING = ("Never", "OnFailure")
 

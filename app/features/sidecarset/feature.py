@@ -66,14 +66,14 @@ RECORDED_REVISIONS: Final = Watched(
 )
 CONFIGURATION: Final = Watched("ConfigMaps", CONFIGMAPS, decode_config_map, Scope.OWN)
 _PODS: Final = PODS.indexed(**{INJECTED_BY: by_injecting_set, MISSED_BY: missing_from})
-#: Behind a gate, because eviction needs permissions that the manager has only when it is enabled.
-REPAIR_GATE: Final = Gate("RepairMissedPods", "Pods that lack their sidecars are evicted one by one, within budgets")
+#: A gate, because eviction needs permissions that the manager gets only if the gate is enabled.
+REPAIR_GATE: Final = Gate("RepairMissedPods", "Evicts Pods that lack their sidecars one by one, within budgets")
 _CONTROLLED_PODS: Final = _PODS.indexed(**{BY_CONTROLLER: controller_keys})
 _MAY_RECORD_EVENTS: Final = PolicyRule(("create", "patch"), ("",), ("events",))
 
 
 def sidecarset_controller(context: ControllerContext) -> Reconciling:
-    """Declare the controller."""
+    """Return the SidecarSet controller."""
     stores = context.stores
     caches = Caches(stores(SIDECAR_SETS), stores(_PODS), stores(NAMESPACES), stores(RECORDED_REVISIONS))
     aside = SetAside(malformed_events(context.events), context.counters(set_aside_gauge).set)
@@ -118,7 +118,7 @@ def decisions(context: AdmissionContext) -> Decisions:
 
 
 def bypass_report(context: ControllerContext) -> BypassReport:
-    """Declare the report of Pods that were created without their sidecars."""
+    """Return the report of Pods that were created without their sidecars."""
     stores = context.stores
     return BypassReport(
         context.client,
@@ -133,7 +133,7 @@ def bypass_report(context: ControllerContext) -> BypassReport:
 
 
 def repair_controller(context: ControllerContext) -> Reconciling:
-    """Declare the controller that replaces Pods without their sidecars."""
+    """Return the controller that replaces Pods without their sidecars."""
     stores = context.stores
     pods, namespaces = stores(_CONTROLLED_PODS), stores(NAMESPACES)
     index = indexed(stores(SIDECAR_SETS))

@@ -21,7 +21,7 @@ from app.pods.predicates import Owner, is_controlled_by
 from app.pods.revisions import Create, Digest, Revision, oldest_unused, revision_hash, revision_of
 
 # The ControllerRevisions of a SidecarSet: their content, their names, and which may be deleted. Pure; the general rules
-# are in :mod:`app.pods.revisions`, those of this kind are SS-73 … SS-76 and SS-121.
+# are in :mod:`app.pods.revisions`, those for this kind are SS-73 … SS-76 and SS-121.
 
 
 def snapshot(spec: SidecarSetSpec) -> bytes:
@@ -41,13 +41,13 @@ def snapshot(spec: SidecarSetSpec) -> bytes:
 
 
 def set_owner(owner: SidecarSet) -> Owner:
-    """Return the set as its revisions refer to it."""
+    """Return the set as the owner of its revisions."""
     return Owner.of(SIDECAR_SET.resource(), owner.metadata)
 
 
 def revision_labels(owner: SidecarSet, label_hash: str) -> dict[str, str]:
-    """Return the set's labels, the hash, the set's name and, if set, its custom version, which takes precedence.
-    [SS-73, SS-B]"""
+    """Return the set's labels, the hash, the set's name and, if set, its custom version, which overrides a label of the
+    set. [SS-73, SS-B]"""
     labels = {
         **owner.metadata.labels,
         names.CONTROLLER_HASH: label_hash,
@@ -101,7 +101,7 @@ def revision_patch(owner: SidecarSet, revision: Revision, number: int) -> dict[s
 def names_in_use(
     owner: SidecarSet, latest: str, ordered: Sequence[Revision], in_pods: Collection[str]
 ) -> frozenset[str]:
-    """Return the latest revision, those that Pods name, and the one for new Pods. [SS-76, SS-120]"""
+    """Return the names of the latest revision, of those that Pods name, and of the one for new Pods. [SS-76, SS-120]"""
     wanted = {latest, *in_pods}
     choice = owner.spec.injection_strategy.revision
     if choice is not None and choice.revision_name:
@@ -142,7 +142,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class _RecordedSet:
-    """A set as an :class:`app.pods.history.Recorded`; its own writes are kept by its name."""
+    """A set as an :class:`app.pods.history.Recorded`. Local writes are remembered by the set's name."""
 
     owner: SidecarSet
     namespace: str

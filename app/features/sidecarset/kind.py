@@ -1,4 +1,4 @@
-"""The definition of SidecarSet: conversion, defaults, hashes, and Go's view of its spec."""
+"""SidecarSet kind: its versions, conversion, defaults and hashes, and the Go types of its spec."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
-    """Keep the selector, and show the custom version as a label if it is a valid label value. [SS-1, SS-2, SS-A]"""
+    """Keep the selector, and move the custom version to its label if it is a valid label value. [SS-1, SS-2, SS-A]"""
     obj = canonical_v1alpha1(obj)
     spec = obj.get("spec")
     version = spec.pop("customVersion", None) if isinstance(spec, dict) else None
     if isinstance(version, str) and version and not is_label_value(version):
-        # A label of that key is hidden by the field, and returns with v1beta1. [SS-B]
+        # The field hides a label with this key, which reappears in v1beta1. [SS-B]
         metadata = obj.setdefault("metadata", {})
         metadata["labels"] = {**(_labels(obj) or {}), names.SIDECARSET_CUSTOM_VERSION: version}
     return obj
@@ -203,9 +203,9 @@ def _default(target: dict[str, Any], key: str, value: str) -> None:
         target[key] = value
 
 
-# The spec of a SidecarSet as Go reads and prints it, in both versions, derived from the models. OpenKruise's webhook
-# stores what its Go types print: without empty fields, with canonical quantities. We store the same, so that manifests
-# and revisions compare equal, but keep unknown fields.
+# The Go types of the spec in both versions, derived from the models. OpenKruise's webhook stores the spec as Go
+# marshals it: without empty fields, with canonical quantities. We store the same, so that manifests and revisions
+# compare equal, but keep unknown fields.
 
 #: The inlined core Container, then OpenKruise's own fields in the model's order, in which the hashes are computed.
 #: [SS-12, SS-13]
@@ -230,7 +230,7 @@ _NAMED: Final[Mapping[str, GoType]] = {
     "volumes": list_of(VOLUME),
 }
 
-#: API version → its spec.
+#: Go type of the spec, by API version.
 SPECS: Final[Mapping[str, GoType]] = {
     names.V1BETA1: go_struct(SidecarSetSpec, _NAMED),
     names.V1ALPHA1: go_struct(SidecarSetV1Alpha1Spec, _NAMED),
@@ -246,7 +246,7 @@ class MalformedSidecarSet(SidecarSet):
     """A SidecarSet of which only the metadata can be parsed; it selects nothing."""
 
     problem: str
-    """The malformed field."""
+    """The malformed field and the error in it."""
 
 
 def read_sidecar_set(raw: bytes) -> SidecarSet:

@@ -39,13 +39,13 @@ from app.pods.predicates import BY_CONTROLLER, Owner, controller_of, is_active, 
 
 logger = logging.getLogger(__name__)
 
-#: When to check the Pods, in seconds after the webhook is registered again: once when all API servers know it, and once
-#: more for Pods that a slow watch delivered later, or that existed while there was no leader.
+#: When to check the Pods, in seconds after the webhook is registered again: once when all API servers call it, and once
+#: more for Pods that a slow watch delivers later, or that were created while there was no leader.
 LOOKS: Final = (3.0, 15.0)
 
 
 def bypassed_counter(registry: CollectorRegistry) -> Counter:
-    """Return the counter of such Pods."""
+    """Return the counter of Pods that bypassed admission."""
     return Counter(
         "kruise_bypassed_pods",
         "Pods without containers of a SidecarSet that selects them, created while the webhook was not registered.",
@@ -82,7 +82,7 @@ class BypassReport:
         self._reviewed = reviewed
         self._since: datetime | None = None
         self._wake = asyncio.Event()
-        #: Pods (by uid) of the last check, which the next may see again.
+        #: UIDs of the Pods found by the last check. The next check may find them again.
         self._reported: frozenset[str] = frozenset()
 
     def webhooks_registered(self, since: datetime) -> None:
@@ -91,7 +91,7 @@ class BypassReport:
         self._wake.set()
 
     async def run(self) -> None:
-        """Check whenever there is a reason, until canceled."""
+        """Check the Pods after each registration, until canceled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -163,14 +163,14 @@ _RESOURCES: Final[Mapping[tuple[str, str], Resource]] = {
     (names.APPS_GROUP, "DaemonSet"): Resource(names.APPS_GROUP, names.V1BETA1, "daemonsets", "DaemonSet"),
 }
 
-#: Returns which of the named sets would inject the Pod if it were created now.
+#: Returns whether any set that the Pod's condition names would inject the Pod if it were created now.
 StillMissing = Callable[[Pod], bool]
 
 
 class Repair:
     """Replaces the Pods of one workload at a time. ``still`` returns whether a new Pod would get what this one lacks.
 
-    Pods must have index :data:`app.pods.predicates.BY_CONTROLLER`.
+    ``pods`` must have index :data:`app.pods.predicates.BY_CONTROLLER`.
     """
 
     def __init__(self, client: Client, pods: Store[Pod], events: EventRecorder, still: StillMissing) -> None:
@@ -178,7 +178,7 @@ class Repair:
         self._pods = pods
         self._events = events
         self._still = still
-        #: The owner_key of workloads that have such Pods; only changes of their Pods are relevant.
+        #: The owner_key of each workload with Pods that lack sidecars. Changes to Pods of other workloads are ignored.
         self._concerned: set[str] = set()
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
@@ -247,7 +247,7 @@ class Repair:
             above = _controller(found)
             deployment = await self._workload(namespace, above) if above is not None else None
             if deployment is not None and above is not None:
-                # During a rollout its Pods belong to several ReplicaSets: the share of this one is the Pods it has.
+                # During a rollout, the Deployment's Pods belong to several ReplicaSets: count only those of this one.
                 allowed = limits_of(above.group, above.kind, deployment).max_unavailable
                 return Limits(limits_of(owner.group, owner.kind, found).replicas, allowed)
         return limits_of(owner.group, owner.kind, found)

@@ -45,14 +45,14 @@ from app.kube.store import Store
 from app.pods.admission import MutatorOrder, StepOutcome
 from app.pods.draft import PodDraft, PodRefusedError
 
-# The SidecarSet step of Pod admission: find the sets that apply, choose revisions, inject. The shell around the pure
-# parts of this package. It answers from caches; only a set, namespace or revision that is not cached yet is read from
-# the API server, before the Pod is admitted without its sidecars [SS-39] or refused [SS-68].
+# The SidecarSet step of Pod admission: find the sets that apply, choose revisions, inject. It is the shell around the
+# pure parts of this package and reads from caches. Only a set, namespace or revision that is not cached yet is read
+# from the API server, before the Pod is admitted without its sidecars [SS-39] or refused [SS-68].
 
 logger = logging.getLogger(__name__)
 
 
-#: Seconds between two lists of the sets (also for unknown callers), and the time a review waits for the result.
+#: Seconds between two lists of the sets, for known and for unknown callers, and seconds a review waits for the result.
 LIST_INTERVAL: Final = 0.005
 STRANGERS_LIST_INTERVAL: Final = 0.02
 LIST_SECONDS: Final = 3.0
@@ -62,13 +62,13 @@ class NewerSets:
     """Reads recently admitted sets that the index does not show.
 
     Any client that reaches the webhook port may claim a hundred sets that are never stored, so a claim alone costs no
-    request: one list of metadata answers all reviews that arrive within a few milliseconds, and only a set in a state
+    request: one list of metadata serves all reviews that arrive within a few milliseconds, and only a set in a state
     unknown to the index is read. [SS-39]
     """
 
     def __init__(self, client: Client, shows: Callable[[str, str, int], bool]) -> None:
         """``shows`` returns whether the index shows a set (name, uid, generation)."""
-        # Outside the callers' budgets: the interval is the limit, and a Pod waits for the result.
+        # Not subject to the callers' budgets: the interval limits the requests, and a Pod waits for the result.
         self._client = client.named("admission")
         self._shows = shows
         self._listed: Coalesced[None, Mapping[str, ObjectMeta]] = Coalesced(self._list, interval=LIST_INTERVAL)
@@ -106,7 +106,7 @@ class NewerSets:
 
 
 class InjectionLookups:
-    """Lookups of injection: the caches first, the API server where they are behind."""
+    """Lookups for injection: first in the caches, then in the API server if the caches are behind."""
 
     def __init__(
         self,
@@ -331,16 +331,16 @@ class SidecarSetStep:
         return content
 
 
-# A Pod refused because of a SidecarSet is also reported on the set, where its author looks. [SS-120]
+# A Pod refused because of a SidecarSet is also reported in an event on the set, for the set's author. [SS-120]
 
 REASON: Final = "FailedInjectPod"
 MALFORMED: Final = "Malformed"
 
 
 def refusal_events(recorder: EventRecorder, find_set: Callable[[str], Object | None]) -> RefusalReport:
-    """Return a report of refusals (set name, message) that writes Warning events. ``find_set`` reads a cache.
+    """Return a callback that reports a refusal (set name, message) in a Warning event. ``find_set`` reads a cache.
 
-    It neither blocks nor fails, and many refusals of one set are aggregated.
+    The callback neither blocks nor fails. Many refusals because of one set are aggregated.
     """
 
     def report(set_name: str, message: str) -> None:
@@ -361,7 +361,7 @@ def set_aside_gauge(registry: CollectorRegistry) -> Gauge:
 
 
 def malformed_events(recorder: EventRecorder) -> Callable[[SidecarSet, str], None]:
-    """Return a report of ignored sets that writes Warning events on them. [SS-130]"""
+    """Return a callback that reports an ignored set in a Warning event on it. [SS-130]"""
 
     def report(found: SidecarSet, message: str) -> None:
         recorder.event(reference(SIDECAR_SET.resource(), found), "Warning", MALFORMED, message)

@@ -101,7 +101,7 @@ class _State:
     #: Pods to evaluate again.
     dirty: set[ObjectKey] = field(default_factory=set)
     last_reconcile: float = 0.0
-    #: Time until which reconciles triggered by Pods are delayed, until one begins at or after it.
+    #: Time until which reconciles triggered by Pods are delayed; reset by the first reconcile at or after it.
     next_reconcile: float | None = None
     recount_at: float = 0.0
     #: The last status we wrote, which the cache may not show yet.

@@ -1,4 +1,4 @@
-"""The fields of SidecarSet: what users write and what kubectl explains.
+"""API types of SidecarSet. Field docstrings are the descriptions in the CRD and in ``kubectl explain``.
 
 v1beta1 is the hub; v1alpha1 differs in two fields. Core containers and volumes are kept unchanged: their schema is
 open, so that newer fields reach the Pod.
@@ -50,7 +50,7 @@ class UpgradeStrategy(ApiModel):
 
 
 class SharePolicy(ApiModel):
-    """SharePolicy defines whether something of the app containers is shared."""
+    """SharePolicy defines whether the app containers' volumes or volume devices are shared."""
 
     type: str = ""
     """Either enabled or disabled."""
@@ -82,7 +82,7 @@ class TransferEnvVar(ApiModel):
     source_container_name_from: SourceContainerName | None = None
     """Reads the name of the app container from the Pod. Takes precedence over sourceContainerName."""
     env_name: str = ""
-    """Name of a variable to copy. A variable the app container lacks is skipped; one the sidecar has is kept."""
+    """Name of a variable to copy. It is skipped if the app container lacks it or the sidecar already has it."""
     env_names: list[str] | None = None
     """Names of more variables to copy."""
 
@@ -174,7 +174,7 @@ class LocalObjectReference(ApiModel):
 
 
 class UpdateStrategy(ApiModel):
-    """UpdateStrategy defines how a change of the sidecars' images reaches running Pods."""
+    """UpdateStrategy defines how changes to the sidecars' images reach running Pods."""
 
     type: str = ""
     """Type of update. RollingUpdate changes the images in running Pods step by step. NotUpdate leaves running Pods
@@ -192,7 +192,7 @@ class UpdateStrategy(ApiModel):
     priority_strategy: UpdatePriorityStrategy | None = None
     """Determines which Pods are updated first."""
     scatter_strategy: list[UpdateScatterTerm] | None = None
-    """Distributes Pods with certain labels over the update, so that they are not all updated at once."""
+    """Spreads Pods with certain labels over the update, so that they are not all updated at once."""
 
 
 class InjectRevision(ApiModel):

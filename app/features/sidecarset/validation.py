@@ -345,7 +345,7 @@ def _text(expression: Any) -> str:
 
 
 def _value(obj: Mapping[str, Any], name: str) -> Any:
-    """Keys match regardless of case, as in Go. [MGR-80]"""
+    """Return the value of a key, ignoring its case as Go does. [MGR-80]"""
     if name in obj:
         return obj[name]
     return next((value for key, value in obj.items() if key.lower() == name.lower()), None)

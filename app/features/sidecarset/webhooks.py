@@ -263,7 +263,7 @@ class StandaloneLookups:
         return ()
 
     async def revision(self, name: str) -> ControllerRevision | None:
-        """Find a revision by name; the controller creates them, but a file may contain one."""
+        """Find a revision by name. Only the controller creates revisions, but a file may contain one."""
         return next((one for one in self._revisions.list() if one.metadata.name == name), None)
 
     async def revisions_of(self, set_name: str) -> Iterable[ControllerRevision]:
@@ -319,7 +319,7 @@ class ClusterLookups:
         return await read_revisions(self._client, self._namespace, set_name)
 
     async def whitelist(self) -> str | None:
-        """Read the whitelist at each use, as OpenKruise does: a change of the ConfigMap takes effect at once."""
+        """Read the whitelist at each use, as OpenKruise does: a change to the ConfigMap takes effect at once."""
         found = await get_or_none(
             self._client, CONFIGMAPS, names.CONFIGURATION_CONFIG_MAP, self._namespace, decode=decode_config_map
         )

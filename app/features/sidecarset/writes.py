@@ -1,4 +1,4 @@
-"""Carry out the rollout of a SidecarSet: write the planned Pods, each on its own.
+"""Carries out the rollout of a SidecarSet: writes the planned Pods, each on its own.
 
 The result of each write is counted at once, so that the next decision does not wait for the cache. A failure delays
 only that Pod.
@@ -67,7 +67,7 @@ class Progress:
     """State kept for one rollout; all of it may be lost."""
 
     held: dict[str, _Hold] = field(default_factory=dict)
-    #: The hash, and the number of Pods last reported as not upgradable. [SS-123]
+    #: The set's hash, and the number of Pods last reported as not upgradable. [SS-123]
     reported: tuple[str, int] = ("", 0)
     #: Whether Pods wait for another set to finish. [SS-131]
     waits: bool = False
@@ -94,7 +94,7 @@ Work = Callable[[SetReconcile, Pod], Awaitable[None]]
 
 
 class Roller:
-    """Writes Pods. Restarting a container requires permission of ``budget``; None allows every restart."""
+    """Writes Pods. Restarting a container requires permission from ``budget``; None allows every restart."""
 
     def __init__(self, client: Client, events: EventRecorder, budget: DisruptionBudget | None) -> None:
         self._client = client
@@ -114,7 +114,7 @@ class Roller:
         if not one.view.strategy.paused:
             self._record_blocked(one)
             more |= await self._update(one)
-            # After the updates, so that a Pod just updated shows it at once.
+            # After the updates, so that the condition of a Pod just updated is written at once.
             more |= await self._each(one, one.pod_counts.condition_due, self._write_condition)
         if more:
             return REQUEUE_DELAY
@@ -126,7 +126,7 @@ class Roller:
         return 0.0 if until is None else max(REQUEUE_DELAY, until - self._clock.monotonic())
 
     def _release(self, progress: Progress) -> None:
-        """Release Pods whose back-off has ended; its length is remembered for as long again."""
+        """Forget back-offs that ended at least their own length ago. Until then, another failure doubles them."""
         now = self._clock.monotonic()
         for uid, hold in list(progress.held.items()):
             if now >= hold.until + hold.delay:

@@ -51,7 +51,7 @@ from app.workloads.settings import Revisions
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The situation, and surplus workloads."""
+    """The situation of a UnitedDeployment in the cluster, and its claims to workloads."""
 
     here: Situation
     claims: Claims
@@ -81,7 +81,7 @@ async def revisions_of(client: Client, united: UnitedDeployment) -> list[Revisio
 
 
 async def read_situation(client: Client, united: UnitedDeployment) -> Read:
-    """Read the inputs from the cluster. The current revision may be unrecorded so far. Raises CommandError."""
+    """Read the inputs from the cluster. The current revision may not be stored yet. Raises CommandError."""
     given = template_of(united.spec)
     if given is None:
         raise CommandError(f"UnitedDeployment {united.name}: has no template")
@@ -139,7 +139,7 @@ async def _owned(client: Client, kind: str, united: UnitedDeployment) -> list[Su
 RESOURCE: Final = UNITED_DEPLOYMENT.resource()
 RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
 CHANGE_CAUSE: Final = "kubernetes.io/change-cause"
-#: Fields by which templates pause the update.
+#: Path of the object with the field ``paused`` in the spec of each template.
 _PAUSED_AT: Final[Mapping[str, tuple[str, ...]]] = {
     DEPLOYMENT: (),
     CLONE_SET: ("updateStrategy", "rollingUpdate"),
@@ -207,13 +207,13 @@ def paused_at(stored: Stored) -> tuple[str, ...]:
     if kind not in _PAUSED_AT:
         raise CommandError(
             f"UnitedDeployment {united.name}: native StatefulSets cannot be paused; "
-            "hold subsets by spec.updateStrategy.manualUpdate.partitions"
+            "use spec.updateStrategy.manualUpdate.partitions to hold subsets"
         )
     return ("spec", "template", kind, "spec", *_PAUSED_AT[kind])
 
 
 async def plan(client: Client, stored: Stored, _enabled: Enabled) -> Report:
-    """Return what the UnitedDeployment would do to its subsets if it were stored like this."""
+    """Return what the UnitedDeployment would do to its subsets if it were stored as given."""
     found = await read_situation(client, parsed(stored))
     here = found.here
     try:
@@ -293,7 +293,7 @@ def _content(revision: Revision) -> Mapping[str, Any]:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Drop null values, such as unset times printed by Go."""
+    """Drop null creationTimestamps, which Go writes for unset times."""
     if isinstance(value, dict):
         return {key: _without_nulls(one) for key, one in value.items() if key != "creationTimestamp" or one is not None}
     return [_without_nulls(one) for one in value] if isinstance(value, list) else value

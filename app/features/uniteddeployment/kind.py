@@ -1,4 +1,4 @@
-"""The definition of UnitedDeployment: its versions, conversion and defaults."""
+"""UnitedDeployment kind: its versions, conversion, columns and defaults."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from app.features.uniteddeployment.types import (
 )
 from app.kube.jsonvalues import json_copy, object_at, objects
 
-# Conversion of UnitedDeployments between versions [UD-3]. The status has another form, and CloneSet templates have
-# another strategy.
+# Conversion of UnitedDeployments between versions. The status is structured differently, and CloneSet templates have a
+# different update strategy. [UD-3]
 
 
 def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
@@ -131,7 +131,7 @@ _COLUMNS: Final = (
     AGE,
 )
 _SCALE: Final = Scale(label_selector=".status.labelSelector")
-#: The replicas of a subset have another form in the status; the spec loses nothing.
+#: The status holds the replicas of subsets in a different form; the spec loses nothing.
 _SUBSETS: Final = (
     *noted("status", "subsetStatuses", ANY_KEY, fields=("replicas", "partition"), count=1000),
     *noted("status", fields=("subsetStatuses",), size=131072, depth=4),
@@ -160,11 +160,11 @@ UNITED_DEPLOYMENT: Final = KindDefinition(
 )
 
 
-# Defaults of a UnitedDeployment [UD-4 … UD-6]. Pure functions on the JSON of either version.
+# Defaults of a UnitedDeployment. Pure functions on the JSON of either version. [UD-4 … UD-6]
 
 REPLICAS: Final = 1
 REVISION_HISTORY_LIMIT: Final = 10
-#: Structs of a workload's spec that Go prints even if they are empty.
+#: Structs of a workload's spec that Go marshals even if they are empty.
 _ALWAYS_PRINTED: Final[Mapping[str, tuple[str, ...]]] = {
     STATEFUL_SET: ("updateStrategy",),
     ADVANCED_STATEFUL_SET: ("updateStrategy", "volumeClaimUpdateStrategy"),
@@ -207,7 +207,7 @@ def with_defaults(
 
 
 def as_printed(obj: dict[str, Any]) -> dict[str, Any]:
-    """Return the object as OpenKruise stores it, including unset fields that Go prints. Raises GoTypeError."""
+    """Return the object as OpenKruise stores it, including unset fields that Go marshals. Raises GoTypeError."""
     spec = object_at(obj, "spec")
     topology = object_at(spec, "topology")
     if topology is not None:
@@ -247,7 +247,7 @@ def _stateful_set(spec: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _default_stateful_set(spec: dict[str, Any] | None, former: dict[str, Any] | None, *, host_ports: bool) -> None:
-    """Fill the defaults of a StatefulSet template. [UD-5]"""
+    """Set the defaults of a StatefulSet template. [UD-5]"""
     if spec is None:
         return
     template = object_at(spec, "template")

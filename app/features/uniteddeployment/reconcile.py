@@ -68,11 +68,11 @@ logger = logging.getLogger(__name__)
 #: Name of the index of Pods by namespace and subset.
 SUBSET: Final = "subset"
 COALESCE_SECONDS: Final = 0.1
-#: Seconds until the reconcile after a change of ownership, in case the cache does not show it earlier.
+#: Seconds until the reconcile after a change of ownership, in case the cache does not show the change earlier.
 CLAIM_SECONDS: Final = 1.0
 #: Seconds after which the caches agree on the workloads of a former object with the same name.
 PREDECESSOR_SECONDS: Final = 5.0
-#: Bytes of Pod templates to patch in one reconcile, and the seconds until the next.
+#: Limit of the Pod templates to patch in one reconcile (bytes), and seconds until the rest are patched.
 PATCH_BYTES: Final = 1024 * 1024
 PATCH_AGAIN: Final = 0.5
 REVISION_HISTORY_LIMIT: Final = 10
@@ -86,7 +86,7 @@ TEMPLATE_TYPES: Final = struct(
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """Caches that the controller reads. ``workloads`` has those of subsets, by template."""
+    """Caches that the controller reads. ``workloads`` has the workloads of subsets, by template."""
 
     united: Store[UnitedDeployment]
     pods: Store[Pod]
@@ -102,7 +102,7 @@ class _State:
     #: Time of the first reconcile.
     since: float
     creations: Creations = field(default_factory=Creations)
-    #: Label written and the resourceVersion that has it, by Pod UID.
+    #: By Pod UID: the label written, and the first resourceVersion of the Pod with it.
     labels: dict[str, tuple[bool, str]] = field(default_factory=dict)
     status: KnownStatus | None = None
 
@@ -121,7 +121,7 @@ class UnitedDeploymentReconciler:
         self._states: dict[ObjectKey, _State] = {}
 
     def keys_for_united(self, change: Change[UnitedDeployment]) -> Iterable[ObjectKey]:
-        """Return the object itself, unless only its status changed."""
+        """Return the object's key unless only its status changed."""
         old, new = change.old, change.new
         found = change.object
         if old is not None and new is not None and old.metadata.uid == new.metadata.uid:
@@ -147,7 +147,7 @@ class UnitedDeploymentReconciler:
         return (key,) if name and names.SUBSET_NAME in metadata.labels and key in self._caches.united else ()
 
     def keys_for_revision(self, change: Change[ControllerRevision]) -> Iterable[ObjectKey]:
-        """Return nothing; only the history is notified of what the cache shows."""
+        """Notify the history. No reconcile is needed."""
         self._history.observe(change)
         return ()
 
@@ -216,8 +216,8 @@ class UnitedDeploymentReconciler:
         orphans = self._caches.workloads[kind].by_index(OWNER, ownerless(namespace))
         given = (template.get("metadata") or {}).get("labels") or {}
         written = {**given, **(united.spec.selector.get("matchLabels") or {})}
-        # If the selector does not match the labels of new workloads, ignore it; otherwise each would be released and
-        # created again.
+        # If the selector does not match the labels of new workloads, ignore it; otherwise each workload would be
+        # released and recreated.
         matches = selector.matches if selector.matches(written) else lambda _: True
         return claim(kind, subsets, owned, list(orphans), matches)
 
@@ -434,7 +434,7 @@ WATCHED: Final[tuple[Watched[Any], ...]] = (UNITED, SUBSET_PODS, REVISIONS, *WOR
 
 
 def uniteddeployment_controller(context: ControllerContext) -> Reconciling:
-    """Build the controller."""
+    """Return the UnitedDeployment controller."""
     stores = context.stores
     workloads = {template: stores(watched) for template, watched in WORKLOADS.items()}
     caches = Caches(stores(UNITED), stores(SUBSET_PODS), stores(REVISIONS), workloads)

@@ -63,10 +63,11 @@ def _clone_set_spec() -> type[ApiModel]:
 
 
 def _clone_set_spec_of_either_version() -> type[ApiModel]:
-    """Return the v1beta1 spec, whose strategy may also be written as in v1alpha1; conversion nests it."""
+    """Return the v1beta1 spec with a strategy that may also have the flat form of v1alpha1, which conversion nests."""
     from app.features.cloneset.types import CloneSetSpec, ScaleStrategy, UpdateStrategy, UpdateStrategyV1Alpha1
 
-    # Conversion to v1alpha1 omits false. With a default, each write of an unchanged object would raise the generation.
+    # Conversion to v1alpha1 omits false. With a schema default, each write of an unchanged object would increment the
+    # generation.
     class Scale(ScaleStrategy):
         __doc__ = ScaleStrategy.__doc__
 
@@ -227,7 +228,7 @@ class UnitedDeploymentSpec(ApiModel):
     template: SubsetTemplate | None = None
     """Template of the workloads of the subsets."""
     topology: Topology | None = None
-    """The subsets."""
+    """The subsets and their schedule strategy."""
     update_strategy: UpdateStrategy | None = None
     """How a template change is rolled out to the subsets."""
     revision_history_limit: Int32 | None = None
@@ -270,7 +271,7 @@ class SubsetStatus(ApiModel):
     """Observed state of one subset."""
 
     name: str = ""
-    """The subset."""
+    """Name of the subset."""
     replicas: Int32 = 0
     """Number of Pods allocated to the subset."""
     ready_replicas: Int32 = 0
@@ -303,9 +304,9 @@ class _StatusFields(ApiModel):
     collision_count: Int32 | None = None
     """Number of hash collisions of revision names so far."""
     current_revision: str = ""
-    """Name of the last revision that all Pods were at."""
+    """Name of the last revision that was rolled out to all Pods."""
     subset_statuses: list[SubsetStatus] | None = None
-    """The subsets."""
+    """Status of each subset."""
     conditions: list[Condition] | None = None
     """Latest observations of the state of the UnitedDeployment."""
     label_selector: str = ""
@@ -364,7 +365,7 @@ def template_of(spec: UnitedDeploymentSpec) -> tuple[str, dict[str, Any]] | None
     return next(((name, given[name]) for name in TEMPLATES if given.get(name) is not None), None)
 
 
-# Shares of a UnitedDeployment's replicas [UD-34]. Pure.
+# Shares of a UnitedDeployment's replicas. Pure. [UD-34]
 
 #: A number, or a percentage of the replicas.
 Share: TypeAlias = int | str
@@ -387,7 +388,7 @@ def count_of(share: Share, replicas: int | None) -> int:
     if not _PERCENT.fullmatch(share):
         raise ShareError(f"{share[:64]!r} is neither a number nor a percentage such as 30%")
     if replicas is None:
-        raise ShareError(f"{share} of nothing: spec.replicas is not set")
+        raise ShareError(f"{share} is a percentage of spec.replicas, which is not set")
     percent = int(share[:-1])
     if not 0 <= percent <= 100:
         raise ShareError(f"{share} should be between 0% and 100%")

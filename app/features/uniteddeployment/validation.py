@@ -1,4 +1,4 @@
-"""Validation of UnitedDeployments [UD-7 … UD-18]. The API server's verdict on a Pod template is passed in. Pure."""
+"""Validates UnitedDeployments. Pure; the API server's errors in the Pod template are arguments. [UD-7 … UD-18]"""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ LONGEST_NAME: Final = 52
 LONGEST_LABELLED_NAME: Final = LONGEST_NAME - 6
 #: Maximum number of subsets. Each reconcile builds all of their workloads.
 MAX_SUBSETS: Final = 1_000
-#: Maximum number of patches to validate; the controller reports errors in others.
+#: Maximum number of patches to validate. The controller reports errors in the rest.
 MOST_PATCHES: Final = 64
 #: Maximum number of unknown fields to warn about.
 MAX_UNKNOWN: Final = 10
@@ -89,7 +89,7 @@ def spec_errors(
 
 
 def creation_errors(united: UnitedDeployment, *, short_hash: bool) -> list[FieldError]:
-    """Return errors in names that are too long for labels of the Pods. Existing objects are not checked.
+    """Return an error if the name is too long for labels of the Pods. Existing objects are not checked.
     ``short_hash``: Pods of CloneSets carry only a hash. [UD-71]"""
     given, name = template_of(united.spec), united.metadata.name or ""
     kind = given[0] if given is not None else DEPLOYMENT
@@ -103,7 +103,7 @@ def creation_errors(united: UnitedDeployment, *, short_hash: bool) -> list[Field
 
 
 def update_errors(new: UnitedDeployment, old: UnitedDeployment) -> list[FieldError]:
-    """Return errors in a change: immutable fields. [UD-16 … UD-18]"""
+    """Return errors for changes to immutable fields. [UD-16 … UD-18]"""
     errors = _immutable_template_errors(new.spec, old.spec)
     before = {one.name: one for one in old.spec.subsets}
     for index, subset in enumerate(new.spec.subsets):
@@ -171,7 +171,7 @@ def warnings(spec: UnitedDeploymentSpec) -> tuple[str, ...]:
     partitions = _partitions(spec)
     given = template_of(spec)
     if given is not None and given[0] == DEPLOYMENT and any(partitions.values()):
-        found.append("spec.updateStrategy.manualUpdate.partitions: a Deployment has no partition, all Pods are updated")
+        found.append("spec.updateStrategy.manualUpdate.partitions: Deployments have no partition: all Pods are updated")
     strategy = spec.schedule_strategy
     if strategy.adaptive is not None and strategy.type != ADAPTIVE:
         found.append("spec.topology.scheduleStrategy.adaptive: has no effect unless the type is Adaptive")
@@ -186,7 +186,7 @@ def warnings(spec: UnitedDeploymentSpec) -> tuple[str, ...]:
 
 
 def _unknown_fields(name: str, workload: Mapping[str, Any]) -> list[str]:
-    """Warnings about fields of the workload that the schema keeps although no such field exists. [UD-72]"""
+    """Return warnings about fields of the workload that the schema keeps although they do not exist. [UD-72]"""
     body, path = workload.get("spec") or {}, TEMPLATE.child(name, "spec")
     known = NATIVE_FIELDS.get(name, body)
     found = [str(path.child(field)) for field in body if field not in known]
@@ -205,7 +205,7 @@ def _selector_errors(selector: Mapping[str, Any]) -> list[FieldError]:
 
 
 def _without_empty(selector: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the selector without empty values and values that are not lists, as Go keeps it."""
+    """Return the selector without empty lists in its expressions, as Go keeps it."""
     expressions = [
         {key: value for key, value in one.items() if value != []}
         for one in selector.get("matchExpressions") or ()
@@ -253,8 +253,8 @@ def _template_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
 
 
 def _new_template_errors(spec: UnitedDeploymentSpec, former: UnitedDeploymentSpec | None) -> list[FieldError]:
-    """Return the errors in the workload template. OpenKruise does not validate that of a CloneSet, so those that an
-    object already has are admitted. [UD-8]"""
+    """Return the errors in the workload template. OpenKruise does not validate CloneSet templates, so errors that the
+    stored object already has are admitted. [UD-8]"""
     errors = _template_errors(spec)
     given = template_of(spec)
     if former is None or given is None or given[0] != CLONE_SET:
@@ -369,7 +369,7 @@ def _update_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
 
 
 def _immutable_template_errors(new: UnitedDeploymentSpec, old: UnitedDeploymentSpec) -> list[FieldError]:
-    """Return errors in a change of the workload template. [UD-17]"""
+    """Return errors for changes to immutable fields of the workload template. [UD-17]"""
     now, then = template_of(new), template_of(old)
     if now is None or then is None or now[0] != then[0] or now[0] not in _MUTABLE:
         return []

@@ -111,7 +111,7 @@ def read(obj: Mapping[str, Any]) -> UnitedDeployment:
 async def _template_errors(
     lookups: TemplateLookups, united: UnitedDeployment, former: UnitedDeployment | None
 ) -> Sequence[FieldError | str]:
-    """Return errors in the template. An unchanged template is not validated again. [UD-10]"""
+    """Return errors in the Pod template. An unchanged template is not validated again. [UD-10]"""
     found = template_of(united.spec)
     if found is None or (former is not None and same(found[1], (template_of(former.spec) or ("", None))[1])):
         return ()

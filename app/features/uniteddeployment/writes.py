@@ -103,7 +103,7 @@ class SubsetWriter:
     async def delete(
         self, united: UnitedDeployment, surplus: Sequence[tuple[str, SubsetWorkload]], *, failed: str
     ) -> list[str]:
-        """Delete surplus workloads. Return the errors, of which the first is an event with the reason ``failed``."""
+        """Delete surplus workloads. Return the errors; the first is recorded as an event with reason ``failed``."""
         gone: dict[str, int] = {}
         errors = []
         for kind, workload in surplus:
@@ -163,8 +163,8 @@ class SubsetWriter:
         await self._patch(kind, workload, [seen, {"op": "remove", "path": at}])
 
     async def label(self, labels: Sequence[tuple[Pod, bool]]) -> tuple[dict[str, tuple[bool, str]], list[str]]:
-        """Write which Pods are reserved. Return what was written and its resourceVersion by UID, and the errors.
-        [UD-56]"""
+        """Label Pods as reserved or not. Return the labels written and the Pods' new resourceVersions by UID, and the
+        errors. [UD-56]"""
 
         async def label(one: tuple[Pod, bool]) -> str:
             pod, reserved = one
@@ -264,9 +264,9 @@ def _operations(workload: SubsetWorkload, wanted: Wanted) -> list[dict[str, Any]
 # Workloads that the cache does not show: just created ones, so that a subset does not get a second one [UD-33], and
 # those whose subset label was removed [UD-32].
 
-#: Seconds until a created workload that the cache does not show is read from the API server.
+#: Seconds until a created workload that the cache does not show is looked up in the API server.
 BELIEF_SECONDS: Final = 10.0
-#: Seconds after a creation without a response in which the cache shows the workload, if it was created.
+#: Seconds within which the cache shows a workload whose creation got no response, if it was created.
 DOUBT_SECONDS: Final = 3.0
 #: Delay added to timers, so that their time has passed when they fire.
 TIMER_TOLERANCE: Final = 0.001

@@ -663,7 +663,7 @@ def test_fields_that_would_be_lost_get_a_warning() -> None:
 def test_an_update_blocked_by_max_unavailable_gets_a_warning(strategy: dict[str, Any], warned: bool) -> None:
     warnings = write(sidecar_set(updateStrategy=strategy)).warnings
     zero = strategy["maxUnavailable"]
-    said = "with partition 0: no ready Pod is updated until it is raised"
+    said = "with partition 0: no ready Pod is updated until maxUnavailable is raised"
     assert warnings == ((f"spec.updateStrategy.maxUnavailable: {zero} {said}",) if warned else ())
 
 

@@ -199,7 +199,7 @@ def test_path_of_paused(kind: str, where: tuple[str, ...]) -> None:
 
 
 def test_native_statefulsets_cannot_be_paused() -> None:
-    with pytest.raises(CommandError, match="hold subsets by"):
+    with pytest.raises(CommandError, match="to hold subsets"):
         paused_at(united("statefulSetTemplate"))
 
 

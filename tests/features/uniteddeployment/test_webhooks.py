@@ -222,7 +222,7 @@ def with_partition() -> Json:
 @pytest.mark.parametrize(
     ("obj", "said"),
     [
-        (united(updateStrategy={"manualUpdate": {"partitions": {"a": 1}}}), "a Deployment has no partition"),
+        (united(updateStrategy={"manualUpdate": {"partitions": {"a": 1}}}), "Deployments have no partition"),
         (with_partition(), "rollingUpdate.partition: ignored; set"),
         (united(topology={"subsets": [], "scheduleStrategy": {"adaptive": {}}}), "has no effect unless the type"),
         (united(topology={"subsets": []}), "without a subset no Pods are created"),

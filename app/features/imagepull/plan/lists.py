@@ -15,8 +15,8 @@ from app.kube.clock import rfc3339
 from app.kube.hashes import ALPHABET, fnv32a, safe_encode
 from app.pods.predicates import Owner
 
-# Formats the template of an ImageListPullJob as Go does for hashing: every field with its type. The hash is a label of
-# each job of the list; OpenKruise replaces jobs with another hash.
+# Formats the template of an ImageListPullJob as OpenKruise does for hashing: every field with its Go type. Each job of
+# the list has the hash as a label; OpenKruise replaces jobs with a different hash.
 
 _PACKAGE: Final = "v1beta1"
 
@@ -128,7 +128,7 @@ Json = dict[str, Any]
 
 
 def owner_of(job: ImageListPullJob) -> Owner:
-    """Return the owner reference of the list's jobs."""
+    """Return the list as the owner of its jobs."""
     return Owner.of(IMAGE_LIST_PULL_JOB.resource(), job.metadata)
 
 
@@ -149,7 +149,8 @@ def is_up_to_date(child: ImagePullJob, template: Mapping[str, Any]) -> bool:
 
 
 def child_of(job: ImageListPullJob, image: str, template: Mapping[str, Any], hash_: str) -> Json:
-    """Return the job of an image. Its name derives from list, image and template: creation is idempotent. [IMG-72]"""
+    """Return the job for an image. Its name is derived from list, image and template, so creation is idempotent.
+    [IMG-72]"""
     metadata = job.metadata
     prefix = f"{metadata.name[: _MAX_NAME - _SUFFIX - 1]}-"
     digest = hashlib.sha256(f"{metadata.uid} {image} {hash_}".encode("utf-8", "surrogatepass")).digest()

@@ -48,8 +48,8 @@ class NodeRule:
         return cls(labels=compile_selector({key: value for key, value in spec.selector.items() if key != "names"}))
 
     def nodes(self, of: Iterable[Named], pods: Iterable[Pod]) -> list[str]:
-        """Return the names of the selected nodes, sorted. ``pods`` are those of the job's namespace; read only for
-        podSelector."""
+        """Return the names of the selected nodes, sorted. ``pods`` are those in the job's namespace; they are read
+        only for a podSelector."""
         there = (one for one in of if one.metadata.deletion_timestamp is None)
         if self.pods is not None:
             wanted = {
@@ -184,7 +184,7 @@ def with_failures(node_image: Json, failures: list[Unanswered], now: datetime) -
         "pulling": phases.count(PULLING),
         "succeeded": phases.count(SUCCEEDED),
         "failed": phases.count(FAILED),
-        # Only the node knows this count; it is set like the others.
+        # Only the node agent can count these tags; the value is kept.
         "waiting": status.get("waiting") or 0,
     }
 

@@ -35,8 +35,8 @@ _MAX_INT32: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Extra TTL of a tag: ``base`` seconds for jobs that complete (a flag), and a random number in [0, 1) that spreads
-    the expiry over nodes."""
+    """Extra TTL of a tag: ``base`` seconds (from a flag) for jobs that complete, and ``share``, a random number in
+    [0, 1) that spreads the expiry over nodes."""
 
     base: int
     share: float
@@ -242,7 +242,7 @@ def _seconds_left(node_image: Json, image: str, tag: Json, now: datetime) -> flo
 
 
 def _images_there(node_image: Json) -> Json:
-    """Return the images for editing, without adding the field: that would change the spec."""
+    """Return the images, to be edited in place. A missing field is not added, because that would change the spec."""
     images = (node_image.get("spec") or {}).get("images")
     return images if isinstance(images, dict) else {}
 
@@ -269,7 +269,7 @@ def _filter_tags(node_image: Json, stays: Callable[[str, Json], bool]) -> None:
 
 
 def _drop_owners(tag: Json, stays: Callable[[Json], bool]) -> bool:
-    """Drop the other owners. Return whether to keep the tag: it has an owner left, or never had one."""
+    """Drop the owners that do not stay. Return whether to keep the tag: it has an owner left, or never had one."""
     owners = _owners(tag)
     left = [owner for owner in owners if stays(owner)]
     if len(left) < len(owners):
@@ -306,10 +306,10 @@ def _by_tag(tag: Mapping[str, Any]) -> bytes:
     return str(tag.get("tag")).encode("utf-8", "surrogatepass")
 
 
-# Room for the jobs of one namespace in a NodeImage. [IMG-111] A NodeImage holds at most 256 repositories and the bytes
-# of one object, shared by all namespaces. By default, a job waits only if the NodeImage is full. A smaller share limits
-# each namespace to that percentage of what the others leave, so that a new namespace finds room: at 75 %, three greedy
-# namespaces leave 25 repositories. Existing tags are kept.
+# Room for the jobs of one namespace in a NodeImage. All namespaces share the NodeImage, which holds at most 256
+# repositories and must not exceed the size limit of an object. By default, a job waits only if the NodeImage is full. A
+# smaller share limits each namespace to that percentage of what the others leave, so that a new namespace finds room:
+# at 75 %, three greedy namespaces leave 25 repositories. Existing tags are kept. [IMG-111]
 
 #: Limit below the 1.5 MiB that an API server accepts per object; the rest is a margin for estimates that are too low.
 MAX_BYTES: Final = 1024 * 1024
@@ -408,7 +408,7 @@ def bytes_of(job: ImagePullJob, image: FamiliarImage) -> int:
 
 
 def _share(limit: int, others: int, percent: int) -> int:
-    """Return the percentage of the space left by others, rounded up."""
+    """Return this percentage of the space left by others, rounded up."""
     return -(-percent * max(0, limit - others) // 100)
 
 

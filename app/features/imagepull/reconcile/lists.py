@@ -114,7 +114,7 @@ class ImageListPullJobReconciler:
             except AlreadyExists:
                 there = self._jobs.get(body["metadata"]["name"], job.metadata.namespace)
                 if there is None or not is_controlled_by(there.metadata, plan.owner_of(job)):
-                    raise  # no event of another list's job, or of one that is not in the cache, requeues this list
+                    raise  # no event about that job would requeue this list
                 return False  # it is being deleted, which requeues the list
             return True
 

@@ -29,7 +29,7 @@ from app.pods.agents import is_ready, may_run_agent
 
 logger = logging.getLogger(__name__)
 
-#: Seconds over which changes of nodes and Pods are coalesced.
+#: Seconds over which changes to nodes and Pods are coalesced.
 COALESCE_SECONDS: Final = 0.2
 
 

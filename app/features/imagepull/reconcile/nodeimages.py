@@ -68,7 +68,7 @@ class NodeImageReconciler:
         node_image = self._node_images.get(name)
         if not may_run_agent(node):
             return (ObjectKey("", name),) if node_image is not None else ()
-        assert node is not None  # noqa: S101  # it has one
+        assert node is not None  # noqa: S101  # checked above
         if node_image is not None:
             return (ObjectKey("", name),) if node_image.metadata.labels != node.metadata.labels else ()
         ready = plan.creation_wait(node, self._creation_delay, self._clock.now())
@@ -92,7 +92,7 @@ class NodeImageReconciler:
             if node_image is not None and not node_image.deleting:
                 await self._delete(node_image)
             return None
-        assert node is not None  # noqa: S101  # it has one
+        assert node is not None  # noqa: S101  # checked above
         if node_image is None:
             return await self._create(node)
         if node_image.deleting:

@@ -1,1 +1,1 @@
-"""Injection of sidecars into a new Pod. Pure, except for the inputs of ``selection`` and ``prepared``."""
+"""Injection of sidecars into a new Pod. Pure, except for the index in ``selection``, which follows a watch."""

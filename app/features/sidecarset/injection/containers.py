@@ -98,7 +98,7 @@ def version_annotations(hot: Iterable[str], present: Mapping[str, str]) -> dict[
     annotations: dict[str, str] = {}
     working = _working(present.get(names.SIDECARSET_WORKING_HOT_UPGRADE_CONTAINER, ""))
     for name in hot:
-        # "1" and "0": just injected; "0" and "1": its idle twin.
+        # The working twin starts with versions "1" and "0", the idle one with "0" and "1".
         annotations[f"{names.SIDECARSET_VERSION_PREFIX}{name}-1"] = "1"
         annotations[f"{names.SIDECARSET_VERSION_ALT_PREFIX}{name}-1"] = "0"
         annotations[f"{names.SIDECARSET_VERSION_PREFIX}{name}-2"] = "0"
@@ -138,7 +138,7 @@ _SUBSCRIPTED = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
 @dataclass(frozen=True, slots=True)
 class EnvTransfer:
-    """Copy ``names`` (sorted) from an app container, fixed or named by a label or annotation. [SS-47]"""
+    """Variables to copy from an app container, which is fixed or named by a label or annotation. [SS-47]"""
 
     names: tuple[str, ...]
     container: str = ""

@@ -66,7 +66,7 @@ class Expression:
         except ExpressionError as error:
             raise ExpressionError(f"expression {quote(self.text)}: {error}") from None
         if result.sign < 0:
-            # Intermediate results may be negative, the final result must not. [SS-65]
+            # Intermediate results may be negative, but the final result must not. [SS-65]
             raise NegativeResultError(f"expression {quote(self.text)} gives {result}, which is negative")
         return result
 
@@ -115,7 +115,7 @@ def _milli(quantity: Quantity) -> float:
 
 
 def _exact(operation: Callable[[Any, Any], Any]) -> Callable[[Value, Value], Value]:
-    """Return the operation on quantities if either operand is one."""
+    """Make the operation convert both operands to quantities if either is one."""
 
     def apply(left: Value, right: Value) -> Value:
         if isinstance(left, Quantity) or isinstance(right, Quantity):

@@ -27,7 +27,7 @@ from app.pods.draft import Container, ContainerList, PodDraft, PodRefusedError
 
 
 class InjectionRefusedError(PodRefusedError):
-    """A Pod cannot be created while these SidecarSets apply to it. An event is recorded on each. [SS-120]"""
+    """A Pod cannot be created while these SidecarSets apply to it. An event is recorded on each set. [SS-120]"""
 
     def __init__(self, message: str, *sets: str) -> None:
         super().__init__(message)
@@ -180,7 +180,7 @@ def _same_value(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _reference(entry: Mapping[str, Any]) -> Any:
-    """Return ``valueFrom`` with the API version that the API server defaults."""
+    """Return ``valueFrom`` with the API version defaulted as by the API server."""
     value_from = entry.get("valueFrom")
     if value_from and value_from.get("fieldRef"):
         return {**value_from, "fieldRef": {"apiVersion": "v1", **value_from["fieldRef"]}}
@@ -188,13 +188,13 @@ def _reference(entry: Mapping[str, Any]) -> Any:
 
 
 # Injection of SidecarSets into a new Pod: ``plan_injection`` decides, ``inject`` writes the plan into the draft. Pure:
-# the sets and the time are given. The rules are SS-41 … SS-59, in the order of SS-41.
+# the sets and the time are arguments. The rules are SS-41 … SS-59, in the order of SS-41.
 
 _NOTHING: Mapping[str, str] = {}
 _BY_NAME = attrgetter("name")
 
 
-# Named tuples, not dataclasses: both are created for every Pod, and take a third of the time.
+# Named tuples instead of dataclasses: they are created for every Pod, in a third of the time.
 
 
 class Placement(NamedTuple):
@@ -208,8 +208,8 @@ class Placement(NamedTuple):
 class InjectionPlan(NamedTuple):
     """Everything the applied sets change in one Pod. Placements must be applied in order."""
 
-    #: Annotations from patchPodMetadata and the sets that define one; nothing else is written if no set has a sidecar.
-    #: [SS-53]
+    #: Annotations from patchPodMetadata, and the sets that define them. If no set has a sidecar, nothing else is
+    #: written. [SS-53]
     metadata: Mapping[str, str]
     patching: tuple[str, ...] = ()
     init_containers: tuple[Placement, ...] = ()
@@ -217,7 +217,7 @@ class InjectionPlan(NamedTuple):
     volumes: tuple[PreparedVolume, ...] = ()
     #: All imagePullSecrets of the Pod, or None if unchanged.
     image_pull_secrets: tuple[Mapping[str, Any], ...] | None = None
-    #: The recorded annotations [SS-56, SS-57]; if ``hot``, some sidecar is hot-upgradable [SS-79].
+    #: Annotations that record the injection [SS-56, SS-57], and whether any sidecar is hot-upgradable [SS-79].
     annotations: Mapping[str, str] | None = None
     hot: bool = False
 
@@ -240,7 +240,7 @@ def plan_injection(
     if metadata:
         annotations = {**annotations, **metadata}
     init_containers, containers = _sidecars(pod, annotations, injecting)
-    # Always by name [SS-44], or only with the gate [SS-43]. Sorting is stable.
+    # Init containers are always sorted by name [SS-44], containers only with the gate [SS-43]. Sorting is stable.
     init_containers.sort(key=_BY_NAME)
     if sort_by_name:
         containers.sort(key=_BY_NAME)
@@ -328,7 +328,7 @@ def _placements(present: Sequence[Container], sidecars: Sequence[SidecarContaine
 def _new_volumes(
     present: Sequence[Mapping[str, Any]], contents: Iterable[PreparedContent]
 ) -> tuple[PreparedVolume, ...]:
-    """Return the volumes the sidecars use; of equal names the Pod's wins, then the first set's. [SS-48]"""
+    """Return the volumes to add for the sidecars. If names are equal, the Pod's or the first set's wins. [SS-48]"""
     taken = {volume.get("name") for volume in present}
     new = []
     for content in contents:
@@ -394,7 +394,7 @@ def _resources(
 
 
 def _refuse_clashes(pod: PodDraft, contents: Sequence[PreparedContent]) -> None:
-    """Refuse duplicate container names and name both origins. [SS-117]"""
+    """Refuse duplicate container names with a message that names both origins. [SS-117]"""
     if len(contents) > 1:
         brought: dict[str, str] = {}
         for content in contents:

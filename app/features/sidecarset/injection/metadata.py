@@ -20,7 +20,7 @@ from app.pods.draft import PodRefusedError
 # OpenKruise's controller and users' tools read them, so they are written exactly as Go would: struct fields in order,
 # map keys sorted. [SS-56 … SS-59]
 
-# time.Parse(time.RFC3339): fractions are accepted though not in the layout; seconds are required.
+# As in Go's time.Parse(time.RFC3339): fractions are accepted though not in the layout; seconds are required.
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
 _ZERO_TIME = datetime(1, 1, 1, tzinfo=UTC)
 
@@ -61,10 +61,10 @@ def hash_record(kept: Mapping[str, str], entries: Sequence[RecordEntry], now: st
 
 
 def kept_members(pod: str, key: str, text: str) -> Mapping[str, str]:
-    """Return the existing members of a hash annotation (set name → ``"name":{…}`` as Go writes it), in either form.
-    [SS-59]
+    """Return the members of an existing hash annotation (set name → ``"name":{…}`` as Go writes it), in its current or
+    oldest form. [SS-59]
 
-    ``pod`` is ``namespace/name`` for the message. Raises PodRefusedError if it has neither form.
+    ``pod`` is ``namespace/name`` for the message. Raises PodRefusedError if the annotation has neither form.
     """
     try:
         value = orjson.loads(text)
@@ -86,14 +86,14 @@ def _read_time(value: Any, path: str) -> str | None:
     if not isinstance(value, str) or not _RFC3339.fullmatch(value):
         raise GoTypeError(f"{path}: {value!r} is not an RFC 3339 time")
     try:
-        # Python has microseconds, Go nanoseconds; whole seconds are printed.
+        # Only whole seconds are written, so the fraction, which may have nanoseconds in Go, is dropped.
         moment = datetime.fromisoformat(re.sub(r"[.,]\d+", "", value)).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise GoTypeError(f"{path}: {error}") from error
     return None if moment == _ZERO_TIME else timestamp(moment)
 
 
-#: metav1.Time: the zero time is printed as null.
+#: metav1.Time: the zero time is marshaled as null.
 _TIME = GoType(_read_time, lambda: None, lambda _: False)
 _RECORD = map_of(
     struct(
@@ -156,8 +156,8 @@ def patched_annotations(present: Mapping[str, str], patches: Iterable[MetadataPa
 
 
 def merged(current: str | None, patch: str) -> str:
-    """Merge JSON texts by RFC 7386. A missing or empty text becomes the patch verbatim; a merge is compact with sorted
-    keys.
+    """Merge JSON texts according to RFC 7386. Without a current text, the result is the patch verbatim; otherwise it is
+    compact, with sorted keys.
 
     Untouched parts keep their spelling and order, as in Go. Raises NotJsonError.
     """
@@ -189,7 +189,7 @@ def _merge(current: str, patch: str, depth: int) -> str:
 
 
 def _members(text: str) -> dict[str, str]:
-    """Return the members of a JSON object with their values verbatim; the last of equal keys wins."""
+    """Return the members of a JSON object with their values verbatim. The last of duplicate keys wins."""
     members: dict[str, str] = {}
     position = _skip_space(text, 1)
     while text[position] != "}":
@@ -229,7 +229,7 @@ def _reject(constant: str) -> Any:
     raise NotJsonError(f"{constant} is not JSON")
 
 
-#: Numbers are compared as text: 1 and 1.0 differ, none is rounded, and none is too long.
+#: Numbers are kept as text, so 1 and 1.0 differ, nothing is rounded, and any number of digits is accepted.
 _DECODER = json.JSONDecoder(
     parse_constant=_reject, parse_float=lambda text: ("number", text), parse_int=lambda text: ("number", text)
 )

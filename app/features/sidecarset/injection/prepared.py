@@ -86,7 +86,7 @@ def recorded_revision(
 ) -> ControllerRevision | None:
     """Return the chosen revision among those of the manager's namespace, or None. [SS-68]
 
-    The set's label decides whose revision it is; one that names another set is ignored. [SS-34]
+    A revision belongs to the set that its label names; revisions of other sets are ignored. [SS-34]
     """
     own = [r for r in revisions if r.metadata.labels.get(names.SIDECARSET_NAME) == set_name]
     if choice.revision_name:
@@ -95,9 +95,9 @@ def recorded_revision(
     return max(tagged, key=lambda revision: revision.revision, default=None)
 
 
-# What a SidecarSet injects, precomputed on every change of the set, so that a review only matches and copies. Built
-# from the JSON of a defaulted v1beta1 SidecarSet, or of a ControllerRevision of one. A container that needs nothing of
-# the Pod (no shared mounts, transferred env or computed resources) is serialized here and copied into patches as bytes
+# What a SidecarSet injects, precomputed whenever the set changes, so that a review only matches and copies. Built from
+# the JSON of a defaulted v1beta1 SidecarSet, or of a ControllerRevision of one. A container that needs nothing from the
+# Pod (no shared mounts, transferred env or computed resources) is serialized here and copied into patches as bytes
 # (:mod:`app.features.sidecarset.injection.containers`). Prepared objects are shared by all reviews and never modified.
 
 _HASHES = (names.SIDECARSET_HASH, names.SIDECARSET_HASH_WITHOUT_IMAGE)
@@ -187,7 +187,7 @@ def prepare(obj: Mapping[str, Any]) -> PreparedSet:
 
 
 def unusable(obj: Mapping[str, Any]) -> UnusableSidecarSetError | None:
-    """Return why a SidecarSet (defaulted v1beta1 JSON) is injected nowhere; None if it is usable."""
+    """Return why a SidecarSet (defaulted v1beta1 JSON) cannot be injected into any Pod; None if it can."""
     try:
         prepare(obj)
     except UnusableSidecarSetError as error:
@@ -196,7 +196,7 @@ def unusable(obj: Mapping[str, Any]) -> UnusableSidecarSetError | None:
 
 
 def _refuse_mistyped(obj: Mapping[str, Any]) -> None:
-    """All code that reads the set relies on the types of its fields, at any depth."""
+    """Raise MalformedSidecarSetError if any field that is read later has the wrong type, at any depth."""
     if field := nested_deeper(without_managed_fields(obj)):
         raise MalformedSidecarSetError(f"{field}: nested deeper than {MAX_DEPTH} levels")
     metadata = mapping(obj, "metadata")
@@ -332,5 +332,5 @@ def _namespaces(selector: Selector | None) -> tuple[str, ...]:
     if selector is None:
         return ()
     named = [r for r in selector.requirements if r.key == names.NAMESPACE_NAME and r.operator == "In"]
-    # matchLabels is a comparison with one value and takes precedence over an In with several.
+    # A matchLabels entry is an In with one value, so it takes precedence over an In with several.
     return min((requirement.values for requirement in named), key=len, default=())

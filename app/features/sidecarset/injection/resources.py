@@ -26,7 +26,7 @@ MATCH_ALL = ".*"
 _KINDS = ("limits", "requests")
 #: Finest meaningful amount, as a power of ten: a thousandth of a cpu, a byte.
 _FINEST = {"cpu": -3, "memory": 0}
-#: Amounts an expression is tested with before a SidecarSet is admitted, from tiny to large containers.
+#: Amounts with which expressions are tested before a SidecarSet is admitted, from tiny to large containers.
 _TRIALS = {
     "cpu": tuple(map(parse, ("10m", "100m", "1", "10", "100"))),
     "memory": tuple(map(parse, ("1Mi", "100Mi", "1Gi", "100Gi", "1Ti"))),

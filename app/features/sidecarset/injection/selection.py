@@ -21,12 +21,13 @@ from app.kube.selectors import Operator, Selector
 from app.kube.store import Change, Store
 
 SETTLING: Final = 2.0
-"""Seconds until an admitted set is stored and shown by a watch, if it is stored at all."""
+"""Seconds within which an admitted set is stored and reaches the watch, if it is stored at all."""
 
 MAX_EXPECTED: Final = 100
 MAX_CLAIMED: Final = 1_000
 MAX_UID: Final = 128
-"""Maximum number of expected sets, per caller and for all unknown callers: more than any client creates at once."""
+"""Maximum number of expected sets per caller and for all unknown callers (more than any client creates at once), and
+maximum length of a UID."""
 
 #: A label with its value, or only a key for "exists".
 _Term: TypeAlias = "tuple[str, str] | str"
@@ -112,8 +113,8 @@ class _Expected(NamedTuple):
 class SidecarSetIndex:
     """All SidecarSets, prepared; updated one at a time from a watch.
 
-    Expected states are recorded by validation, which runs in a separate thread for large sets [MGR-149]: each step over
-    them is atomic with respect to other threads.
+    Expected states are recorded by validation, which runs in a separate thread for large sets: each operation on them
+    is atomic with respect to other threads. [MGR-149]
     """
 
     def __init__(self) -> None:
@@ -123,7 +124,7 @@ class SidecarSetIndex:
         self._everywhere = _Group()
         self._unusable: dict[str, str] = {}
         self._expected: dict[str, _Expected] = {}
-        #: The same for reviews from unknown callers, by address and name. They stay until they expire.
+        #: States expected because of unknown callers, by the caller's address and the set. They stay until they expire.
         self._claimed: dict[tuple[str, str], _Expected] = {}
 
     def __len__(self) -> int:
@@ -131,7 +132,7 @@ class SidecarSetIndex:
 
     @property
     def unusable(self) -> Mapping[str, str]:
-        """Sets whose Pods cannot be determined (name → reason). They match none."""
+        """Sets whose Pods cannot be determined (name → reason). They match no Pod."""
         return self._unusable
 
     def get(self, name: str) -> PreparedSet | None:
@@ -142,7 +143,7 @@ class SidecarSetIndex:
         """Expect this state of a set to be stored; the index may be behind until ``until`` (monotonic). [SS-39]
 
         At most MAX_EXPECTED states are kept for known callers, the same number for each address of unknown callers, and
-        MAX_CLAIMED for all unknown callers. A uid that no API server generates is ignored.
+        MAX_CLAIMED for all unknown callers. A uid longer than any API server generates is ignored.
         """
         if len(uid) > MAX_UID or self.shows(name, uid, generation):
             return
@@ -183,7 +184,7 @@ class SidecarSetIndex:
         """Add or replace a set (defaulted v1beta1 JSON). Returns None and adds an entry to ``unusable`` if it cannot be
         prepared.
 
-        A set that becomes unusable stops matching: its last usable state is no longer its spec.
+        A set that becomes unusable stops matching, because its last usable state no longer reflects its spec.
         """
         name = _name_of(obj)
         fingerprint = _fingerprint(obj)
@@ -241,7 +242,8 @@ class SidecarSetIndex:
 
 
 class RecentSets:
-    """The sets that validation admitted a moment ago, for injection, which must not miss them. [SS-39]"""
+    """SidecarSets that validation has just admitted. Injection must not miss them, even if the index does not have them
+    yet. [SS-39]"""
 
     def __init__(self, index: SidecarSetIndex, clock: Clock) -> None:
         self._index = index
@@ -253,7 +255,7 @@ class RecentSets:
         self._index.expect(name, uid, generation, until, stranger=STRANGER.get())
 
     def unseen(self) -> list[str]:
-        """Return the sets that the index does not show as admitted."""
+        """Return the sets that were admitted in a newer state than the index has."""
         return self._index.behind(self._clock.monotonic(), stranger=bool(STRANGER.get()))
 
 

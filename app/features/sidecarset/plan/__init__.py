@@ -1,1 +1,1 @@
-"""The plan of a SidecarSet: pure functions that decide about its rollout. No I/O, no clock, no randomness."""
+"""Planning for SidecarSets: pure functions that decide what to do. No I/O, no clock, no randomness."""

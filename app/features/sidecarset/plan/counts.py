@@ -27,13 +27,13 @@ class Judged:
 
     @cached_property
     def rank(self) -> tuple[Any, ...]:
-        """Sort key of Pods that no strategy orders otherwise. [SS-94]"""
+        """Sort key for Pods whose order no strategy determines. [SS-94]"""
         return default_update_key(self.pod)
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The four numbers of the status. [SS-106]"""
+    """The Pod counts in the status. [SS-106]"""
 
     matched: int = 0
     updated: int = 0
@@ -41,7 +41,7 @@ class Counts:
     updated_ready: int = 0
 
 
-#: The Pods with pending work, by kind of work.
+#: Kinds of pending work, each with a predicate for the Pods that have it.
 _KINDS: Final[Mapping[str, Callable[[PodFacts], bool]]] = {
     "waiting": lambda facts: facts.outdated and facts.wait is Wait.NO,
     "migrated": lambda facts: facts.migrated,
@@ -51,14 +51,14 @@ _KINDS: Final[Mapping[str, Callable[[PodFacts], bool]]] = {
 
 @dataclass(slots=True)
 class PodCounts:
-    """The facts of every Pod a set may count, and their sums."""
+    """The facts about every Pod that may count for a set, and their sums."""
 
     _judged: dict[ObjectKey, Judged] = field(default_factory=dict)
     _sums: Counter[PodFacts] = field(default_factory=Counter)
     _due: dict[str, dict[ObjectKey, Judged]] = field(default_factory=lambda: {kind: {} for kind in _KINDS})
 
     def observe(self, key: ObjectKey, facts: PodFacts, pod: Pod) -> None:
-        """Replace the facts of a Pod."""
+        """Replace the facts about a Pod."""
         known = self._judged.get(key)
         if known is None or known.facts != facts:
             if known is not None:
@@ -90,7 +90,7 @@ class PodCounts:
         return self._judged.keys()
 
     def clear(self) -> None:
-        """Forget every Pod, as when the set itself changed."""
+        """Forget every Pod."""
         self._judged.clear()
         self._sums.clear()
         for due in self._due.values():
@@ -118,17 +118,17 @@ class PodCounts:
         return list(self._judged.values())
 
     def facts_of(self, pod: Pod) -> PodFacts | None:
-        """Return the facts of one Pod."""
+        """Return the facts about one Pod, or None if it is unknown."""
         judged = self._judged.get(ObjectKey(pod.metadata.namespace, pod.metadata.name))
         return judged.facts if judged is not None else None
 
     def has(self, key: ObjectKey) -> bool:
-        """Return whether this Pod counts."""
+        """Return whether this Pod is matched."""
         judged = self._judged.get(key)
         return judged is not None and judged.facts.matched
 
     def matched(self) -> list[Pod]:
-        """Return all Pods that count."""
+        """Return all matched Pods."""
         return [judged.pod for judged in self._judged.values() if judged.facts.matched]
 
     # ---- sums; their cost depends on the number of distinct facts, which is small, not on the number of Pods
@@ -149,7 +149,7 @@ class PodCounts:
 
     @property
     def unavailable(self) -> int:
-        """Number of Pods unavailable because of updates: updated and not ready, or left so by the last. [SS-95]"""
+        """Number of Pods unavailable because of updates: updated and not ready, or not ready since the last. [SS-95]"""
         return self.number(lambda facts: facts.disturbed or (facts.updated and not facts.ready))
 
     @property
@@ -164,7 +164,7 @@ class PodCounts:
 
     @property
     def down(self) -> int:
-        """Number of Pods not ready because of updates. A Pod whose former twin is not idle yet may be ready."""
+        """Number of Pods not ready because of updates, unlike Pods whose former twin is merely not idle yet."""
         return self.number(lambda facts: facts.down)
 
     @property
@@ -174,7 +174,7 @@ class PodCounts:
 
     @property
     def revisions(self) -> frozenset[str]:
-        """The ControllerRevisions named by some Pod. [SS-76]"""
+        """The ControllerRevisions that at least one Pod names. [SS-76]"""
         return frozenset(facts.revision for facts in self._sums if facts.revision)
 
 
@@ -185,10 +185,10 @@ def status_patch(
     latest_revision: str,
     collision_count: int,
 ) -> dict[str, Any]:
-    """Return a merge patch of the status fields that differ from ``present``; {} if none does. [SS-89]"""
+    """Return a merge patch with the status fields that differ from ``present``; {} if none does. [SS-89]"""
     wanted: dict[str, Any] = {
         "observedGeneration": max(generation, present.get("observedGeneration") or 0),
-        # These three are present from the start, as zeroes. [SS-106]
+        # These three are always written, even if zero. [SS-106]
         "matchedPods": counts.matched,
         "updatedPods": counts.updated,
         "readyPods": counts.ready,
@@ -223,10 +223,10 @@ class Neighbour:
 
 @dataclass(slots=True)
 class Neighbours:
-    """The other sets of the Pods, and the Pods (with the set) that are being written now."""
+    """The other sets of the Pods, and the Pods being written now, each with the set that writes it."""
 
     own_name: str
-    #: Finds a set by name; None if it is unknown.
+    #: Returns a set by name, or None if it is unknown.
     find: Callable[[str], Neighbour | None]
     written_now: Mapping[ObjectKey, str]
     #: Whether a Pod had to wait for another set.
@@ -256,11 +256,11 @@ class Neighbours:
             return False
         begun = sum(by == name for by in self.written_now.values())
         if not other.pod_counts.updating + begun:
-            return True  # it updates no Pod now
+            return True  # that set is not updating any Pod
         limit = max_unavailable_of(other.strategy.max_unavailable, other.pod_counts.counts.matched)
         if idle:
-            # Pods that wait to become idle themselves count as unavailable there. If they kept others from becoming
-            # idle, two sets would deadlock.
+            # ``disturbed`` includes Pods that wait for their own former twin to become idle. If they blocked other Pods
+            # here, two sets would deadlock.
             return other.pod_counts.down + begun + self._taken.get(name, 0) < max(1, limit)
         return other.pod_counts.disturbed + begun + self._taken.get(name, 0) < limit
 

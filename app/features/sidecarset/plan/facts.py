@@ -36,7 +36,7 @@ _MESSAGE = msgspec.json.Decoder(dict[str, bool])
 
 
 def _condition_message(pod: Pod) -> dict[str, bool]:
-    """Parse set → whether it can update the Pod from the condition; empty if it is unreadable."""
+    """Return, by set, whether it can update the Pod according to the condition; empty if it is unreadable."""
     found = pod.condition(SIDECARSET_UPGRADABLE_CONDITION)
     if found is None:
         return {}
@@ -52,7 +52,7 @@ def condition_for(pod: Pod, set_name: str) -> bool | None:
 
 
 def condition_patch(pod: Pod, set_name: str, upgradable: bool, now: datetime) -> dict[str, Any]:
-    """Return the strategic merge patch of the Pod's status that sets the value; those of other sets are kept."""
+    """Return the strategic merge patch of the Pod's status that sets the value for this set and keeps the others."""
     said = {**_condition_message(pod), set_name: upgradable}
     status = "True" if all(said.values()) else "False"
     condition: dict[str, Any] = {
@@ -69,14 +69,14 @@ def condition_patch(pod: Pod, set_name: str, upgradable: bool, now: datetime) ->
 
 
 # State of one Pod relative to one SidecarSet: whether it counts, is updated, is ready, or waits for an update, and why.
-# An event costs the evaluation of one Pod, however many Pods the set has. [SS-82, SS-91, SS-92, SS-96]
+# Each event requires the evaluation of one Pod, however many Pods the set has. [SS-82, SS-91, SS-92, SS-96]
 
 #: A Pod's record of each set's last change; None if unreadable.
 States: TypeAlias = "Mapping[str, InPlaceState] | None"
 
 
 class Wait(StrEnum):
-    """Why an outdated Pod is not a candidate. [SS-92]"""
+    """Why an outdated Pod is not a candidate for an update. [SS-92]"""
 
     #: It is a candidate.
     NO = ""
@@ -93,9 +93,9 @@ class PodFacts(NamedTuple):
     updated: bool
     ready: bool
     revision: str
-    #: Of an outdated Pod: why it cannot be updated now.
+    #: For an outdated Pod: why it cannot be updated now.
     wait: Wait = Wait.NO
-    #: Of an outdated Pod: whether it is already unavailable, so that an update costs nothing.
+    #: For an outdated Pod: whether it is already unavailable, so that an update disrupts nothing.
     free: bool = False
     #: Unavailable because of this set's last change.
     disturbed: bool = False
@@ -103,7 +103,7 @@ class PodFacts(NamedTuple):
     by_others: bool = False
     #: Not ready or about to become so, because of this set or another.
     down: bool = False
-    #: The hot upgrade has advanced so far that the former twin may become idle.
+    #: The hot upgrade has reached the point where the former twin may become idle.
     migrated: bool = False
     #: The value to write for this set in condition SidecarSetUpgradable; None if it need not change. A Pod that was
     #: updated in place gets true, even if it never had false. [SS-105]
@@ -116,8 +116,8 @@ class PodFacts(NamedTuple):
 
 
 def pod_facts(view: SetView, pod: Pod, namespace_labels: Mapping[str, str] | None) -> PodFacts:
-    """Return the facts of ``pod``. ``namespace_labels`` is None while the Namespace is unknown, which puts it in no
-    scope. [SS-35]"""
+    """Return the facts about ``pod``. ``namespace_labels`` is None while the Namespace is unknown: then no
+    namespaceSelector matches. [SS-35]"""
     digest, revision = recorded(pod.metadata.annotations, view.name)
     if not is_matched(view, pod, namespace_labels):
         return PodFacts(False, False, False, revision)
@@ -155,7 +155,7 @@ def pod_facts(view: SetView, pod: Pod, namespace_labels: Mapping[str, str] | Non
 
 
 def _condition_to_write(wait: Wait, said: bool | None) -> bool | None:
-    """Return the condition value to write, if it differs. True is written only after the Pod had false. [SS-105]"""
+    """Return the condition value to write, if it differs. True is written only to replace false. [SS-105]"""
     if wait is Wait.BLOCKED:
         return None if said is False else False
     return True if said is False and wait is not Wait.UNSELECTED else None
@@ -201,7 +201,7 @@ def twins_are_idle(view: SetView, pod: Pod) -> bool:
 
 
 def _busy_twins(view: SetView, pod: Pod) -> dict[str, str]:
-    """Return the non-working twins with an image other than the empty one, with their working twins."""
+    """Return the non-working twins with an image other than the empty one, mapped to their working twins."""
     images = {container.name: container.image for container in pod.spec.containers}
     working = working_twins(pod)
     pairs = ((sidecar, working_twin(sidecar, working)) for sidecar in view.hot)
@@ -213,9 +213,9 @@ def _busy_twins(view: SetView, pod: Pod) -> dict[str, str]:
 
 
 def twins_to_idle(view: SetView, pod: Pod) -> dict[str, str]:
-    """Return the former working twins, with their successors, that one of our upgrades left on their image.
+    """Return the former working twins that an upgrade left on their image, mapped to their successors.
 
-    A twin that is idle on a former empty image of the set is left out: its version says 0.
+    A twin with a former empty image of the set is already idle and left out: its version annotation is 0.
     """
     if not view.hot:
         return {}
@@ -231,8 +231,8 @@ def twins_to_idle(view: SetView, pod: Pod) -> dict[str, str]:
 
 
 def is_migrated(view: SetView, pod: Pod, late: frozenset[str], *, up: bool) -> bool:
-    """Return whether every sidecar but the former twins runs its image, and only those keep the Pod from being ready.
-    [SS-81]"""
+    """Return whether every sidecar except the former twins runs its image, and nothing else keeps the Pod from being
+    ready. [SS-81]"""
     former = twins_to_idle(view, pod)
     if not former or not _all_reported(pod) or not late <= former.keys():
         return False
@@ -243,7 +243,7 @@ def is_migrated(view: SetView, pod: Pod, late: frozenset[str], *, up: bool) -> b
 
 
 def is_consistent(view: SetView, pod: Pod) -> bool:
-    """Return whether the set's containers in the Pod run what its spec says, as far as is known. [SS-96]"""
+    """Return whether the set's containers in the Pod run what its spec says, as far as can be determined. [SS-96]"""
     return _all_reported(pod) and not unsettled(view, pod, in_place_states(pod))
 
 
@@ -264,7 +264,7 @@ def unsettled(view: SetView, pod: Pod, states: States) -> frozenset[str]:
 
 
 def _outstanding(pod: Pod, state: InPlaceState) -> frozenset[str]:
-    """Return the containers a set changed that still run the former image."""
+    """Return the containers that a set changed but that still run the former image."""
     images = {container.name: container.image for container in pod.spec.containers}
     before = state.before
     return frozenset(
@@ -291,7 +291,7 @@ def _is_disturbed(set_name: str, pod: Pod, late: frozenset[str], states: States)
 
 
 def _is_disturbed_by_others(view: SetView, pod: Pod, states: States) -> bool:
-    """Like :func:`_is_disturbed`, for every other set."""
+    """Return whether a change by any other set still disturbs the Pod (see :func:`_is_disturbed`)."""
     return any(
         _is_disturbed(name, pod, _outstanding(pod, state), states)
         for name, state in (states or {}).items()

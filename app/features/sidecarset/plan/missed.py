@@ -19,8 +19,8 @@ from app.kube.selectors import Selector
 from app.pods.predicates import is_active, is_ready
 
 # Conditions about Pods that were created without their sidecars. Condition ``SidecarsMissing`` of a Pod names the sets;
-# it is written once, after the webhook was missing [MGR-123], and so survives a restart of the manager. Condition
-# ``PodsMissed`` of a set counts such Pods that still run. [SS-136]
+# it is written once, after the webhook was missing, so that it survives a restart of the manager. Condition
+# ``PodsMissed`` of a set counts the Pods that still run without its containers. [MGR-123, SS-136]
 
 #: The index of Pods by the sets whose containers they lack.
 MISSED_BY: Final = "missed-by-sidecarset"
@@ -29,7 +29,7 @@ PODS_MISSED: Final = "PodsMissed"
 CREATED_UNREVIEWED: Final = "CreatedWithoutReview"
 #: Maximum number of Pods named in a set's condition.
 NAMED: Final = 3
-#: Maximum length of a condition message that is parsed: more than our own lists need.
+#: Maximum length of a condition message to parse. The messages we write are shorter.
 _READ: Final = 16384
 _SETS: Final = re.compile(r"SidecarSet ([a-z0-9.-]+(?:, [a-z0-9.-]+)*)")
 
@@ -43,7 +43,7 @@ def message(sets: Sequence[str]) -> str:
 
 
 def missing_from(pod: Pod) -> tuple[str, ...]:
-    """Return the sets that the Pod's condition names and that have not injected it since; the index function."""
+    """Return the sets that the Pod's condition names and that have not injected it since. Index function."""
     condition = pod.condition(SIDECARS_MISSING)
     if condition is None or condition.status != "True" or not is_active(pod):
         return ()
@@ -67,7 +67,7 @@ def pod_patch(pod: Pod, sets: Sequence[str], now: datetime) -> dict[str, Any]:
 
 
 def missed_pods(pods: Iterable[Pod], name: str) -> list[Pod]:
-    """Return the Pods that lack this set, by namespace and name."""
+    """Return the Pods that lack this set, sorted by namespace and name."""
     found = [pod for pod in pods if name in missing_from(pod)]
     return sorted(found, key=lambda pod: (pod.metadata.namespace, pod.metadata.name))
 
@@ -103,7 +103,7 @@ def set_conditions(present: object, missed: Sequence[Pod], now: datetime) -> lis
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Replicas of a workload, and how many may be unavailable by its own update strategy."""
+    """Replicas of a workload, and how many may be unavailable according to its update strategy."""
 
     replicas: int
     max_unavailable: int
@@ -168,9 +168,9 @@ def _count(value: object, default: int) -> int:
     return value
 
 
-# Pods that bypassed admission: selected by a SidecarSet, created without its containers. This happens while the webhook
-# is not registered: its configuration was deleted or changed, and until it is restored (or while no replica is running
-# to do so) the API server does not call it. Such Pods run without their sidecars, unnoticed. [MGR-123]
+# Pods that bypassed admission: a SidecarSet selects them, but they were created without its containers. This happens
+# after the webhook configuration is deleted or changed: until a replica restores it, the API server does not call the
+# webhook, and nothing else shows that sidecars are missing. [MGR-123]
 
 REASON: Final = "SidecarsMissing"
 #: Maximum difference between the API server's clock and ours. Looking too far back does no harm: a reviewed Pod records
@@ -199,7 +199,7 @@ def bypassed_pods(
     namespaces: Mapping[str, Mapping[str, str]],
     reviewed: Selector,
 ) -> list[Bypassed]:
-    """Return the Pods created after ``since`` (aware, by our clock) that lack a set which is older than they are.
+    """Return the Pods created after ``since`` (aware, by our clock) that lack a set older than themselves.
 
     ``created`` holds the creation time of each set, ``namespaces`` the labels of each namespace. ``reviewed`` selects
     the namespaces whose Pods the API server sends to the webhook.

@@ -33,7 +33,7 @@ class Step:
 
 
 def judged(view: SetView, pods: Sequence[Pod], labels_of: NamespaceLabels) -> PodCounts:
-    """Return the facts of all Pods."""
+    """Return the facts about all Pods."""
     pod_counts = PodCounts()
     for pod in pods:
         pod_counts.observe(key_of(pod), pod_facts(view, pod, labels_of(pod)), pod)
@@ -43,7 +43,7 @@ def judged(view: SetView, pods: Sequence[Pod], labels_of: NamespaceLabels) -> Po
 def preview(view: SetView, pod_counts: PodCounts, now: datetime, obstacle: Obstacle) -> list[Step]:
     """Return what happens to each matched Pod: in which order, what changes, and which are skipped and why.
 
-    Each step begins when the Pods of the previous one are ready; ``pod_counts`` is consumed.
+    Each step begins when the Pods of the previous one are ready. Modifies ``pod_counts``.
     """
     steps: list[Step] = []
     failed: set[str] = set()
@@ -91,7 +91,7 @@ def waits_for(view: SetView, facts: PodFacts, pod_counts: PodCounts) -> str:
 
 
 def standing(view: SetView, one: Judged, pod_counts: PodCounts, obstacle: Obstacle) -> tuple[str, str]:
-    """Return the state of one Pod in one word, and what it waits for."""
+    """Return the state of one Pod in a word or two, and what it waits for."""
     facts = one.facts
     if not facts.matched:
         return "not matched", ""
@@ -118,7 +118,7 @@ _LISTS = ("containers", "initContainers")
 
 
 def obstacle(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Return the first difference between two contents of a set (``spec`` as JSON) that only new Pods can take; '' if
+    """Return the first difference between two contents of a set (``spec`` as JSON) that applies only to new Pods; '' if
     none."""
     for kind in _LISTS:
         if found := _difference(_by_name(before.get(kind)), _by_name(now.get(kind)), kind):

@@ -45,12 +45,12 @@ def partition_of(value: int | str | None, matched: int) -> int:
 class Room(NamedTuple):
     """How many Pods may be updated now."""
 
-    #: By the partition.
+    #: As limited by the partition.
     pods: int
-    #: By maxUnavailable, for Pods that become unavailable.
+    #: As limited by maxUnavailable, for Pods that the update makes unavailable.
     costly: int
-    #: By maxUnavailable if the updates of other sets count as well, for ready Pods. Below 0, Pods that another set has
-    #: taken down are not updated either.
+    #: As limited by maxUnavailable if updates of other sets also count, for ready Pods. If negative, Pods that another
+    #: set has taken down are not updated either.
     ready: int
 
 
@@ -168,7 +168,7 @@ class HotUpgradeChange:
 
 
 def upgraded(view: SetView, pod: Pod, version: str) -> HotUpgradeChange:
-    """Move each pair of the set towards the set's image. ``version`` is the resourceVersion of the set. [SS-81]"""
+    """Return the next change of each pair towards the set's image. ``version`` is the set's resourceVersion. [SS-81]"""
     change = HotUpgradeChange()
     images = {container.name: container.image for container in pod.spec.containers}
     working = working_twins(pod)
@@ -226,7 +226,7 @@ def _upgrade(
 
 
 def migrated(view: SetView, pod: Pod) -> HotUpgradeChange:
-    """Set the former twins of all pairs to the empty image. [SS-81]"""
+    """Return the change that sets the former twins of all pairs to the empty image. [SS-81]"""
     change = HotUpgradeChange()
     empty = {twin: sidecar.empty_image for sidecar in view.hot for twin in (sidecar.first, sidecar.second)}
     for former, works in twins_to_idle(view, pod).items():
@@ -285,7 +285,7 @@ def updated(view: SetView, pod: Pod, latest: str, version: str, now: datetime) -
 
 
 def idled(view: SetView, pod: Pod, now: datetime) -> PodUpdate:
-    """Return the end of a hot upgrade: the former twins get the empty image. [SS-81]"""
+    """Return the update that ends a hot upgrade: the former twins get the empty image. [SS-81]"""
     twins = migrated(view, pod)
     state = with_state(pod, view.name, view.hash, timestamp(now), twins.images)
     return _change(pod, twins.images, {**twins.annotations, names.SIDECARSET_IN_PLACE_UPDATE_STATE: state})

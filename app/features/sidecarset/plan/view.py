@@ -1,4 +1,4 @@
-"""A SidecarSet as the plan sees it, and its records in Pods. Pure."""
+"""The parts of a SidecarSet that plans use, and the records of SidecarSets in Pods. Pure."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class SetView:
     selector: Selector
     #: None selects every namespace.
     namespaces: Selector | None
-    #: Every container of the set, by its name in a Pod, with both names of twins. Init containers do not count.
+    #: Names of the set's containers in a Pod, with both names of twins. Init containers do not count.
     sidecars: frozenset[str]
     hot: tuple[HotSidecar, ...] = ()
     hash_without_image: str = ""
@@ -84,7 +84,7 @@ class SetView:
     strategy: Strategy = Strategy()
 
     def selects(self, pod: Pod, namespace_labels: Mapping[str, str] | None) -> bool:
-        """Return whether the Pod's labels and namespace are selected; None is an unknown namespace. [SS-35]"""
+        """Return whether the Pod's labels and namespace are selected; None means an unknown namespace. [SS-35]"""
         if self.namespaces is not None and (namespace_labels is None or not self.namespaces.matches(namespace_labels)):
             return False
         return not self.selector.empty and self.selector.matches(pod.metadata.labels)
@@ -146,7 +146,7 @@ def _hashes(sidecar_set: SidecarSet) -> SidecarSetHashes:
     stored = annotations.get(names.SIDECARSET_HASH), annotations.get(names.SIDECARSET_HASH_WITHOUT_IMAGE)
     if all(stored):
         return SidecarSetHashes(stored[0] or "", stored[1] or "")
-    # Written without admission, which would have set it. [SS-8]
+    # The set was written without admission, which would have set the hashes. [SS-8]
     spec = sidecar_set.spec.to_dict()
     try:
         computed = sidecarset_hashes(spec.get("containers"), spec.get("initContainers"))
@@ -155,8 +155,7 @@ def _hashes(sidecar_set: SidecarSet) -> SidecarSetHashes:
     return SidecarSetHashes(stored[0] or computed.hash, stored[1] or computed.without_image)
 
 
-#: Maximum number of injecting sets accepted from a Pod: any user may annotate a Pod, and each name costs an index
-#: entry.
+#: Maximum number of injecting sets read from a Pod. Any user may annotate a Pod, and each name takes an index entry.
 MAX_SETS: Final = 256
 
 
@@ -170,22 +169,22 @@ class _Before(msgspec.Struct, frozen=True):
 
 
 class InPlaceState(msgspec.Struct, frozen=True, rename="camel"):
-    """One set's entry in the state annotation. The container ids are our own key, which others ignore. [SS-99]"""
+    """One set's entry in the state annotation. Only we write the container IDs; other readers ignore them. [SS-99]"""
 
     last_container_statuses: dict[str, _Before] | None = None
     last_container_ids: dict[str, str] | None = msgspec.field(default=None, name="lastContainerIDs")
 
     @property
     def before(self) -> Mapping[str, str]:
-        """Container → the id of its former image."""
+        """Container → the ID of its former image."""
         return {name: before.image_id for name, before in (self.last_container_statuses or {}).items()}
 
     def container_before(self, name: str) -> str:
-        """Return the id of the former container, or '' if it was not recorded."""
+        """Return the ID of the former container, or '' if it was not recorded."""
         return (self.last_container_ids or {}).get(name, "")
 
 
-# A bare hash instead of the record is the oldest form of the annotation. [SS-59]
+# In its oldest form, the annotation holds a bare hash instead of a record. [SS-59]
 _RECORDS = msgspec.json.Decoder(dict[str, _Record | str])
 _STATES = msgspec.json.Decoder(dict[str, InPlaceState])
 _WORKING = msgspec.json.Decoder(dict[str, str])
@@ -255,7 +254,7 @@ def with_state(pod: Pod, set_name: str, digest: str, now: str, changed: Mapping[
 
 
 def _objects(text: str) -> dict[str, object]:
-    """Return the entries of an annotation; an unreadable one is ignored and rewritten."""
+    """Return the entries of an annotation. An unreadable annotation is ignored and rewritten."""
     try:
         found = orjson.loads(text) if text else {}
     except orjson.JSONDecodeError:
@@ -266,7 +265,7 @@ def _objects(text: str) -> dict[str, object]:
 
 
 def working_twins(pod: Pod) -> dict[str, str]:
-    """Return hot-upgrade sidecar → the name of its working twin; empty if nothing readable is recorded. [SS-79]"""
+    """Return the name of each hot-upgrade sidecar's working twin; empty if nothing readable is recorded. [SS-79]"""
     try:
         return _WORKING.decode(pod.metadata.annotations.get(names.SIDECARSET_WORKING_HOT_UPGRADE_CONTAINER) or "{}")
     except (msgspec.DecodeError, RecursionError):

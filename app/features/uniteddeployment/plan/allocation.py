@@ -12,7 +12,7 @@ from app.kube.clock import parsed_rfc3339, rfc3339
 from app.kube.objects import Pod
 from app.pods.predicates import is_unschedulable
 
-# Number of Pods of each subset [UD-34 … UD-41]. Pure.
+# Number of Pods in each subset. [UD-34 … UD-41]
 
 
 class AllocationError(ShareError):
@@ -33,7 +33,7 @@ class Subset:
     current: int = 0
     ready: int = 0
     unschedulable: bool = False
-    #: Pods that are kept although they may not run, because substitutes run.
+    #: Pods that are kept although they may be unable to run, because substitutes run elsewhere.
     reserved: int = 0
     #: Whether the subset was unschedulable when this reconcile began.
     marked: bool = False
@@ -78,7 +78,7 @@ def bounds_of(subset: Subset, replicas: int | None) -> Bounds:
 
 
 def _specific(replicas: int | None, subsets: Sequence[Subset]) -> dict[str, int]:
-    """Allocate by the replicas of the subsets. [UD-36]"""
+    """Allocate Pods according to the replicas of each subset. [UD-36]"""
     fixed = {one.name: count_of(one.replicas, replicas) for one in subsets if one.replicas is not None}
     free = [one for one in subsets if one.replicas is None]
     total = sum(fixed.values())
@@ -93,7 +93,7 @@ def _specific(replicas: int | None, subsets: Sequence[Subset]) -> dict[str, int]
             raise AllocationError(f"the subsets' replicas add up to {total}, but spec.replicas is {replicas}")
         return fixed
     share, more = divmod(replicas - total, len(free))
-    # Subsets with more Pods now stay the larger ones.
+    # Subsets that already have more Pods get the remainder.
     by_size = sorted(free, key=lambda one: (one.current, one.name), reverse=True)
     return {**fixed, **{one.name: share + (index < more) for index, one in enumerate(by_size)}}
 
@@ -172,7 +172,7 @@ def _reservation(replicas: int | None, subsets: Sequence[Subset]) -> Allocation:
     return Allocation({one.subset.name: one.given for one in running}, frozenset(remarked))
 
 
-# Which subsets are unschedulable, and until when [UD-54, UD-55]. Pure.
+# Which subsets are unschedulable, and until when. [UD-54, UD-55]
 
 RESCHEDULE = "reschedule"
 RECOVER = "recover"

@@ -1,4 +1,4 @@
-"""Inputs of the decisions about a UnitedDeployment, and an explanation of them. Pure."""
+"""Inputs to the decisions about a UnitedDeployment, and explanations of those decisions. Pure."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ from app.kube.objects import Pod
 from app.pods.predicates import is_active, is_ready
 from app.workloads.settings import Revisions
 
-# Observed state of a UnitedDeployment, and the desired state of each subset [UD-35, UD-47, UD-53 … UD-58]. Pure.
+# Observed state of a UnitedDeployment, and the desired state of each subset. [UD-35, UD-47, UD-53 … UD-58]
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Inputs of one reconcile."""
+    """Inputs to one reconcile."""
 
     united: UnitedDeployment
     #: Name of the template that is set, and its content.
@@ -196,8 +196,8 @@ def wanted(
 ) -> tuple[dict[str, Wanted], list[str]]:
     """Return the desired workload of each subset, and errors for those that cannot be built.
 
-    Patches are applied to workloads that must be written, until their Pod templates have ``patch_bytes`` together: a
-    large template with a thousand patches would take a minute.
+    Patches are applied to workloads that must be written, until their Pod templates reach ``patch_bytes`` in total:
+    patching a large template a thousand times would take a minute.
     """
     made: dict[str, Wanted] = {}
     errors = []

@@ -15,7 +15,7 @@ from app.kube.jsonvalues import objects
 from app.kube.objects import Pod
 from app.pods.predicates import is_active, is_ready, ready_since
 
-# Status of a UnitedDeployment [UD-46, UD-63 … UD-70]. Pure.
+# Status of a UnitedDeployment. [UD-46, UD-63 … UD-70]
 
 PROVISIONED: Final = "SubsetProvisioned"
 UPDATED: Final = "SubsetUpdated"
@@ -108,7 +108,7 @@ def status_of(
         "reservedPods": reserved,
         "currentRevision": current,
         "updatedRevision": revision,
-        # Autoscalers see only the Pods that work. [UD-64]
+        # Autoscalers must count only the Pods that work. [UD-64]
         "labelSelector": f"{selector},{names.UNITED_RESERVED_POD}=false" if reserves else selector,
         "subsetStatuses": [one.entry() for one in subsets],
         "conditions": conditions,
@@ -218,7 +218,7 @@ def _with_progress(
     return with_condition(conditions, PROGRESSING, status, now, reason=reason, message=message)
 
 
-# Which Pods are kept while substitutes run [UD-56, UD-57, UD-62]. Pure.
+# Which Pods are kept while substitutes run. [UD-56, UD-57, UD-62]
 
 CREATED: Final = "created"
 FOUND: Final = "reserved pods found"
@@ -349,7 +349,7 @@ def is_marked(condition: Mapping[str, Any] | None) -> bool:
 def marked_condition(
     before: Mapping[str, Any] | None, unschedulable: bool, message: str, now: datetime, *, reason: str = RESCHEDULE
 ) -> Mapping[str, Any]:
-    """Return the condition with its transition time. [UD-61]"""
+    """Return the condition Schedulable, replaced only if its status or reason changes. [UD-61]"""
     known = [before] if before is not None else []
     if known and (known[0].get("status") == "False") is unschedulable and known[0].get("reason") == reason:
         return known[0]

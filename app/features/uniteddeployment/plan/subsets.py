@@ -31,7 +31,7 @@ from app.pods.node_fit import joining_problem
 from app.pods.predicates import Owner, is_active, is_controlled_by, is_running_and_ready
 from app.workloads.settings import Content, WorkloadKind
 
-# Desired workload of one subset, and whether the existing one differs [UD-27 … UD-31, UD-47, UD-48, UD-58]. Pure.
+# Desired workload of one subset, and whether the existing one differs. [UD-27 … UD-31, UD-47, UD-48, UD-58]
 
 ROLLING_UPDATE: Final = "RollingUpdate"
 ON_DELETE: Final = "OnDelete"
@@ -42,7 +42,7 @@ GENERATED: Final = 5
 LONGEST_LABELLED: Final = 52
 #: Default of maxUnavailable, by kind.
 _MAX_UNAVAILABLE: Final[Mapping[str, str]] = {CLONE_SET: "20%", DEPLOYMENT: "25%"}
-#: Kinds as events name them.
+#: Names of the kinds in events.
 SHOWN_KINDS: Final[Mapping[str, str]] = {
     STATEFUL_SET: "StatefulSet",
     ADVANCED_STATEFUL_SET: "AdvancedStatefulSet",
@@ -108,7 +108,7 @@ class Wanted:
     spec: Mapping[str, Any]
     #: Overrides maxUnavailable of the template, if set. [UD-58]
     max_unavailable: int | None = None
-    #: The patch of the subset must be applied before this is written, in a later reconcile.
+    #: The subset's patch is not applied yet. A later reconcile applies it and writes the workload.
     unpatched: bool = False
 
 
@@ -187,7 +187,7 @@ def patch_text(subset: Subset) -> str:
 
 
 def generated_name(kind: str, united: str, subset: str) -> str:
-    """Return the generateName of a subset's workload. It is shorter if the long name would not fit: except in
+    """Return the generateName of a subset's workload. It omits the subset if the name would be too long: except in
     Deployments, Pods carry the name of the workload's revision as a label. [UD-27]"""
     prefix = f"{united}-{subset}-"
     too_long = kind != DEPLOYMENT and len(prefix) + GENERATED > LONGEST_LABELLED
@@ -296,7 +296,7 @@ def _add_node_term(spec: dict[str, Any], term: Mapping[str, Any], subset: str) -
     ]
 
 
-# Ownership of the workloads of the subsets [UD-32, UD-33]. Pure.
+# Ownership of the workloads of the subsets. [UD-32, UD-33]
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,11 +305,11 @@ class Claims:
 
     #: Workload by subset name.
     existing: Mapping[str, SubsetWorkload]
-    #: Owned but surplus: of a removed subset, of another kind, or a second one for a subset.
+    #: Owned but surplus: the subset was removed, the kind has changed, or the subset has another workload.
     surplus: Sequence[tuple[str, SubsetWorkload]]
-    #: Owned, but its labels no longer match the selector.
+    #: Owned, but their labels no longer match the selector.
     release: Sequence[tuple[str, SubsetWorkload]] = ()
-    #: Without an owner, for a subset that has no workload.
+    #: Without a controller, for subsets that have no workload.
     adopt: Sequence[SubsetWorkload] = ()
 
 
@@ -323,7 +323,7 @@ def claim(
     """Sort workloads into claims. ``owned`` is keyed by template; ``orphans`` are those of ``kind`` without a
     controller; ``matches`` is the selector.
 
-    Only workloads that were owned are deleted, so surplus ones are not adopted.
+    Surplus orphans are not adopted, because only workloads that were already owned may be deleted.
     """
     existing: dict[str, SubsetWorkload] = {}
     surplus: list[tuple[str, SubsetWorkload]] = []
@@ -348,7 +348,7 @@ def _oldest_first(found: Sequence[SubsetWorkload]) -> list[SubsetWorkload]:
     return sorted(living, key=lambda one: (str(one.metadata.creation_timestamp or ""), one.metadata.name))
 
 
-# Pods of a subset, and which of them block a rollout [UD-50]. Pure.
+# Pods of a subset, and which of them block a rollout. [UD-50]
 
 _ORDINAL: Final = re.compile(r"-([0-9]{1,10})$")
 
@@ -369,7 +369,8 @@ def is_of(resource: Resource, workload: SubsetWorkload, pod: Pod) -> bool:
 
 
 def stuck_pods(workload: SubsetWorkload, pods: Iterable[Pod], update: str) -> list[Pod]:
-    """Return outdated Pods of a native StatefulSet that are not ready, for which it would wait forever. [UD-50]
+    """Return outdated Pods of a native StatefulSet that are not ready: the StatefulSet would wait for them forever.
+    [UD-50]
 
     ``update`` is the name of the UnitedDeployment's revision. Pods outdated by a changed patch are found by the
     StatefulSet's own revision, once it has observed its current spec.
@@ -404,13 +405,13 @@ def _ordinal(pod: Pod) -> int:
     return int(found[1]) if found is not None else -1
 
 
-# Content of a revision [UD-42, UD-45]. Pure.
+# Content of a revision. [UD-42, UD-45]
 
 KIND = WorkloadKind(UNITED_DEPLOYMENT.resource())
 
 
 def content_of(united: UnitedDeployment) -> Content:
-    """Return the content to record: only the template, as Go prints it. [UD-42, UD-45]"""
+    """Return the content to record: only the template, as Go marshals it. [UD-42, UD-45]"""
     owner = KIND.owner(united.metadata)
     shown = as_printed({"spec": {"template": united.spec.template.to_dict() if united.spec.template else {}}})
     whole = shown["spec"]["template"]
