@@ -77,7 +77,7 @@ class _Spec(ApiModel):
     """What happens if an earlier job is still running. Allow (the default) runs both, Forbid waits until the earlier
     job ends, and Replace (the default for ImageListPullJobs) deletes it."""
     paused: bool | None = None
-    """Whether to start no further jobs until this is set to false."""
+    """While true, no further jobs are started."""
     successful_jobs_history_limit: Int32 | None = None
     """Number of succeeded jobs to keep. Defaults to 3."""
     failed_jobs_history_limit: Int32 | None = None
