@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 from app.manager.features import features
+from tests.nightly import examples
 
 pytest_plugins = [
     "tests.cluster.fixtures",
@@ -27,7 +28,7 @@ sys.dont_write_bytecode = False
 features()
 
 # The duration of an example depends on the machine, not the code.
-settings.register_profile("untimed", deadline=None)
+settings.register_profile("untimed", deadline=None, max_examples=examples(100))
 settings.load_profile("untimed")
 
 

@@ -18,9 +18,9 @@ from zlib import crc32
 
 import pytest
 
+from tests.nightly import NIGHTLY
+
 ROOT: Final = Path(__file__).resolve().parent.parent
-#: Every check runs, and tests use all their cases.
-NIGHTLY: Final = bool(os.environ.get("PYKRUISE_NIGHTLY"))
 ROTATION: Final = 10
 #: With this many changed areas, rotation alone selects: all their checks would take hours.
 WIDE: Final = 6

@@ -23,6 +23,7 @@ from app.kube.admission import (
 )
 from tests.admission.requests import FIXTURES, recorded, review_of
 from tests.kube.hostile import chain
+from tests.nightly import examples
 
 UID = recorded("pod-create")["request"]["uid"]
 
@@ -335,7 +336,7 @@ def test_any_bytes_get_an_answer(body: bytes) -> None:
     assert_answered(body)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.dictionaries(st.sampled_from([*FIELDS, "dryRun", "subResource"]), JSON, max_size=3))
 def test_any_value_in_any_field_gets_an_answer(changed: dict) -> None:
     document = recorded("pod-create")

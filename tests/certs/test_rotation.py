@@ -23,6 +23,7 @@ from app.certs.rotation import (
     read_rotation,
 )
 from tests.kit.virtualtime import EPOCH
+from tests.nightly import examples
 
 END = b"-----END CERTIFICATE-----"
 #: The duration of a rotation step, and the longest time between two checks of a replica.
@@ -304,7 +305,7 @@ class RotationMachine(RuleBasedStateMachine):
         assert all(replica.serves == secret.current for replica in self.replicas)
 
 
-RotationMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+RotationMachine.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=60, deadline=None)
 test_at_every_moment_what_any_replica_serves_is_trusted = RotationMachine.TestCase
 
 

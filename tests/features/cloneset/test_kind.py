@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from app.api.conversion import convert
 from app.features.cloneset.kind import canonical_v1alpha1
+from tests.nightly import examples
 
 Json = dict[str, Any]
 ALPHA, BETA = "apps.kruise.io/v1alpha1", "apps.kruise.io/v1beta1"
@@ -230,7 +231,7 @@ def without_empty_maps(given: Json) -> Json:
 
 
 @pytest.mark.behaviour("CS-5", "MGR-50")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(ALPHAS)
 def test_a_v1alpha1_object_survives_a_round_trip(given: Json) -> None:
     before = copy.deepcopy(given)
@@ -240,7 +241,7 @@ def test_a_v1alpha1_object_survives_a_round_trip(given: Json) -> None:
 
 
 @pytest.mark.behaviour("CS-5", "MGR-50")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(BETAS)
 def test_a_v1beta1_object_survives_a_round_trip(given: Json) -> None:
     before = copy.deepcopy(given)
@@ -250,7 +251,7 @@ def test_a_v1beta1_object_survives_a_round_trip(given: Json) -> None:
 
 
 @pytest.mark.behaviour("MGR-50")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(BETAS, st.integers(10, 99))
 def test_an_edit_in_v1alpha1_changes_only_its_field_in_v1beta1(given: Json, replicas: int) -> None:
     shown = convert(given, ALPHA)

@@ -4,7 +4,7 @@ import pytest
 
 from tests.features.podprobe.liveness_seeds import run
 from tests.kit import virtualtime
-from tests.selection import NIGHTLY
+from tests.nightly import NIGHTLY
 
 
 @pytest.mark.behaviour("PPM-51", "PPM-52", "PPM-53")

@@ -13,6 +13,7 @@ from app.kube.objects import Pod
 from app.pods.inplace.completion import is_update_complete
 from app.pods.inplace.state import is_in_grace, update_state
 from app.pods.inplace.steps import RefreshAction, refresh, start, unready_patch
+from tests.nightly import examples
 from tests.pods.inplace.pods import NOW, container, later, patched, pod, possible, raw_pod, restarted, template
 
 NAMES = ("a", "b", "c")
@@ -94,7 +95,7 @@ _restart = st.tuples(st.just("restart"), st.sampled_from(NAMES), st.booleans())
 _step = st.one_of(_change, _restart, st.tuples(st.just("refresh")), st.tuples(st.just("time"), st.integers(1, 12)))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(_template, st.lists(_step, max_size=14))
 def test_a_pod_reaches_its_last_template_without_traffic_during_updates(first: Any, steps: list[Any]) -> None:
     node = Node(first)

@@ -22,6 +22,7 @@ from app.workloads.pods import PodFacts
 from app.workloads.settings import UpdatePolicy
 from app.workloads.steps import StepKind
 from tests.features.cloneset.samples import HOLD, NEW, OLD, pod
+from tests.nightly import examples
 
 HOOKS = Lifecycle(in_place_update=Hook(finalizers=(HOLD,)), pre_delete=Hook(labels={"hold": "true"}))
 STATES = ("", "PreparingNormal", "Normal", "PreparingUpdate", "Updating", "Updated", "PreparingDelete")
@@ -148,7 +149,7 @@ def checked(rollout: RolloutState, before: list[PodFacts], after: list[PodFacts]
 
 
 @given(st.lists(any_pod(), max_size=9), any_settings(), st.booleans())
-@settings(max_examples=800)
+@settings(max_examples=examples(800))
 def test_one_reconcile_from_any_state(pods: list[PodFacts], wanted: Settings, can_in_place: bool) -> None:
     rollout = rollout_state(pods, wanted, OLD, NEW, 0.0)
     checked(rollout, pods, acted(rollout, pods, can_in_place))
@@ -164,7 +165,7 @@ def moved(facts: PodFacts, back: frozenset[PodFacts]) -> PodFacts:
 
 
 @given(st.lists(any_pod(), max_size=9), any_settings(), st.booleans())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_a_rollout_completes_once_its_pods_become_ready(
     pods: list[PodFacts], wanted: Settings, can_in_place: bool
 ) -> None:

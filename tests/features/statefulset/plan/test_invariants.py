@@ -21,6 +21,7 @@ from app.pods.ordinals import ordinal_of
 from app.workloads.settings import UpdatePolicy
 from app.workloads.steps import StepKind
 from tests.features.statefulset.samples import HOOKS, NEW, NOW, OLD, pod, replicas, settings
+from tests.nightly import examples
 
 Json = dict[str, Any]
 STATES = ("Normal", "PreparingUpdate", "Updating", "Updated", "PreparingDelete", "PreparingNormal", "")
@@ -152,7 +153,7 @@ clusters = any_settings().flatmap(
 )
 
 
-@tuned(max_examples=100, deadline=None)
+@tuned(max_examples=examples(100), deadline=None)
 @given(clusters, st.data())
 def test_invariants_hold_in_any_state(cluster: Cluster, data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 8))):
