@@ -5,9 +5,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 from app.api import names
 from tests.behaviours import behaviours
@@ -28,6 +27,7 @@ def pages() -> list[str]:
     return listed.stdout.split()
 
 
+@cache
 def headings(text: str) -> set[str]:
     """Return the anchors of a page, as GitHub names them."""
     found: dict[str, int] = {}
@@ -54,10 +54,9 @@ def broken(text: str, page: Path, root: Path = ROOT) -> Iterator[str]:
             yield f"{target}: no such heading"
 
 
-@pytest.mark.parametrize("name", pages())
-def test_links_resolve(name: str) -> None:
-    page = ROOT / name
-    assert list(broken(page.read_text("utf-8"), page)) == []
+def test_links_resolve() -> None:
+    read = [(ROOT / name, (ROOT / name).read_text("utf-8")) for name in pages()]
+    assert [f"{page}: {link}" for page, text in read for link in broken(text, page)] == []
 
 
 def test_imports_of_examples_resolve() -> None:

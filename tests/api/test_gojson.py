@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from app.api.gocore import CONTAINER, VOLUME, container_json
 from app.api.gojson import GoTypeError, dumps_go, go_value, list_of, normalized, struct
-from tests.kube.recorded import cases
+from tests.kube.recorded import cases, for_each
 
 json_values = st.recursive(
     st.none()
@@ -20,7 +20,7 @@ json_values = st.recursive(
 
 
 @pytest.mark.behaviour("SS-12", "SS-13")
-@pytest.mark.parametrize(("container", "expected"), cases("containers"))
+@for_each(cases("containers"))
 def test_a_container_round_trips_as_in_go(container: dict[str, Any], expected: str | None) -> None:
     before = json.dumps(container)
     if expected is None:
@@ -32,9 +32,7 @@ def test_a_container_round_trips_as_in_go(container: dict[str, Any], expected: s
 
 
 @pytest.mark.behaviour("SS-12")
-@pytest.mark.parametrize(
-    ("container", "expected"), [case for case in cases("containers") if case.values[1] is not None]
-)
+@for_each([case for case in cases("containers") if case[1] is not None])
 def test_printing_is_idempotent(container: dict[str, Any], expected: str) -> None:
     assert dumps_go(container_json(json.loads(expected))) == expected
 
@@ -170,9 +168,7 @@ def test_tidying_refuses_a_mistyped_known_field(volume: Any) -> None:
 
 
 @pytest.mark.behaviour("SS-12")
-@pytest.mark.parametrize(
-    ("container", "expected"), [case for case in cases("containers") if case.values[1] is not None]
-)
+@for_each([case for case in cases("containers") if case[1] is not None])
 def test_tidying_matches_the_output_of_go(container: dict[str, Any], expected: str) -> None:
     kept = normalized(CONTAINER, container)
     assert dumps_go(container_json(kept)) == expected

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.kube.quantities import IntOrPercentError, is_percent, percentage, scaled
-from tests.kube.recorded import cases
+from tests.kube.recorded import cases, for_each
 
 
-@pytest.mark.parametrize(("asked", "expected"), cases("percents"))
+@for_each(cases("percents"))
 def test_counts_and_percentages_scale_as_in_kubernetes(asked: dict[str, Any], expected: int | None) -> None:
     if expected is None:
         with pytest.raises(IntOrPercentError):

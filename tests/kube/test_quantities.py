@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from app.kube.quantities import ZERO, Format, Quantity, QuantityError, canonical, parse
-from tests.kube.recorded import cases
+from tests.kube.recorded import cases, for_each
 
 SUFFIXES = ["", "m", "u", "n", "k", "M", "G", "T", "P", "Ki", "Mi", "Gi", "Ti", "Pi", "e3", "e-3", "E6"]
 texts = st.builds(
@@ -22,7 +22,7 @@ def exact(quantity: Quantity) -> Fraction:
     return Fraction(quantity.unscaled) * Fraction(10) ** quantity.scale
 
 
-@pytest.mark.parametrize(("text", "expected"), cases("quantities"))
+@for_each(cases("quantities"))
 def test_a_quantity_round_trips_as_in_kubernetes(text: str, expected: dict[str, Any] | None) -> None:
     if expected is None:
         with pytest.raises(QuantityError):
@@ -37,7 +37,7 @@ def test_a_quantity_round_trips_as_in_kubernetes(text: str, expected: dict[str, 
         assert (quantity.value(), quantity.milli_value()) == (expected["value"], expected["milli"])
 
 
-@pytest.mark.parametrize(("texts", "expected"), cases("sums"))
+@for_each(cases("sums"))
 def test_sums_differences_and_order_match_kubernetes(texts: list[str], expected: dict[str, Any]) -> None:
     left, right = parse(texts[0]), parse(texts[1])
     assert str(left + right) == expected["plus"]

@@ -16,7 +16,7 @@ from app.kube.selectors import (
     to_query,
     validate_selector,
 )
-from tests.kube.recorded import cases
+from tests.kube.recorded import cases, for_each
 
 keys = st.sampled_from(["app", "tier", "a.example/b"])
 label_values = st.sampled_from(["", "web", "db", "x.y"])
@@ -40,7 +40,7 @@ def without_shown_values(text: str) -> str:
     return re.sub(r"Invalid value: (null|\[\])", "Invalid value: …", text)
 
 
-@pytest.mark.parametrize(("asked", "expected"), cases("selectors"))
+@for_each(cases("selectors"))
 def test_a_selector_matches_as_in_kubernetes(asked: dict[str, Any], expected: dict[str, Any]) -> None:
     selector = asked["selector"]
     assert aggregate(validate_selector(selector, Path("spec").child("selector"))) == expected.get("validation", "")
@@ -53,7 +53,7 @@ def test_a_selector_matches_as_in_kubernetes(asked: dict[str, Any], expected: di
         assert [compiled.matches(labels) for labels in asked["labels"]] == expected["matches"]
 
 
-@pytest.mark.parametrize(("asked", "expected"), cases("queries"))
+@for_each(cases("queries"))
 def test_a_query_parses_as_in_kubernetes(asked: dict[str, Any], expected: dict[str, Any] | None) -> None:
     if expected is None:
         with pytest.raises(SelectorError):

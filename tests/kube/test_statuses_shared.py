@@ -184,7 +184,7 @@ async def test_an_object_deleted_meanwhile_counts_as_deleted() -> None:
 
 
 @virtual
-async def test_a_write_whose_answer_is_lost_is_verified_and_not_repeated() -> None:
+async def test_a_write_without_a_response_is_verified_and_not_repeated() -> None:
     lost = iter([True])
     api, statuses, _first = with_cache(2, lose=lambda _: next(lost, False))
     assert await statuses.decide(KEY, take("p0")) == "given before"

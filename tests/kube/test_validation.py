@@ -1,9 +1,7 @@
-import pytest
-
 from app.kube import validation
 from app.kube.fielderrors import Path
 from app.kube.validation import validate_annotations, validate_labels
-from tests.kube.recorded import cases
+from tests.kube.recorded import cases, for_each
 
 RULES = {
     "qualifiedName": validation.is_qualified_name,
@@ -18,7 +16,7 @@ RULES = {
 }
 
 
-@pytest.mark.parametrize(("text", "expected"), cases("names"))
+@for_each(cases("names"))
 def test_name_errors_match_kubernetes(text: str, expected: dict[str, list[str]]) -> None:
     found = {rule: messages for rule, check in RULES.items() if (messages := check(text))}
     assert found == expected

@@ -18,7 +18,7 @@ from app.pods.revisions import (
     template_hash,
 )
 from app.pods.template_text import NEWEST, OPENKRUISE, TextError, template_text
-from tests.kube.recorded import cases
+from tests.kube.recorded import cases, for_each
 
 RECORDED = Path(__file__).parent.parent / "data" / "openkruise" / "11-daemonset-jobs.json"
 LEAVES = st.none() | st.booleans() | st.integers() | st.text()
@@ -42,7 +42,7 @@ def test_openkruise_revisions_have_the_same_hash() -> None:
 
 
 @pytest.mark.behaviour("DS-53", "PM-90")
-@pytest.mark.parametrize(("template", "hashes"), cases("templates"))
+@for_each(cases("templates"))
 def test_hashes_are_those_of_kubernetes(template: Any, hashes: list[str]) -> None:
     data = data_of(template)
     assert [template_hash(data, release=NEWEST), template_hash(data, 1, release=NEWEST)] == hashes
