@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,11 @@ MODULES = sorted((ROOT / "app").rglob("*.py"))
 IMPURE = ("app.kube.client", "app.kube.clock", "app.kube.transport", "asyncio", "random", "secrets", "time")
 #: Pure functions of these modules.
 FORMATS = ("app.kube.clock.rfc3339", "app.kube.clock.parsed_rfc3339", "app.kube.clock.rfc3339_micro")
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
 
 
 def name_of(path: Path) -> str:
@@ -34,10 +40,11 @@ def is_pure(path: Path, tree: ast.Module) -> bool:
 
 def imported(tree: ast.Module) -> Iterator[str]:
     """Return what it imports at run time."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            node.body = []
-    for node in ast.walk(tree):
+    nodes = list(ast.iter_child_nodes(tree))
+    while nodes:
+        node = nodes.pop()
+        is_typing = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        nodes += node.orelse if is_typing else ast.iter_child_nodes(node)
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -51,7 +58,7 @@ def is_impure(module: str) -> bool:
 def test_pure_modules_import_no_client_clock_or_randomness() -> None:
     pure, found = 0, []
     for path in MODULES:
-        tree = ast.parse(path.read_text("utf-8"))
+        tree = tree_of(path)
         if not is_pure(path, tree):
             continue
         pure += 1
@@ -77,11 +84,12 @@ def test_every_feature_is_listed_under_its_folder_name(folder: Path) -> None:
 
 def calls(name: str, *allowed: str) -> list[str]:
     """Return where a function is called, except in allowed modules."""
+    last = name.rpartition(".")[2]
     return [
         f"{name_of(path)}:{node.lineno}"
         for path in MODULES
-        if name_of(path) not in allowed
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if name_of(path) not in allowed and last in path.read_text("utf-8")
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == name
     ]
 

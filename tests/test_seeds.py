@@ -50,8 +50,6 @@ def run(folder: Path, *options: str) -> tuple[str, str]:
 
 def test_a_commit_repeats_its_examples_and_a_seed_repeats_a_run(tmp_path: Path) -> None:
     once, printed = run(tmp_path)
-    again, _ = run(tmp_path)
-    assert once == again
     [seed] = re.findall(r"--hypothesis-seed=(\d+)", printed)
     assert int(seed) == seed_of_commit()
     assert run(tmp_path, f"--hypothesis-seed={seed}")[0] == once

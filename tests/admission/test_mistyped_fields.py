@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from app.admission.metrics import AdmissionMetrics
-from app.admission.server import create_app
+from app.admission.server import AdmissionApp, create_app
 from app.api.conversion import convert
 from app.kube.admission import Operation
 from app.manager.features import kinds
@@ -19,8 +19,9 @@ from app.manager.gates import GATES, parse_gates
 from app.manager.standalone import Standalone
 from tests.fuzz import targets
 from tests.fuzz.targets import Question
+from tests.kit import virtualtime
 from tests.kit.virtualtime import VirtualClock
-from tests.selection import NIGHTLY
+from tests.nightly import NIGHTLY
 
 SAMPLES = Path(__file__).parent.parent.parent / "policies/samples"
 JSON = {"Content-Type": "application/json"}
@@ -33,13 +34,10 @@ ALL_GATES = ",".join(f"{gate}=true" for gate in GATES)
 Steps = tuple[Any, ...]
 
 
-def standalone() -> Standalone:
-    return Standalone(SAMPLES, parse_gates(ALL_GATES), VirtualClock(), Random(1))
-
-
+STANDALONE = Standalone(SAMPLES, parse_gates(ALL_GATES), VirtualClock(), Random(1))
 ASKED = [
     one
-    for one in targets.questions(standalone().registry)
+    for one in targets.questions(STANDALONE.registry)
     if one.plural in KINDS and one.operation is not Operation.DELETE
 ]
 
@@ -101,12 +99,15 @@ def review(asked: Question, new: Any, old: Any) -> bytes:
     return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
 
 
+@pytest.fixture(scope="module")
+def app() -> AdmissionApp:
+    virtualtime.run(STANDALONE.reload())
+    return create_app(STANDALONE.registry, convert, AdmissionMetrics())
+
+
 @pytest.mark.behaviour("MGR-45")
 @pytest.mark.parametrize("asked", ASKED, ids=lambda one: f"{one.path[1:]}-{one.version}-{one.operation}")
-async def test_a_mistyped_value_never_causes_an_internal_error(asked: Question) -> None:
-    service = standalone()
-    await service.reload()
-    app = create_app(service.registry, convert, AdmissionMetrics())
+async def test_a_mistyped_value_never_causes_an_internal_error(asked: Question, app: AdmissionApp) -> None:
     wrong: dict[str, str] = {}
     tried = 0
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://service") as http:

@@ -130,14 +130,14 @@ class Running:
 
 @contextmanager
 def sandboxed(folder: Path, flags: Sequence[str] | str = "") -> Iterator[Reader]:
-    somebody = Reader(folder)
+    reader = Reader(folder)
     wanted = flags if isinstance(flags, str) else shlex.join(flags)
     kubeconfig = f"--kubeconfig {folder / 'kube'}"
-    somebody.does(f"pykruise sandbox --detach {kubeconfig} {wanted}")
+    reader.does(f"pykruise sandbox --detach {kubeconfig} {wanted}")
     try:
-        yield somebody
+        yield reader
     finally:
-        somebody.types(f"pykruise sandbox --stop {kubeconfig}")
+        reader.types(f"pykruise sandbox --stop {kubeconfig}")
 
 
 def clone(folder: Path) -> Path:

@@ -133,7 +133,7 @@ async def test_a_lost_object_is_printed_whole() -> None:
 
 @virtual
 @pytest.mark.behaviour("CLI-21")
-async def test_an_object_of_unknown_fate_is_printed_whole() -> None:
+async def test_an_object_that_may_be_lost_is_printed_whole() -> None:
     server = Moving("statefulset")
     server.delete_code = 504
     with pytest.raises(CommandError, match=r"may be deleted .* to resume; if not, create it with: echo .*selector"):

@@ -28,12 +28,12 @@ pytestmark = pytest.mark.controlplane
 def test_a_guide_can_be_followed(name: str, tmp_path: Path) -> None:
     guide = read(ROOT / "docs" / "guides" / f"{name}.md")
     assert sum(isinstance(step, Typed) for step in guide.steps) > 3
-    with sandboxed(tmp_path, guide.flags) as somebody:
+    with sandboxed(tmp_path, guide.flags) as reader:
         for step in guide.steps:
             if not isinstance(step, Typed):
                 (tmp_path / step[0]).write_text(step[1], "utf-8")
                 continue
-            done = somebody.types(somebody.as_here(step.command))
+            done = reader.types(reader.as_here(step.command))
             told = f"$ {step.command}\n{done.stdout}\nprinted in the guide:\n{step.printed}"
             assert (done.returncode != 0) is step.fails, told
             if step.fails or (step.printed and _STABLE.match(step.command)):

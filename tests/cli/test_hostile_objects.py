@@ -18,7 +18,7 @@ from app.cli.terminal import written
 from app.framework.commands import LONGEST_CELL, table
 from app.kube.text import printable
 from tests.cli.answers import Answers
-from tests.cli.test_every_command import OBJECTS, READING, STORED, Command, by_name, typed
+from tests.cli.test_every_command import OBJECTS, READING, STORED, Command, by_name, one_sentence, typed
 
 #: A new line, a window title, an erased screen, a one-byte color code, and right-to-left text.
 HOSTILE: Final = "x\nFORGED line\x1b]0;mine\x07\x1b[2J\x9b31m\u202eevil\u2028y"
@@ -110,15 +110,22 @@ def forged(text: str) -> list[str]:
 
 @by_name(READING)
 @pytest.mark.parametrize(("kind", "path"), OBJECTS, ids=[kind for kind, _ in OBJECTS])
-@pytest.mark.behaviour("CLI-22")
-def test_object_contents_cannot_inject_output(command: Command, kind: str, path: str, hostile: str) -> None:
+@pytest.mark.behaviour("CLI-18", "CLI-22")
+def test_object_contents_are_printed_as_data(command: Command, kind: str, path: str, hostile: str) -> None:
     name = STORED[path]["metadata"]["name"]
     beside = ("--no-watch",) if "--watch" in command.options else ()
     for output in ("text", "json", "yaml"):
         result = typed(*command.path, kind, name, *beside, "-o", output, "--kubeconfig", hostile)
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
         assert obeyed(result.stdout + result.stderr) == []
-        assert output != "text" or forged(result.stdout + result.stderr) == []
+        if output == "text":
+            assert forged(result.stdout + result.stderr) == []
+        elif result.exit_code == 0:
+            assert result.stderr == ""
+            data = json.loads(result.stdout) if output == "json" else yaml.safe_load(result.stdout)
+            assert isinstance(data, dict | list)
+        else:
+            assert kind in one_sentence(result, 1).lower()
 
 
 @pytest.mark.behaviour("CLI-22")

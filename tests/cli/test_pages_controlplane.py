@@ -33,9 +33,9 @@ def ports() -> Iterator[None]:
 
 @pytest.fixture
 def cloned(tmp_path: Path) -> Reader:
-    somebody = Reader(tmp_path)
-    somebody.folder = clone(tmp_path / "pykruise")
-    return somebody
+    reader = Reader(tmp_path)
+    reader.folder = clone(tmp_path / "pykruise")
+    return reader
 
 
 def test_the_readme_leads_to_a_workload_in_a_sandbox(cloned: Reader) -> None:
@@ -112,13 +112,13 @@ def test_the_sandbox_page_can_be_typed(cloned: Reader, ports: None) -> None:
 
 def test_the_dashboard_starts_shows_its_page_and_ends(tmp_path: Path, ports: None) -> None:
     page = shown("docs/guides/dashboard.md", "pykruise dashboard")
-    with sandboxed(tmp_path, "--no-samples") as somebody:
-        with somebody.leaves_running(page.command) as dashboard:
+    with sandboxed(tmp_path, "--no-samples") as reader:
+        with reader.leaves_running(page.command) as dashboard:
             assert dashboard.says("shows the cluster") == page.printed
             address = page.printed.split()[0]
             assert b"<title>pykruise</title>" in answers(address)
             cloneset = ROOT / "docs" / "guides" / "examples" / "cloneset.yaml"
-            somebody.does(f"kubectl create -f {cloneset}")
+            reader.does(f"kubectl create -f {cloneset}")
 
             def shown_at() -> set[str]:
                 nodes = json.loads(answers(f"{address}api/overview"))["nodes"]["items"]

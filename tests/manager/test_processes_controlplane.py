@@ -52,7 +52,7 @@ def test_dead_or_hanging_processes_are_restarted_while_others_answer(
         for _ in range(20):
             one.review(bundle)
         answered = 'controller_runtime_webhook_requests_total{code="200",webhook="/mutate-pod"}'
-        eventually(lambda: one.metric(answered) == 20, "all are counted, whoever answered")
+        eventually(lambda: one.metric(answered) == 20, "all processes are counted")
 
         killed = one.signal("webhook-0", signal.SIGKILL)
         for _ in range(20):

@@ -59,6 +59,7 @@ from app.manager.takeover.plan import back_plan, takeover_plan
 from app.manager.uninstall import DEPLOYMENT
 from tests import openkruise
 from tests.cluster.controlplane import ControlPlane
+from tests.nightly import NIGHTLY
 from tests.sandbox.cluster import Simulated, in_simulated
 from tests.scenarios.world import running
 
@@ -203,7 +204,8 @@ def test_the_order_of_steps_leaves_no_gap_in_service() -> None:
     assert order[0] == ("create", "ConfigMap")  # the backup comes before any change
     assert rights < deployment < wait
     # Definitions change only when our manager alone answers /convert.
-    changed = [i for i, step in enumerate(steps) if step.name in seen().definitions and step.action == "apply"]
+    definitions = seen().definitions
+    changed = [i for i, step in enumerate(steps) if step.name in definitions and step.action == "apply"]
     assert changed
     assert min(changed) > wait
     assert order[-1] == ("patch", "ClusterRole")
@@ -220,17 +222,17 @@ def test_the_order_of_steps_leaves_no_gap_in_service() -> None:
 def test_rights_to_read_workloads_of_others_stay() -> None:
     games = {"apiGroups": ["game.example.com"], "resources": ["gameservers"], "verbs": ["get", "patch"]}
     role = seen().cluster_role
+    without = planned(seen()).steps[-1].body["rules"]
     left = planned(seen(cluster_role={**role, "rules": [*role["rules"], games]})).steps[-1].body["rules"]
-    assert [rule for rule in left if rule not in planned(seen()).steps[-1].body["rules"]] == [
-        {**games, "verbs": ["get"]}
-    ]
+    assert [rule for rule in left if rule not in without] == [{**games, "verbs": ["get"]}]
     assert [rule for rule in left if "*" in rule["apiGroups"]] == [SCALES]
 
 
 @pytest.mark.behaviour("MGR-144")
 def test_definitions_keep_their_trusted_authority() -> None:
+    definitions = seen().definitions
     for step in planned(seen()).steps:
-        if step.action == "apply" and step.name in seen().definitions and "conversion" in step.body["spec"]:
+        if step.action == "apply" and step.name in definitions and "conversion" in step.body["spec"]:
             config = step.body["spec"]["conversion"]["webhook"]["clientConfig"]
             assert config["caBundle"].startswith("LS0t")
             assert config["service"]["namespace"] == NAMESPACE
@@ -687,7 +689,7 @@ def is_taken_over(found: Mapping[str, Any]) -> bool:
 
 
 @pytest.mark.behaviour("MGR-150", "CLI-23")
-@pytest.mark.parametrize("ends", ["before", "after", "Ctrl-C"])
+@pytest.mark.parametrize("ends", ["before", "Ctrl-C"])
 @in_simulated(2)
 async def test_a_takeover_interrupted_after_any_write_resumes(world: Simulated, ends: str) -> None:
     await laid(world.client)
@@ -719,7 +721,7 @@ async def test_a_takeover_can_be_reverted_or_completed_from_any_state(world: Sim
     before["Deployment kruise-controller-manager"]["spec"]["strategy"] = dict(ROLLING)
     writes = 0
     while await stopped(world.client, "after", writes, agents=True):
-        writes += 1
+        writes += 1 if NIGHTLY else 3
         assert writes < 60
         # The reversal is interrupted too, a little later each time; then the user changes their mind.
         if await stopped(world.client, "Ctrl-C", writes % 13, back=True) and writes % 2:

@@ -306,7 +306,7 @@ async def test_an_unreadable_record_is_ignored(there: World, text: str) -> None:
 
 @pytest.mark.behaviour("EJ-17")
 @in_world
-async def test_a_record_of_unknown_pods_fails_the_job_after_one_lookup_each(there: World) -> None:
+async def test_unknown_pods_in_a_record_are_looked_up_once_and_fail_the_job(there: World) -> None:
     """A user wrote the record by hand with Pods that do not exist."""
     await pods(there, 1)
     record = orjson.dumps({f"u{number}": {"pod": f"gone-{number}"} for number in range(50)}).decode()
@@ -325,7 +325,7 @@ async def test_rewritten_records_neither_accumulate_nor_occupy_a_worker(there: W
     await there.settled(3.0)
     await reports(there, "p0", {"running": {}})
     asked = lookups(there)
-    for round_ in range(8):
+    for round_ in range(5):
         record = {f"forged-{round_}-{number}": {"pod": f"gone-{number}"} for number in range(1_000)}
         annotations = {"apps.kruise.io/ephemeraljob-begun": orjson.dumps(record).decode()}
         asked.clear()
@@ -375,9 +375,9 @@ async def test_pods_with_containers_from_before_takeover_keep_their_slot(there: 
 
 
 @pytest.mark.behaviour("EJ-13")
-@pytest.mark.parametrize("replicas", [None, 120])
+@pytest.mark.parametrize("replicas", [None, 40])
 def test_a_burst_of_pod_reports_costs_few_reconciles(replicas: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """120 Pods report twice, 10 ms apart, for 2.4 s."""
+    """40 Pods report twice, 10 ms apart, for 0.8 s."""
     evaluated: list[str] = []
 
     def counting(pod: Pod, *rest: Any) -> Candidate:
@@ -387,19 +387,19 @@ def test_a_burst_of_pod_reports_costs_few_reconciles(replicas: int | None, monke
     monkeypatch.setattr(reconcile, "candidate", counting)
 
     async def scenario(there: World) -> None:
-        await pods(there, 120)
-        await job(there, parallelism=120, **({"replicas": replicas} if replicas else {}))
-        await status(there, match=120)
+        await pods(there, 40)
+        await job(there, parallelism=40, **({"replicas": replicas} if replicas else {}))
+        await status(there, match=40)
         await there.settled(3.0)
         before = len(there.writes)
-        for number in range(120):
+        for number in range(40):
             await reports(there, f"p{number}", {"running": {}})
             await reports(there, f"p{number}", DONE)
             await there.clock.sleep(0.02)
-        await status(there, phase="Succeeded", succeeded=120)
+        await status(there, phase="Succeeded", succeeded=40)
         writes = [kind for _, kind, _ in there.writes[before:] if kind == JOBS.kind]
-        assert len(writes) < 120
-        assert len(evaluated) < 120 * 5
+        assert len(writes) < 40
+        assert len(evaluated) < 40 * 5
 
     in_world(scenario)()
 

@@ -324,7 +324,7 @@ async def test_two_jobs_share_a_tag_and_wait_for_the_second_round(there: World) 
 
 @pytest.mark.behaviour("IMG-106")
 @in_world
-async def test_a_job_whose_image_changes_gives_up_the_former_tag(there: World) -> None:
+async def test_a_changed_image_releases_the_former_tag(there: World) -> None:
     await there.nodes("n1")
     await there.job(completionPolicy={"type": "Never"})
     await there.counts(succeeded=1)
