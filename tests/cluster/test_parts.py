@@ -159,7 +159,7 @@ def test_waiting_ends_early_with_the_log_if_the_process_exits(tmp_path: Path) ->
     assert tail(log) == "no such flag"
 
 
-def test_a_run_whose_owner_was_killed_is_cleaned_up_by_the_next(cache: Path) -> None:
+def test_the_leftovers_of_a_killed_run_are_removed_by_the_next(cache: Path) -> None:
     code = (
         "import os, signal\n"
         "from tests.cluster.run import Run\n"

@@ -345,7 +345,7 @@ def test_metrics_are_rendered_once_a_second_however_often_they_are_requested() -
 
 
 @pytest.mark.behaviour("KD-4")
-async def test_idle_connections_do_not_keep_the_kubelet_waiting() -> None:
+async def test_idle_connections_do_not_delay_the_kubelet() -> None:
     """The agent uses the host network: 16 connections from any Pod could fail its liveness probe."""
     health = HealthServer(lambda: "", lambda: b"", "text/plain", seconds=600)
     listening = await health.start("127.0.0.1", 0)

@@ -402,7 +402,7 @@ def test_a_probe_interrupted_by_a_restart_is_repeated(world: World, who: str) ->
     until(lambda: world.enter(name, "main", "test $(wc -l < /tmp/begun) = 2"), "the probe has begun again")
     assert world.probed() == {"ppm#slow": "Unknown:"}
     until(lambda: world.enter(name, "main", "echo idle > /tmp/answer"), "it is answered")
-    until(lambda: world.probed() == {"ppm#slow": "Succeeded:idle"}, f"the answer is told: {world.probed()}")
+    until(lambda: world.probed() == {"ppm#slow": "Succeeded:idle"}, f"the result is reported: {world.probed()}")
     world.probe()
 
 
@@ -457,7 +457,7 @@ def test_probes_of_every_kind(world: World) -> None:
 
     until(lambda: states("Failed"), f"probed: {world.probed()}")
     assert "timed out" in world.probed()["ppm#4"]
-    until(lambda: "no such file" in world.probed()["ppm#5"], f"what cannot be run is told: {world.probed()}")
+    until(lambda: "no such file" in world.probed()["ppm#5"], f"a command that cannot run is reported: {world.probed()}")
     assert world.probed()["ppm#5"].startswith("Unknown:")
     world.cluster.kubectl("exec", "-n", NAMESPACE, "probed", "--", "sh", "-c", "echo idle > /tmp/state")
     until(lambda: states("Succeeded"), f"probed: {world.probed()}")

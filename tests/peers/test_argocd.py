@@ -128,7 +128,7 @@ def let_pods_be_ready(world: World, selector: str = "app=web") -> None:
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_the_phases_of_a_rollout_are_told_apart(world: World, kind: str) -> None:
+def test_each_phase_of_a_rollout_is_reported(world: World, kind: str) -> None:
     more, template, paused = KINDS[kind]
     seen: dict[str, dict[str, dict[str, Any]]] = {version: {} for version in VERSIONS}
 

@@ -313,7 +313,7 @@ def test_a_finished_pod_is_left_alone(phase: str) -> None:
 # ---- pace
 
 
-def test_starting_takes_its_time_one_container_after_the_other() -> None:
+def test_containers_start_one_after_another_at_the_configured_pace() -> None:
     node = Node(body({"main": "a:1", "log": "b:1"}), pace=Pace(pull=1, start=3)).look()
     assert (node.again, states(node.pod)) == (1, {"main": "ContainerCreating", "log": "ContainerCreating"})
     assert node.pod["status"]["phase"] == "Pending"

@@ -42,8 +42,8 @@ NOT_ASKED: dict[tuple[str, str, str], str] = {
     ("update", "apps.kruise.io", "clonesets/finalizers"): "checked by the API server when a Pod names its owner",
     ("patch", "", "events"): "the same happens again",
     ("update", "", "secrets"): "certificates are renewed or repaired",
-    ("update", _ADMISSION, "mutatingwebhookconfigurations"): "somebody changed them",
-    ("update", _ADMISSION, "validatingwebhookconfigurations"): "somebody changed them",
+    ("update", _ADMISSION, "mutatingwebhookconfigurations"): "another client changed them",
+    ("update", _ADMISSION, "validatingwebhookconfigurations"): "another client changed them",
     **{
         ("update", "apps.kruise.io", f"{plural}/finalizers"): _FINALIZED
         for plural in (

@@ -176,7 +176,7 @@ async def test_each_minute_runs_once_even_without_kept_jobs(there: World) -> Non
 
 @pytest.mark.behaviour("ACJ-26", "ACJ-27")
 @in_world
-async def test_a_foreign_job_of_that_name_is_left_alone_and_reported(there: World) -> None:
+async def test_a_job_of_another_owner_is_kept_and_its_name_reported(there: World) -> None:
     at = (int(there.clock.now().timestamp()) // 300 + 1) * 300
     await there.create(JOBS, f"acj-{at}", {"template": {"spec": POD}})
     await cron(there)

@@ -377,13 +377,13 @@ def test_without_a_cluster_the_answer_names_what_is_unknown(review: Any) -> None
 
 
 async def test_standalone_lookups_have_no_data() -> None:
-    nobody = WithoutCluster()
+    lookups = WithoutCluster()
     with pytest.raises(NotKnownError, match="Namespace shop has active Pods"):
-        await nobody.active_pods("shop")
+        await lookups.active_pods("shop")
     with pytest.raises(NotKnownError, match="Namespace shop has Bound volume claims"):
-        await nobody.bound_claims("shop")
+        await lookups.bound_claims("shop")
     with pytest.raises(NotKnownError, match=r"widgets\.example\.com"):
-        await nobody.custom_resources(Resource("example.com", "v1", "widgets", "Widget"))
+        await lookups.custom_resources(Resource("example.com", "v1", "widgets", "Widget"))
 
 
 FIELDS = ("metadata", "labels", "spec", "replicas", "name", "names", "group", "versions", "storage", "kind", LABEL)

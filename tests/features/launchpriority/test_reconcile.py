@@ -88,7 +88,7 @@ async def test_each_step_adds_a_key_and_a_pod_annotation_that_wakes_the_kubelet(
 
 @virtual
 @pytest.mark.behaviour("PM-146", "PM-151")
-async def test_pods_with_a_launch_order_are_reconciled_whoever_creates_them() -> None:
+async def test_pods_with_a_launch_order_are_reconciled_regardless_of_their_owner() -> None:
     setting = Setting()
     controller = controller_of(FEATURE, setting.client, {"Pods": setting.pods}, events=setting.events)
     async with running(controller.run()):

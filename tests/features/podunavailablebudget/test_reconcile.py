@@ -210,7 +210,7 @@ def lagging(resource: Resource, lags: list[bool]) -> Callable[[SmallCluster], Aw
 
 @pytest.mark.behaviour("PUB-33", "PUB-35")
 @pytest.mark.parametrize("by_target", [False, True])
-def test_a_workload_missing_in_the_cache_wants_its_pods(by_target: bool) -> None:
+def test_a_workload_missing_in_the_cache_still_counts_its_pods(by_target: bool) -> None:
     """The ReplicaSet watch lags behind the Pod watch; otherwise all Pods could be deleted in that moment."""
     lags: list[bool] = []
 

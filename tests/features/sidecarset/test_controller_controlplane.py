@@ -107,7 +107,7 @@ async def test_a_recreated_set_adopts_its_revision_before_it_is_collected(served
         await world.apply("again")
         await until(lambda: world.history("again"), [(await wait_for_latest(world, "again"), 1)])
         await world.client.delete(SETS, "again")
-        anew = await world.apply("again")
+        second = await world.apply("again")
         name = await wait_for_latest(world, "again")
 
         async def owners() -> list[str]:
@@ -117,7 +117,7 @@ async def test_a_recreated_set_adopts_its_revision_before_it_is_collected(served
             revision = await world.client.get(CONTROLLERREVISIONS, name, SYSTEM)
             return [owner["uid"] for owner in revision["metadata"]["ownerReferences"]]
 
-        await until(owners, [anew.metadata.uid])
+        await until(owners, [second.metadata.uid])
         # By now the garbage collector knows SidecarSets. Once it has deleted a revision that is really orphaned, it
         # has also checked the adopted one.
         await asyncio.to_thread(served.restart_controller_manager)
@@ -125,7 +125,7 @@ async def test_a_recreated_set_adopts_its_revision_before_it_is_collected(served
         await wait_for_latest(world, "gone")
         await world.client.delete(SETS, "gone")
         await until(lambda: world.history("gone"), [], 90)
-        assert await owners() == [anew.metadata.uid]
+        assert await owners() == [second.metadata.uid]
 
 
 async def wait_for_latest(world: World, name: str) -> str:

@@ -21,7 +21,7 @@ async def test_a_refusal_is_a_warning_event_with_a_count() -> None:
         for _ in range(3):
             report("logs", "Pod shop/web-0: revision logs-1 is not there")
             await asyncio.sleep(1)
-        report("vanished", "nobody to tell")
+        report("vanished", "no object to report to")
         assert await recorder.flush(5)
     [event] = server.objects.values()
     assert event["involvedObject"] == {

@@ -681,7 +681,7 @@ def test_all_errors_are_reported_once_each() -> None:
 
 
 @pytest.mark.behaviour("SS-39")
-def test_injection_learns_of_every_set_that_is_about_to_be_stored() -> None:
+def test_injection_knows_every_set_that_is_about_to_be_stored() -> None:
     index, clock = SidecarSetIndex(), SystemClock()
     _, validating = handlers(Lookups(), RecentSets(index, clock))
 

@@ -75,7 +75,7 @@ class Here:
             self.statuses,
             self.targets,
             lambda: whitelist,
-            Clock(),  # type: ignore[arg-type]  # nobody waits
+            Clock(),  # type: ignore[arg-type]  # the clock is never awaited
             Random(1),
             versioned_kinds("deployment,replicaset"),
         )

@@ -96,7 +96,7 @@ async def test_a_place_is_kept_for_a_pod_missing_in_the_cache(
 
 @pytest.mark.behaviour("WS-61")
 @in_world
-async def test_a_foreign_pod_keeps_no_place(there: World) -> None:
+async def test_a_pod_of_another_owner_keeps_no_place(there: World) -> None:
     await there.workload(2)
     await there.spread(A, B)
     await there.pod("mine", owned=False)

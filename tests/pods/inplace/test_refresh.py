@@ -218,7 +218,7 @@ def test_when_an_image_has_changed(raw: dict[str, Any], complete: bool) -> None:
 
 
 @pytest.mark.behaviour("PM-52")
-def test_a_restart_before_the_kubelet_saw_the_spec_proves_nothing() -> None:
+def test_a_restart_before_the_kubelet_observed_the_spec_does_not_count() -> None:
     raw = updated({}, containerID="containerd://new")
     raw["status"]["observedGeneration"] = 1
     assert not is_update_complete(pod(raw))

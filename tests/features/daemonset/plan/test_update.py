@@ -168,7 +168,7 @@ def test_unavailable_old_pods_count_against_a_strict_limit() -> None:
     pods = [pod("n5", ready=True, available_after=NOW + 5), pod("n4", available=False)]
     observed = cluster(5, old_pods(*pods))
     strict = limit(1, gates=Gates(strict=True))
-    # The one that is not ready serves nobody; the one that is ready does.
+    # Only the ready Pod serves requests.
     assert nodes_of(plan_update(observed, strict).update) == ["n4"]
     assert nodes_of(plan_update(observed, limit(1)).update) == ["n5", "n4", "n3"]
     assert nodes_of(plan_update(cluster(5, old_pods(pods[1])), limit(2, gates=Gates(strict=True))).update) == [

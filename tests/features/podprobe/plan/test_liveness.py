@@ -82,7 +82,7 @@ def test_probes_of_all_containers_go_into_the_annotation() -> None:
     [
         pytest.param(body(EXEC, annotations={}), id="not asked for"),
         pytest.param(body(EXEC, annotations={names.USING_ENHANCED_LIVENESS: "yes"}), id="not true"),
-        pytest.param(body(EXEC, owner=None), id="nobody's"),
+        pytest.param(body(EXEC, owner=None), id="without an owner"),
         pytest.param(body(EXEC, owner={**OWNED, "apiVersion": "apps/v1"}), id="a native workload's"),
         pytest.param(body(EXEC, owner={**OWNED, "controller": False}), id="not controlled"),
         pytest.param(body(None), id="no probe"),

@@ -21,7 +21,7 @@ LATER = datetime(2026, 11, 22, 13, 0, tzinfo=UTC)
 SETS = st.lists(st.from_regex(r"[a-z]([a-z0-9.-]{0,20}[a-z0-9])?", fullmatch=True), min_size=1, max_size=8, unique=True)
 
 
-def lacking(*sets: str, name: str = "web-0", injected: str = "", said: str | None = None, **status: Any) -> Any:
+def bypassed(*sets: str, name: str = "web-0", injected: str = "", said: str | None = None, **status: Any) -> Any:
     """A stored Pod whose condition names these sets."""
     text = message(sets) if said is None else said
     conditions = [{"type": "SidecarsMissing", "status": "True", "message": text}]
@@ -36,19 +36,19 @@ def read(stored: Any) -> Pod:
 
 @given(SETS)
 def test_a_pod_names_the_sets_it_was_marked_with(sets: list[str]) -> None:
-    patch = pod_patch(read(lacking("x")), sets, NOW)
+    patch = pod_patch(read(bypassed("x")), sets, NOW)
     (condition,) = patch["status"]["conditions"]
-    assert missing_from(read(lacking(said=condition["message"]))) == tuple(sets)
+    assert missing_from(read(bypassed(said=condition["message"]))) == tuple(sets)
 
 
 @pytest.mark.parametrize(
     ("stored", "missing"),
     [
-        pytest.param(lacking("logs", "mesh", injected="mesh"), ("logs",), id="present sidecars are not missing"),
-        pytest.param(lacking("logs", phase="Failed"), (), id="a finished Pod"),
-        pytest.param(lacking("logs", conditions=[]), (), id="no condition"),
-        pytest.param(lacking(said="SidecarSet " + "a, " * 100_000), ("a",), id="a condition of another writer"),
-        pytest.param(lacking(said="not our message"), (), id="another message"),
+        pytest.param(bypassed("logs", "mesh", injected="mesh"), ("logs",), id="present sidecars are not missing"),
+        pytest.param(bypassed("logs", phase="Failed"), (), id="a finished Pod"),
+        pytest.param(bypassed("logs", conditions=[]), (), id="no condition"),
+        pytest.param(bypassed(said="SidecarSet " + "a, " * 100_000), ("a",), id="a condition of another writer"),
+        pytest.param(bypassed(said="not our message"), (), id="another message"),
     ],
 )
 def test_missing_sets_of_a_pod(stored: Any, missing: tuple[str, ...]) -> None:
@@ -56,7 +56,7 @@ def test_missing_sets_of_a_pod(stored: Any, missing: tuple[str, ...]) -> None:
 
 
 def test_a_set_lists_three_pods_and_counts_the_others() -> None:
-    pods = [read(lacking("logs", name=f"web-{number}")) for number in range(5)]
+    pods = [read(bypassed("logs", name=f"web-{number}")) for number in range(5)]
     (condition,) = set_conditions(None, pods, NOW) or []
     assert condition["message"].startswith("5 Pods run without")
     assert condition["message"].endswith("shop/web-0, shop/web-1, shop/web-2 and 2 more")
@@ -66,7 +66,7 @@ def test_a_set_lists_three_pods_and_counts_the_others() -> None:
 
 def test_foreign_conditions_are_kept_and_writes_are_idempotent() -> None:
     other = {"type": "Audited", "status": "True"}
-    pods = [read(lacking("logs"))]
+    pods = [read(bypassed("logs"))]
     conditions = set_conditions([other], pods, NOW)
     assert conditions is not None
     assert conditions[0] == other
@@ -80,7 +80,7 @@ async def test_the_set_status_counts_missed_pods_until_they_are_deleted(world: W
     await world.apply("logs", selector={"matchLabels": {"app": "db"}})
     for name in ("web-0", "web-1"):
         await world.pods_of(name)
-        status = lacking("logs")["status"]
+        status = bypassed("logs")["status"]
         await world.user.patch(PODS, name, {"status": status}, NAMESPACE, subresource="status")
 
     async def said() -> str:
