@@ -1,4 +1,4 @@
-"""``pykruise explain`` for PersistentPodStates: what is recorded, and where a recreated Pod goes."""
+"""``pykruise explain`` for PersistentPodStates: what is recorded, and where recreated Pods will run."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def webhook(context: AdmissionContext) -> Decisions:
 
 
 def injection(context: AdmissionContext) -> Decisions:
-    """Return the Pod creation step. An invalid list of kinds does not block Pods. [PPS-37]"""
+    """Return the Pod creation step. An invalid list of custom kinds does not block Pods. [PPS-37]"""
     key = names.PPS_CUSTOM_WORKLOAD_WHITELIST_KEY
     listed = ConfiguredList(context.stores(CONFIGURATION), context.own_namespace, key, parse_kinds)
     return Decisions(steps=(PersistentPodStateStep(context.stores(STATES), listed),))

@@ -12,7 +12,7 @@ from app.features.persistentpodstate.types import (
     PersistentPodStateV1Alpha1,
 )
 
-# Conversion: one field has another name, and an empty list of keys is omitted. [PPS-1]
+# Conversion: one field has a different name in v1alpha1, and an empty list of keys is omitted. [PPS-1]
 
 _OLDER = "nodeTopologyKeys"
 _NEWER = "keys"
@@ -56,7 +56,7 @@ PERSISTENT_POD_STATE: Final = KindDefinition(
     group=names.APPS_GROUP,
     kind="PersistentPodState",
     plural="persistentpodstates",
-    access=Access("adds node affinity to new Pods of its namespace", view=True, edit=True),
+    access=Access("adds node affinity to new Pods in its namespace", view=True, edit=True),
     versions=(
         Version(names.V1BETA1, PersistentPodState, canonical=canonical),
         Version(

@@ -1,4 +1,4 @@
-"""Plan of a PersistentPodState: what is recorded, for which workloads, and what a new Pod gets. Pure."""
+"""Plan of a PersistentPodState: what is recorded, for which workloads, and what is added to a recreated Pod. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from app.pods.custom_workloads import GroupKind, ListedKind, listed_kinds
 from app.pods.ordinals import Slots, reserved_intervals
 from app.pods.predicates import FINISHED, Owner, is_active, is_controlled_by, is_ready, refers_to
 
-# Workloads of any kind as PersistentPodState needs them. [PPS-4, PPS-11]
+# Workloads of any kind, reduced to what PersistentPodState needs. [PPS-4, PPS-11]
 
 _ADVANCED: Final = f"{names.APPS_GROUP}/{names.V1BETA1}"
 #: Relevant annotations of a workload.
@@ -49,7 +49,7 @@ class Workload:
 
     @property
     def owner(self) -> Owner:
-        """Return the owner reference of its dependents."""
+        """Return the workload as an owner of its dependents."""
         return Owner(self.api_version, self.kind, self.name, self.namespace, self.uid)
 
     @property
@@ -77,7 +77,7 @@ def native(found: NativeWorkload) -> Workload:
 
 
 def advanced(found: StatefulSet, *, start_ordinal: bool) -> Workload:
-    """Read an Advanced StatefulSet. ``start_ordinal``: its spec.ordinals.start is respected."""
+    """Read an Advanced StatefulSet. ``start_ordinal``: whether spec.ordinals.start is respected."""
     spec, metadata = found.spec, found.metadata
     replicas = 1 if spec.replicas is None else spec.replicas
     start = spec.ordinals.start if start_ordinal and spec.ordinals is not None else 0
@@ -152,8 +152,8 @@ def recording(
 ) -> Recording:
     """Return the updated recording.
 
-    ``pods`` are the Pods controlled by the workload. ``gone`` are Pods deleted since the last recording, as they were
-    when ready. [PPS-46] ``labels_of`` returns the labels of a node, or None if it is unknown.
+    ``pods`` are the Pods controlled by the workload. ``gone`` are Pods deleted since the last recording, in their last
+    ready state. [PPS-46] ``labels_of`` returns the labels of a node, or None if it is unknown.
     """
     if workload is None or workload.deleting:
         return Recording({})  # [PPS-21]
@@ -163,7 +163,7 @@ def recording(
     states, unknown = dict(known), set()
     for pod in (*gone, *leaving, *(pod for pod in considered if is_active(pod))):
         name = pod.metadata.name
-        # A Pod without an ordinal is never recreated under its name.
+        # A Pod without an ordinal is never recreated with the same name.
         if not _is_placed(pod) or (not _ordinal(name) and name not in known):
             continue
         labels = labels_of(pod.spec.node_name)
@@ -177,7 +177,7 @@ def recording(
 
 
 def record(spec: PersistentPodStateSpec, pod: Pod, labels: Labels) -> Record:
-    """Return the record of a Pod: its node, and the recorded labels and annotations. [PPS-23]"""
+    """Return the record of a Pod: its node, and the node labels and annotations to record. [PPS-23]"""
     found: dict[str, Any] = {"nodeName": pod.spec.node_name}
     if topology := {key: labels[key] for key in topology_keys(spec) if key in labels}:
         found["nodeTopologyLabels"] = topology
@@ -217,8 +217,8 @@ def lost(
 ) -> Mapping[str, Labels]:
     """Return the recorded Pods that no longer fit any node, with their required labels. [PPS-43]
 
-    ``ready`` are Pods that run. ``nodes`` are the labels of all nodes. At most ``most`` distinct sets of labels are
-    compared with them.
+    ``ready`` holds the names of ready Pods; ``nodes`` are the labels of all nodes. At most ``most`` distinct sets of
+    labels are compared with the nodes.
     """
     found: dict[str, Labels] = {}
     tried: dict[tuple[tuple[str, str], ...], bool] = {}
@@ -248,7 +248,7 @@ def _is_placed(pod: Pod) -> bool:
 
 
 def _is_wanted(name: str, workload: Workload) -> bool:
-    """Return whether a Pod of this name should exist, or has no ordinal to judge by. [PPS-26]"""
+    """Return whether a Pod of this name should exist. A Pod without an ordinal counts as wanted. [PPS-26]"""
     found = _ordinal(name)
     return found is None or int(found[1]) in workload.slots
 
@@ -264,7 +264,7 @@ _FIELDS: Final = ("requiredPersistentTopology", "preferredPersistentTopology", "
 
 
 class Step(StrEnum):
-    """What to do about a workload's annotations."""
+    """What must be done because of a workload's annotations."""
 
     NOTHING = "nothing"
     CREATE = "create"
@@ -272,13 +272,13 @@ class Step(StrEnum):
     DELETE = "delete"
     #: The name is taken by another object.
     TAKEN = "taken"
-    #: The name is taken by the object of a deleted workload, which the garbage collector will remove.
+    #: The name is taken by the object of a deleted workload. The garbage collector will remove that object.
     WAIT = "wait"
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """The step, and the body of a new object or the merge patch of an existing one."""
+    """The step, and the body of the object to create or the merge patch for the existing object."""
 
     step: Step
     body: Json | None = None
@@ -331,8 +331,8 @@ def wanted_fields(annotations: Mapping[str, str]) -> dict[str, Any]:
 
 
 def is_generated(present: PersistentPodState, workload: Workload) -> bool:
-    """Return whether the object was generated from annotations, by this controller or OpenKruise, and not created by a
-    user with the workload as owner."""
+    """Return whether the object was generated from annotations, by this controller or OpenKruise. A user may also have
+    created it with the workload as its owner."""
     owners, spec = present.metadata.owner_references, present.spec
     preferred = spec.preferred_persistent_topology or []
     return (
@@ -364,21 +364,21 @@ def _body(workload: Workload, wanted: Mapping[str, Any]) -> Json:
     }
 
 
-# What a recreated Pod gets from its record. [PPS-32 … PPS-36]
+# What is added to a recreated Pod from its record. [PPS-32 … PPS-36]
 
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def node_selector_with(state: PersistentPodState, record: PodState, spec: Json) -> Json | None:
-    """Return the Pod's node selector with the required labels, or None if there are none. [PPS-33]"""
+    """Return the Pod's node selector with the required labels added, or None if there are none. [PPS-33]"""
     required, labels = state.spec.required_persistent_topology, record.node_topology_labels or {}
     added = {key: labels[key] for key in required.keys if key in labels} if required is not None else {}
     return {**(spec.get("nodeSelector") or {}), **added} if added else None
 
 
 def affinity_with(state: PersistentPodState, record: PodState, spec: Json) -> Json | None:
-    """Return the Pod's affinity with the preferred terms, or None if there are none. Existing terms are not repeated.
-    [PPS-34]"""
+    """Return the Pod's affinity with the preferred terms added, or None if there are none. Existing terms are not
+    repeated. [PPS-34]"""
     labels = record.node_topology_labels or {}
     terms: list[Json] = []
     for preferred in state.spec.preferred_persistent_topology or ():
@@ -396,7 +396,7 @@ def affinity_with(state: PersistentPodState, record: PodState, spec: Json) -> Js
     affinity = spec.get("affinity") or {}
     node = affinity.get("nodeAffinity") or {}
     present = node.get(_PREFERRED) or []
-    # Both lists may be long: compare texts in a set instead of every pair of terms.
+    # Both lists may be long: look terms up in a set of their JSON instead of comparing every pair.
     known = {json.dumps(term, sort_keys=True) for term in present}
     new = [term for term in terms if json.dumps(term, sort_keys=True) not in known]
     return {**affinity, "nodeAffinity": {**node, _PREFERRED: [*present, *new]}}
@@ -417,5 +417,5 @@ def restored_annotations(
 
 
 def parse_kinds(text: str | None) -> Mapping[GroupKind, ListedKind]:
-    """Parse the list in the ConfigMap. Empty if there is none. Raises WhitelistError."""
+    """Parse the list in the ConfigMap. The result is empty if ``text`` is. Raises WhitelistError."""
     return listed_kinds(text, names.PPS_CUSTOM_WORKLOAD_WHITELIST_KEY)

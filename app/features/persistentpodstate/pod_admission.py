@@ -35,7 +35,7 @@ def _nodes(state: PersistentPodState) -> Iterable[str]:
 
 
 STATES: Final = Watched.kind(PERSISTENT_POD_STATE, PersistentPodState, **{BY_TARGET: _targets})
-#: Includes the index that only the controller needs.
+#: With an index that only the controller needs.
 STATES_BY_NODE: Final = STATES.indexed(**{BY_RECORDED_NODE: _nodes})
 
 
@@ -55,11 +55,11 @@ def _key(namespace: str, workload: WorkloadName) -> str:
     return "/".join((namespace, *workload))
 
 
-# Pod creation step that returns a Pod to nodes like the one it ran on. [PPS-31 … PPS-37]
+# Pod creation step that directs a Pod to nodes like the one it ran on. [PPS-31 … PPS-37]
 
 
 class PersistentPodStateStep:
-    """Changes only the Pod: the records are read from the cache."""
+    """Adds what is recorded for a Pod. The records are read from the cache."""
 
     order: Final = MutatorOrder.FORMER_NODE
 
@@ -69,7 +69,7 @@ class PersistentPodStateStep:
         self._listed = listed
 
     def __call__(self, draft: PodDraft, review: Review) -> Denied | None:  # noqa: ARG002
-        """Apply the record of the Pod. A Pod with a generated name or an assigned node is left unchanged."""
+        """Apply the Pod's record. A Pod with a generated name or an assigned node is left unchanged."""
         if not draft.name or draft.spec.get("nodeName"):
             return None
         controller = controller_of(draft.owner_references)

@@ -41,13 +41,13 @@ logger = logging.getLogger(__name__)
 
 RESOURCE: Final = PERSISTENT_POD_STATE.resource()
 _WATCHED_TARGETS: Final = {(one.group, one.kind): one for one in (STATEFULSETS.resource, STATEFUL_SET.resource())}
-#: Seconds over which changes of Pods and nodes are coalesced.
+#: Seconds over which changes to Pods and nodes are coalesced.
 GATHER: Final = 0.1
 #: Seconds until unwatched objects are read again: unknown nodes, and workloads of listed kinds.
 AGAIN: Final = 5.0
-#: Seconds between lists of all workloads of listed kinds.
+#: Seconds between list requests for all workloads of listed kinds.
 LIST_AGAIN: Final = 10.0
-#: Maximum number of missing places for which one reconcile searches for a matching node.
+#: Maximum number of label sets for which one reconcile searches for a matching node.
 MAX_SEARCHES: Final = 100
 _PLACE_LOST: Final = "PlaceLost"
 #: Key under which the listed kinds are polled.
@@ -95,7 +95,7 @@ class PersistentPodStateReconciler:
         self._kinds = listed
         self._options = options
         self._listed = ListedWorkloads(client, KindMapper(client), namespace)
-        #: Pods deleted since the last reconcile, as they were when ready. [PPS-46]
+        #: Pods deleted since the last reconcile, in their last ready state. [PPS-46]
         self._gone: dict[ObjectKey, dict[str, Pod]] = {}
         #: Last written status.
         self._written: dict[ObjectKey, KnownStatus] = {}
@@ -111,7 +111,7 @@ class PersistentPodStateReconciler:
         return (key,)
 
     def of_workload(self, view: Callable[[Any], Workload]) -> Callable[[Change[Any]], Iterable[ObjectKey]]:
-        """Return a mapper from a workload to the object generated for it and those that target it."""
+        """Return a mapper from a workload to the object generated for it and the objects that target it."""
 
         def keys(change: Change[Any]) -> Iterable[ObjectKey]:
             old = view(change.old) if change.old is not None else None
@@ -148,14 +148,14 @@ class PersistentPodStateReconciler:
         return [key_of(one) for one in self._caches.states.by_index(BY_RECORDED_NODE, change.object.metadata.name)]
 
     def of_configuration(self, _change: Change[ConfigMap]) -> Iterable[ObjectKey]:
-        """Return the key of the list."""
+        """Return the key under which the listed kinds are polled."""
         return (CONFIGURED,)
 
     def _keys_of(self, namespace: str, workload: tuple[str, str, str]) -> list[ObjectKey]:
         return [key_of(one) for one in states_of(self._caches.states, namespace, workload)]
 
     async def __call__(self, key: ObjectKey) -> Result | None:
-        """Reconcile one object, existing or to be generated. Raises KubeError."""
+        """Reconcile one object, which may still have to be generated. Raises KubeError."""
         if key == CONFIGURED:
             return await self._look_at_list()
         again = [await self._generate(workload) for workload in await self._workloads(key)]
@@ -201,14 +201,14 @@ class PersistentPodStateReconciler:
         return plan.advanced(found, start_ordinal=self._options.start_ordinal)
 
     async def _generate(self, workload: Workload) -> bool:
-        """Carry out the step for the annotations. Return whether to retry. Raises KubeError."""
+        """Carry out the step that the workload's annotations require. Return whether to retry. Raises KubeError."""
         key = ObjectKey(workload.namespace, workload.name)
         present = self._caches.states.by_key(key)
         wanted = generation(workload, present)
         try:
             if wanted.step is Step.CREATE:
                 if not await self._still_exists(workload):
-                    return False  # its event follows
+                    return False  # the deletion event will follow
                 await self._client.create(RESOURCE, wanted.body or {}, key.namespace, decode=decode_metadata)
             elif wanted.step is Step.CHANGE and present is not None:
                 seen = {"uid": present.metadata.uid, "resourceVersion": present.metadata.resource_version}
@@ -226,13 +226,13 @@ class PersistentPodStateReconciler:
             self._not_generated(workload, message_of(error))
             return True
         if wanted.step is Step.TAKEN:
-            why = "the object of this name belongs to another owner. Delete it, or create one under another name"
+            why = "the object of this name belongs to another owner. Delete it, or create one with a different name"
             self._not_generated(workload, why)
         return wanted.step is Step.WAIT
 
     async def _still_exists(self, workload: Workload) -> bool:
         """Return whether a watched workload still exists. The cache may lag, and an object generated for a former
-        workload would be garbage-collected and generated again at full speed."""
+        workload would be garbage-collected and generated again in a tight loop."""
         resource = _WATCHED_TARGETS.get((workload.group, workload.kind))
         if resource is None:
             return True
@@ -244,7 +244,7 @@ class PersistentPodStateReconciler:
         target = state.spec.target_ref
         watched = target.group_kind in KNOWN_TARGETS
         if not watched and not self._is_listed(state):
-            return 0.0  # removed from the list: keep what is recorded
+            return 0.0  # the kind was removed from the list: keep what is recorded
         try:
             workload = self._watched_target(state) if watched else await self._listed_target(state)
         except Forbidden as error:
@@ -324,14 +324,14 @@ class PersistentPodStateReconciler:
     def _record_lost(
         self, key: ObjectKey, state: PersistentPodState, homeless: Mapping[str, Mapping[str, str]]
     ) -> None:
-        """Record events about Pods that no longer fit any node. [PPS-43]"""
+        """Record events for Pods that no longer fit any node. [PPS-43]"""
         said = set()
         for name, labels in homeless.items():
             place = ", ".join(f"{label}={value}" for label, value in labels.items())
             way_out = (
                 "its record is removed; delete the Pod if it is pending"
                 if self._options.forget_lost
-                else "a recreated Pod stays pending until there is one, or its entry in status.podStates is removed"
+                else "a new Pod stays pending until there is such a node, or its entry in status.podStates is removed"
             )
             text = f"Pod {name} was last ready on a node with {place}, which no longer exists: {way_out}"
             self._record_events(key, reference(RESOURCE, state), _PLACE_LOST, text)

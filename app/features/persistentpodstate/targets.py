@@ -22,7 +22,7 @@ _Found = dict[ObjectKey, Workload]
 
 
 class ListedWorkloads:
-    """Remembers workloads with annotations. ``namespace`` limits the lists; "" means all namespaces."""
+    """Caches workloads that have relevant annotations. ``namespace`` limits list requests; "" means all namespaces."""
 
     def __init__(self, client: Client, kinds: KindMapper, namespace: str) -> None:
         self._client = client
@@ -31,7 +31,7 @@ class ListedWorkloads:
         self._known: dict[GroupKind, _Found] = {}
 
     async def of(self, key: ObjectKey) -> list[Workload]:
-        """Read the workloads of this name that had annotations. Raises KubeError."""
+        """Read the cached workloads of this name again. Raises KubeError."""
         seen = [found[key] for found in self._known.values() if key in found]
         read = [await self.get(one.api_version, one.kind, key) for one in seen]
         return [one for one in read if one is not None]
@@ -42,7 +42,7 @@ class ListedWorkloads:
         known.pop(ObjectKey(workload.namespace, workload.name), None)
 
     async def get(self, api_version: str, kind: str, key: ObjectKey) -> Workload | None:
-        """Read a workload; None if it does not exist. Raises KubeError."""
+        """Read a workload. Return None if it does not exist. Raises KubeError."""
         resource = await self._resource(api_version, kind)
         if resource is None:
             return None

@@ -1,6 +1,6 @@
 """Validation of PersistentPodStates. [PPS-3 … PPS-7, PPS-40]
 
-Pure: the other objects of the namespace and the operator's list of kinds are arguments.
+Pure: the other objects in the namespace and the operator's list of kinds are arguments.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from app.kube.validation import is_qualified_name
 
 SPEC: Final = Path("spec")
 TARGET: Final = SPEC.child("targetRef")
-#: Kinds that need not be listed. [PPS-4]
+#: Target kinds that the operator need not list. [PPS-4]
 KNOWN_TARGETS: Final = frozenset({("apps", "StatefulSet"), (names.APPS_GROUP, "StatefulSet")})
 #: Weights that the API server accepts in a Pod's preferred terms.
 LEAST_WEIGHT: Final = 1
@@ -36,8 +36,8 @@ def state_errors(
 ) -> list[FieldError]:
     """Return all errors.
 
-    ``others`` are the PersistentPodStates of the namespace, possibly including this one. ``custom`` are further target
-    kinds by group and kind. ``v1alpha1`` selects that version's field names.
+    ``others`` are the PersistentPodStates in the namespace, possibly including this one. ``custom`` holds the group and
+    kind of further target kinds. ``v1alpha1`` selects that version's field names.
     """
     errors = target_errors(state.spec.target_ref, custom)
     if state.spec.required_persistent_topology is None and not state.spec.preferred_persistent_topology:
@@ -75,7 +75,7 @@ def conflict_errors(state: PersistentPodState, others: Iterable[PersistentPodSta
 def topology_errors(
     spec: PersistentPodStateSpec, former: PersistentPodStateSpec | None, *, v1alpha1: bool = False
 ) -> list[FieldError]:
-    """Return the errors in weights and topology keys, except those already stored. [PPS-40]"""
+    """Return the errors in weights and topology keys. Values that are already stored are accepted. [PPS-40]"""
     errors: list[FieldError] = []
     known_weights = {one.weight for one in former.preferred_persistent_topology or ()} if former is not None else set()
     count = sum(1 for _ in _keys(spec, v1alpha1=v1alpha1)) + len(spec.persistent_pod_annotations or ())
@@ -123,7 +123,7 @@ def _keys(spec: PersistentPodStateSpec, *, v1alpha1: bool) -> Iterator[tuple[Pat
 
 
 def _go_spec(spec: PersistentPodStateSpec) -> GoLiteral:
-    """Return a spec without any topology as Go prints it."""
+    """Return a spec without any topology, formatted like Go's ``%#v``."""
     kind = "[]v1beta1.PersistentPodAnnotation"
     listed = spec.persistent_pod_annotations
     given = ", ".join(

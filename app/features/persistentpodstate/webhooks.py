@@ -24,7 +24,7 @@ from app.pods.custom_workloads import GroupKind, WhitelistError
 
 VALIDATE: Final = validating_webhook(
     PERSISTENT_POD_STATE,
-    "Rejects PersistentPodStates that are invalid or duplicate that of a workload",
+    "Rejects PersistentPodStates that are invalid or whose workload already has one",
     PolicyRule(("list",), (names.APPS_GROUP,), (PERSISTENT_POD_STATE.plural,)),
     PolicyRule(("get",), ("",), ("configmaps",), (names.CONFIGURATION_CONFIG_MAP,), own_namespace=True),
     when=(),
@@ -49,7 +49,7 @@ async def judge(lookups: StateLookups, given: Submitted) -> Judgment:
         try:
             custom = await lookups.listed()
         except WhitelistError as error:
-            # Not reached for built-in targets. [PPS-8]
+            # Does not affect built-in targets. [PPS-8]
             return Denied(str(internal(TARGET, str(error))), code=500)
     v1alpha1 = given.version.name == names.V1ALPHA1
     others = await lookups.others(given.review.namespace)
@@ -63,7 +63,7 @@ def read(obj: Mapping[str, Any]) -> PersistentPodState:
 
 
 class ClusterLookups:
-    """Lookups in a cluster."""
+    """Lookups that read from the API server."""
 
     def __init__(self, client: Client, own_namespace: str) -> None:
         self._client = client
@@ -86,7 +86,7 @@ class ClusterLookups:
 
 
 class StandaloneLookups:
-    """Lookups without a cluster: files."""
+    """Lookups without a cluster, from files."""
 
     def __init__(self, states: Store[PersistentPodState], config_maps: Store[ConfigMap], own_namespace: str) -> None:
         self._states = states
@@ -98,7 +98,7 @@ class StandaloneLookups:
         return self._states.list(namespace)
 
     def is_slow(self, _review: Review) -> bool:
-        """Return False: files are few."""
+        """Return False: there are only a few files."""
         return False
 
     async def listed(self) -> Collection[GroupKind]:

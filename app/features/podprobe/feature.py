@@ -92,7 +92,7 @@ def podprobemarker_controller(context: ControllerContext) -> Reconciling:
 
 
 def nodepodprobe_controller(context: ControllerContext) -> Reconciling:
-    """Return the NodePodProbe controller, which keeps one object per node and applies its results."""
+    """Return the NodePodProbe controller, which maintains one object per node and applies the results in it."""
     nodes, node_pod_probes = context.stores(NODES), context.stores(WATCHED_NODE_POD_PROBES)
     pods, markers = context.stores(PODS), context.stores(MARKERS)
     reconciler = NodePodProbeReconciler(context.client, nodes, node_pod_probes, pods, markers)
@@ -108,7 +108,7 @@ def nodepodprobe_controller(context: ControllerContext) -> Reconciling:
 
 
 def liveness_controller(context: ControllerContext) -> Reconciling:
-    """Return the controller for liveness probes run by the node agent and the restarts they request."""
+    """Return the controller for liveness probes that the node agent runs, and for the restarts they require."""
     caches = LivenessCaches(
         context.stores(LIVENESS_PODS), context.stores(WATCHED_NODE_POD_PROBES), context.stores(RECREATE_REQUESTS)
     )
@@ -200,7 +200,7 @@ FEATURE: Final = Feature(
     kinds=(POD_PROBE_MARKER, NODE_POD_PROBE),
     controllers=(MARKER_CONTROLLER, NODE_CONTROLLER, LIVENESS_CONTROLLER),
     admission=(
-        # Served even with the gates off, so that it can say so. [IMG-2]
+        # Served even if the gates are off, to deny requests with that reason. [IMG-2]
         AdmissionPart(decisions, webhooks=webhooks.WEBHOOKS),
         AdmissionPart(serverless, watched=(MARKERS,), gates=(SERVERLESS_GATE,)),
         AdmissionPart(liveness, gates=(LIVENESS_GATE,)),

@@ -14,7 +14,7 @@ POD_PROBE_MARKER: Final = KindDefinition(
     group=names.APPS_GROUP,
     kind="PodProbeMarker",
     plural="podprobemarkers",
-    access=Access("runs probes in Pods of its namespace, like the probes of a Pod spec", view=True, edit=True),
+    access=Access("runs probes in Pods in its namespace, like the probes of a Pod spec", view=True, edit=True),
     versions=(Version(names.V1ALPHA1, PodProbeMarker, ()),),
 )
 

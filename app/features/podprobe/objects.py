@@ -1,4 +1,4 @@
-"""NodePodProbes as the controllers read them: frozen structs with only the fields in use."""
+"""NodePodProbes as frozen structs, with only the fields that the controllers use."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class NodePodProbeSpec(Struct, frozen=True):
 
 
 class ProbeState(Struct, frozen=True):
-    """The result of one probe. Times are kept as text."""
+    """The result of one probe. Times are kept as strings."""
 
     name: str = ""
     state: str = ""
@@ -76,7 +76,7 @@ class NodePodProbe(Struct, frozen=True):
 
 
 def markers_of(node_pod_probe: NodePodProbe) -> list[str]:
-    """Index NodePodProbes by namespace/name of each PodProbeMarker they have probes of. [PPM-40]"""
+    """Index NodePodProbes by the namespace/name of each PodProbeMarker whose probes they contain. [PPM-40]"""
     return list(
         {
             f"{pod.namespace}/{probe.name.partition(SEPARATOR)[0]}": None

@@ -17,7 +17,7 @@ class LivenessStep:
     __slots__ = ()
 
     def __call__(self, draft: PodDraft, review: Review) -> None:  # noqa: ARG002
-        """Move the probes if the Pod belongs to one of our workloads and requests it."""
+        """Move the probes if the Pod belongs to one of our workloads and an annotation requests it."""
         if draft.annotations.get(names.USING_ENHANCED_LIVENESS) != "true":
             return
         if not is_controlled_by_group(draft.owner_references, names.APPS_GROUP):

@@ -1,4 +1,4 @@
-"""Validates PodProbeMarkers. Pure: takes a defaulted spec and returns errors with the exact field. [PPM-1 … PPM-4]"""
+"""Validation of PodProbeMarkers. Pure. [PPM-1 … PPM-4]"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.kube.selectors import go_label_selector, validate_selector
 from app.kube.validation import is_qualified_name, validate_annotations, validate_labels
 
 _SPEC: Final = Path("spec")
-#: Conditions that other components act on, and that a user who may only create markers must not write.
+#: Conditions that other components act on. A user who may only create markers must not be able to write them.
 RESERVED: Final = frozenset(
     (
         *("PodScheduled", "Initialized", "Ready", "ContainersReady", "PodReadyToStartContainers", "DisruptionTarget"),
@@ -21,7 +21,7 @@ RESERVED: Final = frozenset(
         *("SidecarSetUpgradable", "SidecarTerminated", "SidecarsMissing"),
     )
 )
-#: Names OpenKruise rejects for probes, although a probe name is not a condition type.
+#: Probe names that OpenKruise rejects, although a probe name is not a condition type.
 _RESERVED_NAMES: Final = frozenset(
     ("PodScheduled", "Initialized", "Ready", "ContainersReady", "KruisePodReady", "InPlaceUpdateReady")
 )
@@ -32,7 +32,7 @@ MAX_PROBES: Final = 256
 
 
 def spec_errors(spec: Mapping[str, Any], former: Mapping[str, Any] | None = None) -> list[FieldError]:
-    """Return all errors of a spec. former is the spec it replaces."""
+    """Return all errors in a defaulted spec. ``former`` is the stored spec, if any."""
     errors = _selector_errors(spec.get("selector"))
     probes, path = spec.get("probes") or [], _SPEC.child("probes")
     if not probes:

@@ -1,4 +1,4 @@
-"""PodProbeMarker webhook and the Pod creation step for serverless Pods. [PPM-1 … PPM-4, PPM-30]"""
+"""The PodProbeMarker webhook, and the Pod creation step for serverless Pods. [PPM-1 … PPM-4, PPM-30]"""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def judge(enabled: Enabled, given: Submitted) -> Judgment:
 
 
 class ServerlessProbesStep:
-    """Writes probes to annotations of Pods whose provider runs them without a node agent. [PPM-30]"""
+    """Writes probes to annotations of serverless Pods, whose provider runs the probes without a node agent. [PPM-30]"""
 
     order = MutatorOrder.PROBES
 
@@ -110,7 +110,7 @@ def serverless_annotations(markers: Sequence[PodProbeMarker], containers: frozen
             try:
                 shown["probe"] = go_value(PROBE, shown["probe"])
             except GoTypeError:
-                continue  # no provider could parse it; admit the Pod without it
+                continue  # no provider could parse the probe; admit the Pod without it
             conditions.add(condition)
             seen.add(key)
             contributing.add(marker.name)

@@ -42,7 +42,7 @@ from app.pods.budget import ALLOWED, Disruption, Verdict
 # controller in this process updates the Pod at once, and the Pod may be available again before the budget is
 # reconciled, so its former state is known only here.
 
-#: Maximum number of budgets whose grants are kept. Grants of evicted budgets are held until they time out.
+#: Maximum number of budgets whose grants are kept. The grants of other budgets last until they time out.
 MAX_BUDGETS: Final = 1_000
 
 
@@ -68,19 +68,20 @@ class Grants:
         return self._by_budget.get(budget, {})
 
     def are_latest(self, budget: ObjectKey, seen: Mapping[str, Seen]) -> dict[str, Seen]:
-        """Drop observations of Pods that were granted again since: they belong to the earlier update."""
+        """Return the observations without those of Pods that were granted again since, which belong to an earlier
+        update."""
         known = self.of(budget)
         return {name: one for name, one in seen.items() if name not in known or known[name].grant == one.grant}
 
     def keep(self, budget: ObjectKey, pods: Collection[str]) -> None:
-        """Drop the budget's grants of all other Pods."""
+        """Drop the budget's grants for all other Pods."""
         known = self._by_budget.pop(budget, {})
         if kept := {name: seen for name, seen in known.items() if name in pods}:
             self._by_budget[budget] = kept
 
 
-# Judges requests and has grants written to the status first. Each process has one instance, shared by its webhooks and
-# controllers, so that concurrent requests are decided together. [PUB-80]
+# Judges requests. A grant is written to the status before it is returned. Each process has one instance, shared by its
+# webhooks and controllers, so that concurrent requests are decided together. [PUB-80]
 
 R = TypeVar("R")
 
@@ -89,7 +90,7 @@ R = TypeVar("R")
 COMPUTED_WITHIN: Final = 2.0
 LOOK_AGAIN: Final = 0.05
 RESIZE_GATE: Final = "InPlacePodVerticalScaling"
-#: Workload feature gate for in-place resize; with it, a resize in progress makes a Pod inconsistent.
+#: Feature gate for in-place resizes by workloads. If it is on, a Pod with a resize in progress is inconsistent.
 VERTICAL_SCALING: Final = "InPlaceWorkloadVerticalScaling"
 
 #: Returns the name of another budget for a Pod whose own is gone, or ''. [PUB-122]
@@ -99,7 +100,7 @@ FindAnother: TypeAlias = Callable[[Pod], Awaitable[str]]
 def shared_statuses(
     client: Client, budgets: Store[PodUnavailableBudget], rng: Random
 ) -> SharedStatus[PodUnavailableBudget]:
-    """Return the statuses of a cluster's budgets."""
+    """Return the shared statuses of a cluster's budgets."""
     return SharedStatus(
         client,
         POD_UNAVAILABLE_BUDGET.resource(),
@@ -116,13 +117,14 @@ def status_of(budget: PodUnavailableBudget) -> Mapping[str, object]:
 
 
 def entries_of(budget: PodUnavailableBudget) -> dict[str, str]:
-    """Return the outstanding grants: time by Pod name."""
+    """Return the times of the outstanding grants by Pod name."""
     status = budget.status
     return {**(status.disrupted_pods or {}), **(status.unavailable_pods or {})} if status is not None else {}
 
 
 class Budgets:
-    """Judges Pods by their budgets. ``waits`` is how many seconds to wait for a budget that is not computed yet."""
+    """Judges disruptions of Pods by their budgets. ``waits`` is the number of seconds to wait for a budget's status to
+    be computed."""
 
     def __init__(
         self,
@@ -220,7 +222,7 @@ FAMILY: Final = "pod_unavailable_budget"
 
 
 class RefusalCounters(RefusalMetrics):
-    """Refusals as a metric."""
+    """Metric that counts refusals."""
 
     def __init__(self) -> None:
         super().__init__({FAMILY: "Pod deletions, evictions and updates refused by a PodUnavailableBudget."})
@@ -260,7 +262,8 @@ class RefusalRecord:
             self._events.event(reference(PODS, pod), "Warning", REASON, MESSAGE)
 
 
-# Workload controllers ask before they disrupt a Pod; the same judgement, in their own process. [PUB-90]
+# Workload controllers check the budget before they disrupt a Pod, as the webhook does, but in their own process.
+# [PUB-90]
 
 #: User name under which refusals of controllers are recorded.
 USERNAME: Final = "kruise-manager"
@@ -294,7 +297,7 @@ REMEMBERED: Final = 1.0
 
 
 class AnyBudget:
-    """Asks the cache, then the API server. ``namespace`` is the watched namespace, or "" for all."""
+    """Looks for budgets in the cache, then on the API server. ``namespace`` is the watched namespace, or "" for all."""
 
     def __init__(self, claims: Claims, client: Client, namespace: str = "") -> None:
         self._claims = claims
@@ -305,7 +308,7 @@ class AnyBudget:
         self._answer = False
 
     async def __call__(self, namespace: str) -> bool:
-        """Return whether a Pod of this namespace may have a budget. Raises ``KubeError`` if that is unknown."""
+        """Return whether a Pod in this namespace may have a budget. Raises ``KubeError`` if that is unknown."""
         if self._namespace not in ("", namespace):
             return False
         if self._claims:

@@ -1,4 +1,4 @@
-"""``pykruise explain`` for budgets, and their section of the dashboard."""
+"""``pykruise explain`` for budgets, and their dashboard section."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> Re
 
 
 async def explain_any(client: Client, pod: Pod, enabled: Enabled) -> Sequence[str]:
-    """Explain the budget of a Pod and its current answers. Raises KubeError."""
+    """Explain the budget of a Pod, and how it would judge requests now. Raises KubeError."""
     name = related_budget(pod.metadata.annotations)
     if not name:
         return ()
@@ -115,7 +115,7 @@ COMMANDS: Final = Commands(
 
 
 class BudgetRow(Row):
-    """A PodUnavailableBudget and its answer to the next deletion."""
+    """A PodUnavailableBudget, and how it would judge the next disruption."""
 
     available: int
     desired: int

@@ -73,12 +73,12 @@ GUARDED: Final = Guarded(
 )
 
 _MAY_RECORD_EVENTS: Final = PolicyRule(("create", "patch"), ("",), ("events",))
-#: Optimistic status writes, and reads after conflicts. [PUB-80]
+#: Permissions to write the status optimistically, and to read the object after a conflict. [PUB-80]
 _MAY_CHARGE: Final = (
     PolicyRule(("get",), (names.POLICY_GROUP,), (POD_UNAVAILABLE_BUDGET.plural,)),
     PolicyRule(("patch",), (names.POLICY_GROUP,), (f"{POD_UNAVAILABLE_BUDGET.plural}/status",)),
 )
-#: Read access to the replicas of unwatched workloads. Other kinds need a rule added by the operator. [PUB-34]
+#: Permissions to read the replicas of unwatched workloads. For other kinds, the operator must add a rule. [PUB-34]
 _MAY_COUNT: Final = (
     PolicyRule(("get",), ("",), ("replicationcontrollers", "replicationcontrollers/scale")),
     PolicyRule(("get",), ("apps",), ("daemonsets", "deployments", "replicasets", "statefulsets")),
@@ -100,7 +100,7 @@ _MAY_COUNT: Final = (
 
 
 def webhook(context: AdmissionContext) -> Decisions:
-    """Return the handlers of the kind's own webhook, which is served whatever the gates. [PUB-10]"""
+    """Return the handlers of the kind's own webhook, which is served even if the gates are off. [PUB-10]"""
     enabled = any(map(context.enabled, _GATES))
     lookups = BudgetLookups(enabled, lambda namespace: context.stores(BUDGETS).list(namespace), context.client)
     return Decisions(webhooks.handlers(lookups))
@@ -141,7 +141,7 @@ def guarding(context: AdmissionContext) -> Decisions:
 
 
 def _any_of_the_files(claims: Claims) -> Callable[[str], Awaitable[bool]]:
-    """Return the check for budgets in standalone mode, which knows only the files."""
+    """Return the check for any budgets in standalone mode, where they are read from files."""
 
     async def known(_namespace: str) -> bool:
         return bool(claims)
@@ -150,7 +150,7 @@ def _any_of_the_files(claims: Claims) -> Callable[[str], Awaitable[bool]]:
 
 
 def _another(claims: Claims, owners: Owners) -> FindAnother:
-    """Return the lookup of another budget for a Pod. [PUB-122]"""
+    """Return the function that finds another budget for a Pod. [PUB-122]"""
 
     async def find(pod: Pod) -> str:
         namespace, controller = pod.metadata.namespace, pod.metadata.controller
@@ -181,7 +181,7 @@ def controller_budget(context: ControllerContext) -> ControllerBudget:
 
 
 def budget_controller(context: ControllerContext) -> Reconciling:
-    """Build the controller. It shares status writes with the judges of this process."""
+    """Build the controller. It shares status writes with the budget checks of this process."""
     caches = Caches.of(context.stores)
     shared = [one for one in context.provided(DisruptionBudget) if isinstance(one, ControllerBudget)]
     reconciler = BudgetReconciler(

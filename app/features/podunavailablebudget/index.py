@@ -16,8 +16,8 @@ from app.kube.selectors import label_keys, selector_keys
 from app.kube.store import Change, Store
 from app.pods.predicates import Owner, refers_to
 
-# Workloads above a Pod: its controller, the controller of that, and so on. [PUB-31, PUB-122] Read from the API server
-# and cached, as a ReplicaSet keeps its Deployment.
+# Workloads above a Pod: its controller, that controller's controller, and so on. [PUB-31, PUB-122] They are read from
+# the API server, and cached because they rarely change.
 
 #: Maximum length of the chain.
 MAX_HEIGHT: Final = 8
@@ -40,7 +40,8 @@ class LiveOwners:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._kinds = KindMapper(client)
-        #: Not keyed by UID alone: the creator of a Pod can write any UID into its owner references.
+        #: Cached controllers of owners. Not keyed by UID alone: the creator of a Pod can write any UID into its owner
+        #: references.
         self._known: OrderedDict[tuple[str, OwnerReference], tuple[float, OwnerReference | None]] = OrderedDict()
 
     async def above(self, controller: OwnerReference, namespace: str) -> Sequence[Workload]:
@@ -75,7 +76,7 @@ class LiveOwners:
 
 
 class DirectOwners:
-    """Knows only the Pod's controller; for standalone mode."""
+    """Owners in standalone mode: only the Pod's controller is known."""
 
     async def above(self, controller: OwnerReference, namespace: str) -> Sequence[Workload]:  # noqa: ARG002
         """Return the controller."""
@@ -98,7 +99,7 @@ class Claims:
         return self._by_namespace.get(namespace, {}).keys()
 
     def name_targets(self, namespace: str) -> bool:
-        """Return whether any budget of the namespace has a targetRef."""
+        """Return whether any budget in the namespace has a targetRef."""
         return namespace in self._targets
 
     def matching(self, namespace: str, labels: Mapping[str, str], owners: Sequence[Workload]) -> Sequence[Claim]:
@@ -110,7 +111,7 @@ class Claims:
         return sorted(matching, key=lambda claim: claim.age)
 
     def budget_for(self, namespace: str, labels: Mapping[str, str], owners: Sequence[Workload]) -> str:
-        """Return the name of the budget that covers such a Pod, or ''. [PUB-31]"""
+        """Return the name of the budget that covers a Pod with these labels and owners, or ''. [PUB-31]"""
         found = self.matching(namespace, labels, owners)
         return found[0].name if found else ""
 

@@ -18,7 +18,7 @@ _INT32: Final = re.compile(r"[+-]?[0-9]{1,10}").fullmatch
 
 
 class ProtectedOperation(StrEnum):
-    """Operations that a budget can judge."""
+    """Operations on Pods that a budget can refuse."""
 
     DELETE = "DELETE"
     UPDATE = "UPDATE"
@@ -32,7 +32,7 @@ DEFAULT_OPERATIONS: Final = (ProtectedOperation.DELETE, ProtectedOperation.UPDAT
 
 
 def split_operations(text: str) -> list[str]:
-    """Return the trimmed, non-empty items of the annotation, including unknown ones. [PUB-1]"""
+    """Return the trimmed, non-empty items of the annotation, including unknown operations. [PUB-1]"""
     return [item for part in text.split(",") if (item := part.strip())]
 
 
@@ -59,7 +59,8 @@ def protected_total(given: int | None, annotations: Mapping[str, str]) -> int | 
 
 # Conversion: two fields of v1beta1 are annotations in v1alpha1. [PUB-1, PUB-2] Each direction may lose something
 # (ignoredPodSelector, the spelling of an annotation), which app.api.conversion detects and preserves. An invalid
-# annotation stays as it is and never fails the conversion: one bad object must not break listing all others. [PUB-120]
+# annotation stays as it is and never fails the conversion: one bad object must not prevent listing the others.
+# [PUB-120]
 
 
 def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
@@ -80,7 +81,7 @@ def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
-    """Turn the fields into annotations. An existing annotation without its field stays. [PUB-2]"""
+    """Turn the fields into annotations. An existing annotation stays if its field is unset. [PUB-2]"""
     spec = obj.get("spec")
     fields = spec if isinstance(spec, dict) else {}
     operations = fields.pop("protectOperations", None)
@@ -94,7 +95,7 @@ def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def canonical_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
-    """Set or omit a zero observedGeneration: v1alpha1 always shows it, v1beta1 never."""
+    """Set a missing observedGeneration to zero: v1alpha1 always has the field, v1beta1 omits zero."""
     status = obj.get("status")
     if isinstance(status, dict):
         status.setdefault("observedGeneration", 0)

@@ -35,7 +35,7 @@ class BudgetStep:
         self._owners = owners
 
     def __call__(self, draft: PodDraft, review: Review) -> StepOutcome:  # noqa: ARG002  # the protocol's
-        """Assign the oldest matching budget of the namespace. Owners are looked up only if a budget has a target.
+        """Assign the oldest matching budget in the namespace. Owners are looked up only if a budget has a target.
         [PUB-31]"""
         if not self._claims.names(draft.namespace):
             return None
@@ -56,7 +56,7 @@ def _annotate(draft: PodDraft, budget: str) -> None:
         draft.set_annotations(is_related(budget), "PUB-31")
 
 
-# Classifies an update of a Pod: nothing, an update, or a resize that restarts no container. [PUB-62, PUB-66] Pods are
+# Classifies a write to a Pod: irrelevant, an update, or a resize that restarts no container. [PUB-62, PUB-66] Pods are
 # the raw, unvalidated JSON of a review.
 
 _RESIZABLE: Final = frozenset({"cpu", "memory"})
@@ -121,7 +121,7 @@ def _is_static(pod: Mapping[str, Any]) -> bool:
 
 
 def _qos(spec: Mapping[str, Any]) -> str:
-    """Return the quality of service class by the CPU and memory of all containers."""
+    """Return the quality of service class, which depends on the CPU and memory of all containers."""
     anything, guaranteed = False, True
     for container in (*objects(spec.get("containers")), *objects(spec.get("initContainers"))):
         resources = as_object(container.get("resources"))
@@ -139,7 +139,7 @@ def _labels(pod: Mapping[str, Any]) -> Mapping[str, str]:
     return as_object(as_object(pod.get("metadata")).get("labels"))
 
 
-# Pod guard: asks a Pod's budget before a deletion, eviction, update or resize. [PUB-60 … PUB-70]
+# Pod guard: checks a Pod's budget before a deletion, eviction, update or resize. [PUB-60 … PUB-70]
 
 DELETE_GATE: Final = "PodUnavailableBudgetDeleteGate"
 UPDATE_GATE: Final = "PodUnavailableBudgetUpdateGate"
@@ -150,7 +150,7 @@ _REMOVALS: Final = {
 
 
 class BudgetGuard:
-    """Refuses disruptions of Pods. ``any_budget`` returns whether Pods of a namespace may have a budget; ``removals``
+    """Refuses disruptions of Pods. ``any_budget`` returns whether Pods in a namespace may have a budget; ``removals``
     and ``updates`` reflect the feature gates."""
 
     order: Final = ValidatorOrder.JUDGING

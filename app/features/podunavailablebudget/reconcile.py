@@ -31,7 +31,7 @@ from app.pods.custom_workloads import HOW_TO_GRANT, GroupKind
 
 logger = logging.getLogger(__name__)
 
-#: Maximum number of concurrent requests about single Pods.
+#: Maximum number of concurrent requests for individual Pods.
 MAX_CONCURRENT: Final = 16
 #: Seconds over which Pod changes are coalesced.
 GATHER: Final = 0.02
@@ -45,7 +45,7 @@ NAMED: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """A Pod read from the API server; without facts it is gone. ``uid`` is that of the cached Pod."""
+    """A Pod read from the API server. ``facts`` is None if it is gone; ``uid`` is the UID of the cached Pod."""
 
     uid: str
     version: str = ""
@@ -53,8 +53,8 @@ class _Looked:
 
 
 class BudgetReconciler:
-    """Reconciles budgets. ``statuses`` and ``grants`` are shared with the judges of this process; ``listed``: see
-    :class:`Workloads`."""
+    """Reconciles budgets. ``statuses`` and ``grants`` are shared with the budget checks of this process; ``listed``:
+    see :class:`Workloads`."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class BudgetReconciler:
         return keys
 
     def of_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """Return the budgets concerned by a relevant Pod change: the one in its annotation and those that match it.
+        """Return the budgets affected by a relevant Pod change: the one in its annotation and those that match it.
         [PUB-122]"""
         pod = change.object
         namespace = pod.metadata.namespace
@@ -154,7 +154,7 @@ class BudgetReconciler:
         try:
             members = await self._workloads.members(budget)
         except UnknownKindError as error:
-            # An error in the object; it may resolve itself once the kind is installed.
+            # The error is in the object, but may resolve itself once the kind is installed.
             self._event_once(key, budget, "UnknownWorkload", str(error))
             return Result(requeue_after=UNKNOWN_KIND_RETRY)
         except Forbidden as error:
@@ -309,8 +309,8 @@ class BudgetReconciler:
             if name != key.name and name in known:
                 theirs[name] = theirs.get(name, 0) + 1
         if theirs:
-            shown = ", ".join(f"{count} are judged by {name}" for name, count in sorted(theirs.items())[:NAMED])
-            self._event_once(key, budget, "OverlappingBudgets", f"Of its Pods {shown}")
+            shown = ", ".join(f"{count} are protected by {name}" for name, count in sorted(theirs.items())[:NAMED])
+            self._event_once(key, budget, "OverlappingBudgets", f"Of its Pods, {shown}")
         else:
             self._last_events.pop(key, None)
 

@@ -128,7 +128,7 @@ class Caches:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The active Pods of a budget and the number of desired Pods. ``watched``: changes of that number trigger a watch
+    """The active Pods of a budget and the number of desired Pods. ``watched``: changes to that number trigger a watch
     event."""
 
     pods: Sequence[Pod]
@@ -147,7 +147,8 @@ class _Found:
 
 
 class Workloads:
-    """Finds workloads and their Pods. ``listed`` are kinds that the operator lists as similar to StatefulSets."""
+    """Finds workloads and their Pods. ``listed`` returns the kinds that the operator wants to be treated like
+    StatefulSets."""
 
     def __init__(self, client: Client, caches: Caches, listed: Callable[[], Collection[GroupKind]]) -> None:
         self._client = client
@@ -161,8 +162,8 @@ class Workloads:
         }
         self._listed = listed
         self._kinds = KindMapper(client)
-        #: owner_key of workloads that Pods refer to and that do not exist. Bounded, as Pods may name any number of
-        #: them.
+        #: owner_key of workloads that Pods refer to but that do not exist. Bounded, because Pods may refer to any
+        #: number of workloads.
         self._gone: OrderedDict[str, None] = OrderedDict()
 
     async def members(self, budget: PodUnavailableBudget) -> Members:
@@ -227,7 +228,7 @@ class Workloads:
         return Members(pods, Expected(sum(replicas.values()), gone), watched)
 
     def _deployment_of(self, reference: OwnerReference, namespace: str) -> OwnerReference | None:
-        """Return the Deployment of a ReplicaSet; its replicas do not include surge. [PUB-33]"""
+        """Return the Deployment of a ReplicaSet. The Deployment's replicas do not include surge Pods. [PUB-33]"""
         if (reference.group, reference.kind) != _REPLICASET:
             return None
         found = self._caches.replicasets.get(reference.name, namespace)
@@ -254,7 +255,8 @@ class Workloads:
             self._gone.popitem(last=False)
 
     async def _unseen(self, reference: OwnerReference, namespace: str) -> _Found | None:
-        """Read a watched workload that the cache lacks. A missing one is remembered, as its UID never comes back."""
+        """Read a watched workload that is not in the cache. A missing workload is remembered, because its UID is never
+        reused."""
         if owner_key(reference, namespace) in self._gone:
             return None
         try:
@@ -345,7 +347,7 @@ Wanted = tuple[Workload, Mapping[str, str], int]
 
 
 def native_wanted(kind: tuple[str, str]) -> Callable[[NativeWorkload], Wanted]:
-    """Return a function that reads native workloads of this kind."""
+    """Return a function that extracts the relevant parts of a native workload of this kind."""
 
     def wanted(found: NativeWorkload) -> Wanted:
         labels = found.spec.template.metadata.labels
@@ -355,7 +357,7 @@ def native_wanted(kind: tuple[str, str]) -> Callable[[NativeWorkload], Wanted]:
 
 
 def own_wanted(kind: tuple[str, str]) -> Callable[[OwnWorkload], Wanted]:
-    """Return a function that reads our own workloads of this kind."""
+    """Return a function that extracts the relevant parts of our own workloads of this kind."""
 
     def wanted(found: OwnWorkload) -> Wanted:
         template: Any = found.spec.template

@@ -1,6 +1,6 @@
 """API types of PodUnavailableBudget.
 
-v1beta1 is the hub. v1alpha1 has annotations in place of two fields and lacks the third.
+v1beta1 is the hub. v1alpha1 has annotations in place of two spec fields, and lacks a third field.
 """
 
 from __future__ import annotations

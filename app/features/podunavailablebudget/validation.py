@@ -19,7 +19,7 @@ from app.kube.selectors import Operator, Requirement, compile_selector, go_label
 
 @dataclass(frozen=True, slots=True)
 class _Demand:
-    """Requirements on one label. ``allowed``: None for any value."""
+    """Requirements on one label. ``allowed`` is None if any value is allowed."""
 
     allowed: frozenset[str] | None = None
     excluded: frozenset[str] = frozenset()
@@ -37,7 +37,7 @@ class _Demand:
 
     @property
     def possible(self) -> bool:
-        """Return whether some value, or a missing label, satisfies them."""
+        """Return whether some value, or a missing label, satisfies the requirements."""
         if self.absent:
             return not self.present and self.allowed is None
         return self.allowed is None or bool(self.allowed - self.excluded)
@@ -97,7 +97,7 @@ def _agree(one: _ByKey, two: _ByKey) -> bool:
 
 
 # Validation of a PodUnavailableBudget, alone and against others. [PUB-11 … PUB-20, PUB-128] Specs are v1beta1 JSON;
-# annotations of other versions were converted before.
+# annotations of other versions have been converted to fields.
 
 SPEC: Final = Path("spec")
 ANNOTATIONS: Final = Path("metadata").child("annotations")
@@ -116,7 +116,7 @@ _PERCENT_EXPECTED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """Another budget of the namespace."""
+    """Another budget in the namespace."""
 
     name: str
     spec: Mapping[str, Any]
@@ -172,7 +172,7 @@ def _target_errors(target: Mapping[str, Any]) -> list[FieldError]:
 
 
 def go_target(target: Mapping[str, Any]) -> GoLiteral:
-    """Return a targetRef as ``%#v`` prints it, which OpenKruise uses in its messages."""
+    """Return a targetRef formatted like Go's ``%#v``, as in OpenKruise's messages."""
     values = {"APIVersion": "apiVersion", "Kind": "kind", "Name": "name"}
     shown = ", ".join(f"{field}:{quote(str(target.get(key) or ''))}" for field, key in values.items())
     return GoLiteral(f"v1beta1.TargetReference{{{shown}}}")
@@ -217,7 +217,8 @@ def _protection_errors(spec: Mapping[str, Any]) -> list[FieldError]:
 
 
 def _annotation_errors(annotations: Mapping[str, Any], spec: Mapping[str, Any]) -> list[FieldError]:
-    """Return the errors in annotations left by conversion: invalid, or different from the field. [PUB-17]"""
+    """Return the errors in annotations that conversion has not removed: invalid values, or values that differ from the
+    field. [PUB-17]"""
     errors = []
     operations = annotations.get(names.PUB_PROTECT_OPERATIONS)
     if operations is not None:

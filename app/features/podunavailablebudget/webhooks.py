@@ -46,7 +46,7 @@ WEBHOOKS: Final = (VALIDATE,)
 
 def handlers(lookups: BudgetLookups) -> tuple[Handler, ...]:
     """Return the webhook handlers."""
-    # OpenKruise answers with code 400, and before it reads the budget if the gates are off.
+    # Like OpenKruise, deny requests with code 400, without reading the budget if the gates are off.
     judging = validating(POD_UNAVAILABLE_BUDGET, partial(judge, lookups), code=400)
     decide = judging if lookups.enabled else lambda _: Denied(TURNED_OFF, code=400)
     return (Handler(VALIDATE, decide, lookups.is_slow),)
@@ -109,7 +109,7 @@ _TEMPLATED: Final = {
 
 class BudgetLookups:
     """Lookups that validation needs. In a cluster, budgets are read from the API server rather than a cache: writes are
-    rare, and concurrent ones see each other more often. [PUB-21]"""
+    rare, and concurrent writes see each other more often. [PUB-21]"""
 
     def __init__(
         self,
@@ -117,7 +117,8 @@ class BudgetLookups:
         budgets: Callable[[str], Iterable[PodUnavailableBudget]] = lambda _: (),
         client: Client | None = None,
     ) -> None:
-        """``enabled``: one of the two feature gates is on. ``budgets`` returns those of a namespace in the files."""
+        """``enabled``: one of the two feature gates is on. ``budgets`` returns the budgets in a namespace, read from
+        files."""
         self.enabled = enabled
         self._budgets = budgets
         self._client = client
@@ -132,8 +133,8 @@ class BudgetLookups:
         return self._others is not None and self._others.are_large(review)
 
     async def template_labels(self, namespace: str, target: Mapping[str, Any]) -> Mapping[str, str] | None:
-        """Read the labels of the workload's Pods, or None if unknown. Errors are ignored, as they affect only a
-        warning."""
+        """Return the labels of the workload's Pod template, or None if they are unknown. Errors are ignored, as they
+        affect only a warning."""
         group = str(target.get("apiVersion") or "").rpartition("/")[0]
         resource = _TEMPLATED.get((group, str(target.get("kind") or "")))
         if resource is None or self._client is None:

@@ -43,8 +43,8 @@ async def test_explain_shows_the_budget_its_pods_and_the_next_change(cluster: Sm
     pods = await cluster.made(5, owner)
     await cluster.numbers(2, 5, 3, 5)
     assert (await explained(cluster))[:2] == [
-        "PodUnavailableBudget shop: of 5 desired Pods at most 40% may be unavailable.",
-        "5 are available, 3 must stay: 2 more may be disrupted.",
+        "PodUnavailableBudget shop: at most 40% of 5 desired Pods may be unavailable.",
+        "5 are available, 3 must stay available: 2 more may be disrupted.",
     ]
     await cluster.replicas[0].delete(await cluster.get("web-0"))
     await cluster.is_ready("web-1", ready=False)
@@ -54,8 +54,8 @@ async def test_explain_shows_the_budget_its_pods_and_the_next_change(cluster: Sm
     await cluster.numbers(0, 3, 3, 5)
     assert len(pods) == 5
     assert await explained(cluster, UPDATES) == [
-        "PodUnavailableBudget shop: of 5 desired Pods at most 40% may be unavailable.",
-        "3 are available, 3 must stay, 1 granted and not done yet: the next request is refused.",
+        "PodUnavailableBudget shop: at most 40% of 5 desired Pods may be unavailable.",
+        "3 are available, 3 must stay available, 1 granted but not done yet: the next request is refused.",
         "",
         "POD AVAILABLE DELETION EVICTION UPDATE BECAUSE",
         "web-0 no: its removal was granted granted granted granted a disruption of the Pod is already granted",
@@ -80,7 +80,7 @@ async def test_explain_says_why_a_budget_has_no_numbers(cluster: SmallCluster) -
     await cluster.budget(minAvailable=1, maxUnavailable=None)
     await cluster.pod("alone")
     found = await explained(cluster)
-    assert found[0] == "PodUnavailableBudget shop: of 0 desired Pods at least 1 must stay available."
+    assert found[0] == "PodUnavailableBudget shop: at least 1 of 0 desired Pods must stay available."
     assert found[1].startswith("Its status does not reflect its spec yet")
     assert found[-1] == ("alone yes; not annotated yet refused refused not judged the budget is not computed yet")
     assert await of_pod(cluster, "alone") == []

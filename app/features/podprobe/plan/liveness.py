@@ -1,5 +1,5 @@
-"""Plans liveness: the probes of a node, the results that require a restart, and whether the workload can afford one.
-Pure."""
+"""Plans liveness: the probes of a node, the results that require a restart, and whether the workload can afford a
+restart. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def readable(container: str, probe: Mapping[str, Any]) -> PodContainerProbe | No
 
 
 def annotation(probes: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
-    """Return the annotation value: the probe of each container, with fields in the order Go prints them."""
+    """Return the annotation value: the probe of each container, with fields in the order in which Go marshals them."""
     return dumps_go([{"name": name, "livenessProbe": normalized(PROBE, probe)} for name, probe in probes])
 
 
@@ -65,11 +65,12 @@ def _read(text: str) -> tuple[PodContainerProbe, ...]:
     return tuple(found.values())
 
 
-# Liveness probes of a node, the results that require a restart, and the room for it. [PPM-50 … PPM-55]
+# Liveness probes of a node, the results that require a restart, and whether the workload can afford it. [PPM-50 …
+# PPM-55]
 
 REQUESTS: Final = CONTAINER_RECREATE_REQUEST.resource()
 decode_request: Final = ContainerRecreateRequest.model_validate_json
-#: Used in place of a PodProbeMarker's name. No marker can have this name.
+#: Takes the place of a PodProbeMarker's name. No marker can have this name.
 OWNER: Final = "kruise/liveness"
 #: Seconds a finished request is kept. If the container still fails afterwards, a new request is created.
 TTL_SECONDS: Final = 300
@@ -87,7 +88,8 @@ def probe_name(status: ContainerStatus) -> str:
 
 
 def pod_entry(pod: Pod, present: Collection[str]) -> Json:
-    """Return the NodePodProbe entry of one Pod. present holds the names of the probes that the node runs now. [PPM-50]
+    """Return the NodePodProbe entry of one Pod. ``present`` holds the names of the probes that the node runs now.
+    [PPM-50]
 
     A running container counts as started once its startup probe, if any, has succeeded.
     """
@@ -119,7 +121,7 @@ class Failure:
 
 
 def failures(pod: Pod, states: Iterable[ProbeState]) -> list[Failure]:
-    """Return the containers whose probe has failed since they started. states holds the Pod's results. [PPM-51]"""
+    """Return the containers whose probe has failed since they started. ``states`` holds the Pod's results. [PPM-51]"""
     by_name = {one.name: one for one in states}
     statuses = {one.name: one for one in pod.status.container_statuses}
     found = []
@@ -135,7 +137,7 @@ def failures(pod: Pod, states: Iterable[ProbeState]) -> list[Failure]:
 
 def _is_about(state: ProbeState, status: ContainerStatus) -> bool:
     """Return whether the result belongs to the running container. Times have a resolution of one second and no probe
-    runs within a container's first second, so a result of the same second belongs to the previous run."""
+    runs within a container's first second, so a result from the same second belongs to the previous run."""
     probed, running = parsed_rfc3339(state.last_probe_time), status.state.running
     if probed is None or running is None or running.started_at is None or not status.started:
         return False
@@ -182,8 +184,8 @@ def is_open(request: ContainerRecreateRequest) -> bool:
 
 
 def is_available(pod: Pod, disrupted: Collection[str]) -> bool:
-    """Return whether the Pod is ready and will stay so. disrupted holds the UIDs of Pods whose containers are being
-    restarted. [PPM-53]"""
+    """Return whether the Pod is ready and will stay ready. ``disrupted`` holds the UIDs of Pods whose containers are
+    being restarted. [PPM-53]"""
     metadata, ready = pod.metadata, pod.condition("Ready")
     if metadata.deletion_timestamp is not None or metadata.uid in disrupted:
         return False
@@ -209,5 +211,5 @@ def room(pods: Iterable[Pod], least: int, disrupted: Collection[str]) -> Room:
 
 
 def states_by_uid(statuses: Iterable[Any]) -> Mapping[str, tuple[ProbeState, ...]]:
-    """Return the results of a NodePodProbe by Pod UID."""
+    """Return the results in a NodePodProbe by Pod UID."""
     return {one.uid: one.probe_states for one in statuses}

@@ -1,4 +1,4 @@
-"""Plans probes: the Pods a PodProbeMarker selects, the probes of their nodes, and the effect of results on a Pod.
+"""Plans probes: the Pods a PodProbeMarker selects, the probes for their nodes, and the effect of results on a Pod.
 Pure."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from app.features.podprobe.validation import RESERVED
 from app.kube.objects import Container, ContainerPort, Pod
 from app.kube.selectors import Selector
 
-# Pods selected by a PodProbeMarker and the probes of their nodes. [PPM-11 … PPM-14, PPM-40, PPM-41]
+# Pods selected by a PodProbeMarker, and the probes for their nodes. [PPM-11 … PPM-14, PPM-40, PPM-41]
 
 #: Maximum size in bytes of one namespace's probes in a NodePodProbe. All namespaces share one object per node and the
 #: API server limits it to 1.5 MB, so no namespace may fill it. A hundred Pods with one probe each take a fifth of this.
@@ -73,13 +73,13 @@ def rendered(probe: PodContainerProbe) -> RenderedProbe:
 
 
 def named_ports(pod: Pod) -> Mapping[tuple[str, str], int]:
-    """Return the numbers of a Pod's named ports by container and name; the first of a name counts."""
+    """Return the numbers of a Pod's named ports by container and name. If a name repeats, the first port counts."""
     containers = reversed(pod.spec.containers)
     return {(one.name, port.name): port.container_port for one in containers for port in reversed(one.ports)}
 
 
 def rendered_probe(probe: RenderedProbe, ports: Mapping[tuple[str, str], int]) -> Json | None:
-    """Return the probe with the number of its port, or None if the container has no such port. [PPM-14]"""
+    """Return the probe with its port as a number, or None if the container has no port of that name. [PPM-14]"""
     if probe.named_port is None:
         return probe.probe
     handler, name = probe.named_port
@@ -113,7 +113,7 @@ def entry_of(pod: Pod, probes: list[Json]) -> Json:
 
 @dataclass(slots=True)
 class _Lack:
-    """Pods that lack a container or port: the first Pod, what it has instead, and their number."""
+    """Pods that lack a container or port: the first of them, what it has instead, and how many there are."""
 
     pod: str
     has: str
@@ -153,8 +153,8 @@ def _name(one: Container | ContainerPort) -> str:
 def present_probes(
     node_pod_probe: NodePodProbe, namespace: str | None, marker: str
 ) -> dict[str, tuple[str, list[Json]]]:
-    """Return the address and probes that a marker currently has for each Pod UID. A namespace of None means all
-    namespaces."""
+    """Return, by Pod UID, the address and probes that the NodePodProbe holds for a marker. A namespace of None means
+    all namespaces."""
     found: dict[str, tuple[str, list[Json]]] = {}
     for pod in node_pod_probe.spec.pod_probes:
         if namespace is not None and pod.namespace != namespace:
@@ -170,8 +170,8 @@ def present_probes(
 
 
 def replace_probes(spec: Json, namespace: str | None, marker: str, wanted: Mapping[str, Json]) -> list[str]:
-    """Make the marker probe exactly these Pods (by UID) and keep the probes of other markers. Changes the spec (JSON)
-    of a NodePodProbe in place. namespace is the marker's; None covers Pods of all namespaces. [PPM-40, PPM-41]
+    """Make the marker probe exactly these Pods (by UID), and keep the probes of other markers. Changes the spec (JSON)
+    of a NodePodProbe in place. ``namespace`` is the marker's; None covers Pods in all namespaces. [PPM-40, PPM-41]
 
     Returns the names of the Pods left out because their namespace has no room left. [PPM-46]
     """
@@ -210,7 +210,8 @@ def replace_probes(spec: Json, namespace: str | None, marker: str, wanted: Mappi
 def _within(
     spec: Json, namespace: str, marker: str, wanted: Mapping[str, Json]
 ) -> tuple[Mapping[str, Json], list[str]]:
-    """Return the Pods that fit next to the probes of the namespace's other markers, and the names of the rest."""
+    """Return the Pods whose probes fit next to those of the namespace's other markers, and the names of the other
+    Pods."""
     others = [
         one
         for entry in spec.get("podProbes") or ()
@@ -229,7 +230,7 @@ def _within(
 
 
 def _merged(present: Iterable[Json], mine: list[Json], marker: str) -> list[Json]:
-    """Replace one marker's probes of a Pod. Unchanged entries keep their position."""
+    """Replace the probes that one marker has for a Pod. Unchanged entries keep their position."""
     by_name = {one["name"]: one for one in mine}
     found = [by_name.pop(one["name"], None) if _is_of(one, marker) else one for one in present]
     return [one for one in found if one is not None] + list(by_name.values())
@@ -278,8 +279,8 @@ class Marks:
 def marks_of(
     states: Iterable[ProbeState], probed: frozenset[str], marker_of: Callable[[str], PodProbeMarker | None]
 ) -> Marks:
-    """Return the marks that these results set on a Pod. probed holds the names of the probes requested from its node;
-    marker_of looks up a PodProbeMarker by name in the Pod's namespace. [PPM-23]"""
+    """Return the marks that these results set on a Pod. ``probed`` holds the names of the probes requested from its
+    node; ``marker_of`` looks up a PodProbeMarker by name in the Pod's namespace. [PPM-23]"""
     marks = Marks()
     for state in states:
         marker_name, _, probe_name = state.name.partition(SEPARATOR)
@@ -294,7 +295,7 @@ def marks_of(
 
 
 def marks_of_conditions(marker: PodProbeMarker, pod: Pod) -> Marks:
-    """Return the marks for conditions set by a provider of serverless Pods. Keys are only added. [PPM-31]"""
+    """Return the marks for conditions that a provider of serverless Pods has set. Keys are only added. [PPM-31]"""
     marks = Marks()
     for probe in marker.spec.probes:
         condition = pod.condition(probe.pod_condition_type) if probe.pod_condition_type else None
@@ -323,7 +324,7 @@ def _add_condition(marks: Marks, probe: PodContainerProbe, state: ProbeState) ->
 
 
 def _add_marks(marks: Marks, probe: PodContainerProbe, state: str) -> None:
-    """Remove the marks of other results, then add those of this one. [PPM-25]"""
+    """Remove the marks for other results, then add the marks for this result. [PPM-25]"""
     policies = probe.marker_policy or ()
     for policy in policies:
         if policy.state != state:

@@ -1,1 +1,1 @@
-"""Probe controllers: markers, nodes and liveness."""
+"""Controllers for PodProbeMarkers, NodePodProbes and liveness probes."""

@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 #: Seconds until a postponed restart is retried.
 RETRY_SECONDS: Final = 2.0
-#: Seconds after which a created request that no watch has shown is looked up before it stops counting.
+#: Seconds after which a created request that no watch has delivered is looked up, before it stops counting.
 UNSEEN_SECONDS: Final = 30.0
 FAILED_REASON: Final = "LivenessProbeFailed"
 HELD_REASON: Final = "LivenessRestartHeldBack"
@@ -54,7 +54,7 @@ BY_REQUESTED_POD: Final = "requested-pod"
 
 
 def liveness_nodes(pod: Pod) -> list[str]:
-    """Index Pods whose liveness probes the node agent runs by node name."""
+    """Index Pods by node name if the node agent runs their liveness probes."""
     node = pod.spec.node_name
     return [node] if node and names.CONTAINER_PROBE_CONTEXT in pod.metadata.annotations else []
 
@@ -95,7 +95,7 @@ class LivenessReconciler:
         self._deciding = asyncio.Lock()
         #: Recently created requests: the UID of the Pod and the creation time.
         self._made: dict[ObjectKey, tuple[str, float]] = {}
-        #: By Pod UID: the last message recorded for each postponed request.
+        #: The last message recorded for each postponed request, by Pod UID.
         self._last_events: dict[str, dict[str, str]] = {}
 
     # ---- event mapping
@@ -133,7 +133,7 @@ class LivenessReconciler:
         """Reconcile one node."""
         node_pod_probe = self._caches.node_pod_probes.get(key.name)
         if node_pod_probe is None or node_pod_probe.deleting:
-            return None  # Either its creation event follows or nothing is probed there.
+            return None  # Either its creation event is still to come, or nothing is probed there.
         pods = [pod for pod in self._caches.pods.by_index(BY_LIVENESS_NODE, key.name) if is_probed(pod)]
         await self._probe(node_pod_probe, pods)
         states = states_by_uid(node_pod_probe.status.pod_probe_statuses)
@@ -143,7 +143,7 @@ class LivenessReconciler:
                 try:
                     held |= not await self._restart(pod, failure)
                 except KubeError as error:
-                    # A Pod that fails must not block the others.
+                    # An error for one Pod must not block the others.
                     logger.warning("Pod %s: %s cannot be restarted: %s", key_of(pod), failure.container, error)
                     errors.append(error)
         if errors:
@@ -179,14 +179,14 @@ class LivenessReconciler:
                 continue
             told[_NO_ROOM] = message = (
                 f"liveness probes do not run: the probes of one namespace may take {MAX_NAMESPACE_BYTES} bytes on a "
-                "node; use shorter or fewer ones"
+                "node; use shorter or fewer probes"
             )
             self._events.event(reference(PODS, pod), "Warning", _NO_ROOM, message)
 
     # ---- restarts
 
     async def _restart(self, pod: Pod, failure: Failure) -> bool:
-        """Request the restart if possible. Returns whether it has been requested, now or before. [PPM-52 … PPM-55]"""
+        """Request the restart if possible. Return whether it has been requested, now or earlier. [PPM-52 … PPM-55]"""
         key = ObjectKey(pod.metadata.namespace, request_name(pod, failure))
         async with self._deciding:
             await self._look_up_unseen()
@@ -195,7 +195,7 @@ class LivenessReconciler:
             if (reason := self._held_back(pod)) is None:
                 live = await self._live(pod, failure)
                 if live is None:
-                    return True  # another container runs by now
+                    return True  # another container is running by now
                 # The cache may not show yet that the Pod is ready.
                 reason = self._held_back(live)
                 if reason is None:
@@ -221,8 +221,8 @@ class LivenessReconciler:
         return True
 
     async def _look_up_unseen(self) -> None:
-        """Look up requests that no watch has shown for too long, so that a stalled watch does not free room.
-        [PPM-53]"""
+        """Look up requests that no watch has delivered in time. Otherwise, a stalled watch would allow too many
+        restarts. [PPM-53]"""
         now = self._clock.monotonic()
         for key, (uid, made_at) in [*self._made.items()]:
             if now - made_at < UNSEEN_SECONDS:
@@ -249,7 +249,7 @@ class LivenessReconciler:
             if one.metadata.uid in unseen or requested(BY_REQUESTED_POD, f"{one.metadata.namespace}/{one.metadata.uid}")
         }
         if owner is None or not is_available(pod, disrupted):
-            return None  # an unavailable Pod takes no room
+            return None  # restarting an unavailable Pod costs no availability
         for least_available in self._workloads:
             try:
                 least = least_available(owner, pod.metadata.namespace)
@@ -287,7 +287,7 @@ class LivenessReconciler:
 
 
 def _same(old: Pod, new: Pod) -> bool:
-    """Return whether nothing relevant to the node has changed."""
+    """Return whether nothing that affects the node's probes has changed."""
     key = names.CONTAINER_PROBE_CONTEXT
     return (
         old.metadata.annotations.get(key) == new.metadata.annotations.get(key)

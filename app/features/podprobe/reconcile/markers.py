@@ -1,4 +1,4 @@
-"""PodProbeMarker controller: writes the probes of nodes."""
+"""PodProbeMarker controller: writes the probes that each node must run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ Json = dict[str, Any]
 
 
 async def change_probes(client: Client, node: str, edit: Callable[[Json], object]) -> None:
-    """Change the spec of a node's NodePodProbe with edit, which works in place. Does nothing if the node has none."""
+    """Change the spec of a node's NodePodProbe with ``edit``, which works in place. Does nothing if the node has no
+    NodePodProbe."""
     for attempt in range(CONFLICT_ATTEMPTS):
         try:
             live: Json = await client.get(NODE_POD_PROBES, node)
@@ -70,13 +71,13 @@ async def change_probes(client: Client, node: str, edit: Callable[[Json], object
 logger = logging.getLogger(__name__)
 
 MARKERS: Final = POD_PROBE_MARKER.resource()
-#: Seconds during which changes of Pods are coalesced.
+#: Seconds over which changes to Pods are coalesced.
 COALESCE_SECONDS: Final = 0.2
-#: Maximum number of problems of a marker that are reported at once.
+#: Maximum number of problems with a marker that are reported at once.
 _MAX_TOLD: Final = 5
 
 
-#: Index of the markers by a requirement of their selector.
+#: Name of the index of markers by a requirement in their selector.
 BY_SELECTOR: Final = "by-selector"
 
 
@@ -111,11 +112,11 @@ class PodProbeMarkerReconciler:
         self._caches = caches
         self._events = events
         self._serverless = serverless
-        #: By UID: the compiled selector.
+        #: Compiled selectors, by marker UID.
         self._selectors: dict[str, Selector | None] = {}
-        #: By UID: the reported problems of the marker.
+        #: Reported problems, by marker UID.
         self._last_events: dict[str, set[str]] = {}
-        #: By UID: the last written status, until the cache shows it.
+        #: Last written statuses that the cache has not caught up with, by marker UID.
         self._statuses: dict[str, KnownStatus] = {}
 
     # ---- event mapping
@@ -131,7 +132,7 @@ class PodProbeMarkerReconciler:
         return (key_of(change.object),)
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """Return the markers that select the Pod, or did before the change. [PPM-10, PPM-41]"""
+        """Return the markers that select the Pod, or selected it before the change. [PPM-10, PPM-41]"""
         old, new = change.old, change.new
         if old is not None and new is not None and self._same(old, new):
             return ()
@@ -153,8 +154,8 @@ class PodProbeMarkerReconciler:
         return map(key_of, self._caches.markers.list())
 
     def keys_for_node_pod_probe(self, change: Change[NodePodProbe]) -> Iterable[ObjectKey]:
-        """Return the markers with Pods on the node of a new NodePodProbe, which still lacks their probes [PPM-42], and
-        the markers whose probes changed: a reconcile may have compared them with an older copy."""
+        """Return all markers for a new NodePodProbe, which still lacks their probes [PPM-42]; for a changed one, the
+        markers whose probes changed, because a reconcile may have compared them with an older copy."""
         old, new = change.old, change.new
         if old is None:
             return map(key_of, self._caches.markers.list())
@@ -207,7 +208,7 @@ class PodProbeMarkerReconciler:
                 left = [one for one in metadata.finalizers if one != names.NODE_POD_PROBE_CLEANUP]
                 await self._set_finalizers(marker, known, left)
             return
-        # Probes that the cache does not show yet were written while the finalizer was set.
+        # If the cache does not have our last write yet, the finalizer is already set.
         if names.NODE_POD_PROBE_CLEANUP not in metadata.finalizers and metadata.uid not in self._statuses:
             finalizers = [*metadata.finalizers, names.NODE_POD_PROBE_CLEANUP]
             known = await self._set_finalizers(marker, known, finalizers)
@@ -231,11 +232,11 @@ class PodProbeMarkerReconciler:
         *,
         leaving: bool = False,
     ) -> dict[str, str]:
-        """Make the marker probe exactly these Pods, on these nodes and on those the cache shows. Returns a message for
-        each node without room for them.
+        """Make the marker probe exactly these Pods, on these nodes and on the nodes that already have its probes
+        according to the cache. Return a message for each node without room for them.
 
-        When the marker is being deleted every node is checked live: a probe that the cache does not show yet would
-        never be removed.
+        If the marker is being deleted, the live object of every node is checked: a probe that is not in the cache yet
+        would never be removed.
         """
         full: dict[str, str] = {}
         namespace, name = marker.metadata.namespace, marker.name
@@ -243,20 +244,20 @@ class PodProbeMarkerReconciler:
         for node in sorted({*(one.metadata.name for one in present), *nodes}):
             cached = self._caches.node_pod_probes.get(node)
             if cached is None:
-                continue  # Its creation event follows. [PPM-42]
+                continue  # Its creation event is still to come. [PPM-42]
             probes = {pod.metadata.uid: pod_probe(name, rendered_probes, pod) for pod in wanted.get(node, ())}
             asked = {uid: (one["IP"], one["probes"]) for uid, one in probes.items() if one["probes"]}
             if not leaving and present_probes(cached, namespace, name) == asked:
                 continue
             if without := await self._change(node, namespace, name, probes):
                 full[node] = (
-                    f"node {node}: no room for the probes of {len(without)} Pods, such as {without[0]}: those of one "
-                    f"namespace may take {MAX_NAMESPACE_BYTES} bytes there; use shorter or fewer ones"
+                    f"node {node}: no room for the probes of {len(without)} Pods, such as {without[0]}: the probes of "
+                    f"one namespace may take {MAX_NAMESPACE_BYTES} bytes there; use shorter or fewer probes"
                 )
         return full
 
     async def _change(self, node: str, namespace: str, marker: str, probes: Mapping[str, Json]) -> list[str]:
-        """Update one node. Returns the names of the Pods that do not fit."""
+        """Update one node. Return the names of the Pods whose probes do not fit."""
         without: list[str] = []
 
         def edit(spec: Json) -> None:
@@ -266,7 +267,7 @@ class PodProbeMarkerReconciler:
         return without
 
     def _record_events(self, marker: PodProbeMarker, wrong: Mapping[str, str]) -> None:
-        """Record an event for each problem, once while it lasts. [PPM-46, PPM-47]"""
+        """Record an event for each problem, but only once while it lasts. [PPM-46, PPM-47]"""
         told = self._last_events.pop(marker.metadata.uid, set())
         for what in sorted(wrong.keys() - told)[:_MAX_TOLD]:
             self._events.event(reference(MARKERS, marker), "Warning", "NotProbed", wrong[what])
@@ -274,7 +275,7 @@ class PodProbeMarkerReconciler:
             self._last_events[marker.metadata.uid] = set(wrong)
 
     async def _mark(self, marker: PodProbeMarker, pod: Pod) -> None:
-        """Mark a serverless Pod from its conditions. [PPM-31]"""
+        """Mark a serverless Pod according to its conditions. [PPM-31]"""
         change = marks_of_conditions(marker, pod).metadata_patch(pod)
         if not change:
             return
@@ -285,7 +286,7 @@ class PodProbeMarkerReconciler:
             logger.debug("Pod %s is gone", key_of(pod))
 
     async def _set_finalizers(self, marker: PodProbeMarker, known: KnownStatus, finalizers: list[str]) -> KnownStatus:
-        """Set the finalizers and return the updated marker."""
+        """Set the finalizers, and return the known status with the new resource version."""
         metadata = marker.metadata
         body = {"metadata": {"uid": metadata.uid, "resourceVersion": known.version, "finalizers": finalizers or None}}
         try:

@@ -1,5 +1,5 @@
-"""NodePodProbe controller: keeps one object per node, removes Pods that are gone, and marks Pods with the results.
-[PPM-20 … PPM-27]"""
+"""NodePodProbe controller: maintains one object per node, removes Pods that are gone from it, and marks Pods with the
+results. [PPM-20 … PPM-27]"""
 
 from __future__ import annotations
 
@@ -40,13 +40,14 @@ class NodePodProbeReconciler:
         self._node_pod_probes = node_pod_probes
         self._pods = pods
         self._markers = markers
-        #: By Pod UID: the resource version after our last mark, until the cache shows it; None if no response arrived.
+        #: The resource version after our last mark, by Pod UID, until the cache has caught up; None if no response
+        #: arrived.
         self._marked: dict[str, str | None] = {}
 
     # ---- event mapping
 
     def keys_for_node(self, change: Change[Node]) -> Iterable[ObjectKey]:
-        """Return the node if its readiness or existence changed. [PPM-20]"""
+        """Return the node if its NodePodProbe may have to be created or deleted. [PPM-20]"""
         node, name = change.new, change.object.metadata.name
         present = self._node_pod_probes.get(name) is not None
         if not may_run_agent(node):
@@ -64,7 +65,7 @@ class NodePodProbeReconciler:
         return [ObjectKey("", one.metadata.name) for one in found]
 
     def keys_for_marker(self, change: Change[PodProbeMarker]) -> Iterable[ObjectKey]:
-        """Return the nodes with probes of a marker whose policies changed."""
+        """Return the nodes that run probes of a marker whose spec changed."""
         old, new = change.old, change.new
         if old is None or new is None or old.metadata.generation == new.metadata.generation:
             return ()
@@ -145,8 +146,8 @@ class NodePodProbeReconciler:
         return errors
 
     async def _mark(self, pod: Pod, marks: Marks) -> None:
-        """Patch metadata and conditions of the Pod with this uid. The patch is complete until the cache shows our
-        last mark, because the cached state may match while the live Pod does not. [PPM-26]"""
+        """Patch metadata and conditions of the Pod with this UID. Until the cache has caught up with our last mark, the
+        patch contains all marks, because the cached state may match while the live Pod does not. [PPM-26]"""
         metadata = pod.metadata
         shown = pod if self._shows_marks(pod) else None
         change, conditions = marks.metadata_patch(shown), marks.condition_patch(shown)

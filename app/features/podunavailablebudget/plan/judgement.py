@@ -52,7 +52,7 @@ class Seen:
     running: tuple[RunningContainer, ...] = ()
     #: Number of the grant by this process; 0 if another process granted it.
     grant: int = 0
-    #: Whether the spec has changed, and since when the Pod was ready at that time.
+    #: Whether the spec has changed, and since when the Pod had been ready at that time.
     changed: bool = False
     ready_since: datetime | None = None
     #: Whether the Pod has since been unhealthy or become ready again.
@@ -119,8 +119,8 @@ def track(
 ) -> dict[str, Seen]:
     """Return the updated observations of all Pods with an entry.
 
-    ``granted`` holds Pods as they were when this process granted the disruption. For others, the first observation may
-    already be the updated Pod.
+    ``granted`` holds Pods as they were when this process granted the disruption. For grants by other processes, the
+    first observation may already be of the updated Pod.
     """
     found = {}
     for name, noted in entries.items():
@@ -138,8 +138,8 @@ def track(
 
 
 # Whether a Pod may be deleted, evicted, updated or resized now. [PUB-64, PUB-65, PUB-67] The first matching rule wins.
-# Rules that need no budget come first; the others are a decision on its freshest copy, which may be repeated on a newer
-# one.
+# Rules that need no budget come first. The others are applied to the budget's freshest copy, and again if there is a
+# newer one.
 
 
 class Outcome(StrEnum):
@@ -174,7 +174,7 @@ def allow(why: str) -> Judgement:
 
 
 def without_budget(pod: Pod, *, vertical_scaling: bool) -> Judgement | None:
-    """Apply rules 2 and 3, which need only the Pod. Return None if its budget decides."""
+    """Apply rules 2 and 3, which need only the Pod. Return None if the budget must decide."""
     if is_unprotected(pod.metadata):
         return allow("an annotation exempts the Pod from protection")
     if not is_healthy(pod, vertical_scaling=vertical_scaling):
@@ -222,8 +222,8 @@ def is_computed(budget: PodUnavailableBudget) -> bool:
 
 
 def is_recorded(status: PodUnavailableBudgetStatus, pod: Pod, now: datetime) -> bool:
-    """Return whether the Pod has an outstanding grant. A grant older than the Pod belongs to a former Pod of its name.
-    (Rule 8)"""
+    """Return whether the Pod has an outstanding grant. A grant older than the Pod belongs to a former Pod of the same
+    name. (Rule 8)"""
     name, made = pod.metadata.name, pod.metadata.creation_timestamp
     noted = (
         ((status.unavailable_pods or {}).get(name), UNAVAILABLE_FOR),

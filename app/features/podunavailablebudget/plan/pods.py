@@ -40,7 +40,8 @@ _sidecar_updates: Final = msgspec.json.Decoder(dict[str, _SidecarUpdate])
 class RunningContainer:
     """A started container: the image in its spec and the one it runs.
 
-    ``current``: it is ready and runs the spec's image, judged by image name or by the kubelet's observed generation.
+    ``current``: it is ready and runs the spec's image, according to the image name or the kubelet's observed
+    generation.
     """
 
     name: str
@@ -53,7 +54,8 @@ class RunningContainer:
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """The facts about a Pod that a budget needs. ``healthy``: ready and consistent, so its loss is charged."""
+    """The facts about a Pod that a budget needs. ``healthy``: ready and consistent, so that disrupting it is charged to
+    the budget."""
 
     name: str
     uid: str
@@ -137,7 +139,7 @@ def is_healthy(pod: Pod, *, vertical_scaling: bool = False) -> bool:
 
 
 def is_ready(pod: Pod) -> bool:
-    """Return whether the Pod is ready. [PUB-40]"""
+    """Return whether the Pod is running and ready, not terminating, and not marked as unavailable. [PUB-40]"""
     metadata = pod.metadata
     return (
         is_running_and_ready(pod)
@@ -245,7 +247,8 @@ def effective_selector(given: Mapping[str, object] | None) -> Selector | None:
 
 
 def matches(claim: Claim, labels: Mapping[str, str], owners: Sequence[Workload]) -> bool:
-    """Return whether the claim covers a Pod with these labels and owners (its controller and the ancestors of that)."""
+    """Return whether the claim covers a Pod with these labels and owners (its controller and that controller's
+    ancestors)."""
     if claim.target is not None:
         return claim.target in owners
     return claim.selector is not None and claim.selector.matches(labels)
@@ -273,7 +276,8 @@ def desired_available(max_unavailable: int | str | None, min_available: int | st
     replicas = expected.replicas
     number = scaled(given, max(replicas, 0), round_up=True)
     if expected.gone:
-        # A budget of a deleted workload protects nothing, or its namespace could not be deleted. [PUB-96, PUB-125]
+        # A budget of a deleted workload protects nothing; otherwise, its namespace could not be deleted. [PUB-96,
+        # PUB-125]
         return 0
     return max(0, replicas - number if unavailable else number)
 

@@ -49,7 +49,7 @@ PAST: Final = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Inputs of a budget's status.
+    """Inputs to a budget's status.
 
     ``confirmed`` holds Pods with an overdue entry as read from the API server; None means gone or replaced.
     """
@@ -131,7 +131,7 @@ def _kept(entries: Mapping[str, str] | None, observed: Observed, lasts: timedelt
 
 
 def _is_back(noted: str, pod: PodFacts | None, seen: Seen | None) -> bool:
-    """Return whether the Pod is back. Observations that belong to an earlier grant do not count."""
+    """Return whether the Pod is available again. Observations that belong to an earlier grant do not count."""
     return pod is not None and seen is not None and seen.noted == noted and seen.is_back(pod)
 
 
@@ -141,8 +141,8 @@ def _changed(status: PodUnavailableBudgetStatus, computed: Mapping[str, Any]) ->
     return status.model_copy(update=different) if different else status
 
 
-# Texts of ``pykruise explain pub``: the state of a budget, which Pods count and why, and the answer to the next request
-# for each.
+# Output of ``pykruise explain pub``: the state of a budget, which Pods count and why, and how the next request for each
+# Pod would be judged.
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +156,14 @@ class JudgedRequests:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Sentences about the budget, and a row per Pod: its name, whether it counts, the answer per operation, and the
+    """Sentences about the budget, and a row per Pod: its name, whether it counts, the outcome per operation, and the
     reason."""
 
     sentences: Sequence[str]
     pods: Sequence[tuple[str, ...]]
 
 
-#: Operations shown for each Pod, and their names in the table.
+#: Operations shown for each Pod, and their column headings.
 OPERATIONS: Final[Mapping[ProtectedOperation, str]] = {
     ProtectedOperation.DELETE: "DELETION",
     ProtectedOperation.EVICT: "EVICTION",
@@ -199,7 +199,7 @@ def _row(budget: PodUnavailableBudget, pod: Pod, now: datetime, judging: JudgedR
 def judgement_of(
     budget: PodUnavailableBudget, pod: Pod, operation: ProtectedOperation, now: datetime, judging: JudgedRequests
 ) -> Judgement:
-    """Return the judgement of a request made now."""
+    """Return the judgement on a request made now."""
     settled = without_budget(pod, vertical_scaling=judging.vertical_scaling)
     return settled or judge(budget, pod, operation, now, resize_is_update=judging.resize_is_update).answer
 
@@ -227,28 +227,28 @@ def counts(budget: PodUnavailableBudget, pod: Pod, now: datetime, judging: Judge
         text = "yes"
     if related == budget.name:
         return text
-    return f"{text}; judged by {related}" if related else f"{text}; not annotated yet"
+    return f"{text}; protected by {related}" if related else f"{text}; not annotated yet"
 
 
-def rule(spec: PodUnavailableBudgetSpec) -> str:
-    """Describe maxUnavailable or minAvailable."""
+def rule(spec: PodUnavailableBudgetSpec, of: str = "") -> str:
+    """Describe maxUnavailable or minAvailable. ``of`` describes the Pods that it refers to."""
     if spec.max_unavailable is not None:
-        return f"at most {spec.max_unavailable} may be unavailable"
-    return f"at least {spec.min_available} must stay available"
+        return f"at most {spec.max_unavailable}{of} may be unavailable"
+    return f"at least {spec.min_available}{of} must stay available"
 
 
 def _sentences(budget: PodUnavailableBudget, expected: Expected) -> list[str]:
     spec, status = budget.spec, budget.status or PodUnavailableBudgetStatus()
     total = protected_total(spec.protect_total_replicas, budget.metadata.annotations)
     if expected.gone and spec.target_ref is not None:
-        wanted = f"{spec.target_ref.kind} {spec.target_ref.name} does not exist or is being deleted;"
+        wanted = f"{spec.target_ref.kind} {spec.target_ref.name} does not exist or is being deleted; {rule(spec)}"
     elif total is not None:
-        wanted = f"of {total} Pods (protectTotalReplicas)"
+        wanted = rule(spec, f" of {total} Pods (protectTotalReplicas)")
     elif expected.replicas == UNKNOWN:
-        wanted = "of an unknown number of desired Pods"
+        wanted = rule(spec, " of an unknown number of desired Pods")
     else:
-        wanted = f"of {expected.replicas} desired Pods"
-    first = f"PodUnavailableBudget {budget.name}: {wanted} {rule(spec)}."
+        wanted = rule(spec, f" of {expected.replicas} desired Pods")
+    first = f"PodUnavailableBudget {budget.name}: {wanted}."
     if budget.deleting:
         return [first, "It is being deleted and refuses nothing."]
     if not is_computed(budget):
@@ -257,10 +257,10 @@ def _sentences(budget: PodUnavailableBudget, expected: Expected) -> list[str]:
             "Its status does not reflect its spec yet: requests that need it are refused until it does.",
         ]
     if status.desired_available == 0:
-        return [first, "No Pod is required: every request is granted."]
+        return [first, "No Pod must stay available: every request is granted."]
     going = len(status.disrupted_pods or ()) + len(status.unavailable_pods or ())
-    flight = f", {going} granted and not done yet" if going else ""
-    stand = f"{status.current_available} are available, {status.desired_available} must stay{flight}"
+    flight = f", {going} granted but not done yet" if going else ""
+    stand = f"{status.current_available} are available, {status.desired_available} must stay available{flight}"
     allowed = status.unavailable_allowed
     if allowed <= 0:
         return [first, f"{stand}: the next request is refused."]
