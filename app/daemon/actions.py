@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 #: Bytes read of a command's output or a server's response.
 MAX_OUTPUT: Final = 10 * 1024
-#: Messages with more characters are cut to this many bytes. [KD-65]
+#: A message with more characters than this is cut to this many bytes. [KD-65]
 MAX_MESSAGE: Final = 1024
 MAX_REDIRECTS: Final = 10
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -58,7 +58,7 @@ class Outcome:
 
 
 def text_of(output: bytes) -> str:
-    """Return output as a status message, without NUL and cut at a character boundary. [KD-65]"""
+    """Return output as a status message, without NUL characters and cut at a character boundary. [KD-65]"""
     text = output[:MAX_OUTPUT].decode("utf-8", "ignore").replace("\x00", "")
     return text if len(text) <= MAX_MESSAGE else text.encode()[:MAX_MESSAGE].decode("utf-8", "ignore")
 

@@ -169,7 +169,7 @@ class Agent:
         return found
 
     def failing(self) -> str:
-        """Return the first failing check; '' if the agent is healthy. [KD-4]"""
+        """Return a description of the first failing check; '' if the agent is healthy. [KD-4]"""
         checks = {
             "nodeImageInformerSynced": self.node_images.ready,
             "crrInformerSynced": self.requests.ready,

@@ -54,7 +54,7 @@ class Plugin:
     api_version: str
     arguments: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
-    #: Whether the plugin works for Pods only: it needs a token of their service account.
+    #: Whether the plugin works only for Pods, because it needs a token of their service account.
     needs_pod: bool = False
 
 

@@ -45,7 +45,7 @@ _WRITES_PER_SECOND: Final = 0.5
 _BURST: Final = 5
 #: Back-off of failed syncs. [KD-30]
 LIMITS: Final = RateLimits(base_delay=0.5, max_delay=50.0, qps=10.0, burst=100)
-#: Range of seconds a Secret is cached. [KD-38]
+#: Range of seconds for which a Secret is cached. [KD-38]
 _SECRET_SECONDS: Final = (300.0, 600.0)
 #: Limits: cached bytes of Secrets, concurrent reads, credentials per image. [KD-104]
 _SECRET_BYTES: Final = 2 * 1024 * 1024
@@ -69,7 +69,7 @@ class _Pull:
 
 @dataclass(slots=True)
 class SecretCache:
-    """Caches Secrets, read on demand; few at a time because each may hold 1 MiB. [KD-38]"""
+    """Caches Secrets. They are read on demand, and only a few at a time because each may hold 1 MiB. [KD-38]"""
 
     client: Client
     rng: Random

@@ -99,7 +99,7 @@ class Metrics(ControllerMetrics, QueueMetrics):
     # ---- queues
 
     def observe(self, queues: Iterable[WorkQueue[Any]], clock: Clock) -> None:
-        """Report these queues from the start, including work in progress."""
+        """Report metrics of these queues from the start, including work in progress."""
 
         def since(queue: WorkQueue[Any]) -> list[float]:
             now = clock.monotonic()

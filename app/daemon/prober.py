@@ -74,7 +74,7 @@ class Containers:
         if known is not None and known.task.done():
             failed = known.task.cancelled() or known.task.exception() is not None
             running = not failed and all(one.state is ContainerState.RUNNING for one in known.task.result().values())
-            # While all are running, only an update of the Pod or a failed probe indicates a change.
+            # While all containers are running, only an update of the Pod or a failed probe indicates a change.
             trusted = _TRUSTED_SECONDS if running and version and version == known.version else _UNSURE_SECONDS
             if failed or now - known.asked_at >= trusted:
                 known = None

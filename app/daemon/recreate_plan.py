@@ -31,7 +31,7 @@ _MAX_MESSAGE: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The request to process and those that wait. [CRR-31]"""
+    """The request to process and those that must wait. [CRR-31]"""
 
     request: RecreateRequest | None = None
     waiting: tuple[RecreateRequest, ...] = ()

@@ -162,7 +162,7 @@ class Recreator:
         runtime: Runtime,
         pod: Pod | None,
     ) -> tuple[RecreateRequest, tuple[RecreateState, ...]]:
-        """Stop one container. Return the request as stored by then and the current states. [CRR-37]"""
+        """Stop one container. Return the request as last stored, and the current states. [CRR-37]"""
         details, metadata = found.details, request.metadata
         if request.spec.strategy.force_recreate and details.state is not ContainerState.EXITED:
             # An agent that exits in between could not tell from the container ID alone that the container was stopped.

@@ -125,7 +125,7 @@ class TokenBucket:
         self._filled_at = clock.monotonic()
 
     def limit(self, *, qps: float, burst: int) -> None:
-        """Change the rate."""
+        """Change the rate and the burst."""
         self._fill()
         self._qps, self._burst = qps, float(burst)
         self._tokens = min(self._tokens, self._burst)

@@ -40,13 +40,13 @@ class Result:
 DONE = Result()
 
 Reconcile: TypeAlias = Callable[[ObjectKey], Awaitable[Result | None]]
-#: Returns the objects to reconcile after a change.
+#: Returns the keys to reconcile after a change.
 Keys: TypeAlias = Callable[[Change[T]], Iterable[ObjectKey]]
 
 
 @dataclass(frozen=True, slots=True)
 class Watch(Generic[T]):
-    """Maps changes in ``store`` to keys to enqueue; ``delay`` defers them by that many seconds."""
+    """Maps changes in ``store`` to keys, which are enqueued after ``delay`` seconds."""
 
     store: Store[T]
     keys: Keys[T]
@@ -183,7 +183,7 @@ class Controller:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # Something the reconcile awaited was canceled, not this worker: only this key failed.
+            # Something that the reconcile awaited was canceled, not this worker, so only this key failed.
             outcome = self._failed(key, error, self._clock.monotonic() - started)
         except Exception as error:  # noqa: BLE001 - the worker must survive; _log reports the error
             outcome = self._failed(key, error, self._clock.monotonic() - started)

@@ -221,7 +221,7 @@ UNANSWERED: Final = (TransportError, ServerError)
 
 
 def is_namespace_ending(error: KubeError) -> bool:
-    """Return whether a create was refused because the namespace is being terminated. Retrying is pointless."""
+    """Return whether a create failed because the namespace is being terminated, so that retrying is pointless."""
     return isinstance(error, Forbidden) and any(cause.reason == "NamespaceTerminating" for cause in error.causes)
 
 

@@ -121,7 +121,7 @@ class EventCorrelator:
         self._offset = crc32(recorder.encode()) % 1000
 
     def correlate(self, occurrence: Occurrence, now: datetime) -> Correlated | None:
-        """Return what to write for the occurrence, or None to drop it."""
+        """Return the event to write for the occurrence, or None to drop it."""
         combined, key = self._combine(occurrence, now)
         seen = self._seen.get(key)
         if seen is None:
@@ -183,7 +183,7 @@ RETRY_SECONDS = 10.0
 #: The maximum message length that the API server accepts.
 MAX_MESSAGE = 1024
 
-#: The reason of the Warning event on an object whose spec is invalid. The message starts with the field.
+#: Reason of the Warning event for an object whose spec is invalid. The message starts with the field.
 INVALID_SPEC: Final = "InvalidSpec"
 
 

@@ -246,43 +246,44 @@ class FieldError:
 
 
 def required(path: Path | str, detail: str = "") -> FieldError:
-    """A required value is missing."""
+    """Return the error for a missing required value."""
     return FieldError(ErrorType.REQUIRED, str(path), "", detail)
 
 
 def invalid(path: Path | str, value: object, detail: str = "") -> FieldError:
-    """A value is malformed or out of bounds. Wrap a value that must be printed verbatim in :class:`GoLiteral`."""
+    """Return the error for a malformed or out-of-bounds value. Wrap values to be printed verbatim in
+    :class:`GoLiteral`."""
     return FieldError(ErrorType.INVALID, str(path), value, detail)
 
 
 def type_invalid(path: Path | str, value: object, detail: str = "") -> FieldError:
-    """A value does not have the type in the schema."""
+    """Return the error for a value of the wrong type."""
     return FieldError(ErrorType.TYPE_INVALID, str(path), value, detail)
 
 
 def not_supported(path: Path | str, value: object, supported: Iterable[str] = ()) -> FieldError:
-    """A value is not in an enumeration. ``supported`` is printed in the given order."""
+    """Return the error for a value that is not in an enumeration. ``supported`` is printed in the given order."""
     known = ", ".join(map(quote, supported))
     return FieldError(ErrorType.NOT_SUPPORTED, str(path), value, f"supported values: {known}" if known else "")
 
 
 def not_found(path: Path | str, value: object, detail: str = "") -> FieldError:
-    """A value refers to something that does not exist."""
+    """Return the error for a reference to something that does not exist."""
     return FieldError(ErrorType.NOT_FOUND, str(path), value, detail)
 
 
 def duplicate(path: Path | str, value: object) -> FieldError:
-    """A value that must be unique occurs twice."""
+    """Return the error for a duplicate of a value that must be unique."""
     return FieldError(ErrorType.DUPLICATE, str(path), value)
 
 
 def forbidden(path: Path | str, detail: str) -> FieldError:
-    """A value that is well formed is not permitted here."""
+    """Return the error for a well-formed value that is not permitted here."""
     return FieldError(ErrorType.FORBIDDEN, str(path), "", detail)
 
 
 def too_long(path: Path | str, max_length: int) -> FieldError:
-    """A string has more than ``max_length`` bytes (a negative number omits the limit)."""
+    """Return the error for a string of more than ``max_length`` bytes (a negative number omits the limit)."""
     if max_length < 0:
         detail = "value is too long"
     else:
@@ -291,7 +292,7 @@ def too_long(path: Path | str, max_length: int) -> FieldError:
 
 
 def too_many(path: Path | str, actual: int, maximum: int) -> FieldError:
-    """A list has more than ``maximum`` items (a negative ``actual`` omits the count)."""
+    """Return the error for a list of more than ``maximum`` items (a negative ``actual`` omits the count)."""
     if maximum < 0:
         detail = "has too many items"
     else:
@@ -300,7 +301,7 @@ def too_many(path: Path | str, actual: int, maximum: int) -> FieldError:
 
 
 def internal(path: Path | str, detail: str) -> FieldError:
-    """An internal error, not caused by the user."""
+    """Return an internal error, not caused by the user."""
     return FieldError(ErrorType.INTERNAL, str(path), "", detail)
 
 

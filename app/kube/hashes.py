@@ -17,7 +17,7 @@ _ENCODED = {code: ALPHABET[code % len(ALPHABET)] for code in range(128)}
 
 
 class Random(Protocol):
-    """A source of random numbers; ``random.Random`` is one."""
+    """A source of random choices, such as ``random.Random``."""
 
     def choice(self, seq: Sequence[str], /) -> str:
         """Return a random item."""

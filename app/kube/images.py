@@ -14,7 +14,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def remembered(maxsize: int, longest: int = LONGEST) -> Callable[[F], F]:
-    """Like ``lru_cache``, for functions of strings that users choose: caches only calls whose arguments have at most
+    """Like ``lru_cache``, for functions that take strings from users: caches only calls whose arguments have at most
     ``longest`` characters in total. Four thousand results of a megabyte each would exhaust the memory."""
 
     def decorate(function: F) -> F:

@@ -203,7 +203,7 @@ class LeaderElector:
         self._observed = lease
 
     def _is_valid(self) -> bool:
-        """Return whether the observed holder may still rely on its lease."""
+        """Return whether the observed holder's lease has not expired yet."""
         if self._observed is None:
             return False
         seconds = self._observed.spec.lease_duration_seconds or 0

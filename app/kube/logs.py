@@ -28,7 +28,7 @@ _MESSAGE_BYTES: Final = 4096
 #: Integers with more digits are not printed.
 _LARGE: Final = 1 << 63
 _STACK_LINES: Final = 100
-#: Attributes that every record has; all others came from ``extra``.
+#: Attributes that every record has; all others come from ``extra``.
 _STANDARD: Final = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"))
 
 
@@ -156,7 +156,7 @@ class LineHandler(logging.Handler):
 
 
 class _Clock:
-    """Timestamps; the part down to the second is formatted once a second."""
+    """Timestamps. The part up to the seconds is formatted only once per second."""
 
     def __init__(self) -> None:
         self._second = -1

@@ -576,7 +576,7 @@ class Lease(Struct, frozen=True):
 
 
 class ObjectReference(Struct, frozen=True):
-    """Reference to the object of an event."""
+    """Reference to the object that an event is about."""
 
     api_version: str = ""
     kind: str = ""

@@ -273,7 +273,7 @@ def _kept(number: _Number, format: Format, exponent: int, text: str) -> Quantity
 
 
 def _rounded(number: _Number, format: Format, exponent: int, text: str) -> Quantity:
-    """Return the quantity in arbitrary precision: rounded up to nano, and capped if binary."""
+    """Return the quantity in arbitrary precision, rounded up to nano units, and capped if binary."""
     if not (number.zeros or number.digits or number.fraction):
         raise QuantityError(f"unable to parse numeric part of quantity: {quote(text)}")
     magnitude = int((number.digits + number.fraction) or "0")

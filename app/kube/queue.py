@@ -1,7 +1,7 @@
 """Work queue: deduplicates keys, delays them, and backs off per key.
 
-A key added while it waits is not added twice; a key added while it is processed is queued again when that ends. A burst
-of events about one object therefore costs one reconcile, and a key is never processed twice at once.
+A key added while it waits is not added twice; a key added while it is processed is queued again afterwards. A burst of
+events about one object therefore costs one reconcile, and a key is never processed twice at once.
 
 Keys of different namespaces take turns, and failures in one namespace do not delay others: a tenant with ten thousand
 objects, or with failing ones, delays only itself.
@@ -96,7 +96,7 @@ class WorkQueue(Generic[K]):
         self._order = count()
         self._timer: asyncio.Task[None] | None = None
         self._timer_at = 0.0
-        #: Keys whose last attempt failed: the number of consecutive failures, and the time of the first.
+        #: Keys whose last attempt failed: the number of consecutive failures, and the time of the first failure.
         self._failures: dict[K, tuple[int, float]] = {}
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._shut_down = False

@@ -104,7 +104,7 @@ T = TypeVar("T", bound=Object)
 #: Minimum watch timeout in seconds. Each timeout is drawn between this and twice this, which spreads watches over API
 #: server replicas.
 WATCH_SECONDS = 300
-#: Servers send a bookmark about every minute: a connection that is silent for longer than this is dead.
+#: Servers send a bookmark about every minute; a connection that is silent for longer than this is considered dead.
 IDLE_SECONDS = 180.0
 #: The first wait after a failure. A resource whose definition just changed is soon served again, and startup should not
 #: wait a second for it.

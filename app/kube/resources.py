@@ -55,7 +55,7 @@ class Resource:
         """Return the URL path of one object (with ``name``), of a namespace's objects, or of all objects.
 
         Raises ``ValueError`` if a namespace is missing, or given for a cluster-scoped kind: the request would reach
-        other objects than intended. Raises ``NotFound`` for an invalid name, which may come from a user's object.
+        objects other than intended. Raises ``NotFound`` for an invalid name, which may come from a user's object.
         """
         if namespace and not self.namespaced:
             raise ValueError(f"{self.kind} {name}: the kind is cluster-scoped, but namespace {namespace!r} was given")

@@ -1,4 +1,4 @@
-"""Decisions about an object shared by many writers: the result for each request. Pure.
+"""Types for decisions about an object with many writers, with one result per request. Pure.
 
 ``app.kube.statuses`` writes the changes.
 """

@@ -342,7 +342,8 @@ def _is_as_new(cached: Object, written: Object) -> bool:
 def _decided(
     together: list[_Request[T, Any]], copy: T | None
 ) -> tuple[T | None, list[tuple[_Request[T, Any], Ruling[T, Any]]]]:
-    """Return the object after all decisions, and the ruling for each request. A failed decision affects no other."""
+    """Return the object after all decisions, and the ruling for each request. A failed decision does not affect the
+    others."""
     rulings = []
     for request in together:
         if request.answer.done():

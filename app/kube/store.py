@@ -98,7 +98,7 @@ class Store(Generic[T]):
     def subscribe(self, handler: Handler[T]) -> Callable[[], None]:
         """Call ``handler`` for each object present and each later change. Returns a function that unsubscribes.
 
-        Exceptions of a handler are logged with the object and do not affect other handlers or the store.
+        Exceptions in a handler are logged with the object and do not affect other handlers or the store.
         """
         for obj in self.list():
             _call(handler, Change(None, obj))
@@ -113,7 +113,7 @@ class Store(Generic[T]):
     # ---- writing
 
     def put(self, obj: T) -> None:
-        """Add or update an object; the same version again is ignored.
+        """Add or update an object; a version that is already stored is ignored.
 
         If an index function fails, its error is raised and the store is unchanged.
         """

@@ -1,4 +1,4 @@
-"""Transport on aiohttp: bytes to and from an API server. Retries and semantics belong to the client."""
+"""Transport based on aiohttp: sends requests and receives bytes. Retries and API semantics belong to the client."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def is_port_number(port: int) -> list[str]:
 
 
 def is_port_name(text: str) -> list[str]:
-    """Validate port names: at most 15 of ``[-a-z0-9]``, a letter, no hyphen at either end or two in a row."""
+    """Validate port names: at most 15 of ``[-a-z0-9]``, at least one letter, no hyphen at either end, no ``--``."""
     messages = []
     if byte_length(text) > 15:
         messages.append(max_len_message(15))

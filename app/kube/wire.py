@@ -1,6 +1,7 @@
 """Requests, responses, lists and watch events as bytes, and the ``Transport`` protocol that carries them.
 
-``transport.py`` implements it on aiohttp, ``http1.py`` with less memory; tests and simulations have their own.
+``transport.py`` implements it with aiohttp, ``http1.py`` in less memory; tests and simulations have their own
+transports.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def check_shape(pod: Mapping[str, Any]) -> None:
 
 
 def _with_key(pod: Mapping[str, Any], path: str) -> str:
-    """Return the path with the key of the invalid label or annotation, which msgspec omits."""
+    """Add the key of the invalid label or annotation to the path, because msgspec omits it."""
     holder = path.removesuffix("[...]")
     if holder not in ("metadata.labels", "metadata.annotations") or holder == path:
         return path
@@ -138,14 +138,14 @@ class MutatorOrder(IntEnum):
     the start order includes sidecars. The gaps leave room for further steps. [PW-6, PW-7]"""
 
     READINESS_GATE = 10
-    #: The workload subset the Pod counts in, with that subset's patch.
+    #: Assign the Pod to a workload subset and apply the subset's patch.
     SUBSET = 20
     SIDECARS = 30
-    #: Containers that start one after another.
+    #: Make containers start one after another.
     START_ORDER = 40
-    #: Controllers that take part in the Pod's deletion.
+    #: Assign the Pod to its disruption budget.
     PROTECTION = 50
-    #: Affinity to the node or topology of the Pod's predecessor.
+    #: Add affinity to the node or topology of the Pod's predecessor.
     FORMER_NODE = 60
     LIVENESS = 70
     PROBES = 80
@@ -221,8 +221,8 @@ class PodRequest:
     _fetched: list[Mapping[str, Any] | None] = field(default_factory=list)
 
     async def pod(self) -> Mapping[str, Any] | None:
-        """Return the current Pod as raw JSON, or None if it does not exist. For an update this is the old Pod. For an
-        eviction the Pod is read from the API server, once. Raises ``KubeError``."""
+        """Return the current Pod as raw JSON, or None if it does not exist. For an update, this is the old Pod. For an
+        eviction, the Pod is read from the API server, once. Raises ``KubeError``."""
         if self.kind is not PodRequestKind.EVICT:
             return self.review.old_object
         if not self._fetched:

@@ -1,4 +1,5 @@
-"""Node agents as controllers see them: the nodes that have one, and how long its report on a Pod may take. [PM-140]
+"""What controllers need to know about node agents: which nodes have one, and how long its report on a Pod may take.
+[PM-140]
 
 Workloads depend only on this protocol; the manager provides the implementation.
 """

@@ -155,7 +155,7 @@ def pod_reference(pod: Pod) -> dict[str, Any]:
 
 
 def is_claim_leaving(claim: PersistentVolumeClaim, pod_name: str) -> bool:
-    """Return whether the claim is being deleted, or will be together with a former Pod of that name. [AS-67, AS-71]"""
+    """Return whether the claim is being deleted, or will be deleted with a former Pod of that name. [AS-67, AS-71]"""
     references = claim.metadata.owner_references
     stale = any((one.kind, one.group, one.name) == ("Pod", "", pod_name) for one in references)
     return claim.metadata.deletion_timestamp is not None or stale

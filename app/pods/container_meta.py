@@ -100,8 +100,8 @@ def _env_hash(*texts: str) -> int:
 def is_image_current(pod: Pod, meta: RuntimeMeta) -> bool:
     """Return whether every container was started with the name and image in its spec. [PM-50]
 
-    Kubelets before 1.31 hash the whole container, which a cached Pod lacks. For them this returns False, and image ids
-    decide.
+    Kubelets before 1.31 hash the whole container, which a cached Pod lacks. For them, this returns False, and the
+    caller compares image ids.
     """
     reported = _reported(pod, meta)
     return all(

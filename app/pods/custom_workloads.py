@@ -108,7 +108,7 @@ def listed_kinds(text: str | None, key: str) -> Mapping[GroupKind, ListedKind]:
 
 
 def member(entry: Mapping[str, Any], key: str) -> Any:
-    """Return a member as Go reads JSON: an exact match of the key first, then any case."""
+    """Return a member as Go finds it in JSON: by an exact match of the key first, then ignoring case."""
     if key in entry:
         return entry[key]
     return next((value for name, value in entry.items() if name.lower() == key.lower()), None)

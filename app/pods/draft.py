@@ -103,7 +103,7 @@ class PodDraft:
 
     @property
     def display(self) -> str:
-        """The Pod as messages name it; the API server completes a generated name only after admission."""
+        """The Pod's name for messages; the API server completes a generated name only after admission."""
         return f"Pod {shortened(self.namespace)}/{shortened(self.name or self.generate_name + '*')}"
 
     def refuse_oversized_annotations(self) -> None:

@@ -175,7 +175,7 @@ class RevisionHistory:
         self.known.record_write(recorded.known_as, stored.metadata.uid, stored)
 
     async def record(self, recorded: Recorded, ordered: list[Revision], collision_count: int) -> tuple[Revision, int]:
-        """Return the revision with the current content, made the newest, and the collision count.
+        """Make the revision with the current content the newest, and return it and the collision count.
 
         ``ordered`` holds the existing revisions, oldest first.
         """

@@ -1,4 +1,4 @@
-"""Lifecycle hooks: users take part when a Pod enters service, is updated in place, or is deleted. Pure.
+"""Lifecycle hooks, with which users can hold a Pod when it enters service, is updated in place, or is deleted. Pure.
 
 A hook names labels and finalizers. While a Pod has one of them, the guarded operation waits [PM-70]. A label shows the
 state of a Pod; this module returns its next state and the strategic merge patch that writes it. [PM-55, PM-67 … PM-77]
@@ -69,7 +69,7 @@ NO_LIFECYCLE: Final = Lifecycle()
 
 
 class UpdateAction(StrEnum):
-    """What the lifecycle lets an in-place update do to a Pod now."""
+    """What an in-place update may do to a Pod in its lifecycle state."""
 
     START = "start"
     #: The hook holds the Pod: move it to PreparingUpdate and wait.

@@ -1,7 +1,7 @@
 """Node eligibility of a Pod: the scheduler's rules except those about resources and other Pods. Pure.
 
-For controllers that place Pods themselves: DaemonSets, and jobs that run once per node. A node's name, labels and
-taints decide; its conditions and cordon count only through the taints they cause. [DS-16, DS-18]
+It is for controllers that place Pods themselves: DaemonSets, and jobs that run once per node. A node's name, labels and
+taints are considered; its conditions and being cordoned matter only through the resulting taints. [DS-16, DS-18]
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def in_deletion_order(
             ready,
             deletion_cost(pod),
             -ranks.get(pod.metadata.uid, 0.0),
-            # Both are ready or neither is: the preceding key separates the others.
+            # An earlier key has already separated ready Pods from the others.
             _newest_first(ready_since(pod)) if ready else (),
             -_restarts(pod),
             _newest_first(pod.metadata.creation_timestamp),
@@ -109,7 +109,7 @@ def ranks_of(pods: Sequence[Pod], template: Mapping[str, Any], node_labels: Node
 
 
 def in_default_update_order(pods: Iterable[Pod]) -> list[Pod]:
-    """Sort the Pods in the default update order: those that serve least come first. [PM-126]"""
+    """Sort the Pods in the default update order: those least able to serve come first. [PM-126]"""
     return sorted(pods, key=default_update_key)
 
 
@@ -155,8 +155,7 @@ class UpdateOrder(Protocol):
     """
 
     def __call__(self, owner: OwnerReference, pods: Sequence[Pod], /) -> Sequence[Pod] | None:
-        """Return the owner's Pods, first to be updated first; None for an object of another kind or one that was
-        deleted."""
+        """Return the owner's Pods in update order; None if the owner is of another kind or was deleted."""
         ...
 
 

@@ -153,7 +153,7 @@ def refers_to(reference: Reference | None, namespace: str, owner: Owner) -> bool
     """Return whether a reference in an object of ``namespace`` refers to ``owner``."""
     if reference is None:
         return False
-    # Dependents of a cluster-scoped owner live in any namespace.
+    # Dependents of a cluster-scoped owner can be in any namespace.
     return owner_key(reference, namespace if owner.namespace else "") == owner.index_key
 
 
@@ -199,8 +199,8 @@ def controller_reference(api_version: str, kind: str, name: str, uid: str) -> di
 
 
 def adoption_patch(metadata: ObjectMeta, reference: dict[str, Any]) -> dict[str, Any]:
-    """Return the patch that sets this controller. If the object got another one meanwhile, the API server rejects the
-    second. [PM-109]"""
+    """Return the patch that sets this controller. If the object has another controller by then, the API server rejects
+    the patch. [PM-109]"""
     return {"metadata": {"uid": metadata.uid, "ownerReferences": [reference]}}
 
 

@@ -128,7 +128,7 @@ def with_keys_changed(
     # A key in a condition with status True has no effect, so it is written again.
     if wanted == held and not (add and present is not None and present.status == "True"):
         return None
-    # False from the start, never an empty status. [PM-63]
+    # A new condition is False from the start; its status is never empty. [PM-63]
     condition = _condition(wanted, now)
     ready = ready_after(pod, KRUISE_POD_READY, condition["status"], now) if add else None
     return status_patch(pod, condition, *((ready,) if ready is not None else ()))

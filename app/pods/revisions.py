@@ -115,15 +115,16 @@ def _complete_template(data: object) -> None:
 
 
 def revision_hash(data: bytes, collision_count: int | None) -> str:
-    """Return FNV-1 of the data and the decimal collision count, in the alphabet without vowels. [PM-82]"""
+    """Return the FNV-1 hash of the data and the decimal collision count, in the alphabet without vowels. [PM-82]"""
     salt = b"" if collision_count is None else str(collision_count).encode()
     return safe_encode(str(fnv32(data + salt)))
 
 
 def template_hash(data: bytes, collision_count: int = 0, *, release: str = OPENKRUISE) -> str:
-    """Return FNV-1a of the template in ``data`` as Go prints it and, after a collision, of the count's bytes. [DS-53]
+    """Return the FNV-1a hash of the template in ``data`` as Go prints it and, after a collision, the count's bytes.
+    [DS-53]
 
-    Data without a template that Go can read has no such hash and gets :func:`revision_hash`.
+    Without a template that Go can read, returns :func:`revision_hash` of the data.
     """
     try:
         template = orjson.loads(data)["spec"]["template"]
@@ -198,7 +199,7 @@ def after_clash(workload: str, create: Create, existing: Revision, digest: Diges
     name. [PM-90]
 
     A revision left behind by a deleted workload of the same name would be garbage-collected with its old owner, so it
-    must be adopted [SS-121]. One that is being deleted cannot be kept: another name is used.
+    must be adopted [SS-121]. A revision that is being deleted cannot be kept, so another name is used.
     """
     if existing.data == create.data and not existing.deleting:
         return Reuse(existing, max(existing.number, create.number))

@@ -17,9 +17,9 @@ from app.kube.jsonvalues import json_copy, objects
 from app.kube.patches import same
 from app.kube.resources import POD_TEMPLATES
 
-# The API server validates a Pod template in a dry-run create of a core PodTemplate. It returns every error and
-# its path in a few milliseconds, without quota or Pod admission. Pod validation is therefore not reimplemented here,
-# and always matches the cluster.
+# The API server validates a Pod template in a dry-run create of a core PodTemplate. This returns every error and its
+# path in a few milliseconds, without involving quota or Pod admission. Pod validation is therefore not reimplemented
+# here, and always matches the cluster.
 
 PERMISSION = PolicyRule(("create",), ("",), ("podtemplates",), own_namespace=True)
 _NAME = "pykruise-check-"

@@ -101,7 +101,7 @@ def template_head(kind: WorkloadKind, owner: KubeObject, before: str, update: Re
 
 def nothing_happens(coming: Preview) -> str:
     """Return the line for a preview without steps."""
-    return f"nothing happens to any Pod{f': {coming.ends}' if coming.ends else ''}"
+    return f"no Pods are affected{f': {coming.ends}' if coming.ends else ''}"
 
 
 def refuse_paused(resource: Resource, name: str, *, paused: bool) -> None:

@@ -93,7 +93,7 @@ class KindCounters(Metrics):
 
 Owned = TypeVar("Owned", bound=KubeObject)
 
-#: Flag and gates that the engine reads.
+#: Names of the flag and the gates that the engine reads.
 EXPECTATION_TIMEOUT: Final = "expectation-timeout"
 _FORCE_EXPECTATIONS: Final = "ForceDeleteTimeoutExpectationGate"
 GATES: Final = (

@@ -44,7 +44,7 @@ class History:
         return self._revisions.known.of(owner.uid, owner, [*own, *matching])
 
     async def is_recorded(self, content: Content, name: str) -> bool:
-        """Read a revision that is missing from the cache from the API server. [PM-10]
+        """Return whether the API server has a revision that the cache lacks. [PM-10]
 
         A new leader may see Pods and the status before their revisions. Revisions found this way are remembered.
         """

@@ -29,8 +29,8 @@ from app.workloads.state import MAX_CONCURRENT_WRITES
 
 #: Seconds added to the time to live before a finished job is reconciled again.
 AFTER_THE_END: Final = 1.0
-#: Seconds between reconciles triggered by Pods or nodes, per this many objects read. Batching events leaves time for
-#: other jobs when one is large.
+#: Seconds between reconciles triggered by Pods or nodes, per this many objects read. For a large job, batching events
+#: leaves time for other jobs.
 COALESCE_SECONDS: Final = 0.05
 COALESCE_OBJECTS: Final = 1000
 

@@ -80,7 +80,7 @@ class PodFacts:
     delete_ready: bool
     #: Whether it has the label apps.kruise.io/specified-delete, with any value. [CS-82]
     marked: bool
-    #: Whether a hook holds the Pod. [PM-70]
+    #: Whether a hook holds the Pod's deletion or update. [PM-70]
     delete_hooked: bool
     update_hooked: bool
     in_grace: bool
@@ -212,8 +212,8 @@ class InPlaceUpdates:
         return found
 
 
-#: Maximum number of Pods created in one reconcile. A request for millions of Pods gets no more memory or worker time
-#: than others; the next reconcile continues.
+#: Maximum number of Pods created in one reconcile. A workload with millions of Pods gets no more memory or worker time
+#: than others; the next reconcile creates more.
 MAX_CREATIONS: Final = 500
 
 

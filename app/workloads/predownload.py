@@ -1,4 +1,4 @@
-"""Pre-pulling images for in-place updates: whether to do it, and the ImagePullJobs to create. Pure.
+"""Decide whether to pre-pull images for in-place updates, and which ImagePullJobs to create. Pure.
 
 The decision is made once per update revision and stored in a label on it (PM-162). It requires the gates
 PreDownloadImageForInPlaceUpdate and KruiseDaemon and a cluster that serves ImagePullJobs. [PM-160 … PM-168, CS-138,

@@ -78,8 +78,8 @@ class EventMappers(Generic[W, S]):
         return (key,)
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """Return the workloads that manage the Pod or did before the change; for an orphan, those that may adopt it.
-        [CS-45 … CS-48]"""
+        """Return the workloads that manage the Pod or managed it before the change; for an orphan, those that may adopt
+        it. [CS-45 … CS-48]"""
         pod, expected = change.object, self._expectations
         managing = self._kind.managing_reference
         references = [managing(one.metadata) for one in (change.old, change.new) if one is not None]
@@ -322,7 +322,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         return bool(orphans)
 
     def _resolved(self, workload: W, state: S) -> R | None:
-        # A label or annotation written in an older version may be a field here and does not change the generation.
+        # Some labels and annotations of an older version are spec fields in this one, but do not change the generation.
         # [CS-9, CS-10]
         metadata = workload.metadata
         key = (metadata.generation, metadata.labels, metadata.annotations)

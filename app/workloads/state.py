@@ -27,7 +27,7 @@ from app.workloads.settings import OWNER, ResolvedSpec, Revisions
 
 #: Seconds a timer may fire early.
 TIMER_TOLERANCE: Final = 0.005
-#: Back-off after a rejected creation in seconds: the first, doubled each time, and the maximum.
+#: Seconds of back-off after a rejected creation: the first, which doubles each time, and the maximum.
 CREATION_BACKOFF: Final = 0.1
 MAX_CREATION_BACKOFF: Final = 30.0
 
@@ -51,7 +51,7 @@ class CreationBackoff:
         self.refused += 1
 
     def reset(self) -> None:
-        """Reset after a successful creation or a change of the spec."""
+        """Reset after a successful creation or a change to the spec."""
         self.refused, self.until = 0, 0.0
 
 
@@ -98,7 +98,8 @@ class WorkloadState(Generic[R]):
         return newest_status(workload, self.written)
 
     def missing_revisions(self, pods: Iterable[PodFacts], current: str, ordered: Iterable[Revision]) -> list[str]:
-        """Return the revisions that Pods or the status name and ``ordered`` lacks, except those known not to exist."""
+        """Return the revisions that Pods or the status refer to but ``ordered`` lacks, except those known not to
+        exist."""
         known = {short_hash(revision.name) for revision in ordered}
         hashes = {pod.revision for pod in pods}
         if current:
@@ -375,7 +376,7 @@ def creation_outcome(
     """Return the outcome of creations, and back off if any was rejected. ``now`` is monotonic time; ``describe`` turns
     the first error message into that of the condition, which is ``waiting`` if all succeeded.
 
-    In a terminating namespace creations are rejected; that is not a failure and is not retried.
+    In a terminating namespace, creations are rejected; that is not a failure and is not retried.
     """
     if not refused:
         backoff.reset()
@@ -401,7 +402,7 @@ def failures_of(outcomes: Mapping[str, Outcome]) -> dict[str, str | None]:
 
 def outcome_of(found: Sequence[object]) -> Outcome:
     """Summarize results: changed if any request succeeded or got no response, and the first error. Conflicts, missing
-    Pods and Pods held by a budget do not count as failures."""
+    Pods and Pods that a budget blocks do not count as failures."""
     errors = [one for one in found if isinstance(one, KubeError) and not isinstance(one, PodHeldError)]
     refusals = [error for error in errors if not isinstance(error, Conflict)]
     error = refusals[0] if refusals else errors[0] if errors else None

@@ -42,7 +42,7 @@ class StepKind(StrEnum):
     RECREATE = "Recreate"
     """Replace the Pod: mark it for deletion or delete it, depending on the workload."""
     REFUSE = "Refuse"
-    """The Pod was put into a state from which no update starts. This is an error; other Pods continue."""
+    """No update may start in the Pod's lifecycle state. This is an error; other Pods continue."""
 
 
 @dataclass(frozen=True, slots=True)

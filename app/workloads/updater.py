@@ -186,7 +186,7 @@ class Updater:
         return 0.0
 
     def report_obstacle(self, snapshot: AnySnapshot, why: str) -> None:
-        """Report why Pods are not updated in place, once instead of per Pod and reconcile."""
+        """Report why Pods are not updated in place, but only once per reason."""
         if snapshot.state.not_in_place_for != why:
             snapshot.state.not_in_place_for = why
             self.writer.event(snapshot.workload, "InPlaceUpdateNotPossible", why)

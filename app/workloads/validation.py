@@ -152,8 +152,8 @@ def template_errors(spec: Mapping[str, Any], kind: str) -> Iterable[FieldError]:
 def in_place_only_errors(
     spec: Mapping[str, Any], former: Mapping[str, Any], *, vertical_scaling: bool = False
 ) -> list[FieldError]:
-    """Under InPlaceOnly only images may change; return the first other change. ``vertical_scaling`` also allows
-    resources, if Pods can change them in place."""
+    """With InPlaceOnly, only images may change; return an error for the first other change. ``vertical_scaling`` also
+    allows resources, if Pods can change them in place."""
     scaled, allowed = False, "images and resources" if vertical_scaling else "images"
     for change in diff(template_spec(former), template_spec(spec)):
         if change.op == "replace" and (_IMAGE(change.path) or _is_sidecar_image(change.path, former, spec)):
@@ -222,7 +222,7 @@ def repeated_claims(spec: Mapping[str, Any]) -> Iterator[str]:
 def claim_change_errors(
     spec: Mapping[str, Any], former: Mapping[str, Any], expandable: Mapping[str, bool | None]
 ) -> Iterator[FieldError]:
-    """Reject changes of expandable claims other than their size, and sizes that the storage class cannot expand.
+    """Reject changes to expandable claims other than their size, and expansions that the storage class does not allow.
     [AS-30, AS-31]
 
     ``expandable`` maps storage classes ("" is the default) to whether they allow expansion; None if the class does not

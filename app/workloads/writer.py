@@ -1,4 +1,4 @@
-"""Writes of Pods and claims: concurrent, limited, and conditional on the UID."""
+"""Write Pods and claims: concurrently, up to a limit, and with the UID as a precondition."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ class ServerVersion:
 # Writes of a workload. Independent writes run concurrently up to a limit. Expectations are set before a request is sent
 # and removed if it fails; events report the result. [CS-52, CS-57]
 
-#: Maximum number of concurrent Pod creations. The API server keeps 25 connections to a webhook; each request beyond
-#: that opens and closes another, and TLS handshakes cost more than reviews.
+#: Maximum number of concurrent Pod creations. The API server keeps 25 connections to a webhook. Each request beyond
+#: that opens and closes another, and a TLS handshake costs more than a review.
 MAX_CONCURRENT_CREATIONS: Final = 24
 #: Maximum length of a Pod's JSON in a failure message.
 MAX_SHOWN_JSON: Final = 200
@@ -214,7 +214,7 @@ class Writer:
         return True
 
     async def _is_being_deleted(self, pod: Pod, error: KubeError) -> bool:
-        """Return whether a Pod is being deleted although the response was lost."""
+        """Return whether a Pod is being deleted even though the request got no response."""
         if not isinstance(error, UNANSWERED):
             return False
         try:
@@ -246,7 +246,7 @@ class Writer:
         return await self._live_pod(workload, name) is not None
 
     async def hand_over_claim(self, workload: KubeObject, claim: PersistentVolumeClaim, pod: Pod) -> None:
-        """Transfer the claim to its Pod, which has ended or is about to, so that both are deleted together. [CS-120]"""
+        """Make the claim's Pod, which has ended or soon will, its owner, so that both are deleted together. [CS-120]"""
         body = transfer_patch(claim.metadata, workload.metadata.uid, pod_reference(pod))
         try:
             await self._client.patch(

@@ -290,7 +290,7 @@ async def test_plan_shows_the_effect_of_a_manifest_without_storing_it() -> None:
     assert [(row[0], row[1]) for row in rows] == [("1", "web-0"), ("1", "web-1"), ("2", "web-2")]
     assert {row[2] for row in rows} == {"update in place   image of main becomes nginx:2"}
     same = (await planned(client, "shop", {**manifest, "spec": stored("nginx:1")["spec"]}, parse_gates(""))).text()
-    assert same.splitlines()[1] == "nothing happens to any Pod"
+    assert same.splitlines()[1] == "no Pods are affected"
     assert json.dumps(server.objects) == before
 
 

@@ -161,7 +161,7 @@ async def plan(client: Client, stored: Stored, _enabled: Enabled) -> Report:
     head = f"SidecarSet {found.view.name}: {counts.matched} Pods matched, {counts.updated} of them already updated"
     steps = preview(found.view, found.pod_counts, client.clock.now(), found.obstacle)
     if not steps:
-        return Report(head, notes=["nothing happens to any Pod"])
+        return Report(head, notes=["no Pods are affected"])
     rows = [
         (str(one.number or "-"), one.pod.metadata.namespace, one.pod.metadata.name, one.action, one.reason)
         for one in steps

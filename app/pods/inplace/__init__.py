@@ -1,4 +1,4 @@
-"""In-place updates of Pods: the same Pod with other images, metadata or resources. Pure.
+"""In-place updates of Pods: change images, metadata or resources of a running Pod. Pure.
 
 ``eligibility`` compares two revisions and returns what changes, or what prevents an in-place update. ``steps`` starts
 an update and advances it, ``completion`` decides when the containers have changed, ``batch`` orders containers by

@@ -1,6 +1,6 @@
 """One batch of an in-place update: which containers change together, and the patch that changes them. Pure.
 
-Containers follow their launch priorities: the highest first, the others once it is ready. [PM-30 … PM-37]
+Containers with the highest launch priority change first, the others once those are ready. [PM-30 … PM-37]
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from app.pods.inplace.state import (
 _NO_STATISTICS: Final = re.compile(r'missing (?:pod|container "[^"]*") memory usage')
 _LONGEST: Final = 300
 
-# Whether two image references mean the same image. [PM-120]
+# Comparison of image references. [PM-120]
 
 
 def has_digest(text: str) -> bool:
@@ -109,7 +109,7 @@ def is_image_changed(
         return True
     replaced = bool(status.container_id) and bool(container_before) and status.container_id != container_before
     if not before.image_id:
-        # It had not run before the update; what runs now may still be the old image.
+        # The container had not run before the update; it may still be running the old image now.
         replaced = bool(status.container_id)
     return replaced and status.ready and pod.status.observed_generation >= pod.metadata.generation
 
@@ -144,7 +144,7 @@ def resources_to_set(pod: Pod, wanted: Mapping[str, ResourceRequirements]) -> di
 
 
 def unfinished_resize(pod: Pod) -> PodCondition | None:
-    """Return the kubelet's condition of a resize that a retry may finish; None if there is none. [PM-190]"""
+    """Return the kubelet's condition for a resize that a retry may finish; None if there is none. [PM-190]"""
     condition = pod.condition("PodResizeInProgress")
     if condition is None or condition.status != "True":
         return None

@@ -198,7 +198,8 @@ def _quantity(value: Any) -> Quantity | None:
 def _with_implied_requests(
     resources: Mapping[str, ResourceRequirements], after: Mapping[str, Any]
 ) -> dict[str, ResourceRequirements]:
-    """Add the limit as the request where a resource has no request: the API server defaulted the Pod this way."""
+    """Use the limit of a resource as its request if that is missing, as the API server did when it defaulted the
+    Pod."""
     requests_of = {
         container.get("name"): as_object(as_object(container.get("resources")).get("requests"))
         for container in _containers(after)
@@ -272,7 +273,7 @@ def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[s
 
 
 def _finalizer_changes(old: Sequence[str], new: Sequence[str]) -> dict[str, Any]:
-    """Change only finalizers that the old or new template lists; others on the Pod are kept."""
+    """Return the patch for finalizers that the old or new template lists; others on the Pod are kept."""
     removed = [name for name in old if name not in new]
     added = [name for name in new if name not in old]
     changes: dict[str, Any] = {}

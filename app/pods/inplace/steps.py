@@ -42,8 +42,8 @@ from app.pods.readiness import StatusPatch, has_gate, ready_after, status_patch
 from app.pods.revisions import is_same_revision
 
 # The start of an in-place update: take the Pod out of service, then begin with a single write (§ 4.2). A Pod may still
-# be busy with an earlier update. Whatever that update has not applied yet, because of a grace period or because
-# containers waited for others, becomes part of the new one: the Pod's revision label already counts it as done. [PM-56,
+# be busy with an earlier update. Changes that it has not applied yet, because of a grace period or because containers
+# waited for others, become part of the new update: the Pod's revision label already counts them as done. [PM-56,
 # PM-57a]
 
 START_REASON: Final = "StartInPlaceUpdate"
@@ -181,7 +181,7 @@ def _unapplied(pod: Pod) -> list[UpdateSpec]:
 
 
 def _after(earlier: UpdateSpec, later: UpdateSpec) -> UpdateSpec:
-    """Merge both; where both set a value, the later wins."""
+    """Merge two specs; if both set a value, the later one wins."""
     metadata = later.metadata_patch
     refs = dict(later.container_ref_metadata)
     overruled = {
@@ -281,7 +281,7 @@ class RefreshAction(StrEnum):
     INCOMPLETE = "incomplete"
     #: The grace annotation belongs to another revision: ``patch`` removes it.
     DROP_GRACE = "drop grace"
-    #: ``resize`` the Pod if that is set, then ``patch`` it with the next batch.
+    #: Send ``resize`` if set, then ``patch`` with the next batch.
     APPLY = "apply"
     #: Send ``resize``: the last batch was recorded, but its resources were not set.
     RESIZE = "resize"
@@ -319,7 +319,7 @@ def refresh(
     vertical_scaling: bool = False,
     resize_subresource: bool = True,
 ) -> Refresh:
-    """Return the next step for an active Pod, also while its workload is paused.
+    """Return the next step for an active Pod, even if its workload is paused.
 
     ``grace_seconds`` is the workload's current setting, which may shorten a wait in progress. Raises
     :class:`StateError` or :class:`GraceError` for annotations that cannot be parsed. [PM-46]

@@ -41,7 +41,7 @@ async def test_a_plan_runs_to_its_end(cluster: SmallCluster) -> None:
     await cluster.all_updated()
     names = {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in await cluster.pods()}
     found = await stored(cluster)
-    assert "nothing happens to any Pod" in (await plan(cluster.user, found, ENABLED)).text()
+    assert "no Pods are affected" in (await plan(cluster.user, found, ENABLED)).text()
     lines = (await plan(cluster.user, changed(found), ENABLED)).text().splitlines()
     assert lines[0].startswith("DaemonSet default/ds: the template changes, revision ds-")
     assert [line.split()[:5] for line in lines[2:]] == [
@@ -74,7 +74,7 @@ async def test_a_plan_explains_kept_and_deleted_pods(cluster: SmallCluster) -> N
         f"1 node2 {names['node2']} delete nodeSelector requires label zone=a",
         f"2 node3 {names['node3']} recreate add /spec/nodeSelector: cannot be changed in a running Pod",
     ]
-    new, nothing = template(image="nginx:2"), "nothing happens to any Pod: "
+    new, nothing = template(image="nginx:2"), "no Pods are affected: "
     assert await planned(template=new, updateStrategy={"type": "OnDelete"}) == [
         f"{nothing}OnDelete: the other Pods are updated when they are deleted"
     ]
