@@ -78,7 +78,7 @@ def test_the_page_follows_a_rollout(page: Page, kubeconfig: Path, dashboard: str
         create(kubeconfig, kind)
     web = page.locator("#workloads li", has_text="CloneSet in default")
     expect(web).to_contain_text("3 of 3 Pods updated, 3 available")
-    expect(page.locator("#sidecarSets li")).to_contain_text("no Pod lacks it")
+    expect(page.locator("#sidecarSets li")).to_contain_text("no Pod lacks its containers")
     expect(page.locator("#budgets li")).to_contain_text("disruptions allowed: 1")
     before = web.locator(".soft").inner_text()
     # tests/dashboard checks the delay on virtual time; here the page only has to update by itself.

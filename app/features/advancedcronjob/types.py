@@ -72,7 +72,8 @@ class _Spec(ApiModel):
     time_zone: str | None = None
     """IANA name of the schedule's time zone, such as Europe/Berlin. Defaults to UTC."""
     starting_deadline_seconds: Int64 | None = None
-    """Seconds after its scheduled time during which a job may still be started. Defaults to no limit."""
+    """Deadline in seconds for starting a job after its scheduled time. A job that misses the deadline is skipped.
+    Defaults to no limit."""
     concurrency_policy: Annotated[str, enum(ALLOW, FORBID, REPLACE)] = ""
     """What happens if an earlier job is still running. Allow (the default) runs both, Forbid waits until the earlier
     job ends, and Replace (the default for ImageListPullJobs) deletes it."""

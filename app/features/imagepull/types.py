@@ -294,7 +294,7 @@ class NodeImageTagStatus(ApiModel):
     image_id: str = Field(default="", alias="imageID")
     """ID of the image on the node."""
     message: str = ""
-    """Reason of the failure."""
+    """Reason for the failure."""
 
 
 class NodeImageStatusEntry(ApiModel):
@@ -312,7 +312,7 @@ class SyncStatus(ApiModel):
     status: str = ""
     """Succeeded or Failed."""
     message: str = ""
-    """Reason of the failure."""
+    """Reason for the failure."""
 
 
 class NodeImageStatus(ApiModel):

@@ -374,7 +374,7 @@ def row(stored: Stored, lacking: Collection[ObjectKey]) -> SidecarSetRow:
         listed = ", ".join(named) + (" …" if len(lacking) > len(named) else "")
         shown = Shown(about=about, tone="bad", message=f"{pods(len(lacking))} without its containers: {listed}")
     else:
-        shown = Shown(about=about, tone="good", message="no Pod lacks it")
+        shown = Shown(about=about, tone="good", message="no Pod lacks its containers")
     return SidecarSetRow(
         name=text(mapping(stored, "metadata"), "name"),
         shown=shown,

@@ -41,7 +41,7 @@ def warnings(sidecar_set: SidecarSet) -> tuple[str, ...]:
     held = strategy.type == UPDATE_TYPES[0] and strategy.max_unavailable in _NOTHING
     if not held or strategy.partition not in _NOTHING:
         return ()
-    # Users pause an update this way. [SS-24]
+    # Users may do this on purpose, to pause an update. [SS-24]
     return (
         f"spec.updateStrategy.maxUnavailable: {strategy.max_unavailable} with partition 0: no ready Pod is "
         "updated until maxUnavailable is raised",
@@ -187,7 +187,7 @@ _BASE_PATH = Path("metadata").child("annotations").key(names.SIDECARSET_BASE)
 
 
 def update_errors(sidecar_set: SidecarSet, older: SidecarSet) -> list[FieldError]:
-    """Containers may be changed or removed, but not added or renamed. Their upgradeType is immutable. [SS-28]"""
+    """Return errors for containers that were added or renamed, or whose upgradeType changed. [SS-28]"""
     upgrade_types = {c.name: c.upgrade_strategy.upgrade_type for c in older.spec.containers or ()}
     path = SPEC.child("containers")
     errors: list[FieldError] = []
@@ -246,7 +246,7 @@ def conflict_errors(sidecar_set: SidecarSet, others: Iterable[SidecarSet]) -> li
 def _may_meet(one: SidecarSet, other: SidecarSet) -> bool:
     if one.name == other.name or other.deleting:
         return False
-    # A canary and its base never both apply to one Pod, whichever is being written. [SS-33]
+    # A canary and its base never both apply to the same Pod, whichever of them is being written. [SS-33]
     if base_of(one) == other.name or base_of(other) == one.name:
         return False
     if one.spec.selector is None or other.spec.selector is None:

@@ -30,7 +30,7 @@ def snapshot(spec: SidecarSetSpec) -> bytes:
     A spec that Go could not read (written without admission) is recorded unchanged.
     """
     given = spec.to_dict()
-    # Go treats null and an empty list alike: null.
+    # An empty list is recorded as null, as in Go.
     content: dict[str, Any] = {field: given.get(field) or None for field in RECORDED_FIELDS}
     for field, go_type in RECORDED_FIELDS.items():
         try:

@@ -71,7 +71,7 @@ def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def canonical_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
-    """OpenKruise shows a pull secret without a name as ``{}`` in v1alpha1, and with ``name: ""`` in v1beta1. [SS-3]"""
+    """Drop empty names of pull secrets: OpenKruise shows ``{}`` in v1alpha1, and ``name: ""`` in v1beta1. [SS-3]"""
     spec = obj.get("spec")
     for secret in objects(spec.get("imagePullSecrets") if isinstance(spec, dict) else None):
         if secret.get("name") == "":
@@ -80,7 +80,7 @@ def canonical_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def canary_base(annotations: Mapping[str, str]) -> str:
-    """Return the set for which one with these annotations is a canary, or "". [SS-77]"""
+    """Return the base of a canary with these annotations, or "" if they do not mark a canary. [SS-77]"""
     return annotations.get(names.SIDECARSET_BASE, "") if annotations.get(names.SIDECARSET_CANARY) == "true" else ""
 
 
@@ -211,7 +211,7 @@ def _default(target: dict[str, Any], key: str, value: str) -> None:
 #: [SS-12, SS-13]
 SIDECAR_CONTAINER: Final = struct(*CONTAINER_FIELDS, *go_struct(SidecarContainer, {}).fields)
 
-#: The content of a revision [SS-73]. Here a secret without a name is empty; in the spec the API server defaults it.
+#: The content of a revision. An unnamed secret is empty here; in the spec, the API server defaults the name. [SS-73]
 RECORDED_FIELDS: Final[Mapping[str, GoType]] = {
     "containers": list_of(SIDECAR_CONTAINER),
     "initContainers": list_of(SIDECAR_CONTAINER),
@@ -238,8 +238,8 @@ SPECS: Final[Mapping[str, GoType]] = {
 
 
 # SidecarSets as stored in a cluster, including ones that violate the schema. An API server rejects most of those, but
-# returns unchanged what was stored under another schema or while no webhook answered. One such object must not prevent
-# the others from being read.
+# returns unchanged what was stored under another schema or while no webhook was running. One such object must not
+# prevent the others from being read.
 
 
 class MalformedSidecarSet(SidecarSet):

@@ -123,7 +123,7 @@ class BypassReport:
             await self._mark(one)
 
     async def _mark(self, one: Bypassed) -> None:
-        """Record on the Pod what it lacks. A failure does not affect other Pods."""
+        """Write the Pod's condition. A failure does not affect other Pods."""
         metadata = one.pod.metadata
         patch = pod_patch(one.pod, one.sets, self._clock.now())
         try:
@@ -148,7 +148,7 @@ class BypassReport:
 NAME: Final = "sidecarset-repair"
 EVICTED: Final = "EvictedForSidecars"
 NOT_REPAIRED: Final = "SidecarsNotRepaired"
-#: Seconds until the next check: for a budget or other Pods, and for a workload that is left alone.
+#: Seconds until the next check: while waiting for a budget or other Pods, and for a workload that is left alone.
 RETRY: Final = 5.0
 SLOW_RETRY: Final = 300.0
 

@@ -222,7 +222,7 @@ class SidecarSetStep:
         return self._injected(sets, recorded, draft, review)
 
     async def _asking(self, draft: PodDraft, review: Review) -> Denied | None:
-        """Inject after reading what the caches lack from the API server. [SS-39, SS-68]"""
+        """Read from the API server what the caches lack, then inject. [SS-39, SS-68]"""
         if behind := self._index.behind(self._clock.monotonic(), stranger=bool(STRANGER.get())):
             for found in await self._lookups.newer_sidecarsets(behind):
                 self._index.update(found)
@@ -292,7 +292,8 @@ class SidecarSetStep:
                 continue
             if isinstance(content, UnusableSidecarSetError):
                 raise InjectionRefusedError(
-                    f"{content}; Pods it matches cannot be created until it is repaired or injectionStrategy.paused",
+                    f"{content}; Pods it matches cannot be created until it is fixed or injectionStrategy.paused is "
+                    "true",
                     prepared.name,
                 )
             contents.append(content)

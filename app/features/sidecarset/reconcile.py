@@ -41,7 +41,7 @@ INJECTED_BY = "sidecarset"
 COALESCE_SECONDS = 0.1
 """Minimum seconds between two reconciles triggered only by Pods; changes in between are coalesced."""
 TIMER_TOLERANCE = 0.005
-"""Seconds that a timer may fire early."""
+"""Seconds by which a timer may fire early."""
 RECOUNT = 600.0
 """Seconds after which all Pods of a set are evaluated again, in case an event was missed. [SS-88]"""
 BATCH = 200

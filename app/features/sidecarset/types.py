@@ -188,7 +188,7 @@ class UpdateStrategy(ApiModel):
     change. Defaults to 0, which updates all Pods."""
     max_unavailable: IntOrString | None = None
     """Maximum number or percentage (rounded up) of matched Pods that may be unavailable during the update. Pods
-    that are already not ready are updated without counting. Defaults to 1."""
+    that were already not ready do not count. Defaults to 1."""
     priority_strategy: UpdatePriorityStrategy | None = None
     """Determines which Pods are updated first."""
     scatter_strategy: list[UpdateScatterTerm] | None = None

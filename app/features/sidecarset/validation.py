@@ -1,4 +1,4 @@
-"""Validation of SidecarSets, and the whitelist of namespaces and fields."""
+"""Validation of SidecarSets, and the whitelist of annotations that they may write to Pods."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _without_empties(selector: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def asks_for_revision(sidecar_set: SidecarSet, older: SidecarSet | None) -> bool:
-    """Return whether the set newly names a revision to inject, which must then be looked up. [SS-26]"""
+    """Return whether the set names a revision to inject that it did not name before and must be looked up. [SS-26]"""
     named = _named_revision(sidecar_set)
     return any(named) and (older is None or named != _named_revision(older))
 

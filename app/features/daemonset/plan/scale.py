@@ -86,8 +86,8 @@ class NodePods:
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """Inputs to the plans. ``nodes`` are the nodes of the cluster by name; ``strays`` are Pods whose node does not
-    exist; ``new`` are the hashes of the current template; ``now`` is in POSIX seconds."""
+    """Inputs to the plans. ``nodes`` are the nodes of the cluster, sorted by name; ``strays`` are Pods whose node does
+    not exist; ``new`` are the hashes of the current template; ``now`` is in POSIX seconds."""
 
     nodes: Sequence[NodePods]
     strays: Sequence[DaemonPod]
@@ -220,7 +220,7 @@ def _keep(node: NodePods, observed: Observed, settings: Settings, held: Mapping[
 
 
 def _is_full(node: NodePods, observed: Observed) -> bool:
-    """Return whether a Pod of the current template exists that only waits for its hook. [DS-47]"""
+    """Return whether the node already has a Pod of the current template, which waits for its hook. [DS-47]"""
     return any(observed.is_new(pod) and not pod.ended for pod in node.live)
 
 
@@ -281,7 +281,7 @@ class PodMaker:
 
     @property
     def _readiness_gates(self) -> tuple[str, ...]:
-        """Readiness gates. They include the one that admission would append, so that it need not patch. [DS-36]"""
+        """Readiness gates. The one that admission would append is included, which saves a patch. [DS-36]"""
         settings = self.resolved.settings
         return (
             *((names.IN_PLACE_UPDATE_READY,) if settings.in_place else ()),

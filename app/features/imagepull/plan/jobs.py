@@ -213,8 +213,8 @@ def seconds_kept(job: ImagePullJob | ImageListPullJob, now: datetime) -> float |
 
 
 def is_active(job: ImagePullJob | ImageListPullJob) -> bool:
-    """Return whether the job is neither completed nor being deleted. An active list needs its jobs: one deleted early
-    would be recreated and pull again. [IMG-104]"""
+    """Return whether the job is neither completed nor being deleted. The jobs of an active list are not deleted:
+    they would be recreated and pull again. [IMG-104]"""
     return not job.deleting and (job.status is None or not job.status.completion_time)
 
 

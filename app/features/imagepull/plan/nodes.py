@@ -213,7 +213,7 @@ def tag_changed(image: FamiliarImage, old: NodeImage, new: NodeImage) -> bool:
 
 
 def has_other_tag(node_image: NodeImage, image: FamiliarImage, uid: str) -> bool:
-    """Return whether the job requested another tag than this image. [IMG-106]"""
+    """Return whether the job requested any tag other than this image's. [IMG-106]"""
     return any(
         (name, tag.tag) != (image.name, image.tag) and any(owner.uid == uid for owner in tag.owner_references)
         for name, entry in node_image.spec.images.items()

@@ -152,7 +152,7 @@ class ImagePullJobReconciler:
     def _in_order(
         self, job: ImagePullJob, selector: Selector, pods: Iterable[Pod], nodes: Sequence[str]
     ) -> Sequence[str]:
-        """Order nodes as the owner of the job updates their Pods. [IMG-105]"""
+        """Return the nodes in the order in which the job's owner updates their Pods. [IMG-105]"""
         owner = job.metadata.controller
         if owner is None:
             return nodes

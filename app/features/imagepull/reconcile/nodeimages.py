@@ -133,8 +133,8 @@ class NodeImageReconciler:
         await delete_without_node(self._client, NODE_IMAGES, metadata, self._nodes)
 
     async def _gone_jobs(self, node_image: NodeImage) -> frozenset[str]:
-        """Return the owners of tags that are deleted jobs. Jobs missing from the cache are looked up in the API server,
-        as the cache may lag or not include their namespace. [IMG-32]"""
+        """Return the UIDs of tag owners that are deleted jobs. Jobs missing from the cache are looked up in the API
+        server, as the cache may lag or not include their namespace. [IMG-32]"""
         owners = {
             owner.uid: owner
             for entry in node_image.spec.images.values()

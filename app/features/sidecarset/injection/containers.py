@@ -237,7 +237,7 @@ def _transfer(entry: Mapping[str, Any]) -> EnvTransfer:
     if not field_ref:  # A sourceContainerNameFrom without fieldRef counts as absent. [SS-9]
         return EnvTransfer(wanted, container=entry.get("sourceContainerName") or "")
     found = _SUBSCRIPTED.fullmatch(field_ref.get("fieldPath") or "")
-    # No other path is admitted; a path of another form matches nothing. [SS-22]
+    # Admission rejects any other path. If there is one, it matches nothing. [SS-22]
     return EnvTransfer(wanted, source=(found[1], found[2])) if found else EnvTransfer(())
 
 

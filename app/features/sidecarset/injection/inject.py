@@ -309,7 +309,7 @@ def _sidecars(
 
 
 def _placements(present: Sequence[Container], sidecars: Sequence[SidecarContainer]) -> tuple[Placement, ...]:
-    """A sidecar already in the list keeps its position; the others are added before or after the list. [SS-42]"""
+    """Return the placements. Sidecars already in the list keep their position; others precede or follow it. [SS-42]"""
     if not sidecars:
         return ()
     positions = {container["name"]: index for index, container in enumerate(present)}
@@ -385,7 +385,7 @@ def _resources(
     try:
         counted = targets(policy, pod.init_containers, pod.containers, injected)
     except ResourcesPolicyError as error:
-        # Exactly OpenKruise's message; log and event name the Pod and the set.
+        # The message is exactly OpenKruise's. The log and the event name the Pod and the set.
         raise InjectionRefusedError(str(error), set_name) from error
     try:
         return evaluate(policy, counted)

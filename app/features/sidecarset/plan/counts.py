@@ -149,7 +149,7 @@ class PodCounts:
 
     @property
     def unavailable(self) -> int:
-        """Number of Pods unavailable because of updates: updated and not ready, or not ready since the last. [SS-95]"""
+        """Number of Pods unavailable because of this set's updates: disturbed, or updated and not ready. [SS-95]"""
         return self.number(lambda facts: facts.disturbed or (facts.updated and not facts.ready))
 
     @property

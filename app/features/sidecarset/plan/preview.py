@@ -106,7 +106,7 @@ def standing(view: SetView, one: Judged, pod_counts: PodCounts, obstacle: Obstac
 
 
 def progress_counts(status: Mapping[str, Any], strategy_partition: int | str | None) -> tuple[int, int, int]:
-    """Return the numbers of updated, updated and ready, and desired updated Pods from a status."""
+    """Return how many Pods are updated, how many of those are ready, and how many must be updated."""
     matched = int(status.get("matchedPods") or 0)
     expected = matched - partition_of(strategy_partition, matched)
     return int(status.get("updatedPods") or 0), int(status.get("updatedReadyPods") or 0), expected

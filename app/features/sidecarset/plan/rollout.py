@@ -32,7 +32,7 @@ from app.pods.predicates import is_ready
 
 
 def partition_of(value: int | str | None, matched: int) -> int:
-    """Return how many Pods keep the old revision; a percentage below 100 updates at least one Pod. [SS-95]"""
+    """Return how many Pods keep the old revision; a percentage below 100 leaves at least one to update. [SS-95]"""
     try:
         kept = scaled(value, matched, True) if value is not None else 0
     except IntOrPercentError:

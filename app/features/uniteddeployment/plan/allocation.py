@@ -118,7 +118,7 @@ def _between(replicas: int | None, subsets: Sequence[Subset], adapt: _Adapt) -> 
 
 
 def _adapted(subset: Subset, bounds: Bounds) -> Bounds:
-    """Keep running Pods; an unschedulable subset gets no more than these or its minimum. [UD-38]"""
+    """Keep running Pods. An unschedulable subset gets no more than its running Pods or its minimum. [UD-38]"""
     if not subset.exists:
         return bounds
     if subset.unschedulable:

@@ -202,7 +202,7 @@ def _with_failure(
 def _with_progress(
     conditions: list[dict[str, Any]], subsets: Sequence[SubsetState], finished: bool, ready: bool, now: datetime
 ) -> list[dict[str, Any]]:
-    """Add whether enough Pods are ready, and whether the rollout progresses. [UD-70]"""
+    """Add the conditions Available and Progressing. [UD-70]"""
     if ready:
         status, reason, message = "True", "MinimumReplicasAvailable", "the desired number of Pods is ready"
     else:
@@ -330,7 +330,7 @@ def schedulability(
 ) -> tuple[Schedulability, int]:
     """Return whether a subset is schedulable, and how many of its ``wanted`` Pods are unreliable. [UD-57]
 
-    In an unschedulable subset, missing Pods count as reserved, because that is what they will be. [UD-40]
+    In an unschedulable subset, missing Pods count as reserved, because they will be once they are created. [UD-40]
     """
     marked = is_marked(before)
     missing = max(0, wanted - found.active) if marked else 0

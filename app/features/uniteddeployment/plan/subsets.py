@@ -301,7 +301,7 @@ def _add_node_term(spec: dict[str, Any], term: Mapping[str, Any], subset: str) -
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Workloads to keep, delete, release and adopt. Templates identify their kinds."""
+    """Workloads to keep, delete, release and adopt. Their kinds are given by the name of the template."""
 
     #: Workload by subset name.
     existing: Mapping[str, SubsetWorkload]

@@ -210,7 +210,7 @@ def test_pods_of_an_uninjectable_set_do_not_start_without_sidecars(spec: Json, r
     answer = world.create(pod())
     assert answer.denied is not None
     assert answer.denied.message.startswith(f"SidecarSet s: {reason}")
-    assert answer.denied.message.endswith("cannot be created until it is repaired or injectionStrategy.paused")
+    assert answer.denied.message.endswith("cannot be created until it is fixed or injectionStrategy.paused is true")
     assert [name for name, _ in world.reported] == ["s"]
     assert world.create(pod(labels={"app": "db"})).denied is None
 
