@@ -122,13 +122,14 @@ def page(
     example: str,
     filled_in: Sequence[str],
     guide: str,
-    others: Iterable[KindDefinition] = (),
+    others: Sequence[KindDefinition] = (),
 ) -> str:
     """Return the page. ``example`` is a manifest, ``filled_in`` are its defaults, ``guide`` links to its guide, and
-    ``others`` are kinds whose specs it may embed: their pages have the fields."""
+    ``others`` are the kinds whose pages it may refer to."""
     hub = kind.hub
-    known = {_parts(_spec(one)): f"[{one.kind}]({one.singular}.md#fields)" for one in others if one is not kind}
-    known.pop("", None)
+    specs = {_parts(_spec(one)): _link(one) for one in others if one is not kind}
+    specs.pop("", None)
+    known = _shared(kind, others) | specs
     rows = list(_rows(hub.schema, known))
     versions = ", ".join(
         f"{one.name} (stored)" if one is hub else one.name
@@ -155,7 +156,7 @@ def page(
     lines += [row for _, row in rows]
     for other in kind.versions:
         if other is not hub:
-            lines += ["", f"## In {other.name}", *_differences(other, hub, known)]
+            lines += ["", f"## In {other.name}", *_differences(other, hub, known, specs)]
     if columns := _columns(hub.columns):
         lines += ["", "## Columns of `kubectl get`", columns]
     return "\n".join(lines) + "\n"
@@ -186,6 +187,8 @@ def guide_of(kind: KindDefinition, guides: Iterable[Path]) -> str:
 
 #: Actions of probes and hooks.
 _HANDLERS: Final = frozenset(("exec", "httpGet", "tcpSocket", "grpc"))
+#: Minimum number of fields for which a page refers to that of another kind.
+_WORTH: Final = 3
 #: Alternative to a number in fields of these names.
 _WORDS: Final = {"port": "name", "reserveOrdinals": "range"}
 
@@ -272,6 +275,27 @@ def _is_selector(schema: Schema) -> bool:
     return set(_object(schema).get("properties") or ()) == {"matchExpressions", "matchLabels"}
 
 
+def _link(kind: KindDefinition) -> str:
+    return f"[{kind.kind}]({kind.singular}.md#fields)"
+
+
+def _shared(kind: KindDefinition, others: Iterable[KindDefinition]) -> dict[str, str]:
+    """Return the objects that pages of more prominent kinds describe, with their links: kinds that users write come
+    first, then those with shorter names."""
+    found: dict[str, str] = {}
+    for other in sorted(others, key=lambda one: (not one.access.edit, len(one.kind))):
+        if other is kind:
+            break
+        for path, (schema, _) in _fields(other.hub.schema):
+            if (
+                (parts := _parts(schema))
+                and not _is_foreign(schema, path)
+                and len(dict(_fields(_object(schema)))) >= _WORTH
+            ):
+                found.setdefault(parts, _link(other))
+    return found
+
+
 def _spec(kind: KindDefinition) -> Schema:
     spec: Schema = kind.hub.schema["properties"].get("spec") or {}
     return spec
@@ -319,12 +343,12 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _differences(other: Version, hub: Version, known: Mapping[str, str]) -> list[str]:
+def _differences(other: Version, hub: Version, known: Mapping[str, str], specs: Mapping[str, str]) -> list[str]:
     """Return how the version differs from the hub: the fields that moved, and those that only one of them has."""
     here, there = dict(_fields(other.schema)), dict(_fields(hub.schema))
     added, missing = ([path for path in one if path not in two] for one, two in ((here, there), (there, here)))
     moved = dict(_moved({path: here[path][0] for path in added}, {path: there[path][0] for path in missing}))
-    embedded = {path: known.get(_parts(found), "") for path, (found, _) in there.items() if path in here}
+    embedded = {path: specs.get(_parts(found), "") for path, (found, _) in there.items() if path in here}
     embedded = {path: link for path, link in embedded.items() if link and here[path] != there[path]}
     told = {*moved, *embedded, *_above(moved, added)}
     changed = [path for path in here if path in there and _description(here[path]) != _description(there[path])]
@@ -387,14 +411,13 @@ SECURITY_FILE: Final = "docs/security.md"
 #: Maximum number of names to list; more are counted.
 _NAMES_SHOWN: Final = 2
 _PART: Final = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-_HEAD: Final = "| group | resources | verbs |\n|---|---|---|\n"
 
 
 def security_page(text: str, kinds: Sequence[KindDefinition], identities: Mapping[str, Iterable[PolicyRule]]) -> str:
     """Return the page with its generated parts. ``identities`` are headings and their permissions."""
     parts = {
         "view-edit-admin": _access(kinds),
-        "identities": "\n".join(f"### {heading}\n{_table(rules)}" for heading, rules in identities.items()),
+        "identities": "\n".join(f"### {heading}\n{_rights(rules)}" for heading, rules in identities.items()),
     }
     return _PART.sub(lambda found: f"{found[1]}{parts[found[2]]}{found[3]}", text)
 
@@ -411,20 +434,23 @@ def _access(kinds: Iterable[KindDefinition]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _table(rules: Iterable[PolicyRule]) -> str:
+def _rights(rules: Iterable[PolicyRule]) -> str:
+    """Return a line for each scope and API group."""
+    lines: dict[tuple[str, str], list[str]] = {}
     scopes: dict[str, list[PolicyRule]] = {}
     for rule in rules:
-        everywhere = " where bound" if rule.optional else ""
-        own = f" in `{rule.namespace}`" if rule.namespace else everywhere
-        where = " in its namespace" if rule.own_namespace else own
-        scopes.setdefault(where, []).append(rule)
-    rows = (_row(where, one) for where in sorted(scopes) for one in merged(scopes[where]))
-    return _HEAD + "".join(rows)
+        everywhere = ", where bound" if rule.optional else ""
+        own = f", in `{rule.namespace}`" if rule.namespace else everywhere
+        scopes.setdefault(", in its namespace" if rule.own_namespace else own, []).append(rule)
+    for where in sorted(scopes):
+        for rule in merged(scopes[where]):
+            (group,) = rule["apiGroups"]
+            lines.setdefault((group or "core", where), []).append(_right(rule))
+    return "".join(f"- {group}{where}: {'; '.join(rights)}\n" for (group, where), rights in lines.items())
 
 
-def _row(where: str, rule: Mapping[str, Any]) -> str:
-    (group,) = rule["apiGroups"]
+def _right(rule: Mapping[str, Any]) -> str:
     names = rule.get("resourceNames", [])
     named = f" ({len(names)} by name)" if len(names) > _NAMES_SHOWN else f" ({', '.join(names)})" if names else ""
     verbs = ", ".join(rule["verbs"]).replace("get, list, watch", "read")
-    return f"| {group or 'core'} | {', '.join(rule['resources'])}{named}{where} | {verbs} |\n"
+    return f"**{verbs}** {', '.join(rule['resources'])}{named}"

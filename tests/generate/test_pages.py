@@ -77,5 +77,9 @@ def test_fields_are_described_once() -> None:
     assert "Fields as in [CloneSet](cloneset.md#fields)." in page
     assert "`spec.template.cloneSetTemplate.spec.updateStrategy`" not in page
     assert "`spec.selector.matchLabels`" not in page
+    (stateful,) = [kind for kind in kinds() if kind.kind == "StatefulSet"]
+    assert "Hooks in the lifecycle of a Pod. Fields as in [CloneSet](cloneset.md#fields)." in kindpages.page(
+        stateful, "kind: StatefulSet", [], "", kinds()
+    )
     assert "`spec.template.deploymentTemplate.spec.strategy`" not in page
     assert "- `spec.template.cloneSetTemplate.spec`: see [CloneSet](cloneset.md#in-v1alpha1)." in page
