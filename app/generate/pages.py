@@ -443,9 +443,9 @@ def _rights(rules: Iterable[PolicyRule]) -> str:
         own = f", in `{rule.namespace}`" if rule.namespace else everywhere
         scopes.setdefault(", in its namespace" if rule.own_namespace else own, []).append(rule)
     for where in sorted(scopes):
-        for rule in merged(scopes[where]):
-            (group,) = rule["apiGroups"]
-            lines.setdefault((group or "core", where), []).append(_right(rule))
+        for one in merged(scopes[where]):
+            (group,) = one["apiGroups"]
+            lines.setdefault((group or "core", where), []).append(_right(one))
     return "".join(f"- {group}{where}: {'; '.join(rights)}\n" for (group, where), rights in lines.items())
 
 
