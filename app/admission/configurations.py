@@ -52,9 +52,9 @@ def _with_ca(config: dict[str, Any], ca_bundle: str) -> dict[str, Any]:
 
 
 def mutating_configuration(webhooks: Iterable[Webhook], endpoint: Endpoint, ca_bundle: str) -> dict[str, Any]:
-    """Return the MutatingWebhookConfiguration of all mutating declarations."""
+    """Return the MutatingWebhookConfiguration for all mutating declarations."""
     entries = [
-        # Reinvocation would append sidecars twice. Correction of D5: mutating entries only. [PW-5, D-21]
+        # Reinvocation would append sidecars twice. Only mutating entries have this field. [D5, PW-5, D-21]
         {**_entry(webhook, endpoint, ca_bundle), "reinvocationPolicy": "Never"}
         for webhook in webhooks
         if webhook.mutating
@@ -63,7 +63,7 @@ def mutating_configuration(webhooks: Iterable[Webhook], endpoint: Endpoint, ca_b
 
 
 def validating_configuration(webhooks: Iterable[Webhook], endpoint: Endpoint, ca_bundle: str) -> dict[str, Any]:
-    """Return the ValidatingWebhookConfiguration of all validating declarations."""
+    """Return the ValidatingWebhookConfiguration for all validating declarations."""
     entries = [_entry(webhook, endpoint, ca_bundle) for webhook in webhooks if not webhook.mutating]
     return _configuration("ValidatingWebhookConfiguration", VALIDATING_NAME, entries)
 
@@ -71,13 +71,13 @@ def validating_configuration(webhooks: Iterable[Webhook], endpoint: Endpoint, ca
 def updated(
     live: Mapping[str, Any], desired: Mapping[str, Any], *, leading: bool = True, prune: bool = True
 ) -> dict[str, Any] | None:
-    """Return the live configuration with our entries, or None if they are in place already. [MGR-44]
+    """Return the live configuration with our entries, or None if it already has them. [MGR-44]
 
     Labels, annotations and the resourceVersion of the live object are kept, so a concurrent change causes a conflict.
 
     During a rolling update, replicas of several versions maintain one configuration. Each replica ensures that its own
     entries exist and that all entries point to our endpoint and CA. Only the leader (``leading``) updates other fields
-    of existing entries and removes entries it does not know (``prune``). [MGR-101, MGR-120]
+    of existing entries and removes entries it does not declare (``prune``). [MGR-101, MGR-120]
     """
     live_entries: list[dict[str, Any]] = live.get("webhooks") or []
     wanted = {entry["name"]: entry for entry in desired["webhooks"]}
@@ -99,8 +99,8 @@ def updated(
 
 
 def without_match_conditions(configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration for an API server without matchConditions. Handlers make the same decisions without
-    them."""
+    """Return the configuration for an API server that does not support matchConditions. Handlers make the same
+    decisions without them."""
     entries = [{key: entry[key] for key in entry if key != "matchConditions"} for entry in configuration["webhooks"]]
     return {**configuration, "webhooks": entries}
 
@@ -239,7 +239,7 @@ def release_patch(crd: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _without_address(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a managedFields entry. Of the conversion, our entry keeps only the CA bundle."""
+    """Return a managedFields entry. If it is ours, the CA bundle is the only conversion field it keeps."""
     if (entry.get("manager"), entry.get("operation"), entry.get("subresource", "")) != (USER_AGENT, "Update", ""):
         return entry
     fields = entry.get("fieldsV1") or {}

@@ -43,18 +43,18 @@ class Converted(NamedTuple):
     parts: list[bytes]
     #: "converted", "failed", or the reason of a bad request.
     outcome: str
-    #: Reasons for unconverted objects, some with the object's name.
+    #: Number of objects left unconverted, and the reasons for the first of them.
     unconverted: int = 0
     reasons: tuple[str, ...] = ()
 
     @property
     def payload(self) -> bytes:
-        """Return the whole response. Joining a large one takes a while."""
+        """Return the whole response. Joining the parts of a large one takes a while."""
         return b"".join(self.parts)
 
 
 class _NotAReviewError(ValueError):
-    """The body is not a ConversionReview with a uid, so there is no review to answer."""
+    """The body is not a ConversionReview with a uid, so there is no review to respond to."""
 
 
 def convert_review(body: bytes, convert: Convert) -> Converted:
@@ -226,7 +226,7 @@ def _converted(review: _Review, convert: Convert, *, last: bool) -> tuple[list[b
         try:
             found = _written(convert(item, review.desired))
         except UnknownKindError:
-            raise  # not an object: cannot be converted
+            raise  # fails the whole review
         except Exception as error:
             if isinstance(error, RecursionError) and not last:
                 raise  # nested too deep: convert_review retries with the deep values hidden

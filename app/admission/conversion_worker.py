@@ -1,4 +1,4 @@
-"""Convert large reviews in a worker process: a list of 10,000 objects takes seconds, and reviews must not wait for it.
+"""Convert large reviews in a worker process: a list of 10,000 objects takes seconds, and other reviews must not wait.
 
 The process reads bodies from its input, writes responses to its output, and exits when the input is closed.
 ``ConversionWorker`` starts it on demand and stops it when it has been idle for a while.
@@ -24,14 +24,14 @@ import msgspec
 from app.admission.conversion import Converted, convert_review
 from app.api.conversion import convert
 
-#: Bodies up to this size are converted in the main process, which takes some milliseconds.
+#: Bodies up to this size are converted in the main process, which takes a few milliseconds.
 SMALL_BYTES: Final = 64 * 1024
 #: Maximum duration of one conversion, including the time in the queue: an API server's maximum timeout.
 LIMIT_SECONDS: Final = 30.0
 #: A body waits one second per this many bytes while smaller ones overtake it: a client that keeps listing a large
 #: namespace must not delay the small lists of others beyond their timeout.
 _BYTES_PER_SECOND: Final = 4 * 1024 * 1024
-#: Seconds the idle process is kept.
+#: Seconds after which an idle process is stopped.
 IDLE_SECONDS: Final = 60.0
 
 _LENGTH: Final = struct.Struct("!II")
@@ -76,7 +76,7 @@ class _Process(NamedTuple):
 
 
 def _start(command: Sequence[str], connection: socket.socket) -> subprocess.Popen[bytes]:
-    """Start the process with subprocess: asyncio under uvloop copies the page tables of this process (10 to 20 ms)."""
+    """Start the process with subprocess: asyncio under uvloop copies this process's page tables, in 10 to 20 ms."""
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": path}
@@ -129,7 +129,7 @@ class ConversionWorker:
     """Client of the worker process. Reviews are converted one at a time."""
 
     def __init__(self, module: str, *arguments: str) -> None:
-        """Create a client for a program that calls :func:`work`, given by its ``module``."""
+        """Create a client for the program ``module``, which must call :func:`work`."""
         self._command = (sys.executable, "-m", module, *arguments)
         self._process: _Process | None = None
         self._ended: asyncio.Future[int] | None = None
@@ -137,7 +137,7 @@ class ConversionWorker:
         self._idle: asyncio.TimerHandle | None = None
 
     async def answer(self, parts: Sequence[bytes]) -> Converted:
-        """Return the response to a ConversionReview, both in parts.
+        """Return the response to a ConversionReview given in parts.
 
         Raises ``TimeoutError``, and ``OSError`` if the process failed.
         """

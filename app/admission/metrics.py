@@ -55,7 +55,7 @@ class AdmissionMetrics(Collector):
         self._paths: dict[str, PathStats] = {}
 
     def path(self, path: str) -> PathStats:
-        """Return the statistics of a path, always the same object for one path."""
+        """Return the statistics of a path. Repeated calls return the same object."""
         return self._paths.setdefault(path, PathStats(path))
 
     def collect(self) -> Iterable[Metric]:
@@ -65,7 +65,7 @@ class AdmissionMetrics(Collector):
             labels=["webhook", "code"],
         )
         latency = HistogramMetricFamily(
-            "controller_runtime_webhook_latency_seconds", "Time to answer an admission request.", labels=["webhook"]
+            "controller_runtime_webhook_latency_seconds", "Time to respond to an admission request.", labels=["webhook"]
         )
         in_flight = GaugeMetricFamily(
             "controller_runtime_webhook_requests_in_flight",
@@ -131,7 +131,7 @@ class Summary:
             self._timer = asyncio.get_running_loop().call_later(SUMMARY_SECONDS, self.end)
 
     def one_more_line(self) -> bool:
-        """Return whether a single review may still be logged in this interval."""
+        """Return whether another review may be logged in this interval."""
         self._lines += 1
         return self._lines <= SINGLE_LINES
 

@@ -25,8 +25,8 @@ from app.kube.errors import ApiError, KubeError
 from app.pods.admission import Guarded, PodMutator, PodRequest, PodRequestKind, PodValidator, StepOutcome, check_shape
 from app.pods.draft import PodDraft, PodRefusedError
 
-# ``/mutate-pod``: a pipeline of steps that change one draft of a new Pod. The order of the steps matters: labels added
-# by one step are matched by the next, and launch priority sees the injected sidecars. A feature declares its steps with
+# ``/mutate-pod``: a pipeline of steps that change one draft of a new Pod. The order of the steps matters: later steps
+# match labels that earlier ones add, and launch priority sees the injected sidecars. A feature declares its steps with
 # their positions; ``pod_handler`` sorts them. [PW-7]
 
 logger = logging.getLogger(__name__)
@@ -134,8 +134,8 @@ def _finished(draft: PodDraft) -> Decision:
 
 
 # ``/validate-pod``: guards that are consulted before a Pod is deleted, evicted or updated. Features declare which Pods
-# they guard; the webhook declarations are shared. The API server calls only for Pods that carry a guard's annotation,
-# and not for updates that cannot matter. [PW-20 … PW-25]
+# they guard; the webhook declarations are shared. The API server sends only requests for Pods with a guard's
+# annotation, and no updates that cannot make a Pod unavailable. [PW-20 … PW-25]
 
 Fetch: TypeAlias = Callable[[str, str], Awaitable[Mapping[str, Any] | None]]
 
@@ -167,7 +167,7 @@ def _removals(guarded: Sequence[Guarded]) -> Iterator[Webhook]:
         name="vpod.kb.io",
         path=PATH,
         mutating=False,
-        summary=f"Asks {whose} before one of their Pods is deleted",
+        summary=f"Checks {whose} before one of their Pods is deleted",
         rules=(Rule((Operation.DELETE,), ("",), ("v1",), ("pods",)),),
         gate="PodWebhook",
         gates=gates,
@@ -179,7 +179,7 @@ def _removals(guarded: Sequence[Guarded]) -> Iterator[Webhook]:
         name="vpodeviction.kb.io",
         path=PATH,
         mutating=False,
-        summary=f"Asks {whose} before one of their Pods is evicted",
+        summary=f"Checks {whose} before one of their Pods is evicted",
         rules=(Rule((Operation.CREATE,), ("",), ("v1",), ("pods/eviction",)),),
         gate="PodWebhook",
         gates=gates,
@@ -200,7 +200,7 @@ def _changes(guarded: Sequence[Guarded]) -> Webhook:
         name="vpodupdate.kb.io",
         path=PATH,
         mutating=False,
-        summary=f"Asks {whose} before one of their Pods is changed, resized or marked unavailable",
+        summary=f"Checks {whose} before one of their Pods is changed, resized or marked unavailable",
         rules=(Rule((Operation.UPDATE,), ("",), ("v1",), ("pods", "pods/resize")),),
         gate="PodWebhook",
         gates=tuple(one.change_gate for one in guarded),
@@ -280,7 +280,7 @@ def _is_dry(options: object) -> bool:
 
 
 def _name(review: Review) -> str:
-    """Return the name of the Pod. In the deletion of a collection, only the object itself has a name."""
+    """Return the name of the Pod. In a deletecollection request, only the object itself has the name."""
     metadata = (review.old_object or {}).get("metadata")
     found = metadata.get("name") if isinstance(metadata, Mapping) else None
     return review.name or (found if isinstance(found, str) else "")

@@ -1,7 +1,7 @@
-"""Admission settings of the operator, read from ``policies/webhooks.yaml``.
+"""The operator's admission settings, read from ``policies/webhooks.yaml``.
 
     excludedNamespaces: [monitoring]        # for every Pod webhook
-    excludedNamespaceLabels:                # for every webhook: Namespaces with one of these values of the label
+    excludedNamespaceLabels:                # for every webhook: namespaces whose label has one of these values
       kubernetes.azure.com/managedby: [aks]
     webhooks:
       mpod.kb.io:
@@ -112,7 +112,7 @@ def _overridden(webhook: Webhook, policies: WebhookPolicies, own_namespace: str)
     policy = policies.webhooks.get(webhook.name, WebhookPolicy())
     excluded = list(policy.excluded_namespaces)
     if _concerns_pods(webhook):
-        # The webhooks must not block the manager's own Pods: without it they cannot be answered. [MGR-94]
+        # The webhooks must not block the manager's own Pods: without the manager, nothing serves them. [MGR-94]
         excluded = [*ALWAYS_EXCLUDED, own_namespace, *policies.excluded_namespaces, *excluded]
     return dataclasses.replace(
         webhook,

@@ -15,7 +15,7 @@ _VERSIONED = re.compile(r"^/(mutate|validate)-(apps|policy)-kruise-io-(?!v1)(?P<
 
 
 class DuplicateRuleError(ValueError):
-    """Two handlers of one path claim the same request."""
+    """Two handlers for one path claim the same request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ class Route:
     unknown_passes: bool = False
 
     def handler_for(self, review: Review) -> Handler | Allowed | Denied:
-        """Return the handler of this review, or the decision if there is none.
+        """Return the handler for this review, or the decision if there is none.
 
         Operations and subresources without a handler are allowed. An unknown resource or version means that the
-        registration is wrong and is denied, unless the webhooks of the path let it pass. [PW-22, DP-1, DP-7, SS-108]
+        registration is wrong and is denied, unless the path's webhooks allow it. [PW-22, DP-1, DP-7, SS-108]
         """
         resource = review.resource
         handler = self.handlers.get(
@@ -55,7 +55,7 @@ class Registry:
     webhooks: tuple[Webhook, ...]
     routes: Mapping[str, Route]
     aliases: Mapping[str, str]
-    #: Paths whose gates are off. Replicas with other gates may have registered them, so their reviews are allowed.
+    #: Paths whose gates are off. Replicas with other gates may have registered them, so reviews sent there are allowed.
     switched_off: frozenset[str] = frozenset()
 
 
@@ -74,7 +74,7 @@ def is_served(webhook: Webhook, gate_enabled: Callable[[str], bool]) -> bool:
 def build_registry(handlers: Iterable[Handler], gate_enabled: Callable[[str], bool]) -> Registry:
     """Build the routes of all handlers whose feature gates are on.
 
-    Raises DuplicateRuleError if two handlers of one path claim the same request.
+    Raises DuplicateRuleError if two handlers for one path claim the same request.
     """
     given = tuple(handlers)
     live = [handler for handler in given if is_served(handler.webhook, gate_enabled)]
@@ -169,7 +169,7 @@ def _joined(first: Webhook, second: Webhook) -> Webhook:
         match_conditions=first.match_conditions,
         permissions=first.permissions,
     )
-    # Fields that apply to the whole entry must be equal. Rules of one declaration only become match conditions.
+    # Fields that apply to the whole entry must be equal. Restrictions on one declaration's rules are match conditions.
     if same != first:
         raise DuplicateRuleError(f"two declarations of {first.name} cannot be merged into one webhook")
     return dataclasses.replace(

@@ -12,11 +12,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 #: Scope key set by the server if it kept only the beginning of a body over the limit.
 TOO_LARGE: Final = "pykruise.too_large"
-#: Size from which a body is parsed with the garbage collector off, and a review of one of our kinds is decided in a
-#: thread. Smaller bodies take some milliseconds.
+#: Bodies from this size on are parsed with the garbage collector off, and reviews of our kinds in them are decided in a
+#: thread. Smaller bodies take a few milliseconds.
 LARGE_BYTES: Final = 64 * 1024
-#: Number of commas from which a smaller body of one of our kinds is decided in a thread too: defaults add hundreds of
-#: bytes to each of 20,000 empty containers.
+#: Number of commas from which a smaller body of one of our kinds is decided in a thread too: defaulting adds hundreds
+#: of bytes to each of 20,000 empty containers.
 LARGE_ITEMS: Final = 4_000
 
 P = ParamSpec("P")
@@ -36,7 +36,7 @@ def too_many_values(body: bytes, limit: int = MAX_VALUES) -> bool:
     """Return whether a JSON document holds more than ``limit`` values."""
     if len(body) <= _FEW or _punctuation(body) <= limit:
         return False
-    # At most every second string is a key.
+    # At most half of the strings are keys.
     if (body.count(b'"') - body.count(b'\\"')) // 4 > limit:
         return True
     return _punctuation(_between_texts(body)) > limit
@@ -82,7 +82,10 @@ class DisconnectedError(Exception):
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> tuple[list[bytes], bool]:
-    """Return the body in parts and True, or its beginning and False if over the limit. Raises DisconnectedError."""
+    """Return the body's chunks and True; if it exceeds the limit, the chunks read so far and False.
+
+    Raises DisconnectedError.
+    """
     message: MutableMapping[str, Any] = await receive()
     if message["type"] == "http.disconnect":
         raise DisconnectedError
@@ -108,7 +111,7 @@ _LOCAL_NAMES: Final = frozenset(("localhost", "127.0.0.1", "[::1]"))
 
 
 def is_local(scope: Scope) -> bool:
-    """Return whether the request was sent from this machine, and not by a web page of another origin."""
+    """Return whether the request was sent from this machine, and not by a web page from another origin."""
     client = scope.get("client")
     if client is None:
         return False
@@ -131,4 +134,4 @@ class LoopbackOnly:
             return
         headers = [(b"content-type", b"text/plain")]
         await send({"type": "http.response.start", "status": 403, "headers": headers})
-        await send({"type": "http.response.body", "body": b"shown on loopback only: use kubectl port-forward\n"})
+        await send({"type": "http.response.body", "body": b"served on loopback only: use kubectl port-forward\n"})

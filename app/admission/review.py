@@ -1,4 +1,4 @@
-"""Read and answer AdmissionReviews: bytes in, bytes out. Pure."""
+"""Decode AdmissionReviews and encode responses: bytes in, bytes out. Pure."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _unanswerable(decision: Patched) -> str:
 
 
 def refusal_answer(refusal: Refusal) -> tuple[int, bytes]:
-    """Return the HTTP status and body of a refusal.
+    """Return the HTTP status and body for a refusal.
 
     With a uid the status is 200, so that the API server shows the message; without one the HTTP status carries the
     error.
@@ -142,8 +142,8 @@ def printable(text: str) -> str:
     return shortened(text, MAX_MESSAGE_LENGTH).encode("utf-8", "replace").decode("utf-8")
 
 
-# Decode and check the AdmissionReview envelope. Every mistake of a caller is reported here with its field, so handlers
-# see only well-formed reviews. This is the hottest code of the service: no models, no copies, one pass over the dict.
+# Decode and check the AdmissionReview envelope. Every malformed field is reported here by name, so handlers see
+# only well-formed reviews. This is the hottest code of the service: no models, no copies, one pass over the dict.
 # Source: https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
 
 #: An API server accepts objects of at most 3 MiB and a review holds two. controller-runtime has the same limit.
@@ -285,8 +285,8 @@ def _object(value: Any, field: str) -> dict[str, Any] | None:
 def _read_object(value: Any, field: str, kind: dict[str, Any]) -> dict[str, Any] | None:
     found = _object(value, field)
     if found is not None and kind.get("kind") != "Pod":
-        # Only the managed fields of Pods are read. Any user who may patch the object decides how deep they are, and the
-        # functions that set defaults are recursive.
+        # Managed fields are needed only for Pods. Anyone who may patch the object can nest them arbitrarily deep, and
+        # the defaulting functions recurse.
         metadata = found.get("metadata")
         if type(metadata) is dict:
             metadata.pop("managedFields", None)
@@ -309,18 +309,17 @@ def _user(user: Any) -> tuple[str, tuple[str, ...]]:
     return _text(user, "username", "userInfo."), tuple(groups)
 
 
-# --- bodies that cannot be decoded
-# --------------------------------------------------------------------------------------
+# ---- bodies that cannot be decoded
 
 
 def too_large(head: bytes, limit: int = MAX_BODY_BYTES) -> Refusal:
-    """Return the refusal of a body over the limit, given its beginning."""
+    """Return the refusal for a body over the limit, given its beginning."""
     message = f"request body is larger than {limit // (1024 * 1024)} MiB"
     return Refusal("too_large", message, code=413, uid=_uid_in_head(head))
 
 
 def wrong_content_type(content_type: str, body: bytes) -> Refusal:
-    """Return the refusal of a body whose content type is not JSON."""
+    """Return the refusal for a body whose content type is not JSON."""
     message = f"Content-Type: expected application/json, got {_quoted(content_type or None)}"
     return Refusal("wrong_content_type", message, uid=_uid_in_head(body))
 

@@ -64,7 +64,7 @@ def _resumed(begun: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, An
         try:
             try:
                 value = yield waits_for
-            except BaseException as error:  # noqa: BLE001 - it is the coroutine's: a cancellation as well as a failure
+            except BaseException as error:  # noqa: BLE001 - passed on to the coroutine, like a cancellation
                 waits_for = begun.throw(error)
             else:
                 waits_for = begun.send(value)
@@ -75,9 +75,9 @@ def _resumed(begun: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, An
 
 # Large reviews of our own kinds are decided in a thread, because checking 1.5 MB takes a third of a second and Pod
 # reviews must not wait for it. The thread decides one review at a time on its own event loop. Namespaces take turns, so
-# that a namespace with many large objects delays itself and costs every other namespace at most one review. [MGR-149]
+# that a namespace with many large objects delays every other namespace by at most one review. [MGR-149]
 
-#: Thread switch interval in seconds: the longest time the main loop waits for the interpreter. Python's default is five
+#: Thread switch interval in seconds: the longest time the main loop waits for the GIL. Python's default is five
 #: times as long.
 SWITCH_SECONDS: Final = 0.001
 
@@ -96,7 +96,7 @@ class LargeReviews:
         return await self.run(review.namespace, seconds, _decided, decide, review)
 
     async def run(self, namespace: str, seconds: float, function: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Return the result of a function that runs in the thread. Raises ``TimeoutError`` and its exceptions."""
+        """Run a function in the thread and return its result. Raises ``TimeoutError`` and the function's exceptions."""
         if self._thread is None:
             sys.setswitchinterval(SWITCH_SECONDS)
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="large reviews")
@@ -151,9 +151,9 @@ def _decided(decide: Decide, review: Review) -> Decision:
     return asyncio.run(decided())
 
 
-# Prepare reviews of our own kinds: well-formed, and in the stored version. The API server checks the types of a new
-# object's fields, but not those of an object stored before our definitions were installed, and other clients may reach
-# the port.
+# Prepare reviews of our own kinds: check that they are well-formed and convert them to the stored version. The API
+# server checks the types of a new object's fields, but not those of an object stored before our definitions were
+# installed, and clients other than the API server may reach the port.
 
 #: etcd's default request limit; a larger object cannot be stored.
 MAX_STORED_BYTES: Final = 1_572_864
@@ -172,7 +172,7 @@ def prepared(review: Review, body_bytes: int) -> Review | Denied:
         if named is None or review.subresource:
             return review
         # Only a forged review names another kind. Handlers rely on the object being readable as the resource's kind.
-        return Denied(f"request.kind: is no version of {named.kind}, the kind of request.resource", code=400)
+        return Denied(f"request.kind: is not a version of {named.kind}, the kind of request.resource", code=400)
     if body_bytes > MAX_STORED_BYTES and review.operation in (Operation.CREATE, Operation.UPDATE):
         size = _size(review.object)
         if size > MAX_STORED_BYTES:
@@ -196,7 +196,7 @@ def prepared(review: Review, body_bytes: int) -> Review | Denied:
 
 
 def stored_form(review: Review) -> Review | Denied | None:
-    """Return the review in the stored version, or None if it already is or the kind is not ours.
+    """Return the review in the stored version, or None if it already is in that version or the kind is not ours.
 
     A conversion note may add fields to the spec that the requested version does not show, so the stored form is
     validated too. It must match its schema, which the API server does not check after a conversion. [MGR-151]
@@ -210,7 +210,7 @@ def stored_form(review: Review) -> Review | Denied | None:
         new = as_hub(kind, review.object) if review.object is not None else None
         old = as_hub(kind, review.old_object) if review.old_object is not None else None
     except ConversionError as error:
-        # An object stored without validation must not prevent its own correction.
+        # It must be possible to correct an object that was stored without validation.
         return Denied(str(error), code=400) if review.operation is Operation.CREATE else None
     if new is not None:
         if message := invalid_message(kind, kind.hub, {key: value for key, value in new.items() if key != "status"}):

@@ -56,7 +56,7 @@ _MAX_LOGGED: Final = 1000
 _DECISIONS: Final = (Allowed, Patched, Denied)
 _OUTCOMES: Final = {Allowed: "allowed", Patched: "patched", Denied: "denied"}
 
-#: HTTP status and the body, or its parts.
+#: HTTP status, and the body or its parts.
 _Answer: TypeAlias = tuple[int, bytes | list[bytes]]
 
 
@@ -67,7 +67,7 @@ class _Request(NamedTuple):
 
     @property
     def body(self) -> bytes:
-        """Return the whole body. Joining a large one takes a while."""
+        """Return the whole body. Joining the parts of a large one takes a while."""
         return b"".join(self.parts)
 
 
@@ -90,7 +90,7 @@ class Decided(NamedTuple):
 
 
 class _PostEndpoint:
-    """Base of the POST endpoints: reads a bounded body, responds and counts. Subclasses compute the response."""
+    """Base class of the POST endpoints: reads a bounded body, responds and counts. Subclasses compute the response."""
 
     max_body_bytes = MAX_BODY_BYTES
 
@@ -168,7 +168,7 @@ class ReviewEndpoint(_PostEndpoint):
         self._route = route
 
     async def answer(self, request: _Request) -> _Answer:
-        """Return the AdmissionReview that answers a body."""
+        """Return the response to an AdmissionReview."""
         if not _is_json(request.content_type):
             return self.refuse(wrong_content_type(request.content_type, request.parts[0]))
         body = request.body
@@ -232,8 +232,8 @@ class ReviewEndpoint(_PostEndpoint):
         read: Callable[[*Ts], Review | Denied | None],
         *args: *Ts,
     ) -> tuple[Review | Decision | None, str]:
-        """Return the result of reading a review of one of our kinds, in the thread if it is large, and the outcome if
-        that decides. Reading takes as long as deciding: it converts the object and checks it against its schema."""
+        """Read a review of one of our kinds, in the thread if it is large, because reading converts the object and
+        checks it against its schema. Return the result, and the outcome to count if the result is a decision."""
         limit = handler.webhook.timeout_seconds * _PART_OF_TIMEOUT
         try:
             found = await self._app.aside.run(review.namespace, limit, read, *args) if aside else read(*args)
@@ -323,7 +323,7 @@ class UnknownPathEndpoint(_PostEndpoint):
         self._stats.decided("unserved", "allowed")
         if request.path not in self._logged and len(self._logged) < _LOGGED_PATHS:
             self._logged.add(request.path)
-            logger.warning("allowing reviews of %s, which this version does not serve", request.path)
+            logger.warning("allowing reviews at %s, which this version does not serve", request.path)
         return 200, answer(review.uid, Allowed())
 
 
@@ -341,7 +341,7 @@ class ConvertEndpoint(_PostEndpoint):
         self._logged: set[str] = set()
 
     async def answer(self, request: _Request) -> _Answer:
-        """Return the ConversionReview that answers a body."""
+        """Return the response to a ConversionReview."""
         if not _is_json(request.content_type):
             return self.refuse(wrong_content_type(request.content_type, request.parts[0]))
         try:
@@ -470,7 +470,7 @@ def create_app(
 
 
 class _Healthz:
-    """Answers /healthz on the webhook port with 200 to any method. [MGR-21]"""
+    """Responds with 200 to any request for /healthz on the webhook port. [MGR-21]"""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._send = PlainTextResponse("ok")(scope, receive, send)

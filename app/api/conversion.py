@@ -133,7 +133,7 @@ class ConversionError(ValueError):
 
 
 class UnknownKindError(ConversionError):
-    """A conversion that does not exist, for this object or any other."""
+    """The kind or the version is unknown, which fails the whole review."""
 
 
 def convert(obj: Mapping[str, Any], desired_api_version: str) -> Json:
@@ -177,11 +177,11 @@ def _versions(obj: Mapping[str, Any], desired: str) -> tuple[KindDefinition, Ver
 def _unregistered(kind: str, api_version: str) -> UnknownKindError:
     kinds = (known for known in known_kinds() if known.kind == kind)
     served = [f"{known.group}/{version.name}" for known in kinds for version in known.versions]
-    hint = f"; served are {', '.join(sorted(served))}" if served else ""
+    hint = f"; served versions are {', '.join(sorted(served))}" if served else ""
     return UnknownKindError(f'no kind "{kind}" is registered for version "{api_version}"{hint}')
 
 
-#: Parts that no conversion changes: most of an object. They are neither copied nor compared.
+#: Parts that no conversion changes, which make up most of an object. They are neither copied nor compared.
 _UNTOUCHED: Final = frozenset(
     ("managedFields", "template", "containers", "initContainers", "volumes", "volumeClaimTemplates")
 )
@@ -250,9 +250,9 @@ def _is_faithful(shown: Json, plain: Json, original: Json) -> bool:
 
 
 def _converted(obj: Json, source: Version, target: Version) -> Json:
-    """Return ``obj``, which is changed, in the target version."""
+    """Return ``obj`` converted to the target version. Changes ``obj``."""
     function = source.to_hub or target.from_hub
-    assert function is not None  # noqa: S101  # one of the two is the hub, the other brings its functions
+    assert function is not None  # noqa: S101  # one version is the hub, the other has the functions
     converted = function(obj)
     group = str(obj["apiVersion"]).rpartition("/")[0]
     converted["apiVersion"] = f"{group}/{target.name}"
@@ -292,7 +292,7 @@ def _lost(back: Json, original: Json, source: Version, target: Version) -> Itera
     alone = frozenset(path for paths in linked for path in paths)
     for path, shown, value in _differences(back, original, (), alone):
         if path != ("apiVersion",):
-            # The parent of such a field exists in both.
+            # The parent of an unlinked field exists in both the original and the round-trip result.
             yield [_noted(path, shown, value, original)]
 
 
@@ -319,7 +319,7 @@ _ABSENT: Final = _Absent()
 
 
 class _Named(str):
-    """An item of a list of named objects."""
+    """An item in a list of named objects."""
 
     __slots__ = ()
 
@@ -350,14 +350,14 @@ def _differences(
     if not (isinstance(original, dict) and any(other[: len(path)] == path for other in skipped)):
         yield path, back, original
         return
-    # The object came back absent but holds a linked field: its other fields are noted individually.
+    # The round trip lost the object, which holds a linked field: its other fields are noted individually.
     rest = {key: value for key, value in original.items() if (*path, key) not in skipped}
     if rest or not original:
         yield path, back, rest
 
 
 def _named(value: Any) -> list[str]:
-    """Return the names of a list of objects with unique names; empty for any other value."""
+    """Return the names in a list of objects with unique names; empty for any other value."""
     items = value if isinstance(value, list) else []
     found = [item["name"] for item in items if isinstance(item, dict) and isinstance(item.get("name"), str)]
     return found if len(set(found)) == len(items) else []

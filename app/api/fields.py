@@ -94,14 +94,14 @@ class _Handlers(ApiModel):
     http_get: HttpGetAction | None = None
     """HTTP GET request to perform."""
     tcp_socket: TcpSocketAction | None = None
-    """Opens a connection."""
+    """TCP connection to open."""
 
 
 class LifecycleHandler(_Handlers):
     """LifecycleHandler defines an action to take before a container is stopped."""
 
     sleep: SleepAction | None = None
-    """Waits."""
+    """Sleep to perform."""
 
 
 class Probe(_Handlers):
@@ -171,12 +171,12 @@ class Toleration(ApiModel):
 
 
 class LifecycleHook(ApiModel):
-    """LifecycleHook holds a Pod before an action, by finalizers or labels of another component."""
+    """LifecycleHook delays an action on a Pod by means of labels or finalizers that another component manages."""
 
     labels_handler: dict[str, str] | None = None
-    """Labels that hold the Pod while it has them with these values."""
+    """Labels that hold the Pod as long as it has them with these values."""
     finalizers_handler: list[str] | None = None
-    """Finalizers that hold the Pod while it has them."""
+    """Finalizers that hold the Pod as long as it has them."""
     mark_pod_not_ready: bool = False
     """Marks the Pod as not ready while it is held, through its readiness gate KruisePodReady."""
 
@@ -219,7 +219,7 @@ class WorkloadReference(ApiModel):
         return *self.group_kind, self.name
 
     def as_go(self) -> GoLiteral:
-        """Return the reference as Go prints it in errors."""
+        """Return the reference as formatted in Go's error messages."""
         return GoLiteral(
             f"v1beta1.TargetReference{{APIVersion:{quote(self.api_version)}, Kind:{quote(self.kind)}, "
             f"Name:{quote(self.name)}}}"
@@ -233,7 +233,7 @@ POD_UPDATE_POLICIES: Final = (RECREATE, IN_PLACE_IF_POSSIBLE, IN_PLACE_ONLY)
 IN_PLACE_POLICIES: Final = (IN_PLACE_IF_POSSIBLE, IN_PLACE_ONLY)
 ROLLING_UPDATE: Final = "RollingUpdate"
 ON_DELETE: Final = "OnDelete"
-#: When the claims of a StatefulSet are resized: while its Pods are updated.
+#: Volume claim update strategy: a StatefulSet's claims are resized while its Pods are updated.
 ON_POD_ROLLING_UPDATE: Final = "OnPodRollingUpdate"
 UPDATE_TYPES: Final = (ROLLING_UPDATE, ON_DELETE)
 
@@ -256,9 +256,8 @@ class InPlaceUpdateStrategy(InPlaceUpdateStrategyV1Alpha1):
     """Minimum number of updated Pods that must be ready before images are pulled for the rest. Defaults to 0."""
 
 
-# The update order of a workload's Pods: priorityStrategy and scatterStrategy, shared by several kinds.
-#
-# The rules are PM-6 and PM-7; SidecarSet's SS-25 is the same check.
+# The update order of a workload's Pods: priorityStrategy and scatterStrategy, shared by several kinds. [PM-6, PM-7,
+# SS-25]
 
 
 class WeightPriorityTerm(ApiModel):
@@ -297,7 +296,7 @@ class UpdateScatterTerm(ApiModel):
     """Value of the label. In a SidecarSet, `*` matches every value."""
 
 
-#: Maximum number of terms of a strategy: controllers match every Pod of a workload against each of them.
+#: Maximum number of terms in a strategy: controllers match every Pod of a workload against each of them.
 MAX_TERMS: Final = 256
 
 

@@ -1,4 +1,4 @@
-"""Go types of the core API that Pods consist of, except the Pod itself."""
+"""Go types of the core API that a Pod is built from. The Pod type itself is in gopod."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from app.api.gojson import (
     struct,
 )
 
-# The core Container of Kubernetes and all its types, as Go reads and prints them. [SS-12, SS-13]
+# Kubernetes' core Container and all its types, as Go unmarshals and marshals them. [SS-12, SS-13]
 #
 # One table per type, in the order of the Go struct in Kubernetes 1.34. OpenKruise hashes containers in this order, so a
 # line must never move. ``restartPolicyRules`` is newer than existing hashes, and therefore appended: an unused field
-# changes no hash wherever it is, but its place must not change from now on.
+# changes no hash wherever it is, but its position must not change from now on.
 
 
 def optional(name: str, go_type: GoType = STRING) -> GoField:
@@ -34,7 +34,7 @@ def optional(name: str, go_type: GoType = STRING) -> GoField:
 
 
 def always(name: str, go_type: GoType = STRING) -> GoField:
-    """Return a field that is printed even when empty."""
+    """Return a field that is marshaled even when empty."""
     return GoField(name, go_type, kept=True)
 
 
@@ -183,7 +183,7 @@ CONTAINER = struct(*CONTAINER_FIELDS)
 
 
 def container_json(container: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Return ``container`` as Go prints it: known fields in Go's order, canonical quantities, no empty fields.
+    """Return ``container`` as Go marshals it: known fields in Go's order, canonical quantities, no empty fields.
 
     Raises :class:`app.api.gojson.GoTypeError`, prefixed with ``path``, for a value that does not have the field's type.
     """
@@ -191,10 +191,10 @@ def container_json(container: Mapping[str, Any], path: str = "") -> dict[str, An
     return printed
 
 
-# The core Volume of Kubernetes and all its sources, as Go reads and prints them.
+# Kubernetes' core Volume and all its sources, as Go unmarshals and marshals them.
 #
-# Revision names of our kinds are derived from this JSON (SS-73, SS-74), so it must equal OpenKruise's to the byte. The
-# order is that of the Go structs in Kubernetes 1.34.
+# Revision names of our kinds are derived from this JSON, so it must equal OpenKruise's byte for byte. The order is that
+# of the Go structs in Kubernetes 1.34. [SS-73, SS-74]
 
 
 def _source(*fields: GoField) -> GoType:
@@ -242,7 +242,7 @@ _PROJECTION: Final = struct(
 )
 
 
-#: A time that is never set in a template: always printed, always null.
+#: A time that is never set in a template, and therefore always marshaled as null.
 NO_TIME: Final = GoType(lambda _value, _path: None, lambda: None, lambda _: False)
 #: The spec of a PersistentVolumeClaim.
 CLAIM_SPEC: Final = struct(

@@ -1,11 +1,11 @@
 """JSON as Go's ``encoding/json`` writes it, and the round trip of an object through a Go struct.
 
-Hashes that must equal OpenKruise's are computed from this JSON, so it must be identical to the byte. Two parts:
+Hashes that must equal OpenKruise's are computed from this JSON, so it must match byte for byte. Two parts:
 
 - :func:`dumps_go` returns a value as compact JSON, with ``<``, ``>``, ``&``, U+2028 and U+2029 escaped;
-- *Go types* define how a Go type is read and printed: the order of fields, and which empty or unknown fields are
-  dropped. :func:`go_value` returns what Go prints for a JSON object, :func:`normalized` the same with unknown fields
-  kept. The core types are in :mod:`app.api.gocore` and :mod:`app.api.gopod`.
+- *Go types* define how values are unmarshaled and marshaled: the order of fields, and which empty or unknown fields
+  are dropped. :func:`go_value` returns a JSON object as Go would marshal it; :func:`normalized` does the same but keeps
+  unknown fields. The core types are in :mod:`app.api.gocore` and :mod:`app.api.gopod`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class GoTypeError(ValueError):
 
 
 def dumps_go(value: Any, *, sort_keys: bool = False) -> str:
-    """Return ``value`` as ``json.Marshal`` prints it. Objects keep their order (a struct) unless ``sort_keys`` (a map).
+    """Return ``value`` as ``json.Marshal`` writes it. Objects keep their order (a struct) unless ``sort_keys`` (a map).
 
     Raises TypeError or ValueError for values that JSON cannot express, or nested deeper than any API server accepts.
     """
@@ -95,9 +95,9 @@ def _float_text(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GoType:
-    """How one Go type is read from JSON and printed.
+    """How values of one Go type are unmarshaled and marshaled.
 
-    ``read(value, path)`` returns the printable value of any JSON value except null, or raises :class:`GoTypeError`.
+    ``read(value, path)`` returns the value to marshal for any JSON value except null, or raises :class:`GoTypeError`.
     ``zero`` replaces null and missing fields. ``empty(value)`` returns whether ``omitempty`` omits a value; a struct is
     never omitted. ``fields`` are those of a struct (or a pointer to one), ``item`` is the element type of a slice or
     map.
@@ -178,7 +178,7 @@ def _read_int_or_string(value: Any, path: str) -> int | str:
 
 
 def pointer(go_type: GoType) -> GoType:
-    """A pointer: null is distinct from the type's zero, so ``false``, ``0`` and ``""`` are printed."""
+    """Return the type of a pointer. Null is not its zero value, so ``false``, ``0`` and ``""`` are marshaled."""
     return GoType(go_type.read, lambda: None, lambda value: value is None, go_type.fields, go_type.item, go_type.is_map)
 
 
@@ -194,7 +194,7 @@ def list_of(go_type: GoType) -> GoType:
 
 
 def map_of(go_type: GoType) -> GoType:
-    """A map with string keys, printed in sorted order."""
+    """Return the type of a map with string keys, which are marshaled in sorted order."""
 
     def read(value: Any, path: str) -> dict[str, Any]:
         if not isinstance(value, Mapping):
@@ -205,7 +205,7 @@ def map_of(go_type: GoType) -> GoType:
 
 
 def struct(*fields: GoField) -> GoType:
-    """A struct with the fields in this order; unknown fields are dropped, as in Go."""
+    """Return the type of a struct with the fields in this order. Unknown fields are dropped, as in Go."""
     plan = tuple(
         (field.name, field.go_type, field.kept, field.kept or not field.go_type.empty(field.go_type.zero()))
         for field in fields
@@ -238,15 +238,15 @@ STRING = GoType(_read_string, str, _falsy)
 BOOL = GoType(_read_bool, bool, _falsy)
 INT32 = _integer(32)
 INT64 = _integer(64)
-#: A quantity and an int-or-string are structs in Go: printed even when zero.
+#: Quantities and int-or-strings are structs in Go, so they are marshaled even when zero.
 QUANTITY = GoType(_read_quantity, lambda: "0", _never)
 INT_OR_STRING = GoType(_read_int_or_string, lambda: 0, _never)
 
 
 def go_value(go_type: GoType, value: Any, path: str = "") -> Any:
-    """Return what Go prints after reading ``value`` into ``go_type``, as a JSON value in Go's order.
+    """Return what Go marshals after unmarshaling ``value`` into ``go_type``, as a JSON value in Go's order.
 
-    Raises :class:`GoTypeError` if Go could not read it.
+    Raises :class:`GoTypeError` if Go could not unmarshal it.
     """
     try:
         return _read(go_type, value, path)

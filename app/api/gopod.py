@@ -22,7 +22,7 @@ from app.api.gocore import (
 )
 from app.api.gojson import BOOL, INT32, INT64, QUANTITY, STRING, GoType, list_of, map_of, pointer, struct
 
-# PodTemplateSpec and PersistentVolumeClaim of Kubernetes, as Go reads and prints them.
+# Kubernetes' PodTemplateSpec and PersistentVolumeClaim, as Go unmarshals and marshals them.
 #
 # OpenKruise stores templates and creates revisions in this form. The order is that of the Go structs in Kubernetes
 # 1.34.
@@ -151,7 +151,7 @@ POD_SPEC: Final = struct(
     optional("hostnameOverride", pointer(STRING)),
 )
 
-#: The metadata inside an object. Other fields are not used there and stay unchanged.
+#: ObjectMeta inside another object. Its other fields are not used there and stay unchanged.
 METADATA: Final = struct(
     optional("name"),
     optional("generateName"),
@@ -161,7 +161,7 @@ METADATA: Final = struct(
     optional("annotations", _TEXTS),
     optional("finalizers", _STRINGS),
 )
-#: ObjectMeta inside an object.
+#: The PodTemplateSpec.
 POD_TEMPLATE: Final = struct(optional("metadata", METADATA), optional("spec", POD_SPEC))
 
 _CLAIM_STATUS: Final = struct(
@@ -178,7 +178,7 @@ CLAIM: Final[GoType] = struct(
 
 @dataclass(frozen=True)
 class PodType:
-    """A type within a Pod, with what a patch needs to know (see :class:`app.kube.patches.MergeType`)."""
+    """A type within a Pod, with its merge rules (see :class:`app.kube.patches.MergeType`)."""
 
     fields: Mapping[str, PodType] = field(default_factory=dict)
     merge_key: str = ""
@@ -187,7 +187,7 @@ class PodType:
     is_object: bool = True
 
     def child(self, name: str) -> PodType | None:
-        """Return the field of that name, if a patch needs to know it."""
+        """Return the type of a field, or None if it has no merge rules."""
         return self.fields.get(name)
 
 
@@ -207,7 +207,7 @@ _CONTAINERS: Final = _merged(
     volumeMounts=_merged("mountPath"),
     volumeDevices=_merged("devicePath"),
 )
-#: A volume has one source: naming another one replaces it.
+#: A volume has one source: a patch with another source replaces it.
 _VOLUMES: Final = PodType(
     merge_key="name", patch_strategies=_MERGE | _RETAIN_KEYS, items=PodType(patch_strategies=_RETAIN_KEYS)
 )

@@ -22,7 +22,7 @@ Convert: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 
 #: The path of a field: the keys from the root.
 FieldPath: TypeAlias = tuple[str, ...]
-#: In the path of a noted field: any key of a map, or any item of a list of named objects.
+#: In the path of a noted field: any key in a map, or any item in a list of named objects.
 ANY_KEY: Final = "*"
 
 
@@ -91,7 +91,7 @@ class Version:
     #: Conversions to and from the hub version; None for the hub itself.
     to_hub: Convert | None = None
     from_hub: Convert | None = None
-    #: Normalizes equivalent forms of an object of this version, so that they are not noted.
+    #: Normalizes equivalent forms of an object in this version, so that conversion notes do not record them.
     canonical: Convert | None = None
     #: Fields of this version or the hub that belong together: conversion restores all of them or none.
     linked: tuple[tuple[FieldPath, ...], ...] = ()
@@ -108,8 +108,8 @@ class Version:
 class Access:
     """The access to a kind that the cluster's roles view, edit and admin grant, and why.
 
-    These roles are bound to tenants, usually in one namespace: tenants may read what view reads of Pods, and write what
-    gives them no more than writing Pods of the namespace would. Admin grants the same as edit.
+    These roles are bound to tenants, usually in one namespace. Tenants may read what view lets them read of Pods, and
+    write what gives them no more power than writing the namespace's Pods. Admin grants the same as edit.
     """
 
     why: str = ""
@@ -156,7 +156,7 @@ class KindDefinition:
         return {version.name: version for version in self.versions}
 
     def version(self, api_version: str) -> Version | None:
-        """Return the version of an ``apiVersion``, or None if this kind does not have it."""
+        """Return the version for an ``apiVersion``, or None if this kind does not have it."""
         group, _, name = api_version.rpartition("/")
         return self.by_version.get(name) if group == self.group else None
 

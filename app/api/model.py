@@ -1,4 +1,4 @@
-"""Base classes of the models of our kinds, and the keywords of their schemas."""
+"""Base classes for the models of our kinds, and the keywords of their schemas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic.alias_generators import to_camel
 
 # Base classes of all models: parts of an object, metadata, and the object itself.
 #
-# A model names the fields that we read; the docstring below a field is its description in the CRD. All other fields
+# A model declares the fields that we read; the docstring below a field is its description in the CRD. All other fields
 # of an object are kept and returned by :meth:`ApiModel.to_dict`, so that fields of newer clients are not lost.
 
 
@@ -58,7 +58,7 @@ class ApiModel(BaseModel):
 
 
 class OwnerReference(ApiModel):
-    """The owner of an object."""
+    """An owner of an object."""
 
     api_version: str = ""
     kind: str = ""

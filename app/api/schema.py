@@ -1,4 +1,4 @@
-"""Derived from a model: its OpenAPI schema, and the Go type that reads the same JSON."""
+"""The OpenAPI schema and the Go type of a model, both derived from the model."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def _description(model: type[ApiModel], name: str) -> str:
 def _field_docs(module: str) -> Mapping[str, Mapping[str, str]]:
     """Return the docstrings below the fields of the classes of a module.
 
-    Pydantic can read them too, but for each class, and in each process: a fifth of the startup time.
+    Pydantic can read them too, but once per class and process, which takes a fifth of the startup time.
     """
     classes = [
         node for node in ast.walk(ast.parse(inspect.getsource(sys.modules[module]))) if isinstance(node, ast.ClassDef)
@@ -204,7 +204,7 @@ def _type(annotation: Any) -> Schema:
     if origin is list:
         return {"items": _type(arguments[0]), "type": "array"}
     if origin is dict:
-        # An object of arbitrary values keeps all its fields.
+        # An object with arbitrary values keeps all its fields.
         fields = {PRESERVE: True} if arguments[1] is Any else {"additionalProperties": _type(arguments[1])}
         return {**fields, "type": "object"}
     if origin is Literal:
@@ -238,15 +238,15 @@ def _with(schema: Schema, keywords: Mapping[str, Any]) -> Schema:
 
 
 def _prose(text: str) -> str:
-    """Join source lines to paragraphs, and remove code markup that a terminal would show."""
+    """Join source lines into paragraphs, and remove code markup that a terminal would show."""
     paragraphs = inspect.cleandoc(text).replace("``", "`").split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
-# The Go type of one of our models: how OpenKruise reads and prints the model's fields.
+# The Go type of one of our models: how OpenKruise unmarshals and marshals the model's fields.
 #
 # A field that may be None is a pointer. A field is omitted when empty, unless it is required or the API server would
-# default it to the empty value. Fields with a more specific Go type than the model's are named.
+# default it to the empty value. Fields whose Go type is more specific than the model's are listed explicitly.
 
 _BY_ANNOTATION = {
     Int32: INT32,
@@ -259,7 +259,7 @@ _BY_ANNOTATION = {
 
 
 def go_struct(model: type[ApiModel], named: Mapping[str, GoType]) -> GoType:
-    """Return the Go struct of a model. ``named`` are Go types by JSON field name, at any depth."""
+    """Return the Go struct of a model. ``named`` maps JSON field names, at any depth, to Go types."""
     return struct(*(_go_field(field, named) for field in model.model_fields.values()))
 
 
@@ -269,7 +269,7 @@ def _go_field(field: FieldInfo, named: Mapping[str, GoType]) -> GoField:
     try:
         go_type = named.get(name) or _go_type(_annotation(field), named)
     except TypeError as error:
-        error.add_note(f"in field {name!r}: pass its Go type, such as those of app.api.gocore, in `named`")
+        error.add_note(f"in field {name!r}: pass its Go type (see app.api.gocore) in `named`")
         raise
     return GoField(name, go_type, kept=field.is_required() or filled_in)
 

@@ -1,4 +1,4 @@
-"""An API server's processing of a custom resource's schema, for use without one: defaults, validation, pruning.
+"""What an API server does with a custom resource's schema, for use without one: defaulting, validation, pruning.
 
 Pure functions of a structural schema (:mod:`app.api.schema`) and a JSON value, with the API server's own messages.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from app.api.kind import KindDefinition, Version
 
 _GO_TYPES: Final = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "number": float}
-#: Bits of a format. An API server does not check it, but a Go client could not read a larger value.
+#: Bits of an integer format. API servers do not check it, but a Go client could not read a larger value.
 _RANGES: Final = {"int32": 31, "int64": 63}
 EMBEDDED: Final = "x-kubernetes-embedded-resource"
 #: Validated by the API server for every kind, not by the kind's schema.
@@ -138,7 +138,7 @@ def _errors(schema: Schema, value: Any, path: Path) -> Iterator[FieldError]:
         for index, item in enumerate(value):
             at = path.index(index)
             if item is None and "type" in schema["items"]:
-                # A null is dropped from an object, but a list cannot lose an item unnoticed.
+                # A null field can be dropped, but dropping a list item would shift the others.
                 yield type_invalid(at, "null", f'{at} in body must be of type {schema["items"]["type"]}: "null"')
             yield from _errors(schema["items"], item, at)
 
@@ -236,7 +236,7 @@ def _size_errors(schema: Schema, value: list[Any] | dict[str, Any], path: Path) 
 
 
 def _repeated(schema: Schema, value: list[Any], path: Path) -> Iterator[FieldError]:
-    """Yield errors for repeated items whose keys, or which themselves, must be unique."""
+    """Yield errors for repeated items of a set, or repeated keys in a map."""
     seen: set[str] = set()
     for index, item in enumerate(value):
         key = item

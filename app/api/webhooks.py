@@ -74,8 +74,8 @@ def former_spec(
 
 
 def former_of(review: Review, read: Callable[[Mapping[str, Any]], M]) -> M | None:
-    """Return ``read`` of the object that an update changes; None if there is none, or it cannot be read: an invalid
-    stored object must not block an update that fixes it."""
+    """Apply ``read`` to the object that an update changes; None if there is none, or it cannot be read, because an
+    invalid stored object must not block an update that fixes it."""
     if review.operation != Operation.UPDATE or review.old_object is None:
         return None
     try:
@@ -106,7 +106,7 @@ def version_to_default(kind: KindDefinition, given: Mapping[str, Any]) -> Versio
 def version_to_judge(kind: KindDefinition, given: Mapping[str, Any]) -> Version | Denied:
     """Return the version of an object to be validated, or a denial if it violates the schema.
 
-    An API server checks this before the call; reviews may come from elsewhere.
+    An API server checks this before it calls the webhook, but reviews may come from other clients.
     """
     version = _requested_version(kind, given)
     if isinstance(version, Denied):
@@ -153,7 +153,8 @@ def unreadable(error: ValidationError, *at: str) -> str:
     return "; ".join(f"{'.'.join(map(str, (*at, *each['loc'])))}: {each['msg']}" for each in found)
 
 
-#: Bytes of a namespace's objects of one kind that take long to compare with a new one, and the namespaces to remember.
+#: Total bytes of a namespace's objects of one kind from which comparisons with a new one take long, and the maximum
+#: number of such namespaces to remember.
 LARGE_BYTES: Final = 1024 * 1024
 MAX_LARGE: Final = 1000
 
@@ -161,7 +162,7 @@ MAX_LARGE: Final = 1000
 class Others(Generic[Model]):
     """The objects of a kind in a namespace, read from the API server to be compared with a new one.
 
-    Writes are rare, and concurrent ones see each other more often than in a cache.
+    Writes are rare, and concurrent ones see each other more often than through a cache.
     """
 
     def __init__(self, client: Client, kind: KindDefinition, model: type[Model]) -> None:
@@ -192,7 +193,7 @@ class Others(Generic[Model]):
 
 
 _NOTE: Final = f"metadata[?'annotations'][?'{names.CONVERSION_DATA}']"
-#: A change of metadata only (a finalizer, an annotation) needs no defaulting or validation. A conversion note is
+#: A change to metadata only (a finalizer, an annotation) needs no defaulting or validation. A conversion note is
 #: part of the spec in the stored version.
 SPEC_CHANGED: Final = MatchCondition(
     "spec-changed",
@@ -242,9 +243,9 @@ def completed(
 ) -> Decision:
     """Return the object with its defaults as Go stores it; allow it unchanged if nothing is missing.
 
-    Fields that an update does not change, as Go reads them, stay as they are stored: re-applying a manifest does not
-    raise the generation. ``specs`` are the Go types of the kind's spec by version. ``complete`` returns the object with
-    its defaults and may raise GoTypeError. ``rule`` is the source of the defaults. [CS-19]
+    Fields that an update does not change, as Go reads them, keep their stored form, so that re-applying a manifest
+    does not raise the generation. ``specs`` are the Go types of the kind's spec by version. ``complete`` returns the
+    object with its defaults and may raise GoTypeError. ``rule`` is the source of the defaults. [CS-19]
     """
     given = without_managed_fields(review.object)
     version = version_to_default(kind, given)
@@ -270,7 +271,7 @@ def completed(
 def _with_stored_fields(
     spec: Mapping[str, Any], printed: Mapping[str, Any], old: Mapping[str, Any], old_printed: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return ``spec`` with the fields that Go prints like the stored ones as they are in ``old``, or missing there."""
+    """Return ``spec``, but take fields that Go marshals like the stored ones from ``old``, even if missing there."""
     missing = object()
     sources = (
         (field, old if same(printed.get(field, missing), old_printed.get(field, missing)) else spec)
@@ -325,7 +326,7 @@ Judgment: TypeAlias = Decision | Iterable[FieldError | str]
 
 
 def validating(kind: KindDefinition, judge: Callable[[Submitted], Awaitable[Judgment]], *, code: int = 422) -> Decide:
-    """Return the function that answers for the validating webhook of a kind; all errors are reported together.
+    """Return the decision function of a kind's validating webhook. It reports all errors together.
 
     ``judge`` raises GoTypeError, ConversionError or ValidationError for an object that it cannot read. ``code`` is the
     HTTP status code for errors.

@@ -62,7 +62,7 @@ def _server_context(cert: bytes, key: bytes, client_ca: bytes) -> ssl.SSLContext
 
 
 def _ask_clients(context: ssl.SSLContext, client_ca: bytes) -> None:
-    """Request client certificates. Both contexts of a handshake need this: one asks, the other verifies."""
+    """Request client certificates. Both contexts of a handshake need this: one requests, the other verifies."""
     if not client_ca:
         return
     try:

@@ -1,4 +1,4 @@
-"""Issue and check certificates: a CA of our own and the serving certificate it signs. Pure, except for random keys.
+"""Issue and check certificates: a CA of our own and the serving certificate it signs. Pure except for key generation.
 
 Names, lifetimes and Secret keys match OpenKruise, so that either can use a Secret the other created. [MGR-30 … MGR-34]
 """
@@ -38,7 +38,7 @@ CA_REUSE: Final = timedelta(days=365)
 #: Certificates are backdated so that an API server whose clock is behind trusts a new one.
 BACKDATED: Final = timedelta(hours=1)
 
-#: Secret key → field. The pair is stored under two names each, for older and newer readers. [MGR-32]
+#: Secret key → field. The certificate and its key each have two names, for older and newer readers. [MGR-32]
 SECRET_KEYS: Final = {
     "ca-key.pem": "ca_key",
     "ca-cert.pem": "ca_cert",
@@ -69,7 +69,7 @@ class CertificateSet:
 
     @property
     def without_ca_key(self) -> CertificateSet:
-        """Return the set without the CA key, which is all a server needs."""
+        """Return the set without the CA key, which a server does not need."""
         return replace(self, ca_key=b"")
 
     @property
@@ -98,7 +98,7 @@ def from_secret_data(data: Mapping[str, str] | None) -> CertificateSet:
 def issue(hosts: tuple[str, ...], now: datetime, reuse_ca_of: CertificateSet | None = None) -> CertificateSet:
     """Issue a new serving certificate for hosts (DNS names or IP addresses; the first is the subject).
 
-    It is signed by the CA of ``reuse_ca_of`` if that is sound and valid for another year, otherwise by a new CA.
+    It is signed by the CA of ``reuse_ca_of`` if that is usable and valid for another year, otherwise by a new CA.
     [MGR-34]
     """
     ca_key, ca_cert = _reusable_ca(reuse_ca_of, now) or _new_ca(now)
@@ -174,7 +174,7 @@ def _both(certificates: CertificateSet) -> tuple[tuple[str, x509.Certificate], t
 
 
 def check_pair(cert: bytes, key: bytes) -> x509.Certificate:
-    """Return the certificate if the private key belongs to it. Raises CertificateError otherwise."""
+    """Return the certificate if the private key matches it. Raises CertificateError otherwise."""
     certificate = _load_certificate(cert, "serving certificate")
     _load_key(key, "private key")
     if not _belongs_to(key, cert):
@@ -235,7 +235,7 @@ def _new_ca(now: datetime) -> tuple[_Key, x509.Certificate]:
 
 
 def _new_key() -> ec.EllipticCurvePrivateKey:
-    """Return a P-256 key: a handshake costs the server a twentieth of the time of RSA 2048."""
+    """Return a P-256 key. A handshake takes the server a twentieth of the time needed with RSA 2048."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
@@ -303,7 +303,7 @@ def _read_certificate(pem: bytes) -> x509.Certificate:
 
 @lru_cache(maxsize=8)
 def _checked_key(pem: bytes) -> PrivateKeyTypes:
-    """Read a private key. Cached, because reading tests its primes, which takes 50 ms."""
+    """Read a private key. Cached, because loading an RSA key checks its primes, which takes 50 ms."""
     return load_pem_private_key(pem, password=None)
 
 

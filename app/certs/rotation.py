@@ -1,7 +1,7 @@
 """Rotation: decide which step the certificates in a Secret need next. Pure.
 
-A new CA is announced next to the old one. Listeners switch to a certificate it signed only after every API server had
-time to learn it, and the old CA is dropped only after every replica had time to switch:
+A new CA is announced next to the old one. Listeners switch to a certificate signed by the new CA only after every
+API server has had time to load that CA, and the old CA is dropped only after every replica has had time to switch:
 
     current ──announce──▶ current + next ──switch──▶ current (was next) + previous CA ──finish──▶ current
 
@@ -73,7 +73,7 @@ class Rotation:
 
     @property
     def without_ca_keys(self) -> Rotation:
-        """Return the rotation without CA keys, which is all a listener needs."""
+        """Return the rotation without CA keys, which a listener does not need."""
         following = self.next.without_ca_key if self.next is not None else None
         return replace(self, current=self.current.without_ca_key, next=following)
 
@@ -99,12 +99,12 @@ class Rotation:
 
 
 def joined(*pems: bytes) -> bytes:
-    """Join the certificates of several PEM texts without duplicates."""
+    """Concatenate PEM certificates without duplicates."""
     return b"".join(blocks(*pems))
 
 
 def blocks(*pems: bytes) -> list[bytes]:
-    """Split PEM texts into single certificates, normalized and without duplicates."""
+    """Split PEM data into individual certificates, normalized and deduplicated."""
     found = (block.lstrip() + _END + b"\n" for pem in pems for block in pem.split(_END)[:-1])
     return list(dict.fromkeys(found))
 
@@ -116,7 +116,7 @@ def _fingerprint(block: bytes) -> str:
 def read_rotation(data: Mapping[str, str] | None) -> Rotation:
     """Read a Secret's ``data``. Raises CertificateError if the current set cannot be read.
 
-    An incomplete or damaged announcement is ignored and made again.
+    An incomplete or damaged announced set is ignored, and a new one is issued.
     """
     current = from_secret_data(data)
     announced = {field: _decoded(data, name) for name, field in _NEXT_KEYS.items()}
@@ -171,7 +171,7 @@ class Observed:
 
 
 def plan(observed: Observed, judge: Judge) -> Step:
-    """Return the next step. Repeating plan and execution converges on a single sound set."""
+    """Return the next step. Planning and executing repeatedly converges on a single valid set."""
     stored = observed.stored
     if stored is None or judge(stored.current).fault:
         return _without_current(observed, judge)
@@ -184,8 +184,8 @@ def plan(observed: Observed, judge: Judge) -> Step:
     if current.ending and announced is None:
         return Step(Action.ANNOUNCE, "CA certificate: expires soon")
     if _unknown(observed, stored):
-        # The Secret was replaced from outside, or a replica issued new certificates while others kept serving. CAs in
-        # use stay trusted until every replica had time to switch.
+        # The Secret was replaced externally, or a replica issued new certificates while others kept serving. CAs in
+        # use stay trusted until every replica has had time to switch.
         return Step(Action.REMEMBER, "other CAs are in use")
     if announced is not None:
         return Step(Action.SWITCH if observed.settled else Action.KEEP)
@@ -251,7 +251,7 @@ def _after(action: Action, observed: Observed, make: Callable[[CertificateSet | 
 
 
 def judge_for(hosts: tuple[str, ...], now: datetime, renew_before: timedelta) -> Judge:
-    """Return a judge of certificates: whether they match each other and our host names, and when they expire."""
+    """Return a function that checks whether certificates match each other and our host names, and when they expire."""
 
     def judge(certificates: CertificateSet) -> Condition:
         try:

@@ -59,7 +59,7 @@ class CertificateSource(Protocol):
         ...
 
     def published(self, complete: bool) -> None:
-        """Record whether the last check found the bundle in place everywhere."""
+        """Record whether the last check found the bundle in every webhook configuration and CRD."""
         ...
 
 
@@ -77,7 +77,7 @@ class SharedBundle:
     def __init__(self, clock: Clock, step_seconds: float = STEP_SECONDS) -> None:
         self._clock = clock
         self._step = step_seconds
-        #: CAs of others → when (monotonic) they were first seen.
+        #: CAs of other replicas → monotonic time when each was first seen.
         self._others: dict[bytes, float] = {}
         self.text = b""
 
@@ -100,7 +100,7 @@ class SharedBundle:
 
 
 class UnannouncedSource:
-    """Base of sources through which replicas cannot coordinate."""
+    """Base class for sources through which replicas cannot coordinate."""
 
     def __init__(self, clock: Clock, step_seconds: float = STEP_SECONDS) -> None:
         self._clock = clock
@@ -126,14 +126,14 @@ class UnannouncedSource:
 
 
 # Certificates in a Secret shared by all replicas: the first replica issues them, the others read them. rotation.py
-# decides what to do; this part reads and writes the Secret. A replica without write access uses ``SecretReader``.
+# decides what to do; these classes read and write the Secret. A replica without write access uses ``SecretReader``.
 # [MGR-32 … MGR-34]
 
 logger = logging.getLogger(__name__)
 
 #: Write conflicts to tolerate before reporting an error.
 _ATTEMPTS: Final = 5
-#: Burst and rate per second of Secret writes, so that two writers do not overwrite each other forever.
+#: Burst and rate (per second) of Secret writes, limited so that two writers do not overwrite each other forever.
 _WRITES_BURST: Final = 10
 _WRITES_PER_SECOND: Final = 0.1
 #: Seconds a reader waits for the controllers to publish a CA that was not announced in advance.
@@ -173,7 +173,7 @@ class SecretCertificates:
         return self._held.bundle if self._held is not None else b""
 
     def published(self, complete: bool) -> None:
-        """Record whether the last check found the bundle in every place that carries it."""
+        """Record whether the last check found the bundle in every webhook configuration and CRD."""
         if not complete:
             self._in_place = None
         elif self._in_place != self._held:
@@ -206,7 +206,7 @@ class SecretCertificates:
             return self._held.current
         raise KubeError(
             f"Secret {self._namespace}/{self._name}: {_ATTEMPTS} write conflicts in a row; "
-            "is another program writing it?"
+            "is another program writing to it?"
         )
 
     async def _one_step(self, live: Mapping[str, Any] | None, published: bytes) -> Rotation:
@@ -299,7 +299,7 @@ class SecretReader:
         """Do nothing: a reader does not publish bundles."""
 
     async def ensure(self, published: bytes = b"") -> CertificateSet:  # noqa: ARG002
-        """Return the set to serve now. While the Secret is missing or damaged, the last sound set stays in use.
+        """Return the set to serve now. While the Secret is missing or damaged, the last valid set stays in use.
 
         Raises KubeError if the Secret cannot be read, and CertificateError if it holds no usable set.
         """
@@ -324,7 +324,7 @@ class SecretReader:
         return self._held.current if self._held is not None else stored.current
 
     def _may_serve(self, stored: Rotation) -> bool:
-        """Return whether the API server had time to trust the CA: it was announced, or has been published for some
+        """Return whether the API server has had time to trust the CA: it was announced, or has been published for some
         seconds."""
         held = self._held
         if held is None or set(blocks(stored.current.ca_cert)) <= set(blocks(held.bundle)):
@@ -360,7 +360,7 @@ class FileCertificates(UnannouncedSource):
 
 
 def ensure_files(folder: Path, hosts: tuple[str, ...], now: datetime, renew_before: timedelta) -> CertificateSet:
-    """Return the certificates of a folder. Creates missing ones, and renews our own before they expire.
+    """Return the certificates in a folder. Creates missing ones, and renews those we issued before they expire.
 
     Raises CertificateError naming the file for an incomplete or mismatched pair: the user provided it, so it is not
     overwritten.
@@ -422,7 +422,7 @@ def _write(path: Path, content: bytes, mode: int) -> None:
 
 
 # Externally managed certificates (gate EnableExternalCerts): read and checked, never issued or written. The layout is
-# cert-manager's (``ca.crt``, ``tls.crt``, ``tls.key``), in a Secret or in a folder where one is mounted. [MGR-35]
+# cert-manager's (``ca.crt``, ``tls.crt``, ``tls.key``), in a Secret or in a folder where it is mounted. [MGR-35]
 # Differs: we also write the CA into webhook configurations and CRDs; a CA injector writes the same value.
 
 _KEYS: Final = ("ca.crt", "tls.crt", "tls.key")

@@ -30,7 +30,7 @@ async def changed(
     *,
     dry_run: bool = False,
 ) -> str:
-    """Apply JSON patch operations to an object as it was read. Return a one-line summary."""
+    """Apply JSON patch operations to an object if it has not changed since it was read. Return a one-line summary."""
     from app.cli.kinds import scope
     from app.kube.client import PatchType
 
@@ -90,7 +90,7 @@ async def set_paused(client: Client, namespace: str, what: Sequence[str], *, pau
 
 
 def _pause_patch(stored: Mapping[str, Any], where: Sequence[str], *, paused: bool) -> dict[str, Any]:
-    """Return the patch. Resuming removes all that pausing added; leftovers in a template would be another revision."""
+    """Return the patch. Resuming removes all that pausing added; leftovers in a template would make a new revision."""
     parents: list[Any] = []
     found: Any = stored
     for key in where:
@@ -119,11 +119,11 @@ def images_of(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     pairs = [word.partition("=") for word in words if "=" in word]
     images = {container: image for container, _, image in pairs}
     if not images or any(not container or not image for container, _, image in pairs):
-        raise WrongCommandError(f"{' '.join(words)}: expected KIND NAME CONTAINER=IMAGE, where * is every container")
+        raise WrongCommandError(f"{' '.join(words)}: expected KIND NAME CONTAINER=IMAGE, where * means every container")
     if not what:
         raise WrongCommandError(f"{' '.join(words)}: name the object: KIND NAME CONTAINER=IMAGE, or KIND/NAME")
     if unusable := [image for image in images.values() if parse_image(image) is None]:
-        raise WrongCommandError(f"{unusable[0]}: is not a valid image reference; write it like nginx:1.27")
+        raise WrongCommandError(f"{unusable[0]}: is not a valid image reference such as nginx:1.27")
     if len(images) < len(pairs):
         raise WrongCommandError(f"{' '.join(words)}: a container is named twice")
     return what, images

@@ -26,8 +26,8 @@ def dashboard(
 ) -> None:
     """Show the cluster on a live web page.
 
-    Workloads and their rollouts, Pods, sidecars, budgets and spreads. It reads with the permissions of the kubeconfig
-    and writes nothing. Press Ctrl-C to stop.
+    The page shows workloads and their rollouts, Pods, sidecars, budgets and spreads. The command reads with the
+    permissions of the kubeconfig and writes nothing. Press Ctrl-C to stop it.
     """
 
     async def work(client: Client, _namespace: str) -> None:
@@ -61,7 +61,7 @@ async def serve(client: Client, port: int) -> None:
             create_dashboard(board), lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=1
         )
         following = asyncio.create_task(board.run())
-        write(f"http://127.0.0.1:{listener.getsockname()[1]}/ shows the cluster; Ctrl-C stops it")
+        write(f"http://127.0.0.1:{listener.getsockname()[1]}/ shows the cluster; press Ctrl-C to stop")
         try:
             await uvicorn.Server(config).serve([listener])
         finally:

@@ -46,9 +46,9 @@ def stop(kubeconfig: Path) -> None:
     try:
         pid = int(file.read_text("utf-8"))
     except (OSError, ValueError):
-        raise StartError(f"no background sandbox wrote {kubeconfig}; one in the foreground ends with Ctrl-C") from None
+        raise StartError(f"no background sandbox wrote {kubeconfig}; stop a foreground sandbox with Ctrl-C") from None
     manager_log = kubeconfig.with_name(f"{kubeconfig.stem}-manager.log")
-    # A killed sandbox leaves its files, and its PID may be in use by another process: then no sandbox answers.
+    # A killed sandbox leaves its files behind, and its PID may now belong to another process: check that it answers.
     if _address(kubeconfig):
         os.kill(pid, signal.SIGTERM)
         _until(lambda: not kubeconfig.exists() and not manager_log.exists(), f"process {pid} does not exit")

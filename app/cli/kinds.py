@@ -94,7 +94,7 @@ def commands_for(api_version: object, kind: object) -> Commands | None:
     return commands_by_kind(str(api_version).rpartition("/")[0], str(kind))
 
 
-#: Kinds of other projects that users name, and what to type instead.
+#: Names of built-in kinds and of the kinds of Kruise Rollouts, which get a hint.
 _BUILT_IN: Final = re.compile(
     r"(deployments?|deploy|replicasets?|rs|jobs?|cronjobs?|cj)(\.apps|\.batch)?|(statefulset|daemonset)s?\.apps"
 )
@@ -128,7 +128,7 @@ def kind_of(word: str) -> Commands:
 
 def _instead(word: str) -> str:
     if _BUILT_IN.fullmatch(word):
-        return "is built into Kubernetes; use kubectl rollout, kubectl set image, kubectl describe"
+        return "is built into Kubernetes; use kubectl rollout, kubectl set image or kubectl describe"
     if word in _ROLLOUTS:
         return "belongs to Kruise Rollouts, another project; name its workload: pykruise rollout status KIND NAME"
     from app.manager.features import kinds as known_kinds
@@ -137,7 +137,7 @@ def _instead(word: str) -> str:
         if word in (kind.kind.lower(), kind.singular, kind.plural, *kind.short_names, kind.crd_name):
             what = f"kubectl describe {kind.singular}.{kind.group} NAME"
             return f"has no rollout and no commands of its own; use {what}"
-    return f"is not a kind that pykruise knows: {', '.join(one['singular'] for one in kinds())}"
+    return f"is not a supported kind; use one of: {', '.join(one['singular'] for one in kinds())}"
 
 
 def scope(commands: Commands, namespace: str) -> str:
@@ -153,7 +153,7 @@ async def read(client: Client, commands: Commands, namespace: str, name: str) ->
         if not commands.kind.namespaced:
             raise CommandError(f"{commands.kind.kind} {name}: not found") from None
         raise CommandError(
-            f"{commands.kind.kind} {namespace}/{name}: not found; name another namespace with -n"
+            f"{commands.kind.kind} {namespace}/{name}: not found; use -n to specify another namespace"
         ) from None
     return found
 

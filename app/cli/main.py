@@ -54,7 +54,7 @@ class _Untouched(TyperCommand):
 @app.command(cls=_Untouched, add_help_option=False)
 def manager(ctx: typer.Context) -> None:
     """Run the admission webhooks and the controllers."""
-    gc.disable()  # imports leave no garbage; collecting it took a tenth of the start-up time
+    gc.disable()  # imports leave no garbage; collections took a tenth of the start-up time
     from app.manager.run import main as run_manager
 
     gc.enable()
@@ -82,7 +82,7 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="Port to listen on")] = 9443,
     workers: Annotated[int, typer.Option(min=1, max=64, metavar="N", help="Number of worker processes")] = 1,
     certs: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Directory of the certificates; created if empty")
+        Path, typer.Option(metavar="FOLDER", help="Directory for the certificates, which are created if missing")
     ] = Path("certs"),
     feature_gates: _Gates = "",
     verbosity: _Level = 0,
@@ -133,8 +133,8 @@ def review(
 ) -> None:
     """Show what admission would change, and by which rule.
 
-    Reviews are decided locally, without a manager. A workload is followed by a Pod of its template. Exit code 1:
-    denied; 2: the file or the policies are invalid.
+    Reviews are decided locally, without a manager. For a workload, a Pod from its template is reviewed too. Exit
+    code 1: denied; 2: the file or the policies are invalid.
     """
     from rich.console import Console
 

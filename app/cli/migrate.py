@@ -1,4 +1,4 @@
-"""``pykruise migrate``: moves Pods of a built-in workload to a Kruise workload step by step, never with fewer replicas.
+"""``pykruise migrate``: moves Pods of a built-in workload to a Kruise workload, never reducing the replicas.
 
 If the Pods are interchangeable, the Kruise workload is created next to the source and replicas move as its Pods become
 available. If the Kruise kind is the built-in one under another apiVersion, it adopts the running Pods
@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
 
 def migrate(
     what: What,
-    source: Annotated[str, typer.Option("--from", metavar="KIND/NAME", help="Source workload of the replicas")],
+    source: Annotated[str, typer.Option("--from", metavar="KIND/NAME", help="Workload to move replicas from")],
     replicas: Annotated[int | None, typer.Option(min=0, metavar="N", help="Replicas to move; default: all")] = None,
     max_surge: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Number of extra replicas while moving; default: 1")
@@ -92,7 +92,7 @@ def _migration(commands: Commands, kind: str) -> Migration:
         if kind in (*named, *(f"{name}.{one.source.group}" for name in named), _SHORT.get(one.source.kind)):
             return one
     known = ", ".join(f"{one.source.kind} of {one.source.group}" for one in ways)
-    raise WrongCommandError(f"--from {kind}: Pods of a {commands.kind.kind} come from: {known}")
+    raise WrongCommandError(f"--from {kind}: cannot migrate to a {commands.kind.kind}; supported sources: {known}")
 
 
 async def _adopted(

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 # workload keeps too many replicas.
 
 _POLL_SECONDS: Final = 1.0
-#: Largest number of replicas: 32 bits.
+#: Maximum number of replicas (32 bits).
 _MOST: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationProgress:
     """Progress of a migration: ``moved`` of ``number`` replicas (None: all) have moved, and the new workload has
-    ``owed`` replicas more that the source must still give up."""
+    ``owed`` extra replicas that the source must still give up."""
 
     number: int | None
     moved: int = 0
@@ -60,7 +60,7 @@ def progress_of(ours: Mapping[str, Any], source: Mapping[str, Any], number: int 
     except (ValueError, KeyError):
         return MigrationProgress(number)  # not written by this command
     if not all(isinstance(one, int) and 0 <= one <= _MOST for one in (before, after, moved)):
-        return MigrationProgress(number)  # nor this
+        return MigrationProgress(number)  # nor was this
     there = _replicas(source)
     owed = max(before - after, 0) if there == before else 0
     if found.get("number") != number:
@@ -85,14 +85,14 @@ async def replicas_moved(
     try:
         old: dict[str, Any] = await client.get(migration.source, source_name, namespace)
     except NotFound:
-        raise CommandError(f"{called}: not found; name another namespace with -n") from None
+        raise CommandError(f"{called}: not found; use -n to specify another namespace") from None
     resource, made = commands.kind.resource(), migration.made(old, name)
     ours: dict[str, Any] | None = await get_or_none(client, resource, name, namespace)
     progress = progress_of(ours, old, limits.replicas) if ours is not None else MigrationProgress(limits.replicas)
     there = _replicas(old) + progress.moved
     number = there if progress.number is None else progress.number
     if number > there:
-        raise CommandError(f"{called}: has {there} replicas, {number} cannot move")
+        raise CommandError(f"{called}: has only {there} replicas; cannot move {number}")
     if ours is None:
         with left_behind(lambda: f"{ours_called} may have been created, without Pods yet; {_RESUME}"):
             ours = await client.create(resource, made, namespace, field_manager="pykruise")
@@ -166,10 +166,12 @@ class _Move:
 
 
 def _same_pods(ours: Mapping[str, Any], made: Mapping[str, Any], called: str, source: str) -> None:
-    """Raise CommandError if the two would run different Pods or select each other's."""
+    """Raise CommandError if the two workloads run different images."""
     images = [[one.get("image") for one in each["spec"]["template"]["spec"]["containers"]] for each in (ours, made)]
     if images[0] != images[1]:
-        raise CommandError(f"{called}: exists and runs other images than {source}; give both the same images first")
+        raise CommandError(
+            f"{called}: exists and runs different images than {source}; set the same images on both first"
+        )
 
 
 def _replicas(obj: Mapping[str, Any]) -> int:
@@ -210,10 +212,10 @@ async def adopted(
     if found is None:
         there: dict[str, Any] | None = await get_or_none(client, resource, name, namespace)
         if there is None:
-            raise CommandError(f"{native}: not found; name another namespace with -n")
+            raise CommandError(f"{native}: not found; use -n to specify another namespace")
         write(f"{native} is deleted and {ours} exists: nothing to do; {_see('rollout status', commands, name)}")
         return True
-    # Only an interrupted migration deletes it without its Pods.
+    # Only an interrupted migration deletes the workload without its Pods.
     goes = bool(found["metadata"].get("deletionTimestamp"))
     if goes and "orphan" not in (found["metadata"].get("finalizers") or ()):
         raise CommandError(f"{native}: is being deleted with its Pods")
@@ -229,15 +231,15 @@ async def adopted(
     except asyncio.CancelledError:
         # An interrupt must not leave the user with neither object; this takes about a second.
         interrupted = True
-        complain(f"interrupted; creating {ours} first, as neither object would be left")
+        complain(f"interrupted; creating {ours} first, because otherwise neither object would exist")
         stored = await replacing
     if stored is None:
         raise CommandError(f"{native}: not deleted within {seconds:g} s; {_RESUME}, or {_again(made)}")
     write(f"{ours} created")
     see = _see("rollout status", commands, name)
     if interrupted:
-        raise InterruptedCommandError(f"{ours} is created, and the manager lets it adopt the Pods; {see}")
-    with left_behind(lambda: f"{ours} is created, and the manager lets it adopt the Pods; {see}"):
+        raise InterruptedCommandError(f"{ours} was created, and its controller will adopt the Pods; {see}")
+    with left_behind(lambda: f"{ours} was created, and its controller will adopt the Pods; {see}"):
         while not _has_pods(stored, found):
             if client.clock.monotonic() >= deadline:
                 why = _see("explain", commands, name)
@@ -259,7 +261,7 @@ async def _replaced(
     deadline: float,
 ) -> dict[str, Any] | None:
     """Create the new object as soon as the built-in one is deleted; None on timeout. Raises CommandError, or KubeError
-    while nothing has been changed."""
+    if nothing has been changed yet."""
     from app.kube.errors import ApiError, CommandError, KubeError, ServerError, sentence
 
     metadata = native["metadata"]

@@ -45,7 +45,8 @@ def plan(
 ) -> None:
     """Show what a workload would do to each Pod.
 
-    In which order, in place or not, and why: with the manifest in FILE applied, or as stored. Changes nothing.
+    The plan for the manifest in FILE or the stored object lists the Pods in order, whether each is updated in place,
+    and why. Changes nothing.
     """
     gates = _gates(feature_gates)
     if [bool(what), bool(file), bool(origin)].count(True) != 1:
@@ -76,8 +77,8 @@ def explain(
 ) -> None:
     """Explain the state of a Pod, a node or a workload.
 
-    What it waits for, its next step, and what you can do; which Pods a node is missing; which Pods are missing a
-    sidecar.
+    The output says what a Pod waits for, its next step, and what you can do; which Pods a node is missing; or which
+    Pods are missing a sidecar.
     """
     from app.cli.kinds import kind_of, parts_of
 
@@ -190,7 +191,7 @@ async def moved(client: Client, namespace: str, origin: str, features: HasGates)
     move = ours.get(kind)
     if move is None or not name:
         expected = " or ".join(f"{one}/NAME" for one in ours)
-        raise WrongCommandError(f"--from {origin}: expected {expected}, a workload of Kubernetes itself")
+        raise WrongCommandError(f"--from {origin}: expected {expected}, a built-in workload")
     return await move(client, namespace, name, features.enabled)
 
 
@@ -206,7 +207,7 @@ async def planned(client: Client, namespace: str, manifest: dict[str, Any], feat
     try:
         stored = await _as_it_would_be(client, commands, namespace, manifest)
     except Forbidden as error:
-        raise CommandError(f"{sentence(error)} (a dry run stores nothing, but takes the right to write)") from None
+        raise CommandError(f"{sentence(error)} (a dry run stores nothing, but requires write permission)") from None
     return report(await commands.plan(client, stored, features.enabled))
 
 
@@ -249,7 +250,7 @@ async def of_pod(client: Client, namespace: str, name: str, features: HasGates) 
     try:
         pod = await client.get(PODS, name, namespace, decode=decode_pod)
     except NotFound:
-        raise CommandError(f"Pod {namespace}/{name}: not found; name another namespace with -n") from None
+        raise CommandError(f"Pod {namespace}/{name}: not found; use -n to specify another namespace") from None
     reference = pod.metadata.controller
     commands = commands_for(reference.api_version, reference.kind) if reference is not None else None
     beside = [

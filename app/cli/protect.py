@@ -30,14 +30,14 @@ def register(app: typer.Typer) -> None:
 def protect(
     what: _What,
     namespace: Namespace = "",
-    cascading: Annotated[bool, typer.Option("--cascading", help="Protect only while it has live dependents")] = False,
+    cascading: Annotated[bool, typer.Option("--cascading", help="Protect only while others depend on it")] = False,
     dry_run: DryRun = False,
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
     """Protect an object from deletion.
 
-    Always, or with --cascading while other objects depend on it.
+    Deletion is always denied, or with --cascading only while other objects depend on the object.
     """
     _command(what, namespace, "Cascading" if cascading else "Always", kubeconfig, context, dry_run=dry_run)
 
@@ -81,7 +81,7 @@ def wanted_kind(table: tuple[ProtectedKind, ...], kind: str, name: str, value: s
         known = ", ".join(row.full_name for row in table)
         raise ProtectError(f"{kind} {name}: deletion protection does not cover this kind; it covers {known}")
     if value == "Cascading" and found.cascading is Cascading.NOTHING:
-        raise ProtectError(f"{found.kind} {name}: --cascading protects nothing on this kind; leave it out")
+        raise ProtectError(f"{found.kind} {name}: --cascading has no effect on this kind; omit it")
     return found
 
 
@@ -94,7 +94,7 @@ async def set_protection(client: Client, kind: ProtectedKind, name: str, namespa
     try:
         metadata = (await client.get(kind.endpoint, name, namespace))["metadata"]
     except NotFound:
-        hint = "; name another namespace with -n" if namespace else ""
+        hint = "; use -n to specify another namespace" if namespace else ""
         raise ProtectError(f"{called}: not found{hint}") from None
     before = (metadata.get("labels") or {}).get(names.DELETE_PROTECTION, "")
     if before == value:

@@ -46,7 +46,7 @@ class ReviewError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Decision about one review."""
+    """The decisions about one review."""
 
     review: Review
     decisions: Sequence[tuple[str, Decision]]
@@ -113,13 +113,13 @@ def _known(standalone: Standalone, review: Review) -> bool:
 
 
 def read_reviews(path: str, namespace: str) -> list[Review]:
-    """Return the reviews in a file or directory: AdmissionReviews, or manifests, reviewed as creations.
+    """Return the reviews in a file or directory: AdmissionReviews, or manifests, which are reviewed as creations.
 
-    A workload is followed by a Pod of its template.
+    A workload is followed by a Pod from its template.
     """
     manifests = _manifests(path)
     if not manifests:
-        raise ReviewError(f"{'standard input' if path == '-' else path}: holds no object")
+        raise ReviewError(f"{'standard input' if path == '-' else path}: contains no objects")
     reviews = []
     for manifest in manifests:
         reviews.append(_as_review(manifest.object, manifest.at(), namespace))
@@ -137,7 +137,7 @@ def _manifests(path: str) -> Sequence[Manifest]:
 
 
 def _pod_of(workload: Review) -> Review | None:
-    """Return the creation of a Pod from a workload's template; None without a template."""
+    """Return a review of creating a Pod from a workload's template; None if it has no template."""
     manifest = workload.object or {}
     template: Any = manifest
     for key in ("spec", "template"):
@@ -246,7 +246,7 @@ def _name(review: Review) -> str:
 
 
 def as_json(verdict: Verdict) -> bytes:
-    """Return the response an API server would get as JSON."""
+    """Return the response to the API server as JSON."""
     refusal = next((decision for _, decision in verdict.decisions if isinstance(decision, Denied)), None)
     decision: Decision = refusal or (Patched(verdict.operations) if verdict.operations else Allowed())
     return answer(verdict.review.uid, decision)

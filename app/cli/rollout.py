@@ -66,7 +66,7 @@ def _data(one: Recorded) -> dict[str, Any]:
 
 
 async def recorded(client: Client, commands: Commands, stored: Mapping[str, Any]) -> Sequence[Recorded]:
-    """Return the revisions of an object, oldest first, whatever they contain."""
+    """Return the revisions of an object, oldest first, including unreadable ones."""
     from app.cli.kinds import owned
     from app.pods.predicates import is_active
     from app.pods.revisions import is_same_revision, recorded_template
@@ -154,13 +154,13 @@ def status(
 ) -> None:
     """Show the progress of a rollout until it is done.
 
-    Without a name, list all rollouts. Exit code 1: it failed or timed out, or the list omits kinds that you may not
-    list.
+    Without a name, list all rollouts. Exit code 1: it failed or timed out, or the list omits kinds that you are not
+    allowed to list.
     """
     asked = what or []
     of_one = len([part for word in asked for part in word.split("/")]) > 1
     if of_one and all_namespaces:
-        raise failed(f"{' '.join(asked)}: --all-namespaces lists rollouts; omit the name, or set a namespace", 2)
+        raise failed(f"{' '.join(asked)}: --all-namespaces cannot be used with a name; specify a namespace with -n", 2)
 
     async def one(client: Client, where: str) -> bool:
         return await show_status(client, where, asked, watch=watch, give_up=timeout, output=output)
@@ -231,7 +231,7 @@ def restart(
 def pause(
     what: What, namespace: Namespace = "", dry_run: DryRun = False, kubeconfig: Kubeconfig = "", context: Context = ""
 ) -> None:
-    """Pause the rollout: no further Pod is updated."""
+    """Pause the rollout: no more Pods are updated."""
     _pause(what, namespace, kubeconfig, context, paused=True, dry_run=dry_run)
 
 
@@ -254,7 +254,7 @@ def _pause(what: list[str], namespace: str, kubeconfig: str, context: str, *, pa
 def image(
     what: Annotated[
         list[str],
-        words("KIND NAME, or KIND/NAME, and the images; * is every container", "KIND NAME CONTAINER=IMAGE..."),
+        words("KIND NAME, or KIND/NAME, and the images; * means every container", "KIND NAME CONTAINER=IMAGE..."),
     ],
     namespace: Namespace = "",
     dry_run: DryRun = False,
@@ -263,7 +263,7 @@ def image(
 ) -> None:
     """Set the images of containers.
 
-    In the template of a workload, or in a SidecarSet.
+    The object is a workload with a Pod template, or a SidecarSet.
     """
 
     async def work(client: Client, where: str) -> str:
@@ -282,7 +282,7 @@ def scale_in(
 ) -> None:
     """Delete exactly these Pods.
 
-    The replicas are lowered accordingly.
+    The number of replicas is reduced accordingly.
     """
 
     async def work(client: Client, where: str) -> str:

@@ -20,7 +20,7 @@ import typer
 from app.cli.terminal import failed, write
 from app.kube import logs
 
-#: Packages absent in production: the simulated control plane and the expression language.
+#: Packages absent in production: the simulated control plane and CEL.
 _NEEDED = ("app.sandbox", "cel")
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _SAMPLES = _ROOT / "policies" / "samples"
@@ -67,7 +67,7 @@ def sandbox(
     port: Annotated[
         int, typer.Option(min=0, max=65535, metavar="N", help="Port of the API server; 0 selects a free one")
     ] = 0,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Do not print changes of Pods")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not print changes to Pods")] = False,
     with_samples: Annotated[bool, typer.Option("--samples/--no-samples", help="Load policies/samples at start")] = True,
     feature_gates: Annotated[
         str, typer.Option("--feature-gates", metavar="GATES", help="Gates of the manager: A=true,B=false")
@@ -78,7 +78,7 @@ def sandbox(
 ) -> None:
     """Run a simulated cluster in memory until Ctrl-C.
 
-    An API server in memory, simulated nodes and the manager, for evaluation and tests.
+    It consists of an API server in memory, simulated nodes and the manager, and is meant for evaluation and tests.
     """
     if any(find_spec(name) is None for name in _NEEDED):
         raise failed("the sandbox is not part of this installation: pip install 'pykruise[sandbox]'")
@@ -94,7 +94,7 @@ def sandbox(
     loaded = tuple(samples() if with_samples else ())
     try:
         if sum((detach, wait, stop)) > 1:
-            raise failed("--detach, --wait and --stop exclude one another", 2)
+            raise failed("--detach, --wait and --stop are mutually exclusive", 2)
         gates = parse_gates(feature_gates)
         if "EnableExternalCerts" in gates.given and gates.enabled("EnableExternalCerts"):
             raise failed("--feature-gates: leave out EnableExternalCerts: the sandbox has no external certificates", 2)
@@ -142,7 +142,7 @@ async def _run(options: Any, *, quiet: bool) -> None:
     console = Console(highlight=False, soft_wrap=True, markup=False)
     console.print("Starting a simulated cluster; this takes a few seconds …")
     with TemporaryDirectory(prefix="pykruise-sandbox-") as own:
-        # The user's kubeconfig is written when everything is ready; the manager uses its own before.
+        # The user's kubeconfig is written once everything is ready. The manager uses a private one.
         async with run_sandbox(replace(options, kubeconfig=Path(own) / "kubeconfig", log_file=options.log)) as running:
             starting = asyncio.create_task(_manager(running, options, stop, console, quiet=quiet))
             stopping = asyncio.create_task(stop.wait())
@@ -201,7 +201,7 @@ def greeting(write: Callable[[str], Any], server: str, options: Any) -> None:
     json = "-H 'Content-Type: application/json'"
     merge = "-H 'Content-Type: application/merge-patch+json'"
     label = '{"metadata":{"labels":{"policy.kruise.io/delete-protection":"Always"}}}'
-    write("kubectl is not installed; the same with curl:")
+    write("kubectl is not installed; the same commands with curl:")
     said = "a Pod gets its sidecar" if with_samples else "a Pod"
     lines = [(said, f"{curl} {json} -d '{body}' {server}/api/v1/namespaces/default/pods")]
     lines.append(("the result", f"{curl} {server}/api/v1/namespaces/default/pods/web"))

@@ -43,7 +43,7 @@ RENEW_BEFORE: Final = timedelta(days=30)
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """Options of the command line."""
+    """Command-line options."""
 
     policies: Path
     host: str

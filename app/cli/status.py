@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from app.kube.client import Client
 
 POLL_SECONDS: Final = 1.0
-#: Number of polls without progress before the reasons are read from the Pods, and between such reads.
+#: Number of polls without progress before the reasons are read from the Pods, and between later reads.
 STALLED: Final = 3
 #: Maximum number of Pods named; the rest are counted.
 NAMED: Final = 3
@@ -89,7 +89,7 @@ async def _in_time(work: Awaitable[T], client: Client, deadline: float, called: 
 
 @contextmanager
 def _shown(output: Format, about: Mapping[str, Any], *, watch: bool) -> Iterator[_Show]:
-    """Return how to show progress: a bar on a terminal, a line per change in a pipe, or data."""
+    """Yield a function that shows progress: as a bar on a terminal, as a line per change in a pipe, or as data."""
     if output != "text":
         yield lambda progress, reasons: write(
             written({**about, **progress.data(), "reasons": reasons}, output, one_line=watch)
@@ -137,7 +137,7 @@ async def _reasons(client: Client, commands: Commands, stored: Mapping[str, Any]
     try:
         pods = await commands.pods(client, stored) if commands.pods is not None else (await owned(client, stored)).pods
     except Forbidden as error:
-        return f"the Pods that are not ready are unknown: {sentence(error)}"
+        return f"cannot list the Pods that are not ready: {sentence(error)}"
     for pod in sorted(pods, key=lambda pod: pod.metadata.name):
         if in_the_way := obstacles(pod):
             found.append(f"{pod.metadata.name}: {in_the_way[0].what}")
@@ -190,10 +190,12 @@ async def show_all(client: Client, namespace: str, words: Sequence[str], *, outp
     if refused and len(refused) == len(asked):
         if len(refused) == 1:
             raise next(iter(refused.values()))
-        where, way_out = (place, "name another with -n") if namespace else ("all namespaces", "name one with -n")
-        raise CommandError(f"you may not list {', '.join(refused)} in {where}; {way_out}")
-    left_out = f"not shown, since you may not list them: {', '.join(refused)}" if refused else ""
+        where, way_out = (
+            (place, "use -n to specify another") if namespace else ("all namespaces", "use -n to specify one")
+        )
+        raise CommandError(f"you are not allowed to list {', '.join(refused)} in {where}; {way_out}")
+    left_out = f"not shown, because you are not allowed to list them: {', '.join(refused)}" if refused else ""
     if output != "text":
         return Listing(written(items(data, "RolloutStatusList"), output), left_out)
-    readable = "no workloads that you may list in" if refused else "no workloads in"
+    readable = "no workloads that you are allowed to list in" if refused else "no workloads in"
     return Listing(table(rows) if len(rows) > 1 else f"{readable} {place}", left_out)

@@ -25,13 +25,13 @@ logger = logging.getLogger(__name__)
 
 #: Timeout of a rollout, or of the rollout on one node, in seconds.
 ROLLOUT_SECONDS: Final = 300.0
-#: Seconds to wait for a node agent that pulls images or restarts containers, if no other is left.
+#: Seconds to wait for agents that are pulling images or restarting containers, when no others are left.
 WORK_SECONDS: Final = 900.0
 _POLL_SECONDS: Final = 1.0
 #: Objects of a kind are counted up to this number.
 _COUNTED: Final = 500
 _ATTEMPTS: Final = 10
-#: Pods named in an error.
+#: Maximum number of Pods named in an error.
 _SHOWN_PODS: Final = 3
 _RESUME: Final = "run the same command to resume"
 _OR_GO_BACK: Final = "or pykruise takeover --back --yes to restore the previous installation"
@@ -44,14 +44,14 @@ def register(app: typer.Typer) -> None:
 
 def takeover(
     image: Annotated[str, typer.Option("--image", metavar="IMAGE", help="pykruise image that the nodes can pull")] = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Apply the changes; without it they are only listed")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Apply the changes; by default they are only listed")] = False,
     agents: Annotated[
         bool, typer.Option("--agents", help="Also replace the node agents, one node after another")
     ] = False,
     back: Annotated[bool, typer.Option("--back", help="Restore the previous installation")] = False,
     leave_unserved: Annotated[
         bool,
-        typer.Option("--leave-unserved", help="Proceed although there are objects of kinds that are not served"),
+        typer.Option("--leave-unserved", help="Proceed even if there are objects of kinds that are not served"),
     ] = False,
     namespace: Annotated[
         str, typer.Option("--namespace", "-n", metavar="NAME", help="Namespace of OpenKruise")
@@ -61,10 +61,10 @@ def takeover(
 ) -> None:
     """Replace a running OpenKruise with pykruise, or go back.
 
-    Admission reviews are served throughout, no container restarts, and feature gates stay as they were.
+    Admission reviews are served throughout, no container restarts, and feature gates keep their values.
 
-    Without --yes nothing is changed. If interrupted, run the same command to resume. Exit code 1: it is not possible,
-    or failed.
+    Without --yes nothing is changed. If interrupted, run the same command to resume. Exit code 1: the takeover is not
+    possible, or failed.
     """
 
     async def work(client: Client, where: str) -> None:
@@ -126,7 +126,7 @@ async def carry_out_or_explain(
     from app.kube.errors import ApiError, KubeError, ServerError, sentence
 
     try:
-        with left_behind(lambda: f"{where}: may be done, later steps are not; {again}"):
+        with left_behind(lambda: f"{where}: may have been applied, later steps were not; {again}"):
             await carried_out(client, step, say)
     except (KubeError, OSError) as error:
         # An API server that fails or times out may have carried out the write.
@@ -279,7 +279,7 @@ async def _rolled_out(client: Client, step: Step) -> None:
             reasons = await _obstacles(client, live, step.namespace)
             raise CommandError(
                 f"{_named(step)}: {updated} of {wanted} replicas updated, {available} available after "
-                f"{ROLLOUT_SECONDS:g} s; the old ones still serve. {reasons}"
+                f"{ROLLOUT_SECONDS:g} s; the old ones keep serving. {reasons}"
                 f"kubectl describe pods -n {step.namespace} shows "
                 f"what blocks the new ones; {_RESUME}, if necessary with another --image, {_OR_GO_BACK}"
             )
@@ -320,8 +320,8 @@ async def _agents(client: Client, daemon: dict[str, Any], namespace: str, node: 
 
 
 async def _handed_over(client: Client, step: Step, say: Callable[[str], None]) -> None:
-    """Replace the node agents one after another. Busy agents come last; those of nodes that are down are left to the
-    DaemonSet's controller."""
+    """Replace the node agents one by one. Busy agents come last; those on nodes that are down are left to the
+    DaemonSet controller."""
     from app.manager.takeover.model import agents_left
 
     told: set[str] = set()
@@ -333,12 +333,12 @@ async def _handed_over(client: Client, step: Step, say: Callable[[str], None]) -
         working: dict[str, str] = {}
         waiting = len(left)
         for agent in left:
-            text = f"  node {agent.node} is not ready: the DaemonSet replaces its agent when it is back"
+            text = f"  node {agent.node} is not ready: the DaemonSet replaces its agent once it is ready"
             if not await _node_is_ready(client, agent.node):
                 waiting -= 1
             elif _may_work(agent) and (work := await _work_on(client, agent.node)):
                 working[agent.node] = work
-                text = f"  node {agent.node} comes later: its agent {work}"
+                text = f"  node {agent.node} is deferred: its agent {work}"
             else:
                 waiting -= 1
                 if await _replaced(client, step, daemon, agent, f"{done} nodes done"):
@@ -350,10 +350,10 @@ async def _handed_over(client: Client, step: Step, say: Callable[[str], None]) -
         if observed and not working:
             return
         if client.clock.monotonic() - since > WORK_SECONDS:
-            busy = "; ".join(f"the agent of node {node} still {work}" for node, work in working.items())
+            busy = "; ".join(f"the agent on node {node} still {work}" for node, work in working.items())
             raise CommandError(
-                f"{_named(step)}: {busy or 'its controller does not observe it'} after {WORK_SECONDS:g} s; it was left "
-                f"alone. {_RESUME}, {_OR_GO_BACK}"
+                f"{_named(step)}: {busy or 'the DaemonSet controller has not observed it'} after "
+                f"{WORK_SECONDS:g} s; {_RESUME}, {_OR_GO_BACK}"
             )
         await client.clock.sleep(_POLL_SECONDS)
 
@@ -387,13 +387,13 @@ async def _work_on(client: Client, node: str) -> str:
 
 
 async def _replaced(client: Client, step: Step, daemon: dict[str, Any], agent: Agent, progress: str) -> bool:
-    """Delete an agent's Pod unless it is new, and wait until the node's new one is ready. Return False if the node
-    goes down before."""
+    """Delete an agent's Pod unless it is new, and wait until the node's new Pod is ready. Return False if the
+    node goes down first."""
     from app.kube.errors import Conflict, NotFound
     from app.kube.resources import PODS
 
     if not (agent.newest or agent.leaving):
-        with contextlib.suppress(NotFound, Conflict):  # it was replaced meanwhile
+        with contextlib.suppress(NotFound, Conflict):  # it has been replaced meanwhile
             await client.delete(PODS, agent.pod, step.namespace, uid=agent.uid)
     deadline = client.clock.monotonic() + ROLLOUT_SECONDS
     while True:
@@ -406,8 +406,8 @@ async def _replaced(client: Client, step: Step, daemon: dict[str, Any], agent: A
             where = f"-n {step.namespace} --field-selector spec.nodeName={agent.node}"
             reasons = await _obstacles(client, daemon, step.namespace, agent.node)
             raise CommandError(
-                f"{_named(step)}: the new agent of node {agent.node} is not ready after {ROLLOUT_SECONDS:g} s; "
-                f"{progress}, the rest keep their agents. {reasons}kubectl describe pods {where} shows more; "
+                f"{_named(step)}: the new agent on node {agent.node} is not ready after {ROLLOUT_SECONDS:g} s; "
+                f"{progress}, other nodes keep their agents. {reasons}kubectl describe pods {where} shows more; "
                 f"{_RESUME}, if necessary with another --image, {_OR_GO_BACK}"
             )
         await client.clock.sleep(_POLL_SECONDS)
@@ -433,8 +433,8 @@ def prepare_uninstall(
 ) -> None:
     """Stop the manager and remove its webhooks.
 
-    Refused while Kruise workloads exist. helm uninstall runs it automatically. Exit code 1: refused, by this command or
-    the API server.
+    The command refuses to run while Kruise workloads exist. helm uninstall runs it automatically. Exit code 1: refused
+    by this command or by the API server.
     """
     import asyncio
 

@@ -41,7 +41,7 @@ def written(data: Mapping[str, Any] | Sequence[Any], output: Format, *, one_line
 
 
 def write(text: str) -> None:
-    """Print text from the cluster; escape control characters and replace those the terminal cannot show."""
+    """Print text from the cluster; escape control characters and replace characters that the terminal cannot show."""
     encoding = sys.stdout.encoding or "utf-8"
     print(printable(text).encode(encoding, "replace").decode(encoding), flush=True)
 
@@ -58,7 +58,7 @@ def complain(message: str) -> None:
         sys.stderr.flush()
 
 
-#: Short, because a user is waiting.
+#: Completion times out early, because a user is waiting.
 _SECONDS: Final = 2.0
 #: Tells kubectl not to complete file names.
 _NO_FILES: Final = ":4"
@@ -72,7 +72,7 @@ def register(app: typer.Typer) -> None:
 def completion(
     shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(help="The shell", show_default=False)],
 ) -> None:
-    """Print the completion script of a shell.
+    """Print the completion script for a shell.
 
     bash and zsh: source <(pykruise completion bash); fish: pykruise completion fish | source.
     """
@@ -139,7 +139,9 @@ Namespace = Annotated[
 AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="In all namespaces")]
 Kubeconfig = Annotated[str, typer.Option("--kubeconfig", metavar="FILE", help="kubeconfig file")]
 Context = Annotated[str, typer.Option("--context", metavar="NAME", help="kubeconfig context to use")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check whether the API server would accept it; change nothing")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Check whether the API server would accept the change, without storing it")
+]
 Gates = Annotated[str, typer.Option("--feature-gates", metavar="GATES", help="Gates of the manager: A=true,B=false")]
 
 
@@ -161,9 +163,11 @@ def duration(given: str | float) -> float:
     try:
         seconds = float(text) if text.isascii() and text.isdigit() else parse_duration(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a duration; write it like 90s, 5m or 1h30m") from None
+        raise typer.BadParameter(f"{text!r} is not a duration such as 90s, 5m or 1h30m") from None
     if seconds < 0 or seconds > 1e9:
-        raise typer.BadParameter(f"{text} is not a valid timeout; write it like 90s, 5m or 1h30m, or 0 for none")
+        raise typer.BadParameter(
+            f"{text} is not a valid timeout; use a duration such as 90s, 5m or 1h30m, or 0 for no timeout"
+        )
     return seconds
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def command_of(verb: Verb) -> Any:
-    """Return the command of a verb."""
+    """Return the command for a verb."""
 
     def run(**given: Any) -> None:
         from app.framework.verbs import Call
@@ -69,11 +69,11 @@ def _parameter(name: str, annotation: Any, **more: Any) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, **more)
 
 
-#: Commands of kubectl-kruise with other names here, or done by kubectl itself.
+#: Commands of kubectl-kruise that have other names here, or that kubectl itself provides.
 _INSTEAD: Final[Mapping[str, str]] = {
     "scaledown": "pykruise scale-in KIND NAME --pods NAME,NAME",
     "scale": "kubectl scale KIND NAME --replicas N, or pykruise scale-in KIND NAME --pods NAME,NAME for certain Pods",
-    "autoscale": "kubectl autoscale KIND NAME --min N --max N, by the kind's scale subresource",
+    "autoscale": "kubectl autoscale KIND NAME --min N --max N, which uses the kind's scale subresource",
     "expose": "kubectl create service, or a Service with the workload's labels as its selector",
     "describe": "pykruise explain KIND NAME, or kubectl describe KIND NAME",
     "create": "kubectl create -f FILE; for a ContainerRecreateRequest: pykruise restart pod/NAME",
@@ -86,7 +86,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "restart": "pykruise rollout restart KIND NAME",
     "pause": "pykruise rollout pause KIND NAME",
     "resume": "pykruise rollout resume KIND NAME",
-    "approve": "the steps of Kruise Rollouts, another project: kubectl-kruise rollout approve",
+    "approve": "kubectl-kruise rollout approve; the steps belong to Kruise Rollouts, another project",
     "env": "kubectl edit KIND NAME; an environment variable cannot be changed in place",
     "resources": "kubectl edit KIND NAME, or kubectl patch",
     "selector": "kubectl edit KIND NAME; most selectors are immutable",
@@ -95,7 +95,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
 }
 
 
-#: Listed first and last by ``pykruise -h``; the others are between them.
+#: Commands that ``pykruise -h`` lists first and last; the others are listed between them.
 _FIRST: Final = ("rollout", "set", "explain", "plan", "scale-in", "migrate")
 _LAST: Final = ("serve", "takeover", "prepare-uninstall", "manager", "daemon", "completion", "version")
 
@@ -155,7 +155,7 @@ def without_types(command: Any) -> Any:
 
 
 def instead(name: str) -> str:
-    """Return the replacement of a command that does not exist here; '' if it is unknown."""
+    """Return the replacement for a command that does not exist here; '' if it is unknown."""
     return _INSTEAD.get(name, "")
 
 
@@ -173,9 +173,9 @@ class Later(TyperCommand):
         return without_types(command_of(verb_called(self._called)))
 
 
-#: Exit code of shells for a command ended by SIGINT.
+#: Exit code that shells report for a command ended by SIGINT.
 INTERRUPTED = 130
-#: pydantic's messages and ours.
+#: pydantic's messages, and what replaces them.
 _PLAINER: Final = (
     ("Value error, ", ""),
     ("Input should be a valid integer, unable to parse string as an integer", "it is not a whole number"),

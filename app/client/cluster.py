@@ -64,8 +64,8 @@ class AsyncCluster:
 
     All methods raise a KubeError (NotFound, Forbidden, Invalid, ...) when the API server rejects the request.
 
-    Objects are returned as models of the stored version. To change an object, pass the fields to change to ``apply`` or
-    ``patch``; models that were read are never written back.
+    Objects are returned as models of the stored version. To change an object, pass only the fields to change to
+    ``apply`` or ``patch``; do not write back a model that was read.
 
         async with AsyncCluster() as cluster:
             await cluster.patch(CloneSet, "web", {"spec": {"replicas": 5}}, namespace="shop")
@@ -73,7 +73,7 @@ class AsyncCluster:
     """
 
     def __init__(self, kubeconfig: str = "", context: str = "", *, transport: Transport | None = None) -> None:
-        """Connect to the cluster of ``kubeconfig``; by default that of kubectl, or the Pod's service account."""
+        """Use this kubeconfig and context; by default those of kubectl, or in a Pod its service account."""
         self._kubeconfig, self._context = kubeconfig, context
         self._transport = transport
         self._connected: Client | None = None
@@ -133,7 +133,7 @@ class AsyncCluster:
     ) -> AsyncIterator[AsyncIterator[Change[T]]]:
         """Yield changes while the block runs: first every existing object as added, then each change.
 
-        Lost connections are reopened. A slow reader receives several changes of one object as a single change.
+        Lost connections are reopened. A slow reader receives several changes to one object as a single change.
         """
         resource = definition(kind).resource()
         where = "" if all_namespaces else self._where(resource, namespace)
@@ -176,7 +176,7 @@ class AsyncCluster:
         except TimeoutError:
             pass
         told = f"its status was {last.to_dict().get('status')}" if last is not None else "the object did not exist"
-        raise NotDoneError(f"{definition(kind).kind} {name}: not within {seconds:g} s; {told}")
+        raise NotDoneError(f"{definition(kind).kind} {name}: condition not met within {seconds:g} s; {told}")
 
     # ---- writing
 
@@ -273,7 +273,7 @@ def _body(obj: KubeObject | Mapping[str, Any]) -> tuple[type[KubeObject], dict[s
         wanted = f"{found.group}/{found.hub.name}" if found is not None else ""
         if found is None or body.get("apiVersion") != wanted:
             said = f"{body.get('apiVersion')} {body.get('kind')}"
-            raise TypeError(f"{said}: is not a kind of pykruise" + (f"; write it as {wanted}" if wanted else ""))
+            raise TypeError(f"{said}: is not a pykruise kind" + (f"; use {wanted}" if wanted else ""))
         model = found.hub.model
     if not (body.get("metadata") or {}).get("name"):
         raise ValueError("metadata.name: is required")

@@ -1,1 +1,1 @@
-"""A read-only page that shows a cluster's workloads and their Pods as they change."""
+"""A read-only page that shows the live state of a cluster's workloads and Pods."""

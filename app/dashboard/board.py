@@ -26,7 +26,7 @@ from app.pods.predicates import Owner, is_active
 
 
 class Lacking:
-    """Which objects (such as SidecarSets) each Pod lacks, according to a judge."""
+    """Objects (such as SidecarSets) that each Pod is missing, as decided by a PodJudge."""
 
     def __init__(self, judge: PodJudge) -> None:
         self._judge = judge
@@ -34,16 +34,16 @@ class Lacking:
         self._pods: dict[str, set[ObjectKey]] = {}
 
     def object_changed(self, name: str, stored: Stored | None) -> None:
-        """Update the judge with an added, changed or (None) deleted object. Pods must be judged again."""
+        """Pass an added, changed or deleted (None) object to the judge. All Pods must then be judged again."""
         if stored is None:
             self._judge.remove(name)
         else:
             self._judge.update(stored)
 
     def judge(self, key: ObjectKey, pod: Pod | None, namespace_labels: Mapping[str, str] | None) -> Collection[str]:
-        """Record what the Pod lacks: nothing if it was deleted or its namespace is unknown.
+        """Record the objects the Pod is missing: none if it was deleted or its namespace is unknown.
 
-        Returns the objects whose Pods changed.
+        Returns the objects whose set of Pods changed.
         """
         lacks: tuple[str, ...] = ()
         if pod is not None and namespace_labels is not None and is_active(pod):
@@ -62,7 +62,7 @@ class Lacking:
         return {*before, *lacks}
 
     def pods(self, name: str) -> Collection[ObjectKey]:
-        """Return the Pods that lack an object."""
+        """Return the Pods that are missing this object."""
         return self._pods.get(name, ())
 
 
@@ -80,7 +80,7 @@ def workload(commands: Commands, stored: Mapping[str, Any], revisions: Sequence[
     }
     try:
         progress = commands.progress(stored) if commands.progress is not None else None
-    except Exception as error:  # noqa: BLE001 - an object that bypassed admission must not end the page
+    except Exception as error:  # noqa: BLE001 - an object that bypassed admission must not break the page
         return Workload(**named, state="unknown", message=one_line(f"cannot be read: {error}"[:LONGEST]), part=0.0)
     if progress is None:
         return Workload(**named, state="unknown", message="", part=0.0)
@@ -102,7 +102,7 @@ def shown(rows: Collection[T], place: Callable[[T], Any]) -> dict[str, Any]:
 
 
 class SectionRows:
-    """Rows of one kind. ``lacking`` knows which Pods lack its objects, if they can."""
+    """Rows of one kind. ``lacking`` holds the Pods that are missing its objects; None for kinds without a judge."""
 
     def __init__(self, section: DashboardSection[Any], lacking: Lacking | None = None) -> None:
         self._section = section
@@ -114,7 +114,7 @@ class SectionRows:
         self._shown: dict[str, Any] | None = None
 
     def object_changed(self, key: ObjectKey, stored: Stored | None) -> None:
-        """Record an added, changed or (None) deleted object."""
+        """Record an added, changed or deleted (None) object."""
         self._shown = None
         if stored is None:
             self._objects.pop(key, None)
@@ -125,7 +125,7 @@ class SectionRows:
             self._stale.add(key)
 
     def mark_lacking(self, names: Iterable[str]) -> None:
-        """Mark the cluster-scoped objects of these names, because the Pods that lack them changed."""
+        """Mark these cluster-scoped objects as stale, because the set of Pods missing them changed."""
         for name in names:
             if (key := ObjectKey("", name)) in self._objects:
                 self._stale.add(key)
@@ -176,7 +176,7 @@ def decode_raw(raw: bytes) -> Raw:
 
 
 class Sent(Protocol):
-    """A reader: the latest JSON of each section it has not received yet."""
+    """A reader's queue: the latest JSON of each section that it has not received yet."""
 
     async def next(self) -> tuple[str, bytes]:
         """Return the name and JSON of the next changed section."""
@@ -212,7 +212,7 @@ def _place_of_node(node: Node) -> tuple[int, str]:
 
 
 class Board:
-    """Live state of the cluster. ``workloads`` are the kinds with rollouts, ``kinds`` the sections of others."""
+    """Live state of the cluster. ``workloads`` are the kinds with rollouts, ``kinds`` the sections of all others."""
 
     def __init__(
         self, client: Client, workloads: Sequence[Commands], kinds: Sequence[DashboardSection[Any]], rng: Random
@@ -225,12 +225,12 @@ class Board:
         self._stores: dict[Resource, Store[Raw]] = {kind.resource(): Store() for kind in shown}
         self.sections = tuple(kinds)
         self.model = overview_model(kinds)
-        #: Section → which Pods lack its objects.
+        #: Section → Pods that are missing its objects.
         self._lacking = {one.name: Lacking(one.judge()) for one in kinds if one.judge is not None}
         self._section_rows = {one.name: SectionRows(one, self._lacking.get(one.name)) for one in kinds}
         self._totals = PodTotals()
         self._rows: dict[str, Workload] = {}
-        #: UID of a workload → commands of its kind, and its key.
+        #: UID of a workload → commands of its kind, and the object.
         self._known: dict[str, tuple[Commands, Raw]] = {}
         self._stale_rows: set[str] = set()
         self._judge_again = False
@@ -286,7 +286,7 @@ class Board:
         self._wake.set()
 
     def _judge(self, key: ObjectKey, pod: Pod | None) -> None:
-        """Record what the Pod lacks."""
+        """Record the objects the Pod is missing."""
         namespace = self._namespaces.get(key.namespace)
         labels = namespace.metadata.labels if namespace is not None else None
         for name, lacking in self._lacking.items():
@@ -316,7 +316,7 @@ class Board:
 
     @asynccontextmanager
     async def reader(self) -> AsyncIterator[Sent]:
-        """Add a reader, which first receives all sections and then those that change."""
+        """Register a reader. It first receives all sections, then each section that changes."""
         made = _Reader(self._sent or self._payloads())
         self._readers.add(made)
         try:

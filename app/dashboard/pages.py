@@ -30,7 +30,7 @@ _HEADERS: Final = {
 
 
 def create_dashboard(board: Board) -> ASGIApp:
-    """Create the application for a running board. It answers local clients only."""
+    """Create the application for a running board. It serves loopback clients only."""
     app = FastAPIOffline(
         title="pykruise dashboard",
         version="1",
@@ -55,7 +55,7 @@ def _router(board: Board) -> APIRouter:
 
     @router.get(
         "/api/events",
-        summary="The same as server-sent events: one per section, then one whenever a section changes",
+        summary="The same state as server-sent events: one per section, then one whenever a section changes",
         response_class=StreamingResponse,
         responses={200: {"content": {"text/event-stream": {}}}},
     )
@@ -83,6 +83,6 @@ async def _events(board: Board) -> AsyncIterator[bytes]:
             try:
                 section, payload = await asyncio.wait_for(reader.next(), _QUIET_SECONDS)
             except TimeoutError:
-                yield b": all is well\n\n"
+                yield b": keep-alive\n\n"
                 continue
             yield b"event: " + section.encode() + b"\ndata: " + payload + b"\n\n"

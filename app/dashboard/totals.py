@@ -51,7 +51,7 @@ class PodCounts(DashboardModel):
 
 
 class Node(DashboardModel):
-    """A node's Pods. Unscheduled Pods have a node without a name."""
+    """A node's Pods. Unscheduled Pods are grouped under an empty name."""
 
     name: str
     pods: PodCounts
@@ -71,7 +71,7 @@ class Workloads(Section):
 
 
 class Nodes(Section):
-    """The nodes; those with unready Pods come first."""
+    """Nodes. Those with unready Pods come first."""
 
     pods: int = 0
     items: list[Node] = Field(default_factory=list)
@@ -153,7 +153,7 @@ class PodTotals:
         return [Node(name=name, pods=PodCounts(**counts)) for name, counts in self._nodes.items()]
 
     def revisions(self, owner: Owner, target: str) -> list[Revision]:
-        """Return the revisions of a controller's Pods; ``target`` names that of new Pods, possibly with a prefix."""
+        """Return the revisions of a controller's Pods. ``target`` is that of new Pods, possibly with a prefix."""
         counts = self._controlled.get(owner.index_key, Counter())
         names = sorted({name for name, _ in counts})
         found = [

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from app.kube.resources import Resource
 
 
-# What the command line needs to know about a kind: rollout progress, restarts, and the next steps of the controller.
+# Command-line support for a kind: rollout progress, restarts, and the next steps of the controller.
 #
 # ``pykruise rollout``, ``plan`` and ``explain`` support any kind whose feature has commands. They are imported only
-# when a command runs, so a feature names a function that returns them.
+# when one of them runs, so a feature declares a function that returns them.
 
 #: A stored object of the kind.
 Stored: TypeAlias = Mapping[str, Any]
@@ -56,8 +56,8 @@ class Progress:
 
 
 def counted(updated: int, expected: int, things: str, total: int) -> str:
-    """Return text such as ``2 of 5 Pods updated``. More Pods than the partition requires may be updated: at creation,
-    all are."""
+    """Return text such as ``2 of 5 Pods updated``. More Pods than the partition requires may be updated: in a new
+    workload, all are."""
     if updated > expected:
         return f"{updated} of {total} {things} updated (the partition requires {expected})"
     return f"{updated} of {expected} {things} updated"
@@ -80,7 +80,7 @@ class Report:
     columns: tuple[str, ...] = ()
     rows: Sequence[tuple[str, ...]] = ()
     notes: Sequence[str] = ()
-    #: Suggestions for the user, a sentence or a command each.
+    #: Suggestions for the user, each a sentence or a command.
     todo: Sequence[str] = ()
 
     def text(self) -> str:
@@ -117,13 +117,13 @@ class Recorded:
     pods: int
     role: str
     cause: str
-    #: The content as text; empty if it cannot be read.
+    #: The content; empty if it cannot be read.
     content: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The history of a kind whose revisions are not those of a Pod template. Revisions are ordered from oldest to
+    """The history of a kind whose revisions do not record a Pod template. Revisions are ordered from oldest to
     newest."""
 
     read: Callable[[Client, Stored], Awaitable[Sequence[Recorded]]]
@@ -153,8 +153,8 @@ class Commands:
     progress: Callable[[Stored], Progress] | None = None
     #: Replaces all Pods; returns the result as text that follows the object's name.
     restart: Callable[[Client, Stored], Awaitable[str]] | None = None
-    #: Explains what happens to the Pods of a built-in workload of a kind if it is moved; arguments are the namespace
-    #: and name.
+    #: Explains what moving a built-in workload to the kind would do to its Pods; takes the workload's namespace and
+    #: name.
     moving: Callable[[Client, str, str, Enabled], Awaitable[Report]] | None = None
     #: Describes what the object, as it would be stored, does to its Pods.
     plan: Callable[[Client, Stored, Enabled], Awaitable[Report | str]] | None = None
@@ -168,9 +168,9 @@ class Commands:
     own_history: History | None = None
     #: Path of the object that holds ``paused``.
     paused_at: tuple[str, ...] = ("spec", "updateStrategy", "rollingUpdate")
-    #: The same if it depends on the object; raises CommandError for an object that cannot be paused.
+    #: Returns that path if it depends on the object; raises CommandError for an object that cannot be paused.
     paused_in: Callable[[Stored], tuple[str, ...]] | None = None
-    #: The update type without a rollout to pause.
+    #: The update type that has no rollout to pause.
     without_rollout: str = "OnDelete"
     #: Describes the state of the object's Pods.
     explain_object: Callable[[Client, Stored, Enabled], Awaitable[Report | str]] | None = None
@@ -190,7 +190,7 @@ class Commands:
     no_scale_in: str = "its number of replicas cannot be lowered directly"
     #: The built-in workloads whose Pods it can take over.
     migrations: tuple[Migration, ...] = ()
-    #: The built-in workloads with the same kind under another apiVersion: their Pods are adopted while they run.
+    #: The built-in workloads of the same kind in another API group: their running Pods are adopted.
     adoptions: tuple[Migration, ...] = ()
     #: Why migration is not supported, with an alternative.
     no_migration: str = "replicas of another workload cannot move to it"
@@ -208,7 +208,7 @@ class Commands:
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> str:
-    """Return columns as kubectl prints them. A cell is one line of limited length, whatever the object contains."""
+    """Return the rows in columns, as kubectl prints them. A cell is one line of limited length, whatever it holds."""
     shown = [tuple(quoted(cell, LONGEST_CELL) for cell in row) for row in rows]
     widths = [max(len(row[column]) for row in shown) for column in range(len(rows[0]))]
     return "\n".join(
@@ -218,7 +218,7 @@ def table(rows: Sequence[tuple[str, ...]]) -> str:
 
 @contextmanager
 def left_behind(left: Callable[[], str]) -> Iterator[None]:
-    """If the block is interrupted, report what remains at that moment."""
+    """If the block is interrupted, raise InterruptedCommandError with what it leaves behind."""
     try:
         yield
     except asyncio.CancelledError:
@@ -226,7 +226,7 @@ def left_behind(left: Callable[[], str]) -> Iterator[None]:
 
 
 class CountedStatus(Protocol):
-    """The counts of a status that progress needs."""
+    """The status counts from which progress is computed."""
 
     @property
     def replicas(self) -> int: ...

@@ -28,7 +28,7 @@ LONGEST: Final = 300
 
 
 class DashboardModel(BaseModel):
-    """Dashboard data for programs: snake_case here, camelCase in JSON."""
+    """Dashboard data for API clients: snake_case here, camelCase in JSON."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
@@ -43,7 +43,7 @@ class Shown(DashboardModel):
 
 
 class Row(DashboardModel):
-    """One object. A kind adds its own fields for programs."""
+    """One object. Kinds may add fields for API clients."""
 
     namespace: str = ""
     name: str
@@ -54,7 +54,7 @@ R = TypeVar("R", bound=Row)
 
 
 class PodJudge(Protocol):
-    """Tracks the objects of a section, which have no namespace, and finds those a Pod is missing."""
+    """Tracks a section's cluster-scoped objects and finds those a Pod is missing."""
 
     def update(self, stored: Stored) -> object:
         """Handle a new or changed object."""
@@ -71,7 +71,7 @@ class PodJudge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DashboardSection(Generic[R]):
-    """One section. ``name`` is the field of the overview, and in camelCase the event."""
+    """One section. ``name`` is its field in the overview and, in camelCase, its event."""
 
     name: str
     title: str

@@ -47,7 +47,7 @@ class Protected:
 #     name="widget-controller",
 #     watched=(WIDGETS, PODS),
 #     make=widget_controller,          # ControllerContext → Reconciling
-#     permissions=(...),               # beyond listing and watching what is watched
+#     permissions=(...),               # beyond list and watch
 #     workers_flag="widget-workers",
 #     counters=(WidgetCounters,),
 # )
@@ -110,7 +110,7 @@ class ControllerContext:
     provided: Answers
     #: Whether this replica is the leader. Controllers run only on the leader; background tasks may run on any replica.
     leading: Callable[[], bool]
-    #: The namespaces whose new Pods are sent to the webhook; None means no Pods are.
+    #: Selects the namespaces whose new Pods are sent to the webhook; None if no Pods are sent.
     reviewed_namespaces: Selector | None = None
 
 
@@ -129,7 +129,7 @@ class ControllerPart:
     name: str
     watched: tuple[Watched[Any], ...]
     make: Callable[[ControllerContext], Reconciling]
-    #: Permissions beyond listing and watching what is watched.
+    #: Permissions beyond list and watch for the watched objects.
     permissions: tuple[PolicyRule, ...] = ()
     gates: tuple[str, ...] = ()
     workers: int = 3
@@ -148,13 +148,13 @@ class BackgroundTask(Protocol):
         ...
 
     def webhooks_registered(self, since: datetime) -> None:
-        """Handle that the webhooks are registered, but may not have been since the given time. Must not block."""
+        """Handle that the webhooks are registered now. They may have been missing from ``since`` on. Must not block."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class BackgroundPart:
-    """A task of the process that writes to the cluster, on every replica. Its caches are filled only on the leader."""
+    """A task on every replica, in the process that writes to the cluster. Only the leader fills its caches."""
 
     name: str
     watched: tuple[Watched[Any], ...]
@@ -166,7 +166,7 @@ class BackgroundPart:
 
 @dataclass(frozen=True, slots=True)
 class Provides:
-    """An object of ``protocol``, defined in ``app.pods``, for features that must not import this one.
+    """An implementation of ``protocol`` (declared in ``app.pods``) for features that must not import this one.
 
     Consumers call ``context.provided(protocol)``.
     """
@@ -211,25 +211,25 @@ class Decisions:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionPart:
-    """Admission of a feature. Several webhooks may share a name: they become one entry.
+    """Admission of a feature. Webhooks with the same name become one entry.
 
-    ``webhooks`` are the declarations that ``make`` returns handlers for, or a function of the operator's folder of
-    policies (which may be None).
+    ``webhooks`` are the declarations that ``make`` returns handlers for, or a function that returns them for the
+    operator's folder of policies (which may be None).
     """
 
     make: Callable[[AdmissionContext], Decisions]
     webhooks: tuple[Webhook, ...] | Callable[[Path | None], tuple[Webhook, ...]] = ()
-    #: Caches that must be synced before a request can be reviewed. Each process that answers reviews has its own, so
+    #: Caches that must be synced before a request can be reviewed. Each process that serves reviews has its own, so
     #: they must stay small: no Pods.
     watched: tuple[Watched[Any], ...] = ()
     #: Additional objects that standalone mode reads from files; in a cluster they are requested when needed.
     files: tuple[Watched[Any], ...] = ()
-    #: API permissions of the steps beyond what is watched; a webhook has its own permissions.
+    #: Permissions that the steps need beyond list and watch for the watched objects. Webhooks declare their own.
     permissions: tuple[PolicyRule, ...] = ()
     counters: tuple[Counters[Any], ...] = ()
     #: The component in its events; empty if it records none.
     event_source: str = ""
-    #: If not empty, one of these gates must be enabled for the part to exist and its objects to be watched.
+    #: If not empty, the part exists and its objects are watched only if one of these gates is enabled.
     gates: tuple[str, ...] = ()
     #: The Pods that its guards review.
     guarded: tuple[Guarded, ...] = ()
@@ -250,9 +250,9 @@ class Feature:
     admission: tuple[AdmissionPart, ...] = ()
     background: tuple[BackgroundPart, ...] = ()
     provides: tuple[Provides, ...] = ()
-    #: Feature gates that it uses: OpenKruise's by name, our own declared.
+    #: Feature gates that it uses: the names of OpenKruise's, and declarations of our own.
     gates: tuple[str | Gate, ...] = ()
-    #: Flags that it uses, besides the workers flags of its controllers: OpenKruise's by name, our own declared.
+    #: Flags that it uses, besides its controllers' workers flags: names of OpenKruise's, and declarations of our own.
     flags: tuple[str | Flag, ...] = ()
     #: Kinds with deletion protection.
     protected: tuple[Protected, ...] = ()
@@ -264,7 +264,7 @@ class Feature:
     verbs: Callable[[], tuple[Verb, ...]] = tuple
     #: Dashboard section of its kinds; imported when it is served.
     dashboard: Callable[[], tuple[DashboardSection[Any], ...]] = tuple
-    #: Kinds whose specs alone decide about new Pods: ``pykruise review --cluster`` reads them from the cluster.
+    #: Kinds whose specs alone determine Pod admission; ``pykruise review --cluster`` reads their objects.
     judging_pods: tuple[KindDefinition, ...] = ()
     #: Kinds whose objects own Pods: while any exist, uninstalling is refused.
     workloads: tuple[KindDefinition, ...] = ()
@@ -289,11 +289,11 @@ class Feature:
         return tuple(part for part in self.admission if is_on(part.gates, enabled))
 
     def watched_for_admission(self, enabled: Enabled) -> Iterable[Watched[Any]]:
-        """Return what processes that answer reviews watch."""
+        """Return the objects that processes serving reviews watch."""
         return (one for part in self.judging(enabled) for one in part.watched)
 
     def watched_for_controllers(self, enabled: Enabled) -> Iterable[Watched[Any]]:
-        """Return what the process that writes to the cluster watches."""
+        """Return the objects that the process writing to the cluster watches."""
         return (one for part in self._working(enabled) for one in part.watched)
 
     def _working(self, enabled: Enabled) -> tuple[ControllerPart | BackgroundPart | Provides, ...]:
@@ -308,5 +308,5 @@ class Feature:
 
 
 def is_on(gates: tuple[str, ...], enabled: Enabled) -> bool:
-    """Return whether something with these gates exists."""
+    """Return whether a part with these gates is active: it has none, or at least one is enabled."""
     return not gates or any(map(enabled, gates))

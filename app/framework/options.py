@@ -1,4 +1,4 @@
-"""Feature gates and flags of features, and parsers of flag values. Pure."""
+"""Feature gates and flags of features, and parsers for flag values. Pure."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Gate:
     effect: str
     default: bool = False
     stage: Stage = Stage.OURS
-    #: If false, the gate is accepted for manifests of OpenKruise but has no effect; the manager logs this when it is
-    #: set.
+    #: If false, the gate is accepted for compatibility with OpenKruise manifests but has no effect; the manager logs
+    #: this when it is set.
     acts: bool = True
 
 
@@ -59,8 +59,8 @@ class Flag:
     parse: Callable[[str], FlagValue]
     help: str
     shorthand: str = ""
-    #: If false, the flag is accepted for manifests of OpenKruise but has no effect; the manager logs this when it is
-    #: set.
+    #: If false, the flag is accepted for compatibility with OpenKruise manifests but has no effect; the manager logs
+    #: this when it is set.
     meaningful: bool = True
 
 

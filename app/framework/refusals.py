@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 LOG_NAME: Final = "protection.log"
 #: A client that retries a denied deletion forever (a terminating Namespace, DP-43) must not fill the volume: a Pod that
-#: exceeds it is evicted.
+#: exceeds its volume's limit is evicted.
 MAX_BYTES: Final = 32 * 1024 * 1024
 
 
@@ -30,14 +30,14 @@ class RefusalMetrics(Collector):
     prometheus-client adds to counters."""
 
     def __init__(self, families: Mapping[str, str]) -> None:
-        """``families`` are the metrics with their help."""
+        """``families`` maps metric names to their help texts."""
         self._families = families
         self._counts: dict[tuple[str, ...], int] = {}
         #: Limits the series, because any caller that reaches the port can make up objects and users.
         self._labels = BoundedLabels()
 
     def add(self, family: str, label: str, value: str, username: str) -> None:
-        """Count one denial; ``label`` is that of the object."""
+        """Count one denial; ``label`` and ``value`` identify the object."""
         key = (family, label, *self._labels.of(value, username))
         self._counts[key] = self._counts.get(key, 0) + 1
 

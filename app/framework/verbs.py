@@ -13,7 +13,7 @@ from app.kube.errors import CommandError, WrongCommandError
 from app.kube.fielderrors import parse_duration
 from app.kube.resources import Resource
 
-#: In seconds; the range of a 32-bit field.
+#: Limit in seconds: the range of a 32-bit field.
 _LONGEST: Final = 2**31
 
 
@@ -69,7 +69,7 @@ class Call:
         except ValueError:
             found = -1.0
         if not 0 <= found < _LONGEST:
-            raise WrongCommandError(f"--{name}: {text!r} is not a duration; write it like 90s, 5m or 1h30m")
+            raise WrongCommandError(f"--{name}: {text!r} is not a duration such as 90s, 5m or 1h30m")
         return ceil(found)
 
     def object_name(self, *words: str) -> str:
@@ -104,11 +104,11 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to create.
+    """An object to create that asks an agent for work.
 
     ``text`` describes it to the user. If the command is interrupted, ``continuing`` says what the request keeps doing,
-    and ``ended_by`` what deleting it does. ``report`` is called with the object every ``seconds``: it prints news, and
-    returns the exit code when the request is complete.
+    and ``ended_by`` what deleting it does. ``report`` is called with the object every ``seconds``: it prints changes,
+    and returns the exit code when the request is complete.
     """
 
     resource: Resource
@@ -145,13 +145,13 @@ class Request:
 
 
 class LastSaid:
-    """Remembers the last text for each of several things, so that only news is printed."""
+    """Remembers the last message per key, so that only changes are printed."""
 
     def __init__(self) -> None:
         self._last: dict[str, str] = {}
 
     def is_news(self, thing: str, text: str) -> bool:
-        """Return whether the text differs from the last one for the thing, and remember it."""
+        """Return whether the text differs from the last one for this key (``thing``), and remember it."""
         known = self._last.get(thing) == text
         self._last[thing] = text
         return not known

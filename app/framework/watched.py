@@ -1,6 +1,6 @@
 """Watched objects: their resource, decoder and indexes.
 
-Features that watch the same objects share one cache with the indexes of all of them.
+Features that watch the same objects share one cache with all their indexes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ T = TypeVar("T", bound=Object)
 CacheKey: TypeAlias = tuple[Resource, "Scope", str, str]
 
 
-#: Returns the field selector of one object.
+#: Prefix of a field selector for one object.
 _BY_NAME: Final = "metadata.name="
 
 
@@ -79,12 +79,13 @@ class Watched(Generic[T]):
     label_selector: str = ""
     field_selector: str = ""
     indexes: Mapping[str, IndexFunction[T]] = field(default_factory=dict)
-    #: Selects the objects to keep if a selector cannot; all by default. Features that share a cache must agree.
+    #: Filter for cases that a label or field selector cannot express; None keeps every object. Features that share a
+    #: cache must use the same filter.
     keep: Callable[[T], bool] | None = None
 
     @property
     def key(self) -> CacheKey:
-        """The identity of the cache; equal for declarations that share one."""
+        """The identity of the cache; equal for declarations that share a cache."""
         return self.resource, self.scope, self.label_selector, self.field_selector
 
     @property
@@ -122,7 +123,7 @@ class Watched(Generic[T]):
 
 
 def merged(declared: Iterable[Watched[Any]]) -> Mapping[CacheKey, Watched[Any]]:
-    """Return one declaration per cache, with all indexes. Raises ValueError for contradicting declarations."""
+    """Return one declaration per cache, with all indexes. Raises ValueError for conflicting declarations."""
     found: dict[CacheKey, Watched[Any]] = {}
     for one in declared:
         known = found.setdefault(one.key, one)
@@ -154,10 +155,10 @@ class Stores:
         try:
             return self._stores[watched.key]
         except KeyError:
-            raise KeyError(f"{watched.name} are not watched here: name them in `watched`") from None
+            raise KeyError(f"{watched.name} are not watched here: declare them in `watched`") from None
 
     def replaced(self, stores: Mapping[CacheKey, Store[Any]]) -> Stores:
-        """Return the caches with these in place of their own."""
+        """Return a copy with these caches in place of the current ones."""
         made = Stores(self.declared.values())
         made._stores.update({**self._stores, **stores})
         return made

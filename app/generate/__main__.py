@@ -170,7 +170,7 @@ def main(arguments: list[str] | None = None) -> int:
         changed = (options.root / table).exists() and (options.root / table).read_text("utf-8") != wanted[table]
         write(options.root, wanted)
         if changed and options.root == ROOT:
-            # Webhooks depend on the table, so files generated from the previous table are generated again.
+            # Webhooks depend on the table, so regenerate the files derived from the previous table.
             return subprocess.run([sys.executable, "-m", "app.generate"], cwd=ROOT, check=False).returncode
         return 0
     found = drift(options.root, wanted)

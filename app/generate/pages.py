@@ -189,7 +189,7 @@ def guide_of(kind: KindDefinition, guides: Iterable[Path]) -> str:
 _HANDLERS: Final = frozenset(("exec", "httpGet", "tcpSocket", "grpc"))
 #: Minimum number of fields for which a page refers to that of another kind.
 _WORTH: Final = 3
-#: Alternative to a number in fields of these names.
+#: Field name → what the field accepts besides a number.
 _WORDS: Final = {"port": "name", "reserveOrdinals": "range"}
 
 

@@ -57,7 +57,7 @@ def page(webhooks: Iterable[Webhook]) -> str:
 
 
 def _is_regular(webhook: Webhook) -> bool:
-    """Return whether path and rules belong to one of our kinds."""
+    """Return whether the path and rules are the usual ones for one of our kinds."""
     start = "mutate" if webhook.mutating else "validate"
     (rule, *more) = webhook.rules
     kind = find_plural(rule.groups[0], rule.resources[0])
@@ -97,7 +97,7 @@ def _selector(selector: Mapping[str, Any]) -> str:
     return " and ".join(parts)
 
 
-#: Fixed time, so that the page is reproducible.
+#: Times are replaced, so that the page is reproducible.
 _TIME: Final = re.compile(r'"\d{4}-\d\d-\d\dT[^"]*"')
 
 

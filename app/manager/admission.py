@@ -1,4 +1,4 @@
-"""Admission: the part of a process that answers reviews.
+"""Admission: the part of a process that serves reviews.
 
 It serves the certificate from shared memory, listens, fills the caches that decisions need (no Pods), and becomes
 ready. It writes nothing to the cluster except events about denials.
@@ -38,7 +38,7 @@ _MARGIN_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Sockets of a replica, bound before its processes are forked. None means turned off."""
+    """Sockets of a replica, bound before its processes are forked. None means disabled."""
 
     webhook: socket.socket
     health: socket.socket | None
@@ -150,7 +150,7 @@ class Admission:
                 self._take_certificate()
 
     async def wait_for_check(self) -> None:
-        """Wait until the published certificate is checked again."""
+        """Wait until the published certificate must be checked again."""
         await self._process.clock.sleep(CHECK_SECONDS)
 
     def _take_certificate(self) -> None:

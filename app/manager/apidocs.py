@@ -39,7 +39,7 @@ UID: Final = "9f4b5a7e-4c3a-4d57-9c58-2f0d1a6f8b11"
 NAMESPACE: Final = "shop"
 _PROTECTED: Final = {"policy.kruise.io/delete-protection": "Always"}
 _POD_SPEC: Final[Mapping[str, Any]] = {"containers": [{"name": "main", "image": "nginx:1.25"}]}
-#: Resources of kinds that are not ours → kind and spec.
+#: Resources of built-in kinds → kind and spec.
 _BUILT_IN: Final[Mapping[str, tuple[str, Mapping[str, Any] | None]]] = {
     "pods": ("Pod", _POD_SPEC),
     "namespaces": ("Namespace", None),
@@ -103,7 +103,7 @@ def _kind(plural: str) -> str:
 
 
 # AdmissionReview requests and responses as pydantic models, which only document the HTTP API. For speed,
-# mod:`app.admission.review` decodes reviews without models. Source:
+# app.admission.review decodes reviews without models. Source:
 # https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
 
 _Json = Annotated[dict[str, Any] | None, Field(default=None)]
@@ -122,7 +122,7 @@ class GroupVersionKind(_Model):
 
 
 class GroupVersionResource(_Model):
-    """Resource that is written."""
+    """The resource to be written."""
 
     group: str = ""
     version: str
@@ -130,7 +130,7 @@ class GroupVersionResource(_Model):
 
 
 class UserInfo(_Model):
-    """User who sends the request."""
+    """The user who sent the request."""
 
     username: str = ""
     uid: str = ""
@@ -139,7 +139,7 @@ class UserInfo(_Model):
 
 
 class AdmissionRequest(_Model):
-    """A write to be admitted."""
+    """A write to be reviewed."""
 
     uid: str = Field(description="Identifier of the request, copied into the response.", min_length=1)
     kind: GroupVersionKind
@@ -156,7 +156,7 @@ class AdmissionRequest(_Model):
 
 
 class AdmissionReview(_Model):
-    """An AdmissionReview request of the API server."""
+    """An AdmissionReview request from the API server."""
 
     api_version: Literal["admission.k8s.io/v1"] = "admission.k8s.io/v1"
     kind: Literal["AdmissionReview"] = "AdmissionReview"
@@ -219,7 +219,7 @@ def documented(registry: Registry) -> FastAPI:
             response_model=AdmissionAnswer,
             responses={400: {"description": "The body is not a valid review; the message names the invalid field."}},
             response_description="Allowed, allowed with a patch, or denied; always with status 200.",
-            tags=["changes objects" if webhooks[0].mutating else "judges objects"],
+            tags=["mutating" if webhooks[0].mutating else "validating"],
             summary=webhooks[0].summary.rstrip("."),
             description=_description(path, webhooks),
             operation_id=path.strip("/").replace("/", "-"),
@@ -256,7 +256,7 @@ def _description(path: str, webhooks: list[Webhook]) -> str:
             f"({', '.join(group or 'core' for group in rule.groups)}; {', '.join(rule.versions)})"
             for rule in webhook.rules
         )
-        lines.append(f"**{webhook.name}**: {webhook.summary.rstrip('.')}. Asked about {asked}.")
+        lines.append(f"**{webhook.name}**: {webhook.summary.rstrip('.')}. Called for {asked}.")
     found = rules().get(path, {})
     if found:
         lines.append("Rules:")

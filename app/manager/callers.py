@@ -37,10 +37,10 @@ PERMISSION: Final = PolicyRule(
     ("list", "watch"), (ENDPOINTSLICES.group,), (ENDPOINTSLICES.plural,), names=(SERVICE_NAME,)
 )
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})
-#: Share of a process's time for strangers while known callers are active, and how long that lasts after a request.
+#: Share of a process's time for strangers while known callers are active: those with a request in the last seconds.
 STRANGERS_SHARE: Final = 0.1
 KNOWN_SECONDS: Final = 10.0
-#: Reviews after which it is reported that none came from a known caller, and seconds between two checks.
+#: Number of reviews after which to report that none came from a known caller, and seconds between checks.
 MANY_REVIEWS: Final = 10
 REPORT_SECONDS: Final = 30.0
 ONLY_STRANGERS: Final = (
@@ -67,15 +67,15 @@ class KnownCallers:
 
     def __init__(self) -> None:
         self._addresses = _LOOPBACK
-        #: Time of the last review of a known caller (monotonic).
+        #: Time of the last review from a known caller (monotonic).
         self.asked_at = float("-inf")
-        #: Reviews of strangers, and the address of the latest.
+        #: Number of reviews from strangers, and the address of the latest one.
         self._strange = 0
         self._latest = ""
 
     def ask(self, now: float) -> bool:
-        """Return whether known callers were active recently. If not, all API servers may be strangers, and none is held
-        back."""
+        """Return whether known callers were active recently. If not, all API servers may be strangers, and no caller is
+        held back."""
         return now - self.asked_at < KNOWN_SECONDS
 
     def posted(self, stranger: str) -> None:
@@ -142,7 +142,7 @@ class Turns:
         self._rest = 0.0
 
     async def wait(self, address: str, *, seconds: float = 0.0) -> None:
-        """Wait for a turn. The time until the caller next awaits is measured; ``seconds`` is added to it."""
+        """Wait for a turn. Its cost is the time until the caller awaits again, plus ``seconds``."""
         loop = asyncio.get_running_loop()
         if not self._going:
             self._going = True

@@ -1,6 +1,6 @@
-"""Worker process for large conversions: ``python -m app.manager.conversions`` knows the kinds of this build.
+"""Worker process for large conversions, started as ``python -m app.manager.conversions``.
 
-Its arguments are the feature folders, so that it knows the same features as the process that started it.
+Its arguments are the feature folders, so that it supports the same kinds as the process that started it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The list of features: the only place outside its own folder that names a kind.
 
-Everything else that the manager, the sandbox and the command line know about a kind follows from its ``FEATURE``.
+Everything else that the manager, the sandbox and the command line do with a kind is derived from its ``FEATURE``.
 """
 
 from __future__ import annotations

@@ -128,8 +128,8 @@ def _flags() -> tuple[Flag, ...]:
         Flag("rest-config-burst", 50, parse_integer, "burst of requests to the API server, with --rest-config-qps"),
         Flag("rate-limiter-base-delay", 0.005, parse_delay, "initial retry delay of a failed key"),
         Flag("rate-limiter-max-delay", 1000.0, parse_delay, "maximum retry delay of a failed key"),
-        Flag("rate-limiter-qps", 10, parse_positive, "requeues per second of a controller after its burst"),
-        Flag("rate-limiter-bucket-size", 100, parse_positive, "burst of requeues of a controller"),
+        Flag("rate-limiter-qps", 10, parse_positive, "requeues per second of each controller, after the burst"),
+        Flag("rate-limiter-bucket-size", 100, parse_positive, "burst of requeues of each controller"),
         Flag(
             "enable-leader-election",
             True,
@@ -152,21 +152,21 @@ def _flags() -> tuple[Flag, ...]:
             "controllers",
             True,
             parse_bool,
-            "reconcile while holding the Lease; if false, only answer reviews while replicas "
+            "reconcile while holding the Lease; if false, only serve reviews while replicas "
             "with --webhooks=false register the webhooks and manage the certificate",
         ),
         Flag(
             "webhooks",
             True,
             parse_bool,
-            "answer reviews; if false, replicas with --controllers=false do, and the webhooks are registered "
+            "serve reviews; if false, replicas with --controllers=false do, and the webhooks are registered "
             "once their address responds",
         ),
         Flag(
             "webhook-processes",
             2,
             _between(0, 64, "0 to 64 processes"),
-            "number of processes that answer reviews; 0 runs everything in one process",
+            "number of processes that serve reviews; 0 runs everything in one process",
         ),
         Flag("process-hang-timeout", 10.0, _period, "restart a process that sends no heartbeat for this time"),
         Flag(
@@ -179,14 +179,14 @@ def _flags() -> tuple[Flag, ...]:
 
 
 def _openkruise() -> tuple[Flag, ...]:
-    """The other flags of OpenKruise. All are checked; which have an effect follows from who reads them."""
+    """The other flags of OpenKruise. All values are validated; a flag has an effect if a feature uses it."""
     return (
         Flag("cloneset-scaling-exclude-preparing-delete", False, parse_bool, "do not count Pods in PreparingDelete"),
         Flag("protection-log-path", "/log", str, "folder of protection.log, which records denied deletions"),
         Flag("expectation-timeout", 300.0, parse_delay, "time after which an unmet expectation is dropped"),
         Flag("leader-election-resource-lock", "leases", str, "kind of the lock, always a Lease"),
         Flag("sync-period", "", str, "resync period of the caches, which need none"),
-        Flag("allow-privileged", True, _privileged, "Pod templates may have privileged containers; false is rejected"),
+        Flag("allow-privileged", True, _privileged, "allow privileged containers in Pod templates; false is rejected"),
         Flag(
             "default-ttlseconds-for-always-nodeimage",
             300,
@@ -197,22 +197,22 @@ def _openkruise() -> tuple[Flag, ...]:
             "image-share-per-namespace",
             100,
             _between(1, 100, "1 to 100"),
-            "share of a NodeImage's free room for one namespace, in percent",
+            "percentage of a NodeImage's free space that one namespace may use",
         ),
         Flag(
             "nodeimage-creation-delay", 30.0, parse_duration, "delay between the creation of a Node and its NodeImage"
         ),
-        Flag("assign-bcj-pods-by-scheduler", True, parse_bool, "the scheduler places Pods of a BroadcastJob"),
-        Flag("assign-pods-by-scheduler", True, parse_bool, "the scheduler places Pods of a DaemonSet"),
+        Flag("assign-bcj-pods-by-scheduler", True, parse_bool, "let the scheduler place the Pods of BroadcastJobs"),
+        Flag("assign-pods-by-scheduler", True, parse_bool, "let the scheduler place the Pods of DaemonSets"),
         Flag(
             "ws-enabled-versioned-status",
             "deployment,replicaset",
             str,
-            "kinds with a WorkloadSpread status per revision",
+            "kinds for which a WorkloadSpread has a status per revision",
         ),
         Flag("enable-pprof", True, parse_bool, "Go's profiler"),
         Flag("pprof-addr", ":8090", str, "address of Go's profiler"),
-        Flag("disable-no-deepcopy", False, parse_bool, "a cache switch of Go"),
+        Flag("disable-no-deepcopy", False, parse_bool, "a setting of OpenKruise's cache"),
         *(
             Flag(name, name == "logtostderr" if is_boolean else "", parse_bool if is_boolean else str, _LOGS)
             for name, is_boolean in FLAGS_WITHOUT_EFFECT.items()
@@ -258,7 +258,7 @@ _SHORTHANDS: Final = {flag.shorthand: flag.name for flag in FLAGS.values() if fl
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """Values of all known flags for one start, and flags to warn about."""
+    """Values of all flags, and the names of those that were set."""
 
     values: Mapping[str, FlagValue]
     given: frozenset[str] = field(default_factory=frozenset)
@@ -270,7 +270,7 @@ class Flags:
         return int(self.values[name])
 
     def seconds(self, name: str) -> float:
-        """Return the value of a duration or other number flag."""
+        """Return the value of a duration or another numeric flag."""
         return float(self.values[name])
 
     def boolean(self, name: str) -> bool:

@@ -1,8 +1,8 @@
-"""Follower: the certificate of a replica that only answers reviews (``--controllers=false``).
+"""Follower: manages the certificate of a replica that only serves reviews (``--controllers=false``).
 
 The controllers write the certificate Secret, the webhook configurations and the CustomResourceDefinitions. This replica
-reads the certificate, passes it to its listeners, and needs no right to write any of them. [MGR-146]
-Both kinds of replicas note which definitions are missing: a kind without its definition is off.
+reads the certificate, passes it to its listeners, and needs no permission to write any of them. [MGR-146]
+All replicas track which definitions are missing: a kind without its definition is disabled.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class MissingDefinitions:
         before = self._names or frozenset()
         for name in sorted(missing - before):
             logger.error(
-                "CustomResourceDefinition %s is not installed: kubectl apply -f deploy/crds/ (its kind is off)",
+                "CustomResourceDefinition %s is not installed, so its kind is disabled: kubectl apply -f deploy/crds/",
                 name,
             )
         for name in sorted(before - missing):
-            logger.info("CustomResourceDefinition %s is installed: its kind is on", name)
+            logger.info("CustomResourceDefinition %s is installed: its kind is enabled", name)
         for name in missing | before:
             self._metrics.missing_definitions.labels(name).set(name in missing)
         if missing != self._names:
@@ -59,7 +59,7 @@ class MissingDefinitions:
             self._changed(missing)
 
 
-#: Seconds between two reads without a watch event. [MGR-37]
+#: Seconds between reads if no watch event arrives. [MGR-37]
 SYNC_SECONDS: Final = 60.0
 #: Maximum delay after a failure.
 RETRY_CAP_SECONDS: Final = 15.0
@@ -72,7 +72,7 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 class Follower:
-    """Keeps the listeners' certificate in sync with the Secret, and tracks kinds that are off."""
+    """Keeps the listeners' certificate in sync with the Secret, and tracks disabled kinds."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Follower:
         self._wake.set()
 
     def watches(self, metrics: ReflectorMetrics, secret: tuple[str, str] | None) -> list[Reflector[Any]]:
-        """Return the watch of the Secret (namespace, name), to be run as a task."""
+        """Return the watch on the Secret (namespace, name), to be run as a task."""
         if secret is None:
             return []
         return [watch_of_one(self._client, SECRETS, secret, self.wake, self._rng, metrics)]
@@ -175,6 +175,6 @@ def watch_of_one(
         decode=msgspec.json.Decoder(_Named).decode,
         rng=rng,
         namespace=namespace,
-        field_selector=f"metadata.name={name}",  # so that RBAC may limit the right to that name
+        field_selector=f"metadata.name={name}",  # so that RBAC can be limited to that name
         metrics=metrics,
     )

@@ -23,28 +23,28 @@ def _beta(effect: str, default: bool = True) -> tuple[bool, Stage, str]:
 #: The gates of OpenKruise. A gate has an effect only if some component reads it.
 _OPENKRUISE: Final[Mapping[str, tuple[bool, Stage, str]]] = {
     "PodWebhook": _beta("serve /mutate-pod and /validate-pod"),
-    "KruiseDaemon": _beta("the node agent: image pulls, container restarts, probes"),
+    "KruiseDaemon": _beta("use the node agent: image pulls, container restarts, probes"),
     "DaemonWatchingPod": _beta("the node agent watches the Pods of its node"),
     "CloneSetShortHash": _alpha("the label controller-revision-hash holds only the hash"),
     "KruisePodReadinessGate": _alpha("add the readiness gate KruisePodReady to every new Pod"),
     "PreDownloadImageForInPlaceUpdate": _alpha("pull images before a CloneSet updates in place"),
     "PreDownloadImageForDaemonSetUpdate": _alpha("pull images before a DaemonSet updates"),
     "CloneSetPartitionRollback": _alpha("raising a partition rolls updated Pods back"),
-    "CloneSetEventHandlerOptimization": _alpha("events of Pods are always coalesced"),
+    "CloneSetEventHandlerOptimization": _alpha("Pod events are always coalesced"),
     "PreparingUpdateAsUpdate": _alpha("Pods that prepare an update count as updated when scaling"),
     # On by default here: users who set the label expect protection.
     "ResourcesDeletionProtection": _beta("enforce the label policy.kruise.io/delete-protection"),
-    "DeletionProtectionForCRDCascadingGate": _alpha("Cascading protection of CustomResourceDefinitions"),
+    "DeletionProtectionForCRDCascadingGate": _alpha("support Cascading protection of CustomResourceDefinitions"),
     "PodUnavailableBudgetDeleteGate": _beta("PodUnavailableBudgets limit deletions and evictions"),
     "PodUnavailableBudgetUpdateGate": _alpha("PodUnavailableBudgets limit updates"),
-    "WorkloadSpread": _beta("WorkloadSpread"),
+    "WorkloadSpread": _beta("enable WorkloadSpread"),
     "TemplateNoDefaults": _alpha("do not set defaults in Pod and volume claim templates"),
     "InPlaceUpdateEnvFromMetadata": _beta("update in place when env values come from labels or annotations"),
     "InPlaceWorkloadVerticalScaling": _alpha("workloads resize Pods in place"),
     "InPlacePodVerticalScaling": _alpha("the cluster can resize Pods in place"),
     "StatefulSetAutoDeletePVC": _beta("StatefulSets delete volume claims according to their retention policy"),
     "StatefulSetAutoResizePVCGate": _alpha("StatefulSets expand volume claims"),
-    "StatefulSetStartOrdinal": _alpha("spec.ordinals.start of a StatefulSet"),
+    "StatefulSetStartOrdinal": _alpha("support spec.ordinals.start in StatefulSets"),
     "PodIndexLabel": _beta("set the label apps.kubernetes.io/pod-index on Pods of a StatefulSet"),
     "RecreatePodWhenChangeVCTInCloneSetGate": _alpha(
         "a changed volume claim template recreates the Pods of a CloneSet"
@@ -52,11 +52,11 @@ _OPENKRUISE: Final[Mapping[str, tuple[bool, Stage, str]]] = {
     "SidecarSetPatchPodMetadataDefaultsAllowed": _alpha("a SidecarSet may patch any annotation"),
     "EnableSortSidecarContainerByName": _alpha("injected sidecars are sorted by name"),
     "SidecarTerminator": _alpha("stop the sidecars of a completed Job"),
-    "PodProbeMarkerGate": _beta("PodProbeMarker"),
-    "EnablePodProbeMarkerOnServerless": _alpha("PodProbeMarker for serverless Pods"),
-    "EnhancedLivenessProbe": _alpha("liveness probes through PodProbeMarker"),
-    "ImagePullJobGate": _alpha("ImagePullJob and ImageListPullJob"),
-    "ResourceDistributionGate": _beta("ResourceDistribution", default=False),
+    "PodProbeMarkerGate": _beta("enable PodProbeMarker"),
+    "EnablePodProbeMarkerOnServerless": _alpha("support PodProbeMarker for serverless Pods"),
+    "EnhancedLivenessProbe": _alpha("run liveness probes through PodProbeMarker"),
+    "ImagePullJobGate": _alpha("enable ImagePullJob and ImageListPullJob"),
+    "ResourceDistributionGate": _beta("enable ResourceDistribution", default=False),
     "EnableExternalCerts": _alpha("certificates are managed externally"),
     "ForceDeleteTimeoutExpectationGate": _alpha("drop expectations of a CloneSet that time out"),
     "DefaultHostNetworkHostPortsInPodTemplates": _alpha("set default hostPorts in templates with hostNetwork"),
@@ -168,7 +168,7 @@ def parse_gates(
     text: str, custom_resource_enable: str = "", defaults: Mapping[str, bool] = MappingProxyType({})
 ) -> FeatureGates:
     """Parse ``A=true,B=false``. ``custom_resource_enable`` is the legacy variable CUSTOM_RESOURCE_ENABLE; ``defaults``
-    replace ours.
+    override the gates' defaults.
 
     Raises FeatureGateError.
     """

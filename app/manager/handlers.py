@@ -41,7 +41,7 @@ def _parts() -> Iterable[AdmissionPart]:
     return (part for one in features() for part in one.admission)
 
 
-#: All declarations of this build, the source of RBAC and the reference page.
+#: All declarations of this build, from which RBAC and the reference page are generated.
 WEBHOOKS: Final[tuple[Webhook, ...]] = declarations()
 
 
@@ -72,13 +72,13 @@ def build_handlers(context_of: Callable[[AdmissionPart], AdmissionContext]) -> t
 
 
 def _require_matching(declared: Sequence[Webhook], answered: Sequence[Webhook]) -> None:
-    """Raise ValueError if a declared webhook has no handler, or a handler no declared webhook to call it."""
+    """Raise ValueError if a declared webhook has no handler, or a handler's webhook is not declared."""
     for webhook in declared:
         if webhook not in answered:
             raise ValueError(f"webhook {webhook.name}: no handler; return one from the part's make")
     for webhook in answered:
         if webhook not in declared:
-            raise ValueError(f"webhook {webhook.name}: not declared; name it in the part's webhooks")
+            raise ValueError(f"webhook {webhook.name}: not declared; add it to the part's webhooks")
 
 
 def _fetch(client: Client | None) -> pods.Fetch:
@@ -93,6 +93,6 @@ def _fetch(client: Client | None) -> pods.Fetch:
 
 
 def reviewed_namespaces(webhooks: Iterable[Webhook]) -> Selector | None:
-    """Return the selector of namespaces whose new Pods are reviewed, or None if no Pod is. [PW-4]"""
+    """Return the selector of namespaces whose new Pods are reviewed, or None if Pods are not reviewed. [PW-4]"""
     found = (compile_selector(one.namespace_selector) for one in webhooks if one.name == pods.MUTATE_POD.name)
     return next(found, None)

@@ -1,6 +1,6 @@
 """Health, readiness and debug endpoints: ``/healthz``, ``/readyz``, ``/metrics`` and ``/debug/`` over plain HTTP.
 
-Any webhook process answers for the whole replica from what all its processes published.
+Any webhook process responds for the whole replica, from the state that all its processes publish.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Readiness:
         return await self.self_check() if self.self_check is not None else ""
 
     def lines(self) -> list[str]:
-        """Return one line per process, per kind that is off and per warning, for ``/readyz?verbose``."""
+        """Return one line per process, per disabled kind and per warning, for ``/readyz?verbose``."""
         lines = []
         for name in self._webhook_processes:
             state = self._replica.state(name)
@@ -81,7 +81,7 @@ class Readiness:
         if any(self._replica.state(name).only_strangers for name in self._webhook_processes):
             lines.append(f"[-]callers: {ONLY_STRANGERS}")
         lines += [
-            f"[-]{name} not installed: its kind is off until kubectl apply -f deploy/crds/; everything else works"
+            f"[-]{name} not installed: its kind is disabled until kubectl apply -f deploy/crds/; everything else works"
             for name in self._replica.absent
         ]
         return lines
@@ -101,7 +101,7 @@ def health_app(readiness: Readiness, debug: ASGIApp) -> ASGIApp:
                 end = text if fault else "readyz check passed\n"
                 text = "\n".join([*readiness.lines(), end])
             return 503 if fault else 200, text.encode("utf-8", "replace"), _TEXT
-        return 404, b"not found: /healthz, /readyz and /debug/ are here\n", _TEXT
+        return 404, b"not found: use /healthz, /readyz or /debug/\n", _TEXT
 
     plain, detailed = _plain(answer), _plain(partial(answer, verbose=True))
 
@@ -120,7 +120,7 @@ def metrics_app(exposition: Callable[[], Awaitable[bytes]], content_type: str) -
     async def answer(path: str) -> _Answer:
         if path == "/metrics":
             return 200, await exposition(), content_type
-        return 404, b"not found: /metrics is here\n", _TEXT
+        return 404, b"not found: use /metrics\n", _TEXT
 
     return _plain(answer)
 
@@ -131,7 +131,7 @@ def loopback_only(page: Callable[[str], Awaitable[str | None]]) -> ASGIApp:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         async def answer(path: str) -> _Answer:
             if not is_local(scope):
-                return 403, b"debug pages are shown on loopback only: use kubectl port-forward\n", _TEXT
+                return 403, b"debug pages are served on loopback only: use kubectl port-forward\n", _TEXT
             text = await page(path)
             return (
                 (404, b"not found: /debug/ lists the pages\n", _TEXT) if text is None else (200, text.encode(), _TEXT)
@@ -170,7 +170,7 @@ def self_check(address: tuple[str, int], ca_bundle: Callable[[], bytes]) -> Chec
 
 
 async def endpoint_fault(endpoint: Endpoint, certificate: Certificate | None) -> str:
-    """Return why the address that webhooks are registered with does not answer, or an empty string."""
+    """Return why the address that webhooks are registered with does not respond, or an empty string."""
     if isinstance(endpoint, ServiceEndpoint):
         host, port = f"{endpoint.name}.{endpoint.namespace}.svc", endpoint.port
     else:
@@ -187,7 +187,7 @@ async def _fault(host: str, port: int, name: str, ca_bundle: bytes) -> str:
         return f"{where}: no answer within {SELF_CHECK_SECONDS:g} s"
     except (OSError, ValueError) as error:
         return f"{where}: {error}"
-    return "" if status == b"200" else f"/healthz answered {status.decode('ascii', 'replace')}"
+    return "" if status == b"200" else f"/healthz returned {status.decode('ascii', 'replace')}"
 
 
 async def _status(host: str, port: int, name: str, ca_bundle: bytes) -> bytes:
@@ -215,7 +215,7 @@ async def _asked(host: str, port: int, name: str, context: ssl.SSLContext) -> by
         writer.close()
 
 
-#: Maximum number of keys of a queue to show.
+#: Maximum number of keys to show per queue.
 _KEYS_SHOWN: Final = 20
 PAGES: Final[Mapping[str, str]] = {
     "processes": "state of each process",
@@ -280,7 +280,7 @@ def _process_lines(replica: Replica) -> list[str]:
             parts.append(f"up {now - life.started:.0f} s, {life.restarts} restarts, {life.hangs} hangs")
         parts.append(f"last heartbeat {max(0.0, monotonic - replica.last_beat(name)):.1f} s ago")
         if state.leading:
-            parts.append("leads")
+            parts.append("leader")
         elif state.leader:
             parts.append(f"leader is {state.leader}")
         lines.append(f"{name:<12} {', '.join(parts)}")

@@ -23,9 +23,9 @@ COMMANDS_FILE: Final = "commands.json"
 
 
 def gathered_commands() -> dict[str, Any]:
-    """Return the location of the commands of each kind, with the names users may give it, and each verb with its help.
+    """Return where the commands of each kind are defined and the names of the kind, and each verb with its help.
 
-    Commands that the feature's ``commands.py`` names are located there, so that the feature itself is not imported.
+    Commands defined in a feature's ``commands.py`` are located there, so that using them does not import the feature.
     """
     kinds: list[dict[str, Any]] = []
     verbs: dict[str, Any] = {}

@@ -1,7 +1,7 @@
-"""Limits on what callers may consume on one port of a process, and the accounting of it.
+"""Limits on the resources that callers may use on one port of a process, and their accounting.
 
 Any client that reaches a port may be an attacker. Each port has ``Limits``. Its ``Connections`` records which
-connections are open, the bytes they hold and since when, and closes the most expensive ones when a limit is reached: an
+connections are open, the bytes they hold and their age, and closes the most expensive ones when a limit is reached: an
 API server that uses its connections never loses one to a caller that only holds them open.
 """
 
@@ -60,12 +60,12 @@ class Limits:
     open_paths: frozenset[str] = frozenset(("/healthz", "/convert"))
 
 
-#: Limits of ports that few clients use occasionally.
+#: Limits of ports with few, occasional clients.
 PAGES: Final = Limits(body_bytes=64 * 1024, held_bytes=16 * 1024 * 1024, connections=64)
 
 
 class Held(Protocol):
-    """A connection of a port."""
+    """A connection to a port."""
 
     #: Bytes of a received body or an unread response.
     held: int
@@ -110,10 +110,10 @@ class Connections(Collector):
     # ---- bytes
 
     def take(self, connection: Held, size: int) -> bool:
-        """Charge bytes to a connection. If there is no room, close the incomplete connection that holds most,
-        strangers first.
+        """Charge bytes to a connection. Above the limit, close the pending connections that hold most, strangers
+        first.
 
-        Returns False if that is this connection.
+        Returns False if this connection would be closed.
         """
         connection.held += size
         self.held += size
@@ -138,8 +138,8 @@ class Connections(Collector):
         return not self._all_equal and not self.callers.knows(address)
 
     def make_room(self, now: float, *, stranger: bool = False) -> bool:
-        """Close the least valuable connection to make room for another. Returns False if all requests are being
-        answered."""
+        """Close the least valuable connection to make room for another. Returns False if none may be
+        closed."""
         self.refuse("connections")
         least = max(self.open, key=lambda one: one.expendable(now), default=None)
         if least is None or (worth := least.expendable(now)) < 0 or (stranger and not worth):
@@ -149,7 +149,7 @@ class Connections(Collector):
         return True
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start checking ages, while there are connections."""
+        """Check the ages of connections periodically while any are open."""
         if self._sweep is None:
             self._sweep = loop.call_later(SWEEP_SECONDS, self._look, loop)
 

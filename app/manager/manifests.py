@@ -29,7 +29,7 @@ class UnreadableError(ManifestError):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One object of a file."""
+    """One object in a file."""
 
     file: str
     object: dict[str, Any]
@@ -64,7 +64,7 @@ class Manifest:
 
 
 def read_manifests(path: Path) -> list[Manifest]:
-    """Read all objects of a file, including the items of lists. Raises ManifestError."""
+    """Read all objects in a file, including the items of lists. Raises ManifestError."""
     try:
         text = path.read_bytes().decode("utf-8")
     except OSError as error:
@@ -77,7 +77,7 @@ def read_manifests(path: Path) -> list[Manifest]:
 
 
 def manifest_files(folder: Path) -> list[Path]:
-    """Return the manifest files of a folder and its subfolders, sorted.
+    """Return the manifest files in a folder and its subfolders, sorted.
 
     Hidden files are skipped, such as those of version control and the ``..data`` folder of a mounted ConfigMap, which
     holds each file a second time. Raises OSError.
@@ -95,7 +95,7 @@ def manifest_files(folder: Path) -> list[Path]:
 
 
 def parse_manifests(text: str, file: str) -> list[Manifest]:
-    """Parse all objects of a text. Raises ManifestError."""
+    """Parse all objects in a YAML or JSON text. Raises ManifestError."""
     found: list[Manifest] = []
     loader: Any = None
     try:
@@ -124,7 +124,7 @@ def parse_manifests(text: str, file: str) -> list[Manifest]:
 
 
 def _check_depth(text: str, file: str) -> None:
-    """Check the depth from events: the C parser builds trees recursively and would overflow its stack."""
+    """Check the depth of the event stream: the C parser builds trees recursively and would overflow its stack."""
     depth = 0
     for event in yaml.parse(text, Loader=_Base):
         if isinstance(event, yaml.CollectionStartEvent):

@@ -59,7 +59,7 @@ class ManagerMetrics:
         )
         self.certificate_reads = Counter(
             "certwatcher_read_certificate",
-            "Number of serving certificates that were put into use.",
+            "Number of serving certificates that were loaded.",
             registry=self.registry,
         )
         self.certificate_errors = Counter(
@@ -80,7 +80,7 @@ class ManagerMetrics:
         )
         self.missing_definitions = Gauge(
             "kruise_manager_missing_definitions",
-            "1 for each CustomResourceDefinition that is not installed, so that its kind is off.",
+            "1 for each CustomResourceDefinition that is not installed; its kind is disabled.",
             ["definition"],
             registry=self.registry,
         )
@@ -139,7 +139,7 @@ class ReflectorCounters(ReflectorMetrics):
         )
         self._errors = Counter(
             "kruise_reflector_errors",
-            "Number of failed lists, watches and objects.",
+            "Number of failed lists, failed watches and undecodable objects.",
             ["kind", "what"],
             registry=registry,
         )
@@ -235,8 +235,8 @@ class QueueCounters(QueueMetrics):
     """Metrics of work queues."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._depth = _series(Gauge("workqueue_depth", "Keys waiting.", ["name"], registry=registry))
-        self._adds = _series(Counter("workqueue_adds", "Keys added.", ["name"], registry=registry))
+        self._depth = _series(Gauge("workqueue_depth", "Number of waiting keys.", ["name"], registry=registry))
+        self._adds = _series(Counter("workqueue_adds", "Number of added keys.", ["name"], registry=registry))
         self._retries = Counter(
             "workqueue_retries", "Number of keys requeued after a failure.", ["name"], registry=registry
         )

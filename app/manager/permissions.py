@@ -55,7 +55,7 @@ def _registration() -> tuple[PolicyRule, ...]:
             _CONFIGURATIONS,
             names=(MUTATING_NAME, VALIDATING_NAME),
         ),
-        # A kind without its definition is off.
+        # A kind without its definition is disabled.
         PolicyRule(
             ("get", "list", "watch"),
             _EXTENSIONS_GROUP,
@@ -73,7 +73,7 @@ def _registration() -> tuple[PolicyRule, ...]:
 
 
 def _serving() -> tuple[PolicyRule, ...]:
-    """Return the permissions for certificate and definitions of a replica without controllers. [MGR-146]"""
+    """Return the permissions on the certificate and definitions for a replica without controllers. [MGR-146]"""
     return (
         PolicyRule(("get", "list", "watch"), ("",), ("secrets",), names=(SECRET_NAME,), own_namespace=True),
         PolicyRule(("get",), _EXTENSIONS_GROUP, _DEFINITIONS, names=tuple(kind.crd_name for kind in kinds())),
@@ -85,7 +85,7 @@ def _of_manager() -> tuple[PolicyRule, ...]:
 
 
 def all_rules() -> tuple[PolicyRule, ...]:
-    """Return everything a manager of this build needs with every gate on, including optional permissions."""
+    """Return all permissions that a manager of this build needs with every gate on, including optional permissions."""
     return (*_of_manager(), *_of_slices(lambda _gate: True))
 
 
@@ -121,7 +121,7 @@ def _by_default(gate: str) -> bool:
 
 
 def webhook_rules() -> tuple[PolicyRule, ...]:
-    """Return the permissions of a replica of this build that only answers reviews. [MGR-146]"""
+    """Return the permissions of a replica of this build that only serves reviews. [MGR-146]"""
     return (*_serving(), *_EVERY_REPLICA, *_of_webhooks(WEBHOOKS), *_of_admission(lambda _gate: True))
 
 
@@ -150,7 +150,7 @@ def rules_of(settings: Settings, webhooks: Iterable[Webhook]) -> tuple[PolicyRul
     if reconciles and settings.election is not None and not ("leader-election-namespace" in flags.given and elsewhere):
         found += _LEADERSHIP
     if flags.text("namespace"):
-        # Watched and written in one namespace only, where the manager may have just a Role.
+        # These resources are watched and written in one namespace only, where the manager may have just a Role.
         found = [rule for rule in found if rule.own_namespace or _kinds_of(rule).isdisjoint(_of_one_namespace())]
     return _needed(found)
 
@@ -180,7 +180,7 @@ def _of_webhooks(webhooks: Iterable[Webhook]) -> tuple[PolicyRule, ...]:
 logger = logging.getLogger(__name__)
 
 CHECK_SECONDS: Final = 60.0
-#: Namespace used to check cluster-wide permissions: none are granted to us in particular there.
+#: Namespace used to check cluster-wide permissions: the manager has no Role there.
 _ANY_NAMESPACE: Final = "default"
 _NOWHERE: Final[Mapping[str, Sequence[Granted]]] = MappingProxyType({})
 
@@ -255,7 +255,7 @@ class Rights:
             await self._client.clock.sleep(CHECK_SECONDS)
 
     async def check(self) -> None:
-        """Check once. If the API server gives no or an incomplete answer, permissions count as granted."""
+        """Check once. If the API server returns an error or an incomplete list, permissions count as granted."""
         try:
             everywhere = await self._granted(_ANY_NAMESPACE)
             here = await self._granted(self._own_namespace)
@@ -273,7 +273,8 @@ class Rights:
         for line in missing:
             if line not in self._reported:
                 logger.error(
-                    "missing permission, everything else continues (see deploy/rbac.yaml, deploy/rbac-gates): %s", line
+                    "missing permission; everything else keeps working (see deploy/rbac.yaml, deploy/rbac-gates): %s",
+                    line,
                 )
         if self._reported and not missing:
             logger.info("all permissions are granted now")
@@ -295,7 +296,7 @@ _decode: Final = msgspec.json.Decoder(_Review).decode
 CLUSTER_ROLE: Final = "kruise-manager-role"
 NAMESPACED_ROLE: Final = "kruise-manager-namespaced-role"
 SERVICE_ACCOUNT: Final = "kruise-manager"
-#: Aggregated from ClusterRoles of the operator.
+#: Aggregated from the operator's ClusterRoles.
 EXTENSION_ROLE: Final = "kruise-manager-workloads-role"
 _EXTENSION_BINDING: Final = "-workloads-rolebinding"
 EXTENSION_BINDING: Final = f"{SERVICE_ACCOUNT}{_EXTENSION_BINDING}"
@@ -332,8 +333,8 @@ def merged(rules: Iterable[PolicyRule]) -> list[dict[str, Any]]:
 
 
 def manifests(rules: Iterable[PolicyRule], namespace: str) -> list[dict[str, Any]]:
-    """Return namespaces, ServiceAccount, roles and bindings of the manager. Node agents read pull secrets in one
-    namespace."""
+    """Return the manager's namespaces, ServiceAccount, roles and bindings. One namespace holds the pull secrets of
+    node agents."""
     return [
         _namespace(namespace),
         _namespace(names.DAEMON_CONFIG_NAMESPACE),
@@ -356,7 +357,7 @@ def extension_role() -> dict[str, Any]:
 
 
 def extension_binding(service_account: str, namespace: str) -> dict[str, Any]:
-    """Return the binding of that role to a ServiceAccount."""
+    """Return the binding of the extension role to a ServiceAccount."""
     subject = {"kind": "ServiceAccount", "name": service_account, "namespace": namespace}
     binding = _binding("ClusterRoleBinding", "ClusterRole", EXTENSION_ROLE, "", subject)
     return {**binding, "metadata": {"name": f"{service_account}{_EXTENSION_BINDING}"}}
@@ -384,14 +385,14 @@ def roles(
 
 
 def gate_roles(gate: str, rules: Collection[PolicyRule], namespace: str) -> list[dict[str, Any]]:
-    """Return the additional roles of the manager for a gate that is on."""
+    """Return the additional roles that the manager needs when this gate is on."""
     name = f"kruise-manager-{gate.lower()}"
     found = roles(rules, namespace, SERVICE_ACCOUNT, f"{name}-role", f"{name}-namespaced-role")
     return [found[index] for index in range(len(found)) if found[index - index % 2]["rules"]]
 
 
 def optional_role(name: str, rules: Iterable[PolicyRule], namespace: str) -> list[dict[str, Any]]:
-    """Return a role that users bind where they choose: cluster-wide, as here, or in some namespaces."""
+    """Return an optional role with a cluster-wide binding. Users may bind it in single namespaces instead."""
     subject = {"kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": namespace}
     role = f"kruise-manager-{name}-role"
     return [

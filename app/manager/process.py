@@ -45,8 +45,8 @@ class Tasks:
     def start(
         self, coroutine: Coroutine[Any, Any, Any], name: str, *, finish: Callable[[], None] | None = None
     ) -> asyncio.Task[Any]:
-        """Run a coroutine in the background. ``finish`` requests it to return; without it, the task is canceled at the
-        end."""
+        """Run a coroutine in the background. ``finish`` asks it to return; without it, the task is canceled at
+        shutdown."""
         task = asyncio.create_task(coroutine, name=name)
         task.add_done_callback(self._ended)
         self._tasks.append(task)
@@ -95,14 +95,14 @@ class Tasks:
             return
         if self._failure is None:
             self._failure = error
-        if isinstance(error, KubeError):  # raises the exception of a failed task
+        if isinstance(error, KubeError):
             logger.error("%s ended: %s", task.get_name(), error)
         else:
             logger.error("%s failed", task.get_name(), exc_info=error)
         self._stop.set()
 
 
-# Caches of a process: what its features watch, and the reflectors that fill them. Processes that answer reviews watch
+# Caches of a process: what its features watch, and the reflectors that fill them. Processes that serve reviews watch
 # what admission needs; the process that writes to the cluster watches everything. A webhook process holds no Pods.
 
 
@@ -136,7 +136,7 @@ class Caches:
 
     @property
     def for_admission(self) -> Mapping[str, Store[Any]]:
-        """Return the stores that must be filled before reviews can be answered, by display name."""
+        """Return the stores that must be filled before reviews can be served, by display name."""
         declared = self.stores.declared
         return {declared[key].name: self.stores(declared[key]) for key in self._for_admission}
 
@@ -200,7 +200,7 @@ GC_THRESHOLD: Final = 5_000
 
 
 class Part(Protocol):
-    """A task of a process: admission or reconciling."""
+    """A part of a process: admission or reconciling."""
 
     async def start(self) -> None:
         """Start up and return when ready. Long-running work is added to the process's tasks."""
@@ -259,23 +259,23 @@ class Process:
 
     @property
     def client(self) -> Client:
-        """Client of the API server."""
+        """The client for the API server."""
         if self._client is None:
             raise RuntimeError("the process is not running yet")
         return self._client
 
     @property
     def state(self) -> State:
-        """State this process last published."""
+        """The state that this process last published."""
         return self._state
 
     def update_state(self, **changes: object) -> None:
-        """Publish changes of this process's state."""
+        """Publish changes to this process's state."""
         self._state = msgspec.structs.replace(self._state, **changes)
         self.replica.states[self.name].write(self._state)
 
     def need(self, what: str, why: str) -> None:
-        """Stay unready until ``done(what)``; ``why`` is shown meanwhile."""
+        """Stay unready until ``done(what)``; ``why`` is shown until then."""
         self.update_state(missing={**self._state.missing, what: why})
 
     def done(self, what: str) -> None:
@@ -382,6 +382,6 @@ async def _all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
 
 
 def first_error(failures: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return one of the errors of a group."""
+    """Return one of the errors in a group."""
     found = failures.exceptions[0]
     return first_error(found) if isinstance(found, BaseExceptionGroup) else found

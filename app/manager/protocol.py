@@ -101,7 +101,7 @@ _WAITING: Final = 5
 _FIRST: Final = 1e12
 #: Bytes to keep of a body that is too large: enough to find the uid of the review.
 BEGINNING_BYTES: Final = 64 * 1024
-#: A caller that sends this much at once waits until other connections were read.
+#: A caller that sends this much at once waits until other connections have been read.
 TURN_BYTES: Final = 64 * 1024
 #: Allowance for chunked encoding, on top of twice the size of the body.
 _CHUNKING_BYTES: Final = 64 * 1024
@@ -410,7 +410,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._connections.callers.posted(stranger)
 
     def on_response_complete(self) -> None:
-        """Called when the application is done. Bytes the client has not read stay accounted."""
+        """Called when the application is done. Bytes that the client has not read stay charged."""
         self.server_state.total_requests += 1
         self._first = False
         self._connections.release(self)
@@ -490,7 +490,7 @@ def _is_client(transport: asyncio.Transport, names: frozenset[str]) -> bool:
 
 
 class _DrainingTransport:
-    """A transport that stays open while the client still sends: a reset would discard the response."""
+    """A transport that stays open while the client is still sending: a reset would discard the response."""
 
     def __init__(self, protocol: BoundedProtocol) -> None:
         self._protocol = protocol

@@ -41,8 +41,8 @@ from app.manager.serving import Server, StartError, bind_address
 from app.manager.settings import Settings
 from app.manager.wiring import ControllerMaker, Recorders
 
-# Leadership: one of several replicas reconciles, and all of them answer reviews. If one process does everything, it
-# stops reconciling when it loses the Lease, keeps answering reviews, and becomes a candidate again. If reconciling has
+# Leadership: one of several replicas reconciles, and all of them serve reviews. If one process does everything, it
+# stops reconciling when it loses the Lease, keeps serving reviews, and becomes a candidate again. If reconciling has
 # its own process, the process exits and a new one becomes a candidate, so that no state of the old term survives.
 # [MGR-22]
 
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 
 class Work(Protocol):
-    """A controller that runs until stopped and first finishes keys that are ready."""
+    """A controller that runs until stopped, and processes the keys that are already ready before it returns."""
 
     async def run(self) -> None: ...
     def stop(self) -> None: ...
@@ -85,7 +85,7 @@ class Reconciling:
             except LeadershipLost as lost:
                 if self._one_term:
                     raise
-                logger.warning("no longer leading, still answering reviews: %s", lost)
+                logger.warning("no longer leading, still serving reviews: %s", lost)
 
     def stop(self) -> None:
         """Accept no more work; ``run`` returns when the rest is done."""
@@ -124,7 +124,7 @@ async def _patiently(controller: Work) -> None:
         try:
             return await controller.run()
         except TimeoutError as error:
-            logger.error("%s: waiting on", error)  # noqa: TRY400 - it says all there is
+            logger.error("%s; still waiting", error)  # noqa: TRY400 - the message suffices
 
 
 # The part of a replica that writes to the cluster, once per replica. On every replica with controllers it manages
@@ -134,14 +134,14 @@ async def _patiently(controller: Work) -> None:
 
 #: Seconds for keys in progress when stopping; the Lease is released afterwards.
 FINISH_SECONDS: Final = 2.0
-#: Seconds between checks that replicas answer reviews, before webhooks are registered.
+#: Seconds between checks that replicas serve reviews, before webhooks are registered.
 ANSWER_CHECK_SECONDS: Final = 1.0
 
 
 class Reconciler(LeaderMetrics):
-    """The reconciling part. It registers the webhooks once all ``webhook_processes`` can answer.
+    """The reconciling part. It registers the webhooks once all ``webhook_processes`` can serve reviews.
 
-    ``single`` means that admission runs in this process too, so losing the Lease must not end it.
+    ``single`` means that admission runs in this process too, so losing the Lease must not end the process.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Reconciler(LeaderMetrics):
         self._recorders = Recorders(process)
         reviewed = reviewed_namespaces(webhooks)
         self._maker = ControllerMaker(process, self._recorders, reviewed, lambda: bool(self._controllers))
-        #: If off, this replica only answers reviews and has no further permissions. [MGR-146]
+        #: If false, this replica only serves reviews and needs no other permissions. [MGR-146]
         self._reconciles = settings.flags.boolean("controllers")
         self._background = self._maker.background() if self._reconciles else {}
         self._endpoint = endpoint
@@ -200,7 +200,7 @@ class Reconciler(LeaderMetrics):
     # ---- lifecycle
 
     async def start(self) -> None:
-        """Take the certificate, register the webhooks, and then compete for the Lease."""
+        """Obtain the certificate, register the webhooks, and then compete for the Lease."""
         process, tasks, registration = self._process, self._process.tasks, self._registration
         await self._take_certificate()
         tasks.start(registration.run(), "registration")
@@ -211,7 +211,7 @@ class Reconciler(LeaderMetrics):
         for name, task in self._background.items():
             tasks.start(task.run(), name)
         if isinstance(registration, Follower):
-            # The controllers register the webhooks when this replica answers.
+            # The replicas with controllers register the webhooks once this replica responds.
             process.update_state(defined=True, registered=True)
             self._serve_dashboard()
             return
@@ -229,7 +229,7 @@ class Reconciler(LeaderMetrics):
         await registration.registered.wait()
         process.update_state(registered=True)
         logger.info("webhooks registered")
-        # Only after registration, so that writes of controllers pass admission. [MGR-2]
+        # Only after registration, so that the controllers' writes pass admission. [MGR-2]
         self._maker.register_metrics()
         if self._elector is not None:
             watch = self._watched_lease(self._elector)
@@ -237,12 +237,12 @@ class Reconciler(LeaderMetrics):
         self._work = tasks.start(self._reconciling.run(), "controllers")
 
     async def _answering(self) -> None:
-        """Wait until a replica answers reviews: a webhook without one would reject every Pod."""
+        """Wait until a replica serves reviews: without one, the webhooks would reject every Pod."""
         process, said = self._process, ""
         certificate = process.replica.certificate
         while fault := await endpoint_fault(self._endpoint, certificate.read()):
             if fault != said:
-                logger.warning("webhooks are not registered yet, no replica answers reviews: %s", fault)
+                logger.warning("webhooks are not registered yet, because no replica serves reviews: %s", fault)
                 said = fault
             await process.clock.sleep(ANSWER_CHECK_SECONDS)
 
@@ -287,7 +287,7 @@ class Reconciler(LeaderMetrics):
     # ---- certificates
 
     async def _take_certificate(self) -> None:
-        """Take the certificate. Without one in time the process exits. [MGR-1]"""
+        """Obtain the certificate. Raises StartError if there is none in time. [MGR-1]"""
         clock = self._process.clock
         seconds = self._process.settings.flags.seconds("webhook-initialize-timeout")
         deadline = clock.monotonic() + seconds
@@ -354,7 +354,7 @@ class Reconciler(LeaderMetrics):
             self._watching = None
 
     def _watched_lease(self, elector: LeaderElector) -> Reflector[Lease]:
-        """Watch the Lease, so that a candidate sees at once when it is released."""
+        """Watch the Lease, so that a candidate notices its release at once."""
         store: Store[Lease] = Store()
 
         def changed(change: Change[Lease]) -> None:

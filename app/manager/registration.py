@@ -1,9 +1,9 @@
-"""Keep the API server calling us, converting through us and trusting our certificate.
+"""Keep our webhooks and CRD conversions registered, with our address and CA.
 
-Each sync reads every object that carries our address or CA, advances a certificate rotation if needed, and writes what
-differs. It runs when one of these objects changes and every minute. Drift is repaired and counted, and never makes a
-ready replica unready. It runs in one process of every replica with controllers; other replicas follow the certificate
-(follower.py). [MGR-36]
+Each sync reads every object that carries our address or CA, advances a certificate rotation if needed, and updates
+what differs. It runs when one of these objects changes and every minute. Drift is repaired and counted, but never makes
+a ready replica unready. Syncs run in one process of every replica with controllers; other replicas follow the
+certificate (follower.py). [MGR-36]
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ T = TypeVar("T")
 
 
 def trusted_for_us(definitions: Iterable[Mapping[str, Any]], configurations: Iterable[Mapping[str, Any]]) -> bytes:
-    """Return all CAs that the API server trusts for our webhooks, PEM. Unreadable ones are skipped."""
+    """Return all CAs that the API server trusts for our webhooks, PEM. Unreadable bundles are skipped."""
     configs = [
         ((definition.get("spec") or {}).get("conversion") or {}).get("webhook", {}).get("clientConfig")
         for definition in definitions
@@ -88,8 +88,8 @@ def carries(configuration: Mapping[str, Any] | None, authority: bytes) -> bool:
 
 
 class Attempts:
-    """Continues when one object cannot be read or written, for example without permission, and reports failures at the
-    end.
+    """Collects failures, so that one object that cannot be read or written (for example, without permission) does not
+    block the others.
 
     A connection failure is raised at once.
     """
@@ -128,7 +128,7 @@ MISSING_SECONDS: Final = 1.0
 #: rotation writes every object three times, regardless of the number of kinds.
 REPAIRS_BURST: Final = 10
 REPAIRS_PER_SECOND: Final = 0.1
-#: Seconds the leader keeps an entry it does not know, because a terminating replica may still serve it. [MGR-120]
+#: Seconds the leader keeps an entry it does not declare, because a terminating replica may still serve it. [MGR-120]
 KEEP_UNKNOWN_SECONDS: Final = 60.0
 _CONFIGURATIONS: Final = (
     (MUTATINGWEBHOOKCONFIGURATIONS, MUTATING_NAME),
@@ -141,7 +141,7 @@ class _DefinitionSpec(TypedDict, total=False):
 
 
 class _Definition(TypedDict):
-    """The managed part of a CustomResourceDefinition; its schemas are a hundred times larger."""
+    """The managed part of a CustomResourceDefinition; the schemas are a hundred times larger."""
 
     metadata: dict[str, Any]
     spec: _DefinitionSpec
@@ -214,7 +214,7 @@ class Registration:
         self._wake.set()
 
     def watches(self, metrics: ReflectorMetrics, secret: tuple[str, str] | None) -> list[Reflector[Any]]:
-        """Return watches of all managed objects, one each, to be run as tasks. [MGR-37, MGR-123]
+        """Return one watch per managed object, to be run as tasks. [MGR-37, MGR-123]
 
         ``secret`` is the namespace and name of the certificate Secret.
         """
@@ -248,8 +248,8 @@ class Registration:
                 continue
 
     def _calm_seconds(self) -> float:
-        """Return the seconds until the next sync if nothing changes. A rotation step or an unknown entry may need one
-        sooner."""
+        """Return the seconds until the next sync if nothing changes. A rotation step or an unknown entry may need a
+        sync sooner."""
         moments = [SYNC_SECONDS]
         step = self._certificates.next_step_in
         if step is not None:
@@ -259,7 +259,7 @@ class Registration:
         return max(0.1, min(moments))
 
     async def sync(self) -> None:
-        """Check everything once and repair it. Raises KubeError or CertificateError.
+        """Check all managed objects once and repair them. Raises KubeError or CertificateError.
 
         The objects are read before the certificates and written with the resourceVersion read. If another replica has
         advanced the certificates and published them meanwhile, our write conflicts and cannot remove its CA.
@@ -280,13 +280,13 @@ class Registration:
             self._serve(certificates)
         self._certificates.published(complete and not attempts.failures)
         if len(self._missing) < len(self._kinds):
-            self.defined.set()  # Definitions we may not read count as installed: their caches will show it.
+            self.defined.set()  # Definitions that we may not read count as installed.
         if known == len(_CONFIGURATIONS):
             self.registered.set()  # A definition that cannot be written does not block reviews.
         attempts.raise_first()
 
     async def use_certificate(self) -> None:
-        """Ensure the certificate, and pass it to the listeners if they have none.
+        """Obtain the certificate, and pass it to the listeners if they have none.
 
         Listeners that outlived the previous process serve a trusted certificate; ``sync`` handles later changes.
         """
@@ -328,7 +328,7 @@ class Registration:
         return found
 
     async def _sync_definition(self, name: str, definition: _Definition, attempts: Attempts) -> bool:
-        """Make the definition convert through us. Returns whether it already did."""
+        """Make the definition use our conversion webhook. Returns whether it already did."""
         patch = conversion_patch(definition, self._endpoint, self._ca_bundle)
         what = f"CustomResourceDefinition {name}"
         if patch is not None:
@@ -373,7 +373,7 @@ class Registration:
     async def _sync_configuration(
         self, resource: Resource, name: str, live: dict[str, Any] | None, attempts: Attempts
     ) -> bool:
-        """Bring the configuration to its declared state. Returns whether it already was."""
+        """Make the configuration match its declaration. Returns whether it already did."""
         make = mutating_configuration if name == MUTATING_NAME else validating_configuration
         desired = make(self._webhooks, self._endpoint, self._ca_bundle)
         if not self._takes_match_conditions:
@@ -404,8 +404,8 @@ class Registration:
             return self._leave_out_match_conditions(attempts)
         self._repaired(what)
         if live is not None and prune and (removed := unknown_entries(live, desired)):
-            # We own a configuration of our name as a whole. [MGR-140]
-            logger.warning("%s: removing entries that are not served here: %s", what, ", ".join(sorted(removed)))
+            # We own the entire configuration with our name. [MGR-140]
+            logger.warning("%s: removed entries that are not served here: %s", what, ", ".join(sorted(removed)))
         return False
 
     def _leave_out_match_conditions(self, attempts: Attempts) -> bool:
@@ -423,8 +423,8 @@ class Registration:
         return False
 
     def _seen_in_place(self, metadata: Mapping[str, Any]) -> None:
-        """Note the configuration found in place. If it was deleted or changed since, some requests may have bypassed
-        it. [MGR-123]"""
+        """Record that the configuration is in place. If it was deleted or changed since the last check, some
+        requests may have bypassed it. [MGR-123]"""
         seen = (str(metadata.get("uid", "")), int(metadata.get("generation", 0)))
         before, since = self._in_place, self._in_place_at
         self._in_place, self._in_place_at = seen, self.clock.now()

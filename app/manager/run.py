@@ -1,7 +1,7 @@
 """``pykruise manager``: from flags to running processes.
 
 Settings are read and ports are bound first, so that errors are reported at once and by one process. The supervisor then
-forks the processes of the replica (supervisor.py): some answer reviews (admission.py), one writes to the cluster
+forks the processes of the replica (supervisor.py): some serve reviews (admission.py), one writes to the cluster
 (reconciler.py). Docs: docs/operations.md.
 """
 
@@ -108,7 +108,7 @@ def bind_all(settings: Settings) -> Listeners:
 
 
 def _check(settings: Settings, environ: Mapping[str, str]) -> None:
-    """Raise errors that would make every process fail."""
+    """Check for errors that would make every process fail."""
     declared_webhooks(settings)
     asyncio.run(load_config(settings.flags.text("kubeconfig"), environ=environ))
 
@@ -127,7 +127,7 @@ def _be(make: Callable[[], Process]) -> int:
         logs.fatal(str(error))
         return CANNOT_START
     except LeadershipLost as error:
-        logger.error("ending: %s", error)  # noqa: TRY400
+        logger.error("exiting: %s", error)  # noqa: TRY400
         return 1
     return 0
 

@@ -32,7 +32,7 @@ HANDSHAKE_SECONDS: Final = 10.0
 SHUTDOWN_SECONDS: Final = 2.0
 #: CPU seconds of a TLS handshake, mostly for the signature.
 HANDSHAKE_COST: Final = 0.001
-#: Errors of the system, not of the caller; they may be temporary.
+#: Errors caused by the system, not by the caller; they may be temporary.
 _EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -222,9 +222,9 @@ def _cannot_bind(host: str, port: int, flag: str, error: OSError | OverflowError
 
 
 class Server(uvicorn.Server):
-    """uvicorn without its signal handling, periodic wakeups and trust in callers. ``stop`` ends it.
+    """uvicorn without its signal handling, periodic wakeups and trust in callers. ``stop`` shuts it down.
 
-    ``port`` is its name in logs and metrics; strangers must not delay ``callers``.
+    ``port`` is its name in logs and metrics. Strangers do not delay the known ``callers``.
     """
 
     def __init__(

@@ -67,8 +67,8 @@ class Settings:
 
     @property
     def among_others(self) -> bool:
-        """Whether a Service or load balancer routes reviews to this replica, which takes time to notice that it is
-        stopping."""
+        """Whether a Service or load balancer routes reviews to this replica. It takes time to notice that the
+        replica is stopping."""
         own = self.flags.text("webhook-bind-address")
         return self.webhook_host not in _LOOPBACK or own not in ("", self.webhook_host)
 
@@ -90,7 +90,7 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         raise StartError(f"WEBHOOK_CERT_WRITER: expected secret or fs, got {writer!r}")
     folder = environ.get("WEBHOOK_CERT_DIR") or "/tmp/kruise-webhook-certs"  # noqa: S108 - OpenKruise's default
     if not (flags.boolean("controllers") or flags.boolean("webhooks")):
-        raise StartError("--controllers=false and --webhooks=false exclude each other")
+        raise StartError("--controllers=false and --webhooks=false are mutually exclusive")
     policies = flags.text("policies")
     if policies and not Path(policies).exists():
         raise StartError(f"--policies: {policies} does not exist")
@@ -113,7 +113,7 @@ def renew_before(text: str) -> timedelta:
     """Parse ``CERTS_RENEW_BEFORE``: a number with d, m (30 days) or y (365). Anything else means 180 days, with a
     warning.
 
-    This includes values longer than a certificate's lifetime, which would renew it repeatedly.
+    This includes values longer than a certificate's lifetime, which would cause repeated renewals.
     """
     match = re.fullmatch(r"0*([1-9][0-9]{0,4})([dmy])", text.strip(), re.ASCII)
     if match is not None and (before := timedelta(days=int(match[1]) * _DAYS[match[2]])) < LIFETIME:

@@ -42,7 +42,7 @@ _COMBINED: Final[Mapping[str, Callable[[float, float], float]]] = {
 
 
 class Family(msgspec.Struct, frozen=True, array_like=True):
-    """One metric of a process."""
+    """A metric of one process."""
 
     name: str
     help: str
@@ -165,10 +165,10 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     #: Unmet requirement → reason.
     missing: dict[str, str] = {}
     stopping: bool = False
-    #: Reconciler only, never reset: the API server has our kinds; our webhooks are registered.
+    #: Set only by the reconciler, never reset: whether the API server serves our kinds and our webhooks are registered.
     defined: bool = False
     registered: bool = False
-    #: Whether it holds the Lease, and the holder as far as it knows.
+    #: Whether it holds the Lease, and the last known holder.
     leading: bool = False
     leader: str = ""
     #: Webhook processes only: no review came from an address known to be an API server's.
@@ -198,9 +198,9 @@ class Life(msgspec.Struct, frozen=True, array_like=True):
     pid: int = 0
     restarts: int = 0
     hangs: int = 0
-    #: When it was started, or when it ended if it is not running.
+    #: When it was started, or when it exited if it is not running.
     started: float = 0.0
-    #: Since when it has not survived STABLE_SECONDS; 0 if it never ended.
+    #: Since when it has not run for STABLE_SECONDS; 0 if it never exited.
     failing_since: float = 0.0
 
     def failing_seconds(self, now: float) -> float:
@@ -285,7 +285,7 @@ class Replica:
 
     @property
     def absent(self) -> Sequence[str]:
-        """Names of our CustomResourceDefinitions that are not installed; their kinds are off."""
+        """Names of our CustomResourceDefinitions that are not installed; their kinds are disabled."""
         return self._absent.read() or ()
 
     def set_absent(self, definitions: Iterable[str]) -> None:
@@ -300,7 +300,7 @@ class Replica:
         return float(_BEAT.unpack_from(self._beats, self.processes.index(name) * _BEAT.size)[0])
 
     def request_publication(self, name: str) -> None:
-        """Request a process to publish its details now. A pending request is not repeated."""
+        """Ask a process to publish its details now. A pending request is not repeated."""
         with contextlib.suppress(BlockingIOError):
             os.write(self._pipes[name][1], b"!")
 
@@ -369,7 +369,7 @@ class Counts:
             logger.error("%s: cannot publish metrics and debug pages: %s", self._name, error)  # noqa: TRY400
 
     async def gather(self) -> None:
-        """Request the other processes to publish. The last values of those that do not respond in time are used."""
+        """Ask the other processes to publish. The last values of those that do not respond in time are used."""
         before = {name: shared.version for name, shared in self._replica.details.items() if name != self._name}
         for name in before:
             self._replica.request_publication(name)

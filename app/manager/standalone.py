@@ -73,7 +73,7 @@ class _File:
 
 
 class Standalone:
-    """Objects of a folder or a file, kept up to date, and the handlers that use them.
+    """Objects in a folder or file, kept up to date, and the handlers that use them.
 
     A file is validated by separate handlers on a draft of all objects, so that reviews never see half of it.
     """
@@ -138,7 +138,7 @@ class Standalone:
                 if await self.reload():
                     logger.info("loaded %s", self.summary)
                 failed = False
-            except OSError as error:  # No file descriptors left, or no file system: keep what is loaded.
+            except OSError as error:  # Out of file descriptors, or the file system is unavailable.
                 if not failed:
                     logger.error("cannot check the files, keeping the loaded objects: %s", error)  # noqa: TRY400
                 failed = True
@@ -248,7 +248,7 @@ class Standalone:
         version = kind.version(str(manifest.object["apiVersion"]))
         if version is None:
             served = ", ".join(f"{kind.group}/{known.name}" for known in kind.versions)
-            raise ManifestError(f"{manifest.at('apiVersion')}: {called}: apiVersion: served are {served}")
+            raise ManifestError(f"{manifest.at('apiVersion')}: {called}: apiVersion: served versions are {served}")
         for path in unknown_fields(version.schema, manifest.object):
             raise ManifestError(f"{manifest.at(path)}: {called}: {path}: unknown field")
         review = Review(
@@ -320,10 +320,10 @@ def _with_identity(stored: Mapping[str, Any], version: int) -> dict[str, Any]:
 
 
 def _decoded(watched: Watched[Any], manifest: Manifest, obj: Mapping[str, Any]) -> Any:
-    """Decode an object as a cache holds it. Raises ManifestError."""
+    """Decode an object into the form that caches hold. Raises ManifestError."""
     metadata = obj["metadata"]
     if watched.resource.kind == NAMESPACES.kind:
-        # as on an API server
+        # An API server sets this label.
         labels = {**(metadata.get("labels") or {}), names.NAMESPACE_NAME: manifest.name}
         obj = {**obj, "metadata": {**metadata, "labels": labels}}
     try:

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 #: Exit code of a process that cannot start: an invalid setting, a port in use, no certificate.
 CANNOT_START: Final = 3
-#: Seconds between checks without signals.
+#: Seconds between checks if no signal arrives.
 LOOK_SECONDS: Final = 1.0
 #: A process that ran this long is restarted at once, and its restart delay is reset.
 HEALTHY_SECONDS: Final = 10.0
@@ -126,7 +126,7 @@ class Supervisor:
     def _reap(self) -> None:
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)  # as PID 1 of a container, also reap orphans
+                pid, status = os.waitpid(-1, os.WNOHANG)  # as PID 1 in a container, also reap orphans
             except ChildProcessError:
                 return
             if pid == 0:
@@ -139,7 +139,7 @@ class Supervisor:
         now = time.monotonic()
         pid, child.pid = child.pid, 0
         if self._deadline is not None:
-            # A process stopped before it installed its signal handler is ended by the signal itself.
+            # A process stopped before it installed its signal handler is killed by the signal itself.
             if code not in (0, -signal.SIGTERM, -signal.SIGINT):
                 self._code = 1
             return
@@ -226,7 +226,7 @@ def _become(name: str, work: Callable[[], int], parent: int) -> None:
 
 def _end(code: int) -> str:
     if code >= 0:
-        return f"ended with {code}"
+        return f"exited with code {code}"
     with contextlib.suppress(ValueError):
-        return f"was ended by {signal.Signals(-code).name}"
-    return f"was ended by signal {-code}"
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"was killed by signal {-code}"

@@ -1,8 +1,8 @@
 """``pykruise prepare-uninstall``: cleanup before the manager's objects are deleted, run as a hook of the chart.
 
 A running manager would restore its webhook configurations, so it is stopped first. Without a manager the configurations
-would reject every new Pod, so they are deleted next. Unfinished jobs have a finalizer that only a manager removes,
-which would block the deletion of their definition; so it is removed last. While any of our workloads exist, the
+would reject every new Pod, so they are deleted next. Unfinished jobs have a finalizer that only a manager removes
+and that would block the deletion of their definition, so it is removed last. While any of our workloads exist, the
 uninstall is refused, because their Pods would be deleted with them. [MGR-86]
 """
 
@@ -49,7 +49,7 @@ _FINALIZERS: Final = (
     (IMAGE_PULL_JOB, names.DELETION_PROTECTION),
     (EPHEMERAL_JOB, names.EPHEMERAL_JOB_CLEANUP),
 )
-#: Objects to write concurrently.
+#: Maximum number of concurrent writes.
 _AT_ONCE: Final = 8
 
 _CONFIGURATIONS: Final[tuple[tuple[Resource, str], ...]] = (
@@ -151,16 +151,16 @@ async def _let_go(client: Client, kind: KindDefinition, finalizer: str) -> None:
     except NotFound:  # the kind is not installed
         return
     except KubeError as error:
-        logger.warning("cannot remove finalizer %s of %ss: %s", finalizer, kind.kind, sentence(error))
+        logger.warning("cannot remove finalizer %s from %ss: %s", finalizer, kind.kind, sentence(error))
         return
     held = [one.metadata for one in found if finalizer in one.metadata.finalizers]
     for failure in await settled((let_go(one) for one in held), _AT_ONCE):
         if isinstance(failure, KubeError):
-            logger.warning("cannot remove finalizer %s of a %s: %s", finalizer, kind.kind, sentence(failure))
+            logger.warning("cannot remove finalizer %s from a %s: %s", finalizer, kind.kind, sentence(failure))
         elif isinstance(failure, BaseException):
             raise failure
     if held:
-        logger.info("removed finalizer %s of %d %ss", finalizer, len(held), kind.kind)
+        logger.info("removed finalizer %s from %d %ss", finalizer, len(held), kind.kind)
 
 
 async def _delete(client: Client, resource: Resource, name: str, namespace: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Connects features to the manager: contexts of their controllers, tasks and admission handlers."""
+"""Connects features to the manager: contexts for their controllers, tasks and admission handlers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ABSENT_SECONDS: Final = 60.0
 #: Seconds to send pending events when a process stops.
 FLUSH_SECONDS: Final = 1.0
 #: Rate per second and burst of API server requests made for the reviews of one process. Without known callers,
-#: strangers get the same. Nearly all reviews are decided from caches.
+#: the same limits apply to strangers. Nearly all reviews are decided from caches.
 ASKED_PER_SECOND: Final = 100.0
 ASKED_BURST: Final = 500
 #: The same for strangers while known callers are active.
@@ -90,7 +90,7 @@ class ControllerMaker:
         self._leading = leading
 
     def controllers(self) -> Sequence[Controller]:
-        """Create the controllers that are enabled, and what features provide for each other."""
+        """Create the enabled controllers, and the parts that features provide to each other."""
         provided = _Provided(self._context)
         enabled = self._process.settings.gates.enabled
         return [self._controller(part, provided) for one in features() for part in one.running(enabled)]
@@ -157,7 +157,7 @@ class ControllerMaker:
 
 
 def waiting_for_definitions(reconcile: Reconcile, absent: Callable[[], Collection[str]]) -> Reconcile:
-    """Wrap a reconcile function: while a kind it needs is off, its keys are requeued without counting as failed."""
+    """Wrap a reconcile function: while a kind it needs is disabled, keys are requeued without counting as failed."""
 
     async def waiting(key: ObjectKey) -> Result | None:
         try:
@@ -192,7 +192,7 @@ class _Asked:
 
 
 class _Provided:
-    """Parts that features provide for each other, created on demand."""
+    """Parts that features provide to each other, created on demand."""
 
     def __init__(
         self, context: Callable[[ControllerPart | BackgroundPart | Provides, _Provided], ControllerContext]
@@ -208,7 +208,7 @@ class _Provided:
 
 
 class _BudgetPerCaller(RejectingBucket):
-    """A request budget for known callers, and one for strangers that their addresses share equally. [MGR-154]"""
+    """A request budget for known callers, and one for strangers, shared equally by their addresses. [MGR-154]"""
 
     def __init__(self, clock: Clock, callers: KnownCallers) -> None:
         super().__init__(clock, qps=ASKED_PER_SECOND, burst=ASKED_BURST, longest=LONGEST_WAIT_SECONDS)
@@ -218,7 +218,7 @@ class _BudgetPerCaller(RejectingBucket):
         self._strangers: OrderedDict[str, tuple[float, RejectingBucket]] = OrderedDict()
 
     async def take(self) -> None:
-        """Take a token of the caller's budget. Raises TimeoutError if that would take too long."""
+        """Take a token from the caller's budget. Raises TimeoutError if that would take too long."""
         if not (stranger := STRANGER.get()):
             await super().take()
             return

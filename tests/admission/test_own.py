@@ -48,7 +48,7 @@ def test_mistyped_fields_in_a_stored_object_count_as_unset() -> None:
 def test_a_review_whose_kind_is_not_that_of_its_resource_is_refused(kind: tuple[str, str, str]) -> None:
     """Its object would be judged without having been made readable, and fail in the handler."""
     refused = prepared(review({"spec": 7}, {"spec": 7}, kind=GroupVersionKind(*kind)), 100)
-    assert refused == Denied("request.kind: is no version of CloneSet, the kind of request.resource", code=400)
+    assert refused == Denied("request.kind: is not a version of CloneSet, the kind of request.resource", code=400)
 
 
 @pytest.mark.behaviour("MGR-45")

@@ -268,7 +268,7 @@ def test_conversion_errors_name_the_object_or_the_version() -> None:
     with pytest.raises(ConversionError, match=r"^conversion is not allowed between same type \*v1beta1.SidecarSet$"):
         convert(obj(BETA, {}), BETA)
     with pytest.raises(
-        ConversionError, match=r'"SidecarSet" is registered for version "apps.kruise.io/v2"; served are '
+        ConversionError, match=r'"SidecarSet" is registered for version "apps.kruise.io/v2"; served versions are '
     ):
         convert(obj(BETA, {}), "apps.kruise.io/v2")
     with pytest.raises(ConversionError, match='no kind "Pod" is registered for version "v1"'):

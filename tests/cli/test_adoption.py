@@ -168,7 +168,7 @@ async def test_pods_that_are_not_adopted_end_in_exit_code_1(capsys: pytest.Captu
         ("sts/other", {}, WrongCommandError, "replaces the StatefulSet of the same name, web"),
         ("sts", {}, WrongCommandError, "replaces the StatefulSet of the same name, web"),
         ("sts/web", {"replicas": 1}, WrongCommandError, "all Pods move at once; remove --replicas"),
-        ("deploy/web", {}, WrongCommandError, "--from deploy: Pods of a StatefulSet come from: StatefulSet of apps"),
+        ("deploy/web", {}, WrongCommandError, "cannot migrate to a StatefulSet; supported sources: StatefulSet"),
     ],
 )
 async def test_an_impossible_adoption_is_refused_with_the_reason(
@@ -185,7 +185,7 @@ async def test_an_impossible_adoption_is_refused_with_the_reason(
 async def test_a_missing_source_is_reported() -> None:
     server = Moving("statefulset")
     del server.objects[server.native]
-    with pytest.raises(CommandError, match=r"StatefulSet.apps shop/web: not found; name another namespace"):
+    with pytest.raises(CommandError, match=r"StatefulSet.apps shop/web: not found; use -n"):
         await move(server, "asts/web", "sts/web")
 
 
@@ -197,11 +197,11 @@ async def test_an_interrupt_after_the_deletion_still_creates_the_new_object(
 ) -> None:
     server = Moving(kind)
     server.interrupts = asyncio.create_task(move(server, what, source))
-    with pytest.raises(CommandError, match="is created, and the manager lets it adopt the Pods") as ended:
+    with pytest.raises(CommandError, match="was created, and its controller will adopt the Pods") as ended:
         await server.interrupts
     assert ended.value.exit_code == 130
     assert server.said == ["try", "delete", "make"]
-    assert "first, as neither object would be left" in capsys.readouterr().err
+    assert "first, because otherwise neither object would exist" in capsys.readouterr().err
     # The same command has nothing left to do.
     assert await move(server, what, source) is True
     assert "nothing to do; see: pykruise rollout status" in capsys.readouterr().out

@@ -139,7 +139,7 @@ async def test_a_user_without_the_right_to_read_pods_sees_the_progress(capsys: p
     assert await show_status(client, "shop", WHAT, watch=False, give_up=0) is True
     said = capsys.readouterr().out
     assert said.startswith(
-        "1 of 3 Pods updated, 1 available; the Pods that are not ready are unknown: refused: you cannot"
+        "1 of 3 Pods updated, 1 available; cannot list the Pods that are not ready: refused: you cannot"
     )
 
 
@@ -149,7 +149,7 @@ async def test_forbidden_kinds_are_named_beside_the_others() -> None:
     server, _ = world("nginx:1", status=DONE)
     client = Client(Guarded(("statefulsets",), server), VirtualClock())
     found = await show_all(client, "shop", [])
-    assert found.left_out == "not shown, since you may not list them: StatefulSet"
+    assert found.left_out == "not shown, because you are not allowed to list them: StatefulSet"
     assert "CloneSet" in found.text
     listed = json.loads((await show_all(client, "shop", [], output="json")).text)["items"]
     (unread,) = [one for one in listed if one["kind"] == "StatefulSet"]
@@ -164,9 +164,11 @@ async def test_a_user_who_may_list_no_kind_is_refused() -> None:
     server, _ = world("nginx:1", status=DONE)
     plurals = [one.kind.resource().plural for one in known() if one.progress is not None]
     client = Client(Guarded(tuple(plurals), server), VirtualClock())
-    with pytest.raises(CommandError, match=r"you may not list .*CloneSet.* in namespace shop; name another with -n"):
+    with pytest.raises(
+        CommandError, match=r"not allowed to list .*CloneSet.* in namespace shop; use -n to specify another"
+    ):
         await show_all(client, "shop", [])
-    with pytest.raises(CommandError, match="in all namespaces; name one with -n"):
+    with pytest.raises(CommandError, match="in all namespaces; use -n to specify one"):
         await show_all(client, "", [])
 
 
@@ -236,7 +238,7 @@ def test_kinds_without_rollout_point_to_other_commands(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["main=nginx:1"], "main=nginx:1: name the object: KIND NAME CONTAINER=IMAGE"),
-        (["clone/web", "main=A B"], "A B: is not a valid image reference; write it like nginx:1.27"),
+        (["clone/web", "main=A B"], "A B: is not a valid image reference such as nginx:1.27"),
     ],
 )
 def test_invalid_images_are_refused(words: list[str], said: str) -> None:

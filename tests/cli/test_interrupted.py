@@ -121,7 +121,7 @@ class Refusing(ApiServer):
 @pytest.mark.parametrize(
     ("code", "first", "said"),
     [
-        (0, True, "interrupted; 2/9 x: may be done, later steps are not; back"),
+        (0, True, "interrupted; 2/9 x: may have been applied, later steps were not; back"),
         (403, True, "2/9 x: refused: you may not; nothing was changed"),
         (403, False, "2/9 x: refused: you may not; back"),
         (504, True, "2/9 x: refused: you may not; back"),
@@ -148,5 +148,5 @@ def test_times_are_durations_everywhere(text: str, seconds: int) -> None:
 @pytest.mark.parametrize("text", ["", "soon", "-5", "-5s", "5 m", "99999999999", "9999999h"])
 def test_an_invalid_duration_is_refused(text: str) -> None:
     asked, _ = call(Busy(), "pod/web-0", timeout=text)
-    with pytest.raises(WrongCommandError, match=r"--timeout: .* is not a duration; write it like 90s, 5m or 1h30m"):
+    with pytest.raises(WrongCommandError, match=r"--timeout: .* is not a duration such as 90s, 5m or 1h30m"):
         asked.seconds("timeout")

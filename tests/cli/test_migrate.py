@@ -95,10 +95,10 @@ async def test_source_replicas_stay_until_the_new_ones_are_available(capsys: pyt
 @pytest.mark.parametrize(
     ("given", "error", "said"),
     [
-        ({"replicas": 9}, CommandError, "Deployment shop/web: has 5 replicas, 9 cannot move"),
+        ({"replicas": 9}, CommandError, "Deployment shop/web: has only 5 replicas; cannot move 9"),
         ({"source": "deploy/api"}, CommandError, "Deployment shop/api: not found"),
-        ({"source": "sts/web"}, WrongCommandError, "come from: Deployment of apps"),
-        ({"what": "asts/web"}, WrongCommandError, "Pods of a StatefulSet come from: StatefulSet of apps"),
+        ({"source": "sts/web"}, WrongCommandError, "supported sources: Deployment of apps"),
+        ({"what": "asts/web"}, WrongCommandError, "a StatefulSet; supported sources: StatefulSet of apps"),
         ({"what": "sidecarset/web"}, CommandError, "SidecarSet: has no Pods of its own; remove the container from"),
         ({"what": "uniteddeployment/web"}, CommandError, "UnitedDeployment: creates its own workloads"),
         ({"what": "broadcastjob/web"}, CommandError, "BroadcastJob: replicas of another workload cannot move to it"),
@@ -119,7 +119,7 @@ async def test_a_target_with_other_images_is_not_changed() -> None:
     server = Moving()
     await move(server, replicas=1)
     server.objects[CLONE_SET]["spec"]["template"]["spec"]["containers"][0]["image"] = "b"
-    with pytest.raises(CommandError, match="runs other images than Deployment shop/web"):
+    with pytest.raises(CommandError, match="runs different images than Deployment shop/web"):
         await move(server)
 
 

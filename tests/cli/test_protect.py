@@ -39,7 +39,7 @@ async def test_the_label_is_set_changed_and_removed() -> None:
 @virtual
 async def test_a_missing_object_is_reported_with_the_fix() -> None:
     client = Client(ApiServer(), VirtualClock())
-    with pytest.raises(ProtectError, match="Deployment shop/web: not found; name another namespace with -n"):
+    with pytest.raises(ProtectError, match="Deployment shop/web: not found; use -n to specify another namespace"):
         await set_protection(client, wanted_kind(TABLE, "deploy", "web", "Always"), "web", "shop", "Always")
     with pytest.raises(ProtectError, match=r"Namespace shop: not found$"):
         await set_protection(client, wanted_kind(TABLE, "ns", "shop", "Always"), "shop", "", "Always")
@@ -52,5 +52,5 @@ def test_an_unprotected_kind_is_refused_with_the_list_of_protected_ones() -> Non
 
 @pytest.mark.behaviour("DP-29")
 def test_cascading_is_refused_where_it_has_no_effect() -> None:
-    with pytest.raises(ProtectError, match="Service web: --cascading protects nothing on this kind; leave it out"):
+    with pytest.raises(ProtectError, match="Service web: --cascading has no effect on this kind; omit it"):
         wanted_kind(TABLE, "svc", "web", "Cascading")

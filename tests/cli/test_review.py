@@ -96,7 +96,7 @@ def test_a_refusal_is_printed_and_sets_the_exit_code(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "holds no object"),
+        ("", "contains no objects"),
         ("a: [", "is not YAML"),
         ("kind: Pod", "apiVersion and kind: are required"),
         ("{apiVersion: v1, kind: ConfigMap, metadata: {name: x}}", "no webhook handles CREATE of"),

@@ -196,7 +196,7 @@ async def test_the_timeout_is_honored(capsys: pytest.CaptureFixture[str]) -> Non
     _, client = world("nginx:1", status={**DONE, "updatedAvailableReplicas": 0})
     assert await show_status(client, "shop", WHAT, watch=True, give_up=5) is False
     assert "not rolled out within 5 s" in capsys.readouterr().out
-    with pytest.raises(CommandError, match="CloneSet shop/api: not found; name another namespace with -n"):
+    with pytest.raises(CommandError, match="CloneSet shop/api: not found; use -n to specify another namespace"):
         await show_status(client, "shop", ["cloneset", "api"], watch=True, give_up=5)
 
 

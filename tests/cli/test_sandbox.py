@@ -141,7 +141,7 @@ def test_a_failed_background_start_reports_the_cause(tmp_path: Path) -> None:
 
 
 def test_detach_wait_and_stop_are_mutually_exclusive(tmp_path: Path) -> None:
-    assert "exclude one another" in refused(f"--kubeconfig={tmp_path / 'kube'}", "--wait", "--stop", code=2)
+    assert "are mutually exclusive" in refused(f"--kubeconfig={tmp_path / 'kube'}", "--wait", "--stop", code=2)
 
 
 def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:

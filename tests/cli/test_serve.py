@@ -121,7 +121,7 @@ def test_several_workers_share_a_port_and_a_dead_one_is_restarted(serving: Calla
     with service.client() as http:
         assert http.post("/mutate-pod", content=review_of(), headers=JSON).json()["response"]["allowed"] is True
     os.kill(victim, signal.SIGKILL)
-    service.wait_for_log(f"worker 1 (process {victim}) was ended by SIGKILL")
+    service.wait_for_log(f"worker 1 (process {victim}) was killed by SIGKILL")
     deadline = Deadline(20)
     while service.text.count("worker 1 is process") < 2:
         assert not deadline.passed(), service.text

@@ -238,7 +238,7 @@ def test_changing_a_value_does_not_remove_definitions(release: Release) -> None:
     assert refused.returncode != 0
     definitions = [kind.crd_name for kind in kinds()]
     assert any(
-        f"would delete CustomResourceDefinition {name} and every object of it" in refused.stderr for name in definitions
+        f"would delete CustomResourceDefinition {name} and all its objects" in refused.stderr for name in definitions
     )
     # The fix that the message names.
     for name in definitions:
@@ -370,7 +370,7 @@ def test_controllers_register_webhooks_served_by_others(apart: tuple[ControlPlan
     logs = [tmp_path / name for name in ("controllers.log", "webhooks.log")]
     release.kubectl("wait", "--for=create", "-n", "default", "serviceaccount/default", "--timeout=30s")
     with running(reconciling, logs[0]):
-        eventually(lambda: "no replica answers reviews" in logs[0].read_text(), "the controllers wait", 60)
+        eventually(lambda: "no replica serves reviews" in logs[0].read_text(), "the controllers wait", 60)
         found = release.get("mutatingwebhookconfiguration", "kruise-mutating-webhook-configuration")
         assert not found.get("webhooks")
         with running(answering, logs[1]):

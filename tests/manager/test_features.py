@@ -49,7 +49,7 @@ def test_an_unknown_gate_is_refused(declared: Feature, message: str, monkeypatch
     ("declared", "answered", "message"),
     [
         ((MUTATE, VALIDATE), (MUTATE,), "webhook vcloneset.kb.io: no handler; return one from the part's make"),
-        ((MUTATE,), (MUTATE, VALIDATE), "webhook vcloneset.kb.io: not declared; name it in the part's webhooks"),
+        ((MUTATE,), (MUTATE, VALIDATE), "webhook vcloneset.kb.io: not declared; add it to the part's webhooks"),
     ],
 )
 def test_webhooks_and_handlers_must_match(

@@ -98,9 +98,9 @@ def test_works_from_an_empty_cluster_through_a_restart(empty: ControlPlane, tmp_
             if file.name not in MISSING:
                 empty.kubectl("apply", "--server-side", "-f", str(file))
         eventually(lambda: first.readiness() == "ok", "the manager is ready without two of its kinds")
-        eventually(lambda: first.readiness("?verbose").count("its kind is off") == len(MISSING), "both are named")
+        eventually(lambda: first.readiness("?verbose").count("its kind is disabled") == len(MISSING), "both are named")
         empty.kubectl("apply", "--server-side", "-f", str(DEPLOY / "crds"))
-        eventually(lambda: "its kind is off" not in first.readiness("?verbose"), "the kinds are on")
+        eventually(lambda: "its kind is disabled" not in first.readiness("?verbose"), "the kinds are on")
         assert first.log.read_text().count("ephemeraljobs.apps.kruise.io is not installed") == 1
         made = check_registration(empty, first.port)
         check_both_versions(empty)

@@ -146,7 +146,7 @@ async def test_a_missing_right_is_reported_once_and_counted_until_granted(caplog
         await rights.check()
         assert metrics.registry.get_sample_value("kruise_manager_missing_rights") == expected
     assert caplog.messages == [
-        "missing permission, everything else continues (see deploy/rbac.yaml, deploy/rbac-gates): watch pods",
+        "missing permission; everything else keeps working (see deploy/rbac.yaml, deploy/rbac-gates): watch pods",
         "all permissions are granted now",
     ]
 

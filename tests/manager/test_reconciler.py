@@ -138,7 +138,7 @@ async def test_a_controller_without_synced_caches_blocks_no_other(
     async with running(reconciling.run()) as (run,):
         await until(lambda: len(log) == 2, 300)
         assert log == ["other starts", "waiting starts"]
-        assert caplog.messages == ["controller waiting: caches did not sync within 120 s: waiting on"] * 2
+        assert caplog.messages == ["controller waiting: caches did not sync within 120 s; still waiting"] * 2
         reconciling.stop()
         await run
     assert sorted(log[2:]) == ["other finishes", "waiting finishes"]

@@ -287,8 +287,8 @@ async def test_a_missing_definition_is_reported_with_the_command_and_checked_aga
     async with running(registration):
         await until(lambda: "is not installed" in caplog.text)
         assert (
-            "CustomResourceDefinition sidecarsets.apps.kruise.io is not installed: kubectl apply -f deploy/crds/"
-            in caplog.text
+            "CustomResourceDefinition sidecarsets.apps.kruise.io is not installed, so its kind is disabled: "
+            "kubectl apply -f deploy/crds/" in caplog.text
         )
         assert not registration.defined.is_set()
         assert metrics.registry.get_sample_value("kruise_manager_missing_definitions", MISSING) == 1
@@ -434,7 +434,7 @@ async def test_openkruise_entries_point_to_us_at_once_and_unserved_ones_are_remo
             assert api.objects[path]["metadata"]["annotations"].keys() == {"template"}
             gone = {entry["name"] for entry in installed[path.rpartition("/")[2]]["webhooks"]} - served
             if gone:
-                assert f"removing entries that are not served here: {', '.join(sorted(gone))}" in caplog.text
+                assert f"removed entries that are not served here: {', '.join(sorted(gone))}" in caplog.text
 
 
 @pytest.mark.behaviour("MGR-101")

@@ -132,7 +132,7 @@ async def test_readyz_lists_checks_and_disabled_kinds_on_request() -> None:
         "[+]webhook-1 ok",
         "[+]webhooks ok",
         f"[-]callers: {ONLY_STRANGERS}",
-        "[-]sidecarsets.apps.kruise.io not installed: its kind is off until kubectl apply -f deploy/crds/;"
+        "[-]sidecarsets.apps.kruise.io not installed: its kind is disabled until kubectl apply -f deploy/crds/;"
         " everything else works",
         "readyz check passed",
     ]
@@ -195,7 +195,7 @@ async def test_ready_means_the_port_answers_under_the_published_ca() -> None:
         readiness.self_check = self_check(address, lambda: CERTIFICATES.ca_cert)
         assert await readiness.fault() == ""
         status = 500
-        assert await readiness.fault() == "webhook-ready: /healthz answered 500"
+        assert await readiness.fault() == "webhook-ready: /healthz returned 500"
         status = 200
         other = issue(("127.0.0.1",), datetime.now(UTC))
         readiness.self_check = self_check(address, lambda: other.ca_cert)

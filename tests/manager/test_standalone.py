@@ -132,7 +132,7 @@ async def test_v1alpha1_is_converted(tmp_path: Path) -> None:
         (("  selector:", "  selektor:"), 6, "SidecarSet a: spec.selektor: unknown field"),
         (("matchLabels: {app: web}", "matchLabels: {}"), 6, "SidecarSet a: spec.selector: "),
         (("image: agent:1", "image: 5"), 10, "SidecarSet a: spec.containers[0].image: "),
-        (("apps.kruise.io/v1beta1", "apps.kruise.io/v7"), 1, "SidecarSet a: apiVersion: served are "),
+        (("apps.kruise.io/v1beta1", "apps.kruise.io/v7"), 1, "SidecarSet a: apiVersion: served versions are "),
         (("  name: a\n", "  labels: {}\n"), 3, "SidecarSet: metadata.name: is required"),
         (("kind: SidecarSet\n", ""), 1, "apiVersion and kind: are required"),
         (("    matchLabels", "   matchLabels: {}\n    matchLabels"), 8, "is not YAML: "),

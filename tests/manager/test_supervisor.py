@@ -101,7 +101,7 @@ def test_a_killed_process_is_restarted_while_the_other_continues(tmp_path: Path)
         output, _ = supervisor.communicate(timeout=120)
     assert supervisor.returncode == 0
     assert all(gone(pid) for name in ("one", "two") for pid in pids(tmp_path, name))
-    assert "was ended by SIGKILL: restarting in 0.5 s" in output
+    assert "was killed by SIGKILL: restarting in 0.5 s" in output
 
 
 def test_a_hanging_process_is_killed_and_restarted(tmp_path: Path) -> None:
@@ -153,8 +153,8 @@ def test_repeated_failures_are_restarted_with_backoff_and_their_start_is_known(t
         until(lambda: len(pids(tmp_path, "one")) == 3, "it was started twice again")
         supervisor.terminate()
         output, _ = supervisor.communicate(timeout=120)
-    assert "ended with 7: restarting in 0.5 s" in output
-    assert "ended with 7: restarting in 1.0 s" in output
+    assert "exited with code 7: restarting in 0.5 s" in output
+    assert "exited with code 7: restarting in 1.0 s" in output
     told = [float(line.split()[1]) for line in output.splitlines() if line.startswith("since")]
     assert len(told) == 3
     assert began <= told[1] == told[2]

@@ -132,7 +132,7 @@ def with_unserved(strategy: str = "None") -> Installed:
         (seen(deployment=given("--no-such-flag")), "unknown flag --no-such-flag"),
         (seen(deployment=given("--feature-gates=NoSuchGate=true")), "NoSuchGate"),
         (with_unserved(), "NewKind: 3 objects, not served here"),
-        (with_unserved("Webhook"), "read in the stored version only; delete them, or keep them"),
+        (with_unserved("Webhook"), "read only in the stored version; delete them, or keep them"),
     ],
 )
 def test_blockers_are_named_and_nothing_is_planned(installed: Installed, blocker: str) -> None:
@@ -547,7 +547,7 @@ async def check_agents(client: Client) -> None:
     assert steps == [line for line in told[again:] if line[:4].strip().rstrip(".").isdigit()]
     nodes = [line.split()[1].rstrip(":") for line in told if "agent replaced" in line]
     assert (len(nodes), nodes[-1]) == (3, busy)
-    assert f"  node {busy} comes later: its agent pulls nginx:1.29" in told
+    assert f"  node {busy} is deferred: its agent pulls nginx:1.29" in told
     assert await agents(client) == {IMAGE: 3}
     daemon = await client.get(DAEMONSETS, DAEMON, NAMESPACE)
     assert daemon["spec"]["updateStrategy"]["type"] == "RollingUpdate"
@@ -590,8 +590,8 @@ async def test_nodes_that_are_down_or_go_down_are_left_to_the_daemon_set(world: 
     told: list[str] = []
     await run(Client(watched, world.client.clock), NAMESPACE, IMAGE, agents=True, yes=True, say=told.append)
     assert [line for line in told if line.startswith("  node ")] == [
-        f"  node {down} is not ready: the DaemonSet replaces its agent when it is back",
-        f"  node {goes_down} is not ready: the DaemonSet replaces its agent when it is back",
+        f"  node {down} is not ready: the DaemonSet replaces its agent once it is ready",
+        f"  node {goes_down} is not ready: the DaemonSet replaces its agent once it is ready",
         f"  node {up}: agent replaced, 0 to go",
     ]
     assert told[-1].startswith("Done.")
@@ -609,7 +609,7 @@ async def test_an_agent_that_does_not_start_ends_the_handover_at_its_node(world:
     changed = {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}, "template": {"spec": broken}}
     await world.client.patch(DAEMONSETS, DAEMON, {"spec": changed}, NAMESPACE)
     message = await stopped(world.client, "", 1000, agents=True)
-    assert "the new agent of node node1 is not ready after 300 s; 0 nodes done, the rest keep their agents. " in message
+    assert "agent on node node1 is not ready after 300 s; 0 nodes done, other nodes keep their agents. " in message
     assert "image registry.invalid/setup:1 of container setup cannot be pulled (ImagePullBackOff)" in message
     assert "command to resume, if necessary with another --image, or pykruise takeover --back --yes" in message
     assert await agents(world.client) == {THEIRS: 1}
@@ -626,7 +626,7 @@ async def test_an_agent_that_stays_busy_is_not_replaced(world: Simulated) -> Non
     await until_agents(world.client, {THEIRS: 2})
     await begin_pull(world.client, "node1")
     message = await stopped(world.client, "", 1000, agents=True)
-    assert "the agent of node node1 still pulls nginx:1.29 after 900 s; it was left alone. run the same" in message
+    assert "the agent on node node1 still pulls nginx:1.29 after 900 s; run the same" in message
     assert await agents(world.client) == {THEIRS: 1, IMAGE: 1}
 
 
@@ -635,7 +635,7 @@ async def test_an_agent_that_stays_busy_is_not_replaced(world: Simulated) -> Non
 async def test_a_broken_image_changes_nothing_else_and_can_be_reverted(world: Simulated) -> None:
     await laid(world.client)
     started = world.client.clock.monotonic()
-    with pytest.raises(CommandError, match="0 available after 300 s; the old ones still serve"):
+    with pytest.raises(CommandError, match="0 available after 300 s; the old ones keep serving"):
         await run(world.client, NAMESPACE, IMAGE, yes=True, say=lambda _: None)
     assert world.client.clock.monotonic() - started >= ROLLOUT_SECONDS
     definition = await world.client.get(CUSTOMRESOURCEDEFINITIONS, "clonesets.apps.kruise.io")
@@ -761,7 +761,7 @@ async def test_a_broken_image_is_corrected_by_the_same_command(world: Simulated)
     told: list[str] = []
     await run(world.client, NAMESPACE, IMAGE, say=told.append)
     assert any(f"run {IMAGE}" in line for line in told)
-    assert not any("add our rights" in line for line in told)
+    assert not any("add our permissions" in line for line in told)
 
 
 @pytest.mark.behaviour("MGR-150")

@@ -374,7 +374,7 @@ def test_the_command_line_protects_and_unprotects(own: Own) -> None:
     own.kubectl("delete", "sts", "web", "-n", "default")
     missing = own.pykruise("protect", "sts", "web", "-n", "kube-system")
     assert missing.returncode == 1
-    assert missing.stderr == "pykruise: StatefulSet kube-system/web: not found; name another namespace with -n\n"
+    assert missing.stderr == "pykruise: StatefulSet kube-system/web: not found; use -n to specify another namespace\n"
     assert own.pykruise("protect", "ns", "default", "--cascading").stdout.startswith(
         "Namespace default: protected while"
     )

@@ -69,7 +69,7 @@ def test_a_command_debugs_one_pod(world: World) -> None:
     for words, said in (
         ((*there, "--name=main"), "--name: Pod web has a container main already; choose another name"),
         ((*there, "--target=mine"), "--target: Pod web has no container mine; it has main"),
-        ((*there, "--timeout=long"), "--timeout: 'long' is not a duration; write it like 90s, 5m or 1h30m"),
+        ((*there, "--timeout=long"), "--timeout: 'long' is not a duration such as 90s, 5m or 1h30m"),
         (("debug", "pod/web"), "--image is required"),
         (("debug", "pod/wed", "--image=busybox:1.36"), "wed: not found"),
         (("debug", "pod/web", "--image=no image!"), "cannot run: InvalidImageName"),

@@ -64,13 +64,13 @@ def test_a_user_of_one_namespace_sees_its_clonesets_and_which_kinds_are_missing(
     assert ended.returncode == 1
     (row,) = ended.stdout.splitlines()[1:]
     assert row.split()[:4] == [world.namespace, "CloneSet", "web", "done"]
-    assert ended.stderr == f"pykruise: not shown, since you may not list them: {OTHERS}\n"
+    assert ended.stderr == f"pykruise: not shown, because you are not allowed to list them: {OTHERS}\n"
     ended = reader.types("rollout", "status", "-o", "json")
     said = {one["kind"]: one["message"] for one in json.loads(ended.stdout)["items"]}
     assert said["CloneSet"] == done
     assert all('cannot list resource "' in said[kind] for kind in OTHERS.split(", "))
     everywhere = reader.is_refused("rollout", "status", "-A")
-    assert everywhere.endswith("UnitedDeployment in all namespaces; name one with -n")
+    assert everywhere.endswith("UnitedDeployment in all namespaces; use -n to specify one")
     assert "at the cluster scope" in reader.is_refused("rollout", "status", "cloneset", "-A")
     assert "in the namespace" in reader.is_refused("rollout", "status", "cloneset", namespace="default")
 
@@ -85,7 +85,7 @@ def test_a_user_of_one_namespace_sees_its_clonesets_and_which_kinds_are_missing(
     wanted.write_text(CLONE_SET.replace("$ns", world.namespace))
     refused = reader.is_refused("plan", "-f", str(wanted))
     assert 'cannot update resource "clonesets"' in refused
-    assert refused.endswith("(a dry run stores nothing, but takes the right to write)")
+    assert refused.endswith("(a dry run stores nothing, but requires write permission)")
 
 
 @pytest.mark.behaviour("CLI-17", "CLI-24")

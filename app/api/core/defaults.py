@@ -216,6 +216,6 @@ def _default_http_get(handler: dict[str, Any] | None) -> None:
 
 def _fill(target: dict[str, Any], values: Mapping[str, Any]) -> None:
     for key, value in values.items():
-        # Go does not distinguish a missing field from its zero. Where false is the default, it stays false.
+        # Go does not distinguish a missing field from its zero value. Where false is the default, it stays false.
         if not target.get(key) and target.get(key) is not False:
             target[key] = value

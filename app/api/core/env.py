@@ -159,7 +159,7 @@ def descending_errors(text: str, path: Path) -> list[FieldError]:
 
 
 def local_file_errors(text: str, path: Path) -> list[FieldError]:
-    """Also validate that the path does not start with two dots, which the kubelet reserves."""
+    """Validate a relative path without ``..`` that does not start with two dots, which the kubelet reserves."""
     errors = descending_errors(text, path)
     if text.startswith("..") and not text.startswith("../") and text != "..":
         errors.append(invalid(path, text, "must not start with '..'"))
@@ -241,7 +241,7 @@ def _mode_errors(mount: Json, container: Json, path: Path) -> list[FieldError]:
 
 
 def device_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> list[FieldError]:
-    """Validate ``volumeDevices``: volumes as raw block devices, which only claims can be."""
+    """Validate ``volumeDevices``: volumes exposed as raw block devices. Only claims are allowed."""
     errors: list[FieldError] = []
     mounts = {mount["name"]: mount["mountPath"] for mount in container.get("volumeMounts", ())}
     names: set[str] = set()

@@ -86,10 +86,10 @@ def _defaulted_volume(volume: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _typed(containers: _Objects, path: Path) -> list[dict[str, Any]]:
-    """Return the containers as Go prints them: every field of its type, empty ones omitted."""
+    """Return the containers as Go marshals them: fields have their types, and empty ones are omitted."""
     typed = []
     for index, container in enumerate(containers):
-        # Once before defaulting, which skips values of the wrong type.
+        # Check types before defaulting, which skips values of the wrong type.
         copied = json_copy(container_json(container, str(path.index(index))))
         default_container(copied, startup_probe=True)
         typed.append(container_json(copied, str(path.index(index))))
@@ -126,7 +126,7 @@ _MOST_WEIGHT: Final = 100
 
 
 def node_selector_term_errors(term: NodeSelectorTerm, path: Path) -> list[FieldError]:
-    """Return the errors of a node selector term."""
+    """Return the errors in a node selector term."""
     errors: list[FieldError] = []
     for index, requirement in enumerate(term.match_expressions or ()):
         at = path.child("matchExpressions").index(index)
@@ -138,7 +138,7 @@ def node_selector_term_errors(term: NodeSelectorTerm, path: Path) -> list[FieldE
 
 
 def preferred_term_errors(terms: Sequence[PreferredSchedulingTerm], path: Path) -> list[FieldError]:
-    """Return the errors of preferred terms."""
+    """Return the errors in preferred terms."""
     errors: list[FieldError] = []
     for index, term in enumerate(terms):
         at = path.index(index)
@@ -149,7 +149,7 @@ def preferred_term_errors(terms: Sequence[PreferredSchedulingTerm], path: Path) 
 
 
 def toleration_errors(tolerations: Sequence[Toleration], path: Path) -> list[FieldError]:
-    """Return the errors of tolerations."""
+    """Return the errors in tolerations."""
     errors: list[FieldError] = []
     for index, toleration in enumerate(tolerations):
         errors += _toleration_errors(toleration, path.index(index))

@@ -52,7 +52,7 @@ async def restart(call: Call) -> int:
         pod = await call.client.get(PODS, name, call.namespace, decode=decode_pod)
         containers = _chosen(containers, pod)
     except NotFound:
-        raise CommandError(f"Pod {call.namespace}/{name}: not found; name another namespace with -n") from None
+        raise CommandError(f"Pod {call.namespace}/{name}: not found; use -n to specify another namespace") from None
     except Forbidden:
         # A user who may create requests need not be allowed to read Pods; the webhook validates the names as well.
         if not containers:

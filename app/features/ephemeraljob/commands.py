@@ -85,7 +85,7 @@ async def debug(call: Call) -> int:
     try:
         pod: Pod = await call.client.get(PODS, name, call.namespace, decode=decode_pod)
     except NotFound:
-        raise CommandError(f"Pod {call.namespace}/{name}: not found; name another namespace with -n") from None
+        raise CommandError(f"Pod {call.namespace}/{name}: not found; use -n to specify another namespace") from None
     there = [one.name for one in pod.spec.containers]
     if call.text("target") and call.text("target") not in there:
         raise CommandError(f"--target: Pod {name} has no container {call.text('target')}; it has {', '.join(there)}")

@@ -1,4 +1,4 @@
-"""``pykruise explain`` for WorkloadSpreads, and their dashboard section."""
+"""``pykruise explain`` for WorkloadSpreads, and their section of the dashboard."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from app.kube.selector_query import SelectorError
 from app.kube.text import one_line
 from app.pods.predicates import is_active
 
-# Output of ``pykruise explain workloadspread``: the state of each subset, the subset of the next Pod, and the deletion
+# Texts of ``pykruise explain workloadspread``: the state of each subset, the subset of the next Pod, and the deletion
 # cost of each Pod.
 
 
 @dataclass(frozen=True, slots=True)
 class Subset:
-    """State of a subset for the latest version: its Pods, and whether it gets the next Pod."""
+    """A subset's Pods of the latest version, and what happens to the next one."""
 
     name: str
     takes: str
@@ -54,25 +54,24 @@ class Subset:
     going: int
     places: str
     next: str
-    #: The scheduler found no node for its Pods, so new Pods skip the subset for a while.
+    #: The scheduler found no node for its Pods, so new Pods skip it for a while.
     unschedulable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Explanation of a WorkloadSpread. ``next`` is a sentence about the next Pod."""
+    """The whole explanation. ``next`` is a sentence."""
 
     subsets: Sequence[Subset]
     next: str
-    #: Name, version, subset, deletion cost and reason, per Pod.
+    #: Pod, version, subset, deletion cost and reason.
     pods: Sequence[tuple[str, str, str, str, str]]
     #: Suggestions for the user.
     todo: Sequence[str] = ()
 
 
 def explain(spread: WorkloadSpread, pods: Iterable[tuple[Pod, str]], wanted: int, latest: str) -> Explanation:
-    """Explain a WorkloadSpread. ``pods`` are paired with their versions; ``wanted`` is the number of replicas of the
-    target."""
+    """Explain a WorkloadSpread. ``pods`` come with their version; ``wanted`` is the replicas of the target."""
     version = latest or VERSION_IGNORED
     ordinals = spread.spec.target_ref.kind == "StatefulSet"
     found, chosen = _subsets(spread, version, wanted, ordinals=ordinals)
@@ -143,7 +142,7 @@ def rows(found: Explanation) -> Mapping[str, list[tuple[str, ...]]]:
     return {"subsets": subsets, "pods": pods}
 
 
-#: Default of the manager's flag, whose actual value is unknown here.
+#: The manager's default; its flags are not available here.
 _VERSIONED: Final = "deployment,replicaset"
 _ALWAYS: Final = ("Pods", "ReplicaSets")
 

@@ -1,8 +1,8 @@
 """Steps that hand over the node agents, and give them back. Pure. [MGR-162]
 
-The DaemonSet keeps its name and gets our template and the strategy OnDelete, so that the old agents continue. Then
-the Pods are replaced one node after another. A node whose agent is pulling an image or restarting a container comes
-later. Agents do not own the containers of users, so none of these restarts.
+The DaemonSet keeps its name and gets our template and the strategy OnDelete, so that the old agents keep
+running. The Pods are then replaced node by node. Nodes whose agent is pulling an image or restarting a container come
+last. Agents do not own users' containers, so no container restarts.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _listed(found: Sequence[str]) -> str:
 
 
 def kept_agents(seen: Installed, kept: Mapping[str, Any] | None) -> Json:
-    """Return the backup of the agents: that of an earlier takeover, unless other agents were installed since. Raises
+    """Return the agents' backup: the one from an earlier takeover, unless other agents were installed since. Raises
     TakeoverError."""
     if seen.daemon is None or seen.agent_role is None:
         what = f"DaemonSet {seen.namespace}/{DAEMON}" if seen.daemon is None else f"ClusterRole {DAEMON_ROLE}"
@@ -121,14 +121,14 @@ def kept_agents(seen: Installed, kept: Mapping[str, Any] | None) -> Json:
 
 
 def handover(seen: Installed, before: Mapping[str, Any], image: str) -> tuple[Step, ...]:
-    """Return the steps that hand the agents over, done or not. Raises TakeoverError."""
+    """Return the steps that hand the agents over, including completed ones. Raises TakeoverError."""
     daemon = seen.daemon or {}
     account = daemon["spec"]["template"]["spec"].get("serviceAccountName") or DAEMON
     made = permissions.roles(RULES, seen.namespace, account, DAEMON_ROLE, DAEMON_PULL_ROLE)
     own = next(one for one in made if one["kind"] == "ClusterRole")["rules"]
     elsewhere = names.DAEMON_CONFIG_NAMESPACE
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": elsewhere}}
-    steps = [rights([*before["clusterRole"]["rules"], *own], "add the rights of our agent", DAEMON_ROLE)]
+    steps = [rights([*before["clusterRole"]["rules"], *own], "add the permissions of our agent", DAEMON_ROLE)]
     for one in (namespace, *(one for one in made if one["metadata"].get("namespace") == elsewhere)):
         kind, name = one["kind"], one["metadata"]["name"]
         if (kind, name) not in seen.granted:
@@ -140,7 +140,7 @@ def handover(seen: Installed, before: Mapping[str, Any], image: str) -> tuple[St
         Step(f"run {image} where an agent is replaced", "patch", DAEMONSETS, DAEMON, seen.namespace, template),
         _replaced(seen, runs_ours(daemon) and container_of(daemon).get("image") == image),
         _strategy(before, seen.namespace),
-        rights(own, "remove the rights that only its agent needed", DAEMON_ROLE, exact=True),
+        rights(own, "remove the permissions that only its agent needed", DAEMON_ROLE, exact=True),
     )
 
 
@@ -153,11 +153,11 @@ def handback(seen: Installed, before: Mapping[str, Any]) -> tuple[Step, ...]:
     image = container_of(before["daemonSet"]).get("image", "")
     rules = before["clusterRole"]["rules"]
     return (
-        rights([*rules, *(role.get("rules") or [])], "add the rights of its agent", DAEMON_ROLE),
+        rights([*rules, *(role.get("rules") or [])], "add the permissions of its agent", DAEMON_ROLE),
         Step(f"run {image} where an agent is replaced", "replace", DAEMONSETS, DAEMON, seen.namespace, body),
         _replaced(seen, spec["template"] == daemon["spec"]["template"]),
         _strategy(before, seen.namespace),
-        rights(rules, "restore its agent's original rights", DAEMON_ROLE),
+        rights(rules, "restore its agent's original permissions", DAEMON_ROLE),
     )
 
 
@@ -175,7 +175,7 @@ def _strategy(before: Mapping[str, Any], namespace: str) -> Step:
 
 
 def _template(daemon: Mapping[str, Any], image: str) -> Json:
-    """Return the patch of the DaemonSet. Arguments, environment, mounts, resources and placement are kept."""
+    """Return the patch for the DaemonSet. Arguments, environment, mounts, resources and placement are kept."""
     container = container_of(daemon)
     try:
         given = arguments.of_agent(container)

@@ -75,7 +75,7 @@ def agent_port(container: Mapping[str, Any]) -> int:
 def _kept(
     container: Mapping[str, Any], in_force: FeatureGates, read: Sequence[str], here: Callable[[str, str], bool]
 ) -> Arguments:
-    """Add the gates that would have another value in our program to the arguments."""
+    """Add to the arguments each gate that would otherwise have a different value in our program."""
     given = _given(container)
     text, places = _gates_in(given)
     added: dict[str, bool] = {}
@@ -83,7 +83,7 @@ def _kept(
         if here(_joined(text, added), gate) != in_force.values[gate]:
             added[gate] = in_force.values[gate]
     if added or sum(1 for _ in places) > 1:
-        # OpenKruise adds up repeated flags; ours takes the last.
+        # OpenKruise joins repeated flags; our program uses the last one.
         first = min((place.start for place in places), default=len(given))
         rest = [one for index, one in enumerate(given) if not any(index in place for place in places)]
         given = [*rest[:first], f"--{_FLAG}={_joined(text, added)}", *rest[first:]]
@@ -119,7 +119,7 @@ def _gates_in(arguments: Sequence[str]) -> tuple[str, list[range]]:
 
 
 def _defaults(image: str, configurations: Iterable[Mapping[str, Any]]) -> dict[str, bool]:
-    """Return the defaults of OpenKruise that may differ from ours. It has none of our own gates."""
+    """Return OpenKruise's defaults that may differ from ours. Our own gates do not exist there, so they are off."""
     ours = {name: False for name, gate in GATES.items() if gate.stage is Stage.OURS}
     version = _VERSION.search(image.partition("@")[0])
     if version is None:

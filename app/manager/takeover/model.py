@@ -91,7 +91,7 @@ class Installed:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One write, waiting until a rollout is complete, or the replacement of the node agents one by one."""
+    """One write, a wait for a rollout, or the replacement of the node agents one by one."""
 
     does: str
     action: Literal["create", "apply", "patch", "replace", "delete", "wait", "hand over"]
@@ -149,7 +149,7 @@ def rights(rules: Sequence[Json], does: str, role: str = permissions.CLUSTER_ROL
 
 
 def by_text(rules: Iterable[Json]) -> dict[bytes, Json]:
-    """Return the rules by their JSON."""
+    """Return the rules, keyed by their JSON."""
     return {orjson.dumps(rule, option=orjson.OPT_SORT_KEYS): rule for rule in rules}
 
 
@@ -207,7 +207,7 @@ def remaining(steps: Sequence[Step], seen: Installed) -> tuple[Step, ...]:
 
 
 def agents_left(agents: Iterable[Agent]) -> list[Agent]:
-    """Return the agents that are not replaced yet, or whose replacement is not ready, by node."""
+    """Return the agents that are not replaced yet, or whose replacement is not ready, sorted by node."""
     return sorted((one for one in agents if not (one.newest and one.ready)), key=lambda one: one.node)
 
 

@@ -178,7 +178,7 @@ def _judge_kinds(
         elif count:
             text = f"{kind}: {count} objects, not served here: neither reconciled nor validated"
             if (definition["spec"].get("conversion") or {}).get("strategy") == "Webhook":
-                text += ", and could be read in the stored version only"
+                text += ", and could be read only in the stored version"
             if leave_unserved:
                 warnings.append(text)
             else:
@@ -188,7 +188,7 @@ def _judge_kinds(
 
 
 def _judge_image(namespace: str, image: str, kept: Json, blockers: list[str]) -> None:
-    """Add a blocker if the backup is not of the running image."""
+    """Add a blocker if the backup was made from an image other than the running one."""
     was = container_of(kept["deployment"]).get("image", "")
     if image != was:
         blockers.append(
@@ -248,7 +248,7 @@ def _steps(
     rules: tuple[PolicyRule, ...],
     kept: Mapping[str, Any] | None,
 ) -> tuple[Step, ...]:
-    """Return all steps, done or not; ``kept`` is the backup of an earlier takeover."""
+    """Return all steps, including completed ones; ``kept`` is the backup of an earlier takeover."""
     steps = _forward(seen, deployment, before, image, kinds, rules)
     if "agents" not in before:
         return steps
@@ -266,7 +266,7 @@ def _forward(
     kinds: Sequence[KindDefinition],
     rules: tuple[PolicyRule, ...],
 ) -> tuple[Step, ...]:
-    """Return all steps of the manager, done or not; ``before`` is the backup of the installation."""
+    """Return all steps for the manager, including completed ones; ``before`` is the backup of the installation."""
     had = before["definitions"]
     # OpenKruise has these permissions cluster-wide, and the namespaces may not exist yet. Our chart narrows them later.
     everywhere = (replace(rule, namespace="") for rule in rules)
@@ -276,11 +276,11 @@ def _forward(
     cluster_role = next(one for one in roles if one["kind"] == "ClusterRole")
     steps = [
         Step("save the installation", "create", CONFIGMAPS, BACKUP, seen.namespace, _packed(before, seen.namespace)),
-        rights([*before["clusterRole"]["rules"], *cluster_role["rules"]], "add our rights to its own"),
+        rights([*before["clusterRole"]["rules"], *cluster_role["rules"]], "add our permissions to its own"),
     ]
-    steps += [_applied(one, seen.namespace, "add our rights") for one in roles if one["kind"] != "ClusterRole"]
+    steps += [_applied(one, seen.namespace, "add our permissions") for one in roles if one["kind"] != "ClusterRole"]
     steps += [
-        _applied(one, seen.namespace, "let operators add rights to read other workloads")
+        _applied(one, seen.namespace, "let operators grant access to other workloads")
         for one in (
             permissions.extension_role(),
             permissions.extension_binding(permissions.SERVICE_ACCOUNT, seen.namespace),
@@ -297,13 +297,13 @@ def _forward(
     ]
     steps += [_definition(kind, seen) for kind in kinds if kind.crd_name in had]
     left = [*cluster_role["rules"], *rights_to_other_kinds(before["clusterRole"]["rules"])]
-    steps.append(rights(left, "remove the rights that only it needed", exact=True))
+    steps.append(rights(left, "remove the permissions that only it needed", exact=True))
     return tuple(steps)
 
 
 def rights_to_other_kinds(rules: Iterable[Json]) -> Iterator[Json]:
-    """Yield the rights to read scales, and kinds that neither Kubernetes nor OpenKruise defines. Budgets and spreads of
-    such workloads stay in effect. [MGR-161]"""
+    """Yield the permissions to read scales, and kinds that neither Kubernetes nor OpenKruise defines, so that budgets
+    and spreads for such workloads stay in effect. [MGR-161]"""
     for rule in rules:
         verbs = [verb for verb in rule.get("verbs") or () if verb in _READING]
         resources = rule.get("resources") or []
@@ -405,7 +405,7 @@ def back_plan(seen: Installed) -> Plan:
         steps += node_agents.handback(seen, of_agents)
     elif of_agents is not None:
         warnings.append(f"DaemonSet {seen.namespace}/{DAEMON} or its role was deleted meanwhile and is not restored")
-    steps += [rights([*before["clusterRole"]["rules"], *seen.cluster_role["rules"]], "add its rights to ours")]
+    steps += [rights([*before["clusterRole"]["rules"], *seen.cluster_role["rules"]], "add its permissions to ours")]
     steps += [
         _definition_back(seen.definitions[name], spec)
         for name, spec in before["definitions"].items()
@@ -421,17 +421,17 @@ def back_plan(seen: Installed) -> Plan:
         if name in seen.configurations and name in before["configurations"]
     ]
     steps += [
-        rights(before["clusterRole"]["rules"], "restore its original rights"),
+        rights(before["clusterRole"]["rules"], "restore its original permissions"),
         Step(
-            "delete our rights in its namespace",
+            "delete our permissions in its namespace",
             "delete",
             ROLE_BINDINGS,
             f"{permissions.NAMESPACED_ROLE}binding",
             seen.namespace,
         ),
-        Step("delete our rights in its namespace", "delete", ROLES, permissions.NAMESPACED_ROLE, seen.namespace),
-        Step("delete the role that collects rights", "delete", CLUSTER_ROLE_BINDINGS, permissions.EXTENSION_BINDING),
-        Step("delete the role that collects rights", "delete", CLUSTER_ROLES, permissions.EXTENSION_ROLE),
+        Step("delete our permissions in its namespace", "delete", ROLES, permissions.NAMESPACED_ROLE, seen.namespace),
+        Step("delete our aggregated role", "delete", CLUSTER_ROLE_BINDINGS, permissions.EXTENSION_BINDING),
+        Step("delete our aggregated role", "delete", CLUSTER_ROLES, permissions.EXTENSION_ROLE),
         Step("delete the backup", "delete", CONFIGMAPS, BACKUP, seen.namespace),
     ]
     return Plan(tuple(facts), warnings=tuple(warnings), steps=tuple(steps))
@@ -463,5 +463,6 @@ def _configuration_back(resource: Resource, live: Json, before: Json) -> Step:
         {**entry, "clientConfig": {**(entry.get("clientConfig") or {}), **({"caBundle": bundle} if bundle else {})}}
         for entry in before["webhooks"]
     ]
-    # Without a resourceVersion: its own manager may already write the same object.
+    # No resourceVersion: OpenKruise's manager may already be writing to this object, and a conflict must not fail the
+    # step.
     return Step("restore its webhooks", "patch", resource, live["metadata"]["name"], "", {"webhooks": entries})

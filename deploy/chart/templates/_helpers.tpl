@@ -11,17 +11,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ $image.repository }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default (printf "v%s" .Chart.AppVersion) }}{{ end }}
 {{- end }}
 
-{{- /* The manager's Pods; OpenKruise's label, so that its Deployment can be upgraded in place. */ -}}
+{{- /* Selector of the manager's Pods: OpenKruise's label, so that its Deployment can be upgraded in place. */ -}}
 {{- define "kruise.selector" -}}
 control-plane: controller-manager
 {{- end }}
 
-{{- /* Only nodes with Linux run the image; the values given may name more labels, or another system. */ -}}
+{{- /* The image runs only on Linux nodes. The given values may add labels or override the operating system. */ -}}
 {{- define "kruise.nodeSelector" -}}
 {{- merge (dict) (. | default dict) (dict "kubernetes.io/os" "linux") | toYaml }}
 {{- end }}
 
-{{- /* The gates of the value featureGates, as JSON: name to boolean. Fails as the manager would, before anything changes. */ -}}
+{{- /* The gates in the value featureGates as JSON (name: boolean). Fails on invalid gates, as the manager would at startup. */ -}}
 {{- define "kruise.gates" -}}
 {{- $known := include "kruise.declared.gates" . | fromJson }}
 {{- $aliases := include "kruise.declared.gateAliases" . | fromJson }}
@@ -45,7 +45,7 @@ control-plane: controller-manager
 {{- $found | toJson }}
 {{- end }}
 
-{{- /* "true" if a gate is on, as the manager would say it, with what forces it: (list $ gate). */ -}}
+{{- /* "true" if a gate is on in the manager, including gates that force it on or off: (list $ gate). */ -}}
 {{- define "kruise.gateIsOn" -}}
 {{- $root := index . 0 }}
 {{- $forced := include "kruise.declared.gatesForced" $root | fromJson }}
@@ -59,7 +59,7 @@ control-plane: controller-manager
 {{- $on }}
 {{- end }}
 
-{{- /* What is said of a gate, or of its group, or its default: (list $ gate). */ -}}
+{{- /* The value given for a gate or its group, or its default: (list $ gate). */ -}}
 {{- define "kruise.gateGiven" -}}
 {{- $root := index . 0 }}
 {{- $gate := index . 1 }}
@@ -72,8 +72,8 @@ control-plane: controller-manager
 {{- end }}
 
 {{- /*
-Fails on a Kubernetes version that is too old. Chart.yaml has no kubeVersion: a helm built without a version takes v1.20.0 for
-the cluster where it has none, and could then render nothing.
+Fails if the Kubernetes version is too old. Chart.yaml has no kubeVersion, because a helm built without a version assumes
+v1.20.0 without a cluster, and could then render nothing.
 */ -}}
 {{- define "kruise.requireKubernetes" -}}
 {{- $version := .Capabilities.KubeVersion.Version }}
@@ -91,7 +91,7 @@ the cluster where it has none, and could then render nothing.
 {{- or (eq $version "v1.20.0") (semverCompare ">= 1.30.0-0" $version) }}
 {{- end }}
 
-{{- /* The files of the manager's folder of policies. */ -}}
+{{- /* The files in the manager's folder of policies. */ -}}
 {{- define "kruise.policies" -}}
 webhooks.yaml: |
   {{- include "kruise.webhookPolicies" . | nindent 2 }}
@@ -133,7 +133,7 @@ protected-kinds.yaml: |
 {{- dict "excludedNamespaces" $given.excludedNamespaces "excludedNamespaceLabels" $labels "webhooks" $webhooks | toYaml }}
 {{- end }}
 
-{{- /* Values of OpenKruise's chart that were given and that nothing here depends on, one a line. */ -}}
+{{- /* The given values of OpenKruise's chart that have no effect here, separated by commas. */ -}}
 {{- define "kruise.withoutEffect" -}}
 {{- $found := list }}
 {{- range $path := list "daemon.enablePprof" "daemon.pprofAddr" "helmHooks" "enableKubeCacheMutationDetector" "manager.pprofAddr" "manager.resyncPeriod" }}
@@ -153,12 +153,12 @@ protected-kinds.yaml: |
 {{- join ", " $found }}
 {{- end }}
 
-{{- /* Given the root and the name of a CustomResourceDefinition that this release must not let go of. */ -}}
+{{- /* Fails if this release would delete a CustomResourceDefinition: (list $ name). */ -}}
 {{- define "kruise.refuseToDrop" -}}
 {{- $root := index . 0 }}
 {{- $name := index . 1 }}
 {{- $live := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" $name }}
 {{- if eq (dig "metadata" "annotations" "meta.helm.sh/release-name" "" $live) $root.Release.Name }}
-  {{- fail (printf "crds.managed=false would delete CustomResourceDefinition %s and every object of it; to keep it, first: kubectl annotate crd %s meta.helm.sh/release-name- helm.sh/resource-policy=keep" $name $name) }}
+  {{- fail (printf "crds.managed=false would delete CustomResourceDefinition %s and all its objects; to keep it, first run: kubectl annotate crd %s meta.helm.sh/release-name- helm.sh/resource-policy=keep" $name $name) }}
 {{- end }}
 {{- end }}
