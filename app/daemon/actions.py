@@ -74,7 +74,7 @@ def port_number(port: int | str, ports: Sequence[ContainerPort]) -> int:
                 raise LookupError(f"the container has no port {port!r}")
             port = number
     if not 0 < port < 65536:
-        raise LookupError(f"{port} is not a port")
+        raise LookupError(f"{port} is not a valid port")
     return port
 
 
@@ -272,11 +272,11 @@ async def run_hook(
         except (OSError, HttpError, LookupError) as error:
             raise HookError(_reason(error)) from error
         if not 200 <= status < 400:
-            raise HookError(f"the request was answered with status code {status}")
+            raise HookError(f"the request failed with status code {status}")
     elif hook.sleep is not None:
         await clock.sleep(hook.sleep.seconds)
     else:
-        raise HookError("invalid handler: it is neither exec nor httpGet nor sleep")
+        raise HookError("invalid handler: exec, httpGet or sleep is required")
 
 
 def _reason(error: Exception) -> str:

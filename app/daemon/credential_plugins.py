@@ -98,7 +98,7 @@ def _plugin(provider: Any, path: str) -> Plugin:
         isinstance(one, dict) and isinstance(one.get("name"), str) and isinstance(one.get("value"), str)
         for one in environment
     ):
-        raise PluginConfigError(f"{path}.env: must be a list of name and value")
+        raise PluginConfigError(f"{path}.env: must be a list of objects with name and value")
     seconds = duration(fields.get("defaultCacheDuration"))
     if seconds is None:
         raise PluginConfigError(f"{path}.defaultCacheDuration: must be a duration such as 12h")
@@ -176,7 +176,7 @@ class Plugins:
                     if not plugin.needs_pod and any(one.matches(repository) for one in plugin.images):
                         found += await self._shared(plugin, repository)
         except TimeoutError:
-            logger.warning("pulling %s does not wait longer for credential providers", image)
+            logger.warning("pulling %s: timed out waiting for credential providers", image)
         return found
 
     def forget(self) -> None:

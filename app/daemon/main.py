@@ -126,7 +126,7 @@ def parser() -> argparse.ArgumentParser:
         choices=range(1, 101),
         metavar="PERCENT",
         default=100,
-        help="percentage of --max-workers-for-pull-image available to jobs of one namespace, if that is four or more",
+        help="percentage of --max-workers-for-pull-image (if 4 or more) that jobs in one namespace may use",
     )
     flag(
         "--plugin-config-file",

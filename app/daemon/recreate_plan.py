@@ -21,7 +21,7 @@ FAILED: Final = "Failed"
 COMPLETED: Final = "Completed"
 IGNORE: Final = "Ignore"
 NOT_FOUND: Final = "not found container on Node"
-NOT_RESTARTED: Final = "the container has ended and its Pod does not restart it"
+NOT_RESTARTED: Final = "the container has exited; the restartPolicy of its Pod does not restart it"
 _GRACE: Final = "PreRecreateGrace"
 _ORDER: Final = {COMPLETED: 0, RECREATING: 1, PENDING: 2, "": 3}
 #: Seconds added to the remaining grace period, so that it is over by then. [CRR-33]

@@ -192,7 +192,7 @@ class Reflector(Generic[T]):
                     await self._list()
                 await self._watch(initial=not self._version)
             except _NoStreamingList as reason:
-                logger.info("%s: no streaming list (%s), listing in pages", self.resource.kind, reason)
+                logger.info("%s: streaming list unavailable (%s), listing in pages", self.resource.kind, reason)
                 self._streaming_list = False
                 continue
             except (KubeError, TimeoutError) as error:

@@ -228,4 +228,4 @@ class LineSplitter:
         self._parts.append(part)
         self._size += len(part)
         if self._size > MAX_LINE:
-            raise ValueError(f"a line of more than {MAX_LINE} bytes in a watch")
+            raise ValueError(f"the watch sent a line of more than {MAX_LINE} bytes")

@@ -66,5 +66,5 @@ class LeastAvailable(Protocol):
 def known(found: OwnedBy | None, resource: Resource, owner: OwnerReference) -> OwnedBy:
     """Return the owner from the cache. Raises LookupError if it is missing or was replaced by another object."""
     if found is None or not refers_to(owner, found.metadata.namespace or "", Owner.of(resource, found.metadata)):
-        raise LookupError(f"{owner.kind} {owner.name} is not known")
+        raise LookupError(f"{owner.kind} {owner.name} is not in the cache")
     return found

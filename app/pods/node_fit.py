@@ -177,7 +177,7 @@ def joining_problem(terms: Sequence[Any], added: Mapping[str, Any]) -> str:
     more = sum(len(added.get(field) or ()) for field in ("matchExpressions", "matchFields"))
     if len(terms) * more <= MAX_ADDED:
         return ""
-    return f"{more} requirements for each of {len(terms)} node selector terms are more than {MAX_ADDED}"
+    return f"{more} requirements for each of {len(terms)} node selector terms exceed the limit of {MAX_ADDED}"
 
 
 def toleration_of(found: Mapping[str, Any]) -> Toleration:

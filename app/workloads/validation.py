@@ -246,7 +246,7 @@ def claim_change_errors(
                 words = (
                     f"storage class {quote(called)} does not exist"
                     if missing
-                    else f"its storage class does not allow the claims of {name} to grow (allowVolumeExpansion)"
+                    else f"its storage class does not allow claims of {name} to be expanded (allowVolumeExpansion)"
                 )
                 yield forbidden(at.child("spec", "resources"), words)
 

@@ -227,7 +227,7 @@ async def test_an_invalid_host_fails_the_probe(host: str) -> None:
     [
         ("a..b", [], "'a..b' is not a valid host name"),
         ("", [answer(302, Location="http://[")], "redirected to an invalid URL: Invalid IPv6 URL"),
-        ("", [answer(500)], "the request was answered with status code 500"),
+        ("", [answer(500)], "the request failed with status code 500"),
     ],
 )
 async def test_a_failing_hook_does_not_delay_the_restart(host: str, answers: list[bytes], why: str) -> None:

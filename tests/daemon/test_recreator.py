@@ -308,7 +308,7 @@ async def test_a_container_that_cannot_be_stopped(one: Node, agent: Agent, polic
             {"tcpSocket": {"port": 1}},
             10,
             10,
-            "Cannot run handler: invalid handler: it is neither exec nor httpGet nor sleep",
+            "Cannot run handler: invalid handler: exec, httpGet or sleep is required",
         ),
         (
             {"httpGet": {"port": "http", "path": "/end"}},

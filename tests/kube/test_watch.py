@@ -28,7 +28,7 @@ def test_an_endless_line_is_refused(monkeypatch):
     monkeypatch.setattr(wire, "MAX_LINE", 100)
     splitter = LineSplitter()
     assert splitter.feed(b"x" * 100) == []
-    with pytest.raises(ValueError, match="a line of more than 100 bytes in a watch"):
+    with pytest.raises(ValueError, match="the watch sent a line of more than 100 bytes"):
         splitter.feed(b"x")
 
 

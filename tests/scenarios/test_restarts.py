@@ -100,4 +100,7 @@ def test_containers_that_are_not_started_again_have_failed(world: World, policy:
     ask(world, "once", "main", "side", strategy={"failurePolicy": policy, "orderedRecreate": True})
     found = ended(world)
     assert phases(found) == after
-    assert found["containerRecreateStates"][0]["message"] == "the container has ended and its Pod does not restart it"
+    assert (
+        found["containerRecreateStates"][0]["message"]
+        == "the container has exited; the restartPolicy of its Pod does not restart it"
+    )

@@ -99,7 +99,9 @@ def _update_spec(
         elif inside and operation.op == "replace" and (found := _RESOURCE.fullmatch(path)):
             if not options.vertical_scaling:
                 raise _BlockedError(
-                    Blocked("resources change in place only with InPlaceWorkloadVerticalScaling", "replace", path)
+                    Blocked(
+                        "resources can change in place only with gate InPlaceWorkloadVerticalScaling", "replace", path
+                    )
                 )
             name = _container_name(before, int(found[1]), path)
             _note_resource(

@@ -123,7 +123,7 @@ def test_in_place_only_keeps_the_qos_class() -> None:
 @pytest.mark.behaviour("AS-30", "AS-31", "AS-32")
 @pytest.mark.parametrize(("template", "classes", "refused"), [
     (claim("2Gi"), {"": True}, ""),
-    (claim("2Gi"), {"": False}, "does not allow the claims of data to grow"),
+    (claim("2Gi"), {"": False}, "does not allow claims of data to be expanded"),
     (claim("2Gi"), {}, ""),
     (claim("2Gi", storageClassName="fast"), {"fast": None}, 'storage class "fast" does not exist'),
     (claim(accessModes=["ReadWriteMany"]), {}, "spec.accessModes: Forbidden"),
