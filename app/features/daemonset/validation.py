@@ -172,7 +172,7 @@ def warnings(spec: Mapping[str, Any]) -> Iterator[str]:
     elif isinstance(burst, str) and not _percent(burst):
         yield f"{invalid(path, burst, _PERCENT_WORDS)}; 250 is used instead"
     elif burst is not None and str(burst) in ("0", "0%"):
-        yield f"{path}: with 0 no Pod is ever created or deleted"
+        yield f"{path}: with 0, no Pod is ever created or deleted"
     lifecycle = spec.get("lifecycle") or {}
     if lifecycle.get("preNormal") is not None:
         yield f"{SPEC.child('lifecycle', 'preNormal')}: has no effect on Pods of a DaemonSet"

@@ -180,12 +180,12 @@ def told(namespace: str, claimed: Claimed) -> Iterator[tuple[str, str]]:
     """Yield the reason and message of each event for a job in the namespace."""
     if claimed.missing:
         shown = ", ".join(claimed.missing)
-        yield "PullSecretNotFound", f"no registry Secret with this name, pulling without it: {shown}"
+        yield "PullSecretNotFound", f"registry Secret not found, pulling without it: {shown}"
     if claimed.forbidden:
         shown = ", ".join(claimed.forbidden)
         yield (
             "PullSecretForbidden",
-            f"the manager may not get Secrets of namespace {namespace}, pulling without: {shown}. To allow it, add"
+            f"the manager may not get Secrets in namespace {namespace}, pulling without: {shown}. To allow it, add"
             f" {namespace} to imagePullJob.secretNamespaces in the chart values, or bind ClusterRole"
             " kruise-manager-pull-secrets-role there to the manager's ServiceAccount",
         )
@@ -336,7 +336,7 @@ class PullSecrets:
         annotations = metadata.get("annotations") or {}
         key = f"{source['metadata']['namespace']}/{source['metadata']['name']}"
         if annotations.get(names.COPIED_FROM) != key:
-            raise NoCopyError(f"Secret {self._namespace}/{name} is not a copy of {key}; delete it or rename the source")
+            raise NoCopyError(f"Secret {self._namespace}/{name} is not a copy of {key}; delete it")
         jobs = {*references(annotations.get(names.COPIED_FOR)), job}
         wanted = as_copy(source, self._namespace, name, jobs)
         if present.get("type") != source["type"]:

@@ -224,7 +224,7 @@ def canary_errors(
         if found is None:
             errors.append(invalid(_BASE_PATH, base, f"SidecarSet {base} not found; create the base first"))
         elif base_of(found):
-            errors.append(invalid(_BASE_PATH, base, f"SidecarSet {base} is itself a canary; name its base"))
+            errors.append(invalid(_BASE_PATH, base, f"SidecarSet {base} is itself a canary; use its base"))
     update_type = sidecar_set.spec.update_strategy.type
     if update_type != NOT_UPDATE:
         detail = f"a canary must use {NOT_UPDATE}: only new Pods get it"

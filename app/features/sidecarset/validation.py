@@ -51,7 +51,7 @@ _NAME: Final = r"^[a-zA-Z0-9\-]+$"
 _NAME_MESSAGE: Final = "sidecarset name must consist of alphanumeric characters or '-'"
 SPEC: Final = Path("spec")
 #: Appended to OpenKruise's message.
-NATIVE_SIDECARS_WAY_OUT: Final = f" Set updateStrategy.type: {NOT_UPDATE}; new Pods get native sidecars then"
+NATIVE_SIDECARS_WAY_OUT: Final = f" Set updateStrategy.type: {NOT_UPDATE}; then only new Pods get native sidecars"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def revision_errors(sidecar_set: SidecarSet, revision: InjectRevision, facts: Fa
         owner = facts.revision.metadata.labels.get(names.SIDECARSET_NAME, "")
         if owner != sidecar_set.name:
             at = SPEC.child("injectionStrategy", "revision", "revisionName")
-            whose = f"belongs to SidecarSet {owner}" if owner else "is not one of a SidecarSet"
+            whose = f"belongs to SidecarSet {owner}" if owner else "does not belong to a SidecarSet"
             errors.append(invalid(at, facts.revision.metadata.name, f"the ControllerRevision {whose}"))
     if revision.policy not in ("", *REVISION_POLICIES):
         at = SPEC.child("injectionStrategy", "revision", "policy")

@@ -171,7 +171,9 @@ def warnings(spec: UnitedDeploymentSpec) -> tuple[str, ...]:
     partitions = _partitions(spec)
     given = template_of(spec)
     if given is not None and given[0] == DEPLOYMENT and any(partitions.values()):
-        found.append("spec.updateStrategy.manualUpdate.partitions: Deployments have no partition: all Pods are updated")
+        found.append(
+            "spec.updateStrategy.manualUpdate.partitions: Deployments have no partition, so all Pods are updated"
+        )
     strategy = spec.schedule_strategy
     if strategy.adaptive is not None and strategy.type != ADAPTIVE:
         found.append("spec.topology.scheduleStrategy.adaptive: has no effect unless the type is Adaptive")
@@ -179,7 +181,7 @@ def warnings(spec: UnitedDeploymentSpec) -> tuple[str, ...]:
         at = "spec.template.cloneSetTemplate.spec.updateStrategy.rollingUpdate.partition"
         found.append(f"{at}: ignored; set spec.updateStrategy.manualUpdate.partitions per subset instead")
     if not spec.subsets:
-        found.append("spec.topology.subsets: without a subset no Pods are created")
+        found.append("spec.topology.subsets: without subsets, no Pods are created")
     if given is not None:
         found += _unknown_fields(*given)
     return tuple(found)

@@ -149,7 +149,7 @@ BASE = "metadata.annotations[apps.kruise.io/sidecarset-base]"
         (canary("c", "c", "a"), [], f'{BASE}: Invalid value: "c": a canary cannot be its own base'),
         (canary("c", "b", "a"), [], f'{BASE}: Invalid value: "b": SidecarSet b not found; create the base first'),
         (canary("c", "b", "x"), [canary("b", "d", "a"), brings("d", "a")],
-         f'{BASE}: Invalid value: "b": SidecarSet b is itself a canary; name its base'),
+         f'{BASE}: Invalid value: "b": SidecarSet b is itself a canary; use its base'),
         (canary("c", "b", "a", update_type="RollingUpdate"), [brings("b", "a")],
          'spec.updateStrategy.type: Invalid value: "RollingUpdate": a canary must use NotUpdate: only new Pods get it'),
         (canary("c", "b", "a"), [brings("b", "a")], ""),

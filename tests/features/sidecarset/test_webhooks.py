@@ -266,7 +266,7 @@ def test_init_containers_alone_are_accepted() -> None:
 @pytest.mark.behaviour("SS-19")
 def test_native_sidecars_need_sets_that_never_update() -> None:
     message = "spec.updateStrategy: Required value: The initContainer in-place upgrade is not currently supported."
-    message += " Set updateStrategy.type: NotUpdate; new Pods get native sidecars then"
+    message += " Set updateStrategy.type: NotUpdate; then only new Pods get native sidecars"
     assert refusal(with_init("RollingUpdate", restartPolicy="Always")) == message
     assert accepted(with_init("NotUpdate", restartPolicy="Always"))
     assert accepted(with_init("RollingUpdate"))

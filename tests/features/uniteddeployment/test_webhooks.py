@@ -225,7 +225,7 @@ def with_partition() -> Json:
         (united(updateStrategy={"manualUpdate": {"partitions": {"a": 1}}}), "Deployments have no partition"),
         (with_partition(), "rollingUpdate.partition: ignored; set"),
         (united(topology={"subsets": [], "scheduleStrategy": {"adaptive": {}}}), "has no effect unless the type"),
-        (united(topology={"subsets": []}), "without a subset no Pods are created"),
+        (united(topology={"subsets": []}), "without subsets, no Pods are created"),
     ],
 )
 def test_settings_without_effect_get_a_warning(obj: Json, said: str) -> None:

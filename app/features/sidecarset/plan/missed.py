@@ -153,7 +153,7 @@ def next_step(pods: Sequence[Pod], missed: Sequence[Pod], limits: Limits) -> Ste
     if unready is not None:
         return Step(evict=unready)
     if limits.max_unavailable < 1:
-        return Step(left="its update strategy allows no Pod to be unavailable; delete the Pods yourself, or allow one")
+        return Step(left="its update strategy allows no Pod to be unavailable; delete the Pods or raise maxUnavailable")
     unavailable = sum(not is_ready(pod) for pod in pods)
     if unavailable >= limits.max_unavailable:
         return Step(waits=f"{unavailable} of its Pods are not ready")
