@@ -310,7 +310,7 @@ def test_a_definition_can_be_deleted_if_its_objects_are_visibly_gone(own: Own) -
         "failed to list CRs of shop.example.com/v1, Kind=Widget: widgets.shop.example.com is forbidden"
         in refused.stderr
     )
-    assert "give the manager the right to list widgets.shop.example.com" in refused.stderr
+    assert "grant the manager permission to list widgets.shop.example.com" in refused.stderr
 
     own.kubectl("create", "clusterrole", "see-widgets", "--verb=list", "--resource=widgets.shop.example.com")
     account = "--serviceaccount=kruise-system:kruise-manager"

@@ -67,7 +67,7 @@ def test_a_command_debugs_one_pod(world: World) -> None:
     eventually(lambda: world.pod_is_ready("web"), "the Pod is ready")
     there = ("debug", "pod/web", "--image=busybox:1.36")
     for words, said in (
-        ((*there, "--name=main"), "--name: Pod web has a container main already; choose another name"),
+        ((*there, "--name=main"), "--name: Pod web already has a container main; choose another name"),
         ((*there, "--target=mine"), "--target: Pod web has no container mine; it has main"),
         ((*there, "--timeout=long"), "--timeout: 'long' is not a duration such as 90s, 5m or 1h30m"),
         (("debug", "pod/web"), "--image is required"),

@@ -1,4 +1,4 @@
-"""Explains BroadcastJobs: the nodes served next, the nodes not served, and why."""
+"""Commands that explain BroadcastJobs: which nodes are served next, which are not served, and why."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _state(pod: Pod, limit: int) -> str:
 
 
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa: ARG001
-    """Return what the job would do next on each node if it were stored as given."""
+    """Report what would happen next on each node if this job were stored."""
     return planned(await situation(client, stored))
 
 
@@ -122,7 +122,7 @@ def planned(found: Situation) -> str:
 
 
 def todo(found: Situation) -> list[str]:
-    """Return suggested actions for Pods that failed or do not run, and for a job without eligible nodes."""
+    """Return suggested actions for Pods that failed or are not running, and for a job without eligible nodes."""
     limit = restart_limit(found.job)
     ways = ways_out(pod for pod in found.pods if is_active(pod) or has_failed(pod, limit))
     if not found.step.desired and not is_finished(found.job):

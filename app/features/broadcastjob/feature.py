@@ -1,4 +1,4 @@
-"""The feature of BroadcastJob."""
+"""Feature declaration of BroadcastJob."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def decisions(context: AdmissionContext) -> Decisions:
 
 
 def commands() -> tuple[Commands, ...]:
-    """Return the commands of BroadcastJob."""
+    """Return the commands for BroadcastJobs."""
     from app.features.broadcastjob.commands import COMMANDS
 
     return (COMMANDS,)

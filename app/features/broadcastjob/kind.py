@@ -1,4 +1,4 @@
-"""BroadcastJob kind: its columns, defaults and Go type."""
+"""Kind definition of BroadcastJob: columns, defaults and Go type."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.kube.jsonvalues import json_copy
 
 
 def _same(obj: dict[str, Any]) -> dict[str, Any]:
-    """Both versions have the same fields."""
+    """Return the object unchanged: both versions have the same fields."""
     return obj
 
 
@@ -61,5 +61,5 @@ def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
 
 
 SPEC: Final[GoType] = go_struct(BroadcastJobSpec, {"template": POD_TEMPLATE})
-#: API version → its spec.
+#: Go type of the spec, by API version.
 SPECS: Final[Mapping[str, GoType]] = {names.V1BETA1: SPEC, names.V1ALPHA1: SPEC}

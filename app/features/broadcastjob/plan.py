@@ -19,15 +19,15 @@ from app.pods.node_fit import NO_SCHEDULE, Placement, placement_of
 from app.pods.predicates import controller_reference, is_active
 from app.pods.revisions import pod_of_template
 
-# Whether a node can run a Pod of a job: as the scheduler would decide for an empty node. [BJ-5, BJ-6]
+# Whether a node can run a Pod of a job, as the scheduler would decide if the node were empty. [BJ-5, BJ-6]
 
 _CORDON = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDULE)
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A Pod's requirements on its node, compiled once for any number of nodes. If requests is None because they are
-    invalid, no node fits."""
+    """A Pod's requirements on its node, compiled once for any number of nodes. If the requests are invalid,
+    ``requests`` is None and no node fits."""
 
     placement: Placement
     requests: Mapping[str, Quantity] | None
@@ -70,8 +70,8 @@ def fit_of(template: Mapping[str, Any]) -> Fit:
 
 
 def _requests(spec: Mapping[str, Any]) -> dict[str, Quantity]:
-    """Return the requests of the Pod: the sum of its containers or the largest init container plus sidecars, and the
-    overhead."""
+    """Return the requests of the Pod: the sum over its containers, or the largest init container plus sidecars if that
+    is more, plus the overhead."""
     running: dict[str, Quantity] = {}
     peak: dict[str, Quantity] = {}
     for container in spec.get("initContainers") or ():
@@ -125,7 +125,8 @@ def name_of(job: BroadcastJob, node: str) -> str:
 
 
 def new_pod(job: BroadcastJob, node: str, *, by_scheduler: bool) -> dict[str, Any]:
-    """Return the Pod for a node. by_scheduler leaves binding to the scheduler; otherwise the Pod is created bound."""
+    """Return the Pod for a node. ``by_scheduler`` leaves binding to the scheduler; otherwise, the Pod is created with
+    its node name set."""
     metadata = job.metadata
     owner = controller_reference(OWNER.api_version, OWNER.kind, metadata.name, metadata.uid)
     body = pod_of_template(
@@ -180,7 +181,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The next step. reason and message describe a failure."""
+    """The next step. ``reason`` and ``message`` describe a failure."""
 
     next: Next
     counts: Counts
@@ -243,8 +244,9 @@ def next_step(
     started: datetime,
     seen_failures: int,
 ) -> Step:
-    """Return the next step. fitting holds those of the known nodes that can run a Pod or may keep theirs, started the
-    start of the job, and seen_failures the number of failed Pods it has already been paused for."""
+    """Return the next step. ``fitting`` holds the known nodes that can run a new Pod or keep their current Pod;
+    ``started`` is the start time of the job; ``seen_failures`` is the number of failed Pods it has already been paused
+    for."""
     spec, limit = job.spec, restart_limit(job)
     counts, never = counted(pods, limit), spec.completion_policy.type == NEVER
     on_node: dict[str, list[Pod]] = {}

@@ -72,14 +72,14 @@ class _State(JobState):
     fit: Fit | None = None
     #: Node name → the evaluated node and whether the Pod fits.
     nodes: dict[str, tuple[Node, bool]] = field(default_factory=dict)
-    #: Pod UID → its evaluated node and whether the Pod fits there by its own spec.
+    #: Pod UID → its evaluated node and whether the Pod fits there according to its own spec.
     own: dict[str, tuple[Node, bool]] = field(default_factory=dict)
-    #: UIDs of stopped Pods that no status counts as failed yet.
+    #: UIDs of stopped Pods that the status does not count as failed yet.
     stopped: set[str] = field(default_factory=set)
 
 
 class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
-    """Reconciles BroadcastJobs. options are passed to the base class; expectations are tracked per node. [BJ-19]"""
+    """Reconciles BroadcastJobs. ``options`` are passed to the base class; expectations are tracked per node. [BJ-19]"""
 
     def __init__(
         self, client: Client, caches: Caches, events: EventRecorder, *, by_scheduler: bool = True, **options: float
@@ -100,7 +100,7 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         key, node = ObjectKey(pod.metadata.namespace, owner.name), pod.spec.target_node
         job = self.jobs.by_key(key)
         if job is None or not refers_to(owner, key.namespace, Owner.of(OWNER, job.metadata)):
-            return (key,)  # of an earlier job of this name, or forged: no expectation applies
+            return (key,)  # an earlier job of this name, or a forged reference: no expectation applies
         if new is not None:
             self.expected.observe(key, ScaleAction.CREATE, node)
         if new is None or new.metadata.deletion_timestamp is not None:
@@ -164,10 +164,10 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         """Delete and create Pods, and return the resulting counts. [BJ-12, BJ-24]"""
         limit, counts = restart_limit(job), step.counts
         stopped = {pod.metadata.uid for pod in step.delete if not has_failed(pod, limit)}
-        # Stopped in a reconcile with a failed write; these Pods have neither ended nor are they running.
+        # Pods stopped in an earlier reconcile in which a write failed. They are not running, but have not ended yet.
         counted = {pod.metadata.uid for pod in pods if has_failed(pod, limit) or pod.status.phase == "Succeeded"}
         if step.next is Next.RUN:
-            state.stopped &= {pod.metadata.uid for pod in pods}  # without an end, Pods that are gone do not count
+            state.stopped &= {pod.metadata.uid for pod in pods}  # while the job runs, Pods that are gone do not count
         before = len(state.stopped - stopped - counted)
         state.stopped |= stopped
         # Failed deletions are retried before the job counts as ended. [BJ-24]
@@ -183,7 +183,7 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         return Counts(counts.active + len(step.create), counts.succeeded, counts.failed)
 
     def _again(self, key: ObjectKey, job: BroadcastJob, step: Step, started: datetime) -> Result | None:
-        """Return when to reconcile again: at the deadline or when the job expires. [BJ-16, BJ-20]"""
+        """Return when to reconcile again: at the deadline, or when the job's TTL expires. [BJ-16, BJ-20]"""
         policy = job.spec.completion_policy
         kept = left = None
         if policy.type != NEVER and step.next in (Next.FAIL, Next.COMPLETE):
@@ -207,8 +207,9 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         return {name for name, (_, fits) in state.nodes.items() if fits}
 
     async def _keeping(self, state: _State, fitting: Collection[str], pods: Iterable[Pod]) -> set[str]:
-        """Return other nodes whose running Pod fits by its own spec, which may be of an earlier template. Pods are read
-        from the API server, since no cache holds the whole spec and this is rarely needed. [BJ-4, BJ-7]"""
+        """Return other nodes whose running Pod fits according to its own spec, which may come from an earlier template.
+        Pods are read from the API server, since no cache holds the whole spec and this is rarely needed. [BJ-4,
+        BJ-7]"""
         known, state.own = state.own, {}
         found = set()
         for pod in pods:

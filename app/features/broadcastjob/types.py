@@ -33,8 +33,8 @@ class CompletionPolicy(ApiModel):
     """Seconds after which the job fails and its running Pods are deleted. Only for type Always. Defaults to
     no limit."""
     ttl_seconds_after_finished: Int32 | None = None
-    """Seconds the job is kept after it ends. 0 deletes it immediately. Only for type Always. Kept forever by
-    default."""
+    """Seconds the job is kept after it ends. 0 deletes it immediately. Only for type Always. By default, the job is
+    kept forever."""
     backoff_limit: Int32 | None = None
     """Deprecated: use failurePolicy.restartLimit, which takes precedence if both are set."""
 

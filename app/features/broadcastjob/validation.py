@@ -30,8 +30,8 @@ def name_errors(metadata: Mapping[str, Any], path: Path = _METADATA) -> list[Fie
 def spec_errors(
     spec: Mapping[str, Any], template: Sequence[FieldError | str], path: Path = _SPEC
 ) -> list[FieldError | str]:
-    """Return all errors of a spec in OpenKruise's order. template holds the errors Kubernetes reports for the Pod
-    template."""
+    """Return all errors in a spec, in OpenKruise's order. ``template`` holds the errors that Kubernetes reports for the
+    Pod template."""
     errors: list[FieldError | str] = []
     policy, at = spec.get("completionPolicy") or {}, path.child("completionPolicy")
     if policy.get("type") == NEVER:
@@ -51,7 +51,7 @@ def spec_errors(
 
 
 def restart_policy_errors(template: Mapping[str, Any], path: Path) -> list[FieldError]:
-    """Require a restartPolicy under which Pods end. [BJ-3, U-55]"""
+    """Require a restartPolicy with which Pods can complete. [BJ-3, U-55]"""
     policy = (template.get("spec") or {}).get("restartPolicy") or "Always"
     if policy in RESTART_POLICIES:
         return []

@@ -45,7 +45,7 @@ def new_request(pod: str, containers: Sequence[str], call: Call, suffix: str) ->
 
 
 async def restart(call: Call) -> int:
-    """Create the request. With ``--wait``, print a line per container as it progresses."""
+    """Create the request. With ``--wait``, print the progress of each container."""
     name = call.object_name("pod", "pods", "po")
     containers = [one for one in call.text("container").split(",") if one]
     try:
@@ -63,7 +63,7 @@ async def restart(call: Call) -> int:
 
 
 def _chosen(wanted: list[str], pod: Pod) -> list[str]:
-    """Return the containers to restart, all of which the Pod has. Raises CommandError."""
+    """Return the containers to restart. Raises CommandError if the Pod does not have them."""
     shown = f"Pod {pod.metadata.namespace}/{pod.metadata.name}"
     there = [one.name for one in pod.spec.containers]
     if not wanted and len(there) > 1:

@@ -1,4 +1,4 @@
-"""The feature of ContainerRecreateRequest."""
+"""Feature declaration of ContainerRecreateRequest."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def node() -> tuple[ExplainNode, ...]:
 
 
 def verbs() -> tuple[Verb, ...]:
-    """``pykruise restart``."""
+    """Return ``pykruise restart``."""
     from app.features.containerrecreate.commands import RESTART
 
     return (RESTART,)

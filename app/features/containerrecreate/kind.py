@@ -1,4 +1,4 @@
-"""ContainerRecreateRequest kind: its versions, conversion and defaults."""
+"""Kind definition of ContainerRecreateRequest: versions, conversion and defaults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from app.features.containerrecreate.types import (
 from app.kube.jsonvalues import json_copy, object_at, objects
 
 # Conversion: two annotations of v1alpha1 are status fields in v1beta1 (CRR-1). The annotations are kept in both
-# directions. Each direction may lose something, which app.api.conversion preserves.
+# directions. Each direction may lose data, which app.api.conversion preserves.
 
 _SNAPSHOT: Final = "containerStatusSnapshot"
 _FIELDS: Final = {"name": str, "ready": bool, "restartCount": int, "containerID": str}
@@ -70,7 +70,7 @@ def snapshot_text(snapshot: list[Any]) -> str:
 
 
 def parsed_snapshot(text: Any) -> list[dict[str, Any]] | None:
-    """Parse the snapshot annotation; None if it is missing or invalid."""
+    """Parse the snapshot annotation. Return None if it is missing or invalid."""
     if not isinstance(text, str):
         return None
     try:
@@ -122,7 +122,7 @@ def grace_since(status: dict[str, Any]) -> str | None:
 _NODE: Final = ".metadata.labels." + names.CRR_NODE_NAME.replace(".", r"\.")
 _COLUMNS: Final = (
     PrinterColumn("PHASE", "string", ".status.phase", "Phase of the request."),
-    PrinterColumn("POD", "string", ".spec.podName", "The Pod."),
+    PrinterColumn("POD", "string", ".spec.podName", "Name of the Pod."),
     PrinterColumn("NODE", "string", _NODE, "Node of the Pod."),
     AGE,
 )

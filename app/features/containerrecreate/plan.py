@@ -29,7 +29,7 @@ POD_ENDED: Final = "the Pod has ended; its containers do not start again"
 NO_ANSWER: Final = "daemon has not responded for a long time"
 DEADLINE_EXCEEDED: Final = "recreating has exceeded the activeDeadlineSeconds"
 RESPONSE_SECONDS: Final = 60.0
-#: Kubelets report late while a postStart hook runs. [CRR-18]
+#: Seconds until the Pod's status is checked again. Kubelets report late while a postStart hook runs. [CRR-18]
 SNAPSHOT_SECONDS: Final = 3.0
 _ENDED: Final = ("Succeeded", "Failed")
 _DONE: Final = (SUCCEEDED, FAILED)
@@ -48,13 +48,13 @@ class Step:
     delete: bool = False
     #: Add a finalizer, then take the Pod out of service.
     hold: bool = False
-    #: Merge patch of the status.
+    #: Merge patch for the status.
     status: Status | None = None
     requeue_after: float | None = None
 
 
 def step(request: ContainerRecreateRequest, pod: Pod | None, now: datetime) -> Step:
-    """Return the next step. pod is the Pod of the request's name, if it exists. [CRR-10 … CRR-18]"""
+    """Return the next step. ``pod`` is the Pod named in the request, if it exists. [CRR-10 … CRR-18]"""
     metadata = request.metadata
     status = request.status.to_dict() if request.status is not None else {}
     completed = bool(status.get("completionTime"))
@@ -89,7 +89,7 @@ def step(request: ContainerRecreateRequest, pod: Pod | None, now: datetime) -> S
     change: dict[str, Any] = {}
     snapshot = snapshot_of(request, pod, created)
     if snapshot != (status.get("containerStatusSnapshot") or []) and snapshot:
-        # Never replaced by an empty snapshot. [CRR-20]
+        # A snapshot is never replaced with an empty one. [CRR-20]
         change["containerStatusSnapshot"] = snapshot
     strategy = request.spec.strategy
     hold = strategy is not None and strategy.unready_grace_period_seconds is not None and grace_since(status) is None
@@ -114,8 +114,8 @@ def _has_sidecars_left(request: ContainerRecreateRequest, pod: Pod) -> bool:
 
 
 def snapshot_of(request: ContainerRecreateRequest, pod: Pod, created: datetime) -> list[dict[str, Any]]:
-    """Return the status of new containers: those started after the request was created, or with other IDs than it
-    names. [CRR-20, CRR-62]"""
+    """Return the status of new containers: those that started after the request was created, or whose ID differs from
+    the ID in the request. [CRR-20, CRR-62]"""
     statuses = {one.name: one for one in pod.status.container_statuses}
     found = []
     for wanted in request.spec.containers:
@@ -137,8 +137,8 @@ def snapshot_of(request: ContainerRecreateRequest, pod: Pod, created: datetime) 
 
 
 def _completed(status: Status, message: str, now: datetime, *, fail: bool = False) -> dict[str, Any]:
-    """Return the change that ends a request. With ``fail``, containers that are not done have failed; otherwise their
-    states stay as they are. [CRR-16, CRR-19, CRR-40]"""
+    """Return the change that ends a request. With ``fail``, containers that are not done are marked as failed;
+    otherwise, their states stay unchanged. [CRR-16, CRR-19, CRR-40]"""
     change: dict[str, Any] = {"phase": COMPLETED, "completionTime": rfc3339(now), "message": message}
     states = status.get("containerRecreateStates") or []
     if fail and any(one.get("phase") not in _DONE for one in states):

@@ -47,10 +47,10 @@ class ContainerRecreateRequestReconciler:
         self._clock = client.clock
         self._requests = requests
         self._pods = pods
-        #: By UID: the resource version after our last write, of requests and of Pods taken out of service or put back.
+        #: Resource versions after our last writes, by UID: of requests, and of Pods taken out of service or put back.
         self._written: dict[str, str] = {}
         self._marked: dict[str, str] = {}
-        #: By Pod UID: serializes the requests that change a Pod's readiness.
+        #: Locks by Pod UID. They serialize the requests that change a Pod's readiness.
         self._turns = KeyedLocks()
 
     def keys_for_request(self, change: Change[ContainerRecreateRequest]) -> Iterable[ObjectKey]:

@@ -99,7 +99,7 @@ class ContainerRecreateRequestV1Alpha1Spec(ApiModel):
     active_deadline_seconds: Int64 | None = None
     """Seconds after which the request ends in any case; at least 3. Defaults to no limit."""
     ttl_seconds_after_finished: Int32 | None = None
-    """Seconds the request is kept after it ends. Kept forever by default."""
+    """Seconds the request is kept after it ends. By default, it is kept forever."""
 
 
 class ContainerRecreateRequestSpec(ContainerRecreateRequestV1Alpha1Spec):
@@ -110,7 +110,7 @@ class ContainerRecreateRequestSpec(ContainerRecreateRequestV1Alpha1Spec):
     active_deadline_seconds: Annotated[Int64 | None, _NOT_NEGATIVE] = None
     """Seconds after which the request ends in any case; at least 3. Defaults to no limit."""
     ttl_seconds_after_finished: Annotated[Int32 | None, _NOT_NEGATIVE] = None
-    """Seconds the request is kept after it ends. Kept forever by default."""
+    """Seconds the request is kept after it ends. By default, it is kept forever."""
 
 
 class ContainerRecreateStateV1Alpha1(ApiModel):
@@ -134,7 +134,7 @@ class ContainerRecreateState(ContainerRecreateStateV1Alpha1):
 
 
 class ContainerSnapshot(ApiModel):
-    """ContainerSnapshot is the Pod's status of one container."""
+    """ContainerSnapshot is a copy of one container's status in the Pod."""
 
     always_serialised: ClassVar[frozenset[str]] = frozenset({"ready", "restart_count"})
 
@@ -193,7 +193,7 @@ class ContainerRecreateRequestStatus(_Status):
     container_recreate_states: list[ContainerRecreateState] | None = None
     """Progress of each container."""
     container_status_snapshot: list[ContainerSnapshot] | None = None
-    """Pod's status of containers started after the request was created."""
+    """Copies of the statuses of containers that started after the request was created."""
     conditions: Annotated[list[Condition] | None, Keywords({LIST_TYPE: "map", LIST_MAP_KEYS: ["type"]})] = None
     """Current state of the request."""
 

@@ -22,13 +22,13 @@ from app.kube.jsonvalues import objects
 
 _SPEC: Final = Path("spec")
 SHORTEST_DEADLINE: Final = 3
-#: Characters of the list of a Pod's containers, which each error repeats.
+#: Maximum length of the list of a Pod's containers, which each error repeats.
 _LONGEST_LIST: Final = 1024
 _FILLED_IN: Final = ("preStop", "ports", "statusContext")
 
 
 def spec_errors(spec: Mapping[str, Any]) -> list[FieldError]:
-    """Return the errors of a new request's defaulted spec, independent of the Pod. [CRR-3]"""
+    """Return the errors in the defaulted spec of a new request that do not depend on the Pod. [CRR-3]"""
     errors = []
     if not spec.get("podName"):
         errors.append(required(_SPEC.child("podName"), "the name of the Pod"))
@@ -69,9 +69,9 @@ def pod_errors(spec: Mapping[str, Any], pod: Mapping[str, Any]) -> list[FieldErr
     path, status = _SPEC.child("podName"), pod.get("status") or {}
     name, pod_spec = spec.get("podName") or "", pod.get("spec") or {}
     if not is_active(pod):
-        return [invalid(path, name, "the Pod has ended or is being deleted; only containers of a running Pod restart")]
+        return [invalid(path, name, "the Pod has ended or is being deleted, so its containers cannot be restarted")]
     if not pod_spec.get("nodeName"):
-        return [invalid(path, name, "the Pod runs on no node yet")]
+        return [invalid(path, name, "the Pod is not assigned to a node yet")]
     known = {
         container.get("name")
         for container in objects([*(pod_spec.get("initContainers") or ()), *(pod_spec.get("containers") or ())])
@@ -101,8 +101,8 @@ def is_active(pod: Mapping[str, Any]) -> bool:
 
 
 def update_errors(obj: Mapping[str, Any], former: Mapping[str, Any]) -> list[FieldError]:
-    """Return the errors of an update. Both objects have the same version; v1alpha1's annotation counts only where it is
-    visible. [CRR-2]"""
+    """Return the errors in an update. Both objects have the same version; the annotation is compared only in v1alpha1,
+    where it is visible. [CRR-2]"""
     errors = []
     if obj.get("spec") != former.get("spec"):
         errors.append(forbidden(_SPEC, "a request is immutable; create a new one"))

@@ -42,7 +42,7 @@ MUTATE: Final = mutating_webhook(
 WEBHOOKS: Final = (MUTATE,)
 
 _POD_NAME: Final = Path("spec").child("podName")
-#: Returned to unknown callers whatever Pod they name: it reveals nothing about the Pod. [CRR-69]
+#: Returned to unknown callers regardless of the Pod they name, so that it reveals nothing about the Pod. [CRR-69]
 UNKNOWN_CALLER: Final = (
     "the answer would describe the Pod, and the caller's address is not in EndpointSlice default/kubernetes. "
     "If API servers call through konnectivity or an overlay network, start the manager with --client-ca-file "
@@ -68,7 +68,7 @@ async def mutate(lookups: Lookups, enabled: Enabled, review: Review) -> Decision
     spec = with_defaults(given).get("spec") or {}
     if errors := spec_errors(spec):
         return Denied(aggregate(errors), code=400)
-    # Checked before any lookup, so that the answer is the same for every Pod. [CRR-69]
+    # Checked before any lookup, so that the response is the same for every Pod. [CRR-69]
     if STRANGER.get():
         return Denied(UNKNOWN_CALLER, code=403)
     try:
@@ -110,7 +110,7 @@ def _judged_update(given: Mapping[str, Any], former: Mapping[str, Any]) -> Decis
 
 
 def _noted_errors(filled: Mapping[str, Any]) -> list[FieldError]:
-    """Return an error where a conversion note would change what was filled in once the request is stored. [MGR-151]"""
+    """Return an error if a conversion note would change the filled-in fields once the request is stored. [MGR-151]"""
     stored = as_hub(CONTAINER_RECREATE_REQUEST, filled)
     before, after = (obj.get("metadata") or {} for obj in (filled, stored))
     if filled.get("spec") == stored.get("spec") and before.get("labels") == after.get("labels"):
@@ -120,8 +120,8 @@ def _noted_errors(filled: Mapping[str, Any]) -> list[FieldError]:
 
 
 class Lookups:
-    """Reads live objects from the API server, because the filled-in fields must be current. Without a client there are
-    none. All methods raise KubeError."""
+    """Reads live objects from the API server, because the filled-in fields must be current. Without a client, no
+    objects are found. All methods raise KubeError."""
 
     def __init__(self, client: Client | None) -> None:
         self._client = client
@@ -133,7 +133,7 @@ class Lookups:
         if not review.username and not review.groups:
             return False
         attributes = {"namespace": review.namespace, "verb": "get", "version": "v1", "resource": "pods", "name": name}
-        # Some authorizers decide by the rest, such as the scopes of a token.
+        # Some authorizers also use the other fields, such as the scopes of a token.
         rest = {field: review.user[field] for field in ("uid", "extra") if review.user.get(field)}
         spec = {"user": review.username, "groups": list(review.groups), **rest, "resourceAttributes": attributes}
         resource = SUBJECTACCESSREVIEWS

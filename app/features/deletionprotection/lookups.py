@@ -1,6 +1,7 @@
-"""Cluster lookups of deletion protection. Requests are live: they are rare and must be accurate.
+"""Cluster lookups of deletion protection. Objects are read from the API server, because lookups are rare and must be
+accurate.
 
-Lists stop at the first page that decides. Pods and custom resources are listed by metadata only.
+Lists stop at the first page with an object that counts. Pods and custom resources are listed by metadata only.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ T = TypeVar("T")
 
 #: Page size of lists. Large enough to count ordinary namespaces exactly.
 PAGE_SIZE: Final = 500
-#: Timeout of a list, below the webhook's own timeout of 10 s.
+#: Timeout of a lookup, below the webhook's own timeout of 10 s.
 LIST_SECONDS: Final = 8.0
 _NOT_FINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
@@ -45,7 +46,8 @@ _decode_claim = decoder(_Claim)
 
 
 class LiveLookups:
-    """Counts objects that must be deleted first. Raises KubeError or TimeoutError if a list fails."""
+    """Counts objects that must be deleted before the protected object. Raises KubeError or TimeoutError if a list
+    fails."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -1,6 +1,6 @@
 """Decides whether an object may be deleted. Pure; lookups are requested by returning a question.
 
-``judge`` decides at once where the object itself is sufficient. For Namespaces and CustomResourceDefinitions with
+``judge`` decides at once if the object itself is sufficient. For Namespaces and CustomResourceDefinitions with
 ``Cascading`` it returns the lookup to make, and the other functions turn the result into a decision. [DP-1 … DP-54]
 """
 
@@ -33,8 +33,9 @@ class Protection(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """Relevant feature gates: labels in general, ``Cascading`` on CRDs, and protection of workloads that still have
-    Pods (DP-5, DP-26, DP-53). known_callers means that only API servers can call. [DP-56]"""
+    """Relevant feature gates: for the label in general, for ``Cascading`` on CRDs, and for the protection of workloads
+    that still have Pods (DP-5, DP-26, DP-53). ``known_callers`` means that only API servers can call the webhook.
+    [DP-56]"""
 
     enabled: bool = True
     crd_cascading: bool = False
@@ -49,7 +50,7 @@ class Count:
     number: int
     at_least: bool = False
 
-    #: The number must not be shown to the caller.
+    #: Whether the number must be hidden from the caller.
     secret: bool = False
 
     def __str__(self) -> str:
@@ -60,8 +61,8 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceContents:
-    """Lookup of a Namespace's active Pods and, if there are none, of its Bound volume claims. uid is the Namespace's in
-    the review."""
+    """Lookup of a Namespace's active Pods and, if there are none, of its Bound volume claims. ``uid`` is the UID of the
+    Namespace in the review."""
 
     namespace: str
     uid: str = ""
@@ -74,8 +75,8 @@ class NamespaceContents:
 
 @dataclass(frozen=True, slots=True)
 class CustomResources:
-    """Lookup of the objects of a defined kind in all namespaces. shown is the kind's name in messages, uid the
-    definition's in the review."""
+    """Lookup of the objects of a defined kind in all namespaces. ``shown`` is the kind's name in messages; ``uid`` is
+    the UID of the definition in the review."""
 
     resource: Resource
     shown: str
@@ -178,10 +179,10 @@ def _storage_version(spec: Mapping[str, Any]) -> str:
 
 
 def judge_identity(question: NamespaceContents | CustomResources, live: str) -> Denied | None:
-    """Deny a review that is not about the live object. live is the live object's UID, or '' if it does not exist.
+    """Deny a review that is not about the live object. ``live`` is the live object's UID, or '' if it does not exist.
 
-    The API server reviews the object it is about to delete, so it only gets this if the object was deleted meanwhile. A
-    caller who forges a review does not know the UID of an object it may not read. [DP-57]
+    The API server reviews the object it is about to delete, so it only gets this error if the object has since been
+    deleted. A caller who forges a review does not know the UID of an object they may not read. [DP-57]
     """
     if live and live == question.uid:
         return None
@@ -211,7 +212,7 @@ def judge_custom_resources(found: Count) -> Denied | None:
 
 
 def contents_not_listed(what: str, error: str) -> Denied:
-    """Deny the deletion because a list failed. what is ``pods`` or ``pvc``. [DP-24]"""
+    """Deny the deletion because a list failed. ``what`` is "pods" or "pvc". [DP-24]"""
     return _refused(f"{_FORBIDDEN_BY} list {what} error: {error}")
 
 
@@ -222,8 +223,8 @@ def custom_resources_not_listed(question: CustomResources, error: str, forbidden
     if forbidden:
         resource = f"{question.resource.plural}.{question.resource.group}"
         message += (
-            f"; give the manager the right to list {resource} (chart value installation.roleListGroups), or remove the "
-            f"label {names.DELETE_PROTECTION}"
+            f"; grant the manager permission to list {resource} (chart value installation.roleListGroups), or remove "
+            f"the label {names.DELETE_PROTECTION}"
         )
     return _refused(message)
 
@@ -241,8 +242,7 @@ def _refused(message: str) -> Denied:
 
 
 def label_warnings(kinds: Mapping[tuple[str, str], ProtectedKind], review: Review) -> tuple[str, ...]:
-    """Return warnings for a user who sets a label value that protects nothing. kinds is keyed by group and resource.
-    [DP-54]"""
+    """Return warnings about a label value that protects nothing. ``kinds`` is keyed by group and resource. [DP-54]"""
     metadata = (review.object or {}).get("metadata")
     labels = metadata.get("labels") if isinstance(metadata, dict) else None
     value = labels.get(names.DELETE_PROTECTION) if isinstance(labels, dict) else None

@@ -86,7 +86,7 @@ class _Row(BaseModel):
     path: Annotated[str, Field(pattern=r"^/[-a-z0-9/]+$")] = ""
 
     def protected_kind(self) -> ProtectedKind:
-        """Return the row with defaulted names."""
+        """Return the row with missing names defaulted."""
         kind = self.kind.lower()
         group = f"{self.group.replace('.', '-')}-" if self.group else ""
         return ProtectedKind(
@@ -124,7 +124,7 @@ def load_table(folder: Path | None = None) -> tuple[ProtectedKind, ...]:
 
 @lru_cache(maxsize=4)
 def parse_table(text: str, source: str) -> tuple[ProtectedKind, ...]:
-    """Parse the rows of a YAML document. source is its name in messages. Raises TableError."""
+    """Parse the rows of a YAML document. ``source`` is its name in messages. Raises TableError."""
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -146,7 +146,7 @@ def parse_table(text: str, source: str) -> tuple[ProtectedKind, ...]:
 def find_kind(table: Iterable[ProtectedKind], name: str) -> ProtectedKind | None:
     """Find a kind by its kind, resource or short name, optionally with its group after a dot.
 
-    If several kinds share a name the first row wins, as kubectl prefers the built-in one.
+    If several kinds share a name, the first row wins, because kubectl prefers the built-in kind.
     """
     wanted = name.lower()
     for kind in table:

@@ -51,7 +51,7 @@ Refused: TypeAlias = Callable[[str, str, str, str], None]
 GATE: Final = "ResourcesDeletionProtection"
 #: Objects without the label are deleted without a webhook call. [DP-30]
 LABELLED: Final = {"matchExpressions": [{"key": names.DELETE_PROTECTION, "operator": "Exists"}]}
-#: The same for an entry that also handles other operations. [DP-30]
+#: The same condition for webhooks that also handle other operations. [DP-30]
 _DELETED_WITH_LABEL: Final = (
     MatchCondition(
         "deleted-with-label",
@@ -64,7 +64,7 @@ _DELETED_WITH_LABEL: Final = (
 )
 _LABEL_NAME: Final = "vdeletionprotectionlabel.kb.io"
 _LABEL_PATH: Final = "/validate-deletion-protection-label"
-#: Lookups that need the identity check. [DP-57]
+#: Permissions for lookups and the identity check. [DP-57]
 _PERMISSIONS: Final = {
     Cascading.NAMESPACE: (
         PolicyRule(("list",), ("",), ("persistentvolumeclaims", "pods")),
@@ -82,7 +82,7 @@ def webhooks(table: Sequence[ProtectedKind]) -> tuple[Webhook, ...]:
 def handlers(
     table: Sequence[ProtectedKind], lookups: DeletionLookups, gates: Gates, refused: Refused
 ) -> tuple[Handler, ...]:
-    """Return the handlers of all protected kinds. refused is called for each denial."""
+    """Return the handlers of all protected kinds. ``refused`` is called for each denial."""
     by_resource = {(kind.group, kind.resource): kind for kind in table}
 
     def warn(review: Review) -> Decision:
@@ -93,7 +93,7 @@ def handlers(
 
 
 def deletion_webhook(kind: ProtectedKind) -> Webhook:
-    """Return the webhook of a row."""
+    """Return the webhook for a row."""
     cascading = "" if kind.cascading is Cascading.NOTHING else " or Cascading"
     ours = is_ours(kind.group)
     called = f"an {kind.kind}" if kind.kind.startswith(("A", "E", "I", "O")) else f"a {kind.kind}"
@@ -109,7 +109,7 @@ def deletion_webhook(kind: ProtectedKind) -> Webhook:
         # The entry of one of our kinds also handles writes (CS-173), whether the object is labeled or not.
         object_selector=None if ours else LABELLED,
         match_conditions=_DELETED_WITH_LABEL if ours else (),
-        # With the gate off these are not registered; the others stay registered and allow everything. [DP-5]
+        # If the gate is off, these webhooks are not registered; the others stay registered and allow everything. [DP-5]
         gate=GATE if kind.cascading is Cascading.NOTHING else "",
         # Unknown versions of a built-in kind are allowed. [DP-7]
         unknown_passes=not ours,
@@ -118,8 +118,8 @@ def deletion_webhook(kind: ProtectedKind) -> Webhook:
 
 
 def label_webhook(table: Sequence[ProtectedKind]) -> Webhook:
-    """Return the webhook that warns about ineffective values. It is called only for those and ignores failures, since a
-    warning is not worth a failed write. [DP-54]"""
+    """Return the webhook that warns about ineffective values. It is called only for such values, and its failures are
+    ignored because a warning is not worth a failed write. [DP-54]"""
     always_only = [f"{kind.group}/{kind.resource}" for kind in table if kind.cascading is Cascading.NOTHING]
     value = f"object.metadata.labels[?'{names.DELETE_PROTECTION}'].orValue('{Protection.ALWAYS}')"
     without_effect = (
@@ -218,7 +218,7 @@ class DeletionJudge:
     def _recorded(self, decision: Allowed | Denied, review: Review) -> Decision:
         """Count and record a denial and return the decision. Undecodable reviews are not recorded."""
         if isinstance(decision, Denied) and decision.code == 403:
-            # When a collection is deleted, only the object itself has its name.
+            # When a collection is deleted, the review has no name, but the object does.
             metadata = (review.old_object or {}).get("metadata") or {}
             namespace = review.namespace if self._kind.namespaced else ""
             self._refused(self._kind.kind, namespace, str(metadata.get("name") or review.name), review.username)
@@ -267,6 +267,6 @@ class RefusalRecord:
         self._log = log
 
     def __call__(self, kind: str, namespace: str, name: str, username: str) -> None:
-        """Record a denied deletion. namespace is empty for cluster-scoped objects."""
+        """Record a denied deletion. ``namespace`` is empty for cluster-scoped objects."""
         self._counters.count(kind, namespace, name, username)
         self._log.write("DeletionProtection", kind, namespace, name, username)

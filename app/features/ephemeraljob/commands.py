@@ -45,7 +45,7 @@ POLL_SECONDS: Final = 0.5
 LABEL: Final = "pykruise.io/debug"
 _ENDED: Final = ("Succeeded", "Failed", "Error")
 _MAX_NAME: Final = 40
-#: Waiting reasons of a container that will never run.
+#: Reasons why a waiting container will never run.
 _HOPELESS: Final = frozenset({"InvalidImageName", "CreateContainerConfigError", "ErrImageNeverPull"})
 _LOOKS: Final = 20
 
@@ -92,7 +92,7 @@ async def debug(call: Call) -> int:
     taken = {*there, *(one.name for one in pod.spec.init_containers)}
     taken |= {one.name for one in pod.spec.ephemeral_containers}
     if call.text("name") in taken:
-        raise CommandError(f"--name: Pod {name} has a container {call.text('name')} already; choose another name")
+        raise CommandError(f"--name: Pod {name} already has a container {call.text('name')}; choose another name")
     suffix = random_suffix(SystemRandom())
     body = new_job(name, call, suffix)
     container = body["spec"]["template"]["ephemeralContainers"][0]["name"]
@@ -155,8 +155,7 @@ async def _label(call: Call, pod: Pod, value: str | None) -> None:
 
 
 async def _begun(call: Call, pod: str, container: str, job: str) -> str:
-    """Wait for the container. Returns '' once it runs, or its exit code if it has already ended. Raises
-    CommandError."""
+    """Wait for the container. Return '' once it runs, or its exit code if it has already ended. Raises CommandError."""
     shown, until = "", call.client.clock.monotonic() + call.seconds("timeout")
     while call.client.clock.monotonic() < until:
         found: Json = await call.client.get(PODS, pod, call.namespace)
@@ -209,7 +208,7 @@ async def _attach(call: Call, pod: str, container: str) -> int | None:
 
 
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa: ARG001
-    """Return the Pods that have containers of the job as it would be stored, and the next ones."""
+    """Return the Pods that have containers of the job, and the Pods that would get them next if the job were stored."""
     return "\n".join((await _planned(client, stored))[0])
 
 
@@ -274,10 +273,10 @@ def _taken(pod: Pod, containers: frozenset[str]) -> str:
 
 def _why_not(pod: Pod, containers: frozenset[str]) -> str:
     if taken := _taken(pod, containers):
-        return f"its container {taken} belongs to something else"
+        return f"its container {taken} was not added by this job"
     if pod.metadata.deletion_timestamp is not None or pod.status.phase in ("Succeeded", "Failed"):
         return "it has ended or is being deleted"
-    return "replicas, parallelism, paused or the end of the job"
+    return "held back by replicas, parallelism or paused, or the job has ended"
 
 
 async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> Report:  # noqa: ARG001
@@ -290,7 +289,7 @@ async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> Re
 
 
 async def explain_any(client: Client, pod: Pod, enabled: Enabled) -> Sequence[str]:  # noqa: ARG001
-    """Explain which ephemeral containers of a Pod belong to jobs."""
+    """Explain which of a Pod's ephemeral containers belong to jobs."""
     marked = {
         one.name: env.value
         for one in pod.spec.ephemeral_containers
@@ -313,7 +312,7 @@ async def explain_any(client: Client, pod: Pod, enabled: Enabled) -> Sequence[st
 
 DEBUG: Final = Verb(
     "debug",
-    "Add a container with tools to a running Pod. Creates an EphemeralJob and attaches you to the container.",
+    "Add a debug container to a running Pod. Creates an EphemeralJob and attaches to the container.",
     "pod/NAME [-- COMMAND]",
     (
         Option("image", "Image of the container", takes="IMAGE"),

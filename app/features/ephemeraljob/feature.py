@@ -1,4 +1,4 @@
-"""The feature of EphemeralJob."""
+"""Feature declaration of EphemeralJob."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def decisions(context: AdmissionContext) -> Decisions:  # noqa: ARG001
 
 
 def commands() -> tuple[Commands, ...]:
-    """Return the commands of EphemeralJob."""
+    """Return the commands for EphemeralJobs."""
     from app.features.ephemeraljob.commands import COMMANDS
 
     return (COMMANDS,)
 
 
 def verbs() -> tuple[Verb, ...]:
-    """``pykruise debug``."""
+    """Return ``pykruise debug``."""
     from app.features.ephemeraljob.commands import DEBUG
 
     return (DEBUG,)

@@ -1,4 +1,4 @@
-"""EphemeralJob as a kind: its names, version and columns."""
+"""Kind definition of EphemeralJob: names, version and columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EPHEMERAL_JOB: Final = KindDefinition(
     kind="EphemeralJob",
     plural="ephemeraljobs",
     access=Access(
-        "adds containers to Pods of its namespace, where edit may already run commands (pods/exec)",
+        "adds containers to Pods in its namespace, where edit may already run commands (pods/exec)",
         view=True,
         edit=True,
     ),

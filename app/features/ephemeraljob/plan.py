@@ -18,9 +18,9 @@ from app.kube.objects import Pod
 from app.kube.selectors import Selector
 from app.pods.predicates import FINISHED, is_active
 
-# Pods that the job has started with. They keep their place even if they are deleted (EJ-17). Stored in an annotation of
-# the job before a container is added to a Pod, and only if ``replicas`` limits the number of Pods; otherwise no Pod
-# takes another's place.
+# Pods that the job has started with. They keep their place even if they are deleted (EJ-17). They are recorded in an
+# annotation of the job before a container is added, and only if ``replicas`` is set: without that limit, no Pod can
+# take another Pod's place.
 
 #: All annotations of an object share 256 KiB. Pods beyond these limits are not recorded.
 MAX_BYTES: Final = 128 * 1024
@@ -34,7 +34,7 @@ class Begun(msgspec.Struct, frozen=True):
     succeeded: bool = False
 
 
-#: By Pod UID, in the order they were started.
+#: Recorded Pods by UID, in the order in which they were started.
 Record = Mapping[str, Begun]
 NONE: Final[Record] = {}
 _decoder: Final = msgspec.json.Decoder(dict[str, Begun])
@@ -64,7 +64,7 @@ def merged(one: Record, other: Record) -> Record:
 
 
 def begun_with(record: Record, pods: Iterable[Pod], succeeded: Iterable[str]) -> Record:
-    """Add these Pods to the record, as far as they fit, and mark Pods (by UID) as succeeded. Returns the same object if
+    """Add these Pods to the record, as far as they fit, and mark Pods (by UID) as succeeded. Return the same object if
     nothing changes."""
     new: dict[str, Begun] = {}
     for pod in pods:
@@ -81,9 +81,9 @@ def begun_with(record: Record, pods: Iterable[Pod], succeeded: Iterable[str]) ->
 
 
 def is_needed(record: Record, saved: Record, begins: Container[str], there: Container[str]) -> bool:
-    """Return whether the record must be written before anything else is done. saved is the stored record; begins holds
-    the UIDs of the Pods that get containers now, there those of all existing Pods. Containers of an existing Pod are as
-    good as a record, so a job that is taken over costs no writes."""
+    """Return whether the record must be written before anything else is done. ``saved`` is the stored record;
+    ``begins`` holds the UIDs of the Pods that get containers now; ``there`` holds those of all existing Pods.
+    Containers in an existing Pod serve as its record, so taking over a job requires no writes."""
     if record is saved:
         return False
     return any(
@@ -139,9 +139,9 @@ class Candidate:
 
     pod: Pod
     state: State
-    #: The job's selector matches it.
+    #: Whether the job's selector matches the Pod.
     selected: bool
-    #: It can get the containers: it is active and none of its containers has the same name.
+    #: Whether the Pod can get the containers: it is active, and none of its containers has the same name.
     free: bool
     age: tuple[datetime, str]
 
@@ -215,9 +215,9 @@ def next_step(
     record: Record = NONE,
     unseen: Collection[str] = (),
 ) -> Step:
-    """Return the next step. candidates may include Pods that are not targeted; passed is the number of seconds since
-    the start; record holds the Pods started so far; unseen holds the UIDs of Pods that exist but are missing from the
-    cache."""
+    """Return the next step. ``candidates`` may include Pods that are not targeted; ``passed`` is the number of seconds
+    since the start; ``record`` holds the Pods started so far; ``unseen`` holds the UIDs of Pods that exist but are
+    missing from the cache."""
     spec = job.spec
     if not container_names(job):
         return broken()
@@ -271,7 +271,7 @@ def _left(chosen: Iterable[Candidate], record: Record, unseen: Collection[str]) 
 
 
 def broken() -> Step:
-    """Return the step of a job with invalid fields. [EJ-12]"""
+    """Return the step for a job with invalid fields. [EJ-12]"""
     error = ("JobError", "Error", "job spec invalid fields.")
     return Step(ERROR, 0, dict.fromkeys(State, 0), conditions=[error], ended=True)
 

@@ -50,7 +50,8 @@ from app.workloads.jobs import End, JobReconciler, JobState, write_each
 OWNER: Final = EPHEMERAL_JOB.resource()
 FINALIZER: Final = names.EPHEMERAL_JOB_CLEANUP
 NO_SUBRESOURCE: Final = "the API server has no subresource pods/ephemeralcontainers: upgrade to Kubernetes 1.23"
-#: Recorded Pods to look up in one reconcile, and the seconds until the next ones: users may name any number of Pods.
+#: Maximum number of recorded Pods looked up in one reconcile, and seconds until the next lookups. Users may record any
+#: number of Pods.
 MAX_LOOKUPS: Final = 100
 LOOKUPS_AGAIN: Final = 1.0
 #: Indexes of the open jobs by selector and by UID.
@@ -77,36 +78,35 @@ def by_uid(job: EphemeralJob) -> Sequence[str]:
 class _State(JobState):
     """State of one job."""
 
-    #: By UID: the evaluated targeted Pods of the current generation. A namespace may have very many others.
+    #: Targeted Pods, evaluated for the current generation, by UID. Others are not kept: a namespace may have very many.
     candidates: dict[str, Candidate] = field(default_factory=dict)
     generation: int = 0
-    #: The Pods it started with (EJ-17), the part of it that is stored, and the last read annotation with its parsed
-    #: value.
+    #: The record of started Pods (EJ-17), the stored record, and the annotation read last with its parsed value.
     record: Record = field(default_factory=dict)
     saved: Record = field(default_factory=dict)
     read: tuple[str, Record] = ("", NONE)
     #: Resource version after the last write of the record.
     record_version: str = ""
-    #: UIDs of Pods that the API server no longer has.
+    #: UIDs of recorded Pods that no longer exist.
     gone: set[str] = field(default_factory=set)
 
 
 class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
-    """Reconciles EphemeralJobs. options are passed to the base class; expectations are tracked per Pod. [EJ-13]"""
+    """Reconciles EphemeralJobs. ``options`` are passed to the base class; expectations are tracked per Pod. [EJ-13]"""
 
     def __init__(
         self, client: Client, jobs: Store[EphemeralJob], pods: Store[Pod], events: EventRecorder, **options: float
     ) -> None:
         super().__init__(client, OWNER, jobs, events, _State, **options)
         self._pods = pods
-        #: By UID: the generation and its compiled selector, or None if it is invalid. There may be thousands of jobs,
-        #: and each Pod change is matched against all of them.
+        #: Generations and compiled selectors (None if invalid), by job UID. There may be thousands of jobs, and Pod
+        #: changes are matched against their selectors.
         self._selectors: dict[str, tuple[int, Selector | None]] = {}
 
     # ---- event mapping (EJ-13, EJ-16)
 
     def keys_for_job(self, change: Change[EphemeralJob]) -> Iterable[ObjectKey]:
-        """Return the job as the base class does, and drop the selector of a deleted one."""
+        """Return the job as the base class does, and drop the selector of a deleted job."""
         old, new = change.old, change.new
         if new is None:
             self._selectors.pop(change.object.metadata.uid, None)
@@ -172,7 +172,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
             await self._finalize(job, state, lambda there: [one for one in there if one != FINALIZER])
 
     async def prepare(self, job: EphemeralJob, state: _State) -> bool:
-        """Add the finalizer. Returns whether the job was changed. [EJ-3]"""
+        """Add the finalizer. Return whether the job was changed. [EJ-3]"""
         if FINALIZER in job.metadata.finalizers:
             return False
         containers = [{"resources": {}, **one} for one in job.spec.template.ephemeral_containers]
@@ -231,7 +231,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         return self.again(key, left=min(waits, default=None))
 
     def _candidates(self, job: EphemeralJob, state: _State, selector: Selector) -> Mapping[str, Candidate]:
-        """Evaluate the Pods of the namespace. Unchanged targeted Pods are reused."""
+        """Evaluate the Pods in the namespace. Evaluations of unchanged targeted Pods are reused."""
         metadata, containers = job.metadata, container_names(job)
         known = state.candidates if state.generation == metadata.generation else {}
         state.generation, found = metadata.generation, dict[str, Candidate]()
@@ -247,7 +247,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         return found
 
     def _known_record(self, job: EphemeralJob, state: _State) -> Record:
-        """Merge the record from the annotation, our last writes that the cache does not show, and our observations.
+        """Merge the record in the annotation, our last writes that are not in the cache yet, and our observations.
         [EJ-17]"""
         if job.spec.replicas is None:
             return NONE
@@ -280,7 +280,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
     # ---- writing
 
     async def _record(self, job: EphemeralJob, state: _State, record: Record) -> bool:
-        """Store the record, before containers are added to Pods it lacks. [EJ-17]"""
+        """Persist the record before adding containers to Pods that are not in it yet. [EJ-17]"""
         patch = {"metadata": {"annotations": {names.EPHEMERAL_JOB_BEGUN: written(record)}}}
         if not await self.write_object(job, state, lambda _: patch):
             return False
@@ -288,8 +288,8 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         return True
 
     def _current(self, decided: Pod) -> Pod | None:
-        """Return the cached Pod, or None if it changed since the decision or lacks our last write. Its event brings all
-        its jobs back."""
+        """Return the cached Pod, or None if it changed since the decision or lacks our last write. Its next event
+        requeues all its jobs."""
         name, namespace = decided.metadata.name, decided.metadata.namespace
         pod = self._pods.by_key(key_of(decided))
         if pod is None or pod.metadata.uid != decided.metadata.uid or _facts(pod) != _facts(decided):
@@ -319,7 +319,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
                 self.record_event(job, "Warning", "CreateFailed", NO_SUBRESOURCE)
                 return error
         except Conflict as error:
-            # The name belongs to another Pod, which the cache will show, or the Pod was changed just now.
+            # The name now belongs to another Pod, or the Pod has just changed. The cache will catch up.
             self.expected.observe(key, ScaleAction.CREATE, metadata.name)
             return error
         except KubeError as error:
@@ -363,7 +363,7 @@ def _ttl(job: EphemeralJob) -> int:
 def _with_conditions(
     present: Sequence[Any], conditions: Iterable[tuple[str, str, str]], now: str
 ) -> list[dict[str, str]]:
-    """Replace conditions that are new or differ, and keep the others. [EJ-12]"""
+    """Add new conditions, replace conditions that differ, and keep the others. [EJ-12]"""
     found = {str(one.get("type")): one for one in present if isinstance(one, dict)}
     for type_, reason, message in conditions:
         old = found.get(type_)

@@ -30,7 +30,7 @@ class EphemeralJobSpec(ApiModel):
     """EphemeralJobSpec defines the Pods to target and the containers to add."""
 
     selector: LabelSelector
-    """Label query over the Pods of the job's namespace."""
+    """Label query over the Pods in the job's namespace."""
     replicas: Int32 | None = None
     """Maximum number of Pods to target. Defaults to all matching Pods."""
     parallelism: Int32 | None = None

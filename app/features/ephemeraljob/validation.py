@@ -81,7 +81,7 @@ def warnings(spec: Mapping[str, Any]) -> Iterator[str]:
     """Return warnings about specs that OpenKruise accepts but that do not work as expected. [EJ-2]"""
     selector = spec.get("selector") or {}
     if not selector.get("matchLabels") and not selector.get("matchExpressions"):
-        yield "spec.selector: is empty and selects all Pods of the namespace"
+        yield "spec.selector: is empty and selects all Pods in the namespace"
     for error in validate_selector(selector, Path("spec.selector")):
         yield f"{error}; the job ends in phase Error"
     if not (spec.get("template") or {}).get("ephemeralContainers"):

@@ -1,4 +1,4 @@
-"""Declares the podprobe feature and its controllers."""
+"""Feature declaration of podprobe, and its controllers."""
 
 from __future__ import annotations
 

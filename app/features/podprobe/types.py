@@ -15,7 +15,7 @@ FAILED: Final = "Failed"
 UNKNOWN: Final = "Unknown"
 MARKED_STATES: Final = (SUCCEEDED, FAILED)
 SEPARATOR: Final = "#"
-"""Separates marker name and probe name in the probe names of a NodePodProbe."""
+"""Separates the marker name from the probe name in a NodePodProbe."""
 
 
 class ProbeMarkerPolicy(ApiModel):

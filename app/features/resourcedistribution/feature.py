@@ -1,4 +1,4 @@
-"""The feature of ResourceDistribution."""
+"""Feature declaration of ResourceDistribution."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def decisions(context: AdmissionContext) -> Decisions:
 
 
 def commands() -> tuple[Commands, ...]:
-    """Return the commands of ResourceDistribution."""
+    """Return the commands for ResourceDistributions."""
     from app.features.resourcedistribution.commands import COMMANDS
 
     return (COMMANDS,)
@@ -54,7 +54,7 @@ FEATURE: Final = Feature(
             workers_flag="resourcedistribution-workers",
         ),
     ),
-    # Served even with the gate off, so that it can say so. [RD-10]
+    # Served even if the gate is off, to deny requests with that reason. [RD-10]
     admission=(AdmissionPart(decisions, webhooks=webhooks.WEBHOOKS),),
     gates=(GATE,),
     commands=commands,

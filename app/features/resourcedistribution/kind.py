@@ -1,4 +1,4 @@
-"""ResourceDistribution kind and its conversion."""
+"""Kind definition of ResourceDistribution and its conversion."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def canonical_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
-    """Return v1alpha1 with all target fields present, as after a conversion."""
+    """Return a v1alpha1 object with all target fields present, as after a conversion."""
     return _written_out(obj, _SELECTOR[0])
 
 
 def canonical_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
-    """Return v1beta1 with all target fields present, as after a conversion."""
+    """Return a v1beta1 object with all target fields present, as after a conversion."""
     return _written_out(obj, _SELECTOR[1])
 
 
@@ -49,7 +49,7 @@ def _converted(obj: dict[str, Any], source: int, target: int) -> dict[str, Any]:
 
 
 def _written_out(obj: dict[str, Any], selector: str) -> dict[str, Any]:
-    """Remove an empty list of names; add empty namespace lists and selector if missing. [RD-1]"""
+    """Remove empty lists of names; add missing namespace lists and a missing selector as empty objects. [RD-1]"""
     targets = object_at(object_at(obj, "spec"), "targets")
     if targets is None:
         return obj

@@ -64,8 +64,8 @@ class TargetRule:
         return self.selector is not None and bool(self.selector.requirements) and self.selector.matches(labels)
 
     def namespaces(self, existing: Mapping[str, Mapping[str, str]]) -> list[str]:
-        """Return the names of the targets. existing maps every namespace to its labels. Included namespaces that do not
-        exist are targets too. [RD-22]"""
+        """Return the names of the targets. ``existing`` maps every namespace to its labels. Included namespaces that do
+        not exist are targets too. [RD-22]"""
         found = {name for name, labels in existing.items() if self.matches(name, labels)}
         return sorted(found | (self.included - self.excluded))
 
@@ -75,7 +75,7 @@ def listed_names(given: NamespaceList | None) -> list[str]:
     return [one.name for one in given.list_ or ()] if given is not None else []
 
 
-# Contents of a copy, comparison, and the update patch. [RD-34 … RD-37, RD-70, RD-71]
+# Content of a copy, its comparison with an existing object, and the update patch. [RD-34 … RD-37, RD-70, RD-71]
 
 FIELD_MANAGER: Final = "kruise-resourcedistribution"
 """Field manager of the copies. It identifies the labels and annotations that we have set."""
@@ -129,7 +129,7 @@ class Template:
 
     @cached_property
     def digest(self) -> str:
-        """Return the SHA-256 of the resource as an API server prints it. [RD-36]"""
+        """Return the SHA-256 of the resource as Go marshals it. [RD-36]"""
         return hashlib.sha256(dumps_go(self.manifest, sort_keys=True).encode()).hexdigest()
 
     @cached_property
@@ -210,7 +210,7 @@ def copies_to_delete(
     copies: Iterable[ObjectMeta], template: Template, targets: Collection[str], existing: Collection[str]
 ) -> list[ObjectMeta]:
     """Return the copies to delete: those in namespaces that are no longer targets, and those with a former name. Copies
-    in namespaces that do not exist go with them. [RD-23, RD-38, RD-41]"""
+    in namespaces that do not exist are deleted together with them. [RD-23, RD-38, RD-41]"""
     return [
         copy
         for copy in copies
@@ -289,13 +289,13 @@ SUCCEEDED: Final = "Succeeded"
 NAMESPACE_MISSING: Final = "namespace not found or is terminating"
 #: Failures that are retried. [RD-55]
 RETRIED: Final = frozenset({GET_FAILED, CREATE_FAILED, UPDATE_FAILED, DELETE_FAILED})
-#: Longer API server messages are truncated in the status.
+#: Maximum length of a reason in the status. Longer API server messages are truncated.
 LONGEST_REASON: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failure in one namespace. condition is one of CONDITION_TYPES."""
+    """A failure in one namespace. ``condition`` is one of CONDITION_TYPES."""
 
     namespace: str
     condition: str
@@ -303,7 +303,7 @@ class Failure:
 
 
 def conflict_reason(namespace: str, api_version: str, kind: str, name: str) -> str:
-    """Return the message for an object that is not ours. [RD-52]"""
+    """Return the message for an object of the same name that is not a copy. [RD-52]"""
     return f"{api_version}, Kind={kind} {namespace}/{name} already exists and is not controlled by this object"
 
 
@@ -314,7 +314,7 @@ def status_of(
     generation: int,
     now: str,
 ) -> dict[str, Any]:
-    """Return the complete status. present is the current one, now an RFC 3339 time."""
+    """Return the complete status. ``present`` is the current status; ``now`` is an RFC 3339 time."""
     failed = {one.namespace for one in failures} & set(targets)
     counts = {"desired": len(targets), "succeeded": len(targets) - len(failed), "failed": len(failed)}
     return {
@@ -325,13 +325,13 @@ def status_of(
 
 
 def status_patch(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the merge patch of the status, or an empty one if nothing differs."""
+    """Return the merge patch for the status, or an empty patch if nothing differs."""
     patch = {key: value for key, value in wanted.items() if present.get(key) != value}
     return {**patch, **{key: None for key in present if key not in wanted}}
 
 
 def newly_failed(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> Collection[str]:
-    """Return the conditions that became true or now affect other namespaces. Each is worth an event."""
+    """Return the conditions that became true or now affect other namespaces. An event is recorded for each of them."""
     before = _conditions(present)
     return [
         type_
@@ -368,8 +368,8 @@ COLUMNS: Final = ("namespace", "copy", "because")
 def explained(
     rule: TargetRule, template: Template, namespaces: Iterable[ObjectMeta], copies: Mapping[str, Mapping[str, Any]]
 ) -> tuple[list[tuple[str, str, str]], list[str]]:
-    """Return a row per namespace that has or will have a copy, and suggested actions. copies holds the objects of the
-    template's kind and name by namespace."""
+    """Return a row per namespace that has or will have a copy, and suggested actions. ``copies`` holds the objects of
+    the template's kind and name by namespace."""
     known = {one.name: one for one in namespaces}
     targets = set(rule.namespaces({name: one.labels for name, one in known.items()}))
     ours = {name for name, copy in copies.items() if is_copy_of(copy, template)}
@@ -387,7 +387,7 @@ def explained(
             rows.append((name, "will be created", why))
         elif name not in ours:
             what = f"{template.resource.kind} {name}/{template.name}"
-            rows.append((name, "conflict", f"{why}; {what} is not ours and is left unchanged"))
+            rows.append((name, "conflict", f"{why}; {what} is not a copy and is left unchanged"))
             todo.append(f"delete or rename {what}, or exclude the namespace")
         else:
             rows.append((name, "will be updated" if update_patch(template, copy) else "up to date", why))

@@ -55,19 +55,20 @@ logger = logging.getLogger(__name__)
 
 #: Maximum number of namespaces processed concurrently; the first batch has one. [RD-32]
 MAX_CONCURRENT_WRITES: Final = 32
-#: Above this number of copies one list is cheaper than single reads.
+#: Maximum number of copies that are read one by one. Beyond it, a single list request is cheaper.
 MAX_SINGLE_READS: Final = 4
 #: Attempts to create an object that exists on creation but not when read.
 CREATE_ATTEMPTS: Final = 3
 #: Seconds until a namespace with a conflicting object is retried. [RD-72]
 CONFLICT_RETRY_SECONDS: Final = 60.0
-#: Seconds to delay a reconcile caused by copies and namespaces, so that a burst of events costs few reconciles.
+#: Seconds to delay a reconcile triggered by copies and namespaces, so that a burst of events costs few reconciles.
 COALESCE_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """Caches the controller reads. copies holds the metadata of ConfigMaps and Secrets controlled by this kind."""
+    """Caches the controller reads. ``configmaps`` and ``secrets`` hold the metadata of objects controlled by this
+    kind."""
 
     distributions: Store[ResourceDistribution]
     namespaces: Store[Namespace]
@@ -77,7 +78,7 @@ class Caches:
 
 @dataclass(slots=True)
 class _State:
-    """State of one ResourceDistribution kept between reconciles. After a restart it is read again."""
+    """State of one ResourceDistribution kept between reconciles. After a restart, it is rebuilt from the API server."""
 
     uid: str
     generation: int = -1
@@ -216,7 +217,7 @@ class ResourceDistributionReconciler:
         return self._caches.secrets if template.resource.kind == "Secret" else self._caches.configmaps
 
     async def _bring_up_to_date(self, state: _State, template: Template, namespaces: Sequence[str]) -> list[Failure]:
-        """Update every existing target. Copies known to be up to date cost no request. [RD-33]"""
+        """Update every existing target. No requests are sent for copies known to be up to date. [RD-33]"""
         present = {
             one.metadata.namespace: (one.metadata.uid, one.metadata.resource_version)
             for one in self._copies(template).by_index(BY_CONTROLLER, template.controller.index_key)
@@ -297,7 +298,7 @@ class ResourceDistributionReconciler:
             if not patch:
                 state.verified[namespace] = (metadata["uid"], metadata["resourceVersion"])
                 return None
-            # Guarded by UID and resourceVersion, so that concurrent writes are seen first.
+            # With UID and resourceVersion, so that a concurrent write causes a conflict and is read first.
             known = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
             patch["metadata"] = {**patch.get("metadata", {}), **known}
             try:
@@ -383,7 +384,7 @@ class ResourceDistributionReconciler:
 
 
 def managing_distribution(copy: Metadata) -> list[str]:
-    """Index function of copies: the ResourceDistribution that manages the object, if any."""
+    """Index function for copies: the ResourceDistribution that manages the object, if any."""
     reference = copy.metadata.controller
     ours = reference is not None and _is_ours(reference.api_version, reference.kind)
     return [owner_key(reference, "")] if reference is not None and ours else []

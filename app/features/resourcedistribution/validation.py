@@ -18,7 +18,7 @@ KINDS: Final = ("Secret", "ConfigMap")
 
 
 def set_errors(given: ResourceDistribution, older: ResourceDistribution | None) -> list[FieldError]:
-    """Return the errors of the object on its own and compared with older."""
+    """Return the errors in the object, including changes to fields that are immutable in ``older``."""
     return [*resource_errors(given.spec.resource, older), *target_errors(given.spec.targets)]
 
 
@@ -57,7 +57,7 @@ def target_errors(targets: DistributionTargets) -> list[FieldError]:
 
 
 def warnings(given: ResourceDistribution) -> tuple[str, ...]:
-    """Return warnings about accepted fields without effect."""
+    """Return warnings about fields that are accepted but have no effect."""
     targets, found = given.spec.targets, []
     system = [name for name in listed_names(targets.included_namespaces) if name in ("kube-system", "kube-public")]
     if system:
@@ -72,7 +72,7 @@ def warnings(given: ResourceDistribution) -> tuple[str, ...]:
 
 
 def _go_targets(targets: DistributionTargets) -> GoLiteral:
-    """Return the targets as Go prints them, as in OpenKruise's message."""
+    """Return the targets formatted like Go's ``%#v``, as in OpenKruise's message."""
     selector = go_label_selector(targets.namespace_selector).text
     return GoLiteral(
         f"v1beta1.ResourceDistributionTargets{{AllNamespaces:{str(targets.all_namespaces).lower()}, "

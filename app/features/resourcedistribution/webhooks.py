@@ -31,7 +31,7 @@ WEBHOOKS: Final = (VALIDATE,)
 
 
 def handlers(lookups: ResourceLookups, *, enabled: bool) -> tuple[Handler, ...]:
-    """Return the webhook declaration with its handler. enabled is the feature gate."""
+    """Return the webhook declaration with its handler. ``enabled``: the feature gate is on."""
     return (Handler(VALIDATE, validating(RESOURCE_DISTRIBUTION, partial(judge, lookups, enabled=enabled))),)
 
 
@@ -59,7 +59,7 @@ def read(obj: Mapping[str, Any]) -> ResourceDistribution:
 
 
 class ClusterLookups:
-    """Asks the API server with a dry-run creation in the manager's own namespace. [RD-15]"""
+    """Validates a resource by creating it with dry-run in the manager's own namespace. [RD-15]"""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self._client = client

@@ -339,7 +339,7 @@ MISSING = Forbidden(
         (
             MISSING,
             'failed to list CRs of example.com/v1, Kind=Widget: widgets.example.com is forbidden: User "m" cannot list'
-            "; give the manager the right to list widgets.example.com (chart value installation.roleListGroups), or "
+            "; grant the manager permission to list widgets.example.com (chart value installation.roleListGroups), or "
             f"remove the label {LABEL}",
         ),
     ],

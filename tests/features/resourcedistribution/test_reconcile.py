@@ -263,7 +263,7 @@ async def test_copies_are_explained_without_their_content(there: World) -> None:
     await counts(there, desired=4, succeeded=2, failed=2)
     found = await explain_object(there.client, await there.client.get(DISTRIBUTIONS, "rd"), lambda _: True)
     assert found.head == "ResourceDistribution rd: ConfigMap settings, 2 of 4 copies up to date"
-    conflict = "ConfigMap b/settings is not ours and is left unchanged"
+    conflict = "ConfigMap b/settings is not a copy and is left unchanged"
     assert list(found.rows) == [
         ("a", "up to date", "listed in includedNamespaces"),
         ("b", "conflict", f"namespaceSelector selects it; {conflict}"),
