@@ -71,10 +71,18 @@ def planted(fault: Fault, root: Path = ROOT) -> dict[Path, str]:
 
 def _candidates(edit: Edit, root: Path) -> Iterator[Path]:
     names = edit.within.split(".") if edit.within else []
-    for path in sorted((root / "app").rglob("*.py")):
+    words = {node.id for node in ast.walk(ast.parse(edit.old)) if isinstance(node, ast.Name)}
+    for path in _modules(root):
         text = _text(path)
-        if all(f"def {name}(" in text or f"def {name}[" in text or f"class {name}" in text for name in names):
+        if all(word in text for word in words) and all(
+            f"def {name}(" in text or f"def {name}[" in text or f"class {name}" in text for name in names
+        ):
             yield path
+
+
+@cache
+def _modules(root: Path) -> Sequence[Path]:
+    return sorted((root / "app").rglob("*.py"))
 
 
 @cache

@@ -31,11 +31,12 @@ def name_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def is_pure(path: Path, tree: ast.Module) -> bool:
+def is_pure(path: Path) -> bool:
     """Return whether it calls itself pure or is part of a plan."""
-    docstring = ast.get_docstring(tree) or ""
-    plan = path.stem == "plan" or "plan" in path.parent.parts
-    return plan or re.search(r"(^|\s)Pure\.(\s|$)", docstring) is not None
+    if path.stem == "plan" or "plan" in path.parent.parts:
+        return True
+    called = re.compile(r"(^|\s)Pure\.(\s|$)")
+    return bool(called.search(path.read_text("utf-8")) and called.search(ast.get_docstring(tree_of(path)) or ""))
 
 
 def imported(tree: ast.Module) -> Iterator[str]:
@@ -43,8 +44,8 @@ def imported(tree: ast.Module) -> Iterator[str]:
     nodes = list(ast.iter_child_nodes(tree))
     while nodes:
         node = nodes.pop()
-        is_typing = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        nodes += node.orelse if is_typing else ast.iter_child_nodes(node)
+        for_types = isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        nodes += node.orelse if for_types else ast.iter_child_nodes(node)
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -58,11 +59,10 @@ def is_impure(module: str) -> bool:
 def test_pure_modules_import_no_client_clock_or_randomness() -> None:
     pure, found = 0, []
     for path in MODULES:
-        tree = tree_of(path)
-        if not is_pure(path, tree):
+        if not is_pure(path):
             continue
         pure += 1
-        if wrong := sorted(filter(is_impure, imported(tree))):
+        if wrong := sorted(filter(is_impure, imported(tree_of(path)))):
             found.append(f"{name_of(path)}: {', '.join(wrong)}")
     assert pure > 50
     assert found == []

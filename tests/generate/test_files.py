@@ -1,5 +1,6 @@
 """Drift of generated files is found; `make check-generated` compares those of the repository."""
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ from app.manager.permissions import all_rules
 ROOT = Path(__file__).parent.parent.parent
 
 
-def test_drift_is_found_and_repaired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_drift_is_found_and_repaired(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "files", cache(files.files))
     arguments = ["--root", str(tmp_path)]
     assert files.main([*arguments, "--check"]) == 1
     assert "deploy/rbac.yaml: missing; run `make generate`" in capsys.readouterr().err

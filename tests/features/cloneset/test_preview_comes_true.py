@@ -24,8 +24,9 @@ from app.workloads.reconciler import EventMappers
 from app.workloads.report import Action, Preview, PreviewStep
 from tests.features.cloneset.world import CLONESETS, NAMESPACE, SmallCluster, small_cluster, template
 from tests.kube.fakes import virtual
+from tests.nightly import examples
 
-SEEDS = range(int(os.environ.get("KRUISE_PREVIEWS", "40")))
+SEEDS = range(int(os.environ.get("KRUISE_PREVIEWS", examples(40))))
 #: Seconds of the virtual clock after which nothing happens.
 REST = 90.0
 #: Seconds in which Pods start or stop.

@@ -61,7 +61,7 @@ def test_a_namespace_gets_three_quarters_of_the_remaining_room() -> None:
     node_image: Json = {"metadata": {"name": "n1"}}
     assert filled(node_image, "a", names("a")) == SHARE
     # Three quarters of 64, of 16, of 4, of 1.
-    assert [filled(node_image, one, names(one)) for one in "bcdef"] == [48, 12, 3, 1, 0]
+    assert [filled(node_image, one, names(one, 60)) for one in "bcdef"] == [48, 12, 3, 1, 0]
     assert asked(node_image, "a", "a0", "2"), "another tag of what one has takes no place"
     # Existing images stay, and the freed room is shared again.
     for name in names("a", 100):

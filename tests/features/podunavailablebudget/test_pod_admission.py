@@ -33,6 +33,7 @@ from tests.features.podunavailablebudget.world import (
 from tests.kit.objects import pod_review
 from tests.kit.transports import Counting
 from tests.kube.fakes import json_response, status_body, until, virtual
+from tests.nightly import examples
 
 
 @pytest.mark.behaviour("PUB-60", "PW-21", "PW-22", "PW-25")
@@ -346,7 +347,7 @@ async def test_with_the_gate_off_nothing_is_checked(cluster: SmallCluster) -> No
 
 @pytest.mark.behaviour("PUB-80", "PUB-85")
 @pytest.mark.parametrize("how", ["calm", "adverse", "clocks"])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(examples(12)))
 def test_replicas_together_respect_the_limit(seed: int, how: str) -> None:
     """Deleted Pods linger and are replaced; requests and responses get lost, watches lag, replicas lose their
     connection, leaders change, and clocks differ by seconds."""

@@ -9,9 +9,10 @@ import pytest
 from app.features.uniteddeployment.writes import UnseenWorkloads
 from tests.features.uniteddeployment.simulation import Simulation
 from tests.features.uniteddeployment.world import World, in_world
+from tests.nightly import examples
 
 #: More with PYKRUISE_UNITED_SEEDS.
-SEEDS = int(os.environ.get("PYKRUISE_UNITED_SEEDS", "8"))
+SEEDS = int(os.environ.get("PYKRUISE_UNITED_SEEDS", examples(8)))
 
 
 #: Seeds that found bugs: a timer that fired in a loop; a subset missing in a stale cache.
