@@ -25,11 +25,7 @@ SERVICE = "kruise-webhook-service.kruise-system"
 
 @asynccontextmanager
 async def managed(
-    *flags: str,
-    number: int = 2,
-    pace: Pace | None = None,
-    seed: int = 1,
-    weather: Callable[[], Weather] = lambda: CALM,
+    *flags: str, number: int = 2, pace: Pace | None = None, seed: int = 1, weather: Callable[[], Weather] = lambda: CALM
 ) -> AsyncIterator[Simulated]:
     """``flags``: ``--feature-gates`` of the manager; ``number``: of nodes; ``weather``: faults of its requests."""
     async with simulated(number, pace=pace, seed=seed, agents=True) as there:

@@ -40,12 +40,7 @@ def test_the_pod_webhook_is_registered_as_declared() -> None:
     found = as_registered()
     assert found["clientConfig"] == {
         "caBundle": "Q0E=",
-        "service": {
-            "name": "kruise-webhook-service",
-            "namespace": "kruise-system",
-            "path": "/mutate-pod",
-            "port": 443,
-        },
+        "service": {"name": "kruise-webhook-service", "namespace": "kruise-system", "path": "/mutate-pod", "port": 443},
     }
     assert found["rules"] == [
         {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"], "scope": "*"}
@@ -65,7 +60,7 @@ def test_system_namespaces_and_our_own_are_excluded() -> None:
                 "key": "kubernetes.io/metadata.name",
                 "operator": "NotIn",
                 "values": ["kube-system", "kube-public", "kruise-elsewhere"],
-            },
+            }
         ]
     }
 
@@ -365,10 +360,7 @@ def test_rules_are_merged_into_as_few_as_possible() -> None:
 
 def test_rules_for_the_own_namespace_are_granted_only_there() -> None:
     made = permissions.manifests(
-        [
-            PolicyRule(("get",), ("",), ("secrets",), own_namespace=True),
-            PolicyRule(("get",), ("",), ("pods",)),
-        ],
+        [PolicyRule(("get",), ("",), ("secrets",), own_namespace=True), PolicyRule(("get",), ("",), ("pods",))],
         "elsewhere",
     )
     *declared, extension, extending = made

@@ -68,11 +68,7 @@ def test_the_pod_webhook_is_called_for_new_pods_only() -> None:
     assert MUTATE_POD.object_selector is None
     assert MUTATE_POD.namespace_selector == {
         "matchExpressions": [
-            {
-                "key": "kubernetes.io/metadata.name",
-                "operator": "NotIn",
-                "values": ["kube-system", "kube-public"],
-            },
+            {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "kube-public"]}
         ]
     }
 

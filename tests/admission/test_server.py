@@ -94,12 +94,7 @@ async def test_a_handler_may_be_synchronous_or_asynchronous() -> None:
 async def test_a_refusal_is_the_text_kubectl_prints(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     answer = await ask(service(lambda _: Denied("not today", code=403, reason="Forbidden")))
-    assert answer["response"]["status"] == {
-        "metadata": {},
-        "message": "not today",
-        "reason": "Forbidden",
-        "code": 403,
-    }
+    assert answer["response"]["status"] == {"metadata": {}, "message": "not today", "reason": "Forbidden", "code": 403}
     assert "denied CREATE Pod shop/web-0: not today" in caplog.text
 
 

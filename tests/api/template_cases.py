@@ -6,10 +6,7 @@ from typing import Any
 
 Json = dict[str, Any]
 
-VOLUMES: list[Json] = [
-    {"name": "data", "emptyDir": {}},
-    {"name": "claim", "persistentVolumeClaim": {"claimName": "c"}},
-]
+VOLUMES: list[Json] = [{"name": "data", "emptyDir": {}}, {"name": "claim", "persistentVolumeClaim": {"claimName": "c"}}]
 
 
 def container(name: str = "a", **fields: Any) -> Json:
@@ -82,8 +79,7 @@ CASES: dict[str, Json] = {
     "env without source": with_env(name="A", valueFrom={}),
     "env value and source": with_env(name="A", value="x", valueFrom={"fieldRef": {"fieldPath": "metadata.name"}}),
     "env two sources": with_env(
-        name="A",
-        valueFrom={"fieldRef": {"fieldPath": "metadata.name"}, "secretKeyRef": {"name": "s", "key": "k"}},
+        name="A", valueFrom={"fieldRef": {"fieldPath": "metadata.name"}, "secretKeyRef": {"name": "s", "key": "k"}}
     ),
     "env field unknown": with_env(name="A", valueFrom={"fieldRef": {"fieldPath": "spec.unknown"}}),
     "env field not for env": with_env(name="A", valueFrom={"fieldRef": {"fieldPath": "status.phase"}}),

@@ -16,12 +16,7 @@ from app.api.kind import KindDefinition
 from app.features.containerrecreate import kind as recreate_defaults
 from app.features.containerrecreate import validation
 from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST, parsed_snapshot, snapshot_text
-from app.features.imagepull.kind import (
-    IMAGE_LIST_PULL_JOB,
-    IMAGE_PULL_JOB,
-    NODE_IMAGE,
-    node_image_with_defaults,
-)
+from app.features.imagepull.kind import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, NODE_IMAGE, node_image_with_defaults
 from app.features.imagepull.validation import (
     job_errors,
     job_warnings,
@@ -35,14 +30,7 @@ from app.kube.fielderrors import aggregate
 from app.kube.images import familiar_image
 from tests.api.recorded import recorded, undescribed
 
-KINDS = (
-    IMAGE_PULL_JOB,
-    IMAGE_LIST_PULL_JOB,
-    NODE_IMAGE,
-    CONTAINER_RECREATE_REQUEST,
-    POD_PROBE_MARKER,
-    NODE_POD_PROBE,
-)
+KINDS = (IMAGE_PULL_JOB, IMAGE_LIST_PULL_JOB, NODE_IMAGE, CONTAINER_RECREATE_REQUEST, POD_PROBE_MARKER, NODE_POD_PROBE)
 NOW = "2026-01-01T00:00:00Z"
 V1, V1ALPHA1 = "apps.kruise.io/v1beta1", "apps.kruise.io/v1alpha1"
 
@@ -296,10 +284,7 @@ def pod(**status: Any) -> dict[str, Any]:
                 "spec.containers: Required value: name at least one container",
             ],
         ),
-        (
-            {"containers": [{"name": "a"}, {"name": "a"}]},
-            ['spec.containers[1].name: Duplicate value: "a"'],
-        ),
+        ({"containers": [{"name": "a"}, {"name": "a"}]}, ['spec.containers[1].name: Duplicate value: "a"']),
         (
             {"containers": [{"name": "a", "preStop": {}, "ports": [], "statusContext": {}}]},
             [
@@ -489,15 +474,9 @@ def test_image_lists_that_cannot_be_pulled_get_a_warning_on_creation() -> None:
     ("more", "said"),
     [
         ({"sandboxConfig": {"annotations": {"a": "v" * 32_000}}}, ""),
-        (
-            {"sandboxConfig": {"annotations": {"a": "v" * 33_000}}},
-            "spec.sandboxConfig: Invalid value: 33024: must",
-        ),
+        ({"sandboxConfig": {"annotations": {"a": "v" * 33_000}}}, "spec.sandboxConfig: Invalid value: 33024: must"),
         ({"pullSecrets": [f"s{number}" for number in range(64)]}, ""),
-        (
-            {"pullSecrets": [f"s{number}" for number in range(65)]},
-            "spec.pullSecrets: Too many: 65: must",
-        ),
+        ({"pullSecrets": [f"s{number}" for number in range(65)]}, "spec.pullSecrets: Too many: 65: must"),
     ],
 )
 def test_one_job_cannot_fill_shared_objects(more: dict[str, Any], said: str) -> None:

@@ -8,15 +8,7 @@ import pytest
 from pydantic import Field
 
 from app.api.model import ApiModel, KubeObject
-from app.api.schema import (
-    Int32,
-    IntOrString,
-    LabelSelector,
-    RawObject,
-    enum,
-    schema_default,
-    structural_schema,
-)
+from app.api.schema import Int32, IntOrString, LabelSelector, RawObject, enum, schema_default, structural_schema
 
 
 class Inner(ApiModel):
@@ -91,9 +83,7 @@ def test_a_label_selector_is_expanded(properties: dict[str, Any]) -> None:
     assert "x-kubernetes-preserve-unknown-fields" not in selector
 
 
-def test_a_field_description_overrides_its_class(
-    properties: dict[str, Any],
-) -> None:
+def test_a_field_description_overrides_its_class(properties: dict[str, Any]) -> None:
     assert properties["inner"]["description"] == "This one describes the use, not the class."
     assert properties["inners"]["items"]["description"] == "An inner object."
     assert properties["inner"]["x-kubernetes-map-type"] == "atomic"

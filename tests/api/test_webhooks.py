@@ -64,11 +64,7 @@ def test_a_complete_object_is_not_patched() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (job({"parallelism": 1 << 40}), "does not fit in 32 bits"),
-        (job({}, "v2"), "v2"),
-    ],
+    ("given", "words"), [(job({"parallelism": 1 << 40}), "does not fit in 32 bits"), (job({}, "v2"), "v2")]
 )
 def test_an_unreadable_object_is_a_bad_request(given: dict[str, Any], words: str) -> None:
     decision = answer(given)

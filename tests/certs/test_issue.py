@@ -11,15 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from app.certs.issue import (
-    CertificateError,
-    CertificateSet,
-    check_pair,
-    expiry,
-    fault_of,
-    from_secret_data,
-    issue,
-)
+from app.certs.issue import CertificateError, CertificateSet, check_pair, expiry, fault_of, from_secret_data, issue
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 HOST = "kruise-webhook-service.kruise-system.svc"

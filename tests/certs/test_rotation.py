@@ -81,11 +81,7 @@ def test_an_authority_due_for_renewal_does_not_sign() -> None:
     ],
 )
 def test_the_next_step(
-    stored: Rotation | None,
-    held: Rotation | None,
-    settled: bool,
-    conditions: dict[int, Condition],
-    action: Action,
+    stored: Rotation | None, held: Rotation | None, settled: bool, conditions: dict[int, Condition], action: Action
 ) -> None:
     def judge(certificates: CertificateSet) -> Condition:
         return next((found for number, found in conditions.items() if ca(number) == certificates.ca_cert), GOOD)

@@ -67,16 +67,7 @@ def test_removed_lines_stay_visible_in_place() -> None:
         PatchOperation("replace", "/list/1", "C", "R-2"),
         PatchOperation("add", "/list/-", "d", "R-3"),
         PatchOperation("remove", "/gone", rule="R-4"),
-    ) == [
-        " list:",
-        " - a",
-        "-- b #R-1",
-        "-- c #R-2",
-        "+- C #R-2",
-        "+- d #R-3",
-        "-gone: #R-4",
-        "-  x: 1",
-    ]
+    ) == [" list:", " - a", "-- b #R-1", "-- c #R-2", "+- C #R-2", "+- d #R-3", "-gone: #R-4", "-  x: 1"]
 
 
 def test_a_replaced_object_shows_only_what_differs() -> None:

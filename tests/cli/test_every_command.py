@@ -256,12 +256,7 @@ def test_a_closed_pipe_ends_the_command_silently(command: Command, filled: str) 
     words += ["--no-watch"] if "--watch" in command.options else []
     try:
         found = subprocess.run(
-            [*words, "--kubeconfig", filled],
-            stdout=writing,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-            timeout=60,
+            [*words, "--kubeconfig", filled], stdout=writing, stderr=subprocess.PIPE, text=True, check=False, timeout=60
         )
     finally:
         os.close(writing)

@@ -63,10 +63,7 @@ class Server(ApiServer):
 
 
 def template(image: str) -> Json:
-    return {
-        "metadata": {"labels": {"app": "web"}},
-        "spec": {"containers": [{"name": "main", "image": image}]},
-    }
+    return {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": image}]}}
 
 
 def stored(image: str = "nginx:2", status: Mapping[str, Any] | None = None, **spec: Any) -> Json:
@@ -173,9 +170,7 @@ def test_an_exceeded_deadline_is_a_failure() -> None:
 
 @virtual
 @pytest.mark.behaviour("CLI-1")
-async def test_a_pipe_gets_a_line_per_change_until_the_rollout_completes(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+async def test_a_pipe_gets_a_line_per_change_until_the_rollout_completes(capsys: pytest.CaptureFixture[str]) -> None:
     server, client = world("nginx:1", "nginx:2", status={**DONE, "updatedAvailableReplicas": 0})
     watching = asyncio.create_task(show_status(client, "shop", WHAT, watch=True, give_up=60))
     for available in (1, 3):

@@ -166,11 +166,7 @@ class ControlPlane:
                 return error.code, _decoded(error.read())
 
     def kubectl(
-        self,
-        *arguments: str,
-        stdin: str | None = None,
-        identity: Identity | str = ADMIN,
-        check: bool = True,
+        self, *arguments: str, stdin: str | None = None, identity: Identity | str = ADMIN, check: bool = True
     ) -> "subprocess.CompletedProcess[str]":
         """Run kubectl; with `check`, a failure raises an error with kubectl's output."""
         kubectl = binaries.ensure(binaries.KUBECTL)[binaries.KUBECTL]
@@ -286,10 +282,7 @@ class ControlPlane:
         return self.request("GET", "/api/v1/namespaces/default/serviceaccounts/default")[0] == 200
 
     def _commands(self) -> list[str]:
-        wanted = {
-            binaries.CONTROLLER_MANAGER: self._controller_manager,
-            binaries.SCHEDULER: self._scheduler,
-        }
+        wanted = {binaries.CONTROLLER_MANAGER: self._controller_manager, binaries.SCHEDULER: self._scheduler}
         return [binaries.ETCD, binaries.API_SERVER, *(name for name, want in wanted.items() if want)]
 
     def _api_server_flags(self, etcd: str, port: int) -> list[str]:

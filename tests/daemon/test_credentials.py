@@ -313,9 +313,7 @@ def test_errors_in_the_plugin_configuration_are_named(change: dict[str, Any], fi
         read_config({**CONFIG, "providers": [provider]})
 
 
-def test_unknown_configuration_versions_and_fields_are_refused(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_unknown_configuration_versions_and_fields_are_refused(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(PluginConfigError, match=r"^apiVersion: "):
         read_config({**CONFIG, "apiVersion": "kubelet.config.k8s.io/v9"})
     for version in ("v1", "v1beta1", "v1alpha1"):

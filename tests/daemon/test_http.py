@@ -167,11 +167,7 @@ def answer(status: int, body: bytes = b"", **headers: str) -> bytes:
             False,
             "redirected to an invalid URL: Port out of range 0-65535",
         ),
-        (
-            [answer(302, Location="file:///etc/passwd"), answer(200)],
-            False,
-            "redirected to unsupported protocol 'file'",
-        ),
+        ([answer(302, Location="file:///etc/passwd"), answer(200)], False, "redirected to unsupported protocol 'file'"),
         ([b""], False, "EOF"),
         ([answer(200, b"x" * 50_000)], True, "x" * 1024),
     ],

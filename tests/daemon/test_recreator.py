@@ -234,8 +234,7 @@ async def test_requests_for_one_pod_are_processed_in_turn(one: Node, agent: Agen
 
 @pytest.mark.behaviour("CRR-33")
 @pytest.mark.parametrize(
-    ("asked", "left"),
-    [(None, 0.0), (0, 0.0), (60, 0.0), (61, 1.1), (2**63 - 1, 2.0**63), (-1, 0.0)],
+    ("asked", "left"), [(None, 0.0), (0, 0.0), (60, 0.0), (61, 1.1), (2**63 - 1, 2.0**63), (-1, 0.0)]
 )
 def test_remaining_unready_time_of_the_pod(asked: int | None, left: float) -> None:
     """A huge value must not overflow a date."""

@@ -22,15 +22,7 @@ from tests.cluster.cluster import RUN_NAME, Cluster, left_over
 from tests.cluster.run import Run
 from tests.deploy.release import NAMESPACE, Release
 from tests.deploy.rendering import find, render
-from tests.scenarios.test_deletion_protection import (
-    DEFINITION,
-    FORBIDDEN,
-    INGRESS,
-    LABEL,
-    SERVICE,
-    labelled,
-    workload,
-)
+from tests.scenarios.test_deletion_protection import DEFINITION, FORBIDDEN, INGRESS, LABEL, SERVICE, labelled, workload
 from tests.scenarios.test_launch_order import BECOMES_READY_AFTER, container, pod, started
 from tests.scenarios.world import World, eventually
 

@@ -93,10 +93,7 @@ _CONTAINER: Final[Json] = {
         {"name": "E", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k", "optional": False}}},
     ],
     "envFrom": [{"prefix": "P", "configMapRef": {"name": "c", "optional": True}}, {"secretRef": {"name": "s"}}],
-    "resources": {
-        "limits": {"cpu": "1", "memory": "1Gi"},
-        "requests": {"cpu": "100m", "memory": "1Mi"},
-    },
+    "resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "100m", "memory": "1Mi"}},
     "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "NotRequired"}],
     "volumeMounts": [
         {"name": "data", "mountPath": "/data", "readOnly": True, "subPathExpr": "$(A)/$(B)"},

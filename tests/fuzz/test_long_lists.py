@@ -211,8 +211,7 @@ TOO_MANY = [{"key": "app", "operator": "NotIn", "values": [f"v{number}"]} for nu
         ),
         (
             lambda: refused_clone_set(
-                BETA,
-                updateStrategy=rolling(priorityStrategy={"orderPriority": [{"orderedKey": "a"}] * 257}),
+                BETA, updateStrategy=rolling(priorityStrategy={"orderPriority": [{"orderedKey": "a"}] * 257})
             ),
             "priorityStrategy: Required value: must have at most 256 terms",
         ),

@@ -9,11 +9,9 @@ Shape = Literal["objects", "lists", "mixed"]
 
 def chain(levels: int, shape: Shape = "objects") -> bytes:
     """Return a value nested this deep."""
-    opening, closing = {
-        "objects": (b'{"f:a":', b"}"),
-        "lists": (b"[", b"]"),
-        "mixed": (b'{"f:a":[1,{"x":[]},', b"]}"),
-    }[shape]
+    opening, closing = {"objects": (b'{"f:a":', b"}"), "lists": (b"[", b"]"), "mixed": (b'{"f:a":[1,{"x":[]},', b"]}")}[
+        shape
+    ]
     count = levels // opening.count(b"[") if shape == "mixed" else levels
     return opening * count + b"1" + closing * count
 

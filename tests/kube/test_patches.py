@@ -20,8 +20,7 @@ def as_text(document: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("key", "segment"),
-    [("a/b", "a~1b"), ("a~b", "a~0b"), ("~1", "~01"), ("/~", "~1~0"), ("", "")],
+    ("key", "segment"), [("a/b", "a~1b"), ("a~b", "a~0b"), ("~1", "~01"), ("/~", "~1~0"), ("", "")]
 )
 def test_a_pointer_escapes_tilde_and_slash(key: str, segment: str) -> None:
     assert escape(key) == segment

@@ -13,12 +13,7 @@ import pytest
 from app.kube.client import Client
 from app.kube.clock import SystemClock
 from app.kube.config import load_config, load_kubeconfig
-from app.kube.errors import (
-    Forbidden,
-    NotFound,
-    TransportError,
-    Unauthorized,
-)
+from app.kube.errors import Forbidden, NotFound, TransportError, Unauthorized
 from app.kube.events import EventRecorder, reference
 from app.kube.objects import (
     ConfigMap,

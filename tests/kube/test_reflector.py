@@ -262,10 +262,7 @@ async def test_a_quiet_watch_that_ends_normally_is_resumed_at_once():
 @virtual
 async def test_a_dead_connection_is_replaced():
     setup = Setup(idle_seconds=90)
-    setup.streams(
-        FULL_AND_OPEN,
-        pieces(event("MODIFIED", obj("a", 7)), then_hang=True),
-    )
+    setup.streams(FULL_AND_OPEN, pieces(event("MODIFIED", obj("a", 7)), then_hang=True))
     await setup.reads(a="7")
     assert setup.connections.open_streams == 0
     assert setup.resumed_from() == ["-", "2"]
@@ -401,9 +398,7 @@ async def test_objects_with_deep_managed_fields_are_read(levels, streaming, capl
         page = b'{"metadata":{"resourceVersion":"6"},"items":[' + deep + b"," + orjson.dumps(obj("a", 1)) + b"]}"
         setup.connections.answers.append(Response(200, {}, page))
     changed = deep.replace(b'"resourceVersion":"5"', b'"resourceVersion":"7"')
-    setup.streams(
-        pieces(line("MODIFIED", changed), then_hang=True),
-    )
+    setup.streams(pieces(line("MODIFIED", changed), then_hang=True))
     with caplog.at_level(logging.WARNING):
         async with running(setup.reflector.run()):
             await until(lambda: setup.versions() == {"deep": "7", "a": "1"})
@@ -521,10 +516,7 @@ async def test_a_list_without_version_is_rejected():
 @virtual
 async def test_failed_credentials_are_retried():
     setup = Setup()
-    setup.streams(
-        ConfigError("the exec plugin has no ticket"),
-        FULL_AND_OPEN,
-    )
+    setup.streams(ConfigError("the exec plugin has no ticket"), FULL_AND_OPEN)
     await setup.reads(a="1")
 
 

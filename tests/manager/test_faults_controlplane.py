@@ -106,10 +106,7 @@ def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
 
 @pytest.mark.parametrize("resource", RESOURCES)
 def test_one_missing_right_is_named_and_the_rest_works(installed: ControlPlane, tmp_path: Path, resource: str) -> None:
-    with (
-        without_right(installed, resource),
-        replica(installed, tmp_path, *ELECTION, ready=False) as one,
-    ):
+    with without_right(installed, resource), replica(installed, tmp_path, *ELECTION, ready=False) as one:
         if fault := NEEDED.get(resource):
             eventually(lambda: fault in one.fault(), "it reports what it waits for", 90)
         else:

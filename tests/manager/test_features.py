@@ -88,9 +88,7 @@ def admission_context() -> AdmissionContext:
     )
 
 
-def test_an_unknown_flag_is_refused_and_flags_of_openkruise_take_effect(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_unknown_flag_is_refused_and_flags_of_openkruise_take_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flags, "features", lambda: (Feature("s", flags=("no-such-flag",)),))
     with pytest.raises(ValueError, match="OpenKruise has no flag --no-such-flag: feature s must declare it"):
         flags._all_flags()

@@ -118,9 +118,7 @@ async def test_without_election_it_reconciles_until_stopped() -> None:
 
 
 @virtual
-async def test_a_controller_without_synced_caches_blocks_no_other(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_controller_without_synced_caches_blocks_no_other(caplog: pytest.LogCaptureFixture) -> None:
     log: list[str] = []
 
     class Waiting(Controller):

@@ -163,7 +163,4 @@ def test_help_is_printed_without_a_cluster(capsys: pytest.CaptureFixture[str]) -
 def test_the_command_line_keeps_go_flags_unchanged() -> None:
     command = [sys.executable, "-m", "app.cli.main", "manager", "-v=4", "--enable-leader-election", "--nope=1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (
-        2,
-        "pykruise: unknown flag --nope (pykruise manager --help lists all)\n",
-    )
+    assert (done.returncode, done.stderr) == (2, "pykruise: unknown flag --nope (pykruise manager --help lists all)\n")

@@ -166,10 +166,7 @@ def told_of(webhooks: list[dict[str, Any]]) -> tuple[str, ...]:
 
 @pytest.mark.behaviour("MGR-143")
 def test_webhooks_that_will_not_ignore_failures_any_more_are_reported() -> None:
-    webhooks = [
-        {"name": "mpod.kb.io", "failurePolicy": "Ignore"},
-        {"name": "vpod.kb.io", "failurePolicy": "Fail"},
-    ]
+    webhooks = [{"name": "mpod.kb.io", "failurePolicy": "Ignore"}, {"name": "vpod.kb.io", "failurePolicy": "Fail"}]
     text = "failurePolicy Ignore becomes Fail: mpod.kb.io. To keep it: docs/installing.md, Webhooks"
     assert text in told_of(webhooks)
     assert not any("failurePolicy" in one for one in planned(seen()).warnings)

@@ -52,9 +52,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "PodProbeMarker": {"selector": {"matchLabels": {"app": "agent"}}},
 }
 #: Go writes ``creationTimestamp: null`` into all metadata. OpenKruise's definition lacks the field here, too.
-WARNINGS = {
-    "AdvancedCronJob": ['unknown field "spec.template.broadcastJobTemplate.metadata.creationTimestamp"'],
-}
+WARNINGS = {"AdvancedCronJob": ['unknown field "spec.template.broadcastJobTemplate.metadata.creationTimestamp"']}
 #: Kinds with fields that this version of the client lacks: status.waiting of a NodeImage.
 NEWER = {"NodeImage"}
 CASES = [(kind, version.name) for kind in kinds() for version in kind.versions if version.name == "v1alpha1"]

@@ -31,10 +31,7 @@ ALLOWED: dict[str, tuple[str, str]] = {
     "SS-52": (r"/spec/imagePullSecrets(/-)?", r"/spec/imagePullSecrets/.*"),
     "SS-53": (r"/metadata/annotations(/.+)?", r"/metadata/annotations/{patched}"),
     "SS-56": (r"/metadata/annotations(/.+)?", r"/metadata/annotations/kruise\.io~1sidecarset-injected-list"),
-    "SS-57": (
-        r"/metadata/annotations(/.+)?",
-        r"/metadata/annotations/kruise\.io~1sidecarset-hash(-without-image)?",
-    ),
+    "SS-57": (r"/metadata/annotations(/.+)?", r"/metadata/annotations/kruise\.io~1sidecarset-hash(-without-image)?"),
     "SS-79": (
         r"/metadata/annotations(/.+)?",
         r"/metadata/annotations/(version(alt)?\.sidecarset\.kruise\.io~1{twin}"

@@ -116,10 +116,7 @@ class SidecarMaker:
                 expressions.setdefault(kind, {})[resource] = text
         if self.world.chance(12):
             expressions = copy.deepcopy(LIMIT_BELOW_REQUEST)
-        policy: Json = {
-            "targetContainersMode": self.world.pick("sum", "max"),
-            "resourcesExpr": expressions,
-        }
+        policy: Json = {"targetContainersMode": self.world.pick("sum", "max"), "resourcesExpr": expressions}
         if self.world.chance(75):
             policy["targetContainersNameRegex"] = self.world.pick(
                 ".*", ".*", ".*", "^main$", "e", "[a-z]+", "^(main|helper)$"

@@ -76,11 +76,7 @@ ORDER: dict[str, list[tuple[str, str]]] = {
         ("envNames", ""),
     ],
     "SourceFrom": [("fieldRef", "FieldRef")],
-    "Policy": [
-        ("targetContainersMode", ""),
-        ("targetContainersNameRegex", ""),
-        ("resourcesExpr!", "Expressions"),
-    ],
+    "Policy": [("targetContainersMode", ""), ("targetContainersNameRegex", ""), ("resourcesExpr!", "Expressions")],
     "Expressions": [("limits", "Pair"), ("requests", "Pair")],
     "Pair": [("cpu", ""), ("memory", "")],
 }

@@ -6,15 +6,7 @@ import copy
 import re
 
 from tests.property.case import Json
-from tests.property.oracle_basics import (
-    EXTENSIONS,
-    VARIABLE,
-    Refused,
-    State,
-    is_hot,
-    same_value,
-    was_injected,
-)
+from tests.property.oracle_basics import EXTENSIONS, VARIABLE, Refused, State, is_hot, same_value, was_injected
 from tests.property.oracle_resources import computed_resources
 
 

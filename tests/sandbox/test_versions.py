@@ -14,9 +14,7 @@ KEYS = ["kubernetes.io/hostname"]
 
 
 @in_managed
-async def test_a_status_write_in_an_older_version_changes_no_other_version(
-    there: Simulated,
-) -> None:
+async def test_a_status_write_in_an_older_version_changes_no_other_version(there: Simulated) -> None:
     target = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "StatefulSet", "name": "web"}
     spec = {"targetRef": target, "requiredPersistentTopology": {"nodeTopologyKeys": KEYS}}
     body = {"apiVersion": OLDER.api_version, "kind": OLDER.kind, "metadata": {"name": "web"}, "spec": spec}

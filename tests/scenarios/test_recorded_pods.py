@@ -31,10 +31,7 @@ SETS = "/apis/apps.kruise.io/v1beta1/sidecarsets"
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A separate control plane: the cases' SidecarSets match Pods of any namespace."""
-    with (
-        ControlPlane() as control_plane,
-        manager(control_plane, tmp_path_factory.mktemp("recorded"), GATES),
-    ):
+    with ControlPlane() as control_plane, manager(control_plane, tmp_path_factory.mktemp("recorded"), GATES):
         control_plane.kubectl("create", "namespace", "other")
         yield control_plane
 

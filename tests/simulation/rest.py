@@ -29,13 +29,7 @@ _UNFINISHED = ("next-ca-cert.pem", "previous-ca-cert.pem")
 class Rest:
     """What is left to do in a cluster with these replicas."""
 
-    def __init__(
-        self,
-        api: ApiServer,
-        replicas: Sequence[SimulatedReplica],
-        clock: Clock,
-        judge: Judge,
-    ) -> None:
+    def __init__(self, api: ApiServer, replicas: Sequence[SimulatedReplica], clock: Clock, judge: Judge) -> None:
         self._api = api
         self._replicas = replicas
         self._clock = clock

@@ -181,9 +181,7 @@ def test_wrong_counts_are_detected() -> None:
     matched = pod("a", "web", ordered=False)
     matched["metadata"]["annotations"] = {"kruise.io/sidecarset-injected-list": "s"}
     assert not list(counts_are_true(one, [matched]))
-    assert list(counts_are_true(one, [])) == [
-        "SidecarSet s at rest: status.matchedPods is 1, want 0",
-    ]
+    assert list(counts_are_true(one, [])) == ["SidecarSet s at rest: status.matchedPods is 1, want 0"]
 
 
 def test_a_status_with_a_revision_of_a_namesake_is_detected() -> None:
@@ -199,7 +197,7 @@ def test_a_status_with_a_revision_of_a_namesake_is_detected() -> None:
     assert not list(names_its_own(with_revision(None), with_revision("s-new"), revisions))
     assert not list(names_its_own(with_revision("s-old"), with_revision("s-old"), revisions))
     assert list(names_its_own(with_revision(None), with_revision("s-old"), revisions)) == [
-        "SidecarSet s: status.latestRevision is s-old, which is not its revision",
+        "SidecarSet s: status.latestRevision is s-old, which is not its revision"
     ]
 
 

@@ -15,13 +15,7 @@ from app.api import names
 from app.certs.issue import LIFETIME, CertificateSet, issue
 from app.kube.client import Client, PatchType
 from app.kube.errors import ApiError, Conflict, NotFound, TooManyRequests
-from app.kube.resources import (
-    MUTATINGWEBHOOKCONFIGURATIONS,
-    PODS,
-    SECRETS,
-    VALIDATINGWEBHOOKCONFIGURATIONS,
-    Resource,
-)
+from app.kube.resources import MUTATINGWEBHOOKCONFIGURATIONS, PODS, SECRETS, VALIDATINGWEBHOOKCONFIGURATIONS, Resource
 from app.manager.settings import SECRET_NAME
 from app.sandbox.apiserver.server import ApiServer
 from app.sandbox.kubelet.program import UNREADY

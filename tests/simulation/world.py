@@ -16,10 +16,7 @@ from typing import Any
 
 from app.api.crd import manifest
 from app.kube.client import Client
-from app.kube.resources import (
-    CUSTOMRESOURCEDEFINITIONS,
-    NAMESPACES,
-)
+from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, NAMESPACES
 from app.kube.wire import Request
 from app.manager.features import kinds
 from app.sandbox.apiserver.server import ApiServer

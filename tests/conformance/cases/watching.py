@@ -166,64 +166,22 @@ CASES = [
     Case(
         "initial-events",
         *prepared(CONFIG_MAPS, config_map("a", labels={"x": "1"}), config_map("b", labels={"x": "1"})),
-        Watch(
-            CONFIG_MAPS,
-            {
-                "labelSelector": "x",
-                **_INITIAL_EVENTS,
-            },
-            [],
-            3,
-            _KEEP,
-        ),
+        Watch(CONFIG_MAPS, {"labelSelector": "x", **_INITIAL_EVENTS}, [], 3, _KEEP),
     ),
     Case(
         "initial-events-then-more",
         *prepared(CONFIG_MAPS, config_map("a", labels={"x": "1"})),
+        Watch(CONFIG_MAPS, {"labelSelector": "x", **_INITIAL_EVENTS, "resourceVersion": ""}, [], 2, _KEEP),
+        Watch(CONFIG_MAPS, {"labelSelector": "x", **_INITIAL_EVENTS, "resourceVersion": "0"}, [], 2, _KEEP),
         Watch(
             CONFIG_MAPS,
-            {
-                "labelSelector": "x",
-                **_INITIAL_EVENTS,
-                "resourceVersion": "",
-            },
-            [],
-            2,
-            _KEEP,
-        ),
-        Watch(
-            CONFIG_MAPS,
-            {
-                "labelSelector": "x",
-                **_INITIAL_EVENTS,
-                "resourceVersion": "0",
-            },
-            [],
-            2,
-            _KEEP,
-        ),
-        Watch(
-            CONFIG_MAPS,
-            {
-                "labelSelector": "x",
-                **_INITIAL_EVENTS,
-                "resourceVersion": "${0.metadata.resourceVersion}",
-            },
+            {"labelSelector": "x", **_INITIAL_EVENTS, "resourceVersion": "${0.metadata.resourceVersion}"},
             [],
             2,
             _KEEP,
         ),
     ),
-    Case(
-        "initial-events-of-nothing",
-        Watch(
-            PODS,
-            _INITIAL_EVENTS,
-            [],
-            1,
-            _KEEP,
-        ),
-    ),
+    Case("initial-events-of-nothing", Watch(PODS, _INITIAL_EVENTS, [], 1, _KEEP)),
     Case(
         "initial-events-without-bookmarks",
         *prepared(CONFIG_MAPS, config_map("a", labels={"x": "1"})),
@@ -296,17 +254,7 @@ CASES = [
     Case(
         "metadata-initial-events",
         *prepared(CONFIG_MAPS, config_map("a", labels={"x": "1"})),
-        Watch(
-            CONFIG_MAPS,
-            {
-                "labelSelector": "x",
-                **_INITIAL_EVENTS,
-            },
-            [],
-            2,
-            _KEEP,
-            headers={"Accept": METADATA},
-        ),
+        Watch(CONFIG_MAPS, {"labelSelector": "x", **_INITIAL_EVENTS}, [], 2, _KEEP, headers={"Accept": METADATA}),
     ),
     Case(
         "status-changes",
@@ -382,13 +330,7 @@ CASES = [
                 "spec": {"size": 1},
             },
         ),
-        Watch(
-            _WIDGETS,
-            _INITIAL_EVENTS,
-            [],
-            2,
-            ("kind", "apiVersion", "spec"),
-        ),
+        Watch(_WIDGETS, _INITIAL_EVENTS, [], 2, ("kind", "apiVersion", "spec")),
         needs=["widgets"],
     ),
     Case("nowhere", Watch("/api/v1/namespaces/{ns}/gremlins")),

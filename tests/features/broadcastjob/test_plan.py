@@ -84,13 +84,7 @@ def test_excess_pods_stay_and_an_invalid_parallelism_creates_none() -> None:
         ({"paused": True}, [pod("n01", "Failed")], 0, Next.PAUSE, ""),
         ({"completionPolicy": {"activeDeadlineSeconds": 10}}, [pod("n01")], 9, Next.RUN, ""),
         ({"completionPolicy": {"activeDeadlineSeconds": 10}}, [pod("n01")], 10, Next.FAIL, "DeadlineExceeded"),
-        (
-            {"completionPolicy": {"type": "Never"}},
-            [pod("n01", "Succeeded"), pod("n02", "Succeeded")],
-            0,
-            Next.RUN,
-            "",
-        ),
+        ({"completionPolicy": {"type": "Never"}}, [pod("n01", "Succeeded"), pod("n02", "Succeeded")], 0, Next.RUN, ""),
         # Terminating Pods count as served; Pods that were restarted too often do not, though they failed.
         ({}, [pod("n01", deleting=True), pod("n02", "Succeeded")], 0, Next.COMPLETE, ""),
         ({}, [pod("n01", restarts=1, policy="OnFailure")], 0, Next.FAIL, "failed pod is found"),

@@ -269,9 +269,7 @@ async def test_a_deleted_request_releases_its_pod(there: Manager) -> None:
 
 @pytest.mark.behaviour("CRR-15", "CRR-17", "CRR-19", "CRR-13")
 @in_world(agent=False)
-async def test_without_a_node_response_a_request_ends_after_a_minute_and_expires(
-    there: Manager,
-) -> None:
+async def test_without_a_node_response_a_request_ends_after_a_minute_and_expires(there: Manager) -> None:
     await there.node.pod({"name": "app"})
     await there.request("app", ttlSecondsAfterFinished=30)
     await there.node.clock.sleep(55)

@@ -332,10 +332,7 @@ MISSING = Forbidden(
             NotFound(RequestInfo("GET", "/apis"), Status(message="could not find the requested resource", code=404)),
             "failed to list CRs of example.com/v1, Kind=Widget: could not find the requested resource",
         ),
-        (
-            TimeoutError("no answer"),
-            "failed to list CRs of example.com/v1, Kind=Widget: no answer",
-        ),
+        (TimeoutError("no answer"), "failed to list CRs of example.com/v1, Kind=Widget: no answer"),
         (
             MISSING,
             'failed to list CRs of example.com/v1, Kind=Widget: widgets.example.com is forbidden: User "m" cannot list'
@@ -389,14 +386,7 @@ async def test_standalone_lookups_have_no_data() -> None:
 FIELDS = ("metadata", "labels", "spec", "replicas", "name", "names", "group", "versions", "storage", "kind", LABEL)
 json = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["", "Always", "Cascading", "v1", "List"]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(FIELDS),
-            inner,
-            max_size=4,
-        )
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=4),
     max_leaves=12,
 )
 

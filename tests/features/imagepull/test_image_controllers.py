@@ -20,9 +20,7 @@ Json = dict[str, Any]
 
 @pytest.mark.behaviour("IMG-3", "IMG-30", "IMG-31")
 @in_world
-async def test_a_ready_node_gets_a_node_image_after_thirty_seconds_and_loses_it_when_deleted(
-    there: World,
-) -> None:
+async def test_a_ready_node_gets_a_node_image_after_thirty_seconds_and_loses_it_when_deleted(there: World) -> None:
     began = there.client.clock.monotonic()
     await there.node("n1", zone="a")
     await there.node("n2", ready=False)

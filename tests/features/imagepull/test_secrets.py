@@ -70,11 +70,7 @@ async def test_a_copy_takes_the_type_of_a_recreated_source(there: World) -> None
     await there.job("two", "nginx:2", pullSecrets=["regcred"])
     await there.until(lambda: there.tag("n1", tag="2"))
     await there.client.delete(SECRETS, "regcred", "default")
-    body = {
-        "metadata": {"name": "regcred"},
-        "type": "kubernetes.io/dockercfg",
-        "data": {".dockercfg": "e30="},
-    }
+    body = {"metadata": {"name": "regcred"}, "type": "kubernetes.io/dockercfg", "data": {".dockercfg": "e30="}}
     await there.client.create(SECRETS, body, "default")
 
     async def follows() -> bool:

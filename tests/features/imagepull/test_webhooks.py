@@ -19,11 +19,7 @@ from tests.admission.writing import ALPHA, BETA, written
 
 Json = dict[str, Any]
 ON = "ImagePullJobGate=true"
-KINDS = {
-    "imagepulljob": IMAGE_PULL_JOB,
-    "imagelistpulljob": IMAGE_LIST_PULL_JOB,
-    "nodeimage": NODE_IMAGE,
-}
+KINDS = {"imagepulljob": IMAGE_PULL_JOB, "imagelistpulljob": IMAGE_LIST_PULL_JOB, "nodeimage": NODE_IMAGE}
 
 
 def of(kind: KindDefinition, gates: str = ON) -> list[Handler]:

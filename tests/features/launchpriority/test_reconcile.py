@@ -239,10 +239,7 @@ class Kubelet:
             self.setting.report(self.rng.choice(waiting))
 
 
-@given(
-    st.dictionaries(st.sampled_from("abcdef"), st.none() | st.integers(-3, 3), min_size=2),
-    st.integers(0, 2**32),
-)
+@given(st.dictionaries(st.sampled_from("abcdef"), st.none() | st.integers(-3, 3), min_size=2), st.integers(0, 2**32))
 @pytest.mark.behaviour("PM-145", "PM-148")
 @virtual
 async def test_containers_start_in_order_despite_failures_and_restarts(order: dict[str, int | None], seed: int) -> None:

@@ -67,11 +67,7 @@ def after(
 @pytest.mark.behaviour("PPS-23")
 @pytest.mark.parametrize(
     "one",
-    [
-        pod("web-1", "node-b", ready=False),
-        pod("web-1", ""),
-        pod("web-1", "node-b", phase="Failed"),
-    ],
+    [pod("web-1", "node-b", ready=False), pod("web-1", ""), pod("web-1", "node-b", phase="Failed")],
     ids=["not ready", "without a node", "finished"],
 )
 def test_a_pod_that_is_not_running_changes_nothing(one: Pod) -> None:

@@ -61,9 +61,7 @@ def raw_pod(
         "spec": {"containers": [container]},
         "status": {
             "phase": phase,
-            "conditions": [
-                {"type": "Ready", "status": str(ready), "lastTransitionTime": "2026-01-01T11:00:00Z"},
-            ],
+            "conditions": [{"type": "Ready", "status": str(ready), "lastTransitionTime": "2026-01-01T11:00:00Z"}],
             "containerStatuses": [{"name": "main", "image": running, "imageID": image_id, "ready": ready}],
         },
     }

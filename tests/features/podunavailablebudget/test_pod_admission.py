@@ -117,9 +117,7 @@ async def test_a_manager_of_one_namespace_reads_only_that_namespace(
 
 @pytest.mark.behaviour("PW-21", "PUB-127")
 @in_cluster
-async def test_an_eviction_is_retried_later_while_budgets_are_unknown(
-    cluster: SmallCluster,
-) -> None:
+async def test_an_eviction_is_retried_later_while_budgets_are_unknown(cluster: SmallCluster) -> None:
     replica = cluster.replicas[0]
     await cluster.made(1)
     replica.sent.intercept = lambda _: json_response(500, status_body(500, "InternalError", "etcd is away"))
@@ -152,9 +150,7 @@ async def test_an_unreadable_pod_is_a_bad_request(cluster: SmallCluster, broken:
 
 @pytest.mark.behaviour("PW-21")
 @in_cluster
-async def test_an_eviction_of_an_unreadable_pod_is_refused_and_of_a_missing_pod_allowed(
-    cluster: SmallCluster,
-) -> None:
+async def test_an_eviction_of_an_unreadable_pod_is_refused_and_of_a_missing_pod_allowed(cluster: SmallCluster) -> None:
     await cluster.budget()
     await cluster.made(1)
     await cluster.numbers(1, 1, 0, 1)

@@ -134,9 +134,7 @@ async def test_a_budget_without_pods_is_reported_once(cluster: SmallCluster) -> 
 
 @pytest.mark.behaviour("PUB-33")
 @in_cluster
-async def test_a_selector_sums_up_workloads_and_counts_a_deployment_once(
-    cluster: SmallCluster,
-) -> None:
+async def test_a_selector_sums_up_workloads_and_counts_a_deployment_once(cluster: SmallCluster) -> None:
     spec = {
         "replicas": 4,
         "selector": {"matchLabels": {"app": "web"}},
@@ -334,9 +332,7 @@ async def test_an_unwatched_kind_is_read_through_its_scale(cluster: SmallCluster
 
 @pytest.mark.behaviour("PUB-34", "PUB-37")
 @in_cluster(kinds=(definition(scale=False),))
-async def test_a_kind_without_scale_counts_its_pods_and_protects_none(
-    cluster: SmallCluster,
-) -> None:
+async def test_a_kind_without_scale_counts_its_pods_and_protects_none(cluster: SmallCluster) -> None:
     owner = await thing(cluster)
     for number in range(2):
         await cluster.pod(f"p{number}", owner, "Thing")
@@ -348,9 +344,7 @@ async def test_a_kind_without_scale_counts_its_pods_and_protects_none(
 
 @pytest.mark.behaviour("PUB-34")
 @in_cluster(kinds=(definition(scale=False),))
-async def test_a_kind_listed_among_statefulsets_reports_its_replicas(
-    cluster: SmallCluster,
-) -> None:
+async def test_a_kind_listed_among_statefulsets_reports_its_replicas(cluster: SmallCluster) -> None:
     owner = await thing(cluster, 3)
     for number in range(3):
         await cluster.pod(f"p{number}", owner, "Thing")
@@ -452,11 +446,7 @@ async def test_grants_are_released_when_done_or_expired(cluster: SmallCluster) -
     stays, goes, changes = [await cluster.get(f"web-{number}") for number in range(3)]
     changed = copy.deepcopy(changes)
     changed["spec"]["containers"][0]["image"] = "nginx:2"
-    for decision in (
-        await replica.delete(stays),
-        await replica.delete(goes),
-        await replica.update(changes, changed),
-    ):
+    for decision in (await replica.delete(stays), await replica.delete(goes), await replica.update(changes, changed)):
         assert is_allowed(decision)
     status = await cluster.numbers(0, 1, 1, 4)
     assert (set(status["disruptedPods"]), set(status["unavailablePods"])) == ({"web-0", "web-1"}, {"web-2"})
@@ -534,9 +524,7 @@ async def test_a_deleted_budget_protects_nothing(cluster: SmallCluster) -> None:
 
 @pytest.mark.behaviour("PUB-54")
 @in_cluster
-async def test_a_grant_completes_for_a_pod_that_was_already_terminating(
-    cluster: SmallCluster,
-) -> None:
+async def test_a_grant_completes_for_a_pod_that_was_already_terminating(cluster: SmallCluster) -> None:
     await cluster.budget()
     await cluster.made(3)
     await cluster.numbers(1, 3, 2, 3)

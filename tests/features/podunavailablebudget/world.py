@@ -23,12 +23,7 @@ from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
 from app.features.podunavailablebudget.pod_admission import DELETE_GATE, UPDATE_GATE, BudgetGuard
 from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.features.statefulset.kind import STATEFUL_SET
-from app.kube.admission import (
-    Allowed,
-    Decision,
-    Denied,
-    Operation,
-)
+from app.kube.admission import Allowed, Decision, Denied, Operation
 from app.kube.client import Client, PatchType
 from app.kube.errors import NotFound
 from app.kube.events import EventRecorder

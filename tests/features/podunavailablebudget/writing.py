@@ -34,10 +34,7 @@ def budget(
 
 class Lookups(BudgetLookups):
     def __init__(
-        self,
-        budgets: Iterable[Json] = (),
-        labels: Mapping[str, Mapping[str, str]] | None = None,
-        enabled: bool = True,
+        self, budgets: Iterable[Json] = (), labels: Mapping[str, Mapping[str, str]] | None = None, enabled: bool = True
     ) -> None:
         known = [PodUnavailableBudget.model_validate(as_stored(one)) for one in budgets]
         super().__init__(enabled, lambda _: known)

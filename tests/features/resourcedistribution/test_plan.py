@@ -98,10 +98,7 @@ def test_the_patch_turns_any_copy_into_the_desired_one(
     content: Json, labels: Json, before: Json, ours: Json, theirs: Json
 ) -> None:
     wanted = template(metadata={"name": "settings", "labels": labels}, **content)
-    managed = {
-        "manager": FIELD_MANAGER,
-        "fieldsV1": {"f:metadata": {"f:labels": {f"f:{key}": {} for key in ours}}},
-    }
+    managed = {"manager": FIELD_MANAGER, "fieldsV1": {"f:metadata": {"f:labels": {f"f:{key}": {} for key in ours}}}}
     metadata = {"name": "settings", "labels": {**theirs, **ours}, "managedFields": [managed]}
     metadata["ownerReferences"] = [wanted.controller.reference]
     copy = {"metadata": metadata, **before}

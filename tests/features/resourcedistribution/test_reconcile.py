@@ -60,11 +60,7 @@ async def test_copies_go_to_the_targets_and_are_counted(there: World) -> None:
         assert metadata["annotations"]["kruise.io/resourcedistribution.resource.from"] == "rd"
         assert len(metadata["annotations"]["kruise.io/resourcedistribution.resource.hashcode"]) == 64
         (owner,) = metadata["ownerReferences"]
-        assert (owner["kind"], owner["controller"], owner["blockOwnerDeletion"]) == (
-            "ResourceDistribution",
-            True,
-            True,
-        )
+        assert (owner["kind"], owner["controller"], owner["blockOwnerDeletion"]) == ("ResourceDistribution", True, True)
     assert await there.copy("d") is None
     assert await there.copy("kube-system") is None
     status = await there.status()

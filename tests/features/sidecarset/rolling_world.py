@@ -80,10 +80,7 @@ class World(ManagedCluster):
         base: Json = {"selector": {"matchLabels": {"app": "web"}}, "containers": [sidecar()]}
         spec = with_defaults({"spec": base | spec})["spec"]
         hashes = sidecarset_hashes(spec["containers"], spec.get("initContainers"))
-        annotations = {
-            names.SIDECARSET_HASH: hashes.hash,
-            names.SIDECARSET_HASH_WITHOUT_IMAGE: hashes.without_image,
-        }
+        annotations = {names.SIDECARSET_HASH: hashes.hash, names.SIDECARSET_HASH_WITHOUT_IMAGE: hashes.without_image}
         given = live["metadata"].get("annotations") or {}
         body = {**live, "metadata": {**live["metadata"], "annotations": {**given, **annotations}}, "spec": spec}
         if "uid" in live["metadata"]:

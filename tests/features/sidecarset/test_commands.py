@@ -40,10 +40,7 @@ async def test_status_pause_resume_history_and_undo(world: World, capsys: pytest
     await set_paused(world.user, "default", WHAT, paused=False)
     assert await show_status(world.user, "default", WHAT, watch=True, give_up=60)
     shown = capsys.readouterr().out.splitlines()
-    assert shown[-2:] == [
-        "2 of 2 Pods updated, 2 ready",
-        'sidecarset "s" successfully rolled out',
-    ]
+    assert shown[-2:] == ["2 of 2 Pods updated, 2 ready", 'sidecarset "s" successfully rolled out']
     second = (await world.user.get(SETS, "s"))["status"]["latestRevision"]
     rows = [line.split() for line in (await history_text(world.user, "default", WHAT, 0)).splitlines()]
     assert rows[0] == ["REVISION", "NAME", "PODS", "ROLE", "CHANGE-CAUSE"]

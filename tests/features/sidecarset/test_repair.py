@@ -177,10 +177,7 @@ class Shop(cluster.World):
 
 @asynccontextmanager
 async def shop(
-    replicas: int,
-    budget: int | None = None,
-    paused: bool = False,
-    owner: tuple[str, str] = ("apps/v1", "ReplicaSet"),
+    replicas: int, budget: int | None = None, paused: bool = False, owner: tuple[str, str] = ("apps/v1", "ReplicaSet")
 ) -> AsyncIterator[Shop]:
     """Run the controller in a namespace whose Pods lack their sidecars. ``budget`` limits disruptions."""
 

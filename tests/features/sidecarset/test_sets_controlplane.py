@@ -22,10 +22,7 @@ GROUP = "/apis/apps.kruise.io"
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A control plane with our manager, its gates as where the answers were recorded."""
     gates = "--feature-gates=SidecarSetPatchPodMetadataDefaultsAllowed=true"
-    with (
-        ControlPlane() as control_plane,
-        manager(control_plane, tmp_path_factory.mktemp("manager"), gates),
-    ):
+    with ControlPlane() as control_plane, manager(control_plane, tmp_path_factory.mktemp("manager"), gates):
         yield control_plane
 
 

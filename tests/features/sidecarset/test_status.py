@@ -103,11 +103,7 @@ def test_records_of_a_set_on_a_pod(text: str, found: tuple[str, str]) -> None:
             sidecar_set(containers=[{"name": "shipper"}, {"name": "new"}]), pod(), SHOP, False, id="lacks a sidecar"
         ),
         pytest.param(
-            sidecar_set(containers=None, initContainers=[{"name": "prep"}]),
-            pod(),
-            SHOP,
-            True,
-            id="init only",
+            sidecar_set(containers=None, initContainers=[{"name": "prep"}]), pod(), SHOP, True, id="init only"
         ),
         pytest.param(
             sidecar_set(namespaceSelector={"matchLabels": {"env": "prod"}}), pod(), SHOP, True, id="namespace in scope"

@@ -298,11 +298,7 @@ async def test_a_pod_with_the_image_is_only_recorded(world: World) -> None:
     await world.apply(containers=[sidecar("a:2")], updateStrategy={"type": "NotUpdate"})
     await world.settles(1, 0, 1, 0)
     await world.user.patch(
-        PODS,
-        "a",
-        {"spec": {"containers": [{"name": "shipper", "image": "a:2"}]}},
-        NAMESPACE,
-        kind=PatchType.STRATEGIC,
+        PODS, "a", {"spec": {"containers": [{"name": "shipper", "image": "a:2"}]}}, NAMESPACE, kind=PatchType.STRATEGIC
     )
     await world.clock.sleep(2)
     await world.apply(containers=[sidecar("a:2")])

@@ -39,10 +39,7 @@ def pod_json(
 ) -> Json:
     """c0, c1 … with this env each; the exit code, or None while it runs."""
     statuses: list[Json] = [
-        {
-            "name": f"c{index}",
-            "state": {"running": {}} if code is None else {"terminated": {"exitCode": code}},
-        }
+        {"name": f"c{index}", "state": {"running": {}} if code is None else {"terminated": {"exitCode": code}}}
         for index, (_, code) in enumerate(containers)
     ]
     return {
@@ -190,12 +187,7 @@ OURS = {"phase": "Succeeded", "conditions": [{"type": "SidecarTerminated", "stat
             Step(phase="Failed", stop=("c2",), request=LAST),
             id="a main failed",
         ),
-        pytest.param(
-            [({}, 0), (IGNORED, None)],
-            OURS,
-            Step(stop=("c1",), request=LAST),
-            id="the phase is set",
-        ),
+        pytest.param([({}, 0), (IGNORED, None)], OURS, Step(stop=("c1",), request=LAST), id="the phase is set"),
         pytest.param([({}, 0), (IGNORED, 0)], {}, NOTHING, id="they ended on their own"),
         pytest.param(
             [({}, 0), (BY_IMAGE, None), (IGNORED, None)], {}, Step(unreachable=("c1",)), id="one that cannot be stopped"

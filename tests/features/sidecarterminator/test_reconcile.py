@@ -82,11 +82,7 @@ async def test_a_job_completes_despite_an_endless_sidecar(there: Simulated) -> N
     (wanted,) = spec["containers"]
     assert wanted["name"] == "side"
     assert wanted["statusContext"]["containerID"]
-    assert spec["strategy"] == {
-        "forceRecreate": True,
-        "failurePolicy": "Ignore",
-        "terminationGracePeriodSeconds": 5,
-    }
+    assert spec["strategy"] == {"forceRecreate": True, "failurePolicy": "Ignore", "terminationGracePeriodSeconds": 5}
     (event,) = await events_of(there, found["metadata"]["name"], "SidecarTerminator")
     assert event["type"] == "Normal"
     assert event["message"] == "Kruise SidecarTerminator is trying to terminate sidecar [side] using crr"

@@ -176,9 +176,7 @@ async def test_pausing_and_restarting_change_the_template(there: World) -> None:
     assert "resumed" in await set_paused(there.client, NAMESPACE, ["ud", "web"], paused=False)
     # Unchanged, or it would be another revision.
     assert "rollingUpdate" not in spec_of(await stored(there)).get("updateStrategy", {})
-    await there.respecify(
-        {"template": {"cloneSetTemplate": {"spec": {"updateStrategy": in_place()}}}},
-    )
+    await there.respecify({"template": {"cloneSetTemplate": {"spec": {"updateStrategy": in_place()}}}})
     with pytest.raises(CommandError, match="InPlaceIfPossible updates Pods in place"):
         await restart(there.client, await stored(there))
 

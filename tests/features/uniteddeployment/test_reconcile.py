@@ -165,11 +165,7 @@ async def test_foreign_and_unlisted_workloads_are_left_alone(there: World) -> No
     body = {
         "apiVersion": "apps.kruise.io/v1beta1",
         "kind": "CloneSet",
-        "spec": {
-            "replicas": 1,
-            "selector": {"matchLabels": {"app": "web"}},
-            "template": {"metadata": {}, "spec": {}},
-        },
+        "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {}, "spec": {}}},
     }
 
     def labelled(name: str, subset: str, **metadata: Any) -> dict[str, Any]:

@@ -9,15 +9,7 @@ from app.api import names
 from app.features.workloadspread.plan.places import SubsetRecord
 from app.features.workloadspread.types import WorkloadSpread
 from app.kube.clock import rfc3339
-from app.kube.objects import (
-    ContainerStatus,
-    ObjectMeta,
-    OwnerReference,
-    Pod,
-    PodCondition,
-    PodSpec,
-    PodStatus,
-)
+from app.kube.objects import ContainerStatus, ObjectMeta, OwnerReference, Pod, PodCondition, PodSpec, PodStatus
 
 Json = dict[str, Any]
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)

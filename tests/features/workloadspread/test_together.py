@@ -34,10 +34,7 @@ async def replica(there: World, seed: int, ahead: float = 0.0) -> tuple[Placer, 
     targets = Targets()
     clock = WallClock()
     clock.ahead = ahead
-    return (
-        Placer(SpreadIndex(store), statuses, targets, Whitelist, clock, Random(seed), frozenset()),
-        statuses,
-    )
+    return (Placer(SpreadIndex(store), statuses, targets, Whitelist, clock, Random(seed), frozenset()), statuses)
 
 
 @pytest.mark.behaviour("WS-28", "WS-35", "WS-36", "WS-37")

@@ -6,12 +6,7 @@ import pytest
 
 from app.kube.client import Client
 from app.kube.errors import Gone
-from app.kube.resources import (
-    CONFIGMAPS,
-    EVENTS,
-    PODS,
-    Resource,
-)
+from app.kube.resources import CONFIGMAPS, EVENTS, PODS, Resource
 from app.sandbox.apiserver.server import ApiServer
 from tests.kit.cluster import in_api_server
 

@@ -172,11 +172,7 @@ def broadcast_job(
                 "restartPolicy": "Never",
                 "terminationGracePeriodSeconds": 1,
                 "containers": [
-                    {
-                        "name": "main",
-                        "image": "task:1",
-                        "command": ["sh", "-c", f"sleep {seconds}; exit {code}"],
-                    }
+                    {"name": "main", "image": "task:1", "command": ["sh", "-c", f"sleep {seconds}; exit {code}"]}
                 ],
             },
         },

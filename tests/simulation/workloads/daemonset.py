@@ -14,15 +14,7 @@ from app.features.daemonset.kind import DAEMON_SET
 from tests.simulation import invariants
 from tests.simulation.lifecycle import LABELS, held_metadata, lifecycle
 from tests.simulation.passes import Pass
-from tests.simulation.pods import (
-    hash_of,
-    held_back,
-    is_alive,
-    is_available,
-    main_image,
-    ready_too_early,
-    strange_step,
-)
+from tests.simulation.pods import hash_of, held_back, is_alive, is_available, main_image, ready_too_early, strange_step
 from tests.simulation.users import LABEL
 from tests.simulation.workloads.judge import Judge
 from tests.simulation.workloads.remembered import Remembered
@@ -176,15 +168,7 @@ def spec_by_seed(rng: Random) -> Json:
 
 
 def daemon_set(
-    name: str,
-    namespace: str,
-    *,
-    way: str,
-    max_unavailable: int,
-    max_surge: int,
-    image: str,
-    min_ready: int,
-    hook: str,
+    name: str, namespace: str, *, way: str, max_unavailable: int, max_surge: int, image: str, min_ready: int, hook: str
 ) -> Json:
     """Return the object a user applies."""
     held = held_metadata(hook)

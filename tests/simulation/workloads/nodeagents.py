@@ -76,14 +76,7 @@ class NodeAgentJudge(JudgeOfAgents):
 
     # ---- writes
 
-    def wrote(
-        self,
-        at: float,
-        kind: str,
-        before: Json | None,
-        after: Json | None,
-        known: Pass | None,
-    ) -> Iterable[str]:
+    def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
         """Return the invariants that a write violates."""
         obj = after if after is not None else before
         if obj is None:

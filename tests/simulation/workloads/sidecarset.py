@@ -294,10 +294,7 @@ def clone_set(name: str, namespace: str, *, replicas: int) -> Json:
         "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
         "template": {
             "metadata": {"labels": {LABEL: name, **APP}},
-            "spec": {
-                "terminationGracePeriodSeconds": 1,
-                "containers": [{"name": "main", "image": "main:1"}],
-            },
+            "spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": "main", "image": "main:1"}]},
         },
     }
     return manifest(CLONE_SET, name, namespace, spec)

@@ -212,12 +212,7 @@ def test_protected_operations(
 @pytest.mark.behaviour("PUB-67", "PUB-123")
 @pytest.mark.parametrize(
     ("operation", "field"),
-    [
-        (DELETE, "disrupted_pods"),
-        (EVICT, "disrupted_pods"),
-        (UPDATE, "unavailable_pods"),
-        (RESIZE, "unavailable_pods"),
-    ],
+    [(DELETE, "disrupted_pods"), (EVICT, "disrupted_pods"), (UPDATE, "unavailable_pods"), (RESIZE, "unavailable_pods")],
 )
 def test_a_grant_is_charged_and_recorded(operation: ProtectedOperation, field: str) -> None:
     found = ruled(budget(allowed=2, disrupted={"a": ago(1)}), operation)

@@ -64,14 +64,8 @@ def test_empty_and_new_records() -> None:
     [
         ("{}", "{}"),
         ("null", "{}"),
-        (
-            '{"s":"h"}',
-            '{"s":{"updateTimestamp":null,"hash":"h","sidecarSetName":"s","sidecarList":null}}',
-        ),
-        (
-            '{"s":null}',
-            '{"s":{"updateTimestamp":null,"hash":"","sidecarSetName":"","sidecarList":null}}',
-        ),
+        ('{"s":"h"}', '{"s":{"updateTimestamp":null,"hash":"h","sidecarSetName":"s","sidecarList":null}}'),
+        ('{"s":null}', '{"s":{"updateTimestamp":null,"hash":"","sidecarSetName":"","sidecarList":null}}'),
         (
             ' { "s" : {"sidecarList":["<"],"hash":"h","unknown":1,"updateTimestamp":"2026-01-02T05:04:05.9+02:00"} } ',
             '{"s":{"updateTimestamp":"2026-01-02T03:04:05Z","hash":"h","sidecarSetName":"","sidecarList":["\\u003c"]}}',

@@ -6,15 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.features.admitting import (
-    LIST,
-    NOW,
-    Json,
-    World,
-    main,
-    pod,
-    sidecarset,
-)
+from tests.features.admitting import LIST, NOW, Json, World, main, pod, sidecarset
 
 SHIPPER = {"name": "shipper"}
 SHARING = {**SHIPPER, "shareVolumePolicy": {"type": "enabled"}}

@@ -6,17 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.features.admitting import (
-    HASH,
-    HASH_WITHOUT_IMAGE,
-    INJECTED,
-    LIST,
-    World,
-    main,
-    pod,
-    revision,
-    sidecarset,
-)
+from tests.features.admitting import HASH, HASH_WITHOUT_IMAGE, INJECTED, LIST, World, main, pod, revision, sidecarset
 
 SHIPPER = {"name": "shipper"}
 METRICS = {"name": "metrics", "podInjectPolicy": "AfterAppContainer"}
@@ -27,11 +17,7 @@ def test_sidecars_are_placed_before_and_after_the_app_container() -> None:
     answer = World().apply(sidecarset("s", SHIPPER, METRICS)).create(pod())
 
     assert answer.containers == ["shipper", "main", "metrics"]
-    assert answer.container("shipper") == {
-        "name": "shipper",
-        "image": "registry.example/shipper:1",
-        "env": [INJECTED],
-    }
+    assert answer.container("shipper") == {"name": "shipper", "image": "registry.example/shipper:1", "env": [INJECTED]}
     assert answer.container("metrics")["env"] == [INJECTED]
     assert answer.container("main") == main()
     assert answer.pod["fieldOfTheFuture"] == {"kept": True}
@@ -46,8 +32,7 @@ def test_sidecars_are_placed_before_and_after_the_app_container() -> None:
 
 @pytest.mark.behaviour("SS-42", "SS-43")
 @pytest.mark.parametrize(
-    ("sort_by_name", "expected"),
-    [(False, ["zeta", "alpha", "main", "mid"]), (True, ["alpha", "zeta", "main", "mid"])],
+    ("sort_by_name", "expected"), [(False, ["zeta", "alpha", "main", "mid"]), (True, ["alpha", "zeta", "main", "mid"])]
 )
 def test_sidecars_keep_the_order_of_sets_unless_the_gate_sorts_them(sort_by_name: bool, expected: list[str]) -> None:
     sets = sidecarset("s", {"name": "zeta"}, {"name": "alpha"}, {"name": "mid", "podInjectPolicy": "AfterAppContainer"})
@@ -79,10 +64,7 @@ def test_a_native_sidecar_follows_the_init_containers_of_the_pod_and_is_listed()
 
 @pytest.mark.behaviour("SS-48")
 def test_only_used_volumes_are_added_and_those_of_the_pod_win() -> None:
-    shipper = {
-        **SHIPPER,
-        "volumeMounts": [{"name": "cfg", "mountPath": "/cfg"}, {"name": "data", "mountPath": "/own"}],
-    }
+    shipper = {**SHIPPER, "volumeMounts": [{"name": "cfg", "mountPath": "/cfg"}, {"name": "data", "mountPath": "/own"}]}
     volumes: list[dict[str, Any]] = [
         {"name": "cfg", "emptyDir": {}},
         {"name": "data", "emptyDir": {}},
@@ -206,9 +188,7 @@ def test_a_paused_set_changes_nothing() -> None:
 @pytest.mark.parametrize(("namespace", "injected"), [("shop", True), ("lab", False), ("unknown", False)])
 def test_a_namespace_selector_reads_the_labels_of_the_namespace(namespace: str, injected: bool) -> None:
     sets = sidecarset(
-        "s",
-        SHIPPER,
-        namespaceSelector={"matchExpressions": [{"key": "env", "operator": "In", "values": ["prod"]}]},
+        "s", SHIPPER, namespaceSelector={"matchExpressions": [{"key": "env", "operator": "In", "values": ["prod"]}]}
     )
     world = World(namespaces={"shop": {"env": "prod"}, "lab": {"env": "dev"}}).apply(sets)
     answer = world.create(pod(metadata={"namespace": namespace}))
@@ -280,17 +260,12 @@ def test_a_missing_injection_revision_refuses_the_pod_and_reports_it_on_the_set(
 
 @pytest.mark.behaviour("SS-54", "PW-7", "PW-11", "PW-13")
 def test_a_set_may_order_the_start_of_sidecars_and_app() -> None:
-    patches = [
-        {"patchPolicy": "Overwrite", "annotations": {"apps.kruise.io/container-launch-priority": "Ordered"}},
-    ]
+    patches = [{"patchPolicy": "Overwrite", "annotations": {"apps.kruise.io/container-launch-priority": "Ordered"}}]
     answer = World().apply(sidecarset("s", SHIPPER, patchPodMetadata=patches)).create(pod())
     assert answer.containers == ["shipper", "main"]
     barriers = [answer.container(name)["env"][-1] for name in ("shipper", "main")]
     assert barriers == [
-        {
-            "name": "KRUISE_CONTAINER_BARRIER",
-            "valueFrom": {"configMapKeyRef": {"name": "web-0-barrier", "key": key}},
-        }
+        {"name": "KRUISE_CONTAINER_BARRIER", "valueFrom": {"configMapKeyRef": {"name": "web-0-barrier", "key": key}}}
         for key in ("p_0", "p_-1")
     ]
 

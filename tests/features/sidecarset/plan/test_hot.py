@@ -114,13 +114,7 @@ def test_container_that_takes_the_new_image(images: tuple[str, str], working: st
             ("1", "0", "0", "1"),
         ),
         # Rolled back while both run: the former twin works again, and the other becomes idle as after any upgrade.
-        (
-            pod("v1", "v2", "c-2", versions=("1", "5", "5", "1")),
-            "v1",
-            {},
-            "c-1",
-            ("9", "5", "5", "9"),
-        ),
+        (pod("v1", "v2", "c-2", versions=("1", "5", "5", "1")), "v1", {}, "c-1", ("9", "5", "5", "9")),
         # Another field changed during the upgrade: the new twin, which is not ready, already has the image.
         (
             pod("v1", "v2", "c-2", unready=("c-2",), versions=("1", "5", "5", "1")),

@@ -125,12 +125,7 @@ def test_unschedulable_subsets_keep_running_pods(
     subsets = bounded(least, most)
     if ready:
         subsets = [
-            replace(
-                one,
-                exists=True,
-                ready=int(count),
-                unschedulable=one.name in unschedulable,
-            )
+            replace(one, exists=True, ready=int(count), unschedulable=one.name in unschedulable)
             for one, count in zip(subsets, ready.split(","), strict=True)
         ]
     assert list(allocate(replicas, subsets, adaptive=True).replicas.values()) == wanted

@@ -299,10 +299,7 @@ def strategy() -> Json:
 )
 def test_stuck_pods_do_not_block_a_rollout(kind: str, more: Json, field: str, wanted: int | None) -> None:
     owner = united(kind, more)
-    pods = {
-        "a": [pod("a0", old=True, ready=900), pod("a1", pending=40), pod("a2", pending=40)],
-        "b": ready("b", 6),
-    }
+    pods = {"a": [pod("a0", old=True, ready=900), pod("a1", pending=40), pod("a2", pending=40)], "b": ready("b", 6)}
     rolling = {"conditions": [{"type": "UnitedDeploymentUpdated", "status": "False", "lastTransitionTime": ago(99)}]}
     status = statuses(a=condition("False"), b=condition("True")) | rolling
     here = situated(owner, pods, status, a=3, b=6)

@@ -225,10 +225,7 @@ def test_workloads_to_keep_adopt_release_or_delete() -> None:
         workload("z2", "2026-01-01T00:00:00Z", "z"),
         workload("b0", "2026-01-01T00:00:00Z", "b", labels={"apps.kruise.io/subset-name": "b"}),
     ]
-    owned = {
-        "cloneSetTemplate": [first, second, gone, removed, relabelled],
-        "deploymentTemplate": [other],
-    }
+    owned = {"cloneSetTemplate": [first, second, gone, removed, relabelled], "deploymentTemplate": [other]}
     found = claim("cloneSetTemplate", {"a", "b"}, owned, orphans, lambda labels: labels.get("app") == "web")
     assert {name: one.metadata.name for name, one in found.existing.items()} == {"a": "a2"}
     assert {(kind, one.metadata.name) for kind, one in found.surplus} == {

@@ -204,10 +204,7 @@ ORDINALS = [(0, "a", "b", "a"), (4, "a", "b", ""), (5, "b", "c", ""), (9, "b", "
 @pytest.mark.behaviour("WS-26")
 @pytest.mark.parametrize(
     ("name", "all_open", "a_shut", "two_of_two"),
-    [
-        *((f"shop-{ordinal}", *chosen) for ordinal, *chosen in ORDINALS),
-        ("shop", "a", "b", "a"),
-    ],
+    [*((f"shop-{ordinal}", *chosen) for ordinal, *chosen in ORDINALS), ("shop", "a", "b", "a")],
 )
 def test_ordinals_are_placed_in_order(name: str, all_open: str, a_shut: str, two_of_two: str) -> None:
     three: Limits = {"a": 5, "b": 5, "c": None}

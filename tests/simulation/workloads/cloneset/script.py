@@ -89,13 +89,7 @@ HASTE_SECONDS = 4.0
 
 
 def calm_script(
-    rng: Random,
-    sets: Sequence[str],
-    pods: Sequence[str],
-    clones: Sequence[str],
-    staffed: Sequence[str],
-    *,
-    number: int,
+    rng: Random, sets: Sequence[str], pods: Sequence[str], clones: Sequence[str], staffed: Sequence[str], *, number: int
 ) -> Iterator[Action]:
     """Draw actions that follow one another once everything is at rest.
 

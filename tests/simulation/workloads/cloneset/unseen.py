@@ -75,8 +75,4 @@ def _creation_unanswered(rng: Random, existing: Existing, _number: int) -> Itera
     yield Action(0.5, "scale cloneset", {"name": name, "replicas": existing.dropping[name] + rng.randrange(1, 3)})
 
 
-_THEMES: Sequence[_Theme] = (
-    _history_unseen,
-    _claims_going,
-    _creation_unanswered,
-)
+_THEMES: Sequence[_Theme] = (_history_unseen, _claims_going, _creation_unanswered)
