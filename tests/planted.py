@@ -72,7 +72,7 @@ def planted(fault: Fault, root: Path = ROOT) -> dict[Path, str]:
 def _candidates(edit: Edit, root: Path) -> Iterator[Path]:
     names = edit.within.split(".") if edit.within else []
     words = {node.id for node in ast.walk(ast.parse(edit.old)) if isinstance(node, ast.Name)}
-    for path in _modules(root):
+    for path in _sources(root):
         text = _text(path)
         if all(word in text for word in words) and all(
             f"def {name}(" in text or f"def {name}[" in text or f"class {name}" in text for name in names
@@ -81,7 +81,7 @@ def _candidates(edit: Edit, root: Path) -> Iterator[Path]:
 
 
 @cache
-def _modules(root: Path) -> Sequence[Path]:
+def _sources(root: Path) -> Sequence[Path]:
     return sorted((root / "app").rglob("*.py"))
 
 
