@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from app.admission.registry import Route
 from app.api import structural
 from app.api.kind import KindDefinition
 from app.kube.clock import SystemClock
@@ -32,6 +34,12 @@ def of_guides(kind: KindDefinition) -> dict[str, Any]:
     return ours
 
 
+@cache
+def routes() -> list[Route]:
+    registry = Standalone(None, parse_gates(ALL_ON), SystemClock(), Random(1)).registry
+    return [registry.routes[webhook.path] for webhook in registry.webhooks]
+
+
 @pytest.mark.parametrize("read", [example, of_guides])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
 def test_an_example_is_accepted_without_a_warning(
@@ -42,11 +50,9 @@ def test_an_example_is_accepted_without_a_warning(
     version = kind.version(obj["apiVersion"])
     assert version is not None
     assert structural.unknown_fields(version.schema, obj) == []
-    registry = Standalone(None, parse_gates(ALL_ON), SystemClock(), Random(1)).registry
-    routes = [route for webhook in registry.webhooks for route in [registry.routes[webhook.path]]]
     handlers = {
         id(handler): handler
-        for route in routes
+        for route in routes()
         for (_, group, _, plural, subresource), handler in route.handlers.items()
         if (group, plural, subresource) == (kind.group, kind.plural, "")
     }
