@@ -31,6 +31,8 @@ GUIDES = Path(__file__).resolve().parents[2] / "docs" / "guides" / "examples"
 def of_guides(kind: KindDefinition) -> dict[str, Any]:
     found = yaml.safe_load_all((GUIDES / f"{kind.singular}.yaml").read_text("utf-8"))
     ours: dict[str, Any] = next(one for one in found if one["apiVersion"].startswith(kind.group))
+    assert ours["apiVersion"] == f"{kind.group}/{kind.hub.name}"
+    kind.hub.model.model_validate(ours)
     return ours
 
 
