@@ -1,4 +1,4 @@
-"""``pykruise explain`` for WorkloadSpreads, and their section of the dashboard."""
+"""``pykruise explain`` for WorkloadSpreads, and their dashboard section."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from app.kube.selector_query import SelectorError
 from app.kube.text import one_line
 from app.pods.predicates import is_active
 
-# Texts of ``pykruise explain workloadspread``: the state of each subset, the subset of the next Pod, and the deletion
+# Output of ``pykruise explain workloadspread``: the state of each subset, the subset of the next Pod, and the deletion
 # cost of each Pod.
 
 
 @dataclass(frozen=True, slots=True)
 class Subset:
-    """A subset's Pods of the latest version, and what happens to the next one."""
+    """State of a subset for the latest version: its Pods, and whether it gets the next Pod."""
 
     name: str
     takes: str
@@ -54,24 +54,25 @@ class Subset:
     going: int
     places: str
     next: str
-    #: The scheduler found no node for its Pods, so new Pods skip it for a while.
+    #: The scheduler found no node for its Pods, so new Pods skip the subset for a while.
     unschedulable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The whole explanation. ``next`` is a sentence."""
+    """Explanation of a WorkloadSpread. ``next`` is a sentence about the next Pod."""
 
     subsets: Sequence[Subset]
     next: str
-    #: Pod, version, subset, deletion cost and reason.
+    #: Name, version, subset, deletion cost and reason, per Pod.
     pods: Sequence[tuple[str, str, str, str, str]]
     #: Suggestions for the user.
     todo: Sequence[str] = ()
 
 
 def explain(spread: WorkloadSpread, pods: Iterable[tuple[Pod, str]], wanted: int, latest: str) -> Explanation:
-    """Explain a WorkloadSpread. ``pods`` come with their version; ``wanted`` is the replicas of the target."""
+    """Explain a WorkloadSpread. ``pods`` are paired with their versions; ``wanted`` is the number of replicas of the
+    target."""
     version = latest or VERSION_IGNORED
     ordinals = spread.spec.target_ref.kind == "StatefulSet"
     found, chosen = _subsets(spread, version, wanted, ordinals=ordinals)
@@ -142,7 +143,7 @@ def rows(found: Explanation) -> Mapping[str, list[tuple[str, ...]]]:
     return {"subsets": subsets, "pods": pods}
 
 
-#: The manager's default; its flags are not available here.
+#: Default of the manager's flag, whose actual value is unknown here.
 _VERSIONED: Final = "deployment,replicaset"
 _ALWAYS: Final = ("Pods", "ReplicaSets")
 

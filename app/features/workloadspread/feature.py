@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from app.framework.dashboard import DashboardSection
 
 WORKERS: Final = 3
-#: Optimistic status writes, and reads after conflicts.
+#: Permissions to write the status optimistically, and to read the object after a conflict.
 _MAY_COUNT: Final = (
     PolicyRule(("get",), (names.APPS_GROUP,), (WORKLOAD_SPREAD.plural,)),
     PolicyRule(("patch",), (names.APPS_GROUP,), (f"{WORKLOAD_SPREAD.plural}/status",)),
 )
-#: Read access to the replicas and owners of targets. Other kinds need a rule added by the operator.
+#: Permissions to read the replicas and owners of targets. For other kinds, the operator must add a rule.
 _MAY_READ_TARGETS: Final = (
     PolicyRule(("get",), ("apps",), ("deployments", "replicasets", "statefulsets")),
     PolicyRule(("get",), ("batch",), ("jobs",)),
@@ -44,7 +44,7 @@ _MAY_READ_TARGETS: Final = (
 
 
 def webhook(context: AdmissionContext) -> Decisions:
-    """Return the handlers of the kind's own webhook, which is served whatever the gate. [WS-5]"""
+    """Return the handlers of the kind's own webhook, which is served even if the gate is off. [WS-5]"""
     if context.client is not None:
         lookups: webhooks.SpreadLookups = ClusterLookups(context.client, context.own_namespace)
     else:

@@ -26,7 +26,7 @@ _STATEFUL_SET: Final = "StatefulSet"
 
 @dataclass(frozen=True, slots=True)
 class PreparedSpread:
-    """The parts of a WorkloadSpread, besides its status, that admission needs."""
+    """The parts of a WorkloadSpread that admission needs, except its status."""
 
     key: ObjectKey
     uid: str
@@ -77,7 +77,7 @@ class NamespaceSpreads:
 
 
 class SpreadIndex:
-    """Indexes a store. Status changes are ignored."""
+    """Indexes the WorkloadSpreads in a store. Status changes are ignored."""
 
     def __init__(self, spreads: Store[WorkloadSpread]) -> None:
         self._prepared: dict[str, dict[str, PreparedSpread]] = {}

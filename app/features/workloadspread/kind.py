@@ -10,14 +10,14 @@ from app.api.kind import ANY_KEY, Access, KindDefinition, PrinterColumn, Version
 from app.features.workloadspread.types import WorkloadSpread, WorkloadSpreadV1Alpha1
 from app.kube.jsonvalues import objects, rename
 
-# Conversion: v1alpha1 names two fields of a subset differently and requires less of conditions. [WS-4]
+# Conversion: in v1alpha1, two subset fields have other names, and fewer condition fields are required. [WS-4]
 
 #: Names of the subset fields in v1alpha1 and v1beta1.
 NAMES: Final = (
     ("requiredNodeSelectorTerm", "requiredNodeSelector"),
     ("preferredNodeSelectorTerms", "preferredNodeSelector"),
 )
-#: Fields of a condition that are required in v1beta1 but not in v1alpha1.
+#: Defaults of condition fields that are required in v1beta1 but not in v1alpha1.
 _UNKNOWN_REASON: Final = "Unknown"
 _NO_TIME: Final = "1970-01-01T00:00:00Z"
 
@@ -49,12 +49,12 @@ def canonical(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def canonical_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
-    """Return v1alpha1 with the condition fields that v1beta1 requires."""
+    """Return a v1alpha1 object with the condition fields that v1beta1 requires."""
     return _completed(canonical(obj))
 
 
 def canonical_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
-    """Return v1beta1 with the default strategy and without a zero observedGeneration in conditions."""
+    """Return a v1beta1 object with the default strategy, and without a zero observedGeneration in conditions."""
     for condition in _conditions(obj):
         if condition.get("observedGeneration") == 0:
             del condition["observedGeneration"]
@@ -87,8 +87,8 @@ def _conditions(obj: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 _COLUMNS: Final = (
     PrinterColumn("WorkloadName", "string", ".spec.targetRef.name", "Name of the workload."),
-    PrinterColumn("WorkloadKind", "string", ".spec.targetRef.kind", "Its kind."),
-    # JSONPath cannot compare; showing the strategy is better than an empty column. [WS-2]
+    PrinterColumn("WorkloadKind", "string", ".spec.targetRef.kind", "Kind of the workload."),
+    # JSONPath cannot compare values; showing the strategy is better than an empty column. [WS-2]
     PrinterColumn("Adaptive", "string", ".spec.scheduleStrategy.type", "Strategy type; empty means Fixed."),
     PrinterColumn("Age", "date", ".metadata.creationTimestamp", "Time since the object was created."),
 )
@@ -107,7 +107,7 @@ WORKLOAD_SPREAD: Final = KindDefinition(
     group=names.APPS_GROUP,
     kind="WorkloadSpread",
     plural="workloadspreads",
-    access=Access("changes new Pods of its namespace, as editing their workload does", view=True, edit=True),
+    access=Access("changes new Pods in its namespace, as editing their workload does", view=True, edit=True),
     short_names=("ws",),
     versions=(
         Version(names.V1BETA1, WorkloadSpread, _COLUMNS, canonical=canonical_v1beta1, notes=_NOTED),

@@ -50,7 +50,7 @@ _DEPLOYMENT: Final = ("apps", "Deployment")
 
 
 def shared_statuses(client: Client, spreads: Store[WorkloadSpread], rng: Random) -> SharedStatus[WorkloadSpread]:
-    """Return the statuses of a cluster's WorkloadSpreads."""
+    """Return the shared statuses of a cluster's WorkloadSpreads."""
     return SharedStatus(
         client,
         WORKLOAD_SPREAD.resource(),
@@ -62,7 +62,7 @@ def shared_statuses(client: Client, spreads: Store[WorkloadSpread], rng: Random)
 
 
 class Placer:
-    """Assigns Pods for one process. ``versioned`` are the kinds whose versions are counted separately."""
+    """Assigns Pods to subsets, for one process. ``versioned`` are the kinds whose versions are counted separately."""
 
     def __init__(
         self,
@@ -85,7 +85,8 @@ class Placer:
     async def find(
         self, here: NamespaceSpreads, controller: OwnerReference, labels: Mapping[str, str], namespace: str
     ) -> PreparedSpread | None:
-        """Return the WorkloadSpread of a Pod, if any. Raises KubeError, NotFound if an owner is gone. [WS-22, WS-23]"""
+        """Return the WorkloadSpread of a Pod, if any. Raises KubeError (NotFound if an owner is gone). [WS-22,
+        WS-23]"""
         owners = self._whitelist().owners
         current: OwnerReference | None = controller
         for _ in range(MAX_HEIGHT):
@@ -159,7 +160,7 @@ class WorkloadSpreadStep:
         self._placer = placer
 
     def __call__(self, draft: PodDraft, review: Review) -> StepOutcome:
-        """Assign the Pod. Makes no requests if the namespace has no WorkloadSpread.
+        """Assign the Pod to a subset. Makes no requests if the namespace has no WorkloadSpread.
 
         Raises PodRefusedError (500) on errors, so that the workload controller retries.
         """
@@ -182,7 +183,7 @@ class WorkloadSpreadStep:
             record = await self._placer.take(spread, controller, draft.name, draft.labels)
         except (KubeError, ReplicasPathError) as error:
             text = str(error) if isinstance(error, ReplicasPathError) else message_of(error)
-            raise _refused(draft, f"WorkloadSpread {spread.key} could not be asked for a place: {text}") from error
+            raise _refused(draft, f"no place could be reserved in WorkloadSpread {spread.key}: {text}") from error
         if record is None:
             return
         subset = spread.subsets.get(record.subset)
@@ -195,13 +196,14 @@ class WorkloadSpreadStep:
 
 
 def inject(draft: PodDraft, subset: PreparedSubset, spread: PreparedSpread) -> None:
-    """Apply the subset to the Pod. Raises PodRefusedError if its term or patch does not apply. [WS-31, WS-32]"""
+    """Apply the subset to the Pod. Raises PodRefusedError if its node selector term or patch cannot be applied. [WS-31,
+    WS-32]"""
     if subset.tolerations:
         draft.change_field("spec", "tolerations", tolerations_with(subset, draft.spec), "WS-31")
     try:
         affinity = affinity_with(subset, draft.spec)
     except PatchError as error:
-        text = f"WorkloadSpread {spread.key}, subset {subset.name}: its required node selector does not fit: {error}"
+        text = f"WorkloadSpread {spread.key}, subset {subset.name}: its node selector cannot be applied: {error}"
         raise _refused(draft, text) from error
     draft.change_field("spec", "affinity", affinity, "WS-31")
     if not subset.patch:
@@ -212,7 +214,7 @@ def inject(draft: PodDraft, subset: PreparedSubset, spread: PreparedSpread) -> N
     except (PatchError, PodRefusedError) as error:
         text = error.message if isinstance(error, PodRefusedError) else str(error)
         raise _refused(
-            draft, f"WorkloadSpread {spread.key}, subset {subset.name}: its patch does not fit: {text}"
+            draft, f"WorkloadSpread {spread.key}, subset {subset.name}: its patch cannot be applied: {text}"
         ) from error
     for part in _PARTS:
         before = draft.metadata if part == "metadata" else draft.spec
@@ -230,7 +232,7 @@ def _refused(draft: PodDraft, text: str) -> PodRefusedError:
 
 
 class WorkloadSpreadGuard:
-    """Records deletions of Pods; refuses none."""
+    """Records deletions of Pods. Denies no request."""
 
     order: Final = ValidatorOrder.COUNTING
 

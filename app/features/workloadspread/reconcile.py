@@ -53,7 +53,7 @@ from app.pods.predicates import is_active
 
 
 def pods_alike(old: Pod, new: Pod) -> bool:
-    """Return whether nothing relevant changed."""
+    """Return whether no relevant field of the Pod changed."""
     return old.metadata.uid == new.metadata.uid and _pod_facts(old) == _pod_facts(new)
 
 
@@ -85,15 +85,15 @@ def workload_facts(workload: Any) -> tuple[Any, ...]:
 logger = logging.getLogger(__name__)
 
 
-#: Maximum number of concurrent requests about single Pods.
+#: Maximum number of concurrent requests for individual Pods.
 MAX_CONCURRENT: Final = 16
-#: Seconds over which changes of Pods and of statuses are coalesced. A status change only affects the requeue time.
+#: Seconds over which changes to Pods and to statuses are coalesced. A status change only affects the requeue time.
 GATHER: Final = 0.05
 GATHER_STATUS: Final = 1.0
 #: Seconds until a WorkloadSpread with an unwatched target is requeued.
 UNWATCHED_AGAIN: Final = 5.0
-#: Bytes of Pods times subsets to compare in one reconcile, and the seconds until the next. A Pod above the limit joins
-#: no subset.
+#: Limit of the comparisons in one reconcile (Pod size in bytes × number of subsets), and seconds until the rest are
+#: compared. A Pod above the limit is not assigned to a subset.
 COMPARE_BYTES: Final = 4 * 1024 * 1024
 COMPARE_AGAIN: Final = 1.0
 #: Seconds until discovery of an unserved kind is retried.
@@ -122,25 +122,25 @@ class WorkloadSpreadReconciler:
         self._index = SpreadIndex(caches.spreads)
         self._workloads = Workloads(client, caches, whitelist, versioned)
         self._written = ResourceVersionExpectations(client.clock)
-        #: By UID of Pods without a subset: resource version and JSON.
+        #: Resource versions and JSON of Pods without a subset, by UID.
         self._raw: dict[str, tuple[str, Mapping[str, Any]]] = {}
         #: Last event about a target that cannot be read.
         self._last_events: dict[ObjectKey, str] = {}
-        #: By UID: subset written to a Pod that the cache does not show yet.
+        #: Subsets written to Pods but not yet in the cache, by UID.
         self._adopted: dict[str, str] = {}
-        #: UIDs of the Pods compared with the subsets, where others are left for the next reconcile.
+        #: UIDs of the Pods already compared with the subsets, for WorkloadSpreads with Pods left to compare.
         self._compared: dict[ObjectKey, frozenset[str]] = {}
 
     def delay(self, change: Change[Any], _key: ObjectKey) -> float:
-        """Return the delay over which changes of Pods and statuses are coalesced."""
+        """Return the delay over which changes to Pods and statuses are coalesced."""
         old, new = change.old, change.new
         if not isinstance(new, WorkloadSpread):
             return GATHER
         return GATHER_STATUS if old is not None and old.is_but_for_status(new) else 0.0
 
     def of_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """Return the WorkloadSpreads in the Pod's annotation and of its workload, if something relevant changed.
-        [WS-46, WS-47]"""
+        """Return the WorkloadSpreads in the Pod's annotation and for its workload, if a relevant field changed. [WS-46,
+        WS-47]"""
         pod = change.object
         if change.new is None:
             self._written.forget(pod.metadata.uid)
@@ -221,8 +221,8 @@ class WorkloadSpreadReconciler:
         return Result(requeue_after=min(waits)) if waits else None
 
     async def _grouped(self, spread: WorkloadSpread, prepared: PreparedSpread, target: Target) -> tuple[Versions, bool]:
-        """Group the Pods by version and subset, assigning those that fit one. Return them, and whether other Pods must
-        be compared with the subsets in the next reconcile. [WS-50 … WS-53]"""
+        """Group the Pods by version and subset, assigning Pods without a subset to one that fits. Return the groups,
+        and whether more Pods must be compared with the subsets in the next reconcile. [WS-50 … WS-53]"""
         versions: Versions = {}
         homeless: list[tuple[Pod, str]] = []
         counted: Counter[tuple[str, str]] = Counter()
@@ -245,8 +245,9 @@ class WorkloadSpreadReconciler:
         return versions, more
 
     def _in_turn(self, spread: PreparedSpread, candidates: Sequence[Candidate]) -> tuple[Sequence[Candidate], bool]:
-        """Return the Pods to compare with the subsets now, without those of the last reconciles, and whether some are
-        left. Comparing a large Pod with hundreds of subsets takes seconds, in which all other controllers wait."""
+        """Return the Pods to compare with the subsets now, without those compared in previous reconciles, and whether
+        any are left. Comparing a large Pod with hundreds of subsets takes seconds, during which all other controllers
+        wait."""
         compared = self._compared.pop(spread.key, frozenset())
         costs = {one.pod.metadata.uid: json_size(one.raw) * len(spread.subsets) for one in candidates}
         if not compared and sum(costs.values()) <= COMPARE_BYTES:
@@ -279,7 +280,7 @@ class WorkloadSpreadReconciler:
         return [one for one in found if one is not None]
 
     async def _as_json(self, pod: Pod) -> Mapping[str, Any] | None:
-        """Read the fields that caches omit: tolerations and affinity."""
+        """Return the Pod with the fields that caches omit (tolerations, affinity), or None if it is gone."""
         version, known = self._raw.get(pod.metadata.uid, ("", None))
         if known is not None and version == pod.metadata.resource_version:
             return known
@@ -320,7 +321,7 @@ class WorkloadSpreadReconciler:
         return found
 
     async def _price(self, spread: WorkloadSpread, versions: Versions, target: Target) -> list[KubeError]:
-        """Write deletion costs. Returns the errors. [WS-54 … WS-59]"""
+        """Write deletion costs. Return the errors. [WS-54 … WS-59]"""
         if not is_priced(spread):
             return []
 
@@ -397,7 +398,7 @@ class WorkloadSpreadReconciler:
         return known is not None and known.metadata.uid == pod.uid
 
     async def _move_on(self, spread: WorkloadSpread, outcome: Outcome) -> list[KubeError]:
-        """Delete unschedulable Pods. Returns the errors. A Pod that has changed may have been scheduled and is kept.
+        """Delete unschedulable Pods. Return the errors. A Pod that has changed may have been scheduled and is kept.
         [WS-67]"""
 
         failures: list[KubeError] = []

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Pauses in seconds between attempts of a read.
+#: Seconds to wait between attempts to read an object.
 PAUSES: Final = (0.01, 0.05, 0.25, 0.7, 1.0)
 #: Maximum number of cached owners, and their lifetime in seconds: an owner may be adopted or released.
 MAX_REMEMBERED: Final = 4_096
@@ -58,7 +58,8 @@ class LiveTargets:
         self._client = client
         self._kinds = KindMapper(client)
         self._whitelist = whitelist
-        #: Not keyed by UID alone: the creator of a Pod can write any UID into its owner references.
+        #: Cached controllers of owners. Not keyed by UID alone: the creator of a Pod can write any UID into its owner
+        #: references.
         self._known: OrderedDict[tuple[str, OwnerReference], tuple[float, OwnerReference | None]] = OrderedDict()
         self._read = Coalesced(self._object)
 
@@ -103,7 +104,7 @@ class LiveTargets:
         return found
 
     async def above(self, owner: OwnerReference, namespace: str) -> OwnerReference | None:
-        """Return the owner's controller. Cached for a while."""
+        """Return the owner's controller, which is cached for a while."""
         now = self._client.clock.monotonic()
         asked = (namespace, owner)
         until, known = self._known.get(asked, (0.0, None))
@@ -155,14 +156,14 @@ class LiveTargets:
 
 
 def scale_replicas(scale: Mapping[str, Any]) -> int:
-    """Return the replicas of a scale, or -1 if they are missing."""
+    """Return the replicas of a Scale object, or -1 if they are missing."""
     spec = scale.get("spec")
     found = spec.get("replicas") if isinstance(spec, Mapping) else None
     return found if isinstance(found, int) and not isinstance(found, bool) else -1
 
 
 class DirectTargets:
-    """Knows only what the Pod contains; for standalone mode."""
+    """Targets in standalone mode, where nothing but the Pod is available."""
 
     async def above(self, owner: OwnerReference, namespace: str) -> OwnerReference | None:  # noqa: ARG002
         """Return None: the controller is unknown."""
@@ -178,7 +179,7 @@ Targets: TypeAlias = DirectTargets | LiveTargets
 # Pods, replicas and latest version of a target. [WS-18, WS-19, WS-57] Watched kinds are read from caches; other kinds,
 # and replicas paths, from the API server.
 
-#: Annotation with the revision of a Deployment's ReplicaSet; the highest has the current template.
+#: Annotation with the revision of a Deployment's ReplicaSet. The ReplicaSet with the highest has the current template.
 REVISION: Final = "deployment.kubernetes.io/revision"
 _DEPLOYMENT: Final = ("apps", "Deployment")
 _REPLICA_SET: Final = ("apps", "ReplicaSet")
@@ -276,7 +277,7 @@ class Workloads:
         return replicas_of(found, (group, kind), spread.paths, "") or 0 if found is not None else 0
 
     async def _custom(self, spread: PreparedSpread) -> Target:
-        """Return a target of a kind in the whitelist, which is not watched. [WS-18, WS-19]"""
+        """Return a target of a whitelisted kind. These kinds are not watched. [WS-18, WS-19]"""
         group, kind, name = spread.target
         key = ObjectKey(spread.key.namespace, name)
         found = await self._live.target(spread.api_version, group, kind, key)
@@ -308,7 +309,7 @@ class Workloads:
         return [pod for pod in here if selector.matches(pod.metadata.labels)]
 
     def keys_above(self, metadata: ObjectMeta) -> Iterable[tuple[str, str, str]]:
-        """Yield group, kind and name of the owners of an object, from the bottom up, as far as the caches know them."""
+        """Yield group, kind and name of the owners of an object, from the bottom up, as far as they are cached."""
         controller = metadata.controller
         while controller is not None:
             yield controller.group, controller.kind, controller.name

@@ -26,11 +26,11 @@ class TargetFilter(ApiModel):
     selector: LabelSelector | None = None
     """Selects Pods by label. Empty selects all Pods of the workload."""
     replicas_path_list: list[str] | None = None
-    """Paths of the workload's replicas, such as spec.groups.0.replicas. Their sum is the base of percentages."""
+    """Paths of replica counts in the workload, such as spec.groups.0.replicas. Percentages refer to their sum."""
 
 
 class WorkloadSpreadSubsetV1Alpha1(ApiModel):
-    """WorkloadSpreadSubset defines the nodes, the maximum number and the patch of a part of the workload's Pods."""
+    """WorkloadSpreadSubset is a part of the workload's Pods, with its own nodes, maximum number and patch."""
 
     name: str
     """Name of the subset. Must be unique in the object."""
@@ -47,7 +47,7 @@ class WorkloadSpreadSubsetV1Alpha1(ApiModel):
 
 
 class WorkloadSpreadSubset(ApiModel):
-    """WorkloadSpreadSubset defines the nodes, the maximum number and the patch of a part of the workload's Pods."""
+    """WorkloadSpreadSubset is a part of the workload's Pods, with its own nodes, maximum number and patch."""
 
     name: str
     """Name of the subset. Must be unique in the object."""
@@ -129,9 +129,9 @@ class SubsetCondition(ApiModel):
     reason: Annotated[
         str, Keywords({"minLength": 1, "maxLength": 1024, "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"})
     ]
-    """Reason of the last transition, as a CamelCase word."""
+    """Reason for the last transition, as a CamelCase word."""
     message: Annotated[str, Keywords({"maxLength": 32768})]
-    """Human-readable details of the last transition."""
+    """Human-readable details about the last transition."""
 
 
 class SubsetConditionV1Alpha1(ApiModel):
@@ -144,16 +144,16 @@ class SubsetConditionV1Alpha1(ApiModel):
     last_transition_time: Time = ""
     """Last time the status of the condition changed."""
     reason: str = ""
-    """Reason of the last transition, as a CamelCase word."""
+    """Reason for the last transition, as a CamelCase word."""
     message: str = ""
-    """Human-readable details of the last transition."""
+    """Human-readable details about the last transition."""
 
 
 class _SubsetStatusFields(ApiModel):
     """Fields of a subset's status that both versions share."""
 
     name: str
-    """The subset."""
+    """Name of the subset."""
     replicas: Int32
     """Number of active Pods of the subset."""
     missing_replicas: Int32
@@ -184,9 +184,9 @@ class WorkloadSpreadStatus(ApiModel):
     observed_generation: Int64 = 0
     """Generation of the object that this status reflects."""
     subset_statuses: list[SubsetStatus] | None = None
-    """Status of each subset over all versions of Pods, in the order of the spec."""
+    """Status of each subset across all Pod versions, in the order of the spec."""
     versioned_subset_statuses: dict[str, list[SubsetStatus]] | None = None
-    """Status of each subset by version of Pods. maxReplicas applies to each version separately."""
+    """Status of each subset by Pod version. maxReplicas applies to each version separately."""
 
 
 class WorkloadSpreadStatusV1Alpha1(ApiModel):
@@ -195,9 +195,9 @@ class WorkloadSpreadStatusV1Alpha1(ApiModel):
     observed_generation: Int64 = 0
     """Generation of the object that this status reflects."""
     subset_statuses: list[SubsetStatusV1Alpha1] | None = None
-    """Status of each subset over all versions of Pods, in the order of the spec."""
+    """Status of each subset across all Pod versions, in the order of the spec."""
     versioned_subset_statuses: dict[str, list[SubsetStatusV1Alpha1]] | None = None
-    """Status of each subset by version of Pods. maxReplicas applies to each version separately."""
+    """Status of each subset by Pod version. maxReplicas applies to each version separately."""
 
 
 class WorkloadSpread(KubeObject):

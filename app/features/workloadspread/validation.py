@@ -20,7 +20,7 @@ from app.kube.selectors import validate_selector
 SPEC: Final = Path("spec")
 TARGET: Final = SPEC.child("targetRef")
 SUBSETS: Final = SPEC.child("subsets")
-#: Groups of the built-in target kinds. [WS-7]
+#: API groups of the built-in target kinds. [WS-7]
 GROUPS_BY_KIND: Final[Mapping[str, tuple[str, ...]]] = {
     "CloneSet": (names.APPS_GROUP,),
     "Deployment": ("apps",),
@@ -45,10 +45,10 @@ def set_errors(
     *,
     v1alpha1: bool = False,
 ) -> list[FieldError]:
-    """Return all errors, except for patches that do not fit the workload.
+    """Return all errors except those in patches, which depend on the workload's template.
 
-    ``others`` are the WorkloadSpreads of the namespace, possibly including this one. ``custom`` are further target
-    kinds by group and kind. ``v1alpha1`` selects that version's field names.
+    ``others`` are the WorkloadSpreads of the namespace, possibly including this one. ``custom`` holds the group and
+    kind of further target kinds. ``v1alpha1`` selects that version's field names.
     """
     return [
         *target_errors(spread.spec.target_ref, custom),
@@ -227,5 +227,5 @@ def _without_directives(value: Any) -> Any:
 def patch_error(
     index: int, subset: WorkloadSpreadSubset, texts: Sequence[str], shown: Callable[[Any], str]
 ) -> FieldError:
-    """Return the error for a Pod template that is invalid once patched. [WS-11]"""
+    """Return the error for a patch that makes the Pod template invalid. [WS-11]"""
     return invalid(SUBSETS.index(index).child("patch"), GoLiteral(quote(shown(subset.patch))), "; ".join(texts))

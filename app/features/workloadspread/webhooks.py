@@ -32,7 +32,7 @@ from app.pods.template_check import PERMISSION, template_errors
 # Validating webhook. [WS-5 … WS-14, WS-30]
 
 GATE: Final = "WorkloadSpread"
-#: Maximum number of patches tried on the workload's template; each takes a request.
+#: Maximum number of patches tried on the workload's template; each patch takes one request.
 MAX_PATCHES_TRIED: Final = 50
 
 VALIDATE: Final = validating_webhook(
@@ -82,7 +82,7 @@ def read(obj: Mapping[str, Any]) -> WorkloadSpread:
 async def _patch_errors(
     lookups: SpreadLookups, spread: WorkloadSpread, former: WorkloadSpread | None, namespace: str
 ) -> list[FieldError]:
-    """Return the errors of new patches applied to the workload's current template. [WS-11]"""
+    """Return the errors that occur when new patches are applied to the workload's current template. [WS-11]"""
     known = [subset.patch for subset in former.spec.subsets] if former is not None else []
     new = [
         (index, subset)
@@ -110,7 +110,7 @@ async def _patch_errors(
 
 
 class CustomWorkloads(ConfiguredList[Whitelist]):
-    """The whitelist; parsed again when the ConfigMap changes."""
+    """The whitelist. It is parsed again when the ConfigMap changes."""
 
     def __init__(self, config_maps: Store[ConfigMap], namespace: str) -> None:
         key = names.WORKLOAD_SPREAD_CUSTOM_WORKLOAD_WHITELIST_KEY
@@ -119,7 +119,7 @@ class CustomWorkloads(ConfiguredList[Whitelist]):
 
 CLONE_SETS: Final = Resource(names.APPS_GROUP, names.V1BETA1, "clonesets", "CloneSet")
 ADVANCED_STATEFUL_SETS: Final = Resource(names.APPS_GROUP, names.V1BETA1, "statefulsets", "StatefulSet")
-#: Resources of the built-in targets by group and kind, as two groups may share a kind's name.
+#: Resources of the built-in targets by group and kind, because two groups may use the same kind name.
 TARGETS: Final = {
     (one.group, one.kind): one
     for one in (CLONE_SETS, DEPLOYMENTS, REPLICASETS, STATEFULSETS, ADVANCED_STATEFUL_SETS, JOBS)
@@ -127,7 +127,7 @@ TARGETS: Final = {
 
 
 class ClusterLookups:
-    """Lookups in a cluster."""
+    """Lookups that read from the API server."""
 
     def __init__(self, client: Client, own_namespace: str) -> None:
         self._client = client
@@ -160,7 +160,7 @@ class ClusterLookups:
             return None
 
     async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str]:
-        """Check the template by a dry run."""
+        """Check the template with a dry run."""
         return await template_errors(self._client, self._own_namespace, template, "")
 
 
@@ -176,7 +176,7 @@ class StandaloneLookups:
         return [one for one in self._spreads.list() if one.metadata.namespace == namespace]
 
     def is_slow(self, _review: Review) -> bool:
-        """Return False: files are few."""
+        """Return False: there are only a few files."""
         return False
 
     async def whitelist(self) -> Whitelist:

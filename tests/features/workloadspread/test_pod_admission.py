@@ -298,7 +298,7 @@ async def test_a_patch_uses_the_merge_keys_of_pods() -> None:
     "patch", ["text", {"spec": "bad"}, {"spec": {"containers": [{"image": "x"}]}}, {"metadata": {"labels": {"a": 1}}}]
 )
 async def test_an_inapplicable_patch_refuses_the_pod_with_a_reason(patch: Any) -> None:
-    with pytest.raises(PodRefusedError, match=r"WorkloadSpread ns/ws, subset a: its patch does not fit: ") as refused:
+    with pytest.raises(PodRefusedError, match="WorkloadSpread ns/ws, subset a: its patch cannot be applied") as refused:
         await Here(injecting(patch)).create(new_pod())
     assert refused.value.code == 500
 
@@ -317,7 +317,7 @@ async def test_a_failed_write_refuses_the_creation() -> None:
         raise ApiError(RequestInfo("PATCH", "/"), Status(code=409, message="the object has been modified"))
 
     here.statuses.decide = decide  # type: ignore[method-assign]
-    with pytest.raises(PodRefusedError, match="could not be asked for a place: the object has been modified"):
+    with pytest.raises(PodRefusedError, match="reserved in WorkloadSpread ns/ws: the object has been modified"):
         await here.create(new_pod())
 
 

@@ -37,8 +37,8 @@ def is_priced(spread: WorkloadSpread) -> bool:
 def first_costs(spread: WorkloadSpread) -> Mapping[str, str]:
     """Return the deletion cost of a new Pod by subset. [WS-55]
 
-    Assumes that the Pod has a place and the latest version; the controller updates the cost when that changes. Empty
-    for kinds that ignore costs.
+    Assumes that the Pod has a place and is of the latest version; the controller updates the cost when that changes.
+    Empty for kinds that ignore deletion costs.
     """
     subsets = spread.spec.subsets
     if not is_priced(spread):

@@ -24,7 +24,7 @@ Json: TypeAlias = Mapping[str, Any]
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _REQUIREMENTS: Final = ("matchExpressions", "matchFields")
-#: Bytes of a Pod and the patch that is merged into it, while other Pods wait to be created.
+#: Maximum size in bytes of a Pod together with the patch merged into it. Merging delays the creation of other Pods.
 MAX_PATCHED_BYTES: Final = 256 * 1024
 
 
@@ -103,7 +103,7 @@ def patched(subset: PreparedSubset, pod: Json) -> Json:
     spec = merged.get("spec")
     before = (pod.get("spec") or {}).get("priorityClassName")
     if isinstance(spec, dict) and spec.get("priorityClassName") != before:
-        # The API server computes it from the new priority class.
+        # The API server sets spec.priority from the new priority class.
         spec = {key: value for key, value in spec.items() if key != "priority"}
         merged = {**merged, "spec": spec}
     return merged
@@ -111,15 +111,15 @@ def patched(subset: PreparedSubset, pod: Json) -> Json:
 
 # Subset of an existing Pod: the one in its annotation, else one that fits its node. [WS-50 … WS-53]
 
-#: Group of Pods without a subset.
+#: Stands for a subset in groups of Pods that have none.
 NO_SUBSET: Final = "kruise.io/workloadspread-fake-subset-name"
-#: "true" keeps the patch's metadata off existing Pods. [WS-53]
+#: Annotation. With "true", the patch's metadata is not applied to existing Pods. [WS-53]
 IGNORE_METADATA: Final = "workloadspread.kruise.io/ignore-patch-existing-pods-metadata"
 
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """Assignment of an existing Pod to a subset, with the metadata to merge."""
+    """Assignment of an existing Pod to a subset, with the metadata to merge into the Pod."""
 
     pod: Pod
     subset: str
@@ -193,8 +193,8 @@ def adopt(
 ) -> Ruling[WorkloadSpread, list[Adoption]]:
     """Return the :func:`adoptions` and the status that reserves their places, as for new Pods. [WS-52]
 
-    ``fresh`` is the newest copy, whose places may be reserved for Pods being created. ``seen`` holds the entry keys of
-    existing Pods.
+    ``fresh`` is the newest copy; some of its places may be reserved for Pods being created. ``seen`` holds the entry
+    keys of existing Pods.
     """
     limits = {one.name: limit_of(one, wanted) for one in fresh.spec.subsets}
     taken = Counter(counted)
@@ -264,7 +264,7 @@ def _score(subset: PreparedSubset, candidate: Candidate, *, room: bool) -> int |
 
 
 def _is_patched(subset: PreparedSubset, pod: Json) -> bool:
-    """Return whether the patch, apart from annotations, changes nothing."""
+    """Return whether the patch would change nothing in the Pod except annotations."""
     patch = subset.patch
     if not patch:
         return True

@@ -1,4 +1,4 @@
-"""Free places of subsets, the place of a new Pod, and its record. Pure."""
+"""Free places of subsets, the place of a new Pod, and the annotation that records it. Pure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def limit_of(subset: WorkloadSpreadSubset, wanted: int) -> int | None:
 
 
 def has_percentage(spread: WorkloadSpread) -> bool:
-    """Return whether a maxReplicas is a percentage, so that the workload's replicas are needed."""
+    """Return whether any maxReplicas is a percentage, so that the workload's replicas are needed."""
     return any(isinstance(subset.max_replicas, str) for subset in spread.spec.subsets)
 
 
@@ -99,17 +99,17 @@ def version_statuses(spread: WorkloadSpread, version: str, wanted: int) -> list[
 
 
 def with_version(spread: WorkloadSpread, version: str, statuses: list[SubsetStatus]) -> WorkloadSpread:
-    """Return the object with these statuses of one version."""
+    """Return a copy of the object with these subset statuses for one version."""
     status = spread.status or WorkloadSpreadStatus()
     versions = {**(status.versioned_subset_statuses or {}), version: statuses}
     return spread.model_copy(update={"status": status.model_copy(update={"versioned_subset_statuses": versions})})
 
 
 def remaining(text: object, seconds: float, now: datetime) -> float:
-    """Return the seconds for which an entry of that time remains valid, or 0.
+    """Return the seconds for which an entry with this timestamp remains valid, or 0.
 
-    A time in the future comes from a clock that is ahead. The entry is valid for its normal lifetime, unless it is
-    further ahead than that; then it is invalid.
+    A timestamp in the future comes from a clock that is ahead. The entry is then valid for its normal lifetime, but not
+    at all if the timestamp is further ahead than that.
     """
     since = parsed_rfc3339(text)
     if since is None or since - now > timedelta(seconds=seconds):
@@ -124,7 +124,7 @@ _ORDINAL: Final = re.compile(r"-([0-9]{1,10})\Z", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place in a subset. ``counted`` is the key of its entry in the status."""
+    """A place in a subset. ``counted`` is the key of its entry in the status, or "" if it has none."""
 
     subset: str
     counted: str = ""
@@ -158,7 +158,7 @@ def by_ordinal(spread: WorkloadSpread, pod_name: str) -> str:
             continue
         if subset.max_replicas is None:
             return subset.name
-        # Validation rejects percentages for StatefulSets; they take no ordinals.
+        # Validation rejects percentages for StatefulSets; here they count as 0.
         threshold += subset.max_replicas if isinstance(subset.max_replicas, int) else 0
         if ordinal < threshold:
             return subset.name
@@ -200,7 +200,7 @@ def choose(spread: WorkloadSpread | None, pod: NewPod) -> Ruling[WorkloadSpread,
 def give_back(
     spread: WorkloadSpread | None, version: str, subset: str, pod_name: str, now: str
 ) -> Ruling[WorkloadSpread, bool]:
-    """Return whether the place of a deleted Pod was freed, and the status that says so. [WS-43]"""
+    """Return whether the place of a deleted Pod was freed, and the status that records it. [WS-43]"""
     if spread is None or spread.deleting or spread.status is None:
         return Ruling(False, provisional=True)
     statuses: Sequence[SubsetStatus] = (spread.status.versioned_subset_statuses or {}).get(version) or ()
@@ -215,7 +215,7 @@ def give_back(
         after = one.model_copy(update={"deleting_pods": {**(one.deleting_pods or {}), pod_name: now}})
         missing = one.missing_replicas + 1
         for known in spread.spec.subsets:
-            # The replicas behind a percentage are not known here; the next reservation computes it.
+            # The replicas that a percentage refers to are unknown here; the next reservation recomputes the number.
             if known.name == subset and isinstance(known.max_replicas, int):
                 missing = places_of(known, after, 0)
         changed[index] = after.model_copy(update={"missing_replicas": missing})
@@ -282,6 +282,6 @@ def version_of(kind: str, labels: Mapping[str, Any], versioned: Collection[str])
 
 
 def versioned_kinds(text: str) -> frozenset[str]:
-    """Parse the flag's kinds. Deployments include their ReplicaSets. [WS-40]"""
+    """Parse the kinds in the flag's value. ``deployment`` includes ReplicaSets. [WS-40]"""
     kinds = {part.strip().lower() for part in text.split(",")} - {""}
     return frozenset(kinds | {"replicaset"} if "deployment" in kinds else kinds)

@@ -34,7 +34,7 @@ CREATED_WITHIN: Final = 30.0
 DELETED_WITHIN: Final = 15.0
 #: Seconds for which an unschedulable subset takes no new Pods. [WS-66]
 SHUT_FOR: Final = 300.0
-#: Seconds until the cache is checked again for a Pod that the API server has.
+#: Seconds until the cache is checked again for a Pod that exists on the API server.
 UNSEEN_AGAIN: Final = 5.0
 
 #: Pods by subset.
@@ -144,7 +144,8 @@ class _Statuses:
         *,
         is_overall: bool,
     ) -> list[SubsetStatus]:
-        """Return the statuses of one version or of all together. ``overall`` holds the former statuses of all."""
+        """Return the statuses for one version, or for all versions together. ``overall`` holds the former statuses for
+        all versions together."""
         subsets = self._spread.spec.subsets
         found = []
         for index, subset in enumerate(subsets):
@@ -186,7 +187,7 @@ class _Statuses:
                 elif self._absent is None or key in self._absent:
                     self._outcome.missed.append(Missed(key, coming=True))
                 else:
-                    # The cache lags, or the clock of the admitting replica differs.
+                    # The cache lags, or the clock of the replica that admitted the Pod differs.
                     creating[key] = since
                     self._outcome.requeue_within(UNSEEN_AGAIN)
         if before.deleting_pods:
@@ -253,7 +254,7 @@ class _Statuses:
             if left < 0:
                 late.append(pod)
             else:
-                # Late means strictly longer; the margin covers rounding of floats.
+                # A Pod is late strictly after the limit; the margin covers the rounding of floats.
                 self._outcome.requeue_within(left + _MOMENT)
         return late
 
@@ -268,7 +269,7 @@ def entry_keys(pods: Iterable[Pod]) -> set[str]:
 
 def keys_of(metadata: ObjectMeta) -> Iterator[str]:
     """Yield the possible entry keys of the Pod."""
-    if metadata.deletion_timestamp is None:  # a replacement of the same name may be on its way
+    if metadata.deletion_timestamp is None:  # a replacement with the same name may be created soon
         yield metadata.name
     record = record_of(metadata.annotations)
     if record is not None and record.uid:

@@ -33,7 +33,8 @@ class ReplicasPathError(ValueError):
 def replicas_of(
     target: Mapping[str, Any], group_kind: tuple[str, str], paths: Sequence[str], custom_path: str
 ) -> int | None:
-    """Return the replicas: by the paths of the filter, else by the path in the whitelist, else by kind. [WS-18]
+    """Return the replicas, read at the paths of the target filter, else at the path in the whitelist, else at the path
+    of the kind. [WS-18]
 
     Returns None if they must be read from the scale subresource. Raises ReplicasPathError.
     """
@@ -51,7 +52,8 @@ def replicas_of(
 
 
 def at_path(target: Mapping[str, Any], path: str) -> int:
-    """Return the integer at a path such as ``spec.groups.0.replicas``, 0 if it is empty. Raises ReplicasPathError."""
+    """Return the integer at a path such as ``spec.groups.0.replicas``, or 0 if the path is empty. Raises
+    ReplicasPathError."""
     if not path:
         return 0
     held: Any = target
@@ -88,14 +90,14 @@ class CustomWorkload:
 
 @dataclass(frozen=True, slots=True)
 class Whitelist:
-    """The whitelist: targets, and intermediate kinds that own their Pods."""
+    """The whitelist: target kinds, and intermediate kinds that own their Pods."""
 
     targets: Mapping[GroupKind, CustomWorkload] = field(default_factory=dict)
     owners: frozenset[GroupKind] = KNOWN_OWNERS
 
 
 def parse_whitelist(text: str | None) -> Whitelist:
-    """Parse the list in the ConfigMap. Empty if there is none. Raises WhitelistError."""
+    """Parse the whitelist in the ConfigMap. The result is empty if ``text`` is. Raises WhitelistError."""
     targets: dict[GroupKind, CustomWorkload] = {}
     owners = set(KNOWN_OWNERS)
     for entry in entries(text, names.WORKLOAD_SPREAD_CUSTOM_WORKLOAD_WHITELIST_KEY):
