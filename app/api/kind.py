@@ -100,7 +100,6 @@ class Version:
 
     @cached_property
     def schema(self) -> Schema:
-        """The structural schema of this version."""
         return structural_schema(self.model)
 
 
@@ -152,7 +151,6 @@ class KindDefinition:
 
     @property
     def by_version(self) -> Mapping[str, Version]:
-        """The versions by name."""
         return {version.name: version for version in self.versions}
 
     def version(self, api_version: str) -> Version | None:

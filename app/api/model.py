@@ -99,12 +99,10 @@ class KubeObject(ApiModel):
 
     @property
     def name(self) -> str:
-        """metadata.name."""
         return self.metadata.name
 
     @property
     def deleting(self) -> bool:
-        """Whether the object is being deleted."""
         return bool(self.metadata.deletion_timestamp)
 
     def has_spec_of(self, other: KubeObject) -> bool:

@@ -14,11 +14,6 @@ if TYPE_CHECKING:
     from app.kube.client import Client
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(name="dashboard")(dashboard)
-
-
 def dashboard(
     port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="Local port; 0 selects a free one")] = 8900,
     kubeconfig: Kubeconfig = "",

@@ -180,15 +180,22 @@ def installed_version() -> str:
         return "unknown (not installed)"
 
 
-rollout.register(app)
-migrate.register(app)
-plan.register(app)
-sandbox.register(app)
-protect.register(app)
-takeover.register_uninstall(app)
-takeover.register(app)
-dashboard.register(app)
-terminal.register(app)
+app.add_typer(rollout.rollout, name="rollout")
+app.add_typer(rollout.setting, name="set")
+for command in (
+    rollout.scale_in,
+    migrate.migrate,
+    plan.plan,
+    plan.explain,
+    sandbox.sandbox,
+    protect.protect,
+    protect.unprotect,
+    takeover.prepare_uninstall,
+    takeover.takeover,
+    dashboard.dashboard,
+    terminal.completion,
+):
+    app.command()(command)
 
 
 def main() -> None:

@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 _SHORT: Final = {"Deployment": "deploy", "StatefulSet": "sts", "DaemonSet": "ds"}
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(migrate)
-
-
 def migrate(
     what: What,
     source: Annotated[str, typer.Option("--from", metavar="KIND/NAME", help="Workload to move replicas from")],

@@ -23,12 +23,6 @@ _MOST: Final = 5
 _NODES: Final = ("node", "nodes", "no")
 
 
-def register(app: typer.Typer) -> None:
-    """Register both commands."""
-    app.command()(plan)
-    app.command()(explain)
-
-
 def plan(
     what: Annotated[list[str] | None, words("KIND NAME, or KIND/NAME: plan the stored object")] = None,
     file: Annotated[

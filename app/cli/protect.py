@@ -21,12 +21,6 @@ class ProtectError(CommandError):
 _What = Annotated[list[str], words("KIND NAME, or KIND/NAME; KIND is Deployment, deploy, deployments.apps …")]
 
 
-def register(app: typer.Typer) -> None:
-    """Register both commands."""
-    app.command()(protect)
-    app.command()(unprotect)
-
-
 def protect(
     what: _What,
     namespace: Namespace = "",

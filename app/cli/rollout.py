@@ -134,13 +134,6 @@ rollout = typer.Typer(help="Watch and control the rollout of a workload.", no_ar
 setting = typer.Typer(help="Change one field of a workload.", no_args_is_help=True)
 
 
-def register(app: typer.Typer) -> None:
-    """Register the command groups."""
-    app.add_typer(rollout, name="rollout")
-    app.add_typer(setting, name="set")
-    app.command(name="scale-in")(scale_in)
-
-
 @rollout.command()
 def status(
     what: Annotated[list[str] | None, words("KIND NAME or KIND/NAME; a KIND alone, or no argument, lists all")] = None,

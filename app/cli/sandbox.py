@@ -54,11 +54,6 @@ _LINES = (
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(sandbox)
-
-
 def sandbox(
     nodes: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="Number of simulated nodes")] = 3,
     kubeconfig: Annotated[Path, typer.Option(metavar="FILE", help="kubeconfig to write; removed on exit")] = Path(

@@ -37,11 +37,6 @@ _RESUME: Final = "run the same command to resume"
 _OR_GO_BACK: Final = "or pykruise takeover --back --yes to restore the previous installation"
 
 
-def register(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command(name="takeover")(takeover)
-
-
 def takeover(
     image: Annotated[str, typer.Option("--image", metavar="IMAGE", help="pykruise image that the nodes can pull")] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Apply the changes; by default they are only listed")] = False,
@@ -411,11 +406,6 @@ async def _replaced(client: Client, step: Step, daemon: dict[str, Any], agent: A
                 f"{_RESUME}, if necessary with another --image, {_OR_GO_BACK}"
             )
         await client.clock.sleep(_POLL_SECONDS)
-
-
-def register_uninstall(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command(name="prepare-uninstall")(prepare_uninstall)
 
 
 def prepare_uninstall(

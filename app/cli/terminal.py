@@ -64,11 +64,6 @@ _SECONDS: Final = 2.0
 _NO_FILES: Final = ":4"
 
 
-def register(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command()(completion)
-
-
 def completion(
     shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(help="The shell", show_default=False)],
 ) -> None:

@@ -160,7 +160,6 @@ class Agent:
 
     @property
     def controllers(self) -> list[Controller]:
-        """Every controller of the agent."""
         found = [self.puller.controller, self.recreator.controller]
         if self.prober is not None:
             found += [self.prober.controller, self.prober.teller]

@@ -109,7 +109,6 @@ class SecretCache:
 
     @property
     def known(self) -> tuple[SecretReference, ...]:
-        """Secrets in the cache."""
         return tuple(self._known)
 
     def forget(self, secrets: Iterable[SecretReference]) -> None:

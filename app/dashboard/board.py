@@ -132,7 +132,6 @@ class SectionRows:
                 self._shown = None
 
     def shown(self) -> dict[str, Any]:
-        """Return the fields of the section."""
         if self._shown is None:
             for key in self._stale:
                 pods = self._lacking.pods(key.name) if self._lacking is not None else ()

@@ -149,7 +149,6 @@ class PodTotals:
             )
 
     def nodes(self) -> Collection[Node]:
-        """Return the nodes that have Pods."""
         return [Node(name=name, pods=PodCounts(**counts)) for name, counts in self._nodes.items()]
 
     def revisions(self, owner: Owner, target: str) -> list[Revision]:

@@ -84,7 +84,6 @@ class Report:
     todo: Sequence[str] = ()
 
     def text(self) -> str:
-        """Return the report as text."""
         parts = [one_line(self.head)] if self.head else []
         if self.rows:
             parts.append(table([tuple(name.upper() for name in self.columns), *self.rows]))

@@ -62,21 +62,15 @@ Counters: TypeAlias = Callable[[CollectorRegistry], T]
 class Flags(Protocol):
     """The flags of the process. All methods raise KeyError for an undeclared flag."""
 
-    def text(self, name: str) -> str:
-        """Return a string flag."""
-        ...
+    def text(self, name: str) -> str: ...
 
-    def integer(self, name: str) -> int:
-        """Return an integer flag."""
-        ...
+    def integer(self, name: str) -> int: ...
 
     def seconds(self, name: str) -> float:
         """Return a duration or another number."""
         ...
 
-    def boolean(self, name: str) -> bool:
-        """Return a boolean flag."""
-        ...
+    def boolean(self, name: str) -> bool: ...
 
 
 class Counting(Protocol):

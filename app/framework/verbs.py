@@ -51,7 +51,6 @@ class Call:
         return str(self.options.get(name) or "")
 
     def flag(self, name: str) -> bool:
-        """Return whether a flag is set."""
         return bool(self.options.get(name))
 
     def number(self, name: str) -> int:

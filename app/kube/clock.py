@@ -44,7 +44,6 @@ class SystemClock:
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Return the monotonic clock time."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:

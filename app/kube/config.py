@@ -320,7 +320,6 @@ class _Token:
         self._read_at = float("-inf")
 
     async def authorization(self) -> str | None:
-        """Return the Authorization header."""
         if time.monotonic() - self._read_at > TOKEN_SECONDS:
             try:
                 self._value = self._file.read_text("ascii").strip()

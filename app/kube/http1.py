@@ -53,7 +53,6 @@ class Headers(dict[str, str]):
     """Header fields by case-insensitive name. If a field is repeated, the last one is kept."""
 
     def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override]
-        """Return the value of a header."""
         return super().get(key.lower(), default)
 
 
@@ -127,7 +126,6 @@ class _Answer:
             self.body.append(data)
 
     def on_message_complete(self) -> None:
-        """Complete the response."""
         if self.head is not None and not self.complete:
             self.complete = True
             self.keep_alive = self._parser.should_keep_alive()

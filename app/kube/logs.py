@@ -127,7 +127,6 @@ class LineHandler(logging.Handler):
         atexit.register(self.flush)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Buffer one record."""
         try:
             self._lines.append(self.format(record))
         except Exception:  # noqa: BLE001 - a log line must not break the service
@@ -194,7 +193,6 @@ class JsonFormatter(logging.Formatter):
         self._clock = _Clock()
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one line."""
         line: dict[str, Any] = {
             "ts": self._clock.text(record.created),
             "level": record.levelname.lower(),

@@ -385,7 +385,6 @@ class Pod(Struct, frozen=True):
     status: PodStatus = PodStatus()
 
     def condition(self, type_: str) -> PodCondition | None:
-        """Return the condition of that type, if it is set."""
         for condition in self.status.conditions:
             if condition.type == type_:
                 return condition

@@ -106,7 +106,6 @@ class Quantity:
 
     @property
     def is_zero(self) -> bool:
-        """Return whether the value is zero."""
         return not self.unscaled
 
     @property

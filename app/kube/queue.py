@@ -104,7 +104,6 @@ class WorkQueue(Generic[K]):
     # ---- adding
 
     def add(self, key: K) -> None:
-        """Add a key."""
         if self._shut_down or key in self._dirty:
             return
         self._dirty[key] = self._clock.monotonic()

@@ -68,9 +68,7 @@ class Transport(Protocol):
         """Send a request and yield the response as it arrives. Leaving the context closes the connection."""
         ...
 
-    async def close(self) -> None:
-        """Close all connections."""
-        ...
+    async def close(self) -> None: ...
 
 
 T = TypeVar("T", default=dict[str, Any])

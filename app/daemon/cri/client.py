@@ -124,7 +124,6 @@ class GrpcRuntime:
         await self._image("PullImage", request, pb.PullImageResponse, seconds)
 
     async def containers(self, pod_uid: str) -> Sequence[Container]:
-        """List the containers of a Pod."""
         wanted = pb.ContainerFilter(label_selector={POD_UID: pod_uid})
         return await self._list(wanted)
 
@@ -165,12 +164,10 @@ class GrpcRuntime:
         )
 
     async def stop(self, container_id: str, grace: int) -> None:
-        """Stop a container."""
         request = pb.StopContainerRequest(container_id=container_id, timeout=grace)
         await self._runtime("StopContainer", request, pb.StopContainerResponse, grace + _SLACK_SECONDS)
 
     async def execute(self, container_id: str, command: Sequence[str], seconds: float) -> ExecResult:
-        """Run a command in a container."""
         # CRI timeouts are whole seconds.
         whole = ceil(seconds)
         request = pb.ExecSyncRequest(container_id=container_id, cmd=command, timeout=whole)
@@ -179,7 +176,6 @@ class GrpcRuntime:
         return ExecResult(said.exit_code, said.stdout[:_MAX_OUTPUT], said.stderr[:_MAX_OUTPUT])
 
     async def close(self) -> None:
-        """Close the connection."""
         await self._channel.close()
 
     async def _runtime(self, method: str, request: Any, response: Any, seconds: float | None) -> Any:

@@ -61,7 +61,6 @@ class PodsAndClaims:
     name_taken: Callable[[str], bool] = lambda _: False
 
     def claims_of(self, id_: str) -> list[PersistentVolumeClaim]:
-        """Return the claims of one instance."""
         return [claim for claim in self.claims if id_ and instance_id(claim.metadata.labels) == id_]
 
     def without_claims_of_others(self) -> PodsAndClaims:

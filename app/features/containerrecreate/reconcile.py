@@ -54,7 +54,6 @@ class ContainerRecreateRequestReconciler:
         self._turns = KeyedLocks()
 
     def keys_for_request(self, change: Change[ContainerRecreateRequest]) -> Iterable[ObjectKey]:
-        """Return the request itself."""
         if change.new is None:
             self._written.pop(change.object.metadata.uid, None)
         return (key_of(change.object),)
@@ -69,7 +68,6 @@ class ContainerRecreateRequestReconciler:
         return [key_of(one) for one in self._requests.by_index(BY_POD, change.object.metadata.uid)]
 
     async def __call__(self, key: ObjectKey) -> Result | None:
-        """Reconcile one request."""
         request = self._requests.by_key(key)
         if request is None:
             return None

@@ -246,7 +246,6 @@ class RefusalCounters(RefusalMetrics):
         super().__init__(dict((*_EXTRA.values(), _WORKLOAD)))
 
     def count(self, kind: str, namespace: str, name: str, username: str) -> None:
-        """Count one denial."""
         family, _ = _EXTRA.get(kind, _WORKLOAD)
         label, value = ("name", name) if kind in _EXTRA else ("kind_namespace_name", f"{kind}_{namespace}_{name}")
         self.add(family, label, value, username)

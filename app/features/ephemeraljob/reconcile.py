@@ -139,7 +139,6 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         return [key_of(job) for job in jobs if job.metadata.namespace == pod.metadata.namespace]
 
     def _selecting(self, pod: Pod) -> Iterator[ObjectKey]:
-        """Return the jobs that select the Pod."""
         labels = pod.metadata.labels
         for at in label_keys(pod.metadata.namespace, labels):
             for job in self.jobs.by_index(BY_SELECTOR, at):

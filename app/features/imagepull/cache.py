@@ -165,11 +165,9 @@ class WaitingJobs:
         self._usages: dict[str, tuple[str, Usage]] = {}
 
     def has_room(self, node_image: NodeImage, job: ImagePullJob, image: FamiliarImage) -> bool:
-        """Return whether the NodeImage has room for the job's image."""
         return has_room(node_image, self._usage(node_image), job, image, self._share)
 
     def forget_node(self, name: str) -> None:
-        """Forget a deleted node."""
         self._usages.pop(name, None)
 
     def add(self, key: ObjectKey) -> bool:

@@ -63,7 +63,6 @@ class ImageEntry(Struct, frozen=True):
     sandbox_config: dict[str, Any] | None = None
 
     def tag(self, wanted: str) -> ImageTag | None:
-        """Return the entry of the tag."""
         return next((tag for tag in self.tags if tag.tag == wanted), None)
 
 
@@ -88,7 +87,6 @@ class ImageStatus(Struct, frozen=True):
     tags: tuple[TagStatus, ...] = ()
 
     def tag(self, wanted: str) -> TagStatus | None:
-        """Return the entry of the tag."""
         return next((tag for tag in self.tags if tag.tag == wanted), None)
 
 
@@ -107,7 +105,6 @@ class NodeImage(Struct, frozen=True):
 
     @property
     def deleting(self) -> bool:
-        """Return whether the object is being deleted."""
         return self.metadata.deletion_timestamp is not None
 
 

@@ -231,7 +231,6 @@ class PullSecrets:
         )
 
     def forget(self, job: ObjectKey) -> None:
-        """Forget a deleted job."""
         self._known.pop(str(job), None)
 
     @property
@@ -240,7 +239,6 @@ class PullSecrets:
         return {job: frozenset(known.verified) for job, known in self._known.items()}
 
     def has_copies(self, job: ObjectKey) -> bool:
-        """Return whether the job uses any copies."""
         return any(map(is_copy, self._copies.by_index(BY_JOB, str(job))))
 
     async def release(self, job: ObjectKey, wanted: Sequence[str]) -> None:

@@ -54,7 +54,6 @@ class Workload:
 
     @property
     def group(self) -> str:
-        """Return its API group."""
         return self.api_version.rpartition("/")[0]
 
 

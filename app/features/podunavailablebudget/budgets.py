@@ -228,7 +228,6 @@ class RefusalCounters(RefusalMetrics):
         super().__init__({FAMILY: "Pod deletions, evictions and updates refused by a PodUnavailableBudget."})
 
     def count(self, workload: str, username: str) -> None:
-        """Count a refusal."""
         self.add(FAMILY, "kind_namespace_name", workload, username)
 
 

@@ -79,7 +79,6 @@ class DirectOwners:
     """Owners in standalone mode: only the Pod's controller is known."""
 
     async def above(self, controller: OwnerReference, namespace: str) -> Sequence[Workload]:  # noqa: ARG002
-        """Return the controller."""
         return (workload_of(controller.api_version, controller.kind, controller.name),)
 
 
@@ -95,7 +94,6 @@ class Claims:
         budgets.subscribe(self._changed)
 
     def names(self, namespace: str) -> Collection[str]:
-        """Return the names of the budgets in a namespace."""
         return self._by_namespace.get(namespace, {}).keys()
 
     def name_targets(self, namespace: str) -> bool:

@@ -139,12 +139,10 @@ class Template:
 
     @cached_property
     def labels(self) -> Mapping[str, str]:
-        """Return the labels of each copy."""
         return _strings(self.manifest, "labels")
 
     @cached_property
     def annotations(self) -> Mapping[str, str]:
-        """Return the annotations of each copy."""
         return {
             **_strings(self.manifest, "annotations"),
             names.RESOURCE_DISTRIBUTION_SOURCE: self.owner,
@@ -153,7 +151,6 @@ class Template:
 
     @cached_property
     def finalizers(self) -> tuple[str, ...]:
-        """Return the finalizers of each copy."""
         found = (self.manifest.get("metadata") or {}).get("finalizers")
         return tuple(one for one in found if isinstance(one, str)) if isinstance(found, list) else ()
 

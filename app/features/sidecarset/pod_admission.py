@@ -124,12 +124,10 @@ class InjectionLookups:
         self._newer = newer
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
-        """Return the labels of a cached namespace."""
         found = self._namespaces.get(namespace)
         return None if found is None else found.metadata.labels
 
     def revisions(self, set_name: str) -> Iterable[ControllerRevision]:
-        """Return the cached revisions of a set."""
         return self._revisions.by_index(RECORDED_SET, set_name)
 
     async def newer_sidecarsets(self, set_names: Sequence[str]) -> Iterable[Mapping[str, Any]]:

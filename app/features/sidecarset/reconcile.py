@@ -200,7 +200,6 @@ class SidecarSetReconciler:
     # ---- reconcile
 
     async def __call__(self, key: ObjectKey) -> Result | None:
-        """Reconcile one set."""
         owner = self._caches.sets.by_key(key)
         if owner is None or owner.deleting:
             # Pods keep their sidecars; the revisions are garbage-collected with their owner. [SS-104]

@@ -145,12 +145,10 @@ class SidecarContainer(ApiModel):
 
     @property
     def name(self) -> str:
-        """The container's name."""
         return self.core.get("name") or ""
 
     @property
     def image(self) -> str:
-        """The container's image."""
         return self.core.get("image") or ""
 
     @property

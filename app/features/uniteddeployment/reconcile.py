@@ -152,7 +152,6 @@ class UnitedDeploymentReconciler:
         return ()
 
     async def __call__(self, key: ObjectKey) -> Result | None:
-        """Reconcile one UnitedDeployment."""
         united = self._caches.united.by_key(key)
         if united is None:
             self._states.pop(key, None)

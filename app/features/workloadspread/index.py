@@ -89,7 +89,6 @@ class SpreadIndex:
         return self._namespaces.get(namespace)
 
     def get(self, key: ObjectKey) -> PreparedSpread | None:
-        """Return a WorkloadSpread by key."""
         return self._prepared.get(key.namespace, {}).get(key.name)
 
     def _changed(self, change: Change[WorkloadSpread]) -> None:

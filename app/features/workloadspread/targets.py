@@ -321,7 +321,6 @@ class Workloads:
 
 
 def _owner(spread: PreparedSpread, uid: str) -> Owner:
-    """Return the target as an owner of its Pods."""
     _, kind, name = spread.target
     return Owner(spread.api_version, kind, name, spread.key.namespace, uid)
 

@@ -259,7 +259,6 @@ class PodMaker:
         return f"{self.resolved.owner.name}-"[:MAX_NAME_BASE]
 
     def new_pod(self, name: str, node: str) -> NewPod:
-        """Return the Pod to create for that node."""
         return NewPod(name, partial(self.pod, name, node), managed_fields=self.resolved.settings.gates.managed_fields)
 
     def pod(self, name: str, node: str, now: datetime) -> Mapping[str, Any]:  # noqa: ARG002  # not used

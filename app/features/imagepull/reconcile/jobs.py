@@ -79,7 +79,6 @@ class ImagePullJobReconciler:
         self._statuses: dict[str, KnownStatus] = {}
 
     def keys_for_job(self, change: Change[ImagePullJob]) -> Iterable[ObjectKey]:
-        """Return the key of the job."""
         if change.new is None:
             self.job_mapper.forget(change.object)
             self._secrets.forget(key_of(change.object))

@@ -52,7 +52,6 @@ class ImageListPullJobReconciler:
         return found
 
     async def __call__(self, key: ObjectKey) -> Result | None:
-        """Reconcile one ImageListPullJob."""
         job = self._lists.by_key(key)
         if job is None or job.deleting:
             return None

@@ -56,7 +56,6 @@ class JobMapper:
         self._rules: dict[str, tuple[int, NodeRule | None]] = {}
 
     def forget(self, job: ImagePullJob) -> None:
-        """Forget a deleted job."""
         self._rules.pop(job.metadata.uid, None)
         self._waiting.remove(key_of(job))
 

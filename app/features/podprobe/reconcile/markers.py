@@ -122,7 +122,6 @@ class PodProbeMarkerReconciler:
     # ---- event mapping
 
     def keys_for_marker(self, change: Change[PodProbeMarker]) -> Iterable[ObjectKey]:
-        """Return the marker itself."""
         old, new = change.old, change.new
         if old is None or new is None or old.metadata.generation != new.metadata.generation:
             self._selectors.pop(change.object.metadata.uid, None)
@@ -188,7 +187,6 @@ class PodProbeMarkerReconciler:
     # ---- reconcile
 
     async def __call__(self, key: ObjectKey) -> None:
-        """Reconcile one marker."""
         marker = self._caches.markers.by_key(key)
         selector = self._selector(marker) if marker is not None else None
         if marker is None or selector is None:

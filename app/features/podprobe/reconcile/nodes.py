@@ -75,7 +75,6 @@ class NodePodProbeReconciler:
     # ---- reconcile
 
     async def __call__(self, key: ObjectKey) -> None:
-        """Reconcile one node."""
         node, node_pod_probe = self._nodes.get(key.name), self._node_pod_probes.get(key.name)
         if not may_run_agent(node):
             if node_pod_probe is not None and not node_pod_probe.deleting:

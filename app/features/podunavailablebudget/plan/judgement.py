@@ -161,7 +161,6 @@ class Judgement:
 
     @property
     def allowed(self) -> bool:
-        """Return whether the request is allowed."""
         return self.outcome is Outcome.ALLOWED
 
 

@@ -136,7 +136,6 @@ class SidecarSetIndex:
         return self._unusable
 
     def get(self, name: str) -> PreparedSet | None:
-        """Return the prepared set of this name."""
         return self._sets.get(name)
 
     def expect(self, name: str, uid: str, generation: int, until: float, *, stranger: str = "") -> None:

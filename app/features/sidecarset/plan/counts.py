@@ -86,7 +86,6 @@ class PodCounts:
 
     @property
     def pods(self) -> Iterable[ObjectKey]:
-        """The known Pods."""
         return self._judged.keys()
 
     def clear(self) -> None:

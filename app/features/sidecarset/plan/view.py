@@ -44,7 +44,6 @@ class HotSidecar:
         return f"{self.name}-2"
 
     def other(self, twin: str) -> str:
-        """Return the other twin."""
         return self.second if twin == self.first else self.first
 
 

@@ -84,7 +84,6 @@ class SubsetWorkload(Struct, frozen=True):
 
     @property
     def subset(self) -> str:
-        """Name of the subset."""
         return self.metadata.labels.get(names.SUBSET_NAME, "")
 
     @property

@@ -251,7 +251,6 @@ class SubsetRecord:
     uid: str = ""
 
     def annotation(self) -> dict[str, str]:
-        """Return the annotation."""
         value = {"name": self.spread, "subset": self.subset}
         if self.uid:
             value["uid"] = self.uid
