@@ -10,14 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from app.framework.options import (
-    Flag,
-    FlagValue,
-    parse_bool,
-    parse_delay,
-    parse_integer,
-    parse_positive,
-)
+from app.framework.options import Flag, FlagValue, parse_bool, parse_delay, parse_integer, parse_positive
 from app.kube.fielderrors import parse_duration
 from app.kube.logs import FLAGS_WITHOUT_EFFECT, own_flags
 from app.manager.features import features

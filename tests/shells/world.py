@@ -30,14 +30,7 @@ from app.kube.controller import Controller, Result
 from app.kube.errors import KubeError, RequestInfo, TransportError
 from app.kube.events import EventRecorder
 from app.kube.queue import WorkQueue
-from app.kube.resources import (
-    CUSTOMRESOURCEDEFINITIONS,
-    NAMESPACES,
-    NODES,
-    PODS,
-    ObjectKey,
-    Resource,
-)
+from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, NAMESPACES, NODES, PODS, ObjectKey, Resource
 from app.kube.selectors import parse_query
 from app.kube.store import Store
 from app.kube.wire import Request, Response

@@ -16,16 +16,7 @@ from app.api.core.env import (
 )
 from app.api.gocore import VOLUME_SOURCES
 from app.api.gojson import GoTypeError, go_value
-from app.kube.fielderrors import (
-    FieldError,
-    Path,
-    duplicate,
-    forbidden,
-    invalid,
-    not_supported,
-    required,
-    type_invalid,
-)
+from app.kube.fielderrors import FieldError, Path, duplicate, forbidden, invalid, not_supported, required, type_invalid
 from app.kube.quantities import parse
 from app.kube.validation import is_dns1123_label, is_dns1123_subdomain
 

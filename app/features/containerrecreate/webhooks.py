@@ -12,17 +12,7 @@ from app.api.webhooks import mutating_webhook, version_to_default
 from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST, with_defaults, with_pod
 from app.features.containerrecreate.validation import pod_errors, spec_errors, update_errors
 from app.framework.options import Enabled, gate_is_off
-from app.kube.admission import (
-    STRANGER,
-    Allowed,
-    Decision,
-    Denied,
-    Handler,
-    Operation,
-    Patched,
-    PolicyRule,
-    Review,
-)
+from app.kube.admission import STRANGER, Allowed, Decision, Denied, Handler, Operation, Patched, PolicyRule, Review
 from app.kube.client import Client, get_or_none
 from app.kube.errors import KubeError, message_of
 from app.kube.fielderrors import FieldError, Path, aggregate, forbidden, invalid, not_found, shortened

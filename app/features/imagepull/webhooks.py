@@ -9,14 +9,7 @@ from typing import Any, Final
 
 from app.api import names
 from app.api.kind import KindDefinition
-from app.api.webhooks import (
-    Judgment,
-    Submitted,
-    mutating_webhook,
-    validating,
-    validating_webhook,
-    version_to_default,
-)
+from app.api.webhooks import Judgment, Submitted, mutating_webhook, validating, validating_webhook, version_to_default
 from app.features.imagepull.kind import (
     IMAGE_LIST_PULL_JOB,
     IMAGE_PULL_JOB,

@@ -7,10 +7,7 @@ from typing import Any, Final
 
 from app.api import names
 from app.api.kind import Access, KindDefinition, Version
-from app.features.persistentpodstate.types import (
-    PersistentPodState,
-    PersistentPodStateV1Alpha1,
-)
+from app.features.persistentpodstate.types import PersistentPodState, PersistentPodStateV1Alpha1
 
 # Conversion: one field has a different name in v1alpha1, and an empty list of keys is omitted. [PPS-1]
 

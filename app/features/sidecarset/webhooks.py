@@ -52,12 +52,7 @@ from app.kube.admission import Allowed, Decision, Denied, Handler, Patched, Poli
 from app.kube.client import Client, get_or_none
 from app.kube.fielderrors import FieldError
 from app.kube.jsonvalues import without_managed_fields
-from app.kube.objects import (
-    ConfigMap,
-    ControllerRevision,
-    decode_config_map,
-    decode_controller_revision,
-)
+from app.kube.objects import ConfigMap, ControllerRevision, decode_config_map, decode_controller_revision
 from app.kube.patches import diff, same
 from app.kube.resources import CONFIGMAPS, CONTROLLERREVISIONS
 from app.kube.store import Store

@@ -13,15 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from app.sandbox.apiserver.fieldsets import (
-    FieldSet,
-    changes,
-    empty_object,
-    leaves,
-    union,
-    without,
-    without_system,
-)
+from app.sandbox.apiserver.fieldsets import FieldSet, changes, empty_object, leaves, union, without, without_system
 from app.sandbox.apiserver.schemas import Field
 
 Json: TypeAlias = dict[str, Any]

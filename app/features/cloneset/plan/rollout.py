@@ -20,12 +20,7 @@ from app.features.cloneset.plan.scale import (
     topology_keys,
 )
 from app.features.cloneset.plan.settings import Limits, ResolvedSpec, Settings, limits
-from app.features.cloneset.plan.update import (
-    UpdateOrder,
-    plan_update,
-    released_pods,
-    update_order,
-)
+from app.features.cloneset.plan.update import UpdateOrder, plan_update, released_pods, update_order
 from app.features.cloneset.types import NO_DEADLINE
 from app.pods.inplace.eligibility import Blocked
 from app.pods.lifecycle import LifecycleState, may_cancel_deletion

@@ -11,13 +11,7 @@ from app.features.imagepull.cache import BY_IMAGE, BY_POD_SELECTOR, NodeImages, 
 from app.features.imagepull.objects import NodeImage
 from app.features.imagepull.plan.jobs import BY_LIST, is_active
 from app.features.imagepull.plan.lists import owner_of
-from app.features.imagepull.plan.nodes import (
-    Named,
-    NodeRule,
-    changed_images,
-    is_scheduled,
-    tag_changed,
-)
+from app.features.imagepull.plan.nodes import Named, NodeRule, changed_images, is_scheduled, tag_changed
 from app.features.imagepull.secrets import PullSecret, job_keys
 from app.features.imagepull.types import ImageListPullJob, ImagePullJob
 from app.kube.images import FamiliarImage

@@ -7,14 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
-from app.features.workloadspread.plan.places import (
-    by_name,
-    limit_of,
-    missing_of,
-    record_of,
-    remaining,
-    schedulable,
-)
+from app.features.workloadspread.plan.places import by_name, limit_of, missing_of, record_of, remaining, schedulable
 from app.features.workloadspread.types import (
     ADAPTIVE,
     SCHEDULABLE,

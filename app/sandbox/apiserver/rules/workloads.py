@@ -8,15 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from app.kube.fielderrors import (
-    FieldError,
-    GoLiteral,
-    Path,
-    forbidden,
-    invalid,
-    not_supported,
-    required,
-)
+from app.kube.fielderrors import FieldError, GoLiteral, Path, forbidden, invalid, not_supported, required
 from app.kube.selector_query import SelectorError
 from app.kube.selectors import compile_selector, validate_selector
 from app.kube.validation import validate_labels
