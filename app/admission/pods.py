@@ -63,8 +63,6 @@ MUTATE_POD: Final = Webhook(
 class PodPipeline:
     """Runs the steps on a new Pod in order. The first denial ends the review."""
 
-    __slots__ = ("steps",)
-
     def __init__(self, steps: Iterable[PodMutator]) -> None:
         """Sort the steps. Raises ValueError if two steps have the same position."""
         self.steps: Sequence[PodMutator] = sorted(steps, key=lambda step: step.order)

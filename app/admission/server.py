@@ -332,9 +332,7 @@ class ConvertEndpoint(_PostEndpoint):
 
     max_body_bytes = conversion.MAX_BODY_BYTES
 
-    def __init__(
-        self, app: AdmissionApp, convert: Convert, stats: PathStats, worker: ConversionWorker | None = None
-    ) -> None:
+    def __init__(self, app: AdmissionApp, convert: Convert, stats: PathStats, worker: ConversionWorker | None) -> None:
         super().__init__(app, stats)
         self._convert = convert
         self._worker = worker

@@ -74,7 +74,7 @@ STEP_SECONDS: Final = 600.0
 class SharedBundle:
     """The CA bundle as this replica would publish it."""
 
-    def __init__(self, clock: Clock, step_seconds: float = STEP_SECONDS) -> None:
+    def __init__(self, clock: Clock, step_seconds: float) -> None:
         self._clock = clock
         self._step = step_seconds
         #: CAs of other replicas → monotonic time when each was first seen.

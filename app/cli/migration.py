@@ -76,7 +76,7 @@ async def replicas_moved(
     pair: tuple[str, str],
     limits: Limits,
     *,
-    dry_run: bool = False,
+    dry_run: bool,
 ) -> bool:
     """Move replicas, printing a line per step. Return whether all moved in time. Raises CommandError."""
     name, source_name = pair

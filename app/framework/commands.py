@@ -250,7 +250,7 @@ def progress_by_counts(
     on_delete: bool,
     paused: bool,
     failed: str | None = None,
-    failures: Sequence[str] = (),
+    failures: Sequence[str],
 ) -> Progress:
     """Return the progress of a workload with replicas.
 

@@ -90,21 +90,19 @@ def conflict_wait(attempt: int) -> float:
 
 
 class Backoff:
-    """Delays ``base``, ``base·2``, … up to ``cap``, each increased by a random amount of up to ``jitter`` times
-    itself."""
+    """Delays ``base``, ``base·2``, … up to ``cap``, each increased by a random amount of up to its own length."""
 
-    def __init__(self, rng: Random, *, base: float = 0.8, cap: float = 30.0, jitter: float = 1.0) -> None:
+    def __init__(self, rng: Random, *, base: float, cap: float = 30.0) -> None:
         self._rng = rng
         self._base = base
         self._cap = cap
-        self._jitter = jitter
         self._next = base
 
     def next(self) -> float:
         """Return the next delay in seconds."""
         delay = self._next
         self._next = min(self._cap, delay * 2)
-        return delay * (1 + self._rng.random() * self._jitter)
+        return delay * (1 + self._rng.random())
 
     def reset(self) -> None:
         """Start over with ``base`` after a success."""

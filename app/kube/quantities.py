@@ -98,11 +98,8 @@ class Quantity:
         return (-units if self.unscaled < 0 else units), not rest
 
     def _abs_below(self, limit: int) -> bool:
-        return self._magnitude() < 5 and abs(self._at_scale(0)[0]) < limit
-
-    def _magnitude(self) -> int:
-        """Return the approximate number of integer digits, to compare huge and tiny values cheaply."""
-        return len(str(abs(self.unscaled))) + self.scale
+        digits = len(str(abs(self.unscaled))) + self.scale  # approximate, to compare huge and tiny values cheaply
+        return digits < 5 and abs(self._at_scale(0)[0]) < limit
 
     @property
     def is_zero(self) -> bool:

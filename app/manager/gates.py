@@ -12,8 +12,8 @@ from app.framework.options import Gate, Stage
 from app.manager.features import features
 
 
-def _alpha(effect: str, default: bool = False) -> tuple[bool, Stage, str]:
-    return default, Stage.ALPHA, effect
+def _alpha(effect: str) -> tuple[bool, Stage, str]:
+    return False, Stage.ALPHA, effect
 
 
 def _beta(effect: str, default: bool = True) -> tuple[bool, Stage, str]:

@@ -192,7 +192,9 @@ class Reconciler(LeaderMetrics):
         self._controllers: Sequence[Controller] = ()
         times = settings.election if self._reconciles else None
         self._elector = self._candidate(times) if times is not None else None
-        self._lease_events = self._recorders.of(identity_of(self._elector))
+        self._lease_events = self._recorders.of(
+            self._elector.identity if self._elector is not None else "kruise-manager"
+        )
         self._reconciling = Reconciling(self._make_term, self._elector, self._took_over, one_term=not single)
         self._work: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -427,8 +429,3 @@ def certificate_source(process: Process) -> CertificateSource:
         renew_before=settings.renew_before,
         step_seconds=step,
     )
-
-
-def identity_of(elector: LeaderElector | None) -> str:
-    """Return the name under which events about the Lease are recorded."""
-    return elector.identity if elector is not None else "kruise-manager"

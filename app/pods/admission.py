@@ -263,8 +263,6 @@ class FieldTrackingStep:
 
     order = MutatorOrder.FIELD_TRACKING
 
-    __slots__ = ()
-
     def __call__(self, draft: PodDraft, review: Review) -> None:  # noqa: ARG002
         """Remove the managed fields if their only entry belongs to the requesting creator."""
         fields = draft.managed_fields

@@ -52,9 +52,7 @@ def instance_id(labels: Mapping[str, str]) -> str:
     return labels.get(names.CLONESET_INSTANCE_ID, "")
 
 
-def free_instance_ids(
-    pods: Iterable[Pod], claims: Iterable[PersistentVolumeClaim], held: Collection[str] = ()
-) -> list[str]:
+def free_instance_ids(pods: Iterable[Pod], claims: Iterable[PersistentVolumeClaim], held: Collection[str]) -> list[str]:
     """Return the sorted ids of claims that no Pod of ``pods`` uses. Ids of claims being deleted are not reused.
     [CS-117, CS-189]
 
@@ -83,7 +81,7 @@ def claims_of_pod(
     namespace: str,
     owner: Mapping[str, Any] | None,
     labels: Mapping[str, str],
-    existing: Collection[str] = (),
+    existing: Collection[str],
 ) -> list[dict[str, Any]]:
     """Return the claims to create before the Pod; claims named in ``existing`` are left out. [CS-118, AS-65]
 

@@ -282,8 +282,8 @@ def pod_of_template(
     namespace: str,
     owner: Mapping[str, Any],
     *,
-    generate_name: str = "",
-    labels: Mapping[str, str] | None = None,
+    generate_name: str,
+    labels: Mapping[str, str],
     annotations: Mapping[str, str] | None = None,
     readiness_gates: Iterable[str] = (),
 ) -> dict[str, Any]:

@@ -104,9 +104,6 @@ class Writer:
         about = reference(self._kind.resource, workload)
         self._events.event(about, "Warning" if warning else "Normal", reason, message)
 
-    def _owner(self, workload: KubeObject) -> Owner:
-        return self._kind.owner(workload.metadata)
-
     # ---- creating
 
     async def create_pods(self, workload: KubeObject, wanted: Sequence[NewPod]) -> tuple[int, dict[str, KubeError]]:
@@ -186,7 +183,7 @@ class Writer:
         found = await get_or_none(self._client, PODS, name, workload.metadata.namespace, decode=decode_pod)
         if found is None:
             return None
-        return found if is_controlled_by(found.metadata, self._owner(workload)) else None
+        return found if is_controlled_by(found.metadata, self._kind.owner(workload.metadata)) else None
 
     # ---- deleting
 

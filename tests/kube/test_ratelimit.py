@@ -49,14 +49,16 @@ def test_a_bucket_that_never_grants_is_refused(qps, burst):
 
 
 def test_backoff_doubles_up_to_its_maximum_and_resets():
-    backoff = Backoff(Random(1), base=1, cap=5, jitter=0)
+    rng = Random(1)
+    rng.random = lambda: 0.0
+    backoff = Backoff(rng, base=1, cap=5)
     assert [backoff.next() for _ in range(5)] == [1, 2, 4, 5, 5]
     backoff.reset()
     assert backoff.next() == 1
 
 
 def test_backoff_has_positive_jitter():
-    backoff = Backoff(Random(1), base=1, cap=1, jitter=1)
+    backoff = Backoff(Random(1), base=1, cap=1)
     delays = [backoff.next() for _ in range(100)]
     assert all(1 <= delay <= 2 for delay in delays)
     assert len(set(delays)) > 90

@@ -66,7 +66,7 @@ def default_pod_template(template: dict[str, Any], *, host_ports: bool = False) 
     round_up_to_milli(spec.get("overhead"))
 
 
-def completed_template(template: dict[str, Any], former: Any = None, *, host_ports: bool = False) -> dict[str, Any]:
+def completed_template(template: dict[str, Any], former: Any, *, host_ports: bool = False) -> dict[str, Any]:
     """Return the Pod template with its defaults, or ``former``, the stored one, if the two differ only in defaults.
 
     Manifests that are applied again omit defaults. Which defaults were stored depends on the program and the release

@@ -154,8 +154,6 @@ def _label_changed() -> str:
 class DeletionJudge:
     """Decides about deletions of one kind: runs the plan, makes the lookups and records denials."""
 
-    __slots__ = ("_gates", "_kind", "_lookups", "_refused")
-
     def __init__(self, kind: ProtectedKind, lookups: DeletionLookups, gates: Gates, refused: Refused) -> None:
         self._kind = kind
         self._lookups = lookups

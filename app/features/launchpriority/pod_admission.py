@@ -16,8 +16,6 @@ class LaunchPriorityStep:
 
     order = MutatorOrder.START_ORDER
 
-    __slots__ = ("_random",)
-
     def __init__(self, random: Random) -> None:
         self._random = random
 

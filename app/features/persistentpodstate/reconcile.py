@@ -87,7 +87,7 @@ class PersistentPodStateReconciler:
         events: EventRecorder,
         listed: Callable[[], Mapping[GroupKind, ListedKind]],
         options: Options,
-        namespace: str = "",
+        namespace: str,
     ) -> None:
         self._client = client
         self._caches = caches
@@ -289,7 +289,8 @@ class PersistentPodStateReconciler:
             nonlocal wanted, unknown
             found = recording(spec, status.get("podStates") or {}, workload, pods, former, self._labels_of)
             unknown = bool(found.unknown_nodes)
-            homeless = lost(spec, found.states, ready, self._labels_of, self._all_labels(), MAX_SEARCHES)
+            labels = (node.metadata.labels for node in self._caches.nodes.list())
+            homeless = lost(spec, found.states, ready, self._labels_of, labels, MAX_SEARCHES)
             self._record_lost(key, state, homeless)
             if homeless and self._options.forget_lost:
                 kept = {name: one for name, one in found.states.items() if name not in homeless}
@@ -317,9 +318,6 @@ class PersistentPodStateReconciler:
     def _labels_of(self, name: str) -> Mapping[str, str] | None:
         node = self._caches.nodes.get(name) if name else None
         return node.metadata.labels if node is not None else None
-
-    def _all_labels(self) -> Iterable[Mapping[str, str]]:
-        return (node.metadata.labels for node in self._caches.nodes.list())
 
     def _record_lost(
         self, key: ObjectKey, state: PersistentPodState, homeless: Mapping[str, Mapping[str, str]]

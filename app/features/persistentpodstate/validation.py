@@ -32,7 +32,7 @@ def state_errors(
     others: Iterable[PersistentPodState],
     custom: Collection[tuple[str, str]],
     *,
-    v1alpha1: bool = False,
+    v1alpha1: bool,
 ) -> list[FieldError]:
     """Return all errors.
 

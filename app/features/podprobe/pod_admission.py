@@ -14,8 +14,6 @@ class LivenessStep:
 
     order = MutatorOrder.LIVENESS
 
-    __slots__ = ()
-
     def __call__(self, draft: PodDraft, review: Review) -> None:  # noqa: ARG002
         """Move the probes if the Pod belongs to one of our workloads and an annotation requests it."""
         if draft.annotations.get(names.USING_ENHANCED_LIVENESS) != "true":

@@ -62,8 +62,6 @@ class ServerlessProbesStep:
 
     order = MutatorOrder.PROBES
 
-    __slots__ = ("_markers",)
-
     def __init__(self, markers: Store[PodProbeMarker]) -> None:
         self._markers = markers
 

@@ -29,8 +29,6 @@ class ReadinessGateStep:
 
     order = MutatorOrder.READINESS_GATE
 
-    __slots__ = ("_every_pod",)
-
     def __init__(self, every_pod: bool = False) -> None:
         self._every_pod = every_pod
 

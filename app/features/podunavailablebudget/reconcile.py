@@ -65,7 +65,7 @@ class BudgetReconciler:
         listed: Callable[[], Collection[GroupKind]],
         *,
         vertical_scaling: bool,
-        grants: Grants | None = None,
+        grants: Grants | None,
     ) -> None:
         self._client = client
         self._caches = caches
@@ -135,7 +135,7 @@ class BudgetReconciler:
                 return ()
             workload, labels, replicas = wanted(change.object)
             if change.old is not None and change.new is not None:
-                gone = [_is_going(one) for one in (change.old, change.new)]
+                gone = [bool(one.metadata.deletion_timestamp) for one in (change.old, change.new)]
                 if wanted(change.old)[2] == replicas and gone[0] == gone[1]:
                     return ()
             return [ObjectKey(namespace, one.name) for one in self._claims.matching(namespace, labels, (workload,))]
@@ -332,7 +332,3 @@ class BudgetReconciler:
 
     def _event(self, budget: PodUnavailableBudget, kind: Any, reason: str, message: str) -> None:
         self._events.event(reference(POD_UNAVAILABLE_BUDGET.resource(), budget), kind, reason, message)
-
-
-def _is_going(workload: Any) -> bool:
-    return bool(workload.metadata.deletion_timestamp)

@@ -202,7 +202,7 @@ class Repair:
             return None
         step = await self._step(key.namespace, pods, missed)
         if step.left:
-            self._record_events(missed[0], step.left)
+            self._events.event(reference(PODS, missed[0]), "Warning", NOT_REPAIRED, f"not replaced: {step.left}")
             return Result(requeue_after=SLOW_RETRY)
         if step.evict is not None:
             await self._evict(step.evict)
@@ -262,9 +262,6 @@ class Repair:
         uid = str((found.get("metadata") or {}).get("uid") or "")
         named = Owner(resource.api_version, resource.kind, owner.name, namespace, uid)
         return found if refers_to(owner, namespace, named) else None
-
-    def _record_events(self, pod: Pod, why: str) -> None:
-        self._events.event(reference(PODS, pod), "Warning", NOT_REPAIRED, f"not replaced: {why}")
 
 
 def _controller(obj: Mapping[str, Any]) -> OwnerReference | None:

@@ -73,7 +73,7 @@ def target_errors(target: TargetReference, custom: Collection[tuple[str, str]]) 
     return [invalid(TARGET, target.as_go(), "TargetReference's GroupKind is not permitted.")]
 
 
-def subset_errors(spread: WorkloadSpread, *, v1alpha1: bool = False) -> list[FieldError]:
+def subset_errors(spread: WorkloadSpread, *, v1alpha1: bool) -> list[FieldError]:
     """Return the errors in subsets. Like OpenKruise, stops at the first invalid maxReplicas. [WS-9, WS-10, WS-12]"""
     subsets = spread.spec.subsets
     if not subsets:
@@ -151,16 +151,12 @@ def strategy_errors(spread: WorkloadSpread) -> list[FieldError]:
         detail = "the last subset's maxReplicas must be nil when using adaptive scheduleStrategy"
         errors.append(invalid(at.child("adaptive"), go_int_or_string(subsets[-1].max_replicas), detail))
     seconds = strategy.adaptive.reschedule_critical_seconds
-    most = most_critical_seconds(len(subsets))
+    # A Pod must be able to try all subsets before the first one is retried. [WS-13, WS-69]
+    most = ALL_SUBSETS_WITHIN // (len(subsets) - 1) if len(subsets) > 1 else _NO_LIMIT
     if seconds is not None and not 0 <= seconds <= most:
         detail = f"rescheduleCriticalSeconds < 0 or rescheduleCriticalSeconds > {most} is not permitted"
         errors.append(invalid(at.child("adaptive", "rescheduleCriticalSeconds"), seconds, detail))
     return errors
-
-
-def most_critical_seconds(subsets: int) -> int:
-    """Return the limit that lets a Pod try all subsets before the first one is retried. [WS-13, WS-69]"""
-    return ALL_SUBSETS_WITHIN // (subsets - 1) if subsets > 1 else _NO_LIMIT
 
 
 def filter_errors(spread: WorkloadSpread) -> list[FieldError]:

@@ -58,14 +58,14 @@ def is_update_complete(pod: Pod, *, vertical_scaling: bool = False) -> bool:
     return not is_in_grace(pod) and is_begun_complete(pod, vertical_scaling=vertical_scaling)
 
 
-def is_begun_complete(pod: Pod, *, vertical_scaling: bool = False) -> bool:
+def is_begun_complete(pod: Pod, *, vertical_scaling: bool) -> bool:
     """Like :func:`is_update_complete`, but ignoring an update that still waits for its grace period. Raises
     ``StateError``."""
     state = update_state(pod)
     return state is None or (not state.has_next and not why_incomplete(pod, state, vertical_scaling=vertical_scaling))
 
 
-def why_incomplete(pod: Pod, state: InPlaceUpdateState, *, vertical_scaling: bool = False) -> str:
+def why_incomplete(pod: Pod, state: InPlaceUpdateState, *, vertical_scaling: bool) -> str:
     """Return why the last batch is not complete; '' if it is."""
     meta = runtime_meta(pod)
     if state.update_env_from_metadata and (meta is None or not is_env_current(pod, meta)):  # [PM-48]

@@ -16,7 +16,7 @@ from app.features.imagepull.plan import jobs as plan
 from app.features.imagepull.plan.jobs import is_active
 from app.features.imagepull.plan.lists import owner_of
 from app.features.imagepull.plan.nodes import NodeRule, awaited, by_pods, has_other_tag, is_scheduled
-from app.features.imagepull.plan.tags import WHOLE, Request, Spread, add_tag, drop_job
+from app.features.imagepull.plan.tags import Request, Spread, add_tag, drop_job
 from app.features.imagepull.reconcile.mappers import Caches, JobMapper
 from app.features.imagepull.secrets import Claimed, NoCopyError, PullSecrets, told
 from app.features.imagepull.types import ImageListPullJob, ImagePullJob
@@ -60,8 +60,8 @@ class ImagePullJobReconciler:
         secrets_namespace: str,
         base_ttl: int,
         creation_delay: float,
-        orders: Sequence[UpdateOrder] = (),
-        share: int = WHOLE,
+        orders: Sequence[UpdateOrder],
+        share: int,
     ) -> None:
         self._client = client
         self._clock = client.clock

@@ -223,7 +223,7 @@ class InjectionPlan(NamedTuple):
 
 
 def plan_injection(
-    pod: PodDraft, contents: Sequence[PreparedContent], now: str, *, sort_by_name: bool = False
+    pod: PodDraft, contents: Sequence[PreparedContent], now: str, *, sort_by_name: bool
 ) -> InjectionPlan:
     """Return what these contents, one per applied set in the sets' order, change in ``pod``.
 

@@ -224,15 +224,12 @@ def _has_partition(kind: str, workload: SubsetWorkload) -> bool:
 def _differs_in_unavailable(kind: str, workload: SubsetWorkload, wanted: Wanted) -> bool:
     """Return whether maxUnavailable must be set or reset to the template's. A number that the template lacks was
     written by this controller. [UD-58]"""
-    stored = as_object((_strategy_of(kind, workload) or {}).get("rollingUpdate")).get("maxUnavailable")
+    strategy = workload.spec.strategy if kind == DEPLOYMENT else workload.spec.update_strategy
+    stored = as_object((strategy or {}).get("rollingUpdate")).get("maxUnavailable")
     if wanted.max_unavailable is not None:
         return bool(stored != wanted.max_unavailable)
     share = _rolling(kind, wanted.spec).get("maxUnavailable")
     return isinstance(stored, int) and stored != share and _rolls(kind, wanted.spec)
-
-
-def _strategy_of(kind: str, workload: SubsetWorkload) -> dict[str, Any] | None:
-    return workload.spec.strategy if kind == DEPLOYMENT else workload.spec.update_strategy
 
 
 def _strategy_field(kind: str) -> str:
