@@ -104,7 +104,7 @@ def test_debug_adds_a_container_to_one_pod(world: World) -> None:
     assert (container["name"], container["targetContainerName"], container["tty"]) == ("tools", "main", True)
     assert "ephemeralContainers" not in world.get("pod", "other")["spec"]
     told = world.pykruise("explain", "pod", "web").stdout
-    assert "ephemeral container tools: of EphemeralJob debug-web-" in told
+    assert "ephemeral container tools: added by EphemeralJob debug-web-" in told
     missing = world.pykruise("debug", "pod/nobody", "--image", "busybox:1.36")
     assert (missing.returncode, "not found" in missing.stderr) == (1, True)
 

@@ -70,15 +70,15 @@ def warnings(spec: Mapping[str, Any], path: Path = _SPEC) -> Iterator[str]:
     policy, failure = spec.get("completionPolicy") or {}, spec.get("failurePolicy") or {}
     completion = policy.get("type") or COMPLETION_TYPES[0]
     if completion not in COMPLETION_TYPES:
-        yield f"{path}.completionPolicy.type: {quote(completion)} is unknown and works as Always; use Always or Never"
+        yield f"{path}.completionPolicy.type: {quote(completion)} is unknown and treated as Always; use Always or Never"
     kind = failure.get("type") or FAILURE_TYPES[0]
     if kind not in FAILURE_TYPES:
         yield (
-            f"{path}.failurePolicy.type: {quote(kind)} is unknown and works as Continue; use Continue, FailFast or "
+            f"{path}.failurePolicy.type: {quote(kind)} is unknown and treated as Continue; use Continue, FailFast or "
             "Pause"
         )
     if (deadline := policy.get("activeDeadlineSeconds")) is not None and deadline <= 0:
-        yield f"{path}.completionPolicy.activeDeadlineSeconds: {deadline} fails the job at once; use a number from 1"
+        yield f"{path}.completionPolicy.activeDeadlineSeconds: {deadline} fails the job at once; use 1 or more"
     for part, name in (
         ("completionPolicy", "ttlSecondsAfterFinished"),
         ("failurePolicy", "restartLimit"),
@@ -86,7 +86,7 @@ def warnings(spec: Mapping[str, Any], path: Path = _SPEC) -> Iterator[str]:
     ):
         number = (failure if part == "failurePolicy" else policy).get(name) or 0
         if number < 0:
-            yield f"{path}.{part}.{name}: {number} is treated as 0; use a number from 0"
+            yield f"{path}.{part}.{name}: {number} is treated as 0; use 0 or more"
     if failure.get("restartLimit") and policy.get("backoffLimit") is not None:
         yield f"{path}.completionPolicy.backoffLimit: is ignored if failurePolicy.restartLimit is set; leave it out"
     restart = ((spec.get("template") or {}).get("spec") or {}).get("restartPolicy")
@@ -97,5 +97,5 @@ def warnings(spec: Mapping[str, Any], path: Path = _SPEC) -> Iterator[str]:
 
 
 def is_readable(value: int | str) -> bool:
-    """Return whether parallelism is valid: a number from 0 or a percentage."""
+    """Return whether parallelism is valid: a non-negative number or a percentage."""
     return _is_percent(value) is not None if isinstance(value, str) else value >= 0

@@ -106,7 +106,7 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
                 updating = await self._updater.update(current)
         again = await self._report(current, scaling, updating)
         if not deleting:
-            # Pods created just now may be at a revision that the status no longer names.
+            # Newly created Pods may be at a revision that the status no longer contains.
             revisions = current.revisions
             needed = (revisions.current, revisions.update) if scaling.changed else (revisions.update,)
             await self._clean_up(current, needed)

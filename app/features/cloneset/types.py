@@ -62,7 +62,7 @@ class _RollingFields(ApiModel):
     priority_strategy: UpdatePriorityStrategy | None = None
     """Priorities that determine the order in which Pods are updated."""
     scatter_strategy: list[UpdateScatterTerm] | None = None
-    """Scatters Pods with certain labels over the update, so that they are not updated one after the other."""
+    """Spreads Pods with certain labels over the update order, so that they are not updated one after the other."""
 
 
 class RollingUpdate(_RollingFields):
@@ -221,7 +221,7 @@ class CloneSetStatus(ApiModel):
 
 
 class CloneSet(KubeObject):
-    """CloneSet maintains a number of identical Pods, and updates them by replacing them or in place."""
+    """CloneSet maintains a number of identical Pods, and updates them in place or by replacing them."""
 
     spec: CloneSetSpec
     """Desired state of the CloneSet."""
@@ -230,7 +230,7 @@ class CloneSet(KubeObject):
 
 
 class CloneSetV1Alpha1(KubeObject):
-    """CloneSet maintains a number of identical Pods, and updates them by replacing them or in place."""
+    """CloneSet maintains a number of identical Pods, and updates them in place or by replacing them."""
 
     spec: CloneSetV1Alpha1Spec
     """Desired state of the CloneSet."""

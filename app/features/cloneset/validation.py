@@ -56,7 +56,7 @@ _CHANGEABLE: Final = (
 class Facts:
     """Lookup results that validation depends on."""
 
-    #: Errors that Kubernetes reports for the template, with paths in the CloneSet. [CS-24]
+    #: Errors that Kubernetes reports for the template, with paths relative to the CloneSet. [CS-24]
     template_errors: Sequence[FieldError | str] = ()
     #: Reason why a Pod must not be in podsToDelete, by Pod name. [CS-28]
     pods_refused: Mapping[str, str] = field(default_factory=dict)

@@ -124,7 +124,7 @@ RESTART: Final = Verb(
             takes="NAMES",
         ),
         Option("wait", "Show progress until all containers are done; exit code 1 if one failed", flag=True, short="w"),
-        Option("ordered", "Restart one container at a time, each when the previous one is ready", flag=True),
+        Option("ordered", "Restart one container at a time, each after the previous one is ready", flag=True),
         Option("force", "Also restart containers that have restarted in the meantime", flag=True),
         Option("keep-going", "Continue if a container cannot be stopped", flag=True),
         Option("grace", "Grace period, such as 30s; defaults to that of the Pod", takes="DURATION"),

@@ -25,7 +25,7 @@ from app.kube.clock import parsed_rfc3339, rfc3339
 from app.kube.objects import Pod
 
 POD_GONE: Final = "pod has gone"
-POD_ENDED: Final = "the Pod has ended; its containers do not start again"
+POD_ENDED: Final = "the Pod has ended; its containers will not start again"
 NO_ANSWER: Final = "daemon has not responded for a long time"
 DEADLINE_EXCEEDED: Final = "recreating has exceeded the activeDeadlineSeconds"
 RESPONSE_SECONDS: Final = 60.0

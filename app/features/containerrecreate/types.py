@@ -64,7 +64,7 @@ class RecreateStrategyV1Alpha1(ApiModel):
     force_recreate: bool = False
     """Also restarts containers that have restarted since the request was created."""
     termination_grace_period_seconds: Int64 | None = None
-    """Grace period of the containers. Defaults to that of the Pod; at least 2."""
+    """Seconds the containers get to stop, at least 2. Defaults to the grace period of the Pod."""
     unready_grace_period_seconds: Int64 | None = None
     """Seconds the Pod is kept not ready before its containers are stopped, so that traffic can move away. The
     Pod needs the readiness gate KruisePodReady."""
@@ -79,7 +79,7 @@ class RecreateStrategy(RecreateStrategyV1Alpha1):
     """What happens if a container cannot be stopped. Fail (the default) ends the request, Ignore continues with the
     other containers."""
     termination_grace_period_seconds: Annotated[Int64 | None, _NOT_NEGATIVE] = None
-    """Grace period of the containers. Defaults to that of the Pod; at least 2."""
+    """Seconds the containers get to stop, at least 2. Defaults to the grace period of the Pod."""
     unready_grace_period_seconds: Annotated[Int64 | None, _NOT_NEGATIVE] = None
     """Seconds the Pod is kept not ready before its containers are stopped, so that traffic can move away. The
     Pod needs the readiness gate KruisePodReady."""

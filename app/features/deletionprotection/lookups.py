@@ -1,4 +1,4 @@
-"""Cluster lookups of deletion protection. Objects are read from the API server, because lookups are rare and must be
+"""Cluster lookups for deletion protection. Objects are read from the API server, because lookups are rare and must be
 accurate.
 
 Lists stop at the first page with an object that counts. Pods and custom resources are listed by metadata only.

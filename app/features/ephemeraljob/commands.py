@@ -303,9 +303,9 @@ async def explain_any(client: Client, pod: Pod, enabled: Enabled) -> Sequence[st
         for one in (await client.list(OWNER, pod.metadata.namespace)).items
     }
     return [
-        f"ephemeral container {name}: of EphemeralJob {jobs[uid]}"
+        f"ephemeral container {name}: added by EphemeralJob {jobs[uid]}"
         if uid in jobs
-        else f"ephemeral container {name}: of an EphemeralJob that no longer exists; it stays until the Pod is deleted"
+        else f"ephemeral container {name}: added by a former EphemeralJob; it stays until the Pod is deleted"
         for name, uid in sorted(marked.items())
     ]
 

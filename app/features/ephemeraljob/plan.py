@@ -103,7 +103,7 @@ def written(record: Record) -> str:
 # Next step of an EphemeralJob. [EJ-6 … EJ-17]
 
 MARK: Final = "KRUISE_EJOB_ID"
-"""Env variable of each added container that holds the job's UID. [EJ-7]"""
+"""Environment variable of each added container, with the job's UID. [EJ-7]"""
 TTL_SECONDS: Final = 1800
 _BEGIN: Final = datetime.min.replace(tzinfo=UTC)
 

@@ -175,7 +175,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         if FINALIZER in job.metadata.finalizers:
             return False
         containers = [{"resources": {}, **one} for one in job.spec.template.ephemeral_containers]
-        # OpenKruise's first write adds resources to the containers; clients compare them.
+        # Like OpenKruise's first write, add ``resources`` to the containers: clients compare them.
         spec = {"template": {"ephemeralContainers": containers}}
         await self._finalize(job, state, lambda there: [*(one for one in there if one != FINALIZER), FINALIZER], spec)
         return True

@@ -15,7 +15,7 @@ PAUSED: Final = "Paused"
 ERROR: Final = "Error"
 UNKNOWN: Final = "Unknown"
 
-#: Containers, without a schema of their fields.
+#: Containers, without a schema for their fields.
 Containers = Annotated[list[dict[str, Any]], Keywords({"items": {"type": "object", PRESERVE: True}})]
 
 

@@ -63,7 +63,7 @@ def _next(state: PersistentPodState, name: str, nodes: Mapping[str, Labels]) -> 
     if affinity := affinity_with(state, record, {}):
         (terms,) = affinity["nodeAffinity"].values()
         wanted = (one for term in terms for one in term["preference"]["matchExpressions"])
-        said.append("rather " + ", ".join(dict.fromkeys(f"{one['key']}={one['values'][0]}" for one in wanted)))
+        said.append("preferably " + ", ".join(dict.fromkeys(f"{one['key']}={one['values'][0]}" for one in wanted)))
     return "; ".join(said) or "any node: no node labels are recorded"
 
 

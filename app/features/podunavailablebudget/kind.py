@@ -57,7 +57,7 @@ def protected_total(given: int | None, annotations: Mapping[str, str]) -> int | 
     return number if number is not None and number >= 1 else None
 
 
-# Conversion: two fields of v1beta1 are annotations in v1alpha1. [PUB-1, PUB-2] Each direction may lose something
+# Conversion: two fields of v1beta1 are annotations in v1alpha1. [PUB-1, PUB-2] Each direction may lose data
 # (ignoredPodSelector, the spelling of an annotation), which app.api.conversion detects and preserves. An invalid
 # annotation stays as it is and never fails the conversion: one bad object must not prevent listing the others.
 # [PUB-120]

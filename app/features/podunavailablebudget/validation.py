@@ -55,13 +55,13 @@ class PodScope:
 
 
 def loosely_overlap(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Return whether both use the same keys and no key excludes a common Pod. [PUB-20]"""
+    """Return whether both use the same keys, and no key rules out a Pod that matches both. [PUB-20]"""
     one, two = _by_key(first), _by_key(second)
     return one.keys() == two.keys() and _agree(one, two)
 
 
 def may_meet(first: PodScope, second: PodScope) -> bool:
-    """Return whether no label excludes a common Pod. [PUB-128]"""
+    """Return whether no label rules out a Pod that belongs to both. [PUB-128]"""
     if first.selector is not None and second.selector is not None:
         return _agree(_by_key(first.selector), _by_key(second.selector))
     for one, other in ((first, second), (second, first)):

@@ -46,7 +46,7 @@ FEATURE: Final = Feature(
                 # finalizers.
                 PolicyRule(("update",), (names.APPS_GROUP,), (f"{_KIND}/finalizers",)),
                 PolicyRule(("create", "delete", "get", "patch"), ("",), ("configmaps", "secrets")),
-                # For the webhook's dry runs, under either identity. [RD-15]
+                # For the webhook's dry runs. [RD-15]
                 PolicyRule(("create",), ("",), ("configmaps", "secrets"), own_namespace=True),
                 PolicyRule(("create", "patch"), ("",), ("events",)),
             ),

@@ -84,7 +84,7 @@ _RESOURCES: Final[Mapping[tuple[str, str], Resource]] = {
     ("v1", "Secret"): SECRETS,
 }
 _OPAQUE: Final = "Opaque"
-#: Metadata set by the API server, or that would tie a copy to another object. [RD-74]
+#: Metadata that the API server sets, or that would tie a copy to another object. [RD-74]
 _NOT_COPIED: Final = (
     "uid",
     "resourceVersion",

@@ -125,7 +125,7 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
             scaling, updating = await self._work(snapshot, replicas)
         await self._report(snapshot, replicas, scaling, updating)
         if not deleting:
-            # Pods created just now may be at a revision that the status no longer names.
+            # Newly created Pods may be at a revision that the status no longer contains.
             revisions = snapshot.revisions
             needed = (revisions.current, revisions.update) if scaling.changed else (revisions.update,)
             await self.truncate_history(snapshot, needed)

@@ -204,8 +204,8 @@ class StatefulSetStatus(StatefulSetStatusV1Alpha1):
 
 
 class StatefulSet(KubeObject):
-    """StatefulSet maintains Pods with ordinals, each with its own claims, and updates them by replacing them or in
-    place."""
+    """StatefulSet maintains Pods with ordinals, each with its own claims, and updates them in place or by replacing
+    them."""
 
     spec: StatefulSetSpec
     """Desired state of the StatefulSet."""
@@ -214,8 +214,8 @@ class StatefulSet(KubeObject):
 
 
 class StatefulSetV1Alpha1(KubeObject):
-    """StatefulSet maintains Pods with ordinals, each with its own claims, and updates them by replacing them or in
-    place."""
+    """StatefulSet maintains Pods with ordinals, each with its own claims, and updates them in place or by replacing
+    them."""
 
     spec: StatefulSetV1Alpha1Spec
     """Desired state of the StatefulSet."""

@@ -49,8 +49,8 @@ def test_invalid_specs_are_refused(obj: Json, words: str) -> None:
 @pytest.mark.parametrize(("obj", "words"), [
     (job(parallelism="x"), "spec.parallelism"),
     (job(parallelism=-1), "spec.parallelism"),
-    (job(completionPolicy={"type": "Bad"}), "works as Always"),
-    (job(failurePolicy={"type": "Bad"}), "works as Continue"),
+    (job(completionPolicy={"type": "Bad"}), "treated as Always"),
+    (job(failurePolicy={"type": "Bad"}), "treated as Continue"),
     (job(completionPolicy={"activeDeadlineSeconds": 0}), "fails the job at once"),
     (job(completionPolicy={"ttlSecondsAfterFinished": -1}),
      "spec.completionPolicy.ttlSecondsAfterFinished: -1 is treated as 0"),

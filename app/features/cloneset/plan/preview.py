@@ -247,7 +247,7 @@ def _carry_out_step(run: _PreviewRun, target: str, step: Step) -> None:
 
 
 def changes(spec: UpdateSpec) -> str:
-    """Describe the changes of an in-place update."""
+    """Describe the changes in an in-place update."""
     parts = [f"image of {name} becomes {image}" for name, image in sorted(spec.container_images.items())]
     parts += [f"resources of {name}" for name in sorted(spec.container_resources)]
     parts += [f"env of {name} from labels or annotations" for name in sorted(spec.container_ref_metadata)]

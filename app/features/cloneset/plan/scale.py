@@ -18,8 +18,8 @@ from app.workloads.pods import MAX_CREATIONS, PodFacts
 
 @dataclass(slots=True)
 class PodCounts:
-    """Counts of active Pods. Each Pod either prepares for deletion, is marked for deletion, is unavailable, or is none
-    of these. [CS-87]"""
+    """Counts of active Pods. Each Pod counts as preparing for deletion, marked for deletion, unavailable, or none of
+    these. [CS-87]"""
 
     old: int = 0
     new: int = 0

@@ -55,7 +55,7 @@ class RenderedProbe:
 
 
 def rendered(probe: PodContainerProbe) -> RenderedProbe:
-    """Render a probe with an explicit scheme and, if it is a number, a numeric port. [PPM-14, PPM-43]"""
+    """Render a probe with an explicit scheme. A port that is a number in quotes becomes a number. [PPM-14, PPM-43]"""
     found, named_port = probe.probe.to_dict(), None
     for handler in ("httpGet", "tcpSocket"):
         action = found.get(handler)

@@ -91,7 +91,7 @@ class LivenessReconciler:
         self._events = events
         self._budget = budget
         self._workloads = workloads
-        #: Restarts are decided one at a time; otherwise two nodes could use the same room.
+        #: Restarts are decided one at a time; otherwise, two restarts could rely on the same available Pods.
         self._deciding = asyncio.Lock()
         #: Recently created requests: the UID of the Pod and the creation time.
         self._made: dict[ObjectKey, tuple[str, float]] = {}

@@ -15,7 +15,7 @@ from app.workloads.pods import MAX_CREATIONS, PodFacts
 from app.workloads.settings import Revisions, UpdatePolicy
 from app.workloads.steps import Obstacle, Step, StepKind, UpdatePlan, in_place_step
 
-# Candidates of an update, their order, and the revision of new Pods [AS-41, AS-79, AS-80]. Pure.
+# Candidates for an update, their order, and the revision of new Pods [AS-41, AS-79, AS-80]. Pure.
 
 
 def candidates(replicas: Replicas, *, current: str, update: str) -> list[Replica]:
