@@ -309,8 +309,8 @@ class BudgetReconciler:
             if name != key.name and name in known:
                 theirs[name] = theirs.get(name, 0) + 1
         if theirs:
-            shown = ", ".join(f"{count} are protected by {name}" for name, count in sorted(theirs.items())[:NAMED])
-            self._event_once(key, budget, "OverlappingBudgets", f"Of its Pods, {shown}")
+            shown = ", ".join(f"{name} ({count})" for name, count in sorted(theirs.items())[:NAMED])
+            self._event_once(key, budget, "OverlappingBudgets", f"Pods protected by other budgets: {shown}")
         else:
             self._last_events.pop(key, None)
 

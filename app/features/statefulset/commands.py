@@ -173,7 +173,7 @@ def moving_report(
         notes.append(
             "claims keep their names, and Pods find them by name; no claim is created or deleted for a Pod that is kept"
         )
-    notes.append("autoscalers and budgets that refer to apps/v1 must refer to apps.kruise.io/v1beta1 afterwards")
+    notes.append("afterwards, change autoscalers and budgets that refer to apps/v1 to apps.kruise.io/v1beta1")
     todo = moving_steps(STATEFULSETS, RESOURCE, namespace, name)
     if kept < len(pods):
         held = max(ordinal_of(name, pod.metadata.name) for pod in pods) + 1

@@ -99,7 +99,7 @@ async def test_pods_without_a_budget_get_the_one_that_matches(cluster: SmallClus
     await cluster.numbers(0, 2, 2, 3)
     assert (await cluster.get("old"))["metadata"]["annotations"] == RELATED
     assert (await cluster.get("taken"))["metadata"]["annotations"] == {"kruise.io/related-pub": "other"}
-    assert "1 are protected by other" in (await cluster.events("OverlappingBudgets"))[0]
+    assert "other (1)" in (await cluster.events("OverlappingBudgets"))[0]
     # A Pod that bypassed admission is annotated too.
     await cluster.pod("late", owner)
     await cluster.numbers(1, 3, 2, 3)

@@ -257,7 +257,7 @@ def _sentences(budget: PodUnavailableBudget, expected: Expected) -> list[str]:
             "Its status does not reflect its spec yet: requests that need it are refused until it does.",
         ]
     if status.desired_available == 0:
-        return [first, "No Pod must stay available: every request is granted."]
+        return [first, "No Pods are required to stay available: every request is granted."]
     going = len(status.disrupted_pods or ()) + len(status.unavailable_pods or ())
     flight = f", {going} granted but not done yet" if going else ""
     stand = f"{status.current_available} are available, {status.desired_available} must stay available{flight}"

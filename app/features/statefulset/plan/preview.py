@@ -150,7 +150,7 @@ def _blocked(replicas: Replicas, held_by: Replica | None, *, current: str, updat
     waits = waits or next((one.name for one in replicas.condemned), "")
     if not waits:
         return ""
-    why, settings = f"OrderedReady: everything waits for {waits} to be available", replicas.settings
+    why, settings = f"OrderedReady: all other Pods wait until {waits} is available", replicas.settings
     if settings.repairs or settings.paused or held_by is None or held_by.running_and_ready or held_by.is_at(update):
         return why
     if all(one.ordinal != held_by.ordinal for one in candidates(replicas, current=current, update=update)):

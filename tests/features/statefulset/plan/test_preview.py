@@ -70,10 +70,10 @@ def test_scaling_is_shown() -> None:
 @pytest.mark.behaviour("AS-57", "AS-75", "AS-76")
 @pytest.mark.parametrize(("spec", "ends"), [
     ({"podManagementPolicy": "OrderedReady"},
-     "OrderedReady: everything waits for web-1 to be available; delete it if it cannot recover, or set "
+     "OrderedReady: all other Pods wait until web-1 is available; delete it if it cannot recover, or set "
      'annotation pykruise.io/repair-ordered-ready: "true"'),
     ({"podManagementPolicy": "OrderedReady", "updateStrategy": rolling(partition=2)},
-     "OrderedReady: everything waits for web-1 to be available"),
+     "OrderedReady: all other Pods wait until web-1 is available"),
     ({"updateStrategy": {"type": "OnDelete"}}, "OnDelete: Pods are updated when they are deleted"),
     ({"updateStrategy": rolling(paused=True)}, "the update is paused"),
     ({"updateStrategy": rolling(partition=2)}, "the partition keeps 2 at the old revision"),
