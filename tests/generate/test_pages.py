@@ -37,8 +37,8 @@ def test_rules_follow_the_description_of_a_field() -> None:
     (clone_set,) = [kind for kind in kinds() if kind.kind == "CloneSet"]
     page = kindpages.page(clone_set, "kind: CloneSet", ["spec.replicas: 1"], "")
     assert "Defaults added to it:\n```\nspec.replicas: 1\n```" in page
-    assert "- `spec.selector` (label selector; required): " in page
-    assert "- `status.conditions` (conditions): Progressing, FailedScale or FailedUpdate.\n" in page
+    assert "- `spec.selector` (LabelSelector; required): " in page
+    assert "- `status.conditions` ([]Condition): Progressing, FailedScale or FailedUpdate.\n" in page
     assert "\nDESIRED (`spec.replicas`), UPDATED (`status.updatedReplicas`), " in page
 
 
