@@ -83,9 +83,9 @@ def kinds_page(kinds: Iterable[KindDefinition]) -> str:
         _GENERATED,
         "Names, groups and versions are those of OpenKruise. The version in bold is stored; the manager converts the",
         "others. Each kind's page has an example, its defaults, every field, and the differences between versions.",
-        "Selectors, conditions, Pod and native workload specs, the actions of probes and hooks, and the status fields",
-        "observedGeneration and collisionCount are those of Kubernetes. The definitions are in",
-        "[deploy/crds](../../deploy/crds).",
+        "Selectors, tolerations, references, ports, conditions, Pod and native workload specs, the actions of probes",
+        "and hooks, and the status fields observedGeneration and collisionCount are those of Kubernetes. The",
+        "definitions are in [deploy/crds](../../deploy/crds).",
         "",
         "| Kind | Group | Versions | Scope |",
         "|---|---|---|---|",
@@ -189,7 +189,20 @@ def guide_of(kind: KindDefinition, guides: Iterable[Path]) -> str:
 
 
 #: Actions of probes and hooks.
-_HANDLERS: Final = frozenset(("exec", "httpGet", "tcpSocket", "grpc"))
+_HANDLERS: Final = frozenset(("exec", "httpGet", "tcpSocket", "grpc", "sleep"))
+#: Fields of other types of Kubernetes: selectors and their requirements, tolerations, ports, references.
+_TYPES: Final = frozenset(
+    frozenset(fields.split())
+    for fields in (
+        "matchExpressions matchLabels",
+        "matchExpressions matchFields",
+        "preference weight",
+        "key operator values",
+        "effect key operator tolerationSeconds value",
+        "containerPort hostIP hostPort name protocol",
+        "apiVersion fieldPath kind name namespace resourceVersion uid",
+    )
+)
 #: Minimum number of fields for which a page refers to that of another kind.
 _WORTH: Final = 3
 
@@ -265,11 +278,10 @@ def _parts(schema: Schema) -> str:
 
 
 def _is_foreign(schema: Schema, path: str) -> bool:
-    """Return whether Kubernetes defines the fields: those of selectors, probe handlers and native workloads."""
+    """Return whether Kubernetes defines the fields."""
     properties = _object(schema).get("properties") or {}
-    requirement = set(properties) == {"key", "operator", "values"}
     untyped = not any("type" in one or "x-kubernetes-int-or-string" in one for one in properties.values())
-    return requirement or untyped or _is_selector(schema) or path.rpartition(".")[2] in _HANDLERS
+    return untyped or frozenset(properties) in _TYPES or path.rpartition(".")[2] in _HANDLERS
 
 
 def _is_selector(schema: Schema) -> bool:
@@ -316,14 +328,16 @@ def _type(schema: Schema) -> str:
 
 
 def _field(path: str, schema: Schema, required: bool) -> str:
-    """Return the field's path, its type and rules, and its description."""
-    rules = [_type(schema)] + ["required"] * required
-    if schema.get("enum"):
-        rules.append("one of " + ", ".join(f"`{one}`" for one in schema["enum"] if one))
-    rules += [words.format(schema[name]) for name, words in _BOUNDS if name in schema]
-    if schema.get("default") not in (None, ""):
-        rules.append(f"`{schema['default']}` by default")
+    """Return the field's path, its type and description, and what the API server requires if users write it."""
     described = _one_line(str(schema.get("description") or ""))
+    rules = [_type(schema)]
+    if not path.startswith("status."):
+        rules += ["required"] * required
+        if not all(str(one) in described for one in schema.get("enum") or ()):
+            rules.append("one of " + ", ".join(f"`{one}`" for one in schema["enum"] if one))
+        rules += [words.format(schema[name]) for name, words in _BOUNDS if name in schema]
+        if schema.get("default") not in (None, ""):
+            rules.append(f"`{schema['default']}` by default")
     return f"- `{path}` ({'; '.join(rules)}){f': {described}' if described else ''}"
 
 
