@@ -28,7 +28,15 @@ from app.pods.inplace.batch import has_resize_subresource
 from app.pods.inplace.state import UpdateSpec
 from app.pods.inplace.steps import start, unready_patch
 from app.pods.lifecycle import Hook, Lifecycle, LifecycleState, readiness_patch, state_members, state_of, state_patch
-from app.pods.predicates import Owner, adoption_patch, is_active, is_controlled_by, release_patch, transfer_patch
+from app.pods.predicates import (
+    Owner,
+    adoption_patch,
+    is_active,
+    is_controlled_by,
+    is_ready,
+    release_patch,
+    transfer_patch,
+)
 from app.workloads.pods import NewPod, awaits_initial_conditions
 from app.workloads.settings import WorkloadKind
 from app.workloads.state import Expectations, PodGoneError, PodHeldError, claim_expectation
@@ -327,6 +335,8 @@ class Writer:
         async def write(found: Pod) -> None:
             if awaits_initial_conditions(found) or state_of(found) != was:
                 return  # it was scheduled after it was chosen, or another leader moved it
+            if state is LifecycleState.PREPARING_UPDATE and is_ready(found) and not is_ready(pod):
+                return  # it has become ready since it was chosen, so updating it costs availability
             now = self._clock.now()
             body = state_patch(found, state, now, rearm)
             if body is not None:
@@ -370,15 +380,15 @@ class Writer:
         """Take the Pod out of service, then change it in place. Return the seconds until the next step, if it must
         wait. ``shows_state`` also sets a lifecycle state. [PM-22 … PM-29]
 
-        ``revision`` is the revision the Pod is at. Returns None if the Pod is at another revision or in another state
-        by now.
+        ``revision`` is the revision the Pod is at. Returns None, and leaves the Pod to the next reconcile, if it has
+        changed its revision or state since it was chosen, or has become ready: the decision counted it as unavailable.
         """
         was = state_of(pod)
         by_subresource = not spec.container_resources or await self.server.has_resize_subresource()
 
         async def write(found: Pod) -> float | None:
             at = found.metadata.labels.get(names.CONTROLLER_REVISION_HASH, "")
-            overtaken = at != revision or state_of(found) != was
+            overtaken = at != revision or state_of(found) != was or (is_ready(found) and not is_ready(pod))
             if overtaken or not is_active(found) or awaits_initial_conditions(found):
                 return None
             unready = unready_patch(found, spec, self._clock.now())

@@ -23,6 +23,7 @@ from app.kube.store import Change
 from app.pods.inplace.eligibility import Blocked
 from app.pods.inplace.state import UpdateSpec
 from app.pods.lifecycle import LifecycleState
+from app.pods.predicates import is_ready
 from app.pods.revisions import Revision, revision_of, short_hash
 from app.workloads.pods import InPlaceUpdates, ObservedPods
 from app.workloads.settings import Revisions
@@ -303,18 +304,25 @@ async def test_a_pod_scheduled_meanwhile_is_left_to_the_readiness_controller() -
 
 @pytest.mark.behaviour("PM-29", "PM-71")
 @pytest.mark.parametrize("in_place", [True, False])
-@pytest.mark.parametrize(("live", "goes_on"), [("Normal", True), ("PreparingDelete", False)])
+@pytest.mark.parametrize(
+    ("live", "was_ready", "goes_on"),
+    [("Normal", True, True), ("PreparingDelete", True, False), ("Normal", False, False)],
+)
 @virtual
 async def test_after_a_conflict_a_pod_advances_only_from_its_chosen_state(
-    live: str, goes_on: bool, in_place: bool
+    live: str, was_ready: bool, goes_on: bool, in_place: bool
 ) -> None:
-    """A delayed request may arrive after another leader has told the Pod to prepare for deletion."""
+    """A delayed request may arrive after another leader has told the Pod to prepare for deletion. A Pod that was not
+    ready when it was chosen used up no budget, so it may not be taken down once it is ready."""
     shell, found = filled()
     body, label = copy.deepcopy(found["Pod"][0]), "lifecycle.apps.kruise.io/state"
     body["metadata"]["labels"][label] = "Normal"
     newer = copy.deepcopy(body)
     newer["metadata"]["resourceVersion"] = "999999"
     newer["metadata"]["labels"][label] = live
+    assert is_ready(pod_of(newer))
+    if not was_ready:
+        body["status"]["conditions"] = []
     path = f"/api/v1/namespaces/moving/pods/{body['metadata']['name']}"
     shell.server.stored[path] = newer
     writer, uid = shell.reconciler.writer, found["CloneSet"][0]["metadata"]["uid"]
