@@ -1,4 +1,4 @@
-"""Node agents of simulated nodes with a simulated container runtime."""
+"""Node agents for simulated nodes, on top of a simulated container runtime."""
 
 from __future__ import annotations
 
@@ -63,19 +63,19 @@ from app.sandbox.objects import ContainerStatus, Pod
 
 _NANO: Final = 10**9
 _POLL_SECONDS: Final = 0.02
-#: Maximum seconds that a waiting command waits.
+#: Limit on the seconds a ``sleep`` command takes.
 _LONGEST_SLEEP: Final = 3600.0
 
 
 class _Started(msgspec.Struct, frozen=True):
-    """Env and hash that a container was started with."""
+    """Environment of a container and hash of its name and image, as of its start."""
 
     env: Mapping[str, str]
     plain_hash: int
 
 
 class PodRuntimes:
-    """Runtimes of all simulated nodes. pull_seconds is the duration of a pull."""
+    """Runtimes of all simulated nodes. ``pull_seconds`` is how long an image pull takes."""
 
     def __init__(self, kubelets: Kubelets, clock: Clock, *, pull_seconds: float = 0.5) -> None:
         self.kubelets = kubelets
@@ -92,19 +92,20 @@ class PodRuntimes:
         return PodRuntime(self, node)
 
     def pod(self, uid: str) -> Pod | None:
-        """Return the Pod with this UID."""
+        """Return the Pod with this UID, or None if it does not exist."""
         return self._by_uid.get(uid)
 
     def owner(self, full_id: str) -> Pod | None:
-        """Return the Pod of a container."""
+        """Return the Pod that a container belongs to."""
         return self._by_uid.get(self._owners.get(full_id, ""))
 
     def started_with(self, full_id: str) -> _Started | None:
-        """Return what a container was started with."""
+        """Return the environment and hash recorded when the container started."""
         return self._started.get(full_id)
 
     def _note(self, change: Change[Pod]) -> None:
-        """Record a container's env when the container is first seen; later changes do not affect it."""
+        """Record a container's environment when the container is first seen; later changes to the Pod do not affect
+        it."""
         old, pod = change.old, change.new
         before = {one.container_id for one in old.status.container_statuses} if old is not None else set()
         now = {one.container_id: one.name for one in pod.status.container_statuses} if pod is not None else {}
@@ -140,7 +141,7 @@ class PodRuntime:
         self._node = node
 
     async def images(self, seconds: float) -> Sequence[Image]:  # noqa: ARG002 - of the protocol
-        """Return the images of the node."""
+        """Return the images on the node."""
         found = []
         for name in sorted(self._all.kubelets.images(self._node)):
             digest = "sha256:" + hashlib.sha256(name.encode()).hexdigest()
@@ -181,7 +182,7 @@ class PodRuntime:
         return _listed(found[1]) if found is not None else None
 
     async def details(self, container_id: str) -> ContainerDetails:
-        """Return a container with its times and the annotations of the kubelet."""
+        """Return a container with its start and finish times and the annotations that a kubelet sets."""
         pod, status = self._get(container_id)
         state, started_at, finished_at, code = _state(status)
         started = self._all.started_with(status.container_id)
@@ -210,7 +211,7 @@ class PodRuntime:
         )
 
     async def stop(self, container_id: str, grace: int) -> None:
-        """Stop a container and wait until it has ended."""
+        """Stop a container and wait until it has exited."""
         pod, status = self._get(container_id)
         if _state(status)[0] is not ContainerState.RUNNING:
             return
@@ -226,7 +227,7 @@ class PodRuntime:
             await self._all.clock.sleep(_POLL_SECONDS)
 
     async def execute(self, container_id: str, command: Sequence[str], seconds: float) -> ExecResult:
-        """Run a command as far as the sandbox understands it."""
+        """Simulate a command. ``env``, ``echo`` and ``sleep`` behave as usual; for other commands see ``answer_of``."""
         pod, status = self._get(container_id)
         state, started_at, _, _ = _state(status)
         if state is not ContainerState.RUNNING:
@@ -250,7 +251,7 @@ class PodRuntime:
         return ExecResult(0 if answer_of(command, behaviour.program, since)[0] else 1)
 
     async def close(self) -> None:
-        """Do nothing: no connection is open."""
+        """Do nothing: there is no connection to close."""
 
     def _get(self, container_id: str) -> tuple[Pod, ContainerStatus]:
         found = self._find(container_id)
@@ -276,7 +277,7 @@ def _listed(status: ContainerStatus) -> Container:
 
 
 def _state(status: ContainerStatus) -> tuple[ContainerState, int, int, int]:
-    """Return state, start, end (in nanoseconds) and exit code."""
+    """Return the state, start and finish times (in nanoseconds since the epoch) and exit code."""
     running, terminated = status.state.running, status.state.terminated
     if running is not None:
         return ContainerState.RUNNING, _nano(running.started_at), 0, 0
@@ -291,7 +292,8 @@ def _nano(moment: datetime | None) -> int:
 
 
 class SimulatedNetwork(Network):
-    """Network of simulated Pods. Nothing listens there, so every request to a running Pod succeeds."""
+    """Network of simulated Pods. Nothing listens on their addresses, so every probe and hook is reported as
+    successful."""
 
     async def connection(self, action: TcpSocketAction, pod_ip: str, seconds: float) -> Outcome:  # noqa: ARG002
         """Return success."""
@@ -313,7 +315,7 @@ T = TypeVar("T", bound=Object)
 
 
 class Agents:
-    """One agent per node. ``run`` runs until canceled."""
+    """Runs one agent per node."""
 
     def __init__(self, client: Client, nodes: Sequence[str], kubelets: Kubelets, rng: Random) -> None:
         self._client = Client(client.transport, client.clock, user_agent=USER_AGENT)
@@ -329,7 +331,7 @@ class Agents:
             )
             for node in nodes
         }
-        # Separate watches per agent would be four times the number of nodes.
+        # Watches are shared: one set per agent would open four watches per node.
         self._node_images: Store[NodeImage] = Store()
         self._requests: Store[RecreateRequest] = Store({BY_POD: pods_of})
         self._probes: Store[NodePodProbe] = Store()
@@ -349,7 +351,7 @@ class Agents:
         ]
 
     async def run(self) -> None:
-        """Run until canceled. Waits for the kinds if they are not installed."""
+        """Run until canceled. Waits until the CRDs are installed."""
         await self._until_served()
         self._node_images.subscribe(lambda change: self._route(change, change.object.metadata.name, "node_images"))
         self._probes.subscribe(lambda change: self._route(change, change.object.metadata.name, "node_pod_probes"))

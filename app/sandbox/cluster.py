@@ -1,4 +1,4 @@
-"""A cluster without machines: simulated nodes and the built-in controllers over one Pod cache."""
+"""A cluster without machines: simulated nodes and built-in controllers that share one Pod cache."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from app.sandbox.kubelet.program import Pace, Scripts
 from app.sandbox.nodes import Nodes, SimulatedNode
 from app.sandbox.objects import Node, Pod, decode_node, decode_pod
 
-# Native controllers the scenarios need, built on ``app.kube``: small, but faithful in what users see. ReplicaSets,
-# Deployments, StatefulSets, DaemonSets, Jobs, EndpointSlices, PodDisruptionBudgets, volume claims, unresponsive nodes,
-# and the default objects of namespaces. Garbage collection and namespace deletion belong to the API server. Each module
-# holds its pure decision followed by the controller.
+# The built-in controllers that the scenarios need, on top of ``app.kube``: small, but faithful in what users see.
+# ReplicaSets, Deployments, StatefulSets, DaemonSets, Jobs, EndpointSlices, PodDisruptionBudgets, volume claims,
+# unresponsive nodes, and the default objects of namespaces. Garbage collection and namespace deletion are part of the
+# API server. Each module has a pure planning function followed by the controller.
 
 
 class NativeControllers:
-    """All native controllers over one cache of Pods and Nodes. Stores passed in are filled by the caller."""
+    """All native controllers, sharing one cache of Pods and Nodes. The caller fills the stores it passes in."""
 
     def __init__(
         self,
@@ -70,12 +70,12 @@ class NativeControllers:
         return [*(one.run() for one in self._reflectors), *(task for part in self._parts for task in part.tasks())]
 
 
-#: Indexes that a store of Pods needs for all controllers.
+#: Indexes of Pods that the controllers need.
 INDEXES: Final = {**kubelets.INDEXES, **POD_INDEXES}
 
 
 class SimulatedCluster:
-    """A cluster except its API server. The same seed and clock produce the same history."""
+    """A cluster without its API server. The same seed and clock produce the same history."""
 
     def __init__(
         self,

@@ -38,7 +38,7 @@ class Amounts(dict[str, int]):
             self[name] = self.get(name, 0) - amount
 
     def lacking(self, wanted: Mapping[str, int], capacity: Mapping[str, int]) -> Iterator[str]:
-        """Return the scheduler's messages for resources with less than ``wanted`` left."""
+        """Return kube-scheduler's messages for the resources of which less than ``wanted`` is left."""
         for name, amount in wanted.items():
             if amount and self.get(name, 0) + amount > capacity.get(name, 0):
                 yield "Too many pods" if name == "pods" else f"Insufficient {name}"
@@ -64,8 +64,8 @@ def allocatable(node: Node) -> Amounts:
 
 
 def requests(pod: Pod) -> Amounts:
-    """Return the Pod's requests: the sum of its containers and sidecars, or its largest init container if that is
-    more."""
+    """Return the Pod's requests: the sum over its containers and sidecars, or those of its largest init container if
+    higher."""
     total = amounts(pod.spec.overhead)
     for container in pod.spec.containers:
         total.add(_requests(container))
@@ -103,13 +103,13 @@ OTHERS_ANTI_AFFINITY: Final = "node(s) didn't satisfy existing pods anti-affinit
 SPREAD: Final = "node(s) didn't match pod topology spread constraints"
 SPREAD_LABEL: Final = f"{SPREAD} (missing required label)"
 _NOBODY: Final = Selector.of([Requirement("pod", Operator.IN, ())])
-#: Reasons that evicting other Pods could resolve.
+#: Reasons that could be resolved by evicting other Pods.
 _PREEMPTION_MAY_HELP: Final = frozenset({NO_PORTS, ANTI_AFFINITY, OTHERS_ANTI_AFFINITY, SPREAD, "Too many pods"})
 
 
 @dataclass(slots=True)
 class NodeInfo:
-    """A node and its Pods, kept up to date by the owner."""
+    """A node and its Pods. The caller keeps it up to date."""
 
     node: Node
     pods: dict[str, Pod] = field(default_factory=dict)
@@ -136,12 +136,12 @@ class NodeInfo:
             self.used.subtract(requests(pod))
 
 
-#: Returns a namespace's labels, for affinity terms that select namespaces.
+#: Returns the labels of a namespace, for affinity terms that select namespaces by label.
 NamespaceLabels = Mapping[str, Mapping[str, str]]
 
 
 def choose_node(pod: Pod, infos: Sequence[NodeInfo], namespaces: NamespaceLabels | None = None) -> tuple[str, str]:
-    """Return the node to bind the Pod to and '', or '' and the message why none fits."""
+    """Return the name of the best node and "", or "" and the message why no node fits."""
     others = _Neighbours(pod, infos, namespaces or {})
     reasons: Counter[str] = Counter()
     suitable = []
@@ -164,7 +164,7 @@ def _rank(pod: Pod, info: NodeInfo, others: _Neighbours) -> tuple[int, int, int,
     weight = sum(one.weight for one in affinity.preferred if _holds(one.preference, info.node)) if affinity else 0
     avoided = sum(taint.effect == "PreferNoSchedule" for taint in _untolerated(pod.spec, info.node, prefer=True))
     soft = sum(others.count(one, info) for one in pod.spec.topology_spread_constraints if not _is_hard(one))
-    # Names are negated so that the first of equal nodes wins.
+    # Characters are negated so that the first name wins among equal nodes.
     return weight - 100 * avoided, -soft, -len(info.pods), _reverse(info.node.metadata.name)
 
 
@@ -186,7 +186,7 @@ def _message(nodes: int, reasons: Mapping[str, int], helpless: int) -> str:
 
 
 def _reasons(pod: Pod, info: NodeInfo, others: _Neighbours) -> Iterator[str]:
-    """Return why the Pod cannot run there: the reasons of the first filter that rejects the node."""
+    """Return why the Pod cannot run on the node: the reasons given by the first filter that rejects it."""
     node, spec = info.node, pod.spec
     if node.spec.unschedulable and not _tolerated(spec, Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")):
         yield UNSCHEDULABLE
@@ -267,7 +267,8 @@ def _matches(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) ->
 
 
 class _Neighbours:
-    """Running Pods as seen by the affinity and spreading rules of one Pod. Computed once per Pod."""
+    """What the affinity and spreading rules of one Pod need to know about running Pods. Computed once per Pod to
+    schedule."""
 
     def __init__(self, pod: Pod, infos: Sequence[NodeInfo], namespaces: NamespaceLabels) -> None:
         self._pod = pod
@@ -336,7 +337,7 @@ class _Neighbours:
         return found
 
     def _where(self, term: PodAffinityTerm) -> set[str]:
-        """Return the topology values where a Pod selected by the term runs."""
+        """Return the topology domains in which a Pod selected by the term runs."""
         found = set()
         for info in self._infos:
             value = info.node.metadata.labels.get(term.topology_key)
@@ -345,7 +346,7 @@ class _Neighbours:
         return found
 
     def _forbidden_by_others(self) -> set[tuple[str, str | None]]:
-        """Return the topology domains of Pods whose anti-affinity excludes this Pod."""
+        """Return the topology domains from which other Pods' anti-affinity excludes this Pod."""
         found: set[tuple[str, str | None]] = set()
         for info in self._infos:
             for other in info.loners.values():
@@ -374,7 +375,7 @@ def _compiled(selector: Mapping[str, Any] | None) -> Selector:
 
 
 def node_infos(nodes: Iterable[Node], pods: Iterable[Pod]) -> list[NodeInfo]:
-    """Return the nodes with their bound Pods that have not ended."""
+    """Return the nodes, each with its bound Pods that are not finished."""
     infos = {node.metadata.name: NodeInfo(node) for node in nodes}
     for pod in pods:
         info = infos.get(pod.spec.node_name)

@@ -1,4 +1,4 @@
-"""Kubelets of simulated nodes: one controller that carries out the plans of ``kubelet``, and container logs."""
+"""Kubelets of simulated nodes, and container logs."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def _find(pod: Pod, name: str) -> tuple[Container, ContainerStatus]:
     return container, status
 
 
-# Kubelets of simulated nodes: one controller that carries out the plan of :mod:`app.sandbox.kubelet` for each Pod. A
-# single patch takes a Pod from bound to running and a single request removes it, so that the simulation does not limit
+# One controller carries out the plans of :mod:`app.sandbox.kubelet` for the Pods on all nodes. A single patch takes a
+# Pod from bound to running and a single request removes it, so that the simulation is not the bottleneck in
 # measurements.
 
 WORKERS = 32
@@ -68,9 +68,9 @@ _SECRETS = "secrets of env"
 
 @dataclass(slots=True)
 class _PodState:
-    """State the kubelet keeps of one Pod."""
+    """State that the kubelet keeps per Pod."""
 
-    #: Resource version after our last write.
+    #: Resource version after the kubelet's last write.
     version: str = ""
     run: PodRun | None = None
     address: str = ""
@@ -78,14 +78,14 @@ class _PodState:
 
 @dataclass(slots=True)
 class PodAddresses:
-    """Allocates Pod addresses: 10.x.y.z with a range per node, each used by one Pod at a time."""
+    """Allocates Pod addresses, 10.x.y.z with a range per node. No two Pods use an address at the same time."""
 
     nodes: Mapping[str, int]
     in_use: set[str] = field(default_factory=set)
     _next: dict[str, count[int]] = field(default_factory=dict)
 
     def take(self, node: str) -> str:
-        """Allocate a free address of the node's range."""
+        """Allocate a free address from the node's range."""
         numbers = self._next.setdefault(node, count(1))
         while True:
             number = next(numbers) % 65534 + 1
@@ -152,7 +152,7 @@ class Kubelets:
         return [*(reflector.run() for reflector in self.reflectors), self.controller.run(), *recorders]
 
     def stop(self, node: str) -> None:
-        """Simulate a node failure: its Pods are no longer reported or ended."""
+        """Simulate a node failure: the status of its Pods is no longer updated, and deleted Pods are not removed."""
         self._stopped.add(node)
 
     def start(self, node: str) -> None:
@@ -164,7 +164,7 @@ class Kubelets:
                 self.controller.queue.add(key_of(pod))
 
     def is_stopped(self, node: str) -> bool:
-        """Return whether the node has failed."""
+        """Return whether the node was stopped."""
         return node in self._stopped
 
     def log(self, namespace: str, name: str, container: str = "", *, previous: bool = False) -> str:
@@ -184,7 +184,7 @@ class Kubelets:
         self.controller.queue.add(key_of(pod))
 
     def inputs_of(self, pod: Pod) -> PodInputs:
-        """Return the inputs of the Pod's containers."""
+        """Return the inputs to a plan for the Pod."""
         return self._inputs(pod, pod.status.pod_ip)
 
     # ---- event mapping
@@ -232,7 +232,7 @@ class Kubelets:
         if todo.status:
             await self._patch_status(pod, todo.status, state)
         self._ended.pop(metadata.uid, None)
-        # Only after the write: a failed write must be planned again.
+        # Keep the new state only after the write, so that a failed write is planned again.
         is_new, state.run = state.run is None, todo.run
         self._images[pod.spec.node_name].update(todo.pulled)
         self._record_events(pod, todo, is_new=is_new)
@@ -307,5 +307,5 @@ def _secrets_of(pod: Pod) -> list[str]:
     return [str(ObjectKey(pod.metadata.namespace, name)) for name in needs(pod, "secret")]
 
 
-#: Indexes that a store of Pods needs for kubelets.
+#: Indexes of Pods that the kubelets need.
 INDEXES = {_CONFIG_MAPS: _config_maps_of, _SECRETS: _secrets_of}

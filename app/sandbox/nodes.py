@@ -1,4 +1,4 @@
-"""Simulated nodes on any API server: registered, alive, and with kubelets that only pretend to run Pods.
+"""Simulated nodes on any API server: they register, stay Ready and pretend to run Pods.
 
     python -m app.sandbox.nodes --kubeconfig FILE --nodes 3
 
@@ -41,7 +41,7 @@ LEASE_SECONDS: Final = 40
 HEARTBEAT_SECONDS: Final = 10.0
 MAX_CONCURRENT_REMOVALS: Final = 32
 VERSION: Final = "v1.34.0-pykruise-sandbox"
-#: More than any Pod requests.
+#: Capacity that no Pod exceeds.
 BOUNDLESS: Final[Mapping[str, str]] = {"cpu": "10000", "memory": "100Ti", "pods": "60000", "ephemeral-storage": "100Ti"}
 
 
@@ -58,8 +58,8 @@ class SimulatedNode:
 def simulated_nodes(
     number: int, *, prefix: str = "node", zones: Sequence[str] = (), capacity: Mapping[str, str] = BOUNDLESS
 ) -> list[SimulatedNode]:
-    """Return nodes ``node1``, ``node2``, …, assigned to the zones in turn, with addresses from the benchmarking
-    range."""
+    """Return nodes ``node1``, ``node2``, …, distributed over the zones in turn, with addresses reserved for
+    benchmarks."""
     nodes = []
     for index in range(number):
         labels = {"topology.kubernetes.io/zone": zones[index % len(zones)]} if zones else {}
@@ -117,7 +117,7 @@ def _conditions(now: str) -> list[dict[str, str]]:
 
 
 class Nodes:
-    """Simulated nodes with their kubelets. ``run`` runs until canceled.
+    """Simulated nodes with their kubelets.
 
     ``bind`` also acts as the scheduler. ``events`` records Pod events as kubelets and schedulers do.
     """
@@ -147,7 +147,7 @@ class Nodes:
         self.scheduler = Scheduler(client, rng=rng, pods=self.pods, only=hosts, events=events) if bind else None
 
     async def run(self) -> None:
-        """Register the nodes, then ``work``."""
+        """Register the nodes, then run them until canceled."""
         await self.register()
         await self.work()
 
@@ -196,7 +196,7 @@ class Nodes:
                     logger.warning("Node %s: failed to renew the lease, retrying: %s", node.name, error)
 
     async def remove(self) -> None:
-        """Remove the nodes and their Pods, which otherwise would never finish deletion."""
+        """Remove the nodes and their Pods. Without the nodes, the Pods would stay terminating forever."""
         names = {node.name for node in self._nodes}
         keys = [key_of(pod) for pod in self.pods.list() if pod.spec.node_name in names]
         at_once = asyncio.Semaphore(MAX_CONCURRENT_REMOVALS)
@@ -214,17 +214,19 @@ class Nodes:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m app.sandbox.nodes", description=__doc__)
-    parser.add_argument("--kubeconfig", default="", help="kubeconfig of the cluster (default: as kubectl)")
+    parser.add_argument("--kubeconfig", default="", help="kubeconfig of the cluster (default: the one kubectl uses)")
     parser.add_argument(
         "--nodes", type=int, default=3, choices=range(1, 1001), metavar="N", help="number of nodes (default: 3)"
     )
     parser.add_argument("--prefix", default="node", help="prefix of the node names (default: node)")
-    parser.add_argument("--zones", default="", help="zones assigned to the nodes in turn, separated by commas")
-    parser.add_argument("--bind", action="store_true", help="bind Pods to these nodes in place of a scheduler")
+    parser.add_argument("--zones", default="", help="comma-separated zones to distribute the nodes over")
+    parser.add_argument("--bind", action="store_true", help="bind Pods to these nodes; replaces the scheduler")
     parser.add_argument("--start-seconds", type=float, default=0.0, help="seconds a container takes to start")
-    parser.add_argument("--restart-seconds", type=float, default=0.0, help="seconds an image change takes")
-    parser.add_argument("--events", action="store_true", help="record Pod events, as kubectl describe shows them")
-    parser.add_argument("--agents", action="store_true", help="run a node agent on each node, as pykruise daemon does")
+    parser.add_argument(
+        "--restart-seconds", type=float, default=0.0, help="seconds a container takes to restart with another image"
+    )
+    parser.add_argument("--events", action="store_true", help="record Pod events, as kubelets and schedulers do")
+    parser.add_argument("--agents", action="store_true", help="run a node agent (pykruise daemon) for each node")
     parser.add_argument("--stop-seconds", type=float, default=0.0, help="seconds a container takes to stop")
     options = parser.parse_args(arguments)
     logs.configure("text", logging.INFO)
@@ -275,7 +277,7 @@ async def _serve(
 
 
 async def _work(client: Client, simulation: Nodes, nodes: Sequence[SimulatedNode]) -> None:
-    from app.sandbox.agents import Agents  # imports the agent, which most users of nodes do not need
+    from app.sandbox.agents import Agents  # imports the node agent, which most callers do not need
 
     agents = Agents(client, [node.name for node in nodes], simulation.kubelets, Random())
     async with asyncio.TaskGroup() as tasks:

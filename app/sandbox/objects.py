@@ -37,7 +37,7 @@ class FieldSelector(Struct, frozen=True):
 
 
 class EnvVarSource(Struct, frozen=True):
-    """Source of an env value."""
+    """Source of an environment variable's value."""
 
     field_ref: FieldSelector | None = None
     config_map_key_ref: KeySelector | None = None
@@ -45,7 +45,7 @@ class EnvVarSource(Struct, frozen=True):
 
 
 class EnvVar(Struct, frozen=True):
-    """One env variable."""
+    """One environment variable."""
 
     name: str = ""
     value: str = ""
@@ -60,7 +60,7 @@ class EnvSource(Struct, frozen=True):
 
 
 class EnvFromSource(Struct, frozen=True):
-    """A source of several env variables."""
+    """A source of several environment variables."""
 
     prefix: str = ""
     config_map_ref: EnvSource | None = None
@@ -84,13 +84,13 @@ class Probe(Struct, frozen=True):
 
 
 class LifecycleHandler(Struct, frozen=True):
-    """A lifecycle hook. Hooks other than commands take no time."""
+    """A lifecycle hook. Only commands take time; other hooks finish at once."""
 
     exec: ExecAction | None = None
 
 
 class Lifecycle(Struct, frozen=True):
-    """Hooks that run right after a container starts and before it ends."""
+    """Hooks that run right after a container starts and before it stops."""
 
     post_start: LifecycleHandler | None = None
     pre_stop: LifecycleHandler | None = None
@@ -104,7 +104,7 @@ class ResizePolicy(Struct, frozen=True):
 
 
 class ContainerPort(Struct, frozen=True):
-    """A port a container listens on."""
+    """A port that a container listens on."""
 
     name: str = ""
     container_port: int = 0
@@ -148,7 +148,7 @@ class NodeSelectorTerm(Struct, frozen=True):
 
 
 class NodeSelector(Struct, frozen=True):
-    """Terms of which at least one must match."""
+    """Terms, at least one of which must match."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
@@ -161,7 +161,7 @@ class PreferredNodes(Struct, frozen=True):
 
 
 class NodeAffinity(Struct, frozen=True):
-    """Required and preferred nodes of a Pod."""
+    """Required and preferred nodes for a Pod."""
 
     required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
     preferred: tuple[PreferredNodes, ...] = msgspec.field(
@@ -170,7 +170,7 @@ class NodeAffinity(Struct, frozen=True):
 
 
 class PodAffinityTerm(Struct, frozen=True):
-    """Pods whose topology domain a Pod must or must not share."""
+    """Selects Pods whose topology domain a Pod must share (affinity) or avoid (anti-affinity)."""
 
     label_selector: dict[str, Any] | None = None
     topology_key: str = ""
@@ -220,21 +220,21 @@ class ClaimSource(Struct, frozen=True):
 
 
 class ConfigMapSource(Struct, frozen=True):
-    """A volume with the keys of a ConfigMap."""
+    """A volume populated from a ConfigMap."""
 
     name: str = ""
     optional: bool = False
 
 
 class SecretSource(Struct, frozen=True):
-    """A volume with the keys of a Secret."""
+    """A volume populated from a Secret."""
 
     secret_name: str = ""
     optional: bool = False
 
 
 class Volume(Struct, frozen=True):
-    """A volume, as far as a Pod must wait for its source."""
+    """A volume. Only the sources that a Pod must wait for are decoded."""
 
     name: str = ""
     persistent_volume_claim: ClaimSource | None = None
@@ -282,7 +282,7 @@ class ContainerStatus(Struct, frozen=True):
 
 
 class PodStatus(Struct, frozen=True):
-    """What the kubelet reports about a Pod."""
+    """Status of a Pod as the kubelet reports it."""
 
     phase: str = ""
     reason: str = ""

@@ -39,10 +39,10 @@ from app.sandbox.objects import ContainerStatus, Pod
 
 ZONES: Final = ("zone-a", "zone-b", "zone-c")
 CAPACITY: Final[Mapping[str, str]] = {"cpu": "16", "memory": "64Gi", "pods": "1000", "ephemeral-storage": "100Gi"}
-#: Slow enough to watch.
+#: Slow enough to watch a rollout.
 PACE: Final = Pace(pull=0.6, start=0.3, restart=0.3, stop=0.3)
 HOST: Final = "127.0.0.1"
-#: Maximum seconds for the manager to become ready, and to stop.
+#: Seconds within which the manager must become ready, and must stop.
 READY_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 12.0
 PROGRAM: Final = "import os, sys; from app.manager.run import main; sys.exit(main(sys.argv[1:], os.environ))"
@@ -58,7 +58,7 @@ class Options:
     #: Additional flags for the manager.
     manager_flags: tuple[str, ...] = ()
     pace: Pace = PACE
-    #: Python program of the manager.
+    #: Python code that starts the manager.
     program: str = PROGRAM
     #: Objects to create at startup.
     samples: tuple[Mapping[str, Any], ...] = field(default_factory=tuple)
@@ -90,7 +90,8 @@ class Sandbox:
 
 
 def check(kubeconfig: Path) -> None:
-    """Raise StartError for problems that can be detected before startup: an invalid folder, another running sandbox."""
+    """Raise StartError for problems that can be detected before startup, such as an invalid folder or another running
+    sandbox."""
     folder = kubeconfig.parent
     if not folder.is_dir():
         raise StartError(f"--kubeconfig: folder {folder} does not exist")
@@ -116,7 +117,8 @@ def check(kubeconfig: Path) -> None:
 
 
 def server_of(kubeconfig: Path) -> str:
-    """Return the server address in a sandbox's kubeconfig, or '' for other kubeconfigs. Raises read errors."""
+    """Return the server address in a sandbox's kubeconfig, or "" for other kubeconfigs. Raises if the file cannot be
+    read or parsed."""
     document = yaml.safe_load(kubeconfig.read_text("utf-8"))
     [cluster] = document["clusters"]
     return str(cluster["cluster"]["server"]) if cluster["name"] == "sandbox" else ""
@@ -132,7 +134,7 @@ def answers(server: str) -> bool:
 
 @asynccontextmanager
 async def sandbox(options: Options, *, clock: Clock | None = None) -> AsyncIterator[Sandbox]:
-    """Run a sandbox without the manager, which :func:`with_manager` adds. Raises StartError."""
+    """Run a sandbox without the manager; :func:`with_manager` adds it. Raises StartError."""
     check(options.kubeconfig)
     clock = clock if clock is not None else SystemClock()
     rng = Random()
@@ -159,7 +161,7 @@ async def sandbox(options: Options, *, clock: Clock | None = None) -> AsyncItera
 
 
 def written(files: Mapping[Path, str]) -> None:
-    """Write files readable only by their owner, each atomically. Raises StartError."""
+    """Write each file atomically, readable only by its owner. Raises StartError."""
     try:
         for path, text in files.items():
             beside = path.with_name(f"{path.name}.new")
@@ -187,7 +189,7 @@ def _logs(cluster: SimulatedCluster) -> Any:
 
 async def prepare(client: Client) -> None:
     """Create the CRDs, the manager's namespace and the namespace of pull secrets."""
-    from app.api import crd  # half of all imports, and not needed for startup
+    from app.api import crd  # these are half of all imports and not needed to start the API server
     from app.manager.features import kinds
 
     for manifest in crd.manifests(kinds()).values():
@@ -201,7 +203,7 @@ async def prepare(client: Client) -> None:
 async def with_manager(running: Sandbox, *, install: bool = True) -> AsyncIterator[None]:
     """Run the manager in a sandbox until it is ready. Raises StartError if it fails to start.
 
-    ``install`` is False if a manager has run before.
+    ``install`` is False if a manager has run in this sandbox before.
     """
     if install:
         await prepare(running.client)
@@ -243,7 +245,7 @@ async def with_manager(running: Sandbox, *, install: bool = True) -> AsyncIterat
             except TimeoutError:
                 process.kill()
                 await process.wait()
-        if not keep_log:  # the error explains why the start failed
+        if not keep_log:  # kept after a failed start, whose error refers to it
             options.log.unlink(missing_ok=True)
 
 
@@ -271,7 +273,7 @@ def _is_ready(url: str) -> bool:
 
 
 async def load(client: Client, objects: Sequence[Mapping[str, Any]]) -> None:
-    """Apply the initial objects. Raises StartError naming the rejected object."""
+    """Apply the initial objects. Raises a StartError that names the rejected object."""
     for manifest in sorted(objects, key=lambda one: one["kind"] != "Namespace"):
         resource = await _resource_of(client, manifest)
         metadata = manifest["metadata"]
@@ -309,7 +311,8 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 def containers(pod: Pod) -> str:
-    """Return ``log-shipper ready · main ContainerCreating``: init containers first, without those that have ended."""
+    """Return the containers' states, init containers first: ``log-shipper ready · main ContainerCreating``. Completed
+    init containers are omitted."""
     statuses = {one.name: one for one in (*pod.status.init_container_statuses, *pod.status.container_statuses)}
     named = [*pod.spec.init_containers, *pod.spec.containers]
     shown = []
@@ -336,7 +339,7 @@ def state(status: ContainerStatus | None) -> str:
 
 
 def phase(pod: Pod) -> str:
-    """Return the Pod's phase, or that it is terminating or unschedulable."""
+    """Return the Pod's phase, or Terminating, Unschedulable or Ready."""
     if pod.metadata.deletion_timestamp is not None:
         return "Terminating"
     if any(one.type == "PodScheduled" and one.status == "False" for one in pod.status.conditions):
@@ -347,7 +350,7 @@ def phase(pod: Pod) -> str:
 
 
 def rows(pods: Iterable[Pod]) -> list[tuple[str, str, str, str]]:
-    """Return name, node, phase and containers of the newest Pods, sorted by name."""
+    """Return the name, node, phase and containers of the newest Pods, sorted by name."""
     ordered = sorted(
         pods, key=lambda pod: (pod.metadata.creation_timestamp is not None, pod.metadata.creation_timestamp)
     )

@@ -1,4 +1,4 @@
-"""Binds Pods to nodes one by one, and reports why a Pod fits nowhere."""
+"""Binds Pods to nodes one by one, and reports why a Pod does not fit on any node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from app.sandbox.filters import NodeInfo, choose_node
 from app.sandbox.objects import Node, Pod, decode_node, decode_pod
 
 NAME: Final = "default-scheduler"
-#: Maximum seconds until an unschedulable Pod is retried.
+#: Seconds after which an unschedulable Pod is retried at the latest.
 AGAIN_SECONDS: Final = 30.0
 _WORKERS: Final = 8
 
@@ -34,7 +34,7 @@ class _Claim(Struct, frozen=True):
 
 
 class Scheduler:
-    """Binds Pods with scheduler ``default-scheduler`` and no node. ``only`` restricts the nodes."""
+    """Binds unbound Pods whose scheduler is ``default-scheduler``. ``only`` restricts the nodes."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Scheduler:
         if pod is not None and _waits(pod):
             return (key_of(pod),)
         if pod is None or not _counts(pod):
-            return self._all_waiting(change)  # room for other Pods
+            return self._all_waiting(change)  # frees resources for other Pods
         return ()
 
     def _all_waiting(self, _change: Change[Any]) -> Iterable[ObjectKey]:
@@ -156,7 +156,7 @@ class Scheduler:
     async def _bind(self, pod: Pod, node: str) -> None:
         metadata = pod.metadata
         info = self._infos[node]
-        info.add(pod)  # before the response, so that the next Pod does not take the same room
+        info.add(pod)  # before the response, so that the next Pod does not take the same resources
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
         body = {"metadata": {"name": metadata.name, "uid": metadata.uid}, "target": target}
         try:

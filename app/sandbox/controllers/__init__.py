@@ -1,1 +1,1 @@
-"""Built-in controllers of Kubernetes, as far as a simulated cluster needs them."""
+"""The built-in controllers of Kubernetes that a simulated cluster needs."""

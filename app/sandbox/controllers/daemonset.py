@@ -42,14 +42,14 @@ _TOLERATED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Nodes that get a Pod, and Pods to delete."""
+    """Nodes on which to create a Pod, and Pods to delete."""
 
     create: tuple[str, ...] = ()
     delete: tuple[Pod, ...] = ()
 
 
 def daemon_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the template's spec with the tolerations of all daemons."""
+    """Return the template's spec with the tolerations that all daemon Pods get."""
     added = [{"key": key, "operator": "Exists", "effect": effect} for key, effect in _TOLERATED]
     return {**spec, "tolerations": [*(spec.get("tolerations") or ()), *added]}
 
@@ -65,7 +65,7 @@ def node_of(pod: Pod) -> str:
 
 
 def plan(found: Workload, nodes: Sequence[Node], pods: Sequence[Pod], update: str, now: datetime) -> Plan:
-    """Return the missing Pods, the surplus Pods, and the Pods a rollout replaces next."""
+    """Return the nodes without a Pod, and the surplus and outdated Pods to delete."""
     spec = msgspec.convert(daemon_spec(found.spec.template.spec), PodSpec)
     wanted = {node.metadata.name for node in nodes if suits(spec, node)}
     by_node: dict[str, list[Pod]] = {}
@@ -87,7 +87,7 @@ def plan(found: Workload, nodes: Sequence[Node], pods: Sequence[Pod], update: st
 
 
 def _outdated(found: Workload, pods: Sequence[Pod], update: str, now: datetime) -> list[Pod]:
-    """Return Pods of an older template to replace: unavailable ones, and as many others as maxUnavailable allows."""
+    """Return outdated Pods to replace: unavailable ones, and as many available ones as maxUnavailable allows."""
     limit = found.spec.update_strategy.rolling_update.max_unavailable
     room = max(1, scaled(1 if limit is None else limit, len(pods), True))
     chosen = []
@@ -119,7 +119,7 @@ class DaemonSets(WorkloadController):
         self._revisions = revisions
 
     async def reconcile(self, key: ObjectKey, found: Workload, pods: Sequence[Pod]) -> Result | None:
-        """Take one step towards one Pod of the newest template on every eligible node."""
+        """Take one step towards one up-to-date Pod on every eligible node."""
         update = await self._revisions.record(DAEMONSETS, found)
         now = self.client.clock.now()
         if found.metadata.deletion_timestamp is None:

@@ -40,7 +40,7 @@ _MAXIMUM: Final = "deployment.kubernetes.io/max-replicas"
 
 
 def pod_template_hash(template: Template, collision_count: int) -> str:
-    """Return Kubernetes' hash of the template, so that names match those of a real cluster."""
+    """Return the hash that Kubernetes computes for the template, so that names match those on a real cluster."""
     content = {"spec": {"template": {"metadata": template.metadata, "spec": template.spec}}}
     return template_hash(json.dumps(content, sort_keys=True).encode(), collision_count, release=NEWEST)
 
@@ -67,8 +67,7 @@ class Scale:
 
 
 def plan_scaling(deployment: Workload, new: Workload | None, old: Sequence[Workload]) -> list[Scale]:
-    """Return the next steps of a rollout. There are never more Pods than replicas plus maxSurge and never fewer
-    available than maxUnavailable allows."""
+    """Return the next steps of a rollout. They never exceed replicas plus maxSurge, and respect maxUnavailable."""
     wanted = deployment.spec.replicas
     if deployment.spec.paused:
         # A paused rollout only scales the newest ReplicaSet that has Pods.
@@ -99,7 +98,7 @@ def plan_scaling(deployment: Workload, new: Workload | None, old: Sequence[Workl
 
 
 def _shrunk(old: Sequence[Workload], new: Workload, least: int, grown: int) -> list[tuple[Workload, int]]:
-    """Return the old ReplicaSets scaled down as far as allowed, unavailable Pods first."""
+    """Scale down the old ReplicaSets as far as maxUnavailable allows, unavailable Pods first."""
     new_unavailable = max(grown, new.spec.replicas) - new.status.available_replicas
     total = max(grown, new.spec.replicas) + sum(one.spec.replicas for one in old)
     spare = total - least - new_unavailable
@@ -202,8 +201,8 @@ class Deployments:
         await self._note_revision(found, revision)
 
     async def _count_collision(self, found: Workload, name: str) -> None:
-        """Increase the collision count if the name is taken by another object, unless that is our own and the cache
-        does not show it yet."""
+        """Increase the collision count if another object has the name. The Deployment's own ReplicaSet, not yet in the
+        cache, does not count."""
         there = await self._client.get(REPLICASETS, name, found.metadata.namespace, decode=decoder(Workload))
         owner = there.metadata.controller
         if (owner is not None and owner.uid != found.metadata.uid) or not same_template(found, there):
@@ -219,7 +218,7 @@ class Deployments:
         }
 
     async def _number(self, found: Workload, new: Workload, old: Sequence[Workload]) -> None:
-        """Make a reused template the newest revision again."""
+        """Give a ReplicaSet whose template is used again the highest revision."""
         latest = max(map(revision_of, old), default=0)
         revision = str(max(revision_of(new), latest + 1 if revision_of(new) <= latest else 1))
         wanted = self._annotations(found, revision)

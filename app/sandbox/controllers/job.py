@@ -38,11 +38,12 @@ _LONGEST: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Actions for a Job. create holds the indexes of the Pods to create (-1 for Jobs without indexes)."""
+    """Actions for a Job. ``create`` holds the completion indexes of the Pods to create (-1 if the Job is not
+    indexed)."""
 
     create: tuple[int, ...] = ()
     delete: tuple[Pod, ...] = ()
-    #: '' while running, then Complete or Failed, and the reason.
+    #: "" while the Job runs, then Complete or Failed.
     over: str = ""
     reason: str = ""
     message: str = ""
@@ -105,7 +106,7 @@ def _restarts(pods: Sequence[Pod]) -> int:
 
 
 def _wait(failures: Sequence[Pod], now: datetime) -> float:
-    """Return the seconds until the next Pod may be created after failures: 10, 20, 40 …"""
+    """Return the seconds until the next Pod may be created. The back-off after failures is 10, 20, 40 … seconds."""
     ends = [
         status.state.terminated.finished_at
         for pod in failures
@@ -202,7 +203,7 @@ class Jobs:
 
 
 def status_of(budget: Budget, pods: Sequence[Pod]) -> dict[str, Any]:
-    """Return the status of a budget from its Pods that have not ended."""
+    """Compute the status of a budget from its Pods that have not finished."""
     expected = len(pods)
     healthy = sum(is_ready(pod) and is_active(pod) for pod in pods)
     spec = budget.spec

@@ -1,4 +1,4 @@
-"""Node lifecycle controller, and the binding of volumes."""
+"""Node lifecycle controller, and a controller that binds volumes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from app.sandbox.controllers.objects import PERSISTENTVOLUMES, Claim
 from app.sandbox.filters import tolerates
 from app.sandbox.objects import Node, Pod
 
-#: Age in seconds at which a lease counts as expired and its node as gone.
+#: Seconds after its last renewal at which a lease counts as expired and its node as unreachable.
 GRACE_SECONDS: Final = 40.0
 UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 _NAMESPACE: Final = "kube-node-lease"
 
 
 def eviction_delay(pod: Pod, taint: Taint) -> float | None:
-    """Return the seconds a Pod stays on a node with this taint; None: forever."""
+    """Return for how many seconds a Pod may stay on a node with this taint, or None for no limit."""
     matching = [one for one in pod.spec.tolerations if tolerates(one, taint)]
     if not matching:
         return 0.0
@@ -34,7 +34,7 @@ def eviction_delay(pod: Pod, taint: Taint) -> float | None:
 
 
 class NodeLifecycle:
-    """Controller of nodes. ``nodes`` is filled by the caller."""
+    """Controller of nodes. The caller fills the store ``nodes``."""
 
     def __init__(self, client: Client, pods: Store[Pod], nodes: Store[Node], rng: Random) -> None:
         self._client = client
@@ -154,7 +154,7 @@ class Volume(Struct, frozen=True):
 
 
 class Volumes:
-    """Controller that binds claims and deletes volumes whose claim is gone."""
+    """Binds claims, and deletes volumes whose claim no longer exists."""
 
     def __init__(self, client: Client, rng: Random) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""Workloads and related objects as the native controllers read them: only the fields in use."""
+"""Workloads and related objects, limited to the fields that the native controllers read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PODDISRUPTIONBUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "
 
 
 class Template(Struct, frozen=True):
-    """A Pod template, unparsed."""
+    """A Pod template; metadata and spec are not decoded."""
 
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -44,7 +44,7 @@ class Strategy(Struct, frozen=True):
 
 
 class WorkloadSpec(Struct, frozen=True):
-    """Spec fields of Deployments, ReplicaSets, StatefulSets and DaemonSets; each kind uses some of them."""
+    """Spec fields of Deployments, ReplicaSets, StatefulSets and DaemonSets. No kind uses all of them."""
 
     replicas: int = 1
     min_ready_seconds: int = 0
@@ -175,7 +175,7 @@ class ClaimSpec(Struct, frozen=True):
 
 
 class Phase(Struct, frozen=True):
-    """A status with only a phase."""
+    """A status of which only the phase is read."""
 
     phase: str = ""
 
@@ -197,7 +197,7 @@ class BudgetSpec(Struct, frozen=True):
 
 
 class Budget(Struct, frozen=True):
-    """A PodDisruptionBudget with its unparsed status."""
+    """A PodDisruptionBudget; its status is not decoded."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: BudgetSpec = BudgetSpec()
@@ -205,7 +205,7 @@ class Budget(Struct, frozen=True):
 
 
 class Slice(Struct, frozen=True):
-    """An EndpointSlice or Endpoints with unparsed entries."""
+    """An EndpointSlice or Endpoints object; its entries are not decoded."""
 
     metadata: ObjectMeta = ObjectMeta()
     endpoints: list[dict[str, Any]] | None = None

@@ -1,4 +1,4 @@
-"""Shared by controllers of Pods: creating, deleting and adopting Pods, revisions, and writes."""
+"""Shared by workload controllers: creating, deleting and adopting Pods, revisions, and status writes."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from app.sandbox.objects import Pod
 
 OWNER: Final = "controller's uid"
 ORPHANS: Final = "namespace of Pods without controller"
-#: Maximum number of Pods created or deleted at once.
+#: Maximum number of Pods created or deleted in one reconcile.
 BURST: Final = 500
 #: Seconds after which an unmet expectation expires.
 EXPECTATION_TIMEOUT: Final = 30.0
 
-#: Indexes that a store of Pods needs for these controllers.
+#: Indexes of Pods that these controllers need.
 POD_INDEXES: Final[Mapping[str, Callable[[Pod], Iterable[str]]]] = {
     OWNER: lambda pod: [pod.metadata.controller.uid] if pod.metadata.controller is not None else [],
     ORPHANS: lambda pod: [pod.metadata.namespace] if pod.metadata.controller is None else [],
@@ -41,7 +41,7 @@ POD_INDEXES: Final[Mapping[str, Callable[[Pod], Iterable[str]]]] = {
 
 
 def owner_reference(owner: Resource, metadata: ObjectMeta) -> dict[str, Any]:
-    """Return the controller owner reference to ``metadata``'s object."""
+    """Return a controller owner reference to the object with this metadata."""
     return {
         "apiVersion": owner.api_version,
         "kind": owner.kind,
@@ -70,7 +70,7 @@ def pod_of(
 
 
 def is_active(pod: Pod) -> bool:
-    """Return whether the Pod has neither ended nor is being deleted."""
+    """Return whether the Pod is neither finished nor being deleted."""
     return pod.status.phase not in FINISHED and pod.metadata.deletion_timestamp is None
 
 
@@ -80,7 +80,7 @@ def is_ready(pod: Pod) -> bool:
 
 
 def available_in(pod: Pod, min_ready_seconds: int, now: datetime) -> float:
-    """Return the seconds until the Pod counts as available: zero if it does, infinite if it is not ready."""
+    """Return the seconds until the Pod counts as available: zero if it is available, infinite if it is not ready."""
     for one in pod.status.conditions:
         if one.type == "Ready" and one.status == "True":
             if min_ready_seconds == 0 or one.last_transition_time is None:
@@ -90,8 +90,8 @@ def available_in(pod: Pod, min_ready_seconds: int, now: datetime) -> float:
 
 
 def to_delete_first(pod: Pod) -> tuple[Any, ...]:
-    """Return the sort key for deletion: Pods that are unbound, not running, not ready, cheap by annotation, or young
-    come first."""
+    """Return the sort key for deletion: unbound Pods first, then those not running, not ready, with a low deletion
+    cost, and young."""
     phase = {"Pending": 0, "Unknown": 1, "": 0}.get(pod.status.phase, 2)
     try:
         cost = int(pod.metadata.annotations.get("controller.kubernetes.io/pod-deletion-cost", "0"))
@@ -103,7 +103,7 @@ def to_delete_first(pod: Pod) -> tuple[Any, ...]:
 
 
 class PodControl:
-    """Creates and deletes Pods of one workload kind, and tracks the writes that the cache does not show yet."""
+    """Creates and deletes Pods for one workload kind, and tracks the writes that have not reached the cache yet."""
 
     def __init__(self, client: Client, pods: Store[Pod], owner: Resource, rng: Random) -> None:
         self.pods = pods
@@ -125,7 +125,7 @@ class PodControl:
             self._expected.observe(key, ScaleAction.DELETE, metadata.uid)
 
     def waits(self, key: ObjectKey) -> float:
-        """Return the seconds until the cache can be trusted about the workload's Pods; zero if it can."""
+        """Return the maximum seconds to wait until the cache has caught up with our writes, or zero if it has."""
         unsatisfied = self._expected.unsatisfied(key)
         if unsatisfied is None:
             return 0.0
@@ -177,7 +177,7 @@ class PodControl:
         return f"{prefix[:58]}{random_suffix(self.rng)}"
 
     async def create(self, key: ObjectKey, bodies: Sequence[dict[str, Any]]) -> None:
-        """Create Pods in batches of 1, 2, 4, …, so that an error that affects all of them is hit only once."""
+        """Create Pods in batches of 1, 2, 4, …, so that an error that affects every Pod is not repeated for each."""
         begun, size = 0, 1
         while begun < len(bodies):
             batch = bodies[begun : begun + size]
@@ -222,7 +222,8 @@ async def _all(work: Iterable[Any]) -> None:
 
 
 def matching_workloads(workloads: Store[Any], owner: Resource, selector_of: Callable[[Any], Selector]) -> Any:
-    """Return the key mapper of a Pod watch: the Pod's workload, or for an orphan the workloads that could adopt it."""
+    """Return a key mapper for a watch on Pods. It maps a Pod to its workload, and an orphan to the workloads that could
+    adopt it."""
 
     def keys(change: Change[Pod]) -> Iterable[ObjectKey]:
         found: dict[ObjectKey, None] = {}
@@ -270,7 +271,7 @@ class WorkloadController:
         return [self._reflector.run(), self.controller.run()]
 
     async def reconcile(self, key: ObjectKey, found: Workload, pods: Sequence[Pod]) -> Result | None:
-        """Reconcile an object with all its Pods, including terminating ones."""
+        """Reconcile a workload, given all its Pods, including terminating ones."""
         raise NotImplementedError
 
     async def _reconcile(self, key: ObjectKey) -> Result | None:
@@ -288,7 +289,7 @@ class WorkloadController:
 
 
 async def patch_status(client: Client, resource: Resource, found: Any, status: Mapping[str, Any]) -> None:
-    """Write the status fields that differ. Zero and absent are equal."""
+    """Write the status fields that differ. A zero value equals a missing one."""
     old: dict[str, Any] = msgspec.to_builtins(found.status)
     changes = {key: value for key, value in status.items() if (old.get(key) or None) != (value or None)}
     if not changes:
@@ -303,7 +304,7 @@ def with_conditions(
 ) -> list[dict[str, Any]]:
     """Return the conditions after setting ``wanted`` (type, status, reason and message). Other conditions are kept.
 
-    ``updates`` also sets the time of the last update, as in Deployments.
+    ``updates`` also sets lastUpdateTime, which Deployments have.
     """
     present = {one.type: one for one in old}
     named = {one[0] for one in wanted}
@@ -352,7 +353,7 @@ class Revisions:
         return sorted(self.store.by_index("owner", workload.metadata.uid), key=lambda one: one.revision)
 
     async def record(self, owner: Resource, workload: Workload) -> str:
-        """Record the template as the newest revision. Returns its hash, which Pods carry as a label."""
+        """Record the template as the newest revision. Returns its hash, the value of the Pods' revision label."""
         digest = template_digest(workload.spec.template)
         known = self.of(workload)
         name = f"{workload.metadata.name}-{digest}"

@@ -23,7 +23,7 @@ _MANAGED_BY: Final = "endpointslice.kubernetes.io/managed-by"
 
 
 def selected(service: Service, pods: Iterable[Pod]) -> list[Pod]:
-    """Return the Service's Pods by name: those that have an address and have not ended."""
+    """Return the Service's Pods that have an address and are not finished, sorted by name."""
     wanted = service.spec.selector.items()
     found = [
         pod
@@ -47,7 +47,7 @@ def endpoint(pod: Pod, service: Service) -> dict[str, Any]:
 
 
 def port_of(port: ServicePort, pods: Sequence[Pod]) -> dict[str, Any] | None:
-    """Return a Service's port as numbered by its Pods, or None if they have no port of that name."""
+    """Resolve a Service port to a port number of its Pods. Returns None if no Pod has a port of that name."""
     target = port.target_port or port.port
     if isinstance(target, str):
         numbers = (
@@ -65,7 +65,7 @@ def port_of(port: ServicePort, pods: Sequence[Pod]) -> dict[str, Any] | None:
 
 
 def subsets(pods: Sequence[Pod], service: Service, ports: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the same as Endpoints subsets."""
+    """Return the Pods and ports as the subsets of an Endpoints object."""
     ready: list[dict[str, Any]] = []
     waiting: list[dict[str, Any]] = []
     for pod in pods:
@@ -159,7 +159,7 @@ class ServiceAccount(Struct, frozen=True):
 
 
 class Accounts:
-    """Controller of the default objects in each namespace. ``authority`` is the PEM of the cluster's CA."""
+    """Creates the default objects in each namespace. ``authority`` is the PEM-encoded CA certificate of the cluster."""
 
     def __init__(self, client: Client, rng: Random, authority: str = "") -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""StatefulSet controller: creates, deletes and replaces Pods with ordinals and claims in order."""
+"""StatefulSet controller: creates, deletes and replaces numbered Pods in order, and creates their volume claims."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ POD_INDEX: Final = "apps.kubernetes.io/pod-index"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Ordinals to create with their revision, and Pods to delete."""
+    """Ordinals of the Pods to create, with their revisions, and Pods to delete."""
 
     create: tuple[tuple[int, str], ...] = ()
     delete: tuple[Pod, ...] = ()
@@ -48,7 +48,7 @@ def ordinal_of(pod: Pod) -> int:
 
 
 def plan(found: Workload, pods: Sequence[Pod], current: str, update: str, now: datetime) -> Plan:
-    """Return the next step. Unless ``Parallel``, each Pod waits until its predecessors are available."""
+    """Return the next step. Unless the policy is ``Parallel``, each Pod waits until its predecessors are available."""
     spec = found.spec
     start = spec.ordinals.get("start", 0)
     wanted = range(start, start + spec.replicas)
@@ -106,7 +106,7 @@ class StatefulSets(WorkloadController):
         self._revisions = revisions
 
     async def reconcile(self, key: ObjectKey, found: Workload, pods: Sequence[Pod]) -> Result | None:
-        """Take the next step in order."""
+        """Take the next step towards the desired Pods."""
         digest = await self._revisions.record(STATEFULSETS, found)
         update = f"{found.metadata.name}-{digest}"
         current = found.status.current_revision or update

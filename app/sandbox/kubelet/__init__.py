@@ -1,1 +1,1 @@
-"""Kubelet of a simulated node: decides what happens to a Pod from its spec and a script."""
+"""Kubelet of a simulated node: derives what happens to a Pod from its spec and a script."""

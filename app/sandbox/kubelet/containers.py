@@ -1,4 +1,4 @@
-"""Containers of a simulated Pod: image pulls, starts, restarts and ends. Pure."""
+"""Life cycle of a simulated Pod's containers. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from app.sandbox.kubelet.runs import NEW, PASSED, Context, Kind, Moved, Run, Sta
 from app.sandbox.kubelet.status import ended, full_name, running, waiting
 from app.sandbox.objects import Container, ContainerStatus, Pod
 
-#: Seconds a failed pull shows its error before the back-off.
+#: Seconds for which the status shows the error of a failed pull before the back-off.
 ERROR_SHOWN_SECONDS: Final = 1.0
 
 
 def pull(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> Moved:
-    """Start the pull, or find the image on the node."""
+    """Start the pull, unless the image is on the node."""
     image = container.image
     if parse_image(image) is None:
         message = (
@@ -105,11 +105,10 @@ def bad_image(_ctx: Context, container: Container, run: Run, status: ContainerSt
     return (Run(crashes=run.crashes), status) if run.image != container.image else None
 
 
-# Life cycle of a container: pull, wait for its configuration, start, run and be probed, stop, restart or end. A
-# container is at one :class:`Stage`; ``advance`` moves it until it must wait for time or for a change. Times are
-# seconds on the node's clock. Pure.
+# A container passes through these stages: pull, wait for its configuration, start, run with probes, stop, and end or
+# restart. ``advance`` moves it on until it must wait for a time or for a change. Times are seconds on the node's clock.
 
-#: A container that ran this long resets its back-off.
+#: A container that ran for this long starts again without a back-off.
 CALM_SECONDS: Final = 600.0
 #: More moves without time passing indicate a bug.
 _MOST_MOVES: Final = 100
@@ -117,7 +116,7 @@ _CHANGED: Final = "Container {} definition changed, will be restarted"
 
 
 def advance(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> tuple[Run, ContainerStatus]:
-    """Advance the container as far as possible now. The next wake-up time is recorded in ``ctx``."""
+    """Advance the container as far as possible. Records the next wake-up time in ``ctx``."""
     for _ in range(_MOST_MOVES):
         moved = _MOVES[run.stage](ctx, container, run, status)
         if moved is None:
@@ -127,8 +126,7 @@ def advance(ctx: Context, container: Container, run: Run, status: ContainerStatu
 
 
 def holds_next_back(run: Run) -> bool:
-    """Return whether the kubelet must finish starting this container before the next; it starts containers one by
-    one."""
+    """Return whether the next container must wait for this one; the kubelet starts containers one by one."""
     return run.stage in (Stage.PULLING, Stage.STARTING)
 
 
@@ -157,7 +155,7 @@ def restored(container: Container, status: ContainerStatus | None, now: float) -
 
 
 def _configuring(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> Moved:
-    """Wait for the ConfigMap keys that the container's env needs. [PM-145]"""
+    """Wait for the ConfigMap and Secret keys that the container's environment needs. [PM-145]"""
     if run.image != container.image:
         return Run(crashes=run.crashes), status
     if hindrance := ctx.hindrance(container):
@@ -279,7 +277,8 @@ def _resize_restarts(container: Container, status: ContainerStatus) -> bool:
 
 
 def stop_of(ctx: Context, container: Container) -> tuple[float, int]:
-    """Return how long the container takes to stop and its exit code. ``NEVER`` means until it is killed."""
+    """Return the seconds the container takes to stop, hook included, and its exit code. ``NEVER``: it runs until
+    killed."""
     seconds, code = term_of(ctx, container)
     hook = container.lifecycle.pre_stop if container.lifecycle is not None else None
     if hook is not None and hook.exec is not None:
@@ -288,7 +287,8 @@ def stop_of(ctx: Context, container: Container) -> tuple[float, int]:
 
 
 def term_of(ctx: Context, container: Container) -> tuple[float, int]:
-    """Return the container's reaction to SIGTERM: the same without its hook."""
+    """Return the seconds the container takes to exit after SIGTERM, and its exit code. ``NEVER``: it ignores the
+    signal."""
     behaviour = ctx.behave(container)
     if behaviour.program.on_term is None:
         return NEVER, KILLED
@@ -297,7 +297,7 @@ def term_of(ctx: Context, container: Container) -> tuple[float, int]:
 
 
 def _stop(ctx: Context, container: Container, run: Run, status: ContainerStatus, why: str) -> Moved:
-    """Request the container to stop within the Pod's grace period."""
+    """Ask the container to stop, and kill it after the Pod's grace period."""
     ctx.record_event(container, "Killing", why.format(container.name))
     seconds, code = stop_of(ctx, container)
     grace = float(ctx.pod.spec.termination_grace_period_seconds)

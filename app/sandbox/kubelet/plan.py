@@ -1,9 +1,9 @@
-"""Plans the kubelet's next action on one Pod: the status, events and removal of the Pod. Pure.
+"""Plans the kubelet's next action on one Pod: status update, events, removal. Pure.
 
     todo = plan(pod, inputs, run)
 
-``run`` is the node's memory of the Pod's containers; a restarted node passes None and continues from the status. The
-memory in the result is valid once the status is written. Nothing here knows an OpenKruise kind.
+``run`` is the node's in-memory state of the Pod's containers; after a restart it is None and is rebuilt from the
+status. Keep the state in the result only once the status is written. Nothing here depends on OpenKruise kinds.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True)
 class PodRun:
-    """The node's memory of one Pod: its init containers and containers in order."""
+    """The node's in-memory state of one Pod: its init containers and containers, in the order of the spec."""
 
     inits: tuple[Run, ...] = ()
     containers: tuple[Run, ...] = ()
-    #: By name, because ephemeral containers are added at any position while the Pod runs.
+    #: By name, because ephemeral containers may be inserted at any position while the Pod runs.
     ephemerals: Mapping[str, Run] = field(default_factory=dict)
-    #: Values of the crash annotation that have been carried out.
+    #: The last value of the crash annotation that was carried out.
     crashed: str = ""
     #: Whether the deletion event has been recorded.
     ending: bool = False
@@ -48,7 +48,7 @@ _AT_ONCE: Final = Pace()
 
 @dataclass(frozen=True, slots=True)
 class PodInputs:
-    """Inputs of a Pod's status besides the Pod and the kubelet's memory."""
+    """Inputs to a Pod's status besides the Pod and the kubelet's in-memory state."""
 
     host_ip: str
     pod_ip: str
@@ -57,7 +57,7 @@ class PodInputs:
     secrets: Data = nothing
     pace: Pace = _AT_ONCE
     scripts: Scripts | None = None
-    #: Returns whether an image (full name) is on the node.
+    #: Returns whether the image with this full name is on the node.
     has_image: Callable[[str], bool] = _present
     #: Containers ended by the runtime, with their exit codes.
     ended: Mapping[str, int] = field(default_factory=dict)
@@ -65,18 +65,18 @@ class PodInputs:
 
 @dataclass(frozen=True, slots=True)
 class PodPlan:
-    """Actions: patch the status, then remove the Pod, requeue later. Empty if nothing is needed."""
+    """Actions to take: patch the status, then remove the Pod or requeue it. Empty if nothing is needed."""
 
-    #: Strategic merge patch of ``status``; empty: no write.
+    #: Strategic merge patch for ``status``. Empty: nothing is written.
     status: Mapping[str, Any] = field(default_factory=dict)
     remove: bool = False
-    #: Seconds; zero: only on the next change.
+    #: Seconds until the Pod is requeued. Zero: it is planned again only when it changes.
     again_after: float = 0.0
     run: PodRun | None = None
     events: Sequence[Happened] = ()
-    #: Images now on the node.
+    #: Images that are now on the node.
     pulled: Sequence[str] = ()
-    #: The requested crash has happened: remove the annotation.
+    #: Whether the requested crash has happened, so that the annotation must be removed.
     clear_crash: bool = False
 
 
@@ -104,7 +104,7 @@ def _restored(pod: Pod, now: float) -> PodRun:
 
 
 def context(pod: Pod, inputs: PodInputs, crash: Mapping[str, int] | None = None) -> Context:
-    """Return the inputs in the form its containers need."""
+    """Return the Pod and its inputs in the form that the functions for containers take."""
     namespace = pod.metadata.namespace
     inits = {one.name for one in pod.spec.init_containers}
 
@@ -170,8 +170,8 @@ class _Node:
         )
 
     def _init_containers(self) -> tuple[list[Run], list[ContainerStatus]]:
-        """Run init containers in sequence: the next starts when this one has ended, or has started if it is a
-        sidecar."""
+        """Run init containers in sequence. The next one starts when this one has completed or, if it is a sidecar, has
+        started."""
         blocked = False
         runs: list[Run] = []
         statuses: list[ContainerStatus] = []
@@ -190,7 +190,7 @@ class _Node:
         return runs, statuses
 
     def _containers(self, initialized: bool) -> tuple[list[Run], list[ContainerStatus]]:
-        """Start the containers of an initialized Pod, each once the previous one has been started or cannot be."""
+        """Start the containers of an initialized Pod, each after the previous one has started or has failed to."""
         busy = False
         runs: list[Run] = []
         statuses: list[ContainerStatus] = []
@@ -211,7 +211,7 @@ class _Node:
         return runs, statuses
 
     def _ephemeral_containers(self, begins: bool) -> tuple[dict[str, Run], list[ContainerStatus]]:
-        """Start ephemeral containers once. Nothing waits for them and they are never ready."""
+        """Start each ephemeral container once. Nothing waits for them, and they are never ready."""
         runs: dict[str, Run] = {}
         statuses: list[ContainerStatus] = []
         known = {status.name: status for status in self._pod.status.ephemeral_container_statuses}
@@ -253,7 +253,7 @@ class _Node:
     def _sidecars_end(
         self, runs: list[Run], statuses: list[ContainerStatus]
     ) -> tuple[list[Run], list[ContainerStatus]]:
-        """Stop the sidecars of a Pod that is done."""
+        """Stop the sidecars of a Pod whose containers have completed."""
         now = self._ctx.now
         return runs, [
             ended(status, now, stop_of(self._ctx, container)[1])
@@ -300,7 +300,7 @@ def status_patch(
 
 
 def _plan_end(pod: Pod, deletion: datetime, inputs: PodInputs, run: PodRun) -> PodPlan:
-    """Plan the deletion of a Pod: stop its containers, report the end if finalizers keep the Pod, and remove it."""
+    """Plan the deletion of a Pod: stop its containers, report their end if finalizers keep the Pod, and remove it."""
     ctx = context(pod, inputs)
     grace = pod.metadata.deletion_grace_period_seconds or 0
     # The timestamp is the end of the grace period.
@@ -337,7 +337,7 @@ def _plan_finished(pod: Pod, inputs: PodInputs, run: PodRun) -> PodPlan:
 
 
 def _stops(ctx: Context, pod: Pod) -> dict[str, tuple[float, int]]:
-    """Return when each container ends after it is stopped, and its exit code. Sidecars are stopped last."""
+    """Return when each container ends after the Pod is stopped, and its exit code. Sidecars are stopped last."""
     running = {
         status.name
         for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)

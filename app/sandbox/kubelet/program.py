@@ -15,11 +15,10 @@ from app.kube.images import parse_image
 from app.kube.objects import Struct
 from app.sandbox.objects import Container, Pod
 
-# Predicts what a container's command would do instead of running it: when it ends, what it prints, the files it
+# Predicts what a container's command would do instead of running it: when it exits, what it prints, and which files it
 # touches. Simulated nodes run nothing, but tests and manuals use the same few shell commands: ``sleep 5``, ``exit 1``,
-# ``echo``, ``touch /tmp/ready``, ``while true; do …; sleep 1; done``. Those are understood, so a manifest behaves the
-# same here and on real nodes. Other commands run until they are stopped. Pure; seconds count from the container's
-# start.
+# ``echo``, ``touch /tmp/ready``, ``while true; do …; sleep 1; done``. These are interpreted, so a manifest behaves the
+# same here as on real nodes. Other commands run until stopped. Pure. Times are seconds since the container started.
 
 NEVER: Final = float("inf")
 _SHELLS: Final = frozenset({"sh", "bash", "ash", "dash"})
@@ -27,32 +26,33 @@ _ENDLESS: Final = frozenset({"infinity", "inf"})
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 _VARIABLE: Final = re.compile(r"\$(?:\((\w+)\)|\{(\w+)\}|(\w+))")
-#: Folders that are empty in an image.
+#: Folders that are assumed to be empty in an image.
 _SCRATCH: Final = ("/tmp/", "/run/", "/var/run/")  # noqa: S108  # nothing is written there
-#: Exit codes of a process ended by a signal.
+#: Exit codes after SIGKILL and SIGTERM.
 KILLED: Final = 137
 TERMINATED: Final = 143
-#: Maximum number of lines shown of an endless loop.
+#: Maximum number of iterations of an endless loop whose output is returned.
 MAX_LINES: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The predicted run of a container. ends is in seconds after the start, ``NEVER`` if it runs until stopped."""
+    """The predicted run of a container. ``ends`` is in seconds after the start, or ``NEVER`` if it runs until
+    stopped."""
 
     ends: float = NEVER
     code: int = 0
     #: Printed lines with their times.
     lines: tuple[tuple[float, str], ...] = ()
-    #: Path → times at which the file is created, removed, created again, …
+    #: Path → times at which the file is alternately created and removed.
     files: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     #: From ``loop_from`` on it prints ``loop_lines`` every ``loop_seconds``.
     loop_from: float = NEVER
     loop_seconds: float = 0.0
     loop_lines: tuple[tuple[float, str], ...] = ()
-    #: Exit code on SIGTERM; None: it runs until SIGKILL.
+    #: Exit code after SIGTERM. None: it ignores SIGTERM and runs until SIGKILL.
     on_term: int | None = 0
-    #: False if the command is not understood.
+    #: Whether the command could be interpreted.
     understood: bool = True
 
     def printed(self, seconds: float) -> Iterator[tuple[float, str]]:
@@ -69,8 +69,8 @@ class Program:
                     yield moment, text
 
     def has_file(self, path: str, seconds: float) -> tuple[bool, float] | None:
-        """Return whether the file exists at that time and until when this holds, or None for a file it never
-        touches."""
+        """Return whether the file exists at that time and until when this holds, or None if the program never touches
+        it."""
         moments = self.files.get(path)
         if moments is None:
             return None
@@ -78,12 +78,12 @@ class Program:
         return passed % 2 == 1, moments[passed] if passed < len(moments) else NEVER
 
 
-#: A container without a command: the image runs until stopped and ends on SIGTERM.
+#: A container without a command: assumed to run until stopped and to exit on SIGTERM.
 SERVER: Final = Program()
 
 
 def program_of(command: Sequence[str], args: Sequence[str], env: Mapping[str, str]) -> Program:
-    """Return the program of a container with this command, args and environment."""
+    """Predict the run of a container with this command, args and environment."""
     words = tuple(_expanded(word, env, only_parentheses=True) for word in (*command, *args))
     if not words:
         return SERVER
@@ -91,7 +91,7 @@ def program_of(command: Sequence[str], args: Sequence[str], env: Mapping[str, st
 
 
 def hook_of(command: Sequence[str]) -> Program:
-    """Return the program of a hook. Hooks that are not understood take no time."""
+    """Predict the run of a hook. Hooks that cannot be interpreted take no time."""
     found = _program(tuple(command), ())
     return found if found.understood and found.ends < NEVER else Program(ends=0.0)
 
@@ -105,7 +105,7 @@ def _program(words: tuple[str, ...], env: tuple[tuple[str, str], ...]) -> Progra
         return reader.program(on_term=reader.trap)
     reader = _Reader(dict(env))
     reader.simple(list(words))
-    # As PID 1, plain commands in the images of tests and manuals end on SIGTERM.
+    # The plain commands in tests and manuals exit on SIGTERM even as PID 1.
     return reader.program(on_term=TERMINATED)
 
 
@@ -247,7 +247,7 @@ def _commands(script: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_open(text: str) -> bool:
-    """Return whether a loop or quotation in the text is unfinished."""
+    """Return whether the text ends inside a loop or a quoted string."""
     words = re.findall(r"\b(?:while|done)\b", text)
     quotes = text.count("'") % 2 == 1 or text.count('"') % 2 == 1
     return quotes or words.count("while") > words.count("done")
@@ -268,7 +268,8 @@ def _expanded(text: str, env: Mapping[str, str], *, only_parentheses: bool = Fal
 def answer_of(command: Sequence[str], program: Program, seconds: float) -> tuple[bool, float]:
     """Return whether a command run in the container succeeds at that time, and until when the result holds.
 
-    Files are looked up in what the program touches. A command that is not understood succeeds.
+    Checks for files are answered from the files that the program touches. A command that cannot be interpreted
+    succeeds.
     """
     words = list(command)
     name = words[0].rpartition("/")[2] if words else ""
@@ -285,14 +286,14 @@ def answer_of(command: Sequence[str], program: Program, seconds: float) -> tuple
     for word in words[1:]:
         if (found := program.has_file(word, seconds)) is not None:
             return (not found[0], found[1]) if "!" in words else found
-    # No command touches the file: scratch folders lack it, other folders have it from the image.
+    # The program does not touch the file: assume the image contains it, unless it is in a scratch folder.
     is_there = not any(word.startswith(_SCRATCH) for word in words[1:])
     return is_there is ("!" not in words), NEVER
 
 
-# How a container behaves on a simulated node: what its command says, unless the Pod or the test says otherwise.
+# How a container behaves on a simulated node: as its command implies, unless the Pod or a test overrides it.
 #
-# A Pod says it by an annotation, by container (``*``: all), in seconds from the container's start:
+# A Pod overrides it with an annotation, keyed by container (``*``: all), in seconds since the container started:
 #
 #     sandbox.pykruise.io/behaviour: '{"main": {"readyAfter": 3, "exitAfter": 60, "exitCode": 1}}'
 
@@ -307,22 +308,22 @@ CRASH: Final = "sandbox.pykruise.io/crash"
 
 
 class Script(Struct, frozen=True):
-    """Script of one container in the annotation, in seconds. Unset fields follow from the command."""
+    """Entry for one container in the annotation. Times are in seconds; unset fields follow from the command."""
 
-    #: Duration of the image pull, and the error it ends with.
+    #: Duration of the image pull, and the error it fails with.
     pull_seconds: float | None = None
     pull_error: str = ""
     start_seconds: float | None = None
     stop_seconds: float | None = None
-    #: When its probes start to succeed, and stop.
+    #: When the container's probes start and stop succeeding.
     started_after: float = 0.0
     ready_after: float = 0.0
     ready_until: float = NEVER
     alive_until: float = NEVER
-    #: When it ends by itself, and how.
+    #: When the container exits by itself, and its exit code.
     exit_after: float | None = None
     exit_code: int = 0
-    #: Text printed at start.
+    #: Lines printed at the start.
     log: tuple[str, ...] = ()
 
 
@@ -338,7 +339,7 @@ _decode = msgspec.json.Decoder(dict[str, Script]).decode
 
 @lru_cache(maxsize=256)
 def scripts(annotation: str) -> Mapping[str, Script]:
-    """Parse the scripts by container. Raises BehaviourError."""
+    """Parse the annotation into scripts by container name. Raises BehaviourError."""
     if not annotation:
         return {}
     try:
@@ -359,7 +360,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """Everything decided about a container before it runs."""
+    """Everything known about a container's run before it starts."""
 
     program: Program
     script: Script = UNSAID
@@ -367,7 +368,7 @@ class Behaviour:
 
     @property
     def ends(self) -> float:
-        """Return the seconds after which the container ends by itself."""
+        """Return the seconds after which the container exits by itself."""
         return self.program.ends if self.script.exit_after is None else self.script.exit_after
 
     @property
@@ -376,7 +377,7 @@ class Behaviour:
         return self.program.code if self.script.exit_after is None else self.script.exit_code
 
 
-#: Lets a test or simulation decide about a container instead of its annotation.
+#: Returns the script of a container for a test or simulation; None leaves it to the annotation.
 Scripts: TypeAlias = Callable[[Pod, Container], Script | None]
 
 
@@ -399,7 +400,7 @@ def behaviour_of(
 
 
 def script_error(pod: Pod) -> str:
-    """Return what is wrong with the Pod's annotation, or ''."""
+    """Return the error in the Pod's annotation, or ""."""
     try:
         scripts(pod.metadata.annotations.get(BEHAVIOUR, ""))
     except BehaviourError as error:
@@ -408,14 +409,14 @@ def script_error(pod: Pod) -> str:
 
 
 def _is_job(pod: Pod, container: Container, init: bool) -> bool:
-    """Return whether a container with unknown behavior runs to completion."""
+    """Return whether a container whose command says nothing should run to completion."""
     if init:
         return container.restart_policy != "Always"
     return pod.spec.restart_policy != "Always" and pod.metadata.controller is not None
 
 
 def unreachable(image: str) -> str:
-    """Return why the image cannot be pulled: no registry name ends in ``.invalid`` (RFC 2606)."""
+    """Return why the image cannot be pulled, or "". Registries in ``.invalid`` do not exist (RFC 2606)."""
     parsed = parse_image(image)
     host = parsed.repository.partition("/")[0].partition(":")[0] if parsed is not None else ""
     if not host.endswith(".invalid"):

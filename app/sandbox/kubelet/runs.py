@@ -1,4 +1,4 @@
-"""Runs of simulated containers and their probe results. Pure."""
+"""State of simulated containers and results of their probes. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from app.kube.objects import Struct
 from app.sandbox.kubelet.program import NEVER, Behaviour, Pace, answer_of
 from app.sandbox.objects import Container, ContainerStatus, Pod, Probe
 
-# Probes, run at the times a kubelet would and answered by the container's program. A probe whose result cannot change
-# is not run again, so that ten thousand idle Pods cost nothing. Pure.
+# Probes run when a kubelet would run them; the container's predicted program determines the result. A probe whose
+# result cannot change is not run again, so that ten thousand idle Pods cost nothing.
 
 
 class Kind(Enum):
@@ -25,7 +25,8 @@ class Kind(Enum):
 
 
 class Asked(Struct, frozen=True):
-    """State of a probe. next is its next time in seconds on the node's clock; ``NEVER`` means the result is final."""
+    """State of a probe. ``next`` is when it runs next, in seconds on the node's clock; ``NEVER`` means the result is
+    final."""
 
     next: float = 0.0
     streak: int = 0
@@ -33,19 +34,19 @@ class Asked(Struct, frozen=True):
     result: bool = False
 
 
-#: A container without a probe of a kind counts as passing it.
+#: A container without a probe counts as passing it.
 PASSED: Final = Asked(next=NEVER, result=True)
 
 
 def first(probe: Probe | None, started_at: float, not_before: float, *, result: bool) -> Asked:
-    """Return the initial state of a probe of a container started at ``started_at``."""
+    """Return the initial state of a probe for a container started at ``started_at``."""
     if probe is None:
         return PASSED
     return Asked(next=max(started_at + probe.initial_delay_seconds, not_before), result=result)
 
 
 def probe_of(container: Container, kind: Kind, behaviour: Behaviour) -> Probe | None:
-    """Return the container's probe. Scripted readiness needs none and is then exact to the second."""
+    """Return the container's probe. Scripted readiness needs no probe in the spec; it is then checked every second."""
     match kind:
         case Kind.STARTUP:
             return container.startup_probe
@@ -58,7 +59,7 @@ def probe_of(container: Container, kind: Kind, behaviour: Behaviour) -> Probe | 
 
 
 def asked(probe: Probe, kind: Kind, behaviour: Behaviour, state: Asked, started_at: float, now: float) -> Asked:
-    """Return the probe after all runs until ``now``, or up to the one that fails the container."""
+    """Return the state of the probe after all its runs up to ``now``, or up to the one that fails the container."""
     while state.next <= now:
         ok, stays = _answer(probe, kind, behaviour, state.next - started_at)
         streak = state.streak + 1 if state.streak and ok is state.last else 1
@@ -81,7 +82,7 @@ def _first_after(tick: float, moment: float, period: int) -> float:
 
 
 def _answer(probe: Probe, kind: Kind, behaviour: Behaviour, seconds: float) -> tuple[bool, float]:
-    """Return the result at that many seconds after the start, and until when it holds."""
+    """Return the result of the probe at this many seconds after the start, and until when it holds."""
     script = behaviour.script
     since, until = {
         Kind.STARTUP: (script.started_after, NEVER),
@@ -98,7 +99,7 @@ def _answer(probe: Probe, kind: Kind, behaviour: Behaviour, seconds: float) -> t
     return ok, min(stays, until)
 
 
-#: The kubelet's back-off for pulls and crashes: initial and maximum seconds, doubled each time.
+#: The kubelet's back-off after failed pulls and crashes: initial and maximum seconds. It doubles each time.
 BACK_OFF_SECONDS: Final = 10.0
 LONGEST_BACK_OFF: Final = 300.0
 
@@ -120,14 +121,14 @@ class Stage(Enum):
 
 
 class Run(Struct, frozen=True):
-    """What the node remembers of a container in addition to its status."""
+    """What the node remembers about a container in addition to its status."""
 
     stage: Stage = Stage.NEW
-    #: When it started running.
+    #: When the container started running.
     since: float = 0.0
-    #: When it leaves a stage that takes time.
+    #: When the container leaves its current stage, if the stage takes time.
     until: float = NEVER
-    #: The image pulled or run.
+    #: The image being pulled or run.
     image: str = ""
     pull_failures: int = 0
     crashes: int = 0
@@ -143,7 +144,7 @@ NEW: Final = Run()
 
 
 class Happened(NamedTuple):
-    """An event of the Pod about ``container``."""
+    """A Pod event about ``container``."""
 
     type: Literal["Normal", "Warning"]
     reason: str
@@ -153,7 +154,7 @@ class Happened(NamedTuple):
 
 @dataclass(slots=True)
 class Context:
-    """A Pod at one moment, with the notes taken while its containers advance."""
+    """A Pod at one moment, and what its containers record as they advance."""
 
     pod: Pod
     now: float
@@ -167,7 +168,7 @@ class Context:
     events: list[Happened] = field(default_factory=list)
     pulled: list[str] = field(default_factory=list)
     crashed: list[str] = field(default_factory=list)
-    #: Next wake-up time.
+    #: When to wake up next.
     next: float = NEVER
 
     def wait_until(self, moment: float) -> None:
@@ -175,7 +176,7 @@ class Context:
         self.next = min(self.next, moment)
 
     def record_event(self, container: Container, reason: str, message: str, *, warning: bool = False) -> None:
-        """Note an event about a container."""
+        """Record an event about a container."""
         self.events.append(Happened("Warning" if warning else "Normal", reason, message, container.name))
 
 

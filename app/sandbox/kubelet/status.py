@@ -1,4 +1,4 @@
-"""Status reported by a simulated kubelet: containers, conditions, environment. Pure."""
+"""Pod status as a simulated kubelet reports it, and environments of containers. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from app.sandbox.objects import Container, ContainerStatus, Pod
 
 
 def waiting(container: Container, status: ContainerStatus | None, reason: str, message: str = "") -> ContainerStatus:
-    """Return a waiting container. Its history, including the last termination, is kept."""
+    """Return the status of a waiting container. Restart count and last termination are kept."""
     past = status if status is not None else ContainerStatus(container.name, container.image)
     last = past.last_state
     if past.state.terminated is not None:
@@ -32,7 +32,7 @@ def waiting(container: Container, status: ContainerStatus | None, reason: str, m
 
 
 def running(pod: Pod, container: Container, status: ContainerStatus | None, now: float) -> ContainerStatus:
-    """Return a running container. The restart count rises if it ran before."""
+    """Return the status of a running container. The restart count rises if the container ran before."""
     past = status.last_state if status is not None else ContainerState()
     if status is not None and status.state.terminated is not None:
         past = ContainerState(terminated=status.state.terminated)
@@ -54,7 +54,7 @@ def running(pod: Pod, container: Container, status: ContainerStatus | None, now:
 
 
 def ended(status: ContainerStatus, now: float, code: int, reason: str = "") -> ContainerStatus:
-    """Return an ended container. A container that did not run is returned unchanged."""
+    """Return the status of a container that has ended. The status of one that did not run is returned unchanged."""
     if status.state.running is None:
         return status
     terminated = ContainerStateTerminated(
@@ -67,20 +67,20 @@ def ended(status: ContainerStatus, now: float, code: int, reason: str = "") -> C
 
 
 def second(moment: float) -> datetime:
-    """Return a time in whole seconds, as in statuses."""
+    """Return a time truncated to whole seconds, as in statuses."""
     return datetime.fromtimestamp(int(moment), UTC)
 
 
 @lru_cache(maxsize=4096)
 def full_name(image: str) -> str:
-    """Return an image's name as a runtime reports it."""
+    """Return an image's full name, as a runtime reports it."""
     parsed = parse_image(image)
     return parsed.full_name if parsed is not None else image
 
 
 @lru_cache(maxsize=4096)
 def image_id(image: str) -> str:
-    """Return a digest derived from the name, in the form a runtime reports."""
+    """Return an image ID as a runtime reports it, with a digest derived from the name."""
     parsed = parse_image(image)
     if parsed is None:
         return f"sha256:{_digest(image)}"
@@ -129,7 +129,7 @@ def condition_patches(
             "type": wanted.type,
             "status": wanted.status,
             "observedGeneration": pod.metadata.generation,
-            # Null removes fields of the previous state.
+            # null removes the fields of the previous state
             "reason": wanted.reason or None,
             "message": wanted.message or None,
         }
@@ -147,7 +147,7 @@ def _wanted(
     phase: str,
 ) -> Iterator[_Wanted]:
     if phase == "Succeeded":
-        # As in the kubelet: containers have ended as intended.
+        # As in the kubelet: the containers have completed as intended.
         yield _Wanted("PodReadyToStartContainers", "False")
         yield _Wanted("Initialized", "True", "PodCompleted")
         yield _Wanted("Ready", "False", "PodCompleted")
@@ -199,7 +199,7 @@ _MAP_FIELD: Final = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
 
 
 class Source(NamedTuple):
-    """A source of the environment. ``key`` is '' for all keys."""
+    """A source of environment variables. ``key`` is "" if all keys are used."""
 
     kind: str
     name: str
@@ -213,7 +213,7 @@ def nothing(_namespace: str, _name: str) -> Mapping[str, str] | None:
 
 
 def sources(container: Container) -> Iterator[Source]:
-    """Return the ConfigMaps and Secrets used by the environment."""
+    """Yield the ConfigMaps and Secrets that the container's environment uses."""
     for many in container.env_from:
         if many.config_map_ref is not None:
             yield Source("configmap", many.config_map_ref.name, "", many.config_map_ref.optional)
@@ -230,8 +230,8 @@ def sources(container: Container) -> Iterator[Source]:
 
 
 def needs(pod: Pod, kind: str) -> frozenset[str]:
-    """Return the names of the ConfigMaps (``configmap``) or Secrets (``secret``) that the Pod's containers take env
-    from."""
+    """Return the names of the ConfigMaps (``configmap``) or Secrets (``secret``) that the Pod's environment variables
+    refer to."""
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     return frozenset(source.name for one in containers for source in sources(one) if source.kind == kind)
 
@@ -239,8 +239,8 @@ def needs(pod: Pod, kind: str) -> frozenset[str]:
 def environment(
     pod: Pod, container: Container, config_maps: Data, secrets: Data, addresses: tuple[str, str] = ("", "")
 ) -> dict[str, str]:
-    """Return the environment as name → value. ``addresses`` holds the addresses of the Pod and its node. Missing
-    sources are skipped; see ``hindrance``."""
+    """Return the environment as name → value. ``addresses`` are those of the Pod and its node. Missing sources are
+    skipped; ``hindrance`` reports them."""
     namespace = pod.metadata.namespace
     found: dict[str, str] = {}
     for many in container.env_from:
@@ -289,7 +289,7 @@ def _plain(value: str) -> str:
 
 
 def field_value(pod: Pod, path: str, addresses: tuple[str, str] = ("", "")) -> str:
-    """Return a Pod field as the downward API does, or '' if the Pod lacks it."""
+    """Return a Pod field as the downward API does, or "" if it is not set."""
     if found := _MAP_FIELD.fullmatch(path):
         values = pod.metadata.labels if found[1] == "labels" else pod.metadata.annotations
         return values.get(found[2], "")
