@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 import orjson
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
@@ -29,12 +30,13 @@ class RefusalMetrics(Collector):
     """Denied requests by object and user. The metrics' names are OpenKruise's and lack the ``_total`` that
     prometheus-client adds to counters."""
 
-    def __init__(self, families: Mapping[str, str]) -> None:
-        """``families`` maps metric names to their help texts."""
+    def __init__(self, registry: CollectorRegistry, families: Mapping[str, str]) -> None:
+        """Register the metrics. ``families`` maps their names to help texts."""
         self._families = families
         self._counts: dict[tuple[str, ...], int] = {}
         #: Limits the series, because any caller that reaches the port can make up objects and users.
         self._labels = BoundedLabels()
+        registry.register(self)
 
     def add(self, family: str, label: str, value: str, username: str) -> None:
         """Count one denial; ``label`` and ``value`` identify the object."""

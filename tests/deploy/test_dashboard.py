@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.features.deletionprotection.webhooks import refusal_counters
+from app.features.deletionprotection.webhooks import RefusalCounters
 from app.manager.metrics import ManagerMetrics
 from app.manager.shared import Replica, families, merged, of_supervisor, text
 from tests.deploy.rendering import ROOT, find, render
@@ -30,7 +30,7 @@ def filled_metrics() -> ManagerMetrics:
     stats.decided("mpod.kb.io", "patched")
     stats.bad_request("no JSON")
     for kind in ("Namespace", "CustomResourceDefinition", "Deployment"):
-        metrics.of(refusal_counters).count(kind, "", "a", "jane")
+        metrics.of(RefusalCounters).count(kind, "", "a", "jane")
     metrics.reflectors.listed("Pod", 1)
     metrics.reflectors.events("Pod", 1)
     metrics.reflectors.error("Pod", "watch")

@@ -8,7 +8,7 @@ from typing import Final
 from app.features.deletionprotection.lookups import DeletionLookups, LiveLookups, WithoutCluster
 from app.features.deletionprotection.plan import CRD_GATE, PODS_GATE, Gates
 from app.features.deletionprotection.table import load_table
-from app.features.deletionprotection.webhooks import GATE, RefusalRecord, handlers, refusal_counters, webhooks
+from app.features.deletionprotection.webhooks import GATE, RefusalCounters, RefusalRecord, handlers, webhooks
 from app.framework.feature import AdmissionContext, AdmissionPart, Decisions, Feature
 from app.framework.options import Gate
 from app.framework.refusals import ProtectionLog
@@ -32,13 +32,13 @@ def decisions(context: AdmissionContext) -> Decisions:
         return Decisions(handlers(table, lookups, gates, lambda *_: None))
     log = ProtectionLog(Path(context.flags.text("protection-log-path")))
     log.check()
-    record = RefusalRecord(context.counters(refusal_counters), log)
+    record = RefusalRecord(context.counters(RefusalCounters), log)
     return Decisions(handlers(table, LiveLookups(context.client), gates, record))
 
 
 FEATURE: Final = Feature(
     name="deletionprotection",
-    admission=(AdmissionPart(decisions, webhooks=declared, counters=(refusal_counters,)),),
+    admission=(AdmissionPart(decisions, webhooks=declared, counters=(RefusalCounters,)),),
     gates=(
         GATE,
         CRD_GATE,

@@ -240,20 +240,13 @@ _WORKLOAD: Final = ("workload_deletion_protection", "Number of denied deletions 
 class RefusalCounters(RefusalMetrics):
     """Counts denials as metrics."""
 
-    def __init__(self) -> None:
-        super().__init__(dict((*_EXTRA.values(), _WORKLOAD)))
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__(registry, dict((*_EXTRA.values(), _WORKLOAD)))
 
     def count(self, kind: str, namespace: str, name: str, username: str) -> None:
         family, _ = _EXTRA.get(kind, _WORKLOAD)
         label, value = ("name", name) if kind in _EXTRA else ("kind_namespace_name", f"{kind}_{namespace}_{name}")
         self.add(family, label, value, username)
-
-
-def refusal_counters(registry: CollectorRegistry) -> RefusalCounters:
-    """Create and register the counters."""
-    counters = RefusalCounters()
-    registry.register(counters)
-    return counters
 
 
 class RefusalRecord:

@@ -40,7 +40,6 @@ from app.pods.predicates import BY_CONTROLLER, is_active, is_controlled_by, is_r
 logger = logging.getLogger(__name__)
 
 RESOURCE: Final = PERSISTENT_POD_STATE.resource()
-_WATCHED_TARGETS: Final = {(one.group, one.kind): one for one in (STATEFULSETS.resource, STATEFUL_SET.resource())}
 #: Seconds over which changes to Pods and nodes are coalesced.
 GATHER: Final = 0.1
 #: Seconds until unwatched objects are read again: unknown nodes, and workloads of listed kinds.
@@ -233,7 +232,7 @@ class PersistentPodStateReconciler:
     async def _still_exists(self, workload: Workload) -> bool:
         """Return whether a watched workload still exists. The cache may lag, and an object generated for a former
         workload would be garbage-collected and generated again in a tight loop."""
-        resource = _WATCHED_TARGETS.get((workload.group, workload.kind))
+        resource = KNOWN_TARGETS.get((workload.group, workload.kind))
         if resource is None:
             return True
         live = await get_or_none(self._client, resource, workload.name, workload.namespace, decode=decode_metadata)

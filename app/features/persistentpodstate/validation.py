@@ -10,13 +10,15 @@ from typing import Final
 
 from app.api import names
 from app.features.persistentpodstate.types import PersistentPodState, PersistentPodStateSpec, TargetReference
+from app.features.statefulset.kind import STATEFUL_SET
 from app.kube.fielderrors import FieldError, GoLiteral, Path, forbidden, invalid, quote, too_many
+from app.kube.resources import STATEFULSETS
 from app.kube.validation import is_qualified_name
 
 SPEC: Final = Path("spec")
 TARGET: Final = SPEC.child("targetRef")
 #: Target kinds that the operator need not list. [PPS-4]
-KNOWN_TARGETS: Final = frozenset({("apps", "StatefulSet"), (names.APPS_GROUP, "StatefulSet")})
+KNOWN_TARGETS: Final = {(one.group, one.kind): one for one in (STATEFULSETS, STATEFUL_SET.resource())}
 #: Weights that the API server accepts in a Pod's preferred terms.
 LEAST_WEIGHT: Final = 1
 MOST_WEIGHT: Final = 100

@@ -224,18 +224,11 @@ FAMILY: Final = "pod_unavailable_budget"
 class RefusalCounters(RefusalMetrics):
     """Metric that counts refusals."""
 
-    def __init__(self) -> None:
-        super().__init__({FAMILY: "Pod deletions, evictions and updates refused by a PodUnavailableBudget."})
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__(registry, {FAMILY: "Pod deletions, evictions and updates refused by a PodUnavailableBudget."})
 
     def count(self, workload: str, username: str) -> None:
         self.add(FAMILY, "kind_namespace_name", workload, username)
-
-
-def refusal_counters(registry: CollectorRegistry) -> RefusalCounters:
-    """Return registered counters."""
-    counters = RefusalCounters()
-    registry.register(counters)
-    return counters
 
 
 #: Called with each Pod for which a request was refused, and the name of the user.

@@ -18,9 +18,9 @@ from app.features.podunavailablebudget.budgets import (
     ControllerBudget,
     FindAnother,
     Grants,
+    RefusalCounters,
     RefusalRecord,
     Refused,
-    refusal_counters,
     shared_statuses,
 )
 from app.features.podunavailablebudget.index import Claims, DirectOwners, LiveOwners, Owners
@@ -121,7 +121,7 @@ def guarding(context: AdmissionContext) -> Decisions:
         any_budget = AnyBudget(claims, context.client, context.flags.text("namespace"))
         statuses = shared_statuses(context.client, budgets, context.rng)
         log = ProtectionLog(Path(context.flags.text("protection-log-path")))
-        refused = RefusalRecord(context.counters(refusal_counters), log, context.events)
+        refused = RefusalRecord(context.counters(RefusalCounters), log, context.events)
     keeper = Budgets(
         statuses,
         context.clock,
@@ -175,7 +175,7 @@ def controller_budget(context: ControllerContext) -> ControllerBudget:
     )
     return ControllerBudget(
         keeper,
-        RefusalRecord(context.counters(refusal_counters), log, context.events),
+        RefusalRecord(context.counters(RefusalCounters), log, context.events),
         frozenset(disruption for disruption, gate in judged.items() if context.enabled(gate)),
     )
 
@@ -245,7 +245,7 @@ FEATURE: Final = Feature(
             guarding,
             watched=(BUDGETS,),
             permissions=(*_MAY_CHARGE, *_MAY_COUNT, _MAY_RECORD_EVENTS),
-            counters=(refusal_counters,),
+            counters=(RefusalCounters,),
             event_source=SOURCE,
             gates=_GATES,
             guarded=(GUARDED,),
@@ -257,7 +257,7 @@ FEATURE: Final = Feature(
             controller_budget,
             watched=(BUDGETS,),
             permissions=(*_MAY_CHARGE, _MAY_RECORD_EVENTS),
-            counters=(refusal_counters,),
+            counters=(RefusalCounters,),
             event_source=SOURCE,
         ),
     ),

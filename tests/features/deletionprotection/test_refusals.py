@@ -15,22 +15,20 @@ from app.framework.refusals import ProtectionLog
 from app.manager.shared import continued, families, text
 
 
-def exposed(counters: RefusalCounters) -> list[str]:
-    registry = CollectorRegistry()
-    registry.register(counters)
+def exposed(registry: CollectorRegistry) -> list[str]:
     return [line for line in text(families(registry)).decode().splitlines() if not line.startswith("# HELP")]
 
 
 @pytest.mark.behaviour("DP-40", "DP-55")
 def test_refusal_metrics_have_the_names_dashboards_expect() -> None:
-    counters = RefusalCounters()
-    assert exposed(counters) == []  # no series before the first refusal
+    counters = RefusalCounters(registry := CollectorRegistry())
+    assert exposed(registry) == []  # no series before the first refusal
     counters.count("Namespace", "", "shop", "jane")
     counters.count("Namespace", "", "shop", "jane")
     counters.count("CustomResourceDefinition", "", "widgets.example.com", "jane")
     counters.count("Deployment", "web", "shop", 'odd"user')
     counters.count("Service", "web", "shop", "jane")
-    assert exposed(counters) == [
+    assert exposed(registry) == [
         "# TYPE namespace_deletion_protection counter",
         'namespace_deletion_protection{name="shop",username="jane"} 2.0',
         "# TYPE crd_deletion_protection counter",
@@ -45,9 +43,8 @@ def test_refusal_metrics_have_the_names_dashboards_expect() -> None:
 def test_refusal_counters_survive_a_restart() -> None:
     registries = []
     for _ in range(2):
-        counters = RefusalCounters()
         registries.append(CollectorRegistry())
-        registries[-1].register(counters)
+        counters = RefusalCounters(registries[-1])
         counters.count("Namespace", "", "shop", "jane")
     found = continued(families(registries[1]), families(registries[0]))
     assert [sample[-1] for family in found for sample in family.samples] == [2.0]
@@ -57,7 +54,7 @@ def test_refusal_counters_survive_a_restart() -> None:
 def test_each_refusal_is_a_line_in_the_protection_log(tmp_path: Path) -> None:
     log = ProtectionLog(tmp_path)
     log.check()
-    record = RefusalRecord(RefusalCounters(), log)
+    record = RefusalRecord(RefusalCounters(CollectorRegistry()), log)
     record("Namespace", "", "shop", "jane")
     record("Service", "web", "shop", "jané")
     lines = (tmp_path / "protection.log").read_text("utf-8").splitlines()
@@ -70,7 +67,7 @@ def test_each_refusal_is_a_line_in_the_protection_log(tmp_path: Path) -> None:
 
 def test_a_log_line_quotes_little_of_forged_names(tmp_path: Path) -> None:
     """Ten refusals with a six-megabyte user name pushed all older lines out of the file."""
-    record = RefusalRecord(RefusalCounters(), ProtectionLog(tmp_path))
+    record = RefusalRecord(RefusalCounters(CollectorRegistry()), ProtectionLog(tmp_path))
     record("Service", "w" * 1_000_000, "s" * 1_000_000, "\x1b" * 1_000_000)
     line = (tmp_path / "protection.log").read_bytes()
     assert len(line) < 2_000
@@ -78,7 +75,7 @@ def test_a_log_line_quotes_little_of_forged_names(tmp_path: Path) -> None:
 
 
 def test_metrics_can_be_read_during_counting(monkeypatch: pytest.MonkeyPatch) -> None:
-    counters = RefusalCounters()
+    counters = RefusalCounters(registry := CollectorRegistry())
     counters.count("Service", "web", "a", "jane")
 
     class Overtaken(refusals.Metric):
@@ -137,11 +134,11 @@ def test_a_log_rotated_by_another_process_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_forged_objects_and_users_add_no_metrics() -> None:
-    counters = RefusalCounters()
+    counters = RefusalCounters(registry := CollectorRegistry())
     for number in range(3_000):
         counters.count("Namespace", "", f"made-up-{number}", f"user-{number}" * 1_000)
         counters.count("CloneSet", "shop", f"web-{number}" * 100_000 if number % 1_000 == 999 else "web", "alice")
-    lines = exposed(counters)
+    lines = exposed(registry)
     assert len(lines) < 600
     assert sum(map(len, lines)) < 500_000
     assert sum(float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")) == 6_000

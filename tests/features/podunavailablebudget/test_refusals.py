@@ -20,13 +20,11 @@ def made_up(name: str) -> Pod:
 
 @pytest.mark.behaviour("PUB-69")
 def test_forged_pods_and_users_add_no_metrics_or_logs(tmp_path: Path) -> None:
-    counters = RefusalCounters()
-    record = RefusalRecord(counters, ProtectionLog(tmp_path), None)
+    registry = CollectorRegistry()
+    record = RefusalRecord(RefusalCounters(registry), ProtectionLog(tmp_path), None)
     for number in range(3_000):
         long = 100_000 if number % 1_000 == 999 else 1
         record(made_up(f"web-{number}" * long), f"user-{number}" * long)
-    registry = CollectorRegistry()
-    registry.register(counters)
     lines = [line for line in text(families(registry)).decode().splitlines() if not line.startswith("#")]
     assert len(lines) < 600
     assert sum(map(len, lines)) < 500_000
