@@ -51,8 +51,6 @@ class ServeOptions:
     workers: int
     certificates: Path
     gates: FeatureGates
-    #: CA certificates in PEM; if empty, clients are not authenticated.
-    client_ca: bytes = b""
 
 
 def serve(options: ServeOptions) -> int:

@@ -110,10 +110,6 @@ class Watched(Generic[T]):
         """Return the objects that a label selector matches: a separate cache, which needs its own name."""
         return dataclasses.replace(self, name=name, label_selector=label_selector)
 
-    def within(self, scope: Scope) -> Watched[T]:
-        """Return the same objects in another scope: a separate cache."""
-        return dataclasses.replace(self, scope=scope)
-
     @classmethod
     def kind(cls, kind: KindDefinition, model: type[T], **indexes: IndexFunction[T]) -> Watched[T]:
         """Return the objects of one of our kinds, in its stored version, as ``model``."""

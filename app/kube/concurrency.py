@@ -78,13 +78,9 @@ class Coalesced(Generic[K, V]):
         self._interval = interval
         self._next: dict[_ReadKey[K], asyncio.Future[V]] = {}
         self._tasks: dict[_ReadKey[K], asyncio.Task[None]] = {}
-        #: Numbers of calls and of reads.
-        self.asked = 0
-        self.reads = 0
 
     async def __call__(self, key: K) -> V:
         """Return a value read after this call."""
-        self.asked += 1
         loop = asyncio.get_running_loop()
         asked = (loop, "" if self._shared else STRANGER.get(), key)
         answer = self._next.get(asked)
@@ -104,7 +100,6 @@ class Coalesced(Generic[K, V]):
                 if answer is None:
                     return
                 due = loop.time() + self._interval
-                self.reads += 1
                 try:
                     value = await self._read(asked[2])
                 except Exception as error:  # noqa: BLE001  # raised to the callers

@@ -44,7 +44,7 @@ _BINARY: Mapping[str, int] = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, 
 _DECIMAL_BY_EXPONENT = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
 _BINARY_BY_EXPONENT = {0: "", **{exponent: suffix for suffix, exponent in _BINARY.items()}}
 
-_TEXT = re.compile(r"([+-]?)(0*)([0-9]*)(?:(\.)([0-9]*))?([eEinumkKMGTP]*(?:[-+]?[0-9]*)?)", re.ASCII)
+_TEXT = re.compile(r"([+-]?)(0*)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*(?:[-+]?[0-9]*)?)", re.ASCII)
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)", re.ASCII)
 
 
@@ -208,9 +208,9 @@ def _parse(text: str) -> Quantity:
     if match is None:
         pattern = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
         raise QuantityError(f"quantities must match the regular expression '{pattern}': {quote(text)}")
-    sign, zeros, digits, point, fraction, suffix = match.groups()
+    sign, zeros, digits, fraction, suffix = match.groups()
     format, exponent = _suffix(suffix, text)
-    number = _Number(sign == "-", zeros, digits, bool(point), fraction or "")
+    number = _Number(sign == "-", zeros, digits, fraction or "")
     return _kept(number, format, exponent, stripped) or _rounded(number, format, exponent, text)
 
 
@@ -221,7 +221,6 @@ class _Number:
     negative: bool
     zeros: str
     digits: str
-    point: bool
     fraction: str
 
     def signed(self, magnitude: int) -> int:

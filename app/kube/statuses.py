@@ -117,12 +117,10 @@ MAX_REMEMBERED: Final = 1_000
 
 @dataclass(slots=True)
 class Counts:
-    """Numbers of requests, and of the reads and writes they caused."""
+    """Numbers of writes and of conflicts."""
 
-    requests: int = 0
     writes: int = 0
     conflicts: int = 0
-    reads: int = 0
 
 
 @dataclass(slots=True)
@@ -175,7 +173,6 @@ class SharedStatus(Generic[T]):
 
         Raises ``KubeError`` if the object could not be read or written in time, and any error of the decision.
         """
-        self.counts.requests += 1
         line = self._lines.setdefault(key, _Line())
         request: _Request[T, R] = _Request(decision, asyncio.get_running_loop().create_future())
         line.waiting.append(request)
@@ -296,7 +293,6 @@ class SharedStatus(Generic[T]):
         )
 
     async def _read(self, key: ObjectKey) -> T | None:
-        self.counts.reads += 1
         try:
             return await self._client.get(self._resource, key.name, key.namespace, decode=self._decode)
         except NotFound:

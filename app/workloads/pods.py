@@ -80,9 +80,8 @@ class PodFacts:
     delete_ready: bool
     #: Whether it has the label apps.kruise.io/specified-delete, with any value. [CS-82]
     marked: bool
-    #: Whether a hook holds the Pod's deletion or update. [PM-70]
+    #: Whether a hook holds the Pod's deletion. [PM-70]
     delete_hooked: bool
-    update_hooked: bool
     in_grace: bool
     #: Whether there is nothing to refresh, regardless of the time. [CS-122]
     settled: bool
@@ -116,7 +115,6 @@ def pod_facts(pod: Pod, settings: WorkloadSettings) -> PodFacts:
         delete_ready=normal and update_ready,
         marked=is_specified_delete(pod),
         delete_hooked=lifecycle is not None and is_hooked(lifecycle.pre_delete, pod),
-        update_hooked=lifecycle is not None and is_hooked(lifecycle.in_place_update, pod),
         in_grace=in_grace,
         settled=normal
         and not in_grace

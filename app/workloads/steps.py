@@ -100,8 +100,6 @@ class PodRefresh:
     requeue_after: float = 0.0
     #: Whether this write completes the Pod's update.
     completes: bool = False
-    #: Whether the lifecycle state or a label changes, so that the cached Pod is out of date.
-    moves: bool = False
     error: str = ""
 
     @property
@@ -130,7 +128,7 @@ def refresh_pod(
     except (StateError, GraceError) as error:
         return PodRefresh(error=str(error))
     if step.stops:
-        return PodRefresh(patch=step.patch, resize=step.resize, moves=True)
+        return PodRefresh(patch=step.patch, resize=step.resize)
     if step.action is RefreshAction.WAIT:
         return PodRefresh(requeue_after=step.delay)
     state = next_state(pod, settings.lifecycle, at_update_revision=returns, update_complete=complete)
@@ -153,10 +151,8 @@ def refresh_pod(
     was_updated = names.IN_PLACE_UPDATE_STATE in pod.metadata.annotations
     finished = was_updated and complete and (state is not None or bool(conditions) or bool(finished_annotations(pod)))
     if conditions:
-        return PodRefresh(
-            status={**body, "status": {"conditions": conditions}}, moves=bool(metadata), completes=finished
-        )
-    return PodRefresh(patch=body, moves=True, completes=finished)
+        return PodRefresh(status={**body, "status": {"conditions": conditions}}, completes=finished)
+    return PodRefresh(patch=body, completes=finished)
 
 
 def _metadata(

@@ -52,7 +52,6 @@ def pod(
         delete_ready=ready and normal,
         marked=marked,
         delete_hooked=delete_hooked,
-        update_hooked=update_hooked,
         in_grace=in_grace,
         settled=normal and not in_grace,
         awaits_initial_conditions=awaits_initial_conditions,

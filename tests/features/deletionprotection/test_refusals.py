@@ -75,7 +75,7 @@ def test_a_log_line_quotes_little_of_forged_names(tmp_path: Path) -> None:
 
 
 def test_metrics_can_be_read_during_counting(monkeypatch: pytest.MonkeyPatch) -> None:
-    counters = RefusalCounters(registry := CollectorRegistry())
+    counters = RefusalCounters(CollectorRegistry())
     counters.count("Service", "web", "a", "jane")
 
     class Overtaken(refusals.Metric):

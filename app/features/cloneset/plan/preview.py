@@ -143,7 +143,6 @@ def _release(run: _PreviewRun, pod: PodFacts) -> None:
     state = LifecycleState.PREPARING_UPDATE
     run.change(
         pod,
-        update_hooked=False,
         lifecycle=state.value,
         available_after=inf,
         pod=_without_hook(_in_state(pod, state), run.resolved),
@@ -288,7 +287,6 @@ def _new_pod(run: _PreviewRun, revision: str) -> PodFacts:
         delete_ready=True,
         marked=False,
         delete_hooked=False,
-        update_hooked=False,
         in_grace=False,
         settled=True,
     )

@@ -29,8 +29,6 @@ class PodCounts:
     marked_new: int = 0
     unavailable_old: int = 0
     unavailable_new: int = 0
-    #: Number of marked Pods that are also unavailable.
-    marked_unavailable: int = 0
 
     @property
     def total(self) -> int:
@@ -76,7 +74,6 @@ class PodCounts:
                 self.marked_new += 1
             else:
                 self.marked_old += 1
-            self.marked_unavailable += not available
         elif not available:
             if new:
                 self.unavailable_new += 1

@@ -110,7 +110,7 @@ def acted(rollout: RolloutState, pods: list[PodFacts], can_in_place: bool) -> li
                 if not step.pod.marked:
                     after[after.index(step.pod)] = replace(step.pod, marked=True)
             case StepKind.IN_PLACE:
-                held = rollout.settings.lifecycle is not None and step.pod.update_hooked
+                held = rollout.settings.lifecycle is not None and step.pod.pod.metadata.finalizers
                 assert not (held and step.pod.lifecycle == "PreparingUpdate")
                 after[after.index(step.pod)] = replace(state(step.pod, "Updating"), revision=updating.target)
             case StepKind.PREPARE | StepKind.REARM:
@@ -129,7 +129,7 @@ def state(facts: PodFacts, lifecycle: str) -> PodFacts:
         lifecycle=lifecycle,
         marked=facts.marked,
         delete_hooked=facts.delete_hooked,
-        update_hooked=facts.update_hooked,
+        update_hooked=bool(facts.pod.metadata.finalizers),
     )
 
 
@@ -200,5 +200,5 @@ def test_a_rollout_completes_once_its_pods_become_ready(
 
 
 def vars_of(facts: PodFacts) -> tuple[object, ...]:
-    hooks = facts.delete_hooked, facts.update_hooked
+    hooks = facts.delete_hooked, facts.pod.metadata.finalizers
     return facts.name, facts.revision, facts.lifecycle, facts.marked, facts.available_after == inf, *hooks
