@@ -1,1 +1,1 @@
-"""Embedded control plane and simulated nodes for demos and tests."""
+"""In-process control plane and simulated nodes for demos and tests."""

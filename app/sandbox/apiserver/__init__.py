@@ -1,1 +1,1 @@
-"""In-memory Kubernetes API server: resources are data, with all verbs, watches, webhooks and CRDs. See ``server``."""
+"""In-memory Kubernetes API server with all verbs, watches, webhooks and CRDs. Start reading at ``server``."""

@@ -22,7 +22,7 @@ _PREFIX: Final = "system:serviceaccount:"
 
 
 def service_account_token(core: Core, call: Call, obj: Json) -> Json:
-    """Return the answer to a TokenRequest. Rejected if the service account does not exist."""
+    """Return the response to a TokenRequest. Rejects it if the service account does not exist."""
     account = core.entry(call)
     spec = dict(obj.get("spec") or {})
     seconds = spec.setdefault("expirationSeconds", _SECONDS)
@@ -58,7 +58,7 @@ def _part(value: Json) -> str:
 
 
 def user_of(token: str) -> User:
-    """Return the user of a bearer token: a service account, or else a user named like the token."""
+    """Return the user of a bearer token: a service account, or else a user whose name is the token."""
     parts = token.split(".")
     if len(parts) == 3:
         try:
@@ -79,14 +79,14 @@ _ACCESS: Final = ("selfsubjectaccessreviews", "subjectaccessreviews", "localsubj
 
 
 def review(call: Call, obj: Json) -> Json | None:
-    """Return the posted review with its status, or None if the kind is no review. Invalid reviews are rejected."""
+    """Return the posted review with its status, or None if the kind is not a review. Rejects invalid reviews."""
     resource = call.resource
     found = {**obj, "kind": resource.kind, "apiVersion": resource.api_version}
     found.setdefault("metadata", {})
     if resource.plural in _ACCESS:
         errors = _access_errors(call, found)
         if errors:
-            # These errors omit the kind.
+            # Errors for reviews omit the kind.
             raise status.invalid_kind(resource.group, "", "", errors)
         found["status"] = {"allowed": True, "reason": "the sandbox allows everything"}
         return found

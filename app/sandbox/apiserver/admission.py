@@ -1,7 +1,7 @@
 """Admission: the server's own plugins, then the registered webhooks.
 
-Mutating webhooks are called one by one, and again if a later one changes an object that an earlier one must see.
-Validating webhooks are called concurrently.
+Mutating webhooks are called one by one. Those with reinvocationPolicy IfNeeded are called again if a later one changes
+the object. Validating webhooks are called concurrently.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _QUIET: Final = frozenset({"None", "NoneOnDryRun"})
 
 
 class AdmissionChain:
-    """The admission chain of every write: mutation first, validation at the end."""
+    """The admission chain for every write: first mutation, then validation."""
 
     def __init__(self, core: Core, catalog: Catalog, versions: Versions, caller: HookCaller) -> None:
         self._core = core
@@ -77,7 +77,7 @@ class AdmissionChain:
             return
         again, changed = await self._round(hooks, attributes)
         if changed:
-            # Changes by webhooks must pass the plugins too (an added container gets the service account token).
+            # Plugins also apply to what webhooks add (a new container gets the service account token).
             before = fresh(attributes.obj)
             self._plugins.mutate(attributes)
             if attributes.obj != before:
@@ -152,7 +152,7 @@ class AdmissionChain:
         return invocation if holds else None
 
     async def _shown(self, invocation: Invocation, attributes: Attributes) -> Attributes:
-        """Convert the write to the version named by the hook's rule."""
+        """Return the write with its objects converted to the version in the hook's rule."""
         resource = invocation.resource
         if resource.api_version == attributes.resource.api_version:
             return attributes
@@ -197,13 +197,13 @@ class AdmissionChain:
         attributes.obj = self._read(attributes, patched)
         given = attributes.obj["metadata"].pop("managedFields", None)
         if given != (seen or {})["metadata"].get("managedFields"):
-            # Without managers the field is removed.
+            # An empty list removes the field.
             attributes.managed = Managed(left) if (left := managers_of(given)) else None
         return attributes.obj != before
 
     def _seen(self, hook: Hook, attributes: Attributes) -> tuple[Json | None, Json | None]:
-        """Return the object and the old object as a hook sees them. Hooks in this process only see the creator's name
-        in managed fields, which saves computing the rest."""
+        """Return the object and the old object as a hook sees them. To save time, the managed fields for hooks in this
+        process contain only the creator's name."""
         obj, old = attributes.obj, attributes.old
         if self._caller.is_local(client_config(hook.raw)[0]):
             return with_creator(obj, attributes.managed) if obj is not None and old is None else obj, old
@@ -213,7 +213,7 @@ class AdmissionChain:
         )
 
     def _read(self, attributes: Attributes, patched: Json) -> Json:
-        """Decode a webhook's result, with types checked and defaults set."""
+        """Decode a webhook's result, check its types and set defaults."""
         found: Json = fresh(patched)
         if attributes.subresource and attributes.subresource not in ("status", "resize", "ephemeralcontainers"):
             return found
@@ -227,7 +227,7 @@ class AdmissionChain:
         return found
 
     async def _ask(self, invocation: Invocation, attributes: Attributes, *, mutating: bool) -> Json:
-        """Return the response of a hook that allows the write. Raises CallFailed or the denial."""
+        """Return the hook's response if it allows the write. Raises the denial, or CallFailed."""
         hook = invocation.hook
         if attributes.dry_run and hook.raw.get("sideEffects") not in _QUIET:
             raise status.bad_request(f'admission webhook "{hook.name}" does not support dry run')
@@ -249,7 +249,7 @@ class AdmissionChain:
         return response
 
     def _request(self, invocation: Invocation, attributes: Attributes, uid: str) -> Json:
-        """Return the request of a review without its objects."""
+        """Return the ``request`` of a review, without the objects."""
         actual, named = attributes.resource, invocation.resource
         kind = attributes.kind or {"group": named.group, "version": named.version, "kind": named.kind}
         request_kind = attributes.kind or {"group": actual.group, "version": actual.version, "kind": actual.kind}
@@ -277,7 +277,7 @@ class AdmissionChain:
 
 
 def _verified(answer: Json, uid: str, version: str, *, mutating: bool) -> Json:
-    """Return the response of a valid answer. Raises CallFailed."""
+    """Return the ``response`` of the review that a hook returned. Raises CallFailed if the review is invalid."""
     kind, api_version = answer.get("kind") or "", answer.get("apiVersion") or ""
     if kind and (kind != "AdmissionReview" or api_version not in _REVIEWS):
         raise CallFailed(
@@ -314,7 +314,7 @@ def _verified(answer: Json, uid: str, version: str, *, mutating: bool) -> Json:
 
 
 def denied(name: str, result: Json | None) -> Refusal:
-    """Return the error for a denial with this webhook status."""
+    """Return the error for a denial with this status from the webhook."""
     result = result or {}
     said = f'admission webhook "{name}" denied the request'
     if message := result.get("message"):

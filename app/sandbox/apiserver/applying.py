@@ -37,9 +37,9 @@ from app.sandbox.apiserver.storage import Core
 from app.sandbox.apiserver.typecheck import Reader, WrongType
 from app.sandbox.apiserver.writing import Transform
 
-# Server-side apply: managed fields, conflicts between managers, and removal of fields that no manager applies.
-# An object without managed fields (a client cleared them) belongs to ``before-first-apply``, as on a server that reads
-# an object older than server-side apply. Pure.
+# Server-side apply: managed fields, conflicts between managers, and removal of fields that no manager applies. If an
+# object has no managed fields (a client has cleared them), its fields belong to ``before-first-apply``, as on a server
+# whose stored object predates server-side apply. Pure.
 
 Json: TypeAlias = dict[str, Any]
 
@@ -47,7 +47,7 @@ BEFORE_FIRST_APPLY: Final = "before-first-apply"
 
 
 def first_managers(obj: Json, api_version: str, field: Field | None, now: str) -> list[Manager]:
-    """Return the managers of an object without managed fields before its first apply."""
+    """Return the managers to assume before the first apply to an object without managed fields."""
     main = without_system(changes(field, empty_object(field), obj)[0], status=True)
     return [Manager(BEFORE_FIRST_APPLY, UPDATE, api_version, "", now, main)] if main else []
 
@@ -70,10 +70,10 @@ def apply(
     force: bool,
     handed_over: Set[tuple[Step, ...]] = frozenset(),
 ) -> Json:
-    """Return the object after an apply, with its managed fields. Conflicts are rejected unless ``force`` takes over the
-    fields.
+    """Return the object after an apply, with its managed fields. Rejects conflicts unless ``force`` is set, which takes
+    over the fields.
 
-    ``handed_over`` holds fields that may be taken from any manager.
+    ``handed_over`` holds fields that may be taken over from any manager.
     """
     fields = without_system(fields_of(field, applied), status=not applier.subresource)
     if applier.subresource == "status":
@@ -102,7 +102,7 @@ def apply(
             if not touches(fields, path) and not any(touches(one.fields or {}, path) for one in others)
         }
         result = pruned(field, result, gone) if gone else result
-    if result == live:  # nothing was written, so there is no timestamp
+    if result == live:  # nothing was written, so the timestamp stays
         applier = replace(applier, time=before.time if before is not None else "")
     result = {**result, "metadata": dict(result.get("metadata") or {})}
     write_managers(result, [*others, replace(applier, fields=fields)])
@@ -120,13 +120,13 @@ def write_managers(obj: Json, managers: Iterable[Manager]) -> None:
 def _conflicts(
     live: Json, applied: Json, field: Field | None, managers: list[Manager], applier: Manager, fields: FieldSet
 ) -> list[tuple[Manager, tuple[Step, ...]]]:
-    """Return the fields that the apply would change and other managers own."""
+    """Return the fields that the apply would change and that other managers own, with their managers."""
     found = []
     for path in leaves(fields):
         present, value = lookup(field, live, path)
         _, wanted = lookup(field, applied, path)
         if path[-1:] and path[-1].startswith("k:"):
-            continue  # an item's existence cannot conflict
+            continue  # the existence of an item cannot conflict
         if present and value == wanted:
             continue
         found += [(one, path) for one in managers if one.identity != applier.identity and has(one.fields or {}, path)]
@@ -150,7 +150,7 @@ def _refused(conflicts: list[tuple[Manager, tuple[Step, ...]]]) -> Refusal:
     return Refusal(409, "Conflict", message, {"causes": causes})
 
 
-# From client-side to server-side apply: what ``kubectl apply`` wrote into its annotation. Pure.
+# Migration from client-side to server-side apply, using the annotation that ``kubectl apply`` writes. Pure.
 #
 # Source: apimachinery/pkg/util/managedfields/internal/{lastappliedmanager,lastappliedupdater}.go.
 
@@ -160,7 +160,8 @@ _ANNOTATION: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def last_applied_fields(live: Json, field: Field | None) -> frozenset[tuple[Step, ...]]:
-    """Return the fields unchanged since client-side apply. kubectl may keep them, whatever their manager."""
+    """Return the fields that are unchanged since the last client-side apply. kubectl may take them over from any
+    manager."""
     try:
         applied = orjson.loads((live["metadata"].get("annotations") or {}).get(_ANNOTATION, "null"))
     except orjson.JSONDecodeError:
@@ -186,7 +187,7 @@ def keep_last_applied(obj: Json, applied: Json) -> None:
 
 
 def apply_transform(core: Core, call: Call, field: Field | None, reader: Reader | None) -> Transform:
-    """Return the function that applies the request to an object (or to none). Invalid requests are rejected."""
+    """Return a function that applies the request to an object, or to None to create it. Rejects invalid requests."""
     if not call.query.get("fieldManager"):
         error = required("fieldManager", "is required for apply patch")
         raise status.invalid_kind("meta.k8s.io", "PatchOptions", "", [error])
@@ -270,7 +271,7 @@ def _configuration(call: Call) -> Json:
 
 
 def _shown(call: Call, applied: Json) -> str:
-    """Return the configuration's name in messages, from its own contents."""
+    """Return the name of the applied configuration in messages."""
     place = f"{applied['metadata'].get('namespace') or ''}/{call.name}"
     resource = call.resource
     group_version = resource.api_version if resource.group else f"/{resource.version}"

@@ -1,4 +1,4 @@
-"""Request bodies: decodes them as objects of the requested resource, or rejects them."""
+"""Decodes request bodies as objects of the requested resource, or rejects them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from app.sandbox.apiserver.typecheck import Reader, WrongType, strict_errors
 
 Json: TypeAlias = dict[str, Any]
 
-#: Maximum body size of a real server.
+#: Maximum body size, as on a real server.
 MAX_BODY: Final = 3 * 2**20
 _JSON: Final = "application/json"
 _YAML: Final = ("application/yaml", "text/yaml")
@@ -26,7 +26,7 @@ _KNOWN: Final = ("application/json", "application/yaml", "application/vnd.kubern
 
 
 def parse_body(call: Call) -> tuple[Any, list[str]]:
-    """Return the document in the body, and the paths of duplicate fields (computed only if needed)."""
+    """Return the document in the body, and the paths of duplicate fields if the client requests field validation."""
     media = call.headers.get("content-type", _JSON).partition(";")[0].strip() or _JSON
     if len(call.body) > MAX_BODY:
         message = f"Request entity too large: limit is {MAX_BODY}"
@@ -52,10 +52,10 @@ def parse_body(call: Call) -> tuple[Any, list[str]]:
 
 
 def _duplicates(call: Call, document: Any) -> list[str]:
-    """Return the paths of duplicate fields if the client requests field validation."""
+    """Return the paths of duplicate fields, or none if the client ignores them."""
     if call.query.get("fieldValidation") == "Ignore":
         return []
-    # Keys were lost only if the document is shorter than the body, which is rare and cheap to detect.
+    # Decoding loses duplicates: no need to search for them unless the document is shorter than the body.
     if len(orjson.dumps(document)) >= len(call.body.strip()):
         return []
     return golang.duplicate_fields(call.body)
@@ -66,7 +66,7 @@ def parse_yaml(body: bytes) -> tuple[Any, list[str]]:
     try:
         found = orjson.loads(body)
         if len(orjson.dumps(found)) >= len(body.strip()):
-            return found, []  # JSON as written by our clients
+            return found, []  # compact JSON without duplicate keys, as our clients send it
     except orjson.JSONDecodeError:
         pass
     try:
@@ -82,7 +82,7 @@ def parse_yaml(body: bytes) -> tuple[Any, list[str]]:
 
 
 def _repeated(node: yaml.Node) -> Iterator[str]:
-    """Return the keys that occur twice in one mapping."""
+    """Yield an error for each key that occurs twice in one mapping."""
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
         for key, value in node.value:
@@ -95,7 +95,7 @@ def _repeated(node: yaml.Node) -> Iterator[str]:
             yield from _repeated(item)
 
 
-#: Differences between the messages of the two YAML parsers.
+#: PyYAML's message → the message of Go's YAML parser.
 _YAML_WORDS: Final = {
     "mapping values are not allowed here": "mapping values are not allowed in this context",
     "found character '\\t' that cannot start any token": "found character that cannot start any token",
@@ -121,8 +121,8 @@ def _unrecognized(call: Call, why: str) -> status.Refusal:
 
 
 def read_object(call: Call, document: Any, checker: Reader | None, duplicates: list[str]) -> Json:
-    """Decode the document as an object of the call's resource. Types are checked; unknown fields are reported, rejected
-    or dropped."""
+    """Decode the document as an object of the call's resource. Checks types; unknown fields are reported, rejected or
+    dropped."""
     if not isinstance(document, dict):
         found = golang.json_type(document)
         why = f"json: cannot unmarshal {found} into Go value of type {golang.TYPE_META}"
@@ -183,7 +183,7 @@ def _internal_name(resource: ResourceType) -> str:
 
 
 def check_types(call: Call, document: Json, checker: Reader, duplicates: list[str]) -> Json:
-    """Check the types of all values. Unknown fields are warned about or rejected."""
+    """Check the types of all values. Unknown and duplicate fields cause a warning or an error."""
     resource = call.resource
     try:
         checked, unknown = checker.read(document)

@@ -30,7 +30,7 @@ def _prepare_namespace(obj: Json) -> None:
 def _default_namespace(obj: Json) -> None:
     name = obj["metadata"].get("name")
     if name:
-        # Lets a selector match a namespace by name.
+        # A label with the namespace's name, for selectors.
         obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = name
 
 
@@ -43,7 +43,7 @@ def _prepare_daemon_set(obj: Json) -> None:
 
 
 def _prepare_job(obj: Json) -> None:
-    """Set a Job's selector to its own UID."""
+    """Set a Job's selector to the Job's UID."""
     if obj["spec"].get("manualSelector"):
         return
     uid, name = obj["metadata"]["uid"], obj["metadata"]["name"]
@@ -59,7 +59,7 @@ def _prepare_job(obj: Json) -> None:
     obj["metadata"].setdefault("labels", {}).update(labels)
 
 
-#: What a kind needs besides its table of defaults and its Pod template.
+#: Rules of each kind in addition to its table of defaults and those of its Pod template.
 _SPECIAL: Final[Mapping[str, Strategy]] = {
     "pods": dataclasses.replace(
         pods.STRATEGY,
@@ -183,7 +183,8 @@ def _sequence(steps: list[Change]) -> Change:
 
 
 def _with_status(qualified: str, prepare: Change) -> Change:
-    """Return a change that resets the status on create and fills in an empty one."""
+    """Return a function that runs ``prepare``, which resets the status, and then fills in the defaults of the
+    status."""
 
     def run(obj: Json) -> None:
         prepare(obj)
@@ -192,13 +193,14 @@ def _with_status(qualified: str, prepare: Change) -> Change:
     return run
 
 
-# Strategies, type checkers and table columns by kind. Built on first use; those of custom resources come from the CRD.
+# Strategies, type checkers and table columns by kind. They are built on first use; those of custom resources come from
+# the CRD.
 
 _checkers: dict[tuple[str, str], Checker | None] = {}
 
 
 class Catalog:
-    """Looks up the properties of a resource."""
+    """Looks up the strategy, types and table columns of a resource."""
 
     def strategy(self, resource: ResourceType) -> Strategy:
         """Return the write strategy of the resource."""
@@ -219,7 +221,7 @@ class Catalog:
         return self.checker_of(resource.api_version, resource.kind)
 
     def checker_of(self, api_version: str, kind: str) -> Checker | None:
-        """Return the type checker by name, also for bodies of subresources."""
+        """Return the type checker for a kind by name. Bodies of subresources have kinds of their own."""
         key = (api_version, kind)
         if key not in _checkers:
             found = kind_field(api_version, kind)

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     import cel
 
 
-# CEL: match conditions of webhooks. A library evaluates them. It lacks ``a[?k]`` and ``a.?f``, so optional selections
-# are rewritten: an optional value is a list of zero or one items, created by ``optional(a, k)``.
+# A library evaluates the expressions. It does not support the optional selections ``a[?k]`` and ``a.?f``, so these are
+# rewritten to ``optional(a, k)``. An optional value is a list of zero or one items.
 
 _TOKEN: Final = re.compile(
     r"""\s+ | [rRbB]?"(?:\\.|[^"\\])*" | [rRbB]?'(?:\\.|[^'\\])*' | [A-Za-z_]\w* | \d[\w.]* | \.\? | \[\? | . """,
@@ -29,7 +29,7 @@ Parts: TypeAlias = dict[str, "Parts"]
 
 
 class CelError(ValueError):
-    """The expression does not compile or its evaluation fails. The message is Kubernetes' own."""
+    """The expression does not compile, or its evaluation fails. Has the message of Kubernetes."""
 
 
 def _optional(container: Any, key: Any) -> list[Any]:
@@ -56,7 +56,7 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "orValue": _or_value,
     "hasValue": _has_value,
 }
-#: Available without the library: operators, macros, functions of the core language, and ours.
+#: Available without loading the standard library: operators, macros, core functions and our own.
 _PLAIN: Final = frozenset(
     [
         "!_",
@@ -105,18 +105,19 @@ class Expression:
 
     source: str
     program: cel.Program
-    #: Whether it calls functions outside the core language.
+    #: Whether the expression calls functions of the standard library.
     extended: bool = False
-    #: The parts of each variable that it accesses.
+    #: The parts of each variable that the expression accesses.
     parts: Mapping[str, Parts] = field(default_factory=dict)
 
     def evaluate(self, variables: Mapping[str, Any]) -> Any:
-        """Return its value. Raises :class:`CelError`."""
+        """Return the value of the expression. Raises :class:`CelError`."""
         import cel
         from cel.stdlib import add_stdlib_to_context
 
         try:
-            # The library copies its input, which costs ten times the evaluation, so only the accessed parts are passed.
+            # The library copies its input, which takes ten times as long as the evaluation: pass only the accessed
+            # parts.
             given = {name: _selected(variables[name], parts) for name, parts in self.parts.items() if name in variables}
             context = cel.Context(variables=given, functions=dict(_FUNCTIONS))
             if self.extended:
@@ -145,7 +146,7 @@ def compiled(source: str) -> Expression:
 
 
 def _parts(text: str, variables: Iterable[str]) -> dict[str, Parts]:
-    """Return the parts of each variable an expression may access: chains of plain selections."""
+    """Return the parts of each variable that an expression may access, from its chains of plain selections."""
     tokens = [token for token in _TOKEN.findall(text) if not token.isspace()]
     found: dict[str, Parts] = {name: {} for name in variables}
     whole: set[str] = set()
@@ -171,7 +172,7 @@ def _chain_after(tokens: list[str], at: int) -> list[str]:
 
 
 def _add(parts: Parts, chain: list[str]) -> None:
-    """Add a chain. A shorter chain covers the longer ones it starts."""
+    """Add a chain. A chain covers all longer chains that start with it."""
     for name in chain[:-1]:
         if name in parts and not parts[name]:
             return
@@ -187,14 +188,14 @@ def _selected(value: Any, parts: Parts) -> Any:
 
 
 def rewritten(source: str) -> str:
-    """Replace optional selections with calls of ``optional``."""
+    """Replace optional selections with calls to ``optional``."""
     if "[?" not in source and ".?" not in source:
         return source
     return _Rewriter([token for token in _TOKEN.findall(source) if not token.isspace()]).text()
 
 
 class _Rewriter:
-    """Rewrites tokens in one pass; operands of selections are read as chains."""
+    """Rewrites tokens in one pass. Each operand of a selection is read as a chain."""
 
     def __init__(self, tokens: list[str]) -> None:
         self._tokens = tokens
@@ -256,9 +257,9 @@ class _Rewriter:
                 return found
 
 
-# CEL at registration: rejects what a real server's compiler rejects, as far as possible without its type checker.
-# Undeclared names, fields missing from a schema and constant conditions of the wrong type are found; operand types are
-# left to evaluation.
+# Checks of a new expression: reject what a real server's compiler rejects, as far as possible without its type checker.
+# They find undeclared names, fields missing from a schema and constant conditions of the wrong type. Operand types are
+# checked only by the evaluation.
 
 Schema: TypeAlias = Mapping[str, Any]
 
@@ -266,7 +267,7 @@ Schema: TypeAlias = Mapping[str, Any]
 REQUEST_VARIABLES: Final = frozenset({"object", "oldObject", "request", "authorizer"})
 #: Variables of schema rules.
 RULE_VARIABLES: Final = frozenset({"self", "oldSelf"})
-#: Names of types and libraries that the parser takes for variables.
+#: Names of types and libraries, which the parser mistakes for variables.
 _BUILT_IN: Final = frozenset(
     {"bool", "bytes", "double", "dyn", "duration", "int", "list", "map", "null_type", "string", "timestamp", "type"}
     | {"uint", "base64", "cel", "cidr", "format", "google", "ip", "lists", "math", "optional", "quantity", "regex"}
@@ -308,7 +309,7 @@ def fault(source: str, variables: frozenset[str], schema: Schema | None = None, 
 
 
 def _names(source: str) -> Iterator[tuple[str, int]]:
-    """Return the names that are not fields, with their positions."""
+    """Return the names in an expression that are not fields, with their positions."""
     before = ""
     for match in _CHECKED_TOKEN.finditer(source):
         if _NAME.fullmatch(match.group()) and before not in (".", ".?"):

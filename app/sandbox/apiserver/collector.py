@@ -20,7 +20,7 @@ from app.sandbox.apiserver.strategies import FOREGROUND, ORPHAN
 
 Json: TypeAlias = dict[str, Any]
 
-#: Type, reason and message of the conditions without errors.
+#: Type, reason and message of each condition in the absence of errors.
 _QUIET: Final = (
     ("NamespaceDeletionDiscoveryFailure", "ResourcesDiscovered", "All resources successfully discovered"),
     ("NamespaceDeletionGroupVersionParsingFailure", "ParsedGroupVersions", "All legacy kube types successfully parsed"),
@@ -37,7 +37,7 @@ _QUIET: Final = (
 def with_conditions(
     namespace: Json, failures: Sequence[str], remaining: Mapping[str, int], finalizers: Mapping[str, int], now: str
 ) -> Json:
-    """Return the namespace with its conditions.
+    """Return the namespace with conditions that explain its remaining contents.
 
     ``failures`` holds the errors of rejected deletions, ``remaining`` the number of objects left per resource (such as
     ``pods.``), ``finalizers`` the number of objects held by each finalizer.
@@ -73,9 +73,9 @@ def with_conditions(
     return {**namespace, "status": {**status, "conditions": conditions}}
 
 
-# Effects of a deletion: dependents are deleted or orphaned, and terminating namespaces are emptied. On a real cluster
-# these are controllers of kube-controller-manager; here they are part of the server, since every cluster needs them.
-# Their deletions pass webhooks under the controllers' names.
+# Effects of a deletion: dependents are deleted or orphaned, and terminating namespaces are emptied. On a real cluster,
+# kube-controller-manager does this; here it is part of the server, since every cluster needs it. Webhooks see these
+# deletions under the names of the controllers.
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ _MAX_RETRY_SECONDS: Final = 60.0
 
 
 class Collector:
-    """Listens to commits, and runs a task only while there is work."""
+    """Garbage collector. It listens to commits, and runs a task only while there is work."""
 
     def __init__(self, core: Core, deleter: Deleter) -> None:
         self._core = core
@@ -141,7 +141,7 @@ class Collector:
             self._add(("object", *place))
 
     def _owners_wait(self, metadata: Json) -> None:
-        """Enqueue owners in foreground deletion that may have waited for this object."""
+        """Enqueue owners in foreground deletion that may have been waiting for this object."""
         for owner in metadata.get("ownerReferences") or ():
             place = self._places.get(owner.get("uid", ""))
             if place is not None:
@@ -203,7 +203,7 @@ class Collector:
         return None if entry is None or resource is None else (resource, entry)
 
     async def _collect(self, collection: str, key: str) -> None:
-        """Delete an object whose owners are all gone, or else drop the references to missing owners."""
+        """Delete an object if none of its owners remain; otherwise remove its references to missing owners."""
         found = self._find(collection, key)
         if found is None:
             return
@@ -245,7 +245,7 @@ class Collector:
         return solid, gone, waiting
 
     async def _finish_owner(self, collection: str, key: str) -> None:
-        """Continue a deletion that handles dependents first."""
+        """Continue the deletion of an object whose dependents are handled first."""
         found = self._find(collection, key)
         if found is None:
             return
@@ -299,7 +299,7 @@ class Collector:
     # ---- namespaces
 
     async def _empty(self, namespace: str) -> None:
-        """Delete the contents of a terminating namespace, Pods first, then remove the namespace."""
+        """Delete the contents of a terminating namespace, Pods first, then the namespace itself."""
         entry = self._core.named("namespaces").objects.get(namespace)
         if entry is None or not entry.obj["metadata"].get("deletionTimestamp"):
             return
@@ -331,7 +331,7 @@ class Collector:
     def _write_conditions(
         self, namespace: str, failures: list[str], remaining: dict[str, int], finalizers: dict[str, int]
     ) -> None:
-        """Record in the namespace's conditions what its deletion waits for."""
+        """Record in the namespace's conditions what its deletion is waiting for."""
         collection = self._core.named("namespaces")
         entry = collection.objects.get(namespace)
         if entry is not None:
@@ -340,7 +340,7 @@ class Collector:
                 self._core.storage.update(collection, entry, told)
 
     def _namespaced(self) -> list[ResourceType]:
-        """Return one row per collection of namespaced objects, Pods first."""
+        """Return one resource per collection of namespaced objects, Pods first."""
         rows = {row.key: row for row in self._core.registry if row.namespaced and "delete" in row.verbs}
         return sorted(rows.values(), key=lambda row: (row.key != "pods", row.key))
 
@@ -357,7 +357,7 @@ class Collector:
 
 
 def internal_call(resource: ResourceType, entry: Entry, user: User) -> Call:
-    """Return an internal request of the server for one object."""
+    """Return a request for one object that the server makes itself."""
     call = Call(method="DELETE", path="", query={}, headers={}, body=b"", user=user)
     namespace, _, name = entry.key.rpartition("/")
     call.resource, call.namespace, call.name, call.verb = resource, namespace, name, "delete"

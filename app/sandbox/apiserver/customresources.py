@@ -1,4 +1,4 @@
-"""Custom resources: a CustomResourceDefinition adds rows to the registry, and its deletion deletes its objects.
+"""Custom resources: a CustomResourceDefinition adds resources to the registry; its deletion deletes their objects.
 
 Source: Kubernetes 1.34, apiextensions-apiserver: pkg/apiserver, pkg/controller/{establish,finalizer,status}.
 """
@@ -30,7 +30,7 @@ Json: TypeAlias = dict[str, Any]
 
 CRDS: Final = "customresourcedefinitions.apiextensions.k8s.io"
 CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
-#: Keywords at the top of a schema that do not relate several fields.
+#: Keywords at the top of a schema that do not relate fields to one another.
 _OF_ONE_FIELD: Final = frozenset({"type", "description", "properties", "required"})
 
 
@@ -46,14 +46,15 @@ class CustomVersion:
     table: TableKind
     scale: ScalePaths | None
     selectable_fields: tuple[str, ...]
-    #: ``spec.conversion.webhook``; None if versions differ only in name.
+    #: ``spec.conversion.webhook``, or None if the versions differ only in name.
     conversion: Mapping[str, Any] | None
-    #: Warning for clients that request a deprecated version; "" for others.
+    #: Warning to clients that request this version, or "" if it is not deprecated.
     deprecation: str
 
 
 class CustomReader:
-    """Decodes custom objects: metadata by its type, the rest pruned by the structural schema."""
+    """Decodes custom objects: checks the types of the metadata, and prunes the rest according to the structural
+    schema."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = schema
@@ -61,7 +62,8 @@ class CustomReader:
         self._embeds = b'"x-kubernetes-embedded-resource":true' in orjson.dumps(schema)
 
     def read(self, value: Any) -> tuple[Any, list[str]]:
-        """Return the object without unknown fields and meaningless nulls, and the paths of the unknown fields."""
+        """Return the object without unknown fields and without nulls that the schema does not allow, and the paths of
+        the unknown fields."""
         value = _whole_numbers(value)
         unknown = [] if self._schema.get("x-kubernetes-preserve-unknown-fields") else unknown_fields(
             dict(self._schema), value
@@ -108,7 +110,7 @@ def _whole_numbers(value: Any) -> Any:
 
 
 def custom_rows(crd: Json) -> list[ResourceType]:
-    """Return the rows of a CustomResourceDefinition: one per served version."""
+    """Return the resources of a CustomResourceDefinition, one per served version."""
     versions = {version["name"]: version for version in crd["spec"]["versions"]}
     return [_row(crd, versions[served.version], served) for served in custom_resources(crd)]
 
@@ -138,7 +140,8 @@ def _row(crd: Json, version: Json, served: ServedResource) -> ResourceType:
 
 @lru_cache(64)
 def _typed(raw: bytes, scale: ScalePaths | None) -> tuple[Strategy, Field, CustomReader]:
-    """Derive strategy, type and reader from a schema, cached because definitions change more often than schemas."""
+    """Derive strategy, type and reader from a schema. Cached, because most changes to a definition leave its schemas
+    unchanged."""
     schema = orjson.loads(raw)
     return _strategy(schema, scale), custom_field(schema), CustomReader(schema)
 
@@ -204,7 +207,7 @@ def _strategy(schema: Mapping[str, Any], scale: ScalePaths | None) -> Strategy:
             return []  # the usual case
         found = errors(obj)
         found = new_errors(found, errors(old)) if found else found
-        # A status is validated on its own: messages name its fields without the prefix.
+        # The status is validated separately, so messages name its fields without the prefix ``status.``.
         return [_status_words(error) for error in found] + update_errors(obj, old)
 
     return Strategy(
@@ -217,7 +220,7 @@ def _strategy(schema: Mapping[str, Any], scale: ScalePaths | None) -> Strategy:
 
 
 def _part_errors(parts: Mapping[str, Any], obj: Json, old: Json) -> bool:
-    """Return whether a changed field is invalid or a required one is missing. Existing errors are tolerated."""
+    """Return whether a changed field is invalid or a field was removed. Errors in unchanged fields are ignored."""
     return not obj.keys() >= old.keys() or any(
         name in parts and old.get(name) is not value and schema_errors(parts[name], value, Path().child(name))
         for name, value in obj.items()
@@ -256,7 +259,7 @@ class CustomResources:
                 asyncio.get_running_loop().call_soon(self._settle, collection.name)
 
     def _reread(self, name: str, before: Json | None, crd: Json) -> None:
-        """Apply the defaults of a new schema to stored objects as they are read, without writing them."""
+        """Apply the defaults of a new schema to the stored objects, as a real server does when it reads them."""
         stored, known = (_stored_schema(one) if one is not None else None for one in (crd, before))
         if before is None or stored is None or stored == known:
             return
@@ -269,7 +272,7 @@ class CustomResources:
         self._core.storage.reread(self._core.named(name), defaulted)
 
     def _settle(self, name: str) -> None:
-        """Advance a definition: establish it, or empty and remove it."""
+        """Advance a definition: establish it or, if it is terminating, delete its objects and then the definition."""
         collection = self._core.named(CRDS)
         entry = collection.objects.get(name)
         if entry is None:
@@ -282,7 +285,7 @@ class CustomResources:
             self._core.storage.update(collection, entry, settled)
 
     def _taken(self, entry: Entry) -> list[Json]:
-        """Return the names that other definitions of the group use."""
+        """Return the names accepted for other definitions in the group."""
         return [
             (other.obj.get("status") or {}).get("acceptedNames") or {}
             for other in self._core.named(CRDS).objects.values()
@@ -319,7 +322,7 @@ class CustomResources:
 
 
 def established(crd: Json, now: str, taken: Sequence[Json] = ()) -> Json:
-    """Return a definition with its status: established unless its names conflict. taken holds the names of other
+    """Return a definition with its new status: established unless its names conflict with ``taken``, the names of other
     definitions."""
     status = dict(crd.get("status") or {})
     stored = [version["name"] for version in crd["spec"]["versions"] if version.get("storage")]

@@ -1,4 +1,4 @@
-"""Validation of custom resources: structural schemas, CEL rules, pruning and defaults."""
+"""Validation, pruning and defaulting of custom resources by their structural schemas and CEL rules."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from app.kube.jsonvalues import json_copy
 from app.kube.regex import PatternError, compile_re2
 from app.sandbox.apiserver.cel import CelError, compiled
 
-# Structural validation of custom objects, with the messages of a real API server in the same order.
+# Structural validation of custom objects. Messages and their order are those of a real API server.
 #
 # Source: kube-openapi/pkg/validation/validate and apiextensions-apiserver/pkg/apiserver/{validation,schema/listtype}.
 
@@ -38,7 +38,7 @@ _MAX_INT64: Final = 2**63
 
 
 def schema_errors(schema: Schema, value: Any, path: Path) -> list[FieldError]:
-    """Return all schema violations of a value, including types and lists but not CEL rules."""
+    """Return all violations of a value's schema, except those of CEL rules."""
     return [*_errors(schema, value, path), *_list_errors(schema, value, path)]
 
 
@@ -63,7 +63,7 @@ def _errors(schema: Schema, value: Any, path: Path) -> Iterator[FieldError]:
 
 
 def json_type(value: Any) -> str:
-    """Return the JSON type of a value as messages name it."""
+    """Return the name of a value's JSON type in messages."""
     match value:
         case None:
             return "null"
@@ -190,7 +190,7 @@ def _object_errors(schema: Schema, value: Mapping[str, Any], path: Path) -> Iter
 
 
 def _list_errors(schema: Schema, value: Any, path: Path) -> Iterator[FieldError]:
-    """Report duplicate items of sets, and duplicate keys in lists of type map."""
+    """Report duplicate items in lists of type set, and duplicate keys in lists of type map."""
     if isinstance(value, dict):
         properties, values = schema.get("properties") or {}, schema.get("additionalProperties")
         for key, item in value.items():
@@ -282,7 +282,7 @@ def rule_errors(schema: Schema, value: Any, old: Any, path: Path) -> list[FieldE
 
 def _errors_of_rules(schema: Schema, value: Any, old: Any, path: Path) -> Iterator[FieldError]:
     for rule in schema.get(_RULES) or ():
-        # A transition rule does not apply to new values.
+        # Transition rules do not apply to new values.
         if _OLD.search(rule["rule"]) and old is _UNKNOWN:
             continue
         error = _broken(rule, value, old, path)
@@ -305,7 +305,7 @@ def _before(old: Any, key: str) -> Any:
 
 
 def _same_item(old: Any, item: Any, keys: Any) -> Any:
-    """Return the old list item with the same keys. Without keys, items cannot be matched."""
+    """Return the old list item with the same keys, or ``_UNKNOWN`` if the list has no keys."""
     if not keys or not isinstance(old, list) or not isinstance(item, dict):
         return _UNKNOWN
     wanted = [item.get(key) for key in keys]

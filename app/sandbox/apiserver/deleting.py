@@ -1,4 +1,5 @@
-"""Deletes one or many objects: preconditions, grace periods, finalizers, and work for the garbage collector."""
+"""Deletes one or many objects: preconditions, grace periods and finalizers, including those for the garbage
+collector."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ class DeleteOptions:
 
     @classmethod
     def read(cls, call: Call, body: Json | None) -> DeleteOptions:
-        """Read the options from the body or the query. Invalid options are rejected."""
+        """Read the options from the body or the query. Rejects invalid options."""
         body = body or {}
         _check_body(body)
         grace = body.get("gracePeriodSeconds")
@@ -99,7 +100,7 @@ class DeleteOptions:
 
 
 def check_preconditions(resource: ResourceType, name: str, metadata: Mapping[str, Any], options: DeleteOptions) -> None:
-    """Reject a deletion whose preconditions name another object or version."""
+    """Reject a deletion whose preconditions do not match the object's UID or version."""
     kind = replace(resource, served=replace(resource.served, plural=resource.kind))
     uid, version = metadata.get("uid", ""), metadata.get("resourceVersion", "")
     if options.uid and options.uid != uid:
@@ -119,7 +120,8 @@ def check_preconditions(resource: ResourceType, name: str, metadata: Mapping[str
 
 
 def finalizers_after(resource: ResourceType, metadata: Mapping[str, Any], options: DeleteOptions) -> list[str]:
-    """Return the finalizers at the start of a deletion: the object's, and one for the handling of dependents."""
+    """Return the finalizers to set when a deletion starts: the object's, and one if dependents must be handled
+    first."""
     present = list(metadata.get("finalizers") or ())
     if resource.qualified in _UNCOLLECTED:
         return present
@@ -176,7 +178,7 @@ class Deleter:
         return await self._remove(call, entry, options), 200
 
     def _grace(self, resource: ResourceType, obj: Json, options: DeleteOptions) -> int | None:
-        """Return the grace period in seconds, or None if the kind has none."""
+        """Return the grace period in seconds, or None if the kind has no grace period."""
         rule = self._kinds.strategy(resource).grace
         if rule is None:
             return None
@@ -241,8 +243,8 @@ class Deleter:
         return status.success(call.resource, call.name, entry.obj["metadata"].get("uid", ""))
 
     async def _delete_namespace(self, call: Call, entry: Entry, options: DeleteOptions) -> Entry | None:
-        """Start deleting a namespace, which is removed once it is empty. Returns None if nothing holds it and it can be
-        deleted like other objects."""
+        """Start deleting a namespace. It is removed once it is empty. Returns None if it has no finalizers left in its
+        spec and can be deleted like other objects."""
         obj = entry.obj
         held = bool(obj.get("spec", {}).get("finalizers"))
         if obj["metadata"].get("deletionTimestamp"):
@@ -320,6 +322,6 @@ def _check_body(body: Json) -> None:
 @cache
 def _options_checker() -> Checker:
     found = kind_field("v1", "DeleteOptions")
-    if found is None:  # pragma: no cover  # recorded with the other types
+    if found is None:  # pragma: no cover # all types are recorded
         raise LookupError("DeleteOptions")
     return Checker(found)

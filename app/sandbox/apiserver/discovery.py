@@ -1,7 +1,7 @@
-"""Discovery: what the API server serves, as /api, /apis, their aggregated form and /version.
+"""Discovery documents: /api, /apis, their aggregated forms, and /version.
 
-A :class:`ServedResource` is one resource of one group and version. Built-in ones are recorded from a real API server;
-those of custom resources are derived from their CRDs. All documents are pure functions of them.
+A :class:`ServedResource` is a resource in one group and version. Built-in resources are recorded from a real API
+server; custom resources are derived from their CRDs. The documents are pure functions of the served resources.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SUBRESOURCE_VERBS: Final = ("get", "patch", "update")
 
 @dataclass(frozen=True, slots=True)
 class ServedSubresource:
-    """A subresource. group, version and kind are those of its response (``autoscaling/v1`` Scale)."""
+    """A subresource. Group, version and kind are those of its response (such as ``autoscaling/v1`` Scale)."""
 
     name: str
     group: str
@@ -41,7 +41,7 @@ class ServedSubresource:
 
 @dataclass(frozen=True, slots=True)
 class ServedResource:
-    """A resource of one group and version. The core group is the empty string."""
+    """A resource in one group and version. The core group is the empty string."""
 
     group: str
     version: str
@@ -101,7 +101,7 @@ def _builtin(group: str, version: str, data: Mapping[str, Any]) -> ServedResourc
 
 def _builtin_subresource(group: str, version: str, data: Mapping[str, Any]) -> ServedSubresource:
     answered = data["responseKind"]
-    # Empty group and version mean those of the resource.
+    # If group and version are empty, those of the resource apply.
     named = answered.get("group") or answered.get("version")
     return ServedSubresource(
         name=data["subresource"],
@@ -211,7 +211,7 @@ def resource_list(group: str, version: str, resources: Iterable[ServedResource])
     if served is None:
         return None
     entries = [entry for resource in served for entry in _entries(resource)]
-    if not group:  # this oldest document does not state its own version
+    if not group:  # the oldest kind of document; it has no apiVersion
         return {"kind": "APIResourceList", "groupVersion": version, "resources": entries}
     groups = f"{group}/{version}"
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": groups, "resources": entries}
@@ -246,7 +246,7 @@ def _entries(resource: ServedResource) -> Iterable[Document]:
         yield entry
 
 
-#: Kinds stored in another group or version than they are served in.
+#: Kinds whose storage version differs from the version they are served in.
 _STORED_AS: Final = {
     "events.k8s.io/v1/Event": "/v1/Event",
     "autoscaling/v1/HorizontalPodAutoscaler": "autoscaling/v2/HorizontalPodAutoscaler",

@@ -1,9 +1,8 @@
 """Sets of fields as managed fields store them (FieldsV1): nested objects whose keys are path elements.
 
 ``f:name`` is a field, ``k:{"name":"a"}`` an item of a list with keys, ``v:"x"`` an item of a set. ``.`` marks the
-containing element itself as a member when it also has children. An element with an empty object is a leaf.
-
-Implements as much of structured-merge-diff as built-in kinds and CRDs need, except that list items keep their order.
+containing element as a member itself if it also has children. An element with an empty object is a leaf. Implements the
+parts of structured-merge-diff that built-in kinds and CRDs need, except that list items keep their order.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ def is_set(field: Field | None, value: Any) -> bool:
 
 
 def is_granular(field: Field | None, value: Any) -> bool:
-    """Return whether an object's fields are owned individually."""
+    """Return whether the fields of an object are owned individually."""
     return isinstance(value, dict) and (field is None or field.map_type != "atomic")
 
 
 def item_step(field: Field, item: Mapping[str, Any]) -> Step:
-    """Return the path element of an item in a list with keys. A missing key takes its default from the schema."""
+    """Return the path element of an item in a list with keys. A missing key gets its default from the schema."""
     keys: Json = {}
     for name in field.list_map_keys:
         if name in item:
@@ -60,7 +59,7 @@ def value_step(value: Any) -> Step:
 
 
 def children(field: Field | None, value: Any) -> Iterator[tuple[Step, Field | None, Any]]:
-    """Yield path element, type and value of each child. Atomic values have none."""
+    """Yield the path element, type and value of each child. Atomic values have no children."""
     if is_granular(field, value):
         for name, item in value.items():
             yield f"f:{name}", field.child(name) if field is not None else None, item
@@ -77,7 +76,8 @@ def children(field: Field | None, value: Any) -> Iterator[tuple[Step, Field | No
 
 
 def fields_of(field: Field | None, value: Any, *, parts: bool = False) -> FieldSet:
-    """Return the leaves of a value and the items of its lists, with ``parts`` also non-empty objects and lists."""
+    """Return the leaves of a value and the items of its lists. With ``parts``, non-empty objects and lists are members
+    too."""
     found: FieldSet = {}
     for step, child, item in children(field, value):
         below = fields_of(child, item, parts=parts)
@@ -88,7 +88,7 @@ def fields_of(field: Field | None, value: Any, *, parts: bool = False) -> FieldS
 
 
 def empty_object(field: Field | None) -> Json:
-    """Return an empty object of a type, with the parts that always exist and so have no manager."""
+    """Return an empty object of a type, with the parts that always exist and therefore have no manager."""
     if field is None or not field.type_name:
         return {"metadata": {}}
     return _skeleton(field)
@@ -106,7 +106,7 @@ def _skeleton(field: Field) -> Json:
 
 
 def without_system(fields: FieldSet, *, status: bool) -> FieldSet:
-    """Return the set without unmanaged system fields, and with ``status`` without the status."""
+    """Return the set without system fields, which have no manager. ``status`` also removes the status."""
     found = {key: value for key, value in fields.items() if key not in ("f:apiVersion", "f:kind")}
     metadata = found.get("f:metadata")
     if metadata:
@@ -128,7 +128,7 @@ def union(one: FieldSet, other: FieldSet) -> FieldSet:
 
 
 def leaves(fields: FieldSet, path: tuple[Step, ...] = ()) -> Iterator[tuple[Step, ...]]:
-    """Yield the paths of the members in a real server's order: the members of each level before deeper ones."""
+    """Yield the paths of the members in a real server's order: all members of a level before deeper ones."""
     steps = sorted(key for key in fields if key != SELF)
     for key in steps:
         if not fields[key] or SELF in fields[key]:
@@ -198,7 +198,7 @@ def changes(field: Field | None, old: Any, new: Any) -> tuple[FieldSet, FieldSet
     after = {step: (child, item) for step, child, item in children(field, new)}
     for step, (child, item) in after.items():
         if step not in before:
-            # A new object or list is a member in addition to its contents.
+            # A new object or list is a member itself, in addition to its contents.
             touched[step] = _with_parts(child, item)
         elif before[step][1] != item:
             deeper, less = changes(child, before[step][1], item)
@@ -216,7 +216,8 @@ def changes(field: Field | None, old: Any, new: Any) -> tuple[FieldSet, FieldSet
 
 
 def _map_changes(field: Field | None, old: Json, new: Json) -> tuple[FieldSet, FieldSet]:
-    """Return the changes between two objects. Avoids the bookkeeping that lists need, as most values are objects."""
+    """Return the changes between two objects. A fast path for the most frequent case, without the bookkeeping for
+    lists."""
     touched: FieldSet = {}
     gone: FieldSet = {}
     for name, item in new.items():
@@ -370,7 +371,7 @@ def _shown(value: Any) -> str:
 
 
 def path_text(path: tuple[Step, ...]) -> str:
-    """Return a path as conflict messages show it: ``.spec.containers[name="a"].image``."""
+    """Return a path as shown in conflict messages: ``.spec.containers[name="a"].image``."""
     parts = []
     for step in path:
         kind, text = step[:2], step[2:]

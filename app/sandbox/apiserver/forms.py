@@ -23,7 +23,7 @@ _META_VERSIONS: Final = frozenset({"v1", "v1beta1"})
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A negotiated response form: its shape, encoding and the group version of the shape."""
+    """A negotiated response form: its shape, its encoding, and the meta.k8s.io version of the shape."""
 
     shape: Shape = "object"
     yaml: bool = False
@@ -40,9 +40,9 @@ def wants_yaml(accept: str) -> bool:
 
 
 def negotiate(accept: str, *, listing: bool = False, go_type: str = "") -> Accepted:
-    """Return the first supported choice of the Accept header, or reject with 406.
+    """Return the first supported media type in the Accept header. Rejects the request (406) if none is supported.
 
-    ``go_type`` is the type that the error names if a list form is requested for an object, or the reverse.
+    ``go_type`` is named in the error if a list form is requested for a single object, or the reverse.
     """
     known = False
     if not accept or accept == "application/json":
@@ -74,7 +74,7 @@ def negotiate(accept: str, *, listing: bool = False, go_type: str = "") -> Accep
 
 
 class ObjectForm:
-    """The stored object. ``managed`` includes managed fields."""
+    """Encodes whole objects. ``managed``: whether managed fields are included."""
 
     def __init__(self, resource: ResourceType, *, managed: bool) -> None:
         self._resource = resource
@@ -99,7 +99,7 @@ class ObjectForm:
             metadata = {
                 "continue": "",
                 **metadata,
-            }  # lists of custom resources include it even if there are no more items
+            }  # lists of custom resources always include it
         head = {"kind": self._resource.list_name, "apiVersion": self._resource.api_version, "metadata": metadata}
         return orjson.dumps(head)[:-1] + b',"items":[' + b",".join(items) + b"]}\n"
 
@@ -114,7 +114,7 @@ def _type_prefix(resource: ResourceType) -> bytes:
 
 
 class MetadataForm:
-    """``PartialObjectMetadata``: an object's metadata only."""
+    """Encodes an object's metadata only, as ``PartialObjectMetadata``."""
 
     def __init__(self, version: str, *, managed: bool) -> None:
         self._api_version = f"meta.k8s.io/{version}"
@@ -137,7 +137,7 @@ class MetadataForm:
 
 
 class TableForm:
-    """``Table``: the columns printed by ``kubectl get``, computed by the server."""
+    """Encodes a ``Table``: the columns printed by ``kubectl get``."""
 
     def __init__(
         self, kind: TableKind, clock: Clock, version: str, include: str, *, managed: bool, headers_once: bool = False
@@ -150,7 +150,7 @@ class TableForm:
             why = f"Invalid value: {quote(include)}: must be 'Metadata', 'Object', 'None', or empty"
             raise status.bad_request(f"Unable to convert to Table as requested: includeObject: {why}")
         self._include = include or "Metadata"
-        #: In a watch only the first event has column definitions.
+        #: In a watch, only the first event has column definitions.
         self._headers_once = headers_once
         self._headers = True
         self.key: object = object()

@@ -1,4 +1,4 @@
-"""Messages of Go's JSON decoder, which clients see: for invalid JSON and for duplicate keys."""
+"""Messages of Go's JSON decoder that clients see, for invalid JSON and for duplicate keys."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _ESCAPES: Final = '"\\/bfnrtu'
 _END: Final = "unexpected end of JSON input"
 
 
-#: The Go type that reads an object's apiVersion and kind.
+#: The Go type into which the server decodes an object's apiVersion and kind.
 TYPE_META: Final = (
     'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
 )
 
 
 class _Broken(Exception):
-    """Ends the scan; the text is Go's message."""
+    """Ends the scan. The text is Go's message."""
 
 
 def syntax_error(body: bytes) -> str:

@@ -40,7 +40,7 @@ class Hook:
 
     @property
     def ignores_failure(self) -> bool:
-        """Return whether the write is allowed if the call fails."""
+        """Return whether a write is allowed if the call fails."""
         return self.raw.get("failurePolicy") == "Ignore"
 
     @property
@@ -50,20 +50,20 @@ class Hook:
 
     @property
     def reinvocable(self) -> bool:
-        """Return whether it is called again if later webhooks change the object."""
+        """Return whether the hook is called again if later webhooks change the object."""
         return self.raw.get("reinvocationPolicy") == "IfNeeded"
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """A hook to call, with the resource named by its rule (which may be another version)."""
+    """A hook to call, and the resource in the version that the hook's rule names."""
 
     hook: Hook
     resource: ResourceType
 
 
 def hooks_of(core: Core, collection: str) -> Hooks:
-    """Return all webhooks of one kind of configuration in call order: by configuration name."""
+    """Return all webhooks of one kind of configuration in call order, sorted by the names of the configurations."""
     found = []
     for entry in core.named(collection).select(""):
         for raw in entry.obj.get("webhooks") or ():
@@ -80,7 +80,7 @@ def hooks_of(core: Core, collection: str) -> Hooks:
 
 
 def matching(core: Core, hook: Hook, attributes: Attributes) -> Invocation | None:
-    """Return the call a write requires, or None. Match conditions are left to :func:`conditions_hold`."""
+    """Return the call that a write requires, or None. Match conditions are checked by :func:`conditions_hold`."""
     resource = attributes.resource
     if resource.group == _OWN_GROUP and resource.plural.endswith("webhookconfigurations"):
         return None  # otherwise a broken configuration could not be repaired
@@ -95,16 +95,16 @@ def matching(core: Core, hook: Hook, attributes: Attributes) -> Invocation | Non
 
 
 class Hooks:
-    """The webhooks of one kind of configuration. Most writes match none, which is decided quickly."""
+    """The webhooks of one kind of configuration. Optimized for writes that match no webhook."""
 
     def __init__(self, all_: tuple[Hook, ...] = ()) -> None:
         self.all = all_
-        #: Write attributes used in rules → the resource's versions at that time and the hooks with a matching rule.
+        #: Write attributes used in rules → the resource's versions when computed, and the hooks with a matching rule.
         self._known: dict[tuple[str, str, str, str, bool], tuple[tuple[ResourceType, ...], tuple[Hook, ...]]] = {}
 
     def for_write(self, core: Core, attributes: Attributes) -> tuple[Hook, ...]:
-        """Return the hooks with a rule for such a write of the resource, regardless of its name; :func:`matching`
-        decides."""
+        """Return the hooks with a rule that may match the write. :func:`matching` also checks the object's name and the
+        selectors."""
         resource = attributes.resource
         rows = core.registry.versions_of(resource)
         key = (
@@ -167,7 +167,8 @@ def _namespace_selected(core: Core, hook: Hook, attributes: Attributes) -> bool:
 
 
 def conditions_hold(hook: Hook, variables: Mapping[str, Any]) -> bool:
-    """Return whether all match conditions are true. Raises :class:`CelError` if one fails and that is not ignored."""
+    """Return whether all match conditions are true. Raises :class:`CelError` if an evaluation fails, unless the hook's
+    failure policy is Ignore."""
     errors: list[str] = []
     for condition in hook.raw.get("matchConditions") or ():
         try:
@@ -186,7 +187,8 @@ def variables_of(attributes: Attributes, request: Json) -> dict[str, Any]:
 
 
 def client_config(raw: Mapping[str, Any]) -> tuple[str, str, Sequence[str]]:
-    """Return URL, CA bundle and review versions of a hook. A Service becomes a URL with its cluster name."""
+    """Return the URL, CA bundle and review versions of a hook. A Service becomes a URL with its DNS name in the
+    cluster."""
     config = raw.get("clientConfig") or {}
     service = config.get("service")
     url = config.get("url") or ""
@@ -196,20 +198,20 @@ def client_config(raw: Mapping[str, Any]) -> tuple[str, str, Sequence[str]]:
     return url, config.get("caBundle") or "", raw.get("admissionReviewVersions") or ()
 
 
-#: In-process webhook server: maps path and body to HTTP status and body.
+#: In-process webhook server: takes path and body, returns HTTP status and body.
 Local: TypeAlias = Callable[[str, bytes], Awaitable[tuple[int, bytes]]]
 
 _MAX_ANSWER: Final = 16 * 2**20
 
 
 class CallFailed(Exception):
-    """The call returned no valid response. The message is Kubernetes' own."""
+    """The call did not return a valid response. Has the message of Kubernetes."""
 
 
 @dataclass
 class HookCaller:
-    """Sends reviews. Services are resolved by ``services`` or handled in process by ``local``, keyed by
-    ``name.namespace``."""
+    """Sends reviews to webhooks. ``services`` maps Services to addresses; ``local`` maps them to in-process
+    handlers."""
 
     clock: Clock
     #: ``name.namespace`` → host and port.
@@ -245,7 +247,7 @@ class HookCaller:
         try:
             found = orjson.loads(answer)
         except orjson.JSONDecodeError:
-            # Text that is not JSON is parsed as YAML, in which any text is a string.
+            # A real server then parses the text as YAML, in which any text is a string.
             raise CallFailed(f"failed to call webhook: {_not_an_object('string')}") from None
         if not isinstance(found, dict):
             raise CallFailed(f"failed to call webhook: {_not_an_object(golang.json_type(found))}")
@@ -279,7 +281,7 @@ class HookCaller:
             server_hostname=server_name,
             allow_redirects=False,
         ) as answer:
-            # A read returns what has arrived, possibly only the start of a long response.
+            # One read may return only the start of a long response.
             found = bytearray()
             while len(found) < _MAX_ANSWER and (more := await answer.content.read(_MAX_ANSWER - len(found))):
                 found += more
@@ -295,7 +297,7 @@ class HookCaller:
         return session
 
     def abandon(self) -> None:
-        """Start closing all connections; their event loop completes it."""
+        """Start closing all connections. The event loop finishes closing them."""
         if self._sessions:
             closing = asyncio.get_running_loop().create_task(self.close(), name="sandbox: close webhook connections")
             self._closing.add(closing)
@@ -348,7 +350,7 @@ def _server_said(status: int, answer: bytes) -> str:
     return f"the server responded with the status code {status} but did not return more information"
 
 
-# Conversion webhooks convert custom objects between versions in an external program. Source: Kubernetes 1.34,
+# Conversion webhooks convert custom objects between versions outside the server. Source: Kubernetes 1.34,
 # apiextensions-apiserver/pkg/apiserver/conversion/webhook_converter.go.
 
 _SECONDS: Final = 30
@@ -363,8 +365,8 @@ class WebhookConverter:
         self._new_uid = new_uid
 
     async def convert(self, resource: ResourceType, objects: Sequence[Json], wanted: str) -> list[Json]:
-        """Return the objects in the requested version. Fails with 500 if the webhook returns anything else."""
-        if resource.custom is None or resource.custom.conversion is None:  # pragma: no cover  # only asked where one is
+        """Return the objects in the requested version. Fails with status 500 if the webhook's response is invalid."""
+        if resource.custom is None or resource.custom.conversion is None:  # pragma: no cover # callers check this
             return list(objects)
         what = f"conversion webhook for {objects[0]['apiVersion']}, Kind={resource.kind}"
         url, ca_bundle, _ = client_config(resource.custom.conversion)

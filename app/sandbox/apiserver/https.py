@@ -3,7 +3,7 @@
     async with HttpsServer.start(api, port=0) as server:
         Path("kubeconfig").write_text(server.kubeconfig())
 
-There is no authentication or authorization. A bearer token names the user; requests without one act as the admin.
+There is no authentication or authorization. A bearer token names the user; requests without a token act as the admin.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Application:
         self._users: dict[str, User] = {}
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Serve one request."""
         if scope["type"] != "http":
             return
         call = self._call(scope, await _body(receive))
@@ -75,7 +75,7 @@ class Application:
 
 
 async def _body(receive: Receive) -> bytes:
-    """Read the whole body. Of an oversized one, keep just enough to detect the size."""
+    """Read the whole body. If it is too large, keep just enough of it to show that."""
     message = await receive()
     if not message.get("more_body"):
         return bytes(message.get("body", b""))
@@ -103,7 +103,7 @@ async def _stream(watcher: Watcher, receive: Receive, send: Send) -> None:
     try:
         headers = [(b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        # The empty chunk sends the headers, which clients wait for before they consider the watch established.
+        # The empty chunk sends the headers: clients consider the watch established once they have received them.
         await send({"type": "http.response.body", "body": b"", "more_body": True})
         async for piece in watcher.chunks():
             await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -129,7 +129,7 @@ class HttpsServer:
 
     @property
     def url(self) -> str:
-        """Return the URL: ``https://127.0.0.1:6443``."""
+        """Return the URL, such as ``https://127.0.0.1:6443``."""
         return f"https://{self.host}:{self.port}"
 
     def kubeconfig(self, user: str = "system:admin") -> str:
@@ -153,14 +153,15 @@ class HttpsServer:
     async def start(
         cls, api: ApiServer, *, host: str = "127.0.0.1", port: int = 0, flag: str = "--port"
     ) -> AsyncIterator[HttpsServer]:
-        """Listen inside the context. Port 0 picks a free port. Raises ``StartError`` with ``flag`` if binding fails."""
+        """Listen inside the context. Port 0 picks a free port. Raises a ``StartError`` that names ``flag`` if binding
+        fails."""
         sock = bind(host, port, flag)
         found = cls(host, sock.getsockname()[1], issue((host, *_HOSTS), api.core.clock.now()))
         api.documents.served_at(f"{host}:{found.port}")
-        # kubectl exec requests a WebSocket and expects a refusal over HTTP.
+        # kubectl exec requests a WebSocket and expects an HTTP error.
         limits = Limits(ignores_upgrades=True)
         server = Server(Application(api), tls=_context(found.certificates), limits=limits)
-        # The socket is already listening: early clients wait for the server's first iteration.
+        # The socket is already listening: clients that connect early wait until the server runs.
         running = asyncio.create_task(server.serve(sockets=[sock]), name="sandbox: HTTPS")
         try:
             yield found
@@ -172,7 +173,7 @@ class HttpsServer:
 
 
 def _context(certificates: CertificateSet) -> ssl.SSLContext:
-    """Build the TLS context. ``ssl`` loads certificates from files only, so they are written to a temporary one."""
+    """Build the TLS context. ``ssl`` loads certificates only from files, so write them to a temporary file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     with tempfile.TemporaryDirectory() as folder:

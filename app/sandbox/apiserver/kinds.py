@@ -1,8 +1,5 @@
-"""Resources of the server and their properties: data, without code per kind.
-
-Served resources are listed in :mod:`.discovery`; this module adds what discovery does not say. A
-CustomResourceDefinition adds rows while it exists.
-"""
+"""Resources of the server and their properties, as data. :mod:`.discovery` lists the served resources; this module adds
+the properties that discovery does not show. A CustomResourceDefinition adds resources while it exists."""
 
 from __future__ import annotations
 
@@ -63,7 +60,7 @@ _FLAGS: Final[Mapping[str, str]] = {
     "volumeattachments.storage.k8s.io": "dr",
     "volumeattributesclasses.storage.k8s.io": "d",
 }
-#: Resources that are another view of a stored one.
+#: Resources that are another view of a stored resource.
 _STORED_IN: Final = {"events.events.k8s.io": "events"}
 #: Storage versions of resources served in several versions.
 _STORED_VERSIONS: Final = {
@@ -78,12 +75,12 @@ class ResourceType:
 
     served: ServedResource
     flags: str = ""
-    #: Schema, storage version and other properties of a custom resource.
+    #: Schema, storage version and other properties; only for custom resources.
     custom: CustomVersion | None = None
 
     @cached_property
     def group(self) -> str:
-        """Return the API group; "" for the core."""
+        """Return the API group; "" for the core group."""
         return self.served.group
 
     @cached_property
@@ -135,7 +132,7 @@ class ResourceType:
 
     @cached_property
     def list_name(self) -> str:
-        """Return the kind of its lists."""
+        """Return the kind of lists of its objects."""
         return self.custom.list_kind if self.custom is not None else f"{self.kind}List"
 
     @cached_property
@@ -145,12 +142,12 @@ class ResourceType:
 
     @cached_property
     def has_status(self) -> bool:
-        """Return whether status is written through a subresource."""
+        """Return whether the status is written through a subresource."""
         return "status" in self.subresources
 
     @cached_property
     def qualifies_finalizers(self) -> bool:
-        """Return whether finalizers must have a domain; kinds that extend the API are more lenient."""
+        """Return whether finalizers must have a domain; not required for kinds that extend the API."""
         return self.custom is None and self.group != "apiextensions.k8s.io"
 
     @cached_property
@@ -184,7 +181,7 @@ class Registry:
     """All resources that are currently served."""
 
     _by_path: dict[tuple[str, str, str], ResourceType] = field(default_factory=dict)
-    #: Caches for every request: the versions of a resource, the groups of custom resources.
+    #: Caches, since every request needs them: the versions of each resource, and the groups of custom resources.
     _versions: dict[tuple[str, str, str], tuple[ResourceType, ...]] = field(default_factory=dict)
     _keyed: dict[str, ResourceType] = field(default_factory=dict)
     _custom_groups: frozenset[str] | None = None
@@ -203,7 +200,7 @@ class Registry:
         return iter(self._by_path.values())
 
     def add(self, rows: Iterable[ResourceType]) -> None:
-        """Start serving these resources. A row with the same path is replaced."""
+        """Start serving these resources. Replaces a resource with the same path."""
         for row in rows:
             self._by_path[(row.group, row.version, row.plural)] = row
         self._forget()
@@ -220,7 +217,7 @@ class Registry:
         self._custom_groups = None
 
     def versions_of(self, resource: ResourceType) -> tuple[ResourceType, ...]:
-        """Return the resource itself, then its other versions."""
+        """Return the resource, then its other versions."""
         path = (resource.group, resource.version, resource.plural)
         found = self._versions.get(path)
         if found is None or found[0] is not resource:
@@ -229,14 +226,14 @@ class Registry:
         return found
 
     def named(self, key: str) -> ResourceType | None:
-        """Return the first resource stored under this key."""
+        """Return the first resource whose objects are stored under this key."""
         found = self._keyed.get(key)
         if found is None and (found := next((row for row in self if row.key == key), None)) is not None:
             self._keyed[key] = found
         return found
 
     def is_custom(self, group: str) -> bool:
-        """Return whether a group belongs to custom resources."""
+        """Return whether a group is one of custom resources."""
         if self._custom_groups is None:
             self._custom_groups = frozenset(row.group for row in self if row.custom is not None)
         return group in self._custom_groups
