@@ -72,7 +72,7 @@ def _answered(body: bytes, convert: Convert) -> Converted:
             if isinstance(error, orjson.JSONDecodeError):
                 return _not_a_review(f"request body is not JSON: {_place(error)}")
             if not _is_readable(body):
-                return _not_a_review("request body is not JSON: nested deep and never closed")
+                return _not_a_review("request body is not JSON: deeply nested and not closed")
     try:
         answer = _convert_review(hidden.data if hidden is not None else body, convert, last=True)
     except orjson.JSONDecodeError as error:

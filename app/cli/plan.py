@@ -301,7 +301,7 @@ async def of_node(client: Client, name: str, features: HasGates) -> Report:
         if one.explain_node is not None
         for line in await _allowed(one.explain_node(client, node, features.enabled), one.kind.kind)
     ]
-    lines = lines or ["nothing runs on every node"]
+    lines = lines or ["the cluster has no Kruise DaemonSets"]
     for asked in (explain for one in slices() for explain in one.explain_node()):
         lines += await asked(client, node, features.enabled)
     return Report(f"Node {name}", notes=lines)
@@ -327,7 +327,7 @@ async def whole(client: Client, commands: Commands, namespace: str, name: str, f
 
     stored = await read(client, commands, namespace, name)
     if commands.explain_object is None and commands.progress is None:
-        raise CommandError(f"{commands.kind.kind} {name}: only its Pods are explained: pykruise explain pod NAME")
+        raise CommandError(f"{commands.kind.kind} {name}: only its Pods can be explained: pykruise explain pod NAME")
     try:
         if commands.explain_object is None:
             return await _standing(client, commands, stored)

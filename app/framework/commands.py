@@ -1,4 +1,4 @@
-"""Commands of a feature for its kinds, and how they report progress."""
+"""A feature's commands for its kinds, and how they report progress."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ class BackgroundTask(Protocol):
         ...
 
     def webhooks_registered(self, since: datetime) -> None:
-        """Handle that the webhooks are registered now. They may have been missing from ``since`` on. Must not block."""
+        """Handle the registration of the webhooks. They may have been missing since the given time. Must not block."""
         ...
 
 

@@ -176,10 +176,10 @@ def test_webhooks_that_will_not_ignore_failures_any_more_are_reported() -> None:
 @pytest.mark.parametrize(
     ("expression", "shown"),
     [
-        ({"key": "control-plane", "operator": "DoesNotExist"}, "control-plane DoesNotExist; here in all but"),
+        ({"key": "control-plane", "operator": "DoesNotExist"}, "control-plane DoesNotExist; pykruise in all but"),
         ({"key": "control-plane", "operator": "NotIn", "values": ["openkruise"]}, ""),
         ({"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", NAMESPACE]}, ""),
-        ({"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["a", "b"]}, "NotIn a, b; here in all"),
+        ({"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["a", "b"]}, "NotIn a, b; pykruise"),
     ],
 )
 def test_namespaces_that_lose_their_exemption_are_reported(expression: dict[str, Any], shown: str) -> None:
@@ -187,7 +187,7 @@ def test_namespaces_that_lose_their_exemption_are_reported(expression: dict[str,
         {"name": "mpod.kb.io", "namespaceSelector": {"matchExpressions": [expression]}},
         {"name": "vpodprobemarker.kb.io", "namespaceSelector": {}},
     ]
-    found = [one for one in told_of(webhooks) if "reviewed" in one]
+    found = [one for one in told_of(webhooks) if "reviews Pods" in one]
     assert len(found) == bool(shown)
     assert all(shown in one for one in found)
 
@@ -744,7 +744,7 @@ async def test_a_resumed_takeover_lists_what_is_left_without_an_image(world: Sim
     assert await stopped(world.client, "after", 8)
     told: list[str] = []
     await run(world.client, NAMESPACE, IMAGE, say=told.append)
-    assert any("  a takeover was begun: 10 of its 28 steps are done" in line for line in told)
+    assert any("  a takeover is in progress: 10 of its 28 steps are done" in line for line in told)
     assert [line.partition(".")[0] for line in told if line.startswith("  1.")] == ["  1"]
     await run(world.client, NAMESPACE, "", yes=True, say=told.append)
     assert is_taken_over(await everything(world.client))
@@ -758,7 +758,7 @@ async def test_a_broken_image_is_corrected_by_the_same_command(world: Simulated)
     told: list[str] = []
     await run(world.client, NAMESPACE, IMAGE, say=told.append)
     assert any(f"run {IMAGE}" in line for line in told)
-    assert not any("add our permissions" in line for line in told)
+    assert not any("add pykruise's permissions" in line for line in told)
 
 
 @pytest.mark.behaviour("MGR-150")

@@ -116,7 +116,7 @@ def kept_agents(seen: Installed, kept: Mapping[str, Any] | None) -> Json:
     if before is not None and (runs_ours(seen.daemon) or before["daemonSet"]["spec"]["template"] == spec["template"]):
         return before
     if runs_ours(seen.daemon):
-        raise TakeoverError(f"--agents: DaemonSet {seen.namespace}/{DAEMON}: already runs our agent")
+        raise TakeoverError(f"--agents: DaemonSet {seen.namespace}/{DAEMON}: already runs pykruise's agent")
     return {"daemonSet": {"spec": spec}, "clusterRole": {"rules": seen.agent_role.get("rules") or []}}
 
 
@@ -128,7 +128,7 @@ def handover(seen: Installed, before: Mapping[str, Any], image: str) -> tuple[St
     own = next(one for one in made if one["kind"] == "ClusterRole")["rules"]
     elsewhere = names.DAEMON_CONFIG_NAMESPACE
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": elsewhere}}
-    steps = [rights([*before["clusterRole"]["rules"], *own], "add the permissions of our agent", DAEMON_ROLE)]
+    steps = [rights([*before["clusterRole"]["rules"], *own], "add the permissions of pykruise's agent", DAEMON_ROLE)]
     for one in (namespace, *(one for one in made if one["metadata"].get("namespace") == elsewhere)):
         kind, name = one["kind"], one["metadata"]["name"]
         if (kind, name) not in seen.granted:
@@ -140,7 +140,7 @@ def handover(seen: Installed, before: Mapping[str, Any], image: str) -> tuple[St
         Step(f"run {image} where an agent is replaced", "patch", DAEMONSETS, DAEMON, seen.namespace, template),
         _replaced(seen, runs_ours(daemon) and container_of(daemon).get("image") == image),
         _strategy(before, seen.namespace),
-        rights(own, "remove the permissions that only its agent needed", DAEMON_ROLE, exact=True),
+        rights(own, "remove the permissions that only OpenKruise's agent needed", DAEMON_ROLE, exact=True),
     )
 
 
@@ -153,11 +153,11 @@ def handback(seen: Installed, before: Mapping[str, Any]) -> tuple[Step, ...]:
     image = container_of(before["daemonSet"]).get("image", "")
     rules = before["clusterRole"]["rules"]
     return (
-        rights([*rules, *(role.get("rules") or [])], "add the permissions of its agent", DAEMON_ROLE),
+        rights([*rules, *(role.get("rules") or [])], "add the permissions of OpenKruise's agent", DAEMON_ROLE),
         Step(f"run {image} where an agent is replaced", "replace", DAEMONSETS, DAEMON, seen.namespace, body),
         _replaced(seen, spec["template"] == daemon["spec"]["template"]),
         _strategy(before, seen.namespace),
-        rights(rules, "restore its agent's original permissions", DAEMON_ROLE),
+        rights(rules, "restore the original permissions of OpenKruise's agent", DAEMON_ROLE),
     )
 
 

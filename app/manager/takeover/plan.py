@@ -94,7 +94,7 @@ def takeover_plan(
     elif kept is not None:
         _judge_image(seen.namespace, container.get("image", ""), kept, blockers)
     if not image:
-        blockers.append("--image: the image of our manager is required")
+        blockers.append("--image: an image of pykruise is required")
     if seen.cluster_role is None:
         blockers.append(
             f"ClusterRole {permissions.CLUSTER_ROLE}: not found; this is not an installation of OpenKruise's chart"
@@ -119,7 +119,7 @@ def takeover_plan(
     if runs_ours(seen.deployment) and all(step.action == "wait" for step in undone):
         return _taken_over_already(seen.namespace, container["image"], image)
     left = remaining(steps, seen)
-    facts.append(f"a takeover was begun: {len(steps) - len(left)} of its {len(steps)} steps are done")
+    facts.append(f"a takeover is in progress: {len(steps) - len(left)} of its {len(steps)} steps are done")
     return Plan(tuple(facts), (), tuple(warnings), left)
 
 
@@ -154,7 +154,7 @@ def _judge_arguments(
             facts.append(f"feature gates whose default differs here, written into --feature-gates: {added}")
     if kept.text:
         escaped = kept.text.replace(",", "\\,")
-        facts.append(f"to keep these gates with our chart later: --set 'featureGates={escaped}'")
+        facts.append(f"to keep these gates with pykruise's chart later: --set 'featureGates={escaped}'")
     if flags.without_meaning:
         warnings.append("flags without effect here: " + ", ".join(f"--{name}" for name in flags.without_meaning))
     if gates.without_effect:
@@ -193,7 +193,7 @@ def _judge_image(namespace: str, image: str, kept: Json, blockers: list[str]) ->
     if image != was:
         blockers.append(
             f"ConfigMap {namespace}/{BACKUP}: holds a Deployment with {was}, from a takeover that began before "
-            "the image was changed; --back restores it, deleting the ConfigMap starts over"
+            "the image was changed; --back restores it; to start over, delete the ConfigMap"
         )
 
 
@@ -216,7 +216,7 @@ def _judge_webhooks(seen: Installed, warnings: list[str]) -> None:
                 found[f"{key} {operator} {', '.join(values)}".rstrip()] = None
     if found:
         warnings.append(
-            f"Pods are reviewed only in namespaces with {'; '.join(found)}; here in all but "
+            f"OpenKruise reviews Pods only in namespaces with {'; '.join(found)}; pykruise in all but "
             f"{', '.join(sorted(ours))}. To exempt more: {_OF_WEBHOOKS}"
         )
 
@@ -231,8 +231,8 @@ def _judge_rest(seen: Installed, facts: list[str], warnings: list[str], *, agent
     release = (deployment["metadata"].get("annotations") or {}).get(_HELM_RELEASE)
     if release:
         warnings.append(
-            f"Helm release {release} is not updated: do not upgrade or uninstall it (an uninstall deletes the "
-            "definitions with every object); docs/moving-over.md says how our chart takes its place"
+            f"Helm release {release} is not updated: do not upgrade or uninstall it (uninstalling deletes the "
+            "definitions and all their objects); docs/moving-over.md explains how pykruise's chart replaces it"
         )
 
 
@@ -276,9 +276,11 @@ def _forward(
     cluster_role = next(one for one in roles if one["kind"] == "ClusterRole")
     steps = [
         Step("save the installation", "create", CONFIGMAPS, BACKUP, seen.namespace, _packed(before, seen.namespace)),
-        rights([*before["clusterRole"]["rules"], *cluster_role["rules"]], "add our permissions to its own"),
+        rights([*before["clusterRole"]["rules"], *cluster_role["rules"]], "add pykruise's permissions to OpenKruise's"),
     ]
-    steps += [_applied(one, seen.namespace, "add our permissions") for one in roles if one["kind"] != "ClusterRole"]
+    steps += [
+        _applied(one, seen.namespace, "add pykruise's permissions") for one in roles if one["kind"] != "ClusterRole"
+    ]
     steps += [
         _applied(one, seen.namespace, "let operators grant access to other workloads")
         for one in (
@@ -297,7 +299,7 @@ def _forward(
     ]
     steps += [_definition(kind, seen) for kind in kinds if kind.crd_name in had]
     left = [*cluster_role["rules"], *rights_to_other_kinds(before["clusterRole"]["rules"])]
-    steps.append(rights(left, "remove the permissions that only it needed", exact=True))
+    steps.append(rights(left, "remove the permissions that only OpenKruise needed", exact=True))
     return tuple(steps)
 
 
@@ -374,7 +376,9 @@ def _deployment(seen: Installed, deployment: Json, image: str) -> Step:
 def _definition(kind: KindDefinition, seen: Installed) -> Step:
     body = crd.manifest(kind)
     _lead_to(body, seen.namespace, bundle_of(seen.configurations.values()))
-    return Step("install our version of the definition", "apply", CUSTOMRESOURCEDEFINITIONS, kind.crd_name, "", body)
+    return Step(
+        "install pykruise's version of the definition", "apply", CUSTOMRESOURCEDEFINITIONS, kind.crd_name, "", body
+    )
 
 
 def _lead_to(definition: Json, namespace: str, bundle: str) -> None:
@@ -405,7 +409,11 @@ def back_plan(seen: Installed) -> Plan:
         steps += node_agents.handback(seen, of_agents)
     elif of_agents is not None:
         warnings.append(f"DaemonSet {seen.namespace}/{DAEMON} or its role was deleted meanwhile and is not restored")
-    steps += [rights([*before["clusterRole"]["rules"], *seen.cluster_role["rules"]], "add its permissions to ours")]
+    steps += [
+        rights(
+            [*before["clusterRole"]["rules"], *seen.cluster_role["rules"]], "add OpenKruise's permissions to pykruise's"
+        )
+    ]
     steps += [
         _definition_back(seen.definitions[name], spec)
         for name, spec in before["definitions"].items()
@@ -421,17 +429,23 @@ def back_plan(seen: Installed) -> Plan:
         if name in seen.configurations and name in before["configurations"]
     ]
     steps += [
-        rights(before["clusterRole"]["rules"], "restore its original permissions"),
+        rights(before["clusterRole"]["rules"], "restore OpenKruise's original permissions"),
         Step(
-            "delete our permissions in its namespace",
+            "delete pykruise's permissions in the namespace",
             "delete",
             ROLE_BINDINGS,
             f"{permissions.NAMESPACED_ROLE}binding",
             seen.namespace,
         ),
-        Step("delete our permissions in its namespace", "delete", ROLES, permissions.NAMESPACED_ROLE, seen.namespace),
-        Step("delete our aggregated role", "delete", CLUSTER_ROLE_BINDINGS, permissions.EXTENSION_BINDING),
-        Step("delete our aggregated role", "delete", CLUSTER_ROLES, permissions.EXTENSION_ROLE),
+        Step(
+            "delete pykruise's permissions in the namespace",
+            "delete",
+            ROLES,
+            permissions.NAMESPACED_ROLE,
+            seen.namespace,
+        ),
+        Step("delete pykruise's aggregated role", "delete", CLUSTER_ROLE_BINDINGS, permissions.EXTENSION_BINDING),
+        Step("delete pykruise's aggregated role", "delete", CLUSTER_ROLES, permissions.EXTENSION_ROLE),
         Step("delete the backup", "delete", CONFIGMAPS, BACKUP, seen.namespace),
     ]
     return Plan(tuple(facts), warnings=tuple(warnings), steps=tuple(steps))
@@ -454,7 +468,7 @@ def _definition_back(live: Json, spec: Json) -> Step:
     body = {**live, "spec": wanted}
     body.pop("status", None)
     name = live["metadata"]["name"]
-    return Step("restore its version of the definition", "replace", CUSTOMRESOURCEDEFINITIONS, name, "", body)
+    return Step("restore OpenKruise's version of the definition", "replace", CUSTOMRESOURCEDEFINITIONS, name, "", body)
 
 
 def _configuration_back(resource: Resource, live: Json, before: Json) -> Step:
@@ -465,4 +479,4 @@ def _configuration_back(resource: Resource, live: Json, before: Json) -> Step:
     ]
     # No resourceVersion: OpenKruise's manager may already be writing to this object, and a conflict must not fail the
     # step.
-    return Step("restore its webhooks", "patch", resource, live["metadata"]["name"], "", {"webhooks": entries})
+    return Step("restore OpenKruise's webhooks", "patch", resource, live["metadata"]["name"], "", {"webhooks": entries})
