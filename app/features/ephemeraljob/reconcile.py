@@ -219,8 +219,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
                 state.record = step.record
         await self._report(job, state, step, rfc3339(began))
         # [EJ-8, EJ-9]
-        current = [pod for decided in step.inject if (pod := self._current(decided)) is not None]
-        await write_each(current, partial(self._put, key, job))
+        await write_each(step.inject, partial(self._put, key, job))
         if step.ended:
             return self.again(key, kept=_ttl(job))
         deadline = job.spec.active_deadline_seconds if not job.spec.paused else None
@@ -296,7 +295,10 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         written = (key.namespace == namespace for key in self.expected.awaiting(ScaleAction.CREATE, name))
         return None if any(written) else pod
 
-    async def _put(self, key: ObjectKey, job: EphemeralJob, pod: Pod) -> KubeError | None:
+    async def _put(self, key: ObjectKey, job: EphemeralJob, decided: Pod) -> KubeError | None:
+        pod = self._current(decided)
+        if pod is None:
+            return None
         metadata = pod.metadata
         # The API server ignores the UID in a patch of this subresource, but checks the version.
         same = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}

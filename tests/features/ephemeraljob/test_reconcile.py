@@ -460,16 +460,15 @@ async def test_a_job_that_is_paused_before_its_record_is_stored_adds_nothing(the
 @pytest.mark.behaviour("EJ-13")
 @in_world
 async def test_two_jobs_change_a_pod_in_turn(there: World) -> None:
-    """The cache does not show the first change when the second job wants to make its own."""
+    """The cache does not show the change of one job when the other wants to make its own."""
     await pods(there, 1)
     await there.settled(1.0)
     there.manager.holds_back = lambda request: request.path.endswith("/pods")
     await job(there)
-    await there.settled(1.0)
     await job(there, "other", containers=[{**CONTAINER, "name": "again"}])
     await there.settled(3.0)
     assert sum(request.path.endswith("/ephemeralcontainers") for request in there.manager.requests) == 1
     there.manager.holds_back = lambda _: False
     await there.settled(3.0)
     (pod,) = await there.pods()
-    assert [one["name"] for one in pod["spec"]["ephemeralContainers"]] == ["debug", "again"]
+    assert {one["name"] for one in pod["spec"]["ephemeralContainers"]} == {"debug", "again"}
