@@ -22,6 +22,7 @@ from app.manager.serving import Server
 from app.manager.standalone import Standalone
 from tests.fuzz import notes, targets
 from tests.fuzz.cases import Case
+from tests.fuzz.service import posted
 
 #: CPU seconds of this process, so that a busy machine fails nothing.
 SECONDS: Final = 0.3
@@ -43,7 +44,6 @@ HOLDS: Final = 32
 CONVERSION_HOLDS: Final = 6
 #: Bodies of at least this size are measured one by one.
 LARGE: Final = 200_000
-_HEADERS: Final = [(b"content-type", b"application/json")]
 
 
 class Judge:
@@ -103,7 +103,7 @@ class Judge:
             return self._decoded(case)
         if case.pieces:
             return await self._connection(case.pieces)
-        status, body = await self._post(case.path, case.body)
+        status, body = await posted(self._app, case.path, case.body)
         problems = [f"HTTP {status}"] if status >= 500 else []
         if case.noted is not None and (found := notes.smuggled(*case.noted)):
             problems.append(found)
@@ -117,19 +117,6 @@ class Judge:
             if code >= 500:
                 problems.append(f"review answered with {code}: {response['status'].get('message', '')[:300]}")
         return problems
-
-    async def _post(self, path: str, body: bytes) -> tuple[int, bytes]:
-        answer: list[Any] = []
-
-        async def receive() -> Any:
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        async def send(message: Any) -> None:
-            answer.append(message)
-
-        scope = {"type": "http", "method": "POST", "path": path, "headers": _HEADERS, "query_string": b""}
-        await self._app(scope, receive, send)
-        return answer[0]["status"], b"".join(message.get("body", b"") for message in answer[1:])
 
     def _decoded(self, case: Case) -> list[str]:
         decode = self._decoders[case.decoder]

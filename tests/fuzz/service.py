@@ -7,11 +7,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import httpx
+import orjson
 import yaml
 
 from app.admission.metrics import AdmissionMetrics
-from app.admission.server import create_app
+from app.admission.server import AdmissionApp, create_app
 from app.api.conversion import convert
 from app.manager.gates import GATES as GATE_TABLE
 from app.manager.gates import parse_gates
@@ -23,7 +23,7 @@ from tests.kit.virtualtime import VirtualClock
 GATES = "SidecarSetPatchPodMetadataDefaultsAllowed=true"
 #: Every target.
 ALL_GATES = ",".join(f"{name}=true" for name in GATE_TABLE)
-_JSON = {"Content-Type": "application/json"}
+_HEADERS = [(b"content-type", b"application/json")]
 
 
 async def standalone_service(*manifests: objects.Json, gates: str = GATES) -> Standalone:
@@ -36,16 +36,30 @@ async def standalone_service(*manifests: objects.Json, gates: str = GATES) -> St
     return standalone
 
 
+async def posted(app: AdmissionApp, path: str, body: bytes) -> tuple[int, bytes]:
+    """Return status and body of the response to a POST, without a socket."""
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": path, "headers": _HEADERS, "query_string": b""}
+    await app(scope, receive, send)
+    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+
+
 class Service:
     """Answers requests like the HTTP service, without a socket."""
 
     def __init__(self, standalone: Standalone) -> None:
-        app = create_app(standalone.registry, convert, AdmissionMetrics())
-        self._http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://service")
+        self._app = create_app(standalone.registry, convert, AdmissionMetrics())
 
     async def status_and_answer(self, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
-        answer = await self._http.post(path, content=body, headers=_JSON)
-        return answer.status_code, answer.json()
+        status, answer = await posted(self._app, path, body)
+        return status, orjson.loads(answer)
 
     async def respond(self, path: str, document: Any) -> dict[str, Any]:
         _, answer = await self.status_and_answer(path, objects.encode(document))

@@ -17,8 +17,9 @@ from app.kube.store import Store
 from tests.features.admitting import World, pod, sidecarset
 from tests.fuzz import objects
 from tests.fuzz.objects import Hostile
+from tests.nightly import NIGHTLY
 
-ONE_IN = 5
+ONE_IN = 5 if NIGHTLY else 15
 
 
 def broken_sets() -> list[Hostile]:
