@@ -23,7 +23,7 @@ from app.pods.template_text import OPENKRUISE, TextError, template_text
 NAME_LIMIT = 223
 """Maximum length of the workload's part. It leaves room for the longest hash. [PM-83]"""
 MAX_PASSED_OVER = 10
-"""Names tried at once; the API server reports further clashes one by one."""
+"""Maximum number of names to pass over before a create request. The API server reports any further collision."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 MAX_CONCURRENT_WRITES: Final = 32
 #: Maximum number of copies that are read one by one. Beyond it, a single list request is cheaper.
 MAX_SINGLE_READS: Final = 4
-#: Attempts to create an object that exists on creation but not when read.
+#: Maximum number of attempts to create a copy if the API server reports AlreadyExists but then returns no object.
 CREATE_ATTEMPTS: Final = 3
 #: Seconds until a namespace with a conflicting object is retried. [RD-72]
 CONFLICT_RETRY_SECONDS: Final = 60.0

@@ -82,7 +82,7 @@ def canonical_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def canonical_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
-    """Return the v1alpha1 object as it is converted back from v1beta1."""
+    """Return the v1alpha1 object after a round trip through v1beta1."""
     return to_v1alpha1(to_v1beta1(obj))
 
 

@@ -204,7 +204,7 @@ class ApiServer:
     # ---- answering
 
     async def serve(self, call: Call) -> Answer:
-        """Answer one request. The answer to a watch is its watcher."""
+        """Serve one request. For a watch, return its watcher."""
         try:
             return await self._serve(call)
         except Refusal as refusal:
