@@ -322,6 +322,6 @@ def _check_body(body: Json) -> None:
 @cache
 def _options_checker() -> Checker:
     found = kind_field("v1", "DeleteOptions")
-    if found is None:  # pragma: no cover # all types are recorded
+    if found is None:  # pragma: no cover  # all types are recorded
         raise LookupError("DeleteOptions")
     return Checker(found)

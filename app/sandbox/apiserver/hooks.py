@@ -366,7 +366,7 @@ class WebhookConverter:
 
     async def convert(self, resource: ResourceType, objects: Sequence[Json], wanted: str) -> list[Json]:
         """Return the objects in the requested version. Fails with status 500 if the webhook's response is invalid."""
-        if resource.custom is None or resource.custom.conversion is None:  # pragma: no cover # callers check this
+        if resource.custom is None or resource.custom.conversion is None:  # pragma: no cover  # callers check this
             return list(objects)
         what = f"conversion webhook for {objects[0]['apiVersion']}, Kind={resource.kind}"
         url, ca_bundle, _ = client_config(resource.custom.conversion)

@@ -1,8 +1,7 @@
-"""Managed fields: the writer of each field of an object. Pure.
+"""Managed fields: which client wrote each field of an object. Pure.
 
-Every write is recorded, as on a real server, but evaluated only when read: a creation is kept as the requested bytes,
-an update as the fields it touched. Writes therefore cost almost nothing, and only clients that see managed fields pay
-for them.
+Every write is recorded, as on a real server, but managed fields are computed only when a client reads them: a creation
+is kept as the requested bytes, an update as the fields it touched. Recording therefore costs almost nothing.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ Json: TypeAlias = dict[str, Any]
 
 APPLY: Final = "Apply"
 UPDATE: Final = "Update"
-#: Maximum number of update managers; the oldest are merged beyond it.
+#: Name of the manager into which the oldest update managers are merged, and the number of update managers kept.
 ANCIENT: Final = "ancient-changes"
 _MAX_UPDATERS: Final = 10
-#: Maximum number of recorded updates; beyond it they are evaluated at once.
+#: Maximum number of recorded updates. When it is reached, the managed fields are computed.
 _MAX_CHANGES: Final = 16
 _NOTHING: Final = b"{}"
 _MAX_KNOWN: Final = 1_000
@@ -43,7 +42,7 @@ class Manager:
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """Return the identity that distinguishes entries."""
+        """Return what identifies an entry: name, operation, API version and subresource."""
         return (self.name, self.operation, self.api_version, self.subresource)
 
     def as_json(self) -> Json:
@@ -58,7 +57,7 @@ class Manager:
         return found
 
     def described(self) -> str:
-        """Return the entry as named in conflicts."""
+        """Return the name of the entry in conflict messages."""
         found = f'"{self.name}"'
         if self.subresource:
             found += f' with subresource "{self.subresource}"'
@@ -69,9 +68,9 @@ class Manager:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An update: its manager, the fields it added or changed, and those it removed, both as JSON.
+    """An update: its manager, and as JSON the fields it added or changed and those it removed.
 
-    Equal ones share their bytes, because most updates of a kind touch the same few field sets.
+    Equal field sets share their bytes, because most updates of a kind touch one of a few sets.
     """
 
     manager: Manager
@@ -80,7 +79,7 @@ class Change:
 
 
 class Managed:
-    """The managers of one version of an object. Immutable; a write creates a new one."""
+    """The managers of one version of an object. Immutable: a write creates a new Managed."""
 
     __slots__ = ("_changes", "_created", "_managers", "_shown")
 
@@ -97,7 +96,7 @@ class Managed:
 
     @classmethod
     def created(cls, manager: Manager, field: Field | None, asked: bytes, *, has_status: bool) -> Managed:
-        """Record a new object as requested. ``has_status`` means that its status is written separately."""
+        """Record a new object as requested. ``has_status``: its status is written through a subresource."""
         return cls((), (manager, field, asked, has_status))
 
     def changed(self, change: Change) -> Managed:
@@ -111,7 +110,8 @@ class Managed:
 
     @property
     def creator(self) -> str:
-        """Return the creator of a new object; empty once it was changed or if its history starts otherwise."""
+        """Return the manager that created the object, or "" if the object has been updated since or its creation was
+        not recorded."""
         return self._created[0].name if self._created is not None and not self._changes else ""
 
     @property
@@ -135,7 +135,7 @@ class Managed:
         return self._shown
 
     def same(self, other: Managed | None) -> bool:
-        """Return whether the content is equal, whatever its history."""
+        """Return whether the same managers own the same fields, whatever the history."""
         if other is None or self is other:
             return self is other
         mine, theirs = ({one.identity: one.fields for one in each.managers} for each in (self, other))
@@ -152,7 +152,7 @@ def _repeats(last: Change, change: Change) -> bool:
 
 
 def _after(managers: Iterable[Manager], change: Change) -> list[Manager]:
-    """Return the entries after an update: touched fields belong to its manager, removed fields to no manager."""
+    """Return the entries after an update. Touched fields then belong to its manager, removed fields to no manager."""
     touched = orjson.loads(change.touched)
     gone = set(leaves(orjson.loads(change.gone)))
     paths = gone | set(leaves(touched))
@@ -183,7 +183,7 @@ def _capped(managers: list[Manager]) -> list[Manager]:
 
 
 def ordered(managers: Iterable[Manager]) -> tuple[Manager, ...]:
-    """Return the managers that own any field: applies first, then by time and name."""
+    """Return the managers that own at least one field, sorted: applies first, then by time and name."""
     kept = [one for one in managers if one.fields]
     kept.sort(key=lambda one: (one.operation, one.time, one.name, one.api_version, one.subresource))
     return tuple(kept)
@@ -195,7 +195,7 @@ def read_managers(obj: Mapping[str, Any]) -> list[Manager]:
 
 
 def managers_of(entries: Iterable[Mapping[str, Any]] | None) -> list[Manager]:
-    """Parse managed fields. Returns none if an entry is invalid."""
+    """Parse managed fields. Returns an empty list if an entry is invalid."""
     found = [
         Manager(
             entry.get("manager", ""),
@@ -218,7 +218,7 @@ def with_managed(obj: Json, managed: Managed | None) -> Json:
 
 
 def with_creator(obj: Json, managed: Managed | None) -> Json:
-    """Return a new object with its creator but without the fields."""
+    """Return a new object with its creator as the only manager, without fields."""
     if managed is None or not managed.creator:
         return obj
     return {**obj, "metadata": {**obj["metadata"], "managedFields": [{"manager": managed.creator}]}}

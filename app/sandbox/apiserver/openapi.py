@@ -27,10 +27,11 @@ from app.sandbox.apiserver.schemas import (
 )
 from app.sandbox.apiserver.storage import Core
 
-# OpenAPI documents with what clients use: types with descriptions, and the query parameters of each operation.
+# OpenAPI documents, limited to what clients use: types with descriptions, and the query parameters of each operation.
 #
-# `kubectl explain` reads the types. `kubectl apply` and `kubectl create` read merge keys, and detect field validation
-# and dry run by the parameters of the patch operation. Responses and request bodies are left out.
+# `kubectl explain` reads the types. `kubectl apply` and `kubectl create` read merge keys, and look at the parameters of
+# the patch operation to see whether the server supports field validation and dry run. Responses and request bodies are
+# left out.
 
 _CONVENTIONS: Final = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
 _METADATA: Final = f"Standard object's metadata. More info: {_CONVENTIONS}#metadata"
@@ -108,7 +109,7 @@ def document(
 
 
 def paths(served: Iterable[ServedResource]) -> Document:
-    """Return the paths of resources with their operations."""
+    """Return the paths of the resources with their operations."""
     found: Document = {}
     for resource in served:
         root = f"/{_document_path(resource.group, resource.version)}"
@@ -180,7 +181,7 @@ def described(name: str) -> Document:
 
 
 def _builtin_schemas(served: Sequence[ServedResource]) -> Document:
-    """Return the request and response types of built-in resources."""
+    """Return the types used in requests and responses for built-in resources."""
     starts = {f"{_META}.APIResourceList"}
     for resource in served:
         kinds = {(resource.api_version, resource.kind)}
@@ -194,7 +195,7 @@ def _builtin_schemas(served: Sequence[ServedResource]) -> Document:
 
 
 def _closure(starts: Iterable[str]) -> Document:
-    """Return these types and all types they refer to."""
+    """Return these types and all types that they refer to."""
     found: Document = {}
     waiting = list(starts)
     while waiting:
@@ -218,7 +219,7 @@ def _references(value: Any) -> Iterable[str]:
 
 
 def custom_schemas(crds: Iterable[Mapping[str, Any]], version: str) -> Document:
-    """Return the types of custom resources in one version, their lists, and all types they refer to."""
+    """Return the types of custom resources in one version, their lists, and all types that they refer to."""
     found = _closure([OBJECT_META, LIST_META])
     for crd in crds:
         for declared in crd["spec"]["versions"]:
@@ -280,7 +281,7 @@ def swagger(resources: Iterable[ServedResource], crds: Sequence[Mapping[str, Any
 
 
 def _version_2(schema: Schema) -> Document:
-    """Convert a schema to version 2, which lacks unions (they become strings) and allOf around references."""
+    """Convert a schema to version 2, which has no unions (they become strings) and no allOf around references."""
     converted: Document = {
         key: value for key, value in schema.items() if key not in ("oneOf", "anyOf", "allOf", "$ref")
     }
@@ -302,7 +303,7 @@ _ROOTS: Final = ("/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v2"
 
 
 class Documents:
-    """Serves discovery, OpenAPI and health: paths that name no resource."""
+    """Serves the paths outside resources: discovery, OpenAPI and health."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -319,7 +320,7 @@ class Documents:
         self._kept.clear()
 
     def answer(self, call: Call) -> Response:
-        """Return the document at a path. Unknown paths are rejected."""
+        """Return the document at the request's path. Rejects unknown paths."""
         if call.method not in ("GET", "HEAD"):
             raise status.method_not_allowed()
         path = call.path.rstrip("/") or "/"
@@ -363,7 +364,7 @@ class Documents:
         return [entry.obj for entry in self._core.named("customresourcedefinitions.apiextensions.k8s.io").select("")]
 
     def _groups(self, call: Call, path: str) -> Response:
-        """Return /api or /apis, aggregated if the client accepts that."""
+        """Return /api or /apis, in aggregated form if the client accepts it."""
         for choice in call.headers.get("accept", "").split(","):
             if set(discovery.AGGREGATED_ACCEPT) <= {part.strip() for part in choice.split(";")}:
                 body = self._once(

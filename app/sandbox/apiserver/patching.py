@@ -21,10 +21,10 @@ from app.sandbox.apiserver.steps import fresh
 from app.sandbox.apiserver.typecheck import Reader, WrongType, strict_errors
 from app.sandbox.apiserver.writing import Transform
 
-# JSON patches with the API server's leniency and error messages.
+# JSON patches with the leniency and the error messages of the API server.
 #
 # The server deviates from RFC 6902: ``replace`` of a missing key adds it, ``copy`` of a missing key yields null, and a
-# path need not begin with a slash. Patches must behave the same on the sandbox.
+# path need not begin with a slash.
 
 Operation: TypeAlias = Mapping[str, Any]
 
@@ -34,7 +34,7 @@ _NUMBER: Final = re.compile(r"[+-]?\d+")
 
 
 class JsonPatchError(ValueError):
-    """A patch that does not apply. The text is the message of the server's patch library."""
+    """The patch cannot be applied. Has the message of the server's patch library."""
 
 
 def apply(operations: Sequence[Operation], document: Any) -> Any:
@@ -57,7 +57,7 @@ def _path(operation: Operation, field: str, failing: str) -> str:
 
 
 def _container(root: list[Any], path: str) -> tuple[Any, str]:
-    """Return the container of the path's last key (None if it does not exist), and that key."""
+    """Return the last key of the path and the object or list that contains it (None if it does not exist)."""
     parts = path.split("/")
     key = _decoded(parts[-1])
     if len(parts) == 1 and not path:
@@ -219,12 +219,12 @@ Json: TypeAlias = dict[str, Any]
 _MAX_OPERATIONS: Final = 10_000
 _ALL: Final = tuple(kind.value for kind in PatchType)
 _CUSTOM: Final = tuple(kind.value for kind in PatchType if kind is not PatchType.STRATEGIC)
-#: What a status write may change, and the fields that identify the version.
+#: Fields that a status write may change, and those that identify the type.
 _OF_STATUS: Final = frozenset({"metadata", "status", "apiVersion", "kind"})
 
 
 def patch_type(call: Call) -> PatchType:
-    """Return the patch type by content type. Rejects (415) types that the resource does not support."""
+    """Return the patch type for the content type. Rejects types that the resource does not support (415)."""
     media = call.headers.get("content-type", "").partition(";")[0].strip()
     known = _ALL if call.resource.custom is None else _CUSTOM
     if media not in known:
@@ -237,12 +237,13 @@ def patch_type(call: Call) -> PatchType:
 def transform(
     call: Call, kind: PatchType, schema: Field | None, checker: Reader | None, *, apart: bool = False
 ) -> Transform:
-    """Return a function that patches an object. Its result is decoded and shares nothing with the old object.
+    """Return a function that patches an object. Its result is type-checked and shares nothing with the old object.
 
-    With ``apart`` the result shares fields that neither the patch nor a status write changes: they are decoded already.
+    With ``apart``, the result shares the fields that neither the patch nor a status write changes, so they are not
+    checked again.
     """
     document = _document(call, kind)
-    # Decoding runs again whenever the patch is retried on a newer version; warnings are sent once.
+    # A retry on a newer version checks the result again; send the warnings only once.
     warned = False
 
     def apply(old: Json | None) -> Json:
@@ -285,7 +286,7 @@ def _together(order: Json, same: Json, read: Json) -> Json:
 
 
 def _document(call: Call, kind: PatchType) -> Any:
-    # Strategic merge patches are decoded in another place, which adds no prefix.
+    # A real server decodes strategic merge patches elsewhere, without this prefix.
     context = "" if kind is PatchType.STRATEGIC else "error decoding patch: "
     try:
         document = orjson.loads(call.body)
@@ -341,7 +342,7 @@ def _restore_type(call: Call, found: Json) -> None:
 
 
 def invalid_patch(found: Json, why: str) -> status.Refusal:
-    """Return the rejection of a patch whose result has a value of the wrong type."""
+    """Return the error for a patch whose result has a value of the wrong type."""
     return status.invalid_kind("", "", "", [invalid("patch", orjson.dumps(found).decode(), why)])
 
 
@@ -350,7 +351,7 @@ _GO_KINDS: Final = {"object": "map", "array": "slice", "number": "int64", "bool"
 
 
 def _invalid_strategic(patch: Json, why: str) -> status.Refusal:
-    """Return the rejection of a strategic merge patch, whose decoder has its own messages."""
+    """Return the same error for a strategic merge patch, in the words of its decoder."""
     match = _WRONG_TYPE.search(why)
     if match is not None:
         found, wanted = match.groups()

@@ -97,9 +97,10 @@ class Plugins:
             raise refusal
 
     def _service_account(self, attributes: Attributes, pod: Json) -> None:
-        """Set a Pod's ServiceAccount, which must exist, and mount its token unless the Pod or account opts out.
+        """Set a Pod's ServiceAccount, and mount its token unless the Pod or the account opts out. Rejects the Pod if
+        the account does not exist.
 
-        If no controller creates ServiceAccounts, ``default`` counts as existing.
+        ``default`` may be missing, since no controller may be running that creates it.
         """
         spec = pod.setdefault("spec", {})
         if "kubernetes.io/config.mirror" in (pod.get("metadata", {}).get("annotations") or {}):
@@ -159,7 +160,7 @@ class Plugins:
 
 
 def _tolerate_evictions(pod: Json) -> None:
-    """Tolerate an unready or unreachable node for five minutes, unless the Pod says otherwise."""
+    """Make the Pod tolerate an unready or unreachable node for five minutes, unless it has tolerations for that."""
     tolerations = pod["spec"].get("tolerations") or []
     for taint in _EVICTION_TAINTS:
         known = any(
@@ -187,7 +188,7 @@ _CODES: Final = {"Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge":
 
 @dataclass(frozen=True, slots=True)
 class BoundPolicy:
-    """A policy with one of its bindings. ``excluded`` and ``narrowed`` limit the writes it applies to."""
+    """A policy with one of its bindings. ``excluded`` and ``narrowed`` limit the writes that it applies to."""
 
     policy: str
     binding: str
@@ -249,7 +250,7 @@ def concerned(core: Core, bound: BoundPolicy, attributes: Attributes) -> bool:
 
 
 def judge(core: Core, bound: BoundPolicy, attributes: Attributes, request: Json) -> None:
-    """Reject the write, or add warnings, for each validation that fails."""
+    """Evaluate the policy's validations. A failed one rejects the write or adds a warning, depending on the binding."""
     namespace = core.named("namespaces").objects.get(attributes.namespace)
     variables: Json = {
         "object": attributes.obj,
@@ -280,7 +281,7 @@ def _faults(bound: BoundPolicy, variables: Json) -> Iterator[tuple[str, str]]:
         try:
             variables["variables"][variable["name"]] = compiled(variable["expression"]).evaluate(variables)
         except CelError:
-            continue  # an expression that uses the variable fails
+            continue  # only expressions that use the variable fail
     for validation in bound.spec.get("validations") or ():
         source = validation["expression"]
         try:

@@ -20,7 +20,7 @@ _SUCCESS: Final = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status
 
 
 class PodActions:
-    """Carries out actions on Pods."""
+    """Carries out the actions on Pods that have endpoints of their own."""
 
     def __init__(self, core: Core, kinds: Kinds, writer: Writer, deleter: Deleter) -> None:
         self._core = core
@@ -150,7 +150,7 @@ class PodActions:
 
 
 class _AdmittedAlready:
-    """Admission that allows everything, for a deletion that was admitted as an eviction."""
+    """Admission that allows everything, for deletions that were already admitted as evictions."""
 
     def concerns(self, _attributes: Attributes) -> bool:
         return False
@@ -200,7 +200,7 @@ def _budget_refusal(cause: str, retry_after: int) -> status.Refusal:
 
 
 def only_ephemeral(wanted: Json, old: Json) -> Json:
-    """Return the old Pod with the requested ephemeral containers, in which the existing ones come first."""
+    """Return the old Pod with the requested ephemeral containers. The existing ones stay first."""
     found: Json = fresh(old)
     given = (wanted.get("spec") or {}).get("ephemeralContainers") or []
     present = found["spec"].get("ephemeralContainers") or []

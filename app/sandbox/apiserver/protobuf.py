@@ -1,7 +1,7 @@
 """Decodes protobuf objects, as kubectl's typed clients send them, into JSON. Responses are always JSON.
 
 Field numbers are recorded from the .proto files of the API. JSON inlines some messages into their parent
-(``Volume.volumeSource``): those are the fields that the OpenAPI schemas lack.
+(``Volume.volumeSource``): those whose fields are not in the OpenAPI schema of the parent.
 
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding
 """
@@ -29,7 +29,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 class ProtobufError(ValueError):
-    """Bytes that are not a protobuf object."""
+    """The bytes are not a protobuf object."""
 
 
 @cache
@@ -62,7 +62,7 @@ def decode_object(body: bytes) -> Json:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes | float]]:
-    """Yield field numbers and raw values of a message."""
+    """Yield the field numbers and raw values of a message."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
@@ -141,7 +141,7 @@ def _is_zero(field: str, kind: str, value: Any, schema: Mapping[str, Any]) -> bo
     return value in ({}, None) and kind.endswith((".Time", ".ObjectMeta", "Status"))
 
 
-#: Pointer fields, whose zero values are kept. Everywhere else zero equals missing.
+#: Pointer fields, whose zero values are kept. In all other fields, a zero value equals a missing one.
 _POINTERS: Final = frozenset(
     [
         "activeDeadlineSeconds",
@@ -218,7 +218,7 @@ def _value(kind: str, raw: int | bytes | float) -> Any:
     return _signed(raw)
 
 
-# ---- types that JSON writes in a form of their own
+# ---- types with a JSON form of their own
 
 
 def _parts(data: bytes) -> dict[int, int | bytes | float]:

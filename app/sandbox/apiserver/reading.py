@@ -26,7 +26,7 @@ _EVENT: Final = tuple(
     f"involvedObject.{name}" for name in
     ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 )  # fmt: skip
-#: Selectable fields by resource, in addition to name and namespace.
+#: Fields that selectors support, by resource, in addition to name and namespace.
 _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "pods": (
         "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
@@ -44,7 +44,7 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
                              "reportingController", "type"),
     "certificatesigningrequests.certificates.k8s.io": ("spec.signerName",),
 }  # fmt: skip
-#: Paths of selectable fields whose name is not their path.
+#: Paths of selectable fields whose path differs from their name.
 _PLACES: Final[Mapping[str, tuple[str, ...]]] = {
     "source": ("source", "component"),
     "status.successful": ("status", "succeeded"),
@@ -52,13 +52,13 @@ _PLACES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-#: Boolean fields, whose default is false.
+#: Boolean fields. They default to false.
 _BOOLEANS: Final = frozenset({("spec", "hostNetwork"), ("spec", "unschedulable")})
 
 
 @dataclass(frozen=True, slots=True)
 class FieldTerm:
-    """One term of a field selector: the value at ``place`` equals, or does not equal, this value."""
+    """One term of a field selector: whether the value at ``place`` must equal ``value`` or differ from it."""
 
     place: tuple[str, ...]
     value: str
@@ -128,7 +128,7 @@ def field_terms(resource: ResourceType, text: str) -> tuple[FieldTerm, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The objects a list or watch covers: those of a namespace (or all) that match both selectors."""
+    """The objects that a list or watch covers: those in one or all namespaces that match both selectors."""
 
     namespace: str
     labels: Selector
@@ -136,7 +136,7 @@ class Selection:
 
     @property
     def narrow(self) -> bool:
-        """Return whether a selector excludes anything."""
+        """Return whether there is a label or field selector."""
         return bool(self.fields) or not self.labels.empty
 
     @property
@@ -145,7 +145,7 @@ class Selection:
         return f"{self.namespace}/" if self.namespace else ""
 
     def predicate(self) -> Callable[[Entry], bool] | None:
-        """Return the filter for entries, or None if all match."""
+        """Return a filter for entries, or None if all match."""
         prefix, labels, fields = self.prefix, self.labels, self.fields
         if not prefix and not self.narrow:
             return None
@@ -185,7 +185,7 @@ _TOKEN_VERSION = "meta.k8s.io/v1"  # noqa: S105  # not a secret
 
 
 def get(core: Core, call: Call) -> Entry:
-    """Return one object. Versions in the future are rejected."""
+    """Return one object. Rejects a resourceVersion in the future."""
     _check_not_future(core, call.revision)
     return core.entry(call)
 
@@ -196,7 +196,7 @@ def _check_not_future(core: Core, revision: int) -> None:
 
 
 def read_token(token: str) -> tuple[int, str]:
-    """Return version and first key of a continue token. Invalid tokens are rejected."""
+    """Return the version and the first key of a continue token. Rejects invalid tokens."""
     try:
         found = orjson.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         version, revision, start = found["v"], found["rv"], found["start"]
@@ -217,7 +217,7 @@ def _why_no_token(token: str) -> str:
 
 
 def _listed_revision(call: Call) -> int:
-    """Return the version a list requests. Invalid versions are rejected."""
+    """Return the resourceVersion of a list request. Rejects invalid versions."""
     try:
         return call.revision
     except Refusal as refusal:
@@ -225,7 +225,7 @@ def _listed_revision(call: Call) -> int:
 
 
 def make_token(revision: int, start: str) -> str:
-    """Return the continue token of a list. ``start`` is the first key of the next page."""
+    """Return the continue token for a list. ``start`` is the first key of the next page."""
     raw = orjson.dumps({"v": _TOKEN_VERSION, "rv": revision, "start": start})
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
@@ -308,7 +308,7 @@ def list_objects(core: Core, call: Call) -> tuple[list[Entry], dict[str, Any]]:
 
 
 def _snapshot(core: Core, collection: Collection, revision: int, start: str) -> Collection:
-    """Return the collection as of a version. Compacted and future versions are rejected."""
+    """Return the collection as of a version. Rejects compacted and future versions."""
     _check_not_future(core, revision)
     if revision < collection.compacted:
         if not start:
@@ -320,7 +320,7 @@ def _snapshot(core: Core, collection: Collection, revision: int, start: str) -> 
 
 
 def watch(core: Core, call: Call, form: AnyForm, convert: Convert | None = None) -> Watcher:
-    """Open a watch. Its first chunk has everything up to now; later commits follow."""
+    """Open a watch. Its first chunk contains everything up to now; later commits follow."""
     _check_options(_watch_option_errors(call))
     selected = selection(call)
     bookmarks, initial = call.flag("allowWatchBookmarks"), call.flag("sendInitialEvents")

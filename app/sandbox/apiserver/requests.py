@@ -52,10 +52,10 @@ class Call:
     namespace: str = ""
     name: str = ""
     subresource: str = ""
-    #: The path after the subresource (proxy).
+    #: The path after the subresource; used by proxy.
     rest: str = ""
     verb: str = ""
-    #: Whether this deletes one object of a collection: the request itself names none.
+    #: Whether the call is part of the deletion of a collection, whose request names no object.
     of_many: bool = False
     #: Whether the client sees managed fields.
     managed: bool = True
@@ -69,7 +69,7 @@ class Call:
 
     @property
     def dry_run(self) -> bool:
-        """Return whether the request is a dry run. Values other than ``All`` are rejected."""
+        """Return whether the request is a dry run. Rejects values other than ``All``."""
         value = self.query.get("dryRun", "")
         if value not in ("", "All"):
             raise status.bad_request(f'Invalid value: []string{{"{value}"}}: unsupported dry run option')
@@ -104,7 +104,7 @@ class Call:
         )
 
     def flag(self, name: str) -> bool:
-        """Return a boolean query parameter: false if missing, ``false`` or ``0``."""
+        """Return a boolean query parameter. It is false if missing, ``false`` or ``0``."""
         return name in self.query and self.query[name].lower() not in _FALSE
 
     def number(self, name: str) -> int | None:
@@ -155,7 +155,7 @@ def route(call: Call, registry: Registry) -> bool:
     resource = registry.find(group, version, rest[0])
     if resource is None and not any(served.group == group for served in registry.served()):
         raise status.page_not_found()
-    # Another handler serves the paths of custom resources.
+    # On a real server, another handler with other errors serves the paths of custom resources.
     if registry.is_custom(group) and (resource is None or bool(call.namespace) > resource.namespaced):
         raise status.page_not_found()
     if resource is None or (call.namespace and not resource.namespaced):
@@ -207,7 +207,7 @@ _MANAGER_BYTES: Final = 128
 
 
 def check_options(call: Call) -> None:
-    """Reject a create, update or patch with invalid options."""
+    """Reject a create, update or patch request with invalid options."""
     kind = _KINDS.get(call.verb)
     if kind is None or not call.query.keys() & {"dryRun", "fieldManager", "fieldValidation", "force"}:
         if kind == "PatchOptions" and call.is_apply:
@@ -222,7 +222,7 @@ def check_options(call: Call) -> None:
 
 
 def dry_run_errors(value: Any) -> list[FieldError]:
-    """Return an error for each dry run directive other than ``All``."""
+    """Return an error for each dry-run directive other than ``All``."""
     given = [value] if isinstance(value, str) and value else value or []
     if all(one == "All" for one in given):
         return []

@@ -21,7 +21,7 @@ _MAX_REPLICAS: Final = 2**31
 
 @dataclass(frozen=True, slots=True)
 class ScalePaths:
-    """The paths of a kind's desired replicas, current replicas and selector."""
+    """Paths of the desired replicas, current replicas and selector in a kind."""
 
     wanted: Place = ("spec", "replicas")
     present: Place = ("status", "replicas")
@@ -75,7 +75,7 @@ def _selector_text(selector: Any) -> str:
 
 
 def scaled(obj: Json, scale: Mapping[str, Any], paths: ScalePaths) -> Json:
-    """Set the replicas of a Scale, and its resourceVersion if present. Changes and returns ``obj``."""
+    """Set the object's replicas, and its resourceVersion if given, from a Scale. Changes and returns ``obj``."""
     target = obj
     for key in paths.wanted[:-1]:
         target = target.setdefault(key, {})
@@ -87,7 +87,7 @@ def scaled(obj: Json, scale: Mapping[str, Any], paths: ScalePaths) -> Json:
 
 
 def scale_managed(managed: Managed | None, paths: ScalePaths) -> Managed | None:
-    """Return the managers of the replicas, in the terms of a Scale."""
+    """Return the managers of the object's replicas as managers of the Scale's replicas."""
     path = tuple(f"f:{name}" for name in paths.wanted)
     found = [
         replace(one, api_version="autoscaling/v1", fields={"f:spec": {"f:replicas": {}}})
@@ -151,7 +151,7 @@ def _go_type(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as Go prints it."""
+    """Return a value formatted like Go's %v."""
     match value:
         case bool():
             return str(value).lower()

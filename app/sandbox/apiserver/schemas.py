@@ -1,8 +1,8 @@
 """Object schemas: the type of every field and how patches merge it.
 
 A :class:`Field` describes one value: its type, children, list type and merge keys. Built-in kinds are recorded from a
-real API server (:mod:`tests.conformance.record`); custom kinds come from the structural schema of their CRD. Both have
-the same form. Schemas are loaded and built on first use, so importing this module costs nothing.
+real API server (:mod:`tests.conformance.record`); custom kinds come from the structural schema in their CRD. Both have
+the same form. Schemas are loaded and built on first use, so importing this module is cheap.
 
     kind_field("apps/v1", "Deployment").at("spec", "template", "spec", "containers").merge_key     # "name"
 """
@@ -43,12 +43,12 @@ class FieldType(StrEnum):
 
 
 class Field:
-    """One value in an object.
+    """The schema of one value in an object.
 
-    ``type_name``: the full name of a named type, such as ``io.k8s.api.core.v1.PodSpec``, or "".
-    ``list_type``: ``atomic``, ``set``, ``map`` or "". ``map_type``: ``atomic``, ``granular`` or "".
-    Strategic merge patches use ``merge_key`` and ``patch_strategies``. ``schema`` is the raw schema, for rare keywords
-    (formats, defaults and enums of custom resources).
+    ``type_name``: the full name of a named type, such as ``io.k8s.api.core.v1.PodSpec``, or "". ``list_type``:
+    ``atomic``, ``set``, ``map`` or "". ``map_type``: ``atomic``, ``granular`` or "". Strategic merge patches use
+    ``merge_key`` and ``patch_strategies``. ``schema`` is the raw schema, for keywords without an attribute (such as
+    defaults and enums).
     """
 
     __slots__ = (
@@ -89,7 +89,7 @@ class Field:
 
     @property
     def short_name(self) -> str:
-        """Return the last part of the type's name, as Go messages have it: ``PodSpec``."""
+        """Return the last part of the type's name, as in Go's messages: ``PodSpec``."""
         return self.type_name.rpartition(".")[2]
 
     @property
@@ -119,12 +119,12 @@ class Field:
         return self.type in (FieldType.OBJECT, FieldType.MAP)
 
     def child(self, name: str) -> Field | None:
-        """Return the type of a named field or a map's value, or None if unknown."""
+        """Return the type of a named field or of a map's values, or None if unknown."""
         found = self.properties.get(name)
         return found if found is not None else self.values
 
     def at(self, *path: str) -> Field:
-        """Return the field at a path, which skips list indexes. Raises ``KeyError`` if unknown."""
+        """Return the field at a path without list indexes. Raises ``KeyError`` if it is unknown."""
         field = self
         for name in path:
             while field.type is FieldType.LIST and field.items is not None:
@@ -166,14 +166,14 @@ _FREE_TYPES: Final = frozenset({f"{_META}.FieldsV1", f"{_META}.Patch", "io.k8s.a
 
 
 class Types:
-    """Named types that may refer to one another. The fields of a named type are built once."""
+    """Named types, which may refer to one another. The fields of a named type are built only once."""
 
     def __init__(self, schemas: Mapping[str, Schema]) -> None:
         self.schemas = schemas
         self._named_properties: dict[str, Mapping[str, Field]] = {}
 
     def named(self, name: str) -> Field:
-        """Return the type with a full name. Raises ``KeyError`` if unknown."""
+        """Return the type with this full name. Raises ``KeyError`` if it is unknown."""
         return Field(self.schemas[name], self, name)
 
     def field(self, schema: Schema) -> Field:
@@ -181,7 +181,7 @@ class Types:
         name = reference(schema)
         if not name:
             return Field(schema, self)
-        # Keywords next to a reference (merge keys, list types, defaults) apply to this use of the type only.
+        # Keywords next to a reference (merge keys, list types, defaults) apply only to this use of the type.
         own = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
         return Field({**self.schemas[name], **own}, self, name)
 
@@ -199,7 +199,7 @@ class Types:
 
 
 def reference(schema: Schema) -> str:
-    """Return the name of the type ``schema`` refers to, directly or as the only member of ``allOf``, or ""."""
+    """Return the name of the type that ``schema`` refers to, directly or as the only member of ``allOf``, or ""."""
     one = schema.get("allOf")
     ref = schema.get("$ref") or (one[0].get("$ref") if one and len(one) == 1 else None)
     return ref.removeprefix(REF_PREFIX) if ref else ""
@@ -265,5 +265,5 @@ class CustomTypes(Types):
 
 
 def custom_field(schema: Schema) -> Field:
-    """Return the type of a custom resource version with this ``openAPIV3Schema``."""
+    """Return the type of a custom resource whose version has this ``openAPIV3Schema``."""
     return CustomTypes().field({**schema, "type": "object", "x-kubernetes-embedded-resource": True})

@@ -1,4 +1,4 @@
-"""The API server: dispatches requests, in this process or behind a transport."""
+"""The API server: dispatches requests, whether made in this process or over HTTPS."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ from app.sandbox.apiserver.writing import Json, Writer
 
 
 class Server(Protocol):
-    """Anything that answers requests."""
+    """Anything that serves requests."""
 
     async def serve(self, call: Call) -> Answer:
-        """Answer one request."""
+        """Serve one request."""
         ...
 
 
 class InProcessTransport:
     """Implements ``app.kube.transport.Transport`` on a server in this process.
 
-    With ``managed`` the client sees managed fields, as HTTPS clients do.
+    With ``managed``, the client sees managed fields, as HTTPS clients do.
     """
 
     def __init__(self, server: Server, user: User, *, managed: bool = False) -> None:
@@ -113,7 +113,8 @@ async def _once(body: bytes) -> AsyncIterator[bytes]:
 logger = logging.getLogger(__name__)
 
 Answer: TypeAlias = Response | Watcher
-#: Called after every committed write: verb, resource, object before and after (None if there is none).
+#: Called after every committed write with the verb, the resource, and the object before and after it (None if it does
+#: not exist).
 OnWrite: TypeAlias = Callable[[Verb, Resource, Json | None, Json | None], None]
 
 _JSON: Final = "application/json"
@@ -128,7 +129,7 @@ class ApiServer:
         self.core = Core(clock, rng)
         self.catalog = Catalog()
         self.versions = Versions(self.core)
-        #: Resolves webhook addresses: ``webhooks.services`` and ``webhooks.local``.
+        #: Calls webhooks. Set their addresses or in-process handlers in ``webhooks.services`` and ``webhooks.local``.
         self.webhooks = HookCaller(clock)
         self.versions.webhook = WebhookConverter(self.webhooks, self.core.new_uid).convert
         self.admission = AdmissionChain(self.core, self.catalog, self.versions, self.webhooks)
@@ -146,12 +147,13 @@ class ApiServer:
     ) -> Transport:
         """Return an in-process connection for this user.
 
-        ``managed_fields``: whether the client sees managed fields. They cost time, and in-process clients ignore them.
+        ``managed_fields``: whether the client sees managed fields. Off by default: they cost time, and most in-process
+        clients ignore them.
         """
         return InProcessTransport(self, User(user, (*groups, "system:authenticated")), managed=managed_fields)
 
     def on_write(self, callback: OnWrite) -> None:
-        """Call back after every committed write, in commit order."""
+        """Call ``callback`` after every committed write, in commit order."""
 
         def listener(verb: Verb, collection: Collection, before: Entry | None, after: Entry | None) -> None:
             row = self.core.registry.named(collection.name)
@@ -167,7 +169,7 @@ class ApiServer:
         return [] if row is None else [entry.obj for entry in self.core.collection(row).objects.values()]
 
     def compact(self, revision: int | None = None) -> None:
-        """Forget the history up to a version (default: the current one). Watches from before it get 410."""
+        """Drop the history up to a version (default: the current one). Watches that start before it fail with 410."""
         self.core.storage.compact(revision)
 
     def close(self) -> None:
@@ -182,7 +184,7 @@ class ApiServer:
         self.close()
 
     def end_watches(self) -> None:
-        """End all watches, like a server that restarts."""
+        """End all watches, as a restarting server does."""
         for collection in self.core.storage.collections.values():
             for sink in tuple(collection.sinks):
                 if isinstance(sink, Watcher):
@@ -201,7 +203,7 @@ class ApiServer:
         found = {"kind": "Namespace", "apiVersion": "v1", **obj}
         self.core.storage.create(self.core.collection(resource), name, found)
 
-    # ---- answering
+    # ---- dispatch
 
     async def serve(self, call: Call) -> Answer:
         """Serve one request. For a watch, return its watcher."""
@@ -210,8 +212,8 @@ class ApiServer:
         except Refusal as refusal:
             return self._refused(call, refusal)
         except Exception:
-            logger.exception("%s %s: the sandbox failed", call.method, call.path)
-            return self._refused(call, status.internal("the sandbox failed; its log says where"))
+            logger.exception("%s %s: internal error", call.method, call.path)
+            return self._refused(call, status.internal("the sandbox raised an exception; see its log"))
 
     def _refused(self, call: Call, refusal: Refusal) -> Response:
         headers = _headers(_JSON, call.warnings)
@@ -273,7 +275,7 @@ class ApiServer:
             raise status.namespace_mismatch()
         uid = (metadata or {}).get("uid") or ""
         if metadata and (document.get("metadata") or {}).get("managedFields") == []:
-            metadata["managedFields"] = [{}]  # an empty list resets managed fields, but decoding drops empty lists
+            metadata["managedFields"] = [{}]  # an empty list resets the managed fields, but decoding drops empty lists
         allow = call.resource.create_on_update and not call.subresource
         entry, created = await self.writer.update(call, lambda _old: fresh(obj), allow_create=allow, uid=uid)
         return await self._object(call, entry, 201 if created else 200)
@@ -366,7 +368,7 @@ def _deprecated(resource: ResourceType) -> str:
 
 
 def _go_type(call: Call, suffix: str = "") -> str:
-    """Return the Go type of the response, as messages name it."""
+    """Return the name of the response's Go type in messages."""
     resource = call.resource
     if resource.custom is not None:
         return f"*unstructured.Unstructured{suffix}"

@@ -25,11 +25,11 @@ class Refusal(Exception):
         self.reason = reason
         self.message = message
         self.details = details or {}
-        #: A few responses have details that are empty.
+        #: Whether ``details`` is sent even if empty, as in a few responses.
         self.shows_details = details is not None
         #: Plain text to send instead of a ``Status``.
         self.text: str | None = None
-        #: Token to continue a list whose own token has expired.
+        #: Token with which to continue a list whose token has expired.
         self.continue_token = ""
 
     def as_json(self) -> dict[str, Any]:
@@ -70,14 +70,14 @@ def no_such_path() -> Refusal:
 
 
 def page_not_found() -> Refusal:
-    """The group is not served: the response is plain text."""
+    """The group is not served. The response is plain text."""
     refusal = no_such_path()
     refusal.text = "404 page not found\n"
     return refusal
 
 
 def already_exists(resource: ResourceType, name: str, *, deleting: bool = False) -> Refusal:
-    """An object of this name exists already."""
+    """An object with this name already exists."""
     message = f"{resource.qualified} {quote(name)} already exists"
     if deleting:
         message = f"object is being deleted: {message}"
@@ -112,7 +112,7 @@ def invalid(resource: ResourceType, name: str, errors: Sequence[FieldError], *, 
 
 
 def invalid_kind(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> Refusal:
-    """A posted document is invalid. It need not be an object of a resource."""
+    """A posted document, which need not be a stored object, is invalid."""
     qualified = f"{kind}.{group}" if group else kind
     details = {"name": name, "group": group, "kind": kind, "causes": [error.as_cause() for error in errors]}
     details = {key: value for key, value in details.items() if value}
@@ -126,7 +126,7 @@ def bad_request(message: str) -> Refusal:
 
 
 def name_mismatch(name: str, named: str) -> Refusal:
-    """The object's name is not the one in the URL, ``named``."""
+    """The object's name is not ``named``, the one in the URL."""
     if not name:
         return bad_request(f"the name of the object ({named} based on URL) was undeterminable: name must be provided")
     return bad_request(f"the name of the object ({name}) does not match the name on the URL ({named})")
@@ -191,7 +191,7 @@ def plain_error(message: str) -> Refusal:
 
 
 def not_available(accepted: Sequence[str]) -> Refusal:
-    """The server has none of the encodings that the client accepts."""
+    """The server supports none of the encodings that the client accepts."""
     shown = ", ".join(accepted)
     message = f"406: Not Acceptable\n\nAvailable representations: {shown}"
     return Refusal(406, "NotAcceptable", message, {})
@@ -203,7 +203,7 @@ def wrong_form(message: str) -> Refusal:
 
 
 def not_acceptable(accepted: Sequence[str]) -> Refusal:
-    """The server has none of the content types that the client accepts."""
+    """The server supports none of the content types that the client accepts."""
     message = f"only the following media types are accepted: {', '.join(accepted)}"
     return Refusal(406, "NotAcceptable", message)
 

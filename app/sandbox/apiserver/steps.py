@@ -18,7 +18,7 @@ Json: TypeAlias = dict[str, Any]
 
 
 def keep_outside(call: Call, obj: Json, old: Json) -> None:
-    """Restore the parts that the endpoint does not write: the status, or everything but the status."""
+    """Restore the parts that the endpoint does not write: everything but the status, or only the status."""
     if call.subresource == "status":
         for key in old.keys() | obj.keys():
             if key not in ("metadata", "status", "kind", "apiVersion"):
@@ -48,7 +48,7 @@ def _keep_metadata(call: Call, obj: Json, old: Json) -> None:
 
 
 def metadata_of(obj: Json) -> Json:
-    """Return the metadata of an object, created if missing."""
+    """Return the metadata of an object. Creates it if missing."""
     metadata = obj.get("metadata")
     if not isinstance(metadata, dict):
         metadata = obj["metadata"] = {}
@@ -62,7 +62,7 @@ def key_of(metadata: Json) -> str:
 
 
 def ordered(resource: ResourceType, obj: Json) -> Json:
-    """Return the object with its type first, as encoded lists require."""
+    """Return the object with kind and apiVersion first: the encoder of lists strips this prefix."""
     api_version = resource.stored_api_version
     found = {"kind": resource.kind, "apiVersion": api_version, "metadata": obj["metadata"]}
     found.update(obj)
@@ -81,7 +81,7 @@ def is_complete(obj: Json, old: Json) -> bool:
 
 
 def check_namespace(resource: ResourceType, metadata: Json, namespace: str) -> None:
-    """Set the namespace of an object from the request. Rejects a different one."""
+    """Set the namespace of an object to that of the request. Rejects an object with a different namespace."""
     given = metadata.get("namespace") or ""
     if not resource.namespaced:
         metadata.pop("namespace", None)
@@ -111,10 +111,10 @@ class Attributes:
     dry_run: bool
     options: Json
     warnings: list[str]
-    #: Managers of the fields in ``obj`` and ``old``, shown to remote webhooks.
+    #: Managers of the fields in ``obj`` and ``old``, for webhooks outside this process.
     managed: Managed | None = None
     old_managed: Managed | None = None
-    #: The kind posted to a subresource, if it differs from the resource's.
+    #: The kind posted to a subresource, if it is not the resource's kind.
     kind: Json | None = None
 
 
@@ -130,7 +130,8 @@ class Admission(Protocol):
         ...
 
     def concerns(self, attributes: Attributes) -> bool:
-        """Return whether any webhook or policy applies; without one, the copies for admission are saved."""
+        """Return whether a plugin, webhook or policy may apply. If not, admission and its copies of the object are
+        skipped."""
         ...
 
 
@@ -138,7 +139,7 @@ class Kinds(Protocol):
     """Strategies and schemas of kinds."""
 
     def strategy(self, resource: ResourceType) -> Strategy:
-        """Return how objects of the resource are written."""
+        """Return the write strategy of the resource."""
         ...
 
     def schema(self, resource: ResourceType) -> Field | None:

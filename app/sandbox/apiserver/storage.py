@@ -17,7 +17,7 @@ from app.sandbox.apiserver.kinds import Registry, ResourceType
 from app.sandbox.apiserver.managing import Managed, with_managed
 from app.sandbox.apiserver.requests import Call
 
-# Storage takes etcd's place: objects by key, one revision counter, and a history of changes for watches.
+# Storage replaces etcd: objects by key, one revision counter, and a history of changes for watches.
 #
 # Everything here is synchronous: a commit is atomic and reaches every watcher at once. Stored objects never change; a
 # write replaces the :class:`Entry`.
@@ -26,7 +26,7 @@ Json: TypeAlias = dict[str, Any]
 EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
 Verb: TypeAlias = Literal["create", "update", "delete"]
 
-#: Changes kept per resource for watches that resume.
+#: Limits of the history kept per resource, from which watches resume.
 HISTORY_EVENTS: Final = 10_000
 HISTORY_BYTES: Final = 32 * 2**20
 
@@ -44,7 +44,7 @@ class Entry:
         #: Conversions to other versions, by apiVersion.
         self.converted: dict[str, Entry] | None = None
         self.labels: dict[str, str] = obj["metadata"].get("labels") or {}
-        #: The managers of each field, shown only to clients that see managed fields.
+        #: The managers of the fields, for clients that see managed fields.
         self.managed = managed
         self._obj: Json | None = obj
         self._raw: bytes | None = None
@@ -66,12 +66,12 @@ class Entry:
 
     @property
     def full(self) -> Json:
-        """Return the object with its managed fields. It must not be changed."""
+        """Return the object with managed fields. It must not be changed."""
         return with_managed(self.obj, self.managed)
 
     @property
     def full_raw(self) -> bytes:
-        """Return the object with its managed fields, as JSON."""
+        """Return the object with managed fields, as JSON."""
         if self.managed is None:
             return self.raw
         if self._full is None:
@@ -79,14 +79,14 @@ class Entry:
         return self._full
 
     def shrink(self) -> None:
-        """Keep the JSON only: the version is no longer current."""
+        """Keep only the JSON, because this version is no longer current."""
         if self._obj is not None:
             _ = self.raw
             self._obj = self._full = None
 
 
 class Event:
-    """A committed change. Each line sent to watchers is encoded once."""
+    """A committed change. Lines for watchers are encoded once per form."""
 
     __slots__ = ("after", "before", "lines", "revision", "type")
 
@@ -94,7 +94,7 @@ class Event:
         self.type = type_
         self.revision = revision
         self.before = before
-        #: For a deletion: the last state with the version of the deletion.
+        #: The object after the change. For a deletion, its last state with the version of the deletion.
         self.after = after
         self.lines: dict[Any, bytes] = {}
 
@@ -125,7 +125,7 @@ class Collection:
     sinks: dict[EventSink, None] = field(default_factory=dict)
 
     def select(self, namespace: str, start: str = "") -> Iterator[Entry]:
-        """Yield the entries of a namespace (or all) in key order, starting at ``start``."""
+        """Yield the entries in a namespace (or in all) in key order, starting at ``start``."""
         prefix = f"{namespace}/" if namespace else ""
         for position in range(bisect_left(self.keys, max(prefix, start)), len(self.keys)):
             key = self.keys[position]
@@ -134,7 +134,7 @@ class Collection:
             yield self.objects[key]
 
     def as_of(self, revision: int) -> Collection:
-        """Return the collection as of a version that is not compacted."""
+        """Return the collection as of a version, which must not be compacted."""
         past = Collection(self.name, dict(self.objects))
         for event in reversed(self.history):
             if event.revision <= revision:
@@ -147,7 +147,7 @@ class Collection:
         return past
 
     def since(self, revision: int) -> Iterator[Event]:
-        """Yield the changes after a version, oldest first."""
+        """Return the changes after a version, oldest first."""
         found: list[Event] = []
         for event in reversed(self.history):
             if event.revision <= revision:
@@ -156,13 +156,13 @@ class Collection:
         return reversed(found)
 
     def compact(self, revision: int) -> None:
-        """Forget the changes up to a version."""
+        """Drop the changes up to a version."""
         while self.history and self.history[0].revision <= revision:
             self._forget_oldest()
         self.compacted = max(self.compacted, revision)
 
     def record(self, event: Event) -> None:
-        """Append to the history and drop the oldest events over the limits."""
+        """Append an event to the history, and drop the oldest events beyond the limits."""
         self.history.append(event)
         self.history_bytes += len(event.after.raw)
         while len(self.history) > HISTORY_EVENTS or (self.history_bytes > HISTORY_BYTES and len(self.history) > 1):
@@ -174,7 +174,7 @@ class Collection:
         self.compacted = max(self.compacted, oldest.revision)
 
 
-#: Called after each commit with the verb, the collection, the entry before and the entry after.
+#: Called after each commit with the verb, the collection, and the entry before and after it.
 Listener: TypeAlias = Callable[[Verb, Collection, Entry | None, Entry | None], None]
 
 
@@ -191,7 +191,7 @@ class Storage:
         self.dependents: dict[str, dict[tuple[str, str], None]] = {}
 
     def collection(self, name: str) -> Collection:
-        """Return the collection of a name, created on first use."""
+        """Return the collection with this name. It is created on first use."""
         found = self.collections.get(name)
         if found is None:
             found = self.collections[name] = Collection(name, compacted=self.compacted)
@@ -204,7 +204,7 @@ class Storage:
                 collection.objects[key] = Entry(key, obj, entry.revision, entry.managed)
 
     def begin(self, name: str) -> None:
-        """Create the collection, if missing, with a history that starts now."""
+        """Create the collection if it does not exist. Its history starts now."""
         if name not in self.collections:
             self.collections[name] = Collection(name, compacted=self.revision)
 
@@ -219,14 +219,16 @@ class Storage:
         return entry
 
     def update(self, collection: Collection, current: Entry, obj: Json) -> Entry:
-        """Replace ``current`` by a new version with the same managers. Raises :class:`Stale` if it is not current.
+        """Replace ``current`` with a new version and keep the managers. Raises :class:`Stale` if it is no longer the
+        stored entry.
 
-        The server's own writes use this: they have no field manager.
+        For the server's own writes, which have no field manager.
         """
         return self.replace(collection, current, obj, current.managed)
 
     def replace(self, collection: Collection, current: Entry, obj: Json, managed: Managed | None) -> Entry:
-        """Replace ``current`` by a new version and its managers. Raises :class:`Stale` if it is not current."""
+        """Replace ``current`` with a new version and its managers. Raises :class:`Stale` if it is no longer the stored
+        entry."""
         if collection.objects.get(current.key) is not current:
             raise Stale(current.key)
         entry = self._entry(current.key, obj, managed)
@@ -235,7 +237,8 @@ class Storage:
         return entry
 
     def delete(self, collection: Collection, current: Entry, obj: Json | None = None) -> Entry:
-        """Remove ``current``. Watchers see ``obj``, or else its last state. Raises :class:`Stale` if not current."""
+        """Remove ``current``. Watchers see ``obj`` or, if None, the last state. Raises :class:`Stale` if ``current`` is
+        no longer the stored entry."""
         if collection.objects.get(current.key) is not current:
             raise Stale(current.key)
         last = self._entry(current.key, dict(obj if obj is not None else current.obj), current.managed)
@@ -282,7 +285,8 @@ class Storage:
             self.dependents.setdefault(uid, {})[place] = None
 
     def compact(self, revision: int | None = None) -> None:
-        """Forget all changes up to a version (default: the current one). Older watches and tokens are rejected."""
+        """Drop all changes up to a version (default: the current one). Older watches and continue tokens are then
+        rejected."""
         self.compacted = max(self.compacted, self.revision if revision is None else revision)
         for collection in self.collections.values():
             collection.compact(self.compacted)
@@ -294,33 +298,33 @@ def owner_uids(obj: Json) -> tuple[str, ...]:
     return tuple(owner.get("uid", "") for owner in owners) if owners else ()
 
 
-#: Letters of generated names: no vowels, no ambiguous characters.
+#: Characters of generated names: no vowels, no ambiguous characters.
 NAME_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_GENERATED_BASE: Final = 58
 
 
 @dataclass
 class Core:
-    """State shared by all parts of one server."""
+    """State shared by all parts of a server."""
 
     clock: Clock
     rng: Random
     storage: Storage = field(default_factory=Storage)
     registry: Registry = field(default_factory=Registry.built_in)
-    #: The last formatted second and its text.
+    #: The second formatted last, and its text.
     _second: int = -1
     _text: str = ""
 
     def collection(self, resource: ResourceType) -> Collection:
-        """Return the collection of a resource, which its versions share."""
+        """Return the collection of a resource. All its versions share it."""
         return self.storage.collection(resource.key)
 
     def named(self, qualified: str) -> Collection:
-        """Return a built-in collection by name (``pods``, ``replicasets.apps``)."""
+        """Return the collection with this name, such as ``pods`` or ``replicasets.apps``."""
         return self.storage.collection(qualified)
 
     def entry(self, call: Call) -> Entry:
-        """Return the object a call names, or reject with 404."""
+        """Return the object that a call names. Rejects the call (404) if there is none."""
         found = self.collection(call.resource).objects.get(call.key)
         if found is None:
             raise status.not_found(call.resource, call.name)
@@ -335,7 +339,7 @@ class Core:
         return self._text
 
     def new_uid(self) -> str:
-        """Return a random (version 4) UUID from this server's generator."""
+        """Return a random (version 4) UUID, drawn from this server's random generator."""
         bits = self.rng.getrandbits(128)
         bits = bits & ~(0xF << 76) & ~(0x3 << 62) | (0x4 << 76) | (0x2 << 62)
         text = f"{bits:032x}"

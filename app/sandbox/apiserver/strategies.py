@@ -1,4 +1,4 @@
-"""Strategies: how each kind is defaulted, prepared and validated, and the rules of object metadata."""
+"""Strategies: how each kind is defaulted, prepared and validated, and the rules for object metadata."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from app.kube.validation import validate_labels as label_errors
 from app.sandbox.apiserver.kinds import ResourceType
 
 Json: TypeAlias = dict[str, Any]
-#: Returns the errors of a name. Prefixes of generated names may end in a hyphen.
+#: Returns the errors in a name.
 NameRule: TypeAlias = Callable[[str], list[str]]
 
 ORPHAN: Final = "orphan"
@@ -32,14 +32,14 @@ def wipe(metadata: Json) -> None:
 
 
 def path_segment_errors(name: str) -> list[str]:
-    """Return the errors of a name that no kind allows."""
+    """Return errors for characters and names that no kind allows."""
     if name in (".", ".."):
         return [f"may not be '{name}'"]
     return [f"may not contain '{char}'" for char in "/%" if char in name]
 
 
 def prefixed(rule: NameRule, prefix: str) -> list[str]:
-    """Return the errors of a generated name's prefix."""
+    """Return the errors in a prefix for generated names, which may end in a hyphen."""
     if prefix.endswith("-") and len(prefix) > 1:
         prefix = f"{prefix[:-2]}a"
     return rule(prefix)
@@ -48,14 +48,14 @@ def prefixed(rule: NameRule, prefix: str) -> list[str]:
 def updated_metadata_errors(
     metadata: Mapping[str, Any], old: Mapping[str, Any], *, namespaced: bool
 ) -> list[FieldError]:
-    """Return the errors of updated metadata. Unchanged metadata was valid when it was stored."""
+    """Return the errors in updated metadata, or none if it is unchanged: it was valid when it was stored."""
     if all(metadata.get(name) == old.get(name) for name in _CHECKED):
         return []
     return metadata_errors(metadata, namespaced=namespaced, rule=path_segment_errors)
 
 
 def metadata_errors(metadata: Mapping[str, Any], *, namespaced: bool, rule: NameRule) -> list[FieldError]:
-    """Return all errors of an object's metadata, in the server's order."""
+    """Return all errors in an object's metadata, in the server's order."""
     errors: list[FieldError] = []
     name, namespace = metadata.get("name") or "", metadata.get("namespace") or ""
     if generate := metadata.get("generateName") or "":
@@ -94,7 +94,7 @@ def _common_errors(metadata: Mapping[str, Any]) -> list[FieldError]:
 
 
 def finalizer_errors(metadata: Mapping[str, Any]) -> list[FieldError]:
-    """Return the finalizers that built-in kinds reject: those without a domain that are not standard."""
+    """Return errors for finalizers that built-in kinds reject: non-standard ones without a domain."""
     detail = "name is neither a standard finalizer name nor is it fully qualified"
     return [
         invalid(_METADATA.child("finalizers").index(index), finalizer, detail)
@@ -104,7 +104,7 @@ def finalizer_errors(metadata: Mapping[str, Any]) -> list[FieldError]:
 
 
 def finalizer_warnings(metadata: Mapping[str, Any]) -> list[str]:
-    """Return the warnings for such finalizers on custom resources."""
+    """Return warnings for the same finalizers on custom resources."""
     advice = "prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"
     return [f"metadata.finalizers: {quote(str(error.value))}: {advice}" for error in finalizer_errors(metadata)]
 
@@ -159,7 +159,7 @@ def keep_server_fields(metadata: Json, old: Mapping[str, Any]) -> None:
 
 
 def update_errors(metadata: Mapping[str, Any], old: Mapping[str, Any]) -> list[FieldError]:
-    """Return the errors of immutable metadata in an update."""
+    """Return errors for immutable metadata that an update changes."""
     errors: list[FieldError] = []
     if old.get("deletionTimestamp"):
         fresh = sorted(set(metadata.get("finalizers") or ()) - set(old.get("finalizers") or ()))
@@ -178,16 +178,17 @@ def update_errors(metadata: Mapping[str, Any], old: Mapping[str, Any]) -> list[F
 
 
 def subdomain_rule(name: str) -> list[str]:
-    """Return the errors of a DNS subdomain, the rule for most names."""
+    """Return the errors in a DNS subdomain. Most kinds follow this rule."""
     return is_dns1123_subdomain(name)
 
 
 def label_rule(name: str) -> list[str]:
-    """Return the errors of a DNS label, the rule for namespaces."""
+    """Return the errors in a DNS label. Namespaces follow this rule."""
     return is_dns1123_label(name)
 
 
-# The strategy of each kind: defaults, server-set fields, immutable fields. Kinds without one follow the general rules.
+# The strategy of a kind: defaults, fields that the server sets, immutable fields. Kinds without a strategy follow the
+# general rules.
 
 
 def _nothing(_obj: Json) -> None:
@@ -216,33 +217,34 @@ class Strategy:
 
     #: Sets defaults; runs whenever an object is decoded.
     default: Callable[[Json], None] = _nothing
-    #: Sets defaults in a status write, which changes nothing else. None: use ``default``.
+    #: Sets defaults in a status write, in which only the status can need them. None: use ``default``.
     default_status: Callable[[Json], None] | None = None
-    #: Runs after the status was removed and before validation.
+    #: Runs after the status has been removed and before validation.
     prepare_create: Callable[[Json], None] = _nothing
     prepare_update: Callable[[Json, Json], None] = _no_change
     #: Prepares a status write.
     prepare_status: Callable[[Json, Json], None] = _no_change
     errors: Callable[[Json], list[FieldError]] = _no_errors
-    #: Errors of a create in addition to ``errors``.
+    #: Errors in a create request, in addition to ``errors``.
     create_errors: Callable[[Json], list[FieldError]] = _no_errors
-    #: Errors of an update in addition to ``errors``.
+    #: Errors in an update request, in addition to ``errors``.
     update_errors: Callable[[Json, Json], list[FieldError]] = _no_update_errors
-    #: All errors of a status write.
+    #: All errors in a status write.
     status_errors: Callable[[Json, Json], list[FieldError]] = _no_update_errors
-    #: Validation of subresources that write a part of the spec, in place of all other validation.
+    #: Validation by subresource, for those that write a part of the spec. It replaces all other validation.
     part_errors: Mapping[str, Callable[[Json, Json], list[FieldError]]] = field(default_factory=dict)
     name_rule: NameRule = subdomain_rule
-    #: Warnings for an object that is accepted.
+    #: Warnings about an object that is accepted.
     warnings: Callable[[Json], list[str]] = _no_warnings
-    #: Default grace period of a deletion in seconds. None: deletions are immediate.
+    #: Returns the grace period of a deletion in seconds from the object and the requested period. None: no grace
+    #: period.
     grace: Callable[[Json, int | None], int | None] | None = None
     #: Whether a create keeps the status in the request.
     keeps_status: bool = False
 
 
 def new_errors(errors: list[FieldError], before: list[FieldError]) -> list[FieldError]:
-    """Return errors that did not exist before: values that an older schema allowed may remain."""
+    """Return the errors that did not exist before. Values that an older schema allowed may remain."""
     known = set(map(str, before))
     return [error for error in errors if str(error) not in known]
 
@@ -254,7 +256,7 @@ def without_status(resource: ResourceType, obj: Json) -> None:
 
 
 def changed_outside_metadata(obj: Mapping[str, Any], old: Mapping[str, Any], *, status: bool) -> bool:
-    """Return whether anything but metadata differs. A status subresource is ignored too."""
+    """Return whether anything but the metadata differs. ``status``: whether changes to the status count."""
     skipped = {"metadata", "apiVersion", "kind"} if status else {"metadata", "apiVersion", "kind", "status"}
     keys = (obj.keys() | old.keys()) - skipped
     return any(obj.get(key) != old.get(key) for key in keys)

@@ -30,7 +30,7 @@ from app.sandbox.apiserver.writing import Transform, Writer
 
 Json: TypeAlias = dict[str, Any]
 Found: TypeAlias = Response | tuple[Entry, int]
-#: Returns the log of a container: namespace, Pod, container and query options.
+#: Returns a log, given the namespace, the Pod, the container and the query parameters.
 LogSource: TypeAlias = Callable[[str, str, str, Mapping[str, str]], Awaitable[bytes | AsyncIterator[bytes]]]
 
 _STREAMS: Final = frozenset({"attach", "exec", "portforward", "proxy"})
@@ -41,18 +41,18 @@ _NARROWED: Final[Mapping[str, Callable[[Json, Json], Json]]] = {
 
 
 class Subresources:
-    """Answers requests for subresources."""
+    """Serves requests for subresources."""
 
     def __init__(self, core: Core, catalog: Catalog, writer: Writer, deleter: Deleter) -> None:
         self._core = core
         self._catalog = catalog
         self._writer = writer
         self._pods = PodActions(core, catalog, writer, deleter)
-        #: The source of logs, set by the simulated kubelets.
+        #: The source of container logs. The caller sets it if kubelets are simulated.
         self.logs: LogSource | None = None
 
     async def answer(self, call: Call) -> Found | None:
-        """Return the answer, or None if the ordinary verb handles the subresource (status)."""
+        """Serve a request for a subresource. Returns None for those that the ordinary verbs handle (status)."""
         name = call.subresource
         if name in _STREAMS:
             entry = self._core.entry(call)
@@ -72,7 +72,7 @@ class Subresources:
         return None
 
     async def post(self, call: Call) -> Response:
-        """Answer kinds that can only be posted: actions, reviews, tokens."""
+        """Serve kinds that can only be posted: actions, reviews, tokens."""
         if call.verb != "create":
             raise status.method_not_allowed()
         kind, api_version = call.resource.kind, call.resource.api_version
@@ -109,7 +109,7 @@ class Subresources:
             raise status.not_implemented(f"{call.resource.plural}/{call.subresource}")
         return Response(201, _json_headers(), orjson.dumps(found) + b"\n")
 
-    # ---- narrowed writes
+    # ---- writes to a part of an object
 
     async def _replace(self, call: Call, narrow: Callable[[Json, Json], Json]) -> tuple[Entry, int]:
         """Update or patch a part of an object."""
@@ -228,7 +228,8 @@ def _narrowed(change: Transform, narrow: Callable[[Json, Json], Json]) -> Transf
 
 
 def _only(part: str) -> Callable[[Json, Json], Json]:
-    """Keep the old object except for one part and the fields that identify the version."""
+    """Return a function that takes one part and the resourceVersion from the new object, and the rest from the old
+    one."""
 
     def narrow(wanted: Json, old: Json) -> Json:
         found: Json = fresh(old)

@@ -1,7 +1,7 @@
-"""Checks the types in documents from clients, with the server's messages, and reports or drops unknown fields.
+"""Checks the types in documents from clients, with the server's messages, and finds and drops unknown fields.
 
-Nearly all documents are valid, so a fast check runs first: closures compiled once per type, which track no paths. Only
-a document that fails it goes through the slow check, which tracks the path of every value.
+Nearly all documents are valid, so a fast check runs first: closures that are compiled once per type and do not track
+paths. Only a document that fails it goes through the slow check, which tracks the path of every value.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class Checker:
         self._quick = self._compile(top)
 
     def read(self, value: Any) -> tuple[Any, list[str]]:
-        """Return the document without nulls, empty lists and unknown fields, and the paths of the latter.
+        """Return the document without nulls, empty lists and unknown fields, and the paths of the unknown fields.
 
-        A document that needs no change is returned itself. Raises :class:`WrongType`.
+        If nothing is to be removed, returns the same object. Raises :class:`WrongType`.
         """
         if self._quick(value):
             return value, []
@@ -68,13 +68,12 @@ class Checker:
         return _Slow(findings, self._tables).read(self._top, value, "", ""), findings.unknown
 
     # ---- the fast check
-    # ---- the quick look
 
     def _compile(self, wanted: Field) -> Check:
         if wanted.type_name and wanted.type is FieldType.OBJECT:
             name = wanted.type_name
             if name not in self._named:
-                # A type may contain itself: references made meanwhile resolve it when they are called.
+                # A type may contain itself: references compiled before it is complete look it up when called.
                 self._named[name] = lambda value: self._named[name](value)
                 self._named[name] = self._object(wanted)
             return self._named[name]
@@ -166,14 +165,14 @@ _SIMPLE: Final[dict[FieldType, Check]] = {
 
 
 class _Slow:
-    """The slow check: walks a document with the path of every value."""
+    """The slow check: walks a document and tracks the path of every value."""
 
     def __init__(self, findings: Findings, tables: Mapping[str | Field, Mapping[str, Check]]) -> None:
         self._findings = findings
         self._tables = tables
 
     def read(self, wanted: Field, value: Any, path: str, struct: str) -> Any:
-        """Return a cleaned copy. ``struct`` is the innermost named type around it, as Go messages name it."""
+        """Return a cleaned copy. ``struct`` is the name of the innermost enclosing named type in Go's messages."""
         match wanted.type:
             case FieldType.OBJECT:
                 return self._object(wanted, value, path, struct)

@@ -1,4 +1,4 @@
-"""Converts objects between the versions of their group: autoscalers, events and custom resources."""
+"""Converts objects between versions: autoscalers, events and custom resources."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.storage import Core, Entry
 from app.sandbox.apiserver.watching import Convert
 
-# HorizontalPodAutoscalers: ``autoscaling/v1`` knows CPU utilization only. Annotations preserve what v1 cannot express.
+# HorizontalPodAutoscalers: ``autoscaling/v1`` supports only CPU utilization. Annotations preserve everything else.
 
 Json: TypeAlias = dict[str, Any]
 
@@ -113,7 +113,7 @@ def _renamed(event: Json, names: Mapping[str, str], api_version: str) -> Json:
     }
 
 
-#: Converts objects of a resource to an apiVersion through a webhook.
+#: Calls a webhook to convert objects of a resource to an apiVersion.
 Converter: TypeAlias = Callable[[ResourceType, Sequence[Json], str], Awaitable[list[Json]]]
 
 
@@ -126,7 +126,7 @@ class Versions:
         self.webhook: Converter | None = None
 
     async def shown(self, resource: ResourceType, entries: Sequence[Entry]) -> Sequence[Entry]:
-        """Return the entries in the version of ``resource``."""
+        """Return the entries, converted to the version of ``resource``."""
         wanted = resource.api_version
         missing = [
             entry
@@ -143,13 +143,13 @@ class Versions:
         ]
 
     async def stored(self, resource: ResourceType, obj: Json) -> Json:
-        """Return an object of ``resource`` in its stored version."""
+        """Return an object of ``resource``, converted to the storage version."""
         if resource.api_version == resource.stored_api_version:
             return obj
         return (await self.convert(resource, [obj], resource.stored_api_version))[0]
 
     def watched(self, resource: ResourceType) -> Convert | None:
-        """Return the conversion for a watch on ``resource``, or None if it watches the stored version."""
+        """Return the conversion for a watch on ``resource``, or None if it watches the storage version."""
         collection = self._core.collection(resource)
         alike = resource.api_version == resource.stored_api_version
         if alike and all(entry.api_version == resource.api_version for entry in collection.objects.values()):
@@ -161,7 +161,8 @@ class Versions:
         return convert
 
     async def convert(self, resource: ResourceType, objects: Sequence[Json], wanted: str) -> list[Json]:
-        """Convert objects to the requested version. Metadata that only the server sets is kept."""
+        """Convert objects to the requested version. A webhook can change only labels and annotations in the
+        metadata."""
         if resource.key == "events":
             view = new_event if wanted == "events.k8s.io/v1" else core_event
             return [view(obj) for obj in objects]
@@ -179,7 +180,7 @@ class Versions:
 
 
 def _merged_metadata(old: Mapping[str, Any], new: Json) -> Json:
-    """Return the old metadata with the new labels and annotations, all that a conversion may change."""
+    """Return the old metadata with the new labels and annotations; a conversion may change nothing else."""
     metadata = dict(old.get("metadata") or {})
     for part in ("labels", "annotations"):
         metadata.pop(part, None)

@@ -1,8 +1,6 @@
-"""Watchers: one per open watch. Each receives every commit at the moment it happens.
-
-A line is encoded once per event and form, for all watchers. A watcher whose client reads too slowly is ended at a
-bound, and the client resumes from its last version.
-"""
+"""Watchers, one per open watch. Each receives every commit at the moment it happens. A line is encoded once per event
+and form, for all watchers. If a client reads too slowly, its watch is ended once too many lines are buffered; the
+client then resumes from its last version."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ Convert: TypeAlias = Callable[[Sequence[Entry]], Awaitable[Sequence[Entry]]]
 MAX_BEHIND: Final = 20_000
 #: Seconds between bookmarks, as on real servers.
 BOOKMARK_SECONDS: Final = 60.0
-#: Without ``timeoutSeconds``, a watch lasts between this and twice as long.
+#: Minimum seconds that a watch without ``timeoutSeconds`` lasts. The maximum is twice as long.
 MIN_WATCH_SECONDS: Final = 1800.0
 
 
@@ -33,7 +31,7 @@ class Form(Protocol):
 
     @property
     def key(self) -> object:
-        """Return the key of the form. Forms with equal keys encode alike."""
+        """Return the key of the form. Forms with equal keys encode entries identically."""
         ...
 
     def encode(self, entry: Entry) -> bytes:
@@ -41,12 +39,12 @@ class Form(Protocol):
         ...
 
     def bookmark(self, metadata: dict[str, object]) -> bytes:
-        """Return an object with metadata only."""
+        """Return the JSON of a bookmark's object, which has only metadata."""
         ...
 
 
 class Watcher:
-    """The lines of one watch as byte chunks. :meth:`chunks` ends with the watch."""
+    """The lines of one watch, as chunks of bytes. :meth:`chunks` ends when the watch ends."""
 
     def __init__(
         self,
@@ -70,10 +68,10 @@ class Watcher:
         self._ended = False
         self._timers: list[asyncio.TimerHandle] = []
 
-    # ---- filling
+    # ---- producer
 
     def start(self, seconds: float) -> None:
-        """Receive every commit from now on, for this many seconds."""
+        """Receive every commit from now on, for at most this many seconds."""
         self._collection.sinks[self] = None
         loop = asyncio.get_running_loop()
         self._timers = [loop.call_later(seconds, self._expire)]
@@ -81,7 +79,7 @@ class Watcher:
             self._timers.append(loop.call_later(BOOKMARK_SECONDS, self._tick))
 
     def existing(self, *, announce_end: bool) -> None:
-        """Begin with an ADDED event per existing object; with ``announce_end``, a bookmark follows."""
+        """Start with an ADDED event for each existing object. With ``announce_end``, a bookmark follows them."""
         for entry in self._collection.select(""):
             if self._matches is None or self._matches(entry):
                 self._push(self._shown("ADDED", entry))
@@ -89,17 +87,17 @@ class Watcher:
             self.bookmark({INITIAL_EVENTS_END: "true"})
 
     def replay(self, revision: int) -> None:
-        """Begin with the changes after a version."""
+        """Start with the changes after a version."""
         for event in self._collection.since(revision):
             self.offer(event)
 
     def refuse(self, refusal: Refusal) -> None:
-        """Begin with an ERROR event and end."""
+        """Send an ERROR event and end the watch."""
         self._push(b'{"type":"ERROR","object":' + orjson.dumps(refusal.as_json()) + b"}\n")
         self._ended = True
 
     def offer(self, event: Event) -> None:
-        """Receive an event if its object is or was selected."""
+        """Buffer a line for the event if its object is or was selected."""
         matches = self._matches
         if matches is None:
             self._push(self._encoded(event, event.type, event.after))
@@ -163,14 +161,14 @@ class Watcher:
             timer.cancel()
         self._wake()
 
-    # ---- emptying
+    # ---- consumer
 
     def close(self) -> None:
         """End the watch."""
         self._expire()
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield all lines since the last chunk, joined."""
+        """Yield all lines since the last chunk as one chunk."""
         try:
             while True:
                 if self._lines:
@@ -200,5 +198,5 @@ def _line(type_: str, encoded: bytes) -> bytes:
 
 
 def watch_seconds(asked: int | None, rng: Random) -> float:
-    """Return the duration of a watch: as requested, or a random 30 to 60 minutes."""
+    """Return the duration of a watch: as requested, or 30 to 60 minutes at random."""
     return float(asked) if asked else MIN_WATCH_SECONDS * (1 + rng.random())

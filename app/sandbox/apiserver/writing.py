@@ -37,7 +37,7 @@ from app.sandbox.apiserver.strategies import Strategy, changed_outside_metadata,
 from app.sandbox.apiserver.versions import Versions
 
 Json: TypeAlias = dict[str, Any]
-#: Returns the desired object for the current one. The result is new and may be changed.
+#: Returns the desired object, given the current one. The caller may change the result.
 Transform: TypeAlias = Callable[[Json | None], Json]
 
 _NAME_ATTEMPTS: Final = 8
@@ -69,7 +69,7 @@ class Writer:
         attributes = self._attributes(call, "CREATE", metadata.get("name") or "", obj, None)
         attributes.managed = self._created_by(call, obj)
         await self._mutate(attributes)
-        if attributes.obj is None:  # pragma: no cover  # webhooks cannot take an object away
+        if attributes.obj is None:  # pragma: no cover  # webhooks cannot remove an object
             raise status.internal("admission left no object")
         return await self._create(call, attributes)
 
@@ -132,7 +132,7 @@ class Writer:
     async def update(
         self, call: Call, transform: Transform, *, allow_create: bool = False, uid: str = ""
     ) -> tuple[Entry, bool]:
-        """Replace an object by the result of ``transform``. Returns the entry and whether it was created.
+        """Replace an object with the result of ``transform``. Returns the entry and whether it was created.
 
         ``uid``: if set, the object must have this UID.
         """
@@ -230,7 +230,7 @@ class Writer:
         return Manager(call.field_manager, UPDATE, call.resource.api_version, call.subresource, time)
 
     def _created_by(self, call: Call, obj: Json) -> Managed | None:
-        """Return the managers of a new object. Fields that admission adds have none."""
+        """Return the managers of a new object. Fields added by admission have no manager."""
         given = managers_of(obj["metadata"].pop("managedFields", None))
         if call.is_apply:
             return Managed(given)
@@ -244,7 +244,7 @@ class Writer:
     def _updated_by(self, call: Call, current: Managed | None, given: Any, obj: Json, old: Json) -> Managed | None:
         """Return the managers of an updated object.
 
-        ``given``: the managers in the request, which take precedence. An empty entry resets them.
+        ``given``: the managed fields in the request, which take precedence. A single empty entry resets them.
         """
         if call.is_apply:
             return Managed(managers_of(given))
@@ -279,7 +279,7 @@ class Writer:
         if call.dry_run:
             return Entry(entry.key, obj, entry.revision, managed)
         if is_complete(obj, old):
-            # Watchers see the last stored object, still with its finalizers.
+            # Watchers see the object as last stored, with its finalizers.
             self._core.storage.delete(collection, entry, old)
             return Entry(entry.key, obj, entry.revision, managed)
         if obj == old and (managed is entry.managed or (managed is not None and managed.same(entry.managed))):
@@ -289,7 +289,7 @@ class Writer:
     # ---- admission
 
     async def admit(self, call: Call, name: str, obj: Json) -> None:
-        """Run admission on a posted document that is not stored (an eviction, a binding)."""
+        """Run admission on a posted document that is not stored, such as an eviction or a binding."""
         attributes = self._attributes(call, "CREATE", name, obj, None)
         group, _, version = str(obj.get("apiVersion", "")).rpartition("/")
         attributes.kind = {"group": group, "version": version, "kind": obj.get("kind", "")}
@@ -333,7 +333,8 @@ class Writer:
 
 
 def _scale_view(attributes: Attributes) -> None:
-    """Show admission the written Scale instead of the object."""
+    """Replace the objects in ``attributes`` with their Scales, which is what admission sees of a write to that
+    subresource."""
     paths = paths_of(attributes.resource)
     attributes.obj = scale_of(attributes.obj or {}, paths)
     attributes.old = scale_of(attributes.old or {}, paths)

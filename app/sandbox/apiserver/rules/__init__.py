@@ -1,1 +1,1 @@
-"""Rules of built-in kinds: defaults, validation and immutable fields."""
+"""Rules for built-in kinds: defaults, validation and immutable fields."""

@@ -1,4 +1,4 @@
-"""Rules of CustomResourceDefinitions and the schemas in them."""
+"""Rules for CustomResourceDefinitions and their schemas."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 _LIST_TYPES: Final = ("atomic", "set", "map")
 _RULES: Final = "x-kubernetes-validations"
 _JUNCTORS: Final = ("allOf", "anyOf", "oneOf")
-#: Keywords that only the schema itself may have, not the alternatives inside it.
+#: Keywords that only the schema itself may have, not its anyOf, oneOf, allOf and not branches.
 _STRUCTURAL: Final = ("additionalProperties", "default", "description", "nullable", "title", "type", _PRESERVE)
 
 
 def root_errors(schema: Json, path: Path) -> list[FieldError]:
     """Return all errors of a version's schema."""
-    # Cached: schemas are long, and most writes of a CRD leave them unchanged.
+    # Cached, because schemas are long and most writes to a CRD leave them unchanged.
     return list(_root_errors(orjson.dumps(schema), path))
 
 
@@ -152,7 +152,7 @@ def _rule_faults(schema: Json, path: Path, *, top: bool) -> Iterator[FieldError]
 
 
 def _bare_errors(schema: Json, path: Path, around: Json) -> Iterator[FieldError]:
-    """Report alternatives that describe more than the schema around them does."""
+    """Report anyOf, oneOf, allOf and not branches with keywords that the rules for structural schemas forbid there."""
     int_or_string = around.get(_INT_OR_STRING)
     for name in _STRUCTURAL:
         if schema.get(name) and not (int_or_string and name == "type"):
@@ -163,19 +163,20 @@ def _bare_errors(schema: Json, path: Path, around: Json) -> Iterator[FieldError]
 
 # CustomResourceDefinitions: initial status and validation.
 #
-# Source: Kubernetes 1.34, apiextensions-apiserver/pkg/apis/apiextensions/validation. A real server moves what all
-# versions have in common to the top level, where its messages name it: ``spec.validation`` if all schemas are equal.
+# Source: Kubernetes 1.34, apiextensions-apiserver/pkg/apis/apiextensions/validation. A real server moves the parts that
+# all versions have in common to the top level, and its messages name them there: ``spec.validation`` if all schemas are
+# equal.
 
 SPEC: Final = Path("spec")
 _COLUMN_TYPES: Final = ("boolean", "date", "integer", "number", "string")
 _COLUMN_FORMATS: Final = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
-#: Fields of a version that move to the top level if all versions agree.
+#: Fields of a version that move to the top level if they are equal in all versions.
 _SHARED: Final = ("schema", "subresources", "additionalPrinterColumns", "selectableFields")
 _APPROVAL: Final = "api-approved.kubernetes.io"
 
 
 def prepare(crd: Json) -> None:
-    """Initialize the status of a new definition: it is served only after its names are accepted."""
+    """Initialize the status of a new definition. It is served only once its names are accepted."""
     stored = [version["name"] for version in crd["spec"].get("versions") or () if version.get("storage")][:1]
     names = {"kind": "", "plural": ""}
     crd["status"] = {"conditions": None, "acceptedNames": names, "storedVersions": stored}
@@ -320,7 +321,7 @@ def _internal(versions: list[Json], shared: set[str]) -> list[Json]:
 
 
 def _invalid(at: Path, value: Any, detail: str) -> FieldError:
-    """Return an error whose value is shown as JSON, with an unquoted null."""
+    """Return an error that shows the value as JSON, and null without quotes."""
     return invalid(at, GoLiteral("null") if value is None else value, detail)
 
 
@@ -371,7 +372,7 @@ def _subresources(declared: Json | None, path: Path) -> list[FieldError]:
 
 
 def _selectable(version: Json, path: Path) -> list[FieldError]:
-    """Require selectable fields to be simple paths to fields of the schema."""
+    """Require selectable fields to be simple paths to fields in the schema."""
     found: list[FieldError] = []
     for index, field in enumerate(version.get("selectableFields") or ()):
         here: Any = (version.get("schema") or {}).get("openAPIV3Schema") or {}
@@ -411,7 +412,8 @@ def _conversion_errors(conversion: Json, path: Path) -> list[FieldError]:
 
 
 def update_errors(crd: Json, old: Json) -> list[FieldError]:
-    """Return errors for immutable fields of an established definition, and for removed versions still in storage."""
+    """Return errors for changed immutable fields of an established definition, and for removed versions that are still
+    in storage."""
     new, before = crd["spec"], old.get("spec") or {}
     found: list[FieldError] = []
     if new.get("group") != before.get("group"):

@@ -1,4 +1,4 @@
-"""Defaults of built-in kinds as data: paths and the values that fill them.
+"""Defaults of built-in kinds as data: paths and their default values.
 
 In a path, ``[]`` visits every item of a list, and ``!`` creates a missing object (otherwise its defaults are skipped).
 Source: Kubernetes 1.34, pkg/apis/*/v*/defaults.go.
@@ -150,7 +150,7 @@ DEFAULTS: Final[Mapping[str, Rows]] = {
         ("spec.conversion.webhook.clientConfig.service.port", 443),
     ),
 }
-#: The paths of Pod templates, by kind.
+#: Path of the Pod template, by kind.
 TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {
     "podtemplates": ("template",),
     "deployments.apps": ("spec", "template"),
@@ -183,7 +183,7 @@ def _fill(target: Any, steps: tuple[str, ...], value: Any) -> None:
     if not isinstance(target, dict):
         return
     if not rest:
-        # Go cannot tell an empty string from a missing one; all other values are kept.
+        # Go cannot tell an empty string from a missing one. All other values are kept.
         if target.get(step) is None or (target[step] == "" and isinstance(value, str)):
             target[step] = json_copy(value)
         return

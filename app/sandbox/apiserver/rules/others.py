@@ -1,4 +1,4 @@
-"""Rules of ConfigMaps, Secrets, Services and other small kinds."""
+"""Rules for ConfigMaps, Secrets, Services and other kinds without a module of their own."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def default_secret(obj: Json) -> None:
 
 
 def config_map_errors(obj: Json) -> list[FieldError]:
-    """Validate keys, keys in both maps, and the total size."""
+    """Validate the keys, also for duplicates in both maps, and the total size."""
     found: list[FieldError] = []
     data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
     size = 0
@@ -49,7 +49,7 @@ def config_map_errors(obj: Json) -> list[FieldError]:
 
 
 def frozen_data_stays(obj: Json, old: Json) -> list[FieldError]:
-    """Reject changes of immutable data."""
+    """Reject changes to immutable data."""
     if not old.get("immutable"):
         return []
     message = "field is immutable when `immutable` is set"
@@ -61,7 +61,7 @@ def frozen_data_stays(obj: Json, old: Json) -> list[FieldError]:
 
 
 def secret_stays(obj: Json, old: Json) -> list[FieldError]:
-    """Reject changes of a Secret's type."""
+    """Reject changes to a Secret's type."""
     found = [invalid(Path("type"), obj.get("type"), _IMMUTABLE)] if obj.get("type") != old.get("type") else []
     return found + frozen_data_stays(obj, old)
 
@@ -88,7 +88,7 @@ def secret_warnings(secret: Json) -> list[str]:
 
 
 SPEC: Final = Path("spec")
-#: Required keys by type of Secret.
+#: Required keys, by Secret type.
 _SECRET_KEYS: Final = {
     "kubernetes.io/tls": ("tls.crt", "tls.key"),
     "kubernetes.io/dockercfg": (".dockercfg",),
@@ -100,14 +100,14 @@ _CRON_FIELDS: Final = 5
 
 
 def secret_errors(obj: Json) -> list[FieldError]:
-    """Validate keys, including those that the type requires."""
+    """Validate the keys, including those that the type requires."""
     data = obj.get("data") or {}
     wanted = _SECRET_KEYS.get(obj.get("type", ""), ())
     return secret_key_errors(obj) + [required(Path("data").key(key)) for key in wanted if key not in data]
 
 
 def claim_errors(obj: Json) -> list[FieldError]:
-    """Require access modes and a size in a claim."""
+    """Require a claim to have access modes and a size."""
     spec = obj.get("spec") or {}
     found: list[FieldError] = []
     if not spec.get("accessModes"):
@@ -132,7 +132,7 @@ def budget_errors(obj: Json) -> list[FieldError]:
 
 
 def role_errors(obj: Json) -> list[FieldError]:
-    """Require verbs, and API groups with resources, in the rules of a role."""
+    """Require the rules of a role to have verbs and, except for rules about URLs, API groups and resources."""
     found: list[FieldError] = []
     for index, rule in enumerate(obj.get("rules") or ()):
         at = Path("rules").index(index)
@@ -148,7 +148,7 @@ def role_errors(obj: Json) -> list[FieldError]:
 
 
 def lease_errors(obj: Json) -> list[FieldError]:
-    """Require positive durations and non-negative transitions in a Lease."""
+    """Require a Lease's durations to be positive and its transitions not to be negative."""
     spec = obj.get("spec") or {}
     found: list[FieldError] = []
     seconds, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
@@ -197,7 +197,7 @@ def _ending(spec: Json, path: Path) -> list[FieldError]:
 
 
 def endpoints_errors(obj: Json) -> list[FieldError]:
-    """Require names if there are several ports."""
+    """Require ports to have names if there are several."""
     return [
         required(Path("subsets").index(number).child("ports").index(index).child("name"))
         for number, subset in enumerate(obj.get("subsets") or ())
@@ -268,7 +268,7 @@ def namespace_status_errors(obj: Json, _old: Json) -> list[FieldError]:
 
 
 def default_service(obj: Json) -> None:
-    """Set target ports, IP families and traffic policies."""
+    """Set the target ports and traffic policies."""
     spec = obj["spec"]
     for port in spec.get("ports") or ():
         if port.get("targetPort") in (None, "", 0):
@@ -285,7 +285,7 @@ def prepare_service(obj: Json) -> None:
     """Set the IP families."""
     spec = obj["spec"]
     if spec["type"] != "ExternalName":
-        # A headless Service without selector has no allocated address, so it may have both families.
+        # A headless Service without a selector has no allocated address, so it may have both families.
         both = spec.get("clusterIP") == "None" and not spec.get("selector")
         spec.setdefault("ipFamilies", ["IPv4", "IPv6"] if both else ["IPv4"])
         spec.setdefault("ipFamilyPolicy", "RequireDualStack" if both else "SingleStack")
@@ -331,7 +331,7 @@ def service_errors(obj: Json) -> list[FieldError]:
 
 
 def service_stays(obj: Json, old: Json) -> list[FieldError]:
-    """Reject changes of a Service's cluster IP."""
+    """Reject changes to a Service's cluster IP."""
     new, before = obj["spec"], old.get("spec") or {}
     if new.get("type") == "ExternalName" or before.get("type") == "ExternalName":
         return []

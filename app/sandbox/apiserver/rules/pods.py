@@ -1,4 +1,4 @@
-"""Rules of Pods and their subresources."""
+"""Rules for Pods and their subresources."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _MUTABLE: Final = ("activeDeadlineSeconds", "schedulingGates", "tolerations")
 
 
 def default_pod_spec(spec: Json) -> None:
-    """Set the defaults of a Pod spec, in a Pod or a template."""
+    """Set the defaults of a Pod spec, whether in a Pod or in a template."""
     for key, value in _POD_SPEC.items():
         if not spec.get(key):
             spec[key] = value
@@ -72,7 +72,7 @@ def default_pod_spec(spec: Json) -> None:
 
 @lru_cache(1024)
 def _defaulted_containers(raw: bytes) -> bytes:
-    """Return containers with defaults. Cached, since Pods of one template have the same containers."""
+    """Return containers with defaults. Cached, since Pods created from one template have the same containers."""
     containers = orjson.loads(raw)
     for container in containers:
         default_container(container, startup_probe=True)
@@ -82,7 +82,7 @@ def _defaulted_containers(raw: bytes) -> bytes:
 
 @lru_cache(1024)
 def _defaulted_volumes(raw: bytes) -> bytes:
-    """Return volumes with defaults."""
+    """Return volumes with defaults. Cached like containers."""
     volumes = orjson.loads(raw)
     for volume in volumes:
         default_volume(volume, every=True)
@@ -96,7 +96,7 @@ def default_template(template: Json) -> None:
 
 
 def default_pod(pod: Json) -> None:
-    """Set the defaults of a Pod: those of its spec, and requests from limits."""
+    """Set the defaults of a Pod: those of its spec, and requests, which default to the limits."""
     spec = pod.setdefault("spec", {})
     pod.setdefault("status", {})
     default_pod_spec(spec)
@@ -155,7 +155,7 @@ def _prepare_create(pod: Json) -> None:
 
 
 def _prepare_status(pod: Json, old: Json) -> None:
-    """Keep the quality of service, which is computed from the spec, and complete conditions and container statuses."""
+    """Keep the quality of service, and fill in the required fields of conditions and container statuses."""
     status = pod.setdefault("status", {})
     if quality := (old.get("status") or {}).get("qosClass"):
         status["qosClass"] = quality
@@ -169,7 +169,7 @@ def _prepare_status(pod: Json, old: Json) -> None:
 
 
 def grace_period(pod: Json, asked: int | None) -> int:
-    """Return a Pod's grace period in seconds: 0 if nothing runs."""
+    """Return a Pod's grace period in seconds, or 0 if none of its containers can be running."""
     spec = pod.get("spec") or {}
     period = asked if asked is not None else spec.get("terminationGracePeriodSeconds")
     if not spec.get("nodeName") or (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded"):
@@ -183,9 +183,10 @@ def grace_period(pod: Json, asked: int | None) -> int:
 
 
 def spec_errors(spec: Json, path: Path) -> list[FieldError]:
-    """Validate a Pod spec: containers and volumes in full, other fields as far as scenarios need."""
+    """Validate a Pod spec. Containers and volumes are validated in full, other fields only as far as scenarios need
+    it."""
     parts = [spec.get("containers") or [], spec.get("initContainers") or [], spec.get("volumes") or []]
-    # Cached, since Pods of one template have the same containers.
+    # Cached, since Pods created from one template have the same containers.
     errors = list(_container_errors(orjson.dumps(parts), path))
     if not parts[0]:
         errors.append(required(path.child("containers")))
@@ -212,7 +213,7 @@ def _errors(pod: Json) -> list[FieldError]:
 
 
 def _update_errors(pod: Json, old: Json) -> list[FieldError]:
-    """Reject changes of immutable fields in a Pod's spec."""
+    """Reject changes to immutable fields in a Pod's spec."""
     new, before = pod["spec"], old.get("spec") or {}
     if new == before:
         return []
@@ -237,7 +238,7 @@ def _update_errors(pod: Json, old: Json) -> list[FieldError]:
 
 
 def _munged(new: Json, before: Json) -> Json:
-    """Return the new spec with all mutable fields as they were."""
+    """Return the new spec with all mutable fields reset to their old values."""
     munged = dict(new)
     for name in _LISTS:
         if name in munged:
@@ -253,7 +254,7 @@ def _munged(new: Json, before: Json) -> Json:
     if grace is not None and grace < 0 and new.get("terminationGracePeriodSeconds") == 1:
         munged["terminationGracePeriodSeconds"] = grace
     if before.get("schedulingGates"):
-        # The node selector of a gated Pod is mutable.
+        # Node selector and affinity of a gated Pod are mutable.
         if "nodeSelector" in before:
             munged["nodeSelector"] = before["nodeSelector"]
         else:
@@ -266,7 +267,7 @@ def _munged(new: Json, before: Json) -> Json:
 
 
 def differences(before: Any, after: Any, path: str = "spec") -> Iterator[str]:
-    """Yield the differences between two specs, a line each."""
+    """Yield the differences between two specs as lines: the old and the new value."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted(before.keys() | after.keys()):
             if before.get(key) != after.get(key):
@@ -332,7 +333,7 @@ STRATEGY: Final = Strategy(
 )
 
 
-# Writes through subresources of a Pod: new ephemeral containers, resized resources.
+# Writes through subresources of a Pod: ephemeral containers and resize.
 #
 # Source: Kubernetes 1.34, pkg/apis/core/validation: ValidatePodEphemeralContainersUpdate, ValidatePodResize.
 
@@ -342,7 +343,7 @@ _NOT_EPHEMERAL: Final = ("ports", "livenessProbe", "readinessProbe", "startupPro
 
 
 def ephemeral_errors(pod: Json, old: Json) -> list[FieldError]:
-    """Validate the ephemeral containers of a Pod: existing ones are immutable."""
+    """Validate the ephemeral containers of a Pod. Existing ones are immutable."""
     spec = pod.get("spec") or {}
     others = [one.get("name") for key in ("containers", "initContainers") for one in spec.get(key) or ()]
     found: list[FieldError] = []
@@ -370,7 +371,7 @@ def ephemeral_errors(pod: Json, old: Json) -> list[FieldError]:
 
 
 def resize_errors(pod: Json, old: Json) -> list[FieldError]:
-    """Return the errors of a resize, in addition to those of any Pod."""
+    """Reject a resize that changes the Pod's quality of service."""
     before = quality_of_service(old["spec"])
     if quality_of_service(pod["spec"]) != before:
         return [invalid("spec", before, "Pod QOS Class may not change as a result of resizing")]

@@ -19,7 +19,7 @@ _OPERATIONS: Final = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 _SIDE_EFFECTS: Final = ("None", "NoneOnDryRun")
 _KNOWN_REVIEWS: Final = ("v1", "v1beta1")
 _MAX_SECONDS: Final = 30
-#: Lists in a rule where ``*`` means everything, with their names in messages.
+#: Lists in a rule in which ``*`` means everything, with their names in messages.
 _ALONE: Final = {"apiGroups": "API groups", "apiVersions": "API versions", "operations": "operations"}
 
 
@@ -110,7 +110,7 @@ def _rule_errors(rule: Json, at: Path) -> list[FieldError]:
 
 
 def _resource_errors(resources: list[str], at: Path) -> list[FieldError]:
-    """Report resources that other entries of the list include already."""
+    """Report missing resources, and those that other entries of the list already include."""
     found: list[FieldError] = []
     with_all_below: set[str] = set()
     below_all: set[str] = set()
@@ -168,7 +168,7 @@ def url_errors(url: str, at: Path) -> list[FieldError]:
 
 def service_errors(service: Json, at: Path) -> list[FieldError]:
     """Validate a reference to a webhook's Service."""
-    # A real server swaps the two when it reports the missing one.
+    # If one of the two is missing, a real server reports the other.
     swapped = (("namespace", "name"), ("name", "namespace"))
     found = [required(at.child(shown)) for shown, name in swapped if not service.get(name)]
     port = service.get("port")

@@ -1,4 +1,4 @@
-"""Rules of workloads and related kinds: defaults that depend on other fields, and validation.
+"""Rules for workloads and related kinds: defaults that depend on other fields, and validation.
 
 Source: Kubernetes 1.34, pkg/apis/{apps,batch,core}/v1/defaults.go and validation.
 """
@@ -43,7 +43,7 @@ def default_daemon_set(obj: Json) -> None:
 
 
 def default_job(obj: Json) -> None:
-    """Run one Pod unless completions or parallelism say otherwise."""
+    """Default to one Pod if neither completions nor parallelism is set."""
     spec = obj["spec"]
     if spec.get("completions") is None and spec.get("parallelism") is None:
         spec["completions"] = 1
@@ -51,7 +51,7 @@ def default_job(obj: Json) -> None:
 
 
 def default_replication_controller(obj: Json) -> None:
-    """Set selector and labels from the template's labels."""
+    """Default the selector and labels to the template's labels."""
     spec = obj["spec"]
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
     if labels and not spec.get("selector"):
@@ -70,7 +70,7 @@ def default_limit_range(obj: Json) -> None:
 
 
 def default_role_binding(obj: Json) -> None:
-    """Set the API groups of subjects and role."""
+    """Set the API groups of the subjects and the role."""
     group = "rbac.authorization.k8s.io"
     reference = obj.get("roleRef")
     if isinstance(reference, dict):
@@ -81,7 +81,7 @@ def default_role_binding(obj: Json) -> None:
 
 
 def default_crd(obj: Json) -> None:
-    """Derive the other names from the kind."""
+    """Derive the missing names from the kind."""
     names = obj.get("spec", {}).get("names") or {}
     kind = names.get("kind")
     if kind:
@@ -90,7 +90,7 @@ def default_crd(obj: Json) -> None:
 
 
 def with_template(place: tuple[str, ...], more: Callable[[Json], None] | None) -> Callable[[Json], None]:
-    """Return a function that sets the defaults of the template at ``place``, and calls ``more``."""
+    """Return a function that sets the defaults of the template at ``place``, then calls ``more``."""
 
     def default(obj: Json) -> None:
         holder: Any = obj
@@ -104,13 +104,14 @@ def with_template(place: tuple[str, ...], more: Callable[[Json], None] | None) -
     return default
 
 
-# ---- what is checked
+# ---- validation
 
 
 def workload_errors(
     *, policies: tuple[str, ...] = ("Always",), selector: bool = True
 ) -> Callable[[Json], list[FieldError]]:
-    """Return the validation of a workload: replicas, template, and a required selector that matches the template."""
+    """Return a function that validates a workload: replicas, template, and a required selector that matches the
+    template."""
 
     def errors(obj: Json) -> list[FieldError]:
         spec = obj.get("spec") or {}
@@ -163,7 +164,7 @@ def template_errors(template: Json, path: Path, policies: tuple[str, ...]) -> li
 
 
 def pod_template_errors(obj: Json) -> list[FieldError]:
-    """Validate a PodTemplate, whose Pods may have any restart policy."""
+    """Validate a PodTemplate. Its Pods may have any restart policy."""
     return template_errors(obj.get("template") or {}, Path("template"), ("Always", "OnFailure", "Never"))
 
 
@@ -186,13 +187,13 @@ def _counts(value: Any) -> bool:
 
 
 def selector_stays(obj: Json, old: Json) -> list[FieldError]:
-    """Reject changes of a workload's selector."""
+    """Reject changes to a workload's selector."""
     new, before = obj["spec"].get("selector"), (old.get("spec") or {}).get("selector")
     return [invalid(SPEC.child("selector"), new, _IMMUTABLE)] if new != before else []
 
 
 def stateful_set_stays(obj: Json, old: Json) -> list[FieldError]:
-    """Reject changes of a StatefulSet's immutable fields."""
+    """Reject changes to a StatefulSet's immutable fields."""
     may = ("replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit",
            "persistentVolumeClaimRetentionPolicy", "minReadySeconds")  # fmt: skip
     new = {key: value for key, value in obj["spec"].items() if key not in may}
@@ -207,7 +208,7 @@ def stateful_set_stays(obj: Json, old: Json) -> list[FieldError]:
 
 
 def job_stays(obj: Json, old: Json) -> list[FieldError]:
-    """Reject changes of a Job's selector, template and completions."""
+    """Reject changes to a Job's selector, template and completions."""
     found = []
     before = old.get("spec") or {}
     for name in ("selector", "template", "completionMode"):
@@ -217,14 +218,14 @@ def job_stays(obj: Json, old: Json) -> list[FieldError]:
 
 
 def role_reference_stays(obj: Json, old: Json) -> list[FieldError]:
-    """Reject changes of a binding's role."""
+    """Reject changes to a binding's role."""
     if obj.get("roleRef") == old.get("roleRef"):
         return []
     return [invalid(Path("roleRef"), obj.get("roleRef"), "cannot change roleRef")]
 
 
 def priority_stays(obj: Json, old: Json) -> list[FieldError]:
-    """Reject changes of a PriorityClass's value."""
+    """Reject changes to a PriorityClass's value."""
     found = []
     for name in ("value", "preemptionPolicy"):
         if obj.get(name) != old.get(name):

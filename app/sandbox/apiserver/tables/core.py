@@ -1,4 +1,4 @@
-"""Tables of the core group, with Pod statuses as ``kubectl`` shows them."""
+"""Tables for the core group, with Pod statuses as ``kubectl`` shows them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ PodObject: TypeAlias = Mapping[str, Any]
 
 @dataclass(slots=True)
 class PodSummary:
-    """Counts over a Pod's containers. ``last_restart`` is RFC 3339, or "" for never."""
+    """Status and container counts of a Pod. ``last_restart`` is in RFC 3339 format, or "" if no container has
+    restarted."""
 
     reason: str
     total: int
@@ -49,7 +50,7 @@ class PodSummary:
 
 
 def summarise(pod: PodObject) -> PodSummary:
-    """Return READY, STATUS and RESTARTS of a Pod."""
+    """Return the values for the columns READY, STATUS and RESTARTS of a Pod."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     conditions = status.get("conditions") or []
     sidecars = {one["name"] for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"}
@@ -75,7 +76,7 @@ def summarise(pod: PodObject) -> PodSummary:
 def _add_init_containers(
     summary: PodSummary, of_sidecars: PodSummary, spec: PodObject, status: PodObject, sidecars: set[str]
 ) -> None:
-    """Add init containers up to the first that has not completed."""
+    """Add the init containers, up to the first that has not completed."""
     for index, one in enumerate(status.get("initContainerStatuses") or ()):
         summary.count(one)
         sidecar = one.get("name") in sidecars
@@ -110,7 +111,7 @@ def _add_containers(summary: PodSummary, status: PodObject, conditions: Iterable
         elif one.get("ready") and state.get("running") is not None:
             running = True
             summary.ready += 1
-    # A Pod is not completed while another container runs.
+    # A Pod is not completed while any of its containers is running.
     if summary.reason == "Completed" and running:
         summary.reason = "Running" if _is_true(conditions, "Ready") else "NotReady"
 
@@ -299,7 +300,7 @@ def _persistent_volume_claim(one: Object, now: datetime) -> list[Any]:
 
 
 def _event(one: Object, now: datetime) -> list[Any]:
-    """Return the cells of an event of either group; they name the fields differently."""
+    """Return the cells of an event. The two groups name its fields differently."""
     first = one.get("firstTimestamp") or one.get("deprecatedFirstTimestamp") or one.get("eventTime")
     last = one.get("lastTimestamp") or one.get("deprecatedLastTimestamp") or first
     count = one.get("count") or one.get("deprecatedCount") or 1
@@ -339,7 +340,7 @@ def _resource_quota(one: Object, now: datetime) -> list[Any]:
     return [name_of(one), ", ".join(texts[False]), ", ".join(texts[True]), age_of(one, now)]
 
 
-#: Cells of the group's resources, by plural.
+#: Functions that compute the cells of the group's resources, by plural.
 CELLS: Final[Mapping[str, Cells]] = {
     "pods": _pod,
     "podtemplates": _pod_template,

@@ -1,4 +1,4 @@
-"""Tables of all groups but the core."""
+"""Tables for all groups except the core group."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def _autoscaler(one: Object, now: datetime) -> list[Any]:
 
 
 def _metrics(one: Object) -> str:
-    """Return current and target values of the first two metrics."""
+    """Return the current and target values of the first two metrics."""
     spec, current = spec_of(one), status_of(one).get("currentMetrics") or []
     metrics = list(spec.get("metrics") or ())
     if not metrics and "targetCPUUtilizationPercentage" in spec:
@@ -223,7 +223,7 @@ def _metric(metric: Object, current: Object) -> str:
     return f"{reached.get('value', UNKNOWN)}/{target.get('value', '0')}"
 
 
-#: Cells of the groups' resources, by plural.
+#: Functions that compute the cells of the groups' resources, by plural.
 CELLS: Final[Mapping[str, Cells]] = {
     "poddisruptionbudgets": _pod_disruption_budget,
     "endpointslices": _endpoint_slice,
@@ -251,7 +251,7 @@ CELLS: Final[Mapping[str, Cells]] = {
 
 
 def _workload(one: Object) -> list[Any]:
-    """Return the wide columns of a kind with a template and a selector."""
+    """Return the wide columns for a kind with a template and a selector."""
     return [*container_cells(spec_of(one).get("template")), selector_text(spec_of(one).get("selector"))]
 
 
@@ -342,7 +342,7 @@ def _cron_job(one: Object, now: datetime) -> list[Any]:
     ]
 
 
-#: Cells of workloads, by plural.
+#: Functions that compute the cells of workloads, by plural.
 WORKLOAD_CELLS: Final[Mapping[str, Cells]] = {
     "deployments": _deployment,
     "replicasets": _replica_set,

@@ -1,4 +1,5 @@
-"""JSONPath in printer columns, as Kubernetes reads it: fields, indexes, slices, unions, filters and ``..``.
+"""JSONPath in printer columns, with the syntax that Kubernetes supports: fields, indexes, slices, unions, filters and
+``..``.
 
     parse(".status.conditions[?(@.type=='Ready')].status").find(obj)      # ["True"]
 
@@ -32,7 +33,7 @@ _COMPARE: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 
 class JsonPathError(ValueError):
-    """A path that is invalid, or that does not fit the value."""
+    """The path is invalid, or does not fit the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def parse(text: str) -> JsonPath:
 
 
 def _parse_step(text: str, at: int, steps: list[Step]) -> int:
-    """Append the step that starts at ``at``. Returns where the next step starts."""
+    """Append the step that starts at ``at``. Returns the position of the next step."""
     if text.startswith("[?(", at):
         end = _filter_end(text, at + 3)
         steps.append(_filter(text[at + 3 : end]))

@@ -1,6 +1,7 @@
 """Tables: column definitions, rows and the objects attached to them.
 
-Columns of built-in kinds are recorded from a real API server; those of custom resources are JSONPaths in their CRD.
+The columns of built-in kinds are recorded from a real API server; those of custom resources are JSONPaths in their
+CRDs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from app.sandbox.apiserver.tables.jsonpath import JsonPathError, parse
 from app.sandbox.apiserver.tables.words import Cells, Object, age
 
 Document: TypeAlias = dict[str, Any]
-#: Keyed by plural: no two built-in groups print resources of the same plural differently.
+#: Keyed by plural: built-in resources with the same plural have the same columns in all groups.
 _CELLS: Final[Mapping[str, Cells]] = {**core.CELLS, **groups.WORKLOAD_CELLS, **groups.CELLS}
 _META: Final = "meta.k8s.io/v1"
 _COMPLETED: Final = {
@@ -31,7 +32,7 @@ _COMPLETED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TableKind:
-    """Column definitions of a resource and the function that computes its cells."""
+    """The column definitions of a resource, and the function that computes its cells."""
 
     columns: Sequence[Mapping[str, Any]]
     cells: Cells
@@ -47,8 +48,8 @@ class TableKind:
     ) -> Document:
         """Return a Table.
 
-        ``metadata``: of the list, or the resourceVersion of a single object. ``include_object``: None, Metadata or
-        Object as in the request; for Object, the objects must have apiVersion and kind.
+        ``metadata``: that of the list, or the resourceVersion of a single object. ``include_object``: None, Metadata or
+        Object, as in the request. For Object, the objects must have apiVersion and kind.
         """
         rows = [self._row(one, now, include_object) for one in objects]
         found: Document = {"kind": "Table", "apiVersion": _META, "metadata": dict(metadata or {})}
@@ -91,7 +92,7 @@ def builtin_table(api_version: str, plural: str) -> TableKind:
 
 
 def _name_and_creation(one: Object, _now: datetime) -> list[Any]:
-    """Return the cells of a kind without columns of its own."""
+    """Return the cells of a resource without columns of its own."""
     return [one["metadata"]["name"], one["metadata"].get("creationTimestamp")]
 
 
@@ -114,7 +115,7 @@ def custom_table(version: Mapping[str, Any]) -> TableKind:
 
 @cache
 def _described(column: str) -> str:
-    """Return the description that all kinds share for a metadata column."""
+    """Return the description of a metadata column, which is the same for all kinds."""
     columns = _recorded_columns()["v1/configmaps"]
     return next(str(one["description"]) for one in columns if one["name"] == column)
 
@@ -139,7 +140,7 @@ def _custom_cell(column: Mapping[str, Any], one: Object, now: datetime) -> Any:
 
 
 def _typed_cell(kind: str, value: Any, now: datetime) -> Any:
-    """Return the cell of a JSON value, or None if its type is not the column's."""
+    """Return the cell for a JSON value, or None if the column has another type."""
     if kind == "string":
         return _text(value)
     if isinstance(value, bool):

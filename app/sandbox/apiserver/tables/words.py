@@ -10,7 +10,7 @@ from app.kube.quantities import QuantityError, parse
 from app.kube.selectors import to_query
 
 Object: TypeAlias = Mapping[str, Any]
-#: Returns the cells of an object's row at the current time.
+#: Returns the cells of an object's row, given the current time.
 Cells: TypeAlias = Callable[[Object, datetime], list[Any]]
 
 NONE: Final = "<none>"
@@ -74,12 +74,12 @@ def status_of(one: Object) -> Object:
 
 
 def labels_text(labels: Mapping[str, str] | None) -> str:
-    """Return labels as ``a=b,c=d``, sorted."""
+    """Return sorted labels as ``a=b,c=d``."""
     return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or NONE
 
 
 def selector_text(selector: Object | None) -> str:
-    """Return a label selector in query form."""
+    """Return a label selector in the format of the query parameter."""
     return (to_query(selector) if selector else "") or NONE
 
 
@@ -90,20 +90,20 @@ def container_cells(template: Object | None) -> list[str]:
 
 
 def is_true(one: Object, condition: str) -> bool:
-    """Return whether a condition of the status is true."""
+    """Return whether a condition in the status is true."""
     conditions = status_of(one).get("conditions") or ()
     return next((found["status"] == "True" for found in conditions if found["type"] == condition), False)
 
 
 def some(items: Sequence[str], most: int, empty: str) -> str:
-    """Return the first ``most`` items and the number of the rest."""
+    """Return the first ``most`` items and the number of remaining ones."""
     if len(items) > most:
         return f"{','.join(items[:most])} + {len(items) - most} more..."
     return ",".join(items) or empty
 
 
 def quantity_text(value: Any) -> str:
-    """Return a quantity in the API server's format."""
+    """Return a quantity in canonical form."""
     try:
         return str(parse(str(value)))
     except QuantityError:
