@@ -81,21 +81,16 @@ def kinds_page(kinds: Iterable[KindDefinition]) -> str:
         "# Kinds",
         "",
         _GENERATED,
-        "Names, groups and versions are those of OpenKruise. The version in bold is stored; the manager converts the",
-        "others. Each kind's page has an example, its defaults, every field, and the differences between versions.",
-        "Selectors, tolerations, references, ports, conditions, Pod and native workload specs, the actions of probes",
-        "and hooks, and the status fields observedGeneration and collisionCount are those of Kubernetes. The",
-        "definitions are in [deploy/crds](../../deploy/crds).",
-        "",
-        "| Kind | Group | Versions | Scope |",
-        "|---|---|---|---|",
+        "Names, groups and versions are those of OpenKruise. Each kind's page has an example, its defaults, every",
+        "field, and the differences between versions; the manager converts between them. Selectors, tolerations, references,",
+        "ports, conditions, Pod and native workload specs, the actions of probes and hooks, and the status fields",
+        "observedGeneration and collisionCount are those of Kubernetes. The definitions are in",
+        "[deploy/crds](../../deploy/crds).",
     ]
-    for kind in sorted(kinds, key=lambda kind: kind.crd_name):
-        versions = [f"**{one.name}**" if one is kind.hub else one.name for one in kind.versions]
-        scope = "namespaced" if kind.namespaced else "cluster"
-        lines.append(
-            f"| [{kind.kind}](kinds/{kind.singular}.md) | {kind.group} | {', '.join(sorted(versions))} | {scope} |"
-        )
+    ordered = sorted(kinds, key=lambda kind: kind.kind)
+    for title, namespaced in (("Namespaced", True), ("Cluster-scoped", False)):
+        found = [f"[{kind.kind}](kinds/{kind.singular}.md)" for kind in ordered if kind.namespaced is namespaced]
+        lines += ["", f"{title}: {', '.join(found)}."] if found else []
     return "\n".join(lines) + "\n"
 
 
