@@ -82,9 +82,9 @@ def kinds_page(kinds: Iterable[KindDefinition]) -> str:
         "",
         _GENERATED,
         "Names, groups and versions are those of OpenKruise. Each kind's page has an example, its defaults, every",
-        "field, and the differences between versions; the manager converts between them. Selectors, tolerations, references,",
-        "ports, conditions, Pod and native workload specs, the actions of probes and hooks, and the status fields",
-        "observedGeneration and collisionCount are those of Kubernetes. The definitions are in",
+        "field, and the differences between versions; the manager converts between them. Selectors, tolerations,",
+        "references, ports, conditions, Pod and native workload specs, the actions of probes and hooks, and the status",
+        "fields observedGeneration and collisionCount are those of Kubernetes. The definitions are in",
         "[deploy/crds](../../deploy/crds).",
     ]
     ordered = sorted(kinds, key=lambda kind: kind.kind)
