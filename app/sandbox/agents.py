@@ -379,7 +379,7 @@ class Agents:
             except NotFound:
                 pass
             except KubeError as error:
-                logger.info("node agents are waiting: %s", error)
+                logger.info("node agents are waiting for the API server: %s", error)
             else:
                 return
             await self._client.clock.sleep(_LOOK_SECONDS)

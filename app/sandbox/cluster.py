@@ -89,7 +89,7 @@ class SimulatedCluster:
         authority: str = "",
         agents: bool = False,
     ) -> None:
-        """Create the cluster. ``agents`` runs a node agent on each node."""
+        """Create the cluster. ``agents``: whether each node runs a node agent."""
         self.pods: Store[Pod] = Store(INDEXES)
         self.nodes = Nodes(client, nodes, rng=rng, bind=True, pace=pace, scripts=scripts, events=events, pods=self.pods)
         scheduler = self.nodes.scheduler

@@ -1,4 +1,4 @@
-"""Scheduler filters: the nodes a Pod may run on, and why it may not run on the others. Pure."""
+"""Scheduler filters: which nodes a Pod may run on, and why it may not run on the others. Pure."""
 
 from __future__ import annotations
 
@@ -267,8 +267,7 @@ def _matches(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) ->
 
 
 class _Neighbours:
-    """What the affinity and spreading rules of one Pod need to know about running Pods. Computed once per Pod to
-    schedule."""
+    """Running Pods, indexed for the affinity and spreading rules of the Pod to schedule."""
 
     def __init__(self, pod: Pod, infos: Sequence[NodeInfo], namespaces: NamespaceLabels) -> None:
         self._pod = pod

@@ -42,7 +42,7 @@ def log_of(pod: Pod, inputs: PodInputs, container: str = "", *, previous: bool =
     behaviour = context(pod, inputs).behave(found)
     lines = list(behaviour.script.log)
     if not found.command and not found.args:
-        lines.append(f"{found.image} runs (simulated: it prints nothing else)")
+        lines.append(f"{found.image} is running (simulated, no further output)")
     lines += [text for _, text in behaviour.program.printed((until - began).total_seconds())]
     return "".join(f"{line}\n" for line in lines)
 

@@ -24,7 +24,7 @@ _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _CLOSING: Final = {"(": ")", "[": "]", "[?": "]"}
 
 
-#: Accessed fields, with the fields accessed below each; none means the whole value.
+#: Accessed fields, each with the fields accessed below it. An empty mapping means the whole value.
 Parts: TypeAlias = dict[str, "Parts"]
 
 
@@ -287,7 +287,7 @@ _EVERY_OBJECT: Final = frozenset({"apiVersion", "kind", "metadata"})
 def fault(source: str, variables: frozenset[str], schema: Schema | None = None, *, top: bool = False) -> str:
     """Return the server's message for an invalid condition, or "".
 
-    ``schema`` is the schema of ``self``; ``top`` means it is that of a whole object.
+    ``schema`` is the schema of ``self``. ``top``: whether ``self`` is a whole object.
     """
     try:
         program = compiled(source).program

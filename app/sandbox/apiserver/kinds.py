@@ -60,7 +60,7 @@ _FLAGS: Final[Mapping[str, str]] = {
     "volumeattachments.storage.k8s.io": "dr",
     "volumeattributesclasses.storage.k8s.io": "d",
 }
-#: Resources that are another view of a stored resource.
+#: Resources that are a view of another, stored resource.
 _STORED_IN: Final = {"events.events.k8s.io": "events"}
 #: Storage versions of resources served in several versions.
 _STORED_VERSIONS: Final = {

@@ -216,7 +216,7 @@ def unsupported_media_type(known: Sequence[str]) -> Refusal:
 
 def not_implemented(what: str) -> Refusal:
     """The sandbox does not implement this; see docs/sandbox.md."""
-    return Refusal(501, "NotImplemented", f"the sandbox's API server does not do this: {what}")
+    return Refusal(501, "NotImplemented", f"not implemented by the sandbox's API server: {what}")
 
 
 def success(resource: ResourceType, name: str, uid: str) -> dict[str, Any]:

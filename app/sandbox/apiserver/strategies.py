@@ -192,11 +192,11 @@ def label_rule(name: str) -> list[str]:
 
 
 def _nothing(_obj: Json) -> None:
-    """Nothing to do."""
+    """Do nothing."""
 
 
 def _no_change(_obj: Json, _old: Json) -> None:
-    """Nothing to do."""
+    """Do nothing."""
 
 
 def _no_errors(_obj: Json) -> list[FieldError]:
@@ -239,7 +239,7 @@ class Strategy:
     #: Returns the grace period of a deletion in seconds from the object and the requested period. None: no grace
     #: period.
     grace: Callable[[Json, int | None], int | None] | None = None
-    #: Whether a create keeps the status in the request.
+    #: Whether a create request may set the status.
     keeps_status: bool = False
 
 
@@ -250,7 +250,7 @@ def new_errors(errors: list[FieldError], before: list[FieldError]) -> list[Field
 
 
 def without_status(resource: ResourceType, obj: Json) -> None:
-    """Remove the status, which a create cannot set."""
+    """Remove the status, which a create request cannot set."""
     if resource.has_status:
         obj.pop("status", None)
 

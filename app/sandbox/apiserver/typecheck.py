@@ -60,7 +60,7 @@ class Checker:
     def read(self, value: Any) -> tuple[Any, list[str]]:
         """Return the document without nulls, empty lists and unknown fields, and the paths of the unknown fields.
 
-        If nothing is to be removed, returns the same object. Raises :class:`WrongType`.
+        Returns the same object if nothing needs to change. Raises :class:`WrongType`.
         """
         if self._quick(value):
             return value, []
@@ -127,7 +127,7 @@ class Checker:
 
 @lru_cache(1024)
 def _base64_fault(text: str) -> int:
-    """Return the position of the first byte that is not base64, or -1."""
+    """Return the position of the first byte that is not valid base64, or -1."""
     try:
         base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -181,7 +181,7 @@ class _Slow:
                 values = wanted.values
                 if values is None:
                     return value
-                # The path in Go's message has fields, but no map keys.
+                # The path in Go's message contains fields, but not map keys.
                 simple = values.type is not FieldType.OBJECT
                 return {
                     key: self.read(values, item, path if simple else _child(path, key), struct)

@@ -122,7 +122,7 @@ class Versions:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        #: Set if webhooks can be called.
+        #: None if webhooks cannot be called.
         self.webhook: Converter | None = None
 
     async def shown(self, resource: ResourceType, entries: Sequence[Entry]) -> Sequence[Entry]:

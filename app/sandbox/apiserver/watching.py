@@ -18,7 +18,7 @@ from app.sandbox.apiserver.storage import Collection, Entry, Event, EventType, S
 #: Converts entries to the watched version.
 Convert: TypeAlias = Callable[[Sequence[Entry]], Awaitable[Sequence[Entry]]]
 
-#: Lines a watcher may buffer before its watch is ended.
+#: Lines that a watcher may buffer before its watch is ended.
 MAX_BEHIND: Final = 20_000
 #: Seconds between bookmarks, as on real servers.
 BOOKMARK_SECONDS: Final = 60.0

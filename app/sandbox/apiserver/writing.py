@@ -333,8 +333,7 @@ class Writer:
 
 
 def _scale_view(attributes: Attributes) -> None:
-    """Replace the objects in ``attributes`` with their Scales, which is what admission sees of a write to that
-    subresource."""
+    """Replace the objects in ``attributes`` with their Scales, since admission sees the object that was written."""
     paths = paths_of(attributes.resource)
     attributes.obj = scale_of(attributes.obj or {}, paths)
     attributes.old = scale_of(attributes.old or {}, paths)

@@ -67,7 +67,7 @@ class Scale:
 
 
 def plan_scaling(deployment: Workload, new: Workload | None, old: Sequence[Workload]) -> list[Scale]:
-    """Return the next steps of a rollout. They never exceed replicas plus maxSurge, and respect maxUnavailable."""
+    """Return the next steps of a rollout. They respect maxSurge and maxUnavailable."""
     wanted = deployment.spec.replicas
     if deployment.spec.paused:
         # A paused rollout only scales the newest ReplicaSet that has Pods.

@@ -56,7 +56,7 @@ def is_over(job: Job) -> bool:
 
 
 def index_of(pod: Pod) -> int:
-    """Return the completion index of a Pod of an indexed Job, or -1."""
+    """Return the completion index of a Pod, or -1 if its Job is not indexed."""
     text = pod.metadata.annotations.get(INDEX, "")
     return int(text) if text.isdigit() else -1
 
@@ -279,5 +279,5 @@ class Budgets:
 
 
 def _selects(budget: Budget, pod: Pod) -> bool:
-    """Return whether the budget selects the Pod. A missing selector selects nothing, an empty one everything."""
+    """Return whether the budget selects the Pod. A missing selector selects no Pods, an empty selector all Pods."""
     return budget.spec.selector is not None and compile_selector(budget.spec.selector).matches(pod.metadata.labels)

@@ -1,4 +1,4 @@
-"""Workloads and related objects, limited to the fields that the native controllers read."""
+"""Workloads and related objects, with only the fields that the native controllers read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Template(Struct, frozen=True):
 
 
 class RollingUpdate(Struct, frozen=True):
-    """Limits of a rolling update."""
+    """Limits for a rolling update."""
 
     max_surge: int | str | None = None
     max_unavailable: int | str | None = None
@@ -37,7 +37,7 @@ class RollingUpdate(Struct, frozen=True):
 
 
 class Strategy(Struct, frozen=True):
-    """Strategy for replacing Pods."""
+    """How Pods are replaced."""
 
     type: str = ""
     rolling_update: RollingUpdate = RollingUpdate()

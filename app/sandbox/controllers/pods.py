@@ -173,7 +173,7 @@ class PodControl:
             return
 
     def new_name(self, prefix: str) -> str:
-        """Return a generated Pod name with this prefix, like the API server's."""
+        """Return a Pod name with this prefix, generated as the API server does."""
         return f"{prefix[:58]}{random_suffix(self.rng)}"
 
     async def create(self, key: ObjectKey, bodies: Sequence[dict[str, Any]]) -> None:

@@ -104,7 +104,7 @@ def _restored(pod: Pod, now: float) -> PodRun:
 
 
 def context(pod: Pod, inputs: PodInputs, crash: Mapping[str, int] | None = None) -> Context:
-    """Return the Pod and its inputs in the form that the functions for containers take."""
+    """Return the Pod and its inputs as a Context for its containers."""
     namespace = pod.metadata.namespace
     inits = {one.name for one in pod.spec.init_containers}
 

@@ -409,7 +409,7 @@ def script_error(pod: Pod) -> str:
 
 
 def _is_job(pod: Pod, container: Container, init: bool) -> bool:
-    """Return whether a container whose command says nothing should run to completion."""
+    """Return whether a container without a predictable command is assumed to run to completion."""
     if init:
         return container.restart_policy != "Always"
     return pod.spec.restart_policy != "Always" and pod.metadata.controller is not None

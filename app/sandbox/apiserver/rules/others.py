@@ -168,7 +168,7 @@ def priority_errors(obj: Json) -> list[FieldError]:
 
 
 def job_errors(obj: Json) -> list[FieldError]:
-    """Require a restart policy under which a Job's Pods terminate."""
+    """Require the restart policy OnFailure or Never."""
     return _ending(obj.get("spec") or {}, SPEC)
 
 
