@@ -92,11 +92,6 @@ def test_next_lifecycle_state(given: Pod, lifecycle: Any, at_revision: bool, com
     assert next_state(given, lifecycle, at_update_revision=at_revision, update_complete=complete) == then
 
 
-@pytest.mark.behaviour("PM-74")
-def test_some_workloads_do_not_wait_for_a_node() -> None:
-    given = pod(S.PREPARING_NORMAL, node="")
-
-
 @pytest.mark.parametrize(("state", "labels", "hook", "action"), [
     ("", {}, None, UpdateAction.START),
     ("", HELD, UPDATE.in_place_update, UpdateAction.PREPARE),
