@@ -165,7 +165,7 @@ def agent(world: World, client: Client) -> Running:
         ),
         (Watched("Pods", PODS, decode_pod, field_selector=f"spec.nodeName={NODE}"), made.pods),
     ]
-    return Running(made.controllers, [made.run], stores)
+    return Running(made.controllers, [made.run], stores, made._recorders)
 
 
 def puller() -> Case:

@@ -9,6 +9,7 @@ from app.api.kind import find_kind
 from app.framework.feature import ControllerPart
 from app.kube.client import Client
 from app.kube.controller import Controller
+from app.kube.events import EventRecorder
 from app.kube.resources import Resource
 from app.manager.features import features
 from app.manager.gates import GATES
@@ -31,10 +32,11 @@ def controller(name: str) -> Callable[[World, Client], Running]:
 
     def start(world: World, client: Client) -> Running:
         stores = stores_of(part)
-        made = part.make(context(part, client, stores, gates=ALL_GATES, rng=world.rng))
+        events = EventRecorder(client, part.name)
+        made = part.make(context(part, client, stores, gates=ALL_GATES, events=events, rng=world.rng))
         loop = Controller(part.name, client.clock, made.watches, made.reconcile, workers=world.workers)
         watched = {one.key: one for one in part.watched}
-        return Running([loop], [loop.run], [(one, stores(one)) for one in watched.values()])
+        return Running([loop], [loop.run], [(one, stores(one)) for one in watched.values()], [events])
 
     return start
 

@@ -32,6 +32,8 @@ AT_ONCE: Final = {"updateStrategy": {"rollingUpdate": {"maxUnavailable": "100%"}
 HOOKED: Final = {"preDelete": {"labelsHandler": {"hold": "yes"}}}
 #: An ImagePullJob that replaced ours is left to its TTL.
 PULL_REPLACED: Final = "replaced: DELETE imagepulljobs"
+#: Images are not pulled ahead once the rollout is over.
+PULLS_DELAYED: Final = ("down: POST imagepulljobs", "down: PATCH controllerrevisions")
 #: Whether images are pulled ahead depends on how far the rollout is.
 PULLS: Final = r'^imagepulljobs.*|"apps.kruise.io/(image-predownload-ignored|pre-predownload-created)":"true",?'
 
@@ -155,7 +157,7 @@ def statefulset() -> Case:
         },
         replaces=[resource],
         never={"PATCH pods/resize": RESIZE, "PATCH pods/status": "Pods without the readiness gate get none"},
-        final=[PULL_REPLACED],
+        final=[PULL_REPLACED, *PULLS_DELAYED],
         fixed={"controllerrevisions are gone": "the next reconcile recreates a deleted revision"},
         careless={"PATCH persistentvolumeclaims": "the same owner reference again"},
     )

@@ -94,11 +94,13 @@ class Report:
     problems: list[str] = field(default_factory=list)
     #: Write → its preconditions, also by what it sets.
     writes: dict[str, str] = field(default_factory=dict)
-    #: Request that failed, met another writer, or read a changed object → later writes of the same reconcile; after a
-    #: lost response, also its reads.
+    #: Request that failed, met another writer, or read a changed object → later writes of the same reconcile, with the
+    #: conditions they set to True; after a failure, also its events; after a lost response, also its reads; while a
+    #: resource is down, the number of requests.
     after_failure: dict[str, list[str]] = field(default_factory=dict)
     creations: set[str] = field(default_factory=set)
-    #: How often each write was made, and each call to the runtime, without any fault.
+    #: How often each request was made, each event recorded, each controller and each call to the runtime run, without
+    #: any fault.
     done: Counter[str] = field(default_factory=Counter)
     #: The writes of one reconcile, in order, without any fault.
     orders: set[str] = field(default_factory=set)
@@ -197,17 +199,19 @@ def vanish_all(resource: Resource) -> Edit:
 
 
 class _FirstProblemError(Exception):
-    """A trial with ``to_first`` has found a problem."""
+    """A trial that ends at its first problem has found one."""
 
 
 class Trial:
-    """All runs of a case; with ``to_first``, up to the first problem."""
+    """All runs of a case; with the ``recorded`` results, up to the first problem or deviation from them."""
 
-    def __init__(self, server: Server, case: Case, base: Saved, *, to_first: bool = False) -> None:
+    def __init__(self, server: Server, case: Case, base: Saved, recorded: Json | None = None) -> None:
         self.server, self.case, self.base = server, case, base
-        self._to_first = to_first
+        self._recorded = recorded
         self.report = Report()
         self._ignored = re.compile(case.ignored)
+        #: Requests that were tested while their resource was down.
+        self._down: set[str] = set()
 
     async def run(self) -> Report:
         """Run the case without faults, then each stage with each fault."""
@@ -259,7 +263,9 @@ class Trial:
                 )
             )
         self._note_preconditions(world)
-        self.report.done = Counter(write.signature for write in world.writes if write.done) + world.effects
+        self.report.done = Counter(one.signature for one in (*world.writes, *world.reads) if one.done) + world.effects
+        self.report.done.update(event for _, event in world.events)
+        self.report.done.update(f"reconcile {one.controller}" for one in world.passes)
         self._note_orders(world)
         self._failed("calm", world)
         await self._forgets(world)
@@ -303,8 +309,18 @@ class Trial:
     def _problem(self, text: str) -> None:
         if text not in self.report.problems:
             self.report.problems.append(text)
-        if self._to_first:
+        if self._recorded is not None:
             raise _FirstProblemError
+
+    def _compare_with_recorded(self) -> None:
+        """Fail on the first result that is not as recorded; missing ones only show at the end."""
+        if (recorded := self._recorded) is None:
+            return
+        if self.report.done != recorded["done"]:
+            self._problem(f"done is not as recorded: {dict(self.report.done.items() ^ recorded['done'].items())}")
+        for what, followers in self.report.after_failure.items():
+            if more := set(followers) - set(recorded["after a failure"].get(what, ())):
+                self._problem(f"is not as recorded after {what}: {more}")
 
     # ---- with faults
 
@@ -315,6 +331,11 @@ class Trial:
             return  # their dependents are lost in any case
         for fault in _faults(fresh):
             if f"{fault.kind}: {fault.signature}" not in self.case.final:
+                await self._repeat(stage, number, str(fault), fault)
+        for write in _first_of_each(fresh.writes):
+            if write.signature not in self._down and f"down: {write.signature}" not in self.case.final:
+                self._down.add(write.signature)
+                fault = Fault("down", write.signature, write.number)
                 await self._repeat(stage, number, str(fault), fault)
         for name in [watched.name for watched, _ in fresh.running.stores if watched.name in fresh.shown]:
             await self._repeat(stage, number, f"{name} are lagging", None, lagging=name)
@@ -436,6 +457,7 @@ class Trial:
         if alike and not {held, lagging, f"late: {held}"}.intersection(self.case.decides_by_time):
             self._compare(during, stage, world, changed=fault is not None and fault.kind in ("changed", "contested"))
         self._failed(during, world)
+        self._compare_with_recorded()
         await world.stop()
         await self._is_done(during)
         return world
@@ -454,10 +476,16 @@ class Trial:
 
     def _judge(self, during: str, kind: str, world: World, met: Write) -> None:
         """Record what a reconcile wrote after the fault."""
+        if kind == "down":
+            sent = sum(one.signature == met.signature and one.status == met.status for one in world.writes)
+            self.report.after_failure[f"down: {met.signature}"] = [f"{sent} requests"]
+            return
         if met.of is None:
             return
-        followers = [one.signature for one in world.writes[met.position :] if one.of is met.of and one is not met]
+        followers = [one.says for one in world.writes[met.position :] if one.of is met.of and one is not met]
         failed, read = kind in ("refused", "lost"), met.signature.startswith("GET")
+        if failed:
+            followers += [event for of, event in world.events[met.events :] if of is met.of]
         if kind == "lost":
             followers += [one.signature for one in world.reads if one.of is met.of and one.position > met.position]
         what = met.signature if kind == "refused" else f"{kind}: {met.signature}"

@@ -29,6 +29,7 @@ from app.kube.clock import rfc3339
 from app.kube.controller import Controller, Result
 from app.kube.errors import KubeError, RequestInfo, TransportError
 from app.kube.events import EventRecorder
+from app.kube.objects import ObjectReference
 from app.kube.queue import WorkQueue
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, NAMESPACES, NODES, PODS, ObjectKey, Resource
 from app.kube.selectors import parse_query
@@ -55,6 +56,8 @@ HELD_SECONDS: Final = 20.0
 TAKEN_SECONDS: Final = 5.0
 #: How long another writer changes the object of a contested write.
 CONTESTED_SECONDS: Final = 2.0
+#: How long a resource that is down refuses writes.
+DOWN_SECONDS: Final = 10.0
 MAX_ROUNDS: Final = 400
 _PASS: ContextVar[Pass | None] = ContextVar("pass", default=None)
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -100,8 +103,9 @@ class Write:
     preconditions: str
     number: int
     of: Pass | None
-    #: How many writes were made before it.
+    #: How many writes were made, and how many events recorded, before it.
     position: int = 0
+    events: int = 0
     status: int = 0
     body: Json | list[Any] | None = None
     #: Whether the write changed the object's uid or version.
@@ -125,6 +129,14 @@ class Write:
             ]
         names = {".".join(path) for path in paths if path[-1] not in ("uid", "resourceVersion")}
         return ", ".join(sorted(names))
+
+    @property
+    def says(self) -> str:
+        """Return the signature with the conditions that the write sets to True."""
+        status = self.body.get("status") if isinstance(self.body, dict) else None
+        conditions = (status.get("conditions") if isinstance(status, dict) else None) or ()
+        true = sorted(one["type"] for one in conditions if one.get("status") == "True")
+        return f"{self.signature}: {', '.join(true)}" if true else self.signature
 
     @property
     def shape(self) -> tuple[str, ...]:
@@ -154,12 +166,12 @@ class Pass:
 class Fault:
     """A fault of the request, or the call to the runtime, with this signature and number.
 
-    refused: a 500 without effect. lost: takes effect, but the response is lost. replaced: its object was deleted and
-    created again under its name. changed: its object has a new version and generation, another annotation, and another
-    owner if it had one. gone: its object was deleted. outrun: changed at first, then replaced when it is read again.
-    taken: for a while, another object has the name. going: for a while, an object of the name is being deleted. wiped:
-    another writer has removed its status. contested: for a while, its object changes before each such request. ignored:
-    the runtime reports success but does nothing.
+    refused: a 500 without effect. down: the same, also for later such requests, for a while. lost: takes effect, but
+    the response is lost. replaced: its object was deleted and created again under its name. changed: its object has a
+    new version and generation, another annotation, and another owner if it had one. gone: its object was deleted.
+    outrun: changed at first, then replaced when it is read again. taken: for a while, another object has the name.
+    going: for a while, an object of the name is being deleted. wiped: another writer has removed its status. contested:
+    for a while, its object changes before each such request. ignored: the runtime reports success but does nothing.
     """
 
     kind: str
@@ -270,6 +282,7 @@ class Running:
     controllers: list[Controller]
     mains: list[Callable[[], Awaitable[Any]]]
     stores: list[tuple[Watched[Any], Store[Any]]]
+    recorders: list[EventRecorder]
 
 
 class World:
@@ -292,6 +305,8 @@ class World:
         self.writes: list[Write] = []
         self.reads: list[Write] = []
         self.passes: list[Pass] = []
+        #: The events that were recorded, by type and reason, and in which reconcile.
+        self.events: list[tuple[Pass | None, str]] = []
         self.problems: list[str] = []
         self.fault: Fault | None = None
         self.met: Write | None = None
@@ -318,6 +333,7 @@ class World:
         self._deleted: set[str] = set()
         self._foreign: tuple[Target, float] | None = None
         self._contested: tuple[str, float] | None = None
+        self._down: tuple[str, float] = ("", 0.0)
         #: Objects that another writer has changed, by uid, and the uids of those to which it has added an owner.
         self._changed: dict[str, Target] = {}
         self._shared: set[str] = set()
@@ -337,6 +353,8 @@ class World:
         self.running = start(self, Client(self, self.clock))
         for controller in self.running.controllers:
             self._instrument(controller)
+        for recorder in self.running.recorders:
+            self._listen(recorder)
         for watched, store in self.running.stores:
             resource = watched.resource
             objects = server.collection(resource.group, resource.version, resource.plural).objects.values()
@@ -360,6 +378,7 @@ class World:
         self.reads.clear()
         self.calls.clear()
         self.passes.clear()
+        self.events.clear()
         self._numbers.clear()
 
     # ---- reconciles
@@ -388,6 +407,15 @@ class World:
 
         controller._reconcile = reconcile
 
+    def _listen(self, recorder: EventRecorder) -> None:
+        inner = recorder.event
+
+        def event(regarding: ObjectReference, type_: Any, reason: str, message: str) -> None:
+            self.events.append((_PASS.get(), f"event {type_} {reason}"))
+            inner(regarding, type_, reason, message)
+
+        recorder.event = event
+
     # ---- requests (a Transport)
 
     async def request(self, request: Request) -> Response:
@@ -405,7 +433,14 @@ class World:
         number = self._numbers[signature] = self._numbers[signature] + 1
         body = orjson.loads(request.body) if request.body else None
         write = Write(
-            signature, target, preconditions(request), number, _PASS.get(), position=len(self.writes), body=body
+            signature,
+            target,
+            preconditions(request),
+            number,
+            _PASS.get(),
+            position=len(self.writes),
+            events=len(self.events),
+            body=body,
         )
         (self.reads if request.method == "GET" else self.writes).append(write)
         before = self._version(target)
@@ -450,7 +485,14 @@ class World:
         signature = f"CALL {name}"
         number = self._numbers[signature] = self._numbers[signature] + 1
         call = Write(
-            signature, Target("", "", "", "", "", ""), "", number, _PASS.get(), position=len(self.writes), status=200
+            signature,
+            Target("", "", "", "", "", ""),
+            "",
+            number,
+            _PASS.get(),
+            position=len(self.writes),
+            events=len(self.events),
+            status=200,
         )
         self.calls.append(call)
         fault = self.fault
@@ -467,12 +509,15 @@ class World:
             if self.clock.monotonic() < self._contested[1]:
                 self.interfere("changed", write.target)
             return await self._inner.request(request)
+        if self._down[0] == write.signature and self.clock.monotonic() < self._down[1]:
+            return _refused(write)
         if fault is None or (fault.signature, fault.number) != (write.signature, write.number):
             return await self._inner.request(request)
         self.fault, self.met = None, write
-        if fault.kind == "refused":
-            write.status = 500
-            return json_response(500, status_body(500, "InternalError", "refused by the test"))
+        if fault.kind == "down":
+            self._down = (write.signature, self.clock.monotonic() + DOWN_SECONDS)
+        if fault.kind in ("refused", "down"):
+            return _refused(write)
         if fault.kind == "lost":
             response = await self._inner.request(request)
             write.status = response.status
@@ -742,6 +787,11 @@ class World:
                 if text := ignored.sub("", f"{name}: {comparable(entry.obj)}"):
                     found[text] += 1
         return found
+
+
+def _refused(write: Write) -> Response:
+    write.status = 500
+    return json_response(500, status_body(500, "InternalError", "refused by the test"))
 
 
 def _newest(queue: Sequence[Event]) -> list[Event]:

@@ -290,11 +290,16 @@ class DaemonSetImagePuller(ImagePuller):
 
     warns = True  # [DS-65]
 
+    async def reconcile(self, snapshot: AnySnapshot, counts: RolloutCounts) -> None:
+        await super().reconcile(snapshot, counts)
+        if counts.updated == counts.replicas and not _is_reported(snapshot):
+            # No event follows the status that lets the jobs be deleted.
+            snapshot.state.side_task_left = True
+
     def decision(self, snapshot: AnySnapshot, counts: RolloutCounts) -> Decision:
         """Decide whether to pull images now. [DS-62, PM-165]"""
         update, ordered = snapshot.revisions.update, snapshot.revisions.ordered
-        seen = snapshot.status.get("updateRevision") == short_hash(update.name)
-        if seen and counts.updated == counts.replicas:
+        if counts.updated == counts.replicas and _is_reported(snapshot):
             return Decision.CLEAN_UP
         if names.PRE_DOWNLOAD_CREATED in update.labels or names.PRE_DOWNLOAD_IGNORED in update.labels:
             return Decision.NOTHING
@@ -312,6 +317,11 @@ class DaemonSetImagePuller(ImagePuller):
             if old is not None:
                 found |= changed_images(old, template)
         return found
+
+
+def _is_reported(snapshot: AnySnapshot) -> bool:
+    """Return whether the status shows the update revision."""
+    return bool(snapshot.status.get("updateRevision") == short_hash(snapshot.revisions.update.name))
 
 
 def counts_of(snapshot: DaemonSetSnapshot) -> RolloutCounts:
