@@ -141,6 +141,7 @@ mutants: venv ## Plant small bugs, each of which a seed must find
 chaos: venv ## Kill processes, replicas and API servers under load, one after another
 	$(BIN)/python -m tests.chaos --seconds 10
 
+property: export PYKRUISE_NIGHTLY = 1
 property: venv ## Check 100,000 random Pods and SidecarSets (resumable), and run the tests with new random examples
 	$(BIN)/python -m tests.property --cases 100000
 	@echo "with the seed $(SEED); the same again: make property SEED=$(SEED)"

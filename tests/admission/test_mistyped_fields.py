@@ -16,6 +16,7 @@ from app.kube.admission import Operation
 from app.manager.features import kinds
 from app.manager.gates import GATES, parse_gates
 from app.manager.standalone import Standalone
+from tests.admission.requests import recorded
 from tests.fuzz import targets
 from tests.fuzz.service import posted
 from tests.fuzz.targets import Question
@@ -117,8 +118,30 @@ async def test_a_mistyped_value_never_causes_an_internal_error(asked: Question, 
                 for new, old in pairs:
                     tried += 1
                     code, answer = await posted(app, asked.path, review(asked, new, old))
-                    status = json.loads(answer)["response"].get("status", {}) if code == 200 else {}
-                    if code >= 500 or status.get("code", 200) >= 500:
+                    response = json.loads(answer)["response"] if code == 200 else {"allowed": True}
+                    status = response.get("status", {})
+                    explained = 400 <= status.get("code", 0) < 500 and status.get("message")
+                    if code >= 500 or not (response["allowed"] or explained):
                         wrong[f"{'.'.join(map(str, steps))}={value!r}"] = answer[:300].decode()
     assert tried > 5
     assert wrong == {}
+
+
+@pytest.mark.behaviour("MGR-45")
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"containers": "main"}, "spec.containers"),
+        ({"containers": [None]}, "spec.containers[0]"),
+        ({"containers": [{"name": "a", "env": "X=1"}]}, "spec.containers[0].env"),
+        ({"volumes": {"name": "x"}}, "spec.volumes"),
+    ],
+)
+async def test_a_malformed_pod_is_denied_with_the_field(spec: dict[str, Any], field: str, app: AdmissionApp) -> None:
+    document = recorded("pod-create")
+    document["request"]["object"]["spec"] |= spec
+    _, answer = await posted(app, "/mutate-pod", json.dumps(document).encode())
+    response = json.loads(answer)["response"]
+    assert response["allowed"] is False
+    assert 400 <= response["status"]["code"] < 500
+    assert field in response["status"]["message"]
