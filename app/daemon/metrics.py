@@ -134,7 +134,7 @@ class Metrics(ControllerMetrics, QueueMetrics):
         self._waits.labels(name).observe(seconds)
 
     def worked(self, name: str, seconds: float) -> None:
-        """Observe how long a key was processed."""
+        """Observe how long processing a key took."""
         self._works.labels(name).observe(seconds)
 
     # ---- controllers

@@ -154,7 +154,7 @@ class TokenBucket:
         return True
 
     async def take(self) -> None:
-        """Take a token and wait until it may be used."""
+        """Reserve a token and wait until it is available."""
         if delay := self.reserve():
             await self._clock.sleep(delay)
 
@@ -168,7 +168,7 @@ class RejectingBucket(TokenBucket):
         self._longest = longest
 
     async def take(self) -> None:
-        """Take a token and wait until it may be used. Raises TimeoutError if the wait would be too long."""
+        """Reserve a token and wait until it is available. Raises TimeoutError if the wait would be too long."""
         self._fill()
         if -self._tokens / self._qps > self._longest:
             raise TimeoutError("too many requests to the API server: try again later")

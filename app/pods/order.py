@@ -44,7 +44,7 @@ def deletion_cost(pod: Pod) -> int:
 def in_deletion_order(
     pods: Iterable[Pod], *, available: Callable[[Pod], bool] | None = None, ranks: Ranks | None = None
 ) -> list[Pod]:
-    """Sort the Pods, first to be deleted first. ``available`` is the workload's own predicate, if any. [PM-121]"""
+    """Return the Pods in deletion order. ``available`` is the workload's own predicate, if any. [PM-121]"""
     ranks = ranks or {}
 
     def key(pod: Pod) -> tuple[Any, ...]:

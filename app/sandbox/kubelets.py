@@ -175,7 +175,7 @@ class Kubelets:
         return log_of(pod, self._inputs(pod, ""), container, previous=previous)
 
     def images(self, node: str) -> set[str]:
-        """Return the full names of the images on a node. Pullers add to this set."""
+        """Return the full names of the images on a node. The set is live: image pullers add to it."""
         return self._images[node]
 
     def end_container(self, pod: Pod, name: str, code: int) -> None:

@@ -24,7 +24,7 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 
 
 class Decision(StrEnum):
-    """What to do about an update revision."""
+    """Whether to pre-download the images of an update revision."""
 
     #: Already decided, or no rollout is in progress.
     NOTHING = "nothing"

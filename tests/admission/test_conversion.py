@@ -428,4 +428,4 @@ def test_unwritable_objects_do_not_fail_a_list() -> None:
 
 def test_endless_nesting_is_a_bad_request() -> None:
     got = convert_review(b'{"a":' * 300_000, convert)
-    assert (got.status, b"never closed" in got.payload) == (400, True)
+    assert (got.status, b"deeply nested and not closed" in got.payload) == (400, True)

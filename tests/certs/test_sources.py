@@ -171,7 +171,7 @@ async def test_a_conflict_means_another_replica_repaired_it() -> None:
 async def test_an_endless_conflict_over_the_secret_is_reported_and_ends() -> None:
     api = MemoryApi(objects={PATH: secret(None)})
     api.fail = lambda r: json_response(409, status_body(409, "Conflict")) if r.method == "PUT" else None
-    with pytest.raises(KubeError, match="5 write conflicts in a row; is another program writing it"):
+    with pytest.raises(KubeError, match="5 write conflicts in a row; is another program writing to it"):
         await source(api).ensure()
 
 

@@ -151,7 +151,7 @@ def test_help_reference_and_chart_agree_on_gates_without_effect() -> None:
         assert ("(accepted, no effect)" in line) is not gate.acts
         (row,) = [line for line in page.splitlines() if line.startswith(f"| {name} |")]
         assert ("*(no effect)*" in row) is not gate.acts
-    assert f"Accepted without effect:\n# {', '.join(idle)}.\n" in values
+    assert f"# {' and '.join(idle)} are accepted without effect.\n" in values
 
 
 @pytest.mark.behaviour("MGR-10")

@@ -140,4 +140,4 @@ async def test_unreadable_jobs_block_nothing(caplog: pytest.LogCaptureFixture) -
     )
     await prepare_uninstall(Client(api, VirtualClock()), "kruise-system", ())
     assert api.objects.keys() == {SCALE}
-    assert "of ImagePullJobs: " in caplog.text
+    assert "from ImagePullJobs: " in caplog.text

@@ -111,7 +111,7 @@ def grace_condition(since: str) -> dict[str, Any]:
 
 
 def grace_since(status: dict[str, Any]) -> str | None:
-    """Return since when the request has kept the Pod not ready, or None."""
+    """Return the time since which the request has kept the Pod not ready, or None if it has not."""
     for condition in objects(status.get("conditions")):
         if condition.get("type") == PRE_RECREATE_GRACE and condition.get("status") == "True":
             since = condition.get("lastTransitionTime")

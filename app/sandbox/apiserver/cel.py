@@ -29,7 +29,7 @@ Parts: TypeAlias = dict[str, "Parts"]
 
 
 class CelError(ValueError):
-    """The expression does not compile, or its evaluation fails. Has the message of Kubernetes."""
+    """The expression does not compile, or its evaluation fails. The message is the one that Kubernetes reports."""
 
 
 def _optional(container: Any, key: Any) -> list[Any]:

@@ -119,7 +119,7 @@ class SpreadJudge(Judge):
         if review.path != "/mutate-pod" or review.failures >= FAILURES or review.seconds >= TRYING_SECONDS:
             return
         text = str((review.response.get("status") or {}).get("message"))
-        if not review.response.get("allowed") and "could not be asked for a place" in text:
+        if not review.response.get("allowed") and "no place could be reserved" in text:
             yield f"a Pod was refused after {review.failures} failures in {review.seconds:.3f} s: {text}"
 
     # ---- at rest

@@ -49,8 +49,8 @@ class Room(NamedTuple):
     pods: int
     #: As limited by maxUnavailable, for Pods that the update makes unavailable.
     costly: int
-    #: As limited by maxUnavailable if updates of other sets also count, for ready Pods. If negative, Pods that another
-    #: set has taken down are not updated either.
+    #: Limit for ready Pods: what maxUnavailable leaves if Pods that other sets are updating are counted too. If
+    #: negative, Pods that another set has made unavailable are not updated either.
     ready: int
 
 
