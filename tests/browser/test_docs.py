@@ -53,7 +53,7 @@ def test_the_page_sends_a_review(page: Page, served: str) -> None:
     here = (served, "data:")
     page.on("request", lambda request: None if request.url.startswith(here) else foreign.append(request.url))
     page.goto(f"{served}/docs")
-    webhook = page.locator("#operations-changes_objects-mutate-pod")
+    webhook = page.locator("#operations-mutating-mutate-pod")
     webhook.locator("button.opblock-summary-control").click()
     expect(webhook).to_contain_text("SS-44")
     webhook.get_by_role("button", name="Try it out").click()
