@@ -335,8 +335,8 @@ class Writer:
         async def write(found: Pod) -> None:
             if awaits_initial_conditions(found) or state_of(found) != was:
                 return  # it was scheduled after it was chosen, or another leader moved it
-            if state is LifecycleState.PREPARING_UPDATE and is_ready(found) and not is_ready(pod):
-                return  # it has become ready since it was chosen, so updating it costs availability
+            if state is LifecycleState.PREPARING_UPDATE and _became_ready(pod, found):
+                return
             now = self._clock.now()
             body = state_patch(found, state, now, rearm)
             if body is not None:
@@ -381,14 +381,14 @@ class Writer:
         wait. ``shows_state`` also sets a lifecycle state. [PM-22 … PM-29]
 
         ``revision`` is the revision the Pod is at. Returns None, and leaves the Pod to the next reconcile, if it has
-        changed its revision or state since it was chosen, or has become ready: the decision counted it as unavailable.
+        changed its revision or state since it was chosen, or has become ready.
         """
         was = state_of(pod)
         by_subresource = not spec.container_resources or await self.server.has_resize_subresource()
 
         async def write(found: Pod) -> float | None:
             at = found.metadata.labels.get(names.CONTROLLER_REVISION_HASH, "")
-            overtaken = at != revision or state_of(found) != was or (is_ready(found) and not is_ready(pod))
+            overtaken = at != revision or state_of(found) != was or _became_ready(pod, found)
             if overtaken or not is_active(found) or awaits_initial_conditions(found):
                 return None
             unready = unready_patch(found, spec, self._clock.now())
@@ -426,6 +426,12 @@ class Writer:
             if pod.metadata.uid != uid:
                 raise PodGoneError(pod.metadata.name)
         raise AssertionError("unreachable")
+
+
+def _became_ready(chosen: Pod, found: Pod) -> bool:
+    """Return whether a Pod that counted as unavailable when it was chosen is ready by now. Updating it would cost
+    availability, which neither maxUnavailable nor a budget has allowed."""
+    return is_ready(found) and not is_ready(chosen)
 
 
 def _go_json(go_type: GoType, body: Mapping[str, Any]) -> str:
