@@ -211,6 +211,7 @@ async def _as_it_would_be(
     """Return the stored version of the object from a server-side dry run, which includes the webhooks."""
     from app.api.conversion import convert
     from app.cli.kinds import scope
+    from app.kube.client import PatchType
     from app.kube.errors import NotFound
     from app.manager.features import features
 
@@ -228,7 +229,9 @@ async def _as_it_would_be(
         # Fields missing from the manifest may belong to others, such as an autoscaler.
         if "replicas" in live["spec"]:
             spec.setdefault("replicas", live["spec"]["replicas"])
-        answer = await client.replace(resource, name, {**live, "spec": spec}, namespace, dry_run=True)
+        # A patch of the spec alone does not conflict with the status that the controller writes meanwhile.
+        change = [{"op": "add", "path": "/spec", "value": spec}]
+        answer = await client.patch(resource, name, change, namespace, kind=PatchType.JSON, dry_run=True)
     return answer if version == kind.hub.name else convert(answer, kind.resource().api_version)
 
 

@@ -51,13 +51,11 @@ class Server(ApiServer):
             if items or request.path in (PODS, REVISIONS):
                 return json_response(200, {"metadata": {"resourceVersion": "1"}, "items": items})
         body = orjson.loads(request.body) if request.body else None
-        if request.method == "PUT" and found is not None:
-            assert request.query["dryRun"] == "All"
-            return json_response(200, with_defaults(body))
         if request.method == "PATCH" and found is not None:
             new = apply(body, found) if isinstance(body, list) else merge_patch(found, body)
-            if request.query.get("dryRun") != "All":
-                self.objects[request.path] = new
+            if request.query.get("dryRun") == "All":
+                return json_response(200, with_defaults(new))
+            self.objects[request.path] = new
             return json_response(200, new)
         return super()._answer(request)
 
@@ -287,6 +285,24 @@ async def test_plan_shows_the_effect_of_a_manifest_without_storing_it() -> None:
     same = (await planned(client, "shop", {**manifest, "spec": stored("nginx:1")["spec"]}, parse_gates(""))).text()
     assert same.splitlines()[1] == "no Pods are affected"
     assert json.dumps(server.objects) == before
+
+
+@virtual
+@pytest.mark.behaviour("CLI-6")
+async def test_plan_shows_the_effect_of_a_manifest_while_the_controller_writes_the_status() -> None:
+    class Busy(Server):
+        def _answer(self, request: Request) -> Response:
+            answer = super()._answer(request)
+            if (request.method, request.path) == ("GET", SET):
+                self.put(SET, {**self.objects[SET], "status": {**self.objects[SET]["status"], "readyReplicas": 1}})
+            return answer
+
+    server, _ = world("nginx:1")
+    busy = Busy()
+    busy.objects = server.objects
+    manifest = clone_set("web", template=template("nginx:2"), updateStrategy=rolling(policy="InPlaceIfPossible"))
+    text = (await planned(Client(busy, VirtualClock()), "shop", manifest, parse_gates(""))).text()
+    assert "the template changes" in text.splitlines()[0]
 
 
 @virtual

@@ -344,7 +344,11 @@ SCRIPTS: dict[str, list[Command]] = {
     ],
     "custom-resources": [
         kubectl("apply -f -", stdin=_CRD),
-        kubectl("wait crd/lamps.{ns}.example.com --for=condition=Established --timeout=20s"),
+        # kubectl wait --for=condition fails while the status has no conditions.
+        kubectl(
+            "wait crd/lamps.{ns}.example.com --timeout=60s --for",
+            """jsonpath={.status.conditions[?(@.type=="Established")].status}=True""",
+        ),
         kubectl("apply -f -", stdin=_LAMP),
         kubectl("get lamps"),
         kubectl("get lp desk -o yaml"),

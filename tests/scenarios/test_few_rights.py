@@ -84,7 +84,7 @@ def test_a_user_of_one_namespace_sees_its_clonesets_and_which_kinds_are_missing(
     wanted = tmp_path / "wanted.yaml"
     wanted.write_text(CLONE_SET.replace("$ns", world.namespace))
     refused = reader.is_refused("plan", "-f", str(wanted))
-    assert 'cannot update resource "clonesets"' in refused
+    assert 'cannot patch resource "clonesets"' in refused
     assert refused.endswith("(a dry run stores nothing, but requires write permission)")
 
 
@@ -98,5 +98,5 @@ def test_a_user_who_may_read_pods_gets_plans_and_explanations(world: World) -> N
     said = reader.sees("explain", "pod", pod)
     assert said.startswith(f"Pod {world.namespace}/{pod} of CloneSet web")
     assert "SidecarSet: not checked: refused: sidecarsets.apps.kruise.io is forbidden" in said
-    assert "nothing" in reader.sees("plan", "cloneset", "web")
+    assert "no Pods are affected" in reader.sees("plan", "cloneset", "web")
     assert reader.sees("rollout", "history", "cloneset", "web").splitlines()[1].split()[0] == "1"

@@ -51,7 +51,7 @@ def test_our_own_commands(world: World) -> None:
     new_image(world, partition=2)
     pykruise(world, "rollout", "status", KIND, "web")
     assert [name for name, image in images(world).items() if image == "nginx:1.26"] == ["web-2"]
-    assert "the partition of 2 keeps it" in pykruise(world, "explain", "pod", "web-0")
+    assert "the partition (2) keeps it" in pykruise(world, "explain", "pod", "web-0")
     pykruise(world, "rollout", "pause", KIND, "web")
     patch(world, updateStrategy={"rollingUpdate": {"partition": 0}})
     assert "the update is paused" in pykruise(world, "explain", "pod", "web-0")
