@@ -49,7 +49,7 @@ TABLE: Final = (
     _row("admission/test_server.py", "the HTTP service: tested by requests", "admission/*"),
     _row("generate", "generated files: compared with what the repository has", "generate/*"),
     _row("api", "tested through the webhooks, and against recorded objects", "api/*"),
-    _row("certs/test_context.py", "sources of certificates: tested on a real socket", "certs/*"),
+    _row("certs/test_tls.py", "sources of certificates: tested on a real socket", "certs/*"),
     # ---- the engine of workloads
     _row(
         "workloads/test_reconciler.py",

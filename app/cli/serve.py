@@ -19,9 +19,9 @@ from starlette.types import Receive, Scope, Send
 
 from app.admission.server import create_app
 from app.api.conversion import convert
-from app.certs.context import ServingContext
 from app.certs.issue import CertificateSet
 from app.certs.sources import CA_FILE, ensure_files
+from app.certs.tls import ServingContext
 from app.kube.clock import SystemClock
 from app.manager.conversions import conversion_worker
 from app.manager.gates import FeatureGates

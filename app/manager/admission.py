@@ -16,8 +16,8 @@ from app.admission.policies import WebhookPolicies, apply_to_handlers, load_poli
 from app.admission.registry import Registry, build_registry
 from app.admission.server import AdmissionApp, Decided, create_app
 from app.api.conversion import convert
-from app.certs.context import ServingContext
 from app.certs.issue import CertificateError, expiry
+from app.certs.tls import ServingContext
 from app.manager.callers import KnownCallers
 from app.manager.conversions import conversion_worker
 from app.manager.handlers import build_handlers

@@ -26,8 +26,8 @@ from app.admission.registry import build_registry
 from app.admission.review import MAX_BODY_BYTES
 from app.admission.server import create_app
 from app.api.conversion import convert
-from app.certs.context import ServingContext
 from app.certs.issue import issue
+from app.certs.tls import ServingContext
 from app.kube.admission import STRANGER as ASKED_BY_STRANGER
 from app.kube.admission import Allowed, Decide, Decision, Handler, Operation, Review, Rule, Webhook
 from app.manager import limits, serving

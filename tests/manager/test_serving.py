@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from app.admission.configurations import ServiceEndpoint, UrlEndpoint
-from app.certs.context import ServingContext
 from app.certs.issue import issue
+from app.certs.tls import ServingContext
 from app.manager.callers import ONLY_STRANGERS
 from app.manager.health import Readiness, endpoint_fault, health_app, loopback_only, metrics_app, self_check
 from app.manager.metrics import ManagerMetrics

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 import orjson
 
-from app.certs.context import ServingContext
+from app.certs.tls import ServingContext
 from app.kube.client import Client
 from app.kube.clock import Clock
 from app.kube.leases import LeadershipLost

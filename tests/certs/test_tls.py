@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from app.certs.context import ServingContext
 from app.certs.issue import CertificateError, issue
+from app.certs.tls import ServingContext
 
 NOW = datetime.now(UTC)
 FIRST = issue(("127.0.0.1",), NOW)
