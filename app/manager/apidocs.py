@@ -25,7 +25,7 @@ from app.manager.index import rules
 
 def example_text(kind: KindDefinition) -> str:
     """Return the example as YAML."""
-    return (files(kind.hub.model.__module__.rpartition(".")[0]) / f"{kind.singular}.yaml").read_text("utf-8")
+    return (files(kind.hub.model.__module__.rpartition(".")[0]) / f"{kind.singular}.example.yaml").read_text("utf-8")
 
 
 @cache

@@ -17,10 +17,10 @@ from tests.scenarios.world import ROOT, World, eventually
 
 pytestmark = pytest.mark.peers
 
-#: The examples of the reference pages.
+#: The examples of the API documentation.
 EXAMPLES = {
     found["kind"]: found
-    for path in sorted((ROOT / "app/features").glob("*/*.yaml"))
+    for path in sorted((ROOT / "app/features").glob("*/*.example.yaml"))
     for found in [yaml.safe_load(path.read_text("utf-8"))]
 }
 #: v1.8.0 of the client, the newest that the module proxy serves, has v1beta1 of this kind only.
