@@ -160,7 +160,8 @@ MAX_STORED_BYTES: Final = 1_572_864
 
 
 def prepared(review: Review, body_bytes: int) -> Review | Denied:
-    """Return the review with a readable stored object, or a denial if the new object is too large to be stored.
+    """Return the review without nulls, and without mistyped values in the old object, or a denial if the new object is
+    too large.
 
     The time to validate an object grows with its size, so objects that cannot be stored are denied first.
     """
@@ -176,7 +177,7 @@ def prepared(review: Review, body_bytes: int) -> Review | Denied:
     if body_bytes > MAX_STORED_BYTES and review.operation in (Operation.CREATE, Operation.UPDATE):
         size = _size(review.object)
         if size > MAX_STORED_BYTES:
-            message = f"request.object: has {size} bytes; the limit is {MAX_STORED_BYTES}, make it smaller"
+            message = f"request.object: has {size} bytes; the limit is {MAX_STORED_BYTES}"
             return Denied(message, code=413)
     changed: dict[str, Any] = {}
     if review.object is not None:

@@ -49,7 +49,8 @@ _SMAPS: Final = Path("/proc/self/smaps")
 
 
 def unmodified_mappings(smaps: str) -> Iterator[tuple[int, int]]:
-    """Return address and length of file mappings without modified pages, which can be read from the file again."""
+    """Return the address and length of each file mapping without modified pages. Its pages can be read from the file
+    again."""
     start = length = 0
     is_file = False
     for line in smaps.splitlines():

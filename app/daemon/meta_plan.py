@@ -1,5 +1,5 @@
-"""Container metadata reported for a Pod, and containers that read labels or annotations changed since they started.
-Pure. [KD-70 … KD-75]"""
+"""Container metadata reported for a Pod, and the containers to restart because they read labels or annotations that
+have changed since. Pure. [KD-70 … KD-75]"""
 
 from __future__ import annotations
 

@@ -32,12 +32,12 @@ shows their expressions. Paths of older charts, such as `/mutate-apps-kruise-io-
 Called for CREATE and UPDATE in every version, at `/mutate-GROUP-KIND` or `/validate-GROUP-KIND`, such as
 `/mutate-apps-kruise-io-cloneset`.
 
-| Webhook | Does | Only if |
+| Webhook | What it does | Condition |
 |---|---|---|
 """
 _OTHERS: Final = """
 ## Everything else
-| Webhook | Does | Path | Called for | Only if |
+| Webhook | What it does | Path | Called for | Condition |
 |---|---|---|---|---|
 """
 #: Settings that the page states once for all webhooks.

@@ -57,7 +57,7 @@ def _limited(work: Iterable[Awaitable[T]], limit: int) -> Iterator[Coroutine[Any
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-#: Event loop, address of an unknown caller (or ""), and key.
+#: Event loop, the caller's address if it is unknown (otherwise ""), and key.
 _ReadKey: TypeAlias = "tuple[asyncio.AbstractEventLoop, str, K]"
 
 

@@ -152,8 +152,8 @@ def _flags() -> tuple[Flag, ...]:
             "webhooks",
             True,
             parse_bool,
-            "serve reviews; if false, replicas with --controllers=false do, and the webhooks are registered "
-            "once their address responds",
+            "serve reviews; if false, replicas with --controllers=false serve them, and the webhooks are registered "
+            "once one of those replicas responds",
         ),
         Flag(
             "webhook-processes",

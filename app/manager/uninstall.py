@@ -134,7 +134,8 @@ async def _stop(client: Client, namespace: str) -> None:
 
 
 async def _let_go(client: Client, kind: KindDefinition, finalizer: str) -> None:
-    """Remove the finalizer that no manager will remove now. A failure for one object does not stop the others."""
+    """Remove the finalizer from all objects of the kind, since the manager is gone. If one write fails, the others
+    continue."""
     resource = kind.resource()
 
     async def let_go(metadata: ObjectMeta) -> None:

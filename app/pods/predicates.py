@@ -106,7 +106,7 @@ class Dependent(Protocol[R]):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """An owner as its dependents refer to it. ``namespace`` is empty for a cluster-scoped object."""
+    """Fields of an owner that its dependents refer to. ``namespace`` is empty for a cluster-scoped object."""
 
     api_version: str
     kind: str

@@ -164,7 +164,7 @@ def _rank(pod: Pod, info: NodeInfo, others: _Neighbours) -> tuple[int, int, int,
     weight = sum(one.weight for one in affinity.preferred if _holds(one.preference, info.node)) if affinity else 0
     avoided = sum(taint.effect == "PreferNoSchedule" for taint in _untolerated(pod.spec, info.node, prefer=True))
     soft = sum(others.count(one, info) for one in pod.spec.topology_spread_constraints if not _is_hard(one))
-    # Characters are negated so that the first name wins among equal nodes.
+    # Characters are complemented so that the first name wins among equal nodes.
     return weight - 100 * avoided, -soft, -len(info.pods), _reverse(info.node.metadata.name)
 
 

@@ -149,7 +149,7 @@ class EventMappers(Generic[W, S]):
         return state.next_reconcile - self._clock.monotonic()
 
     def begun(self, state: S) -> None:
-        """Record the start of a reconcile, which replaces the delayed one if that is due."""
+        """Record the start of a reconcile. A delayed reconcile that is due by now is no longer needed."""
         state.last_reconcile = self._clock.monotonic()
         if state.next_reconcile is not None and state.next_reconcile <= state.last_reconcile + TIMER_TOLERANCE:
             state.next_reconcile = None

@@ -200,7 +200,7 @@ FEATURE: Final = Feature(
     kinds=(POD_PROBE_MARKER, NODE_POD_PROBE),
     controllers=(MARKER_CONTROLLER, NODE_CONTROLLER, LIVENESS_CONTROLLER),
     admission=(
-        # Served even if the gates are off, to deny requests with that reason. [IMG-2]
+        # Served even if the gates are off: requests are then denied with a message that names the gate. [IMG-2]
         AdmissionPart(decisions, webhooks=webhooks.WEBHOOKS),
         AdmissionPart(serverless, watched=(MARKERS,), gates=(SERVERLESS_GATE,)),
         AdmissionPart(liveness, gates=(LIVENESS_GATE,)),

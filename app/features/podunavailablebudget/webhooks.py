@@ -22,7 +22,7 @@ from app.kube.resources import DEPLOYMENTS, REPLICASETS, STATEFULSETS, Resource
 #: Maximum number of targets compared for a warning; it bounds the duration of a write.
 MAX_TARGETS: Final = 20
 TURNED_OFF: Final = (
-    "PodUnavailableBudget is turned off: open it by feature gate PodUnavailableBudgetDeleteGate or "
+    "PodUnavailableBudget is disabled: enable feature gate PodUnavailableBudgetDeleteGate or "
     "PodUnavailableBudgetUpdateGate"
 )
 

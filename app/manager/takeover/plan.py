@@ -198,7 +198,7 @@ def _judge_image(namespace: str, image: str, kept: Json, blockers: list[str]) ->
 
 
 def _judge_webhooks(seen: Installed, warnings: list[str]) -> None:
-    """Add warnings about webhooks that ignore failures or exempt namespaces where ours will not. [PW-3]"""
+    """Add warnings about webhooks that ignore failures or exempt namespaces, if ours will not do the same. [PW-3]"""
     if runs_ours(seen.deployment):
         return
     entries = [one for webhooks in seen.configurations.values() for one in webhooks.get("webhooks") or ()]

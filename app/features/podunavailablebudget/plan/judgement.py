@@ -84,7 +84,7 @@ class EntryState(StrEnum):
     """State of an entry."""
 
     STAYS = "stays"
-    #: The disruption is done, or the Pod is gone.
+    #: The disruption is over, or the Pod is gone.
     DONE = "done"
     #: Timed out; the Pod must be read from the API server before it counts again.
     OVERDUE = "overdue"

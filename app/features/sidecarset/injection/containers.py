@@ -138,7 +138,7 @@ _SUBSCRIPTED = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
 @dataclass(frozen=True, slots=True)
 class EnvTransfer:
-    """Variables to copy from an app container, which is fixed or named by a label or annotation. [SS-47]"""
+    """Variables to copy from an app container. Its name is ``container``, or is read from the Pod. [SS-47]"""
 
     names: tuple[str, ...]
     container: str = ""

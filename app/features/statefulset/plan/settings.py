@@ -63,8 +63,8 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of one StatefulSet. ``ordered``: OrderedReady. ``repairs``: an outdated Pod that OrderedReady waits for
-    is updated. [AS-140]"""
+    """Settings of one StatefulSet. ``ordered``: podManagementPolicy is OrderedReady. ``repairs``: an outdated Pod that
+    OrderedReady waits for is updated. [AS-140]"""
 
     slots: Slots
     ordered: bool = True
@@ -92,7 +92,7 @@ class Settings:
 
     @property
     def update_policy(self) -> UpdatePolicy | None:
-        """How Pods move to another revision; None for OnDelete."""
+        """How Pods are updated; None for OnDelete."""
         return None if self.on_delete else self.policy
 
     @property
