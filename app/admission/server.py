@@ -255,7 +255,7 @@ class ReviewEndpoint(_PostEndpoint):
             # Internal errors have code 500. The API server's message is enough for the log. [MGR-45]
             return self._undecided(handler, review, f"{error}", 500)
         except RecursionError:
-            # Decisions recurse only as deep as the object.
+            # Handlers recurse only to the depth of the object.
             return Denied(f"{_named(review)} is nested too deep", code=400), "denied"
         except Exception as error:  # noqa: BLE001 - one review must not end the service; counted and logged with its object
             return self._failed(handler, review, error), "error"

@@ -235,7 +235,7 @@ def _step(given: Json, source: Version, target: Version, notes: list[Group]) -> 
 
 
 def _shown(converted: Json, source: Version, target: Version) -> Json:
-    """Return an object of the target version as the source version shows it.
+    """Return an object of the target version, converted back to the source version.
 
     Equivalent forms are normalized, so that they do not count as a loss.
     """

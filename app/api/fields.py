@@ -174,9 +174,9 @@ class LifecycleHook(ApiModel):
     """LifecycleHook delays an action on a Pod by means of labels or finalizers that another component manages."""
 
     labels_handler: dict[str, str] | None = None
-    """Labels that hold the Pod as long as it has them with these values."""
+    """The Pod is held while it has these labels with these values."""
     finalizers_handler: list[str] | None = None
-    """Finalizers that hold the Pod as long as it has them."""
+    """The Pod is held while it has these finalizers."""
     mark_pod_not_ready: bool = False
     """Marks the Pod as not ready while it is held, through its readiness gate KruisePodReady."""
 

@@ -280,7 +280,7 @@ class SecretReader:
         self._name = name
         self._hosts = hosts
         self._held: Rotation | None = None
-        #: A set under a CA that was never announced, and when (monotonic) it may be served.
+        #: The stored set if its CA was never announced, and the monotonic time from which it may be served.
         self._waiting: tuple[Rotation, float] | None = None
 
     @property

@@ -15,7 +15,7 @@ def _open_what_is_closed() -> None:
     """Open closed standard streams (``>&-``), so that no other file gets their descriptors."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
-            os.open(os.devnull, os.O_RDWR)  # returns the lowest free descriptor; those below are in use
+            os.open(os.devnull, os.O_RDWR)  # gets ``number``, the lowest free descriptor
             setattr(sys, name, os.fdopen(number, mode))
 
 

@@ -66,7 +66,7 @@ def _router(board: Board) -> APIRouter:
 
 
 def page_with(sections: Iterable[DashboardSection[Any]]) -> str:
-    """Return the page with a placeholder for each of these sections after the built-in ones."""
+    """Return the page with placeholders for these sections, after the built-in ones."""
     page = (files("app.dashboard") / "page.html").read_text("utf-8")
     places = (
         f'<section aria-labelledby="t-{name}"><h2 id="t-{name}">{escape(one.title)} <small></small></h2>'

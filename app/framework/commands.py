@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # ``pykruise rollout``, ``plan`` and ``explain`` support any kind whose feature has commands. They are imported only
 # when one of them runs, so a feature declares a function that returns them.
 
-#: A stored object of the kind.
+#: An object as stored in the cluster.
 Stored: TypeAlias = Mapping[str, Any]
 
 
@@ -173,7 +173,7 @@ class Commands:
     without_rollout: str = "OnDelete"
     #: Describes the state of the object's Pods.
     explain_object: Callable[[Client, Stored, Enabled], Awaitable[Report | str]] | None = None
-    #: Explains any Pod, whatever its controller, one line each.
+    #: Explains any Pod, whatever its controller. Returns lines.
     explain_any: Callable[[Client, Pod, Enabled], Awaitable[Sequence[str]]] | None = None
 
     #: Returns the object's Pods if they have another controller.

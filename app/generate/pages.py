@@ -400,7 +400,7 @@ def _covered(path: str, others: Iterable[str]) -> bool:
 
 
 def _outermost(paths: Sequence[str]) -> list[str]:
-    """Return the paths without those below another."""
+    """Return the paths that are not below another of the paths."""
     return [path for path in paths if not _covered(path, (one for one in paths if one != path))]
 
 

@@ -273,7 +273,7 @@ class EventRecorder:
                 self._queue.task_done()
 
     async def flush(self, seconds: float) -> bool:
-        """Wait up to ``seconds`` until all recorded events are sent. Returns whether they were."""
+        """Wait up to ``seconds`` for all recorded events to be sent. Return False on timeout."""
         try:
             await self._clock.wait_for(self._queue.join(), seconds)
         except TimeoutError:

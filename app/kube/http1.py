@@ -29,7 +29,7 @@ MAX_BODY: Final = 256 * 1024 * 1024
 _PIECE: Final = 64 * 1024
 #: Seconds for which a closed connection may send remaining data and shut down TLS.
 CLOSE_SECONDS: Final = 2.0
-#: Seconds after which an idle connection is closed; the server does not keep it forever either.
+#: Seconds after which an idle connection is not reused, because the server may have closed it.
 _IDLE_SECONDS: Final = 60.0
 _MAX_IDLE: Final = 8
 _CONNECT_SECONDS: Final = 10.0

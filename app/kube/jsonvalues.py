@@ -108,7 +108,7 @@ class Hidden(NamedTuple):
 
 
 def hide_depth(raw: bytes, limit: int = MAX_DEPTH) -> Hidden | None:
-    """Return ``raw`` with everything deeper than ``limit`` hidden; None if nothing is, or if it is not JSON."""
+    """Return ``raw`` with everything deeper than ``limit`` hidden. None if nothing is that deep or it is not JSON."""
     cuts, closing = _cuts(raw, limit)
     if not cuts or closing:
         return None

@@ -496,7 +496,7 @@ decode_job = decoder(Job)
 
 
 class Namespace(Struct, frozen=True):
-    """A namespace, whose labels selectors match."""
+    """A namespace. Selectors match its labels."""
 
     metadata: ObjectMeta = ObjectMeta()
 

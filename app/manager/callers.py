@@ -142,7 +142,7 @@ class Turns:
         self._rest = 0.0
 
     async def wait(self, address: str, *, seconds: float = 0.0) -> None:
-        """Wait for a turn. Its cost is the time until the caller awaits again, plus ``seconds``."""
+        """Wait for a turn. A turn costs the time until the caller awaits again, plus ``seconds``."""
         loop = asyncio.get_running_loop()
         if not self._going:
             self._going = True

@@ -200,7 +200,7 @@ GC_THRESHOLD: Final = 5_000
 
 
 class Part(Protocol):
-    """A part of a process: admission or reconciling."""
+    """A part of a process: admission or controllers."""
 
     async def start(self) -> None:
         """Start up and return when ready. Long-running work is added to the process's tasks."""

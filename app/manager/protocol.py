@@ -46,7 +46,7 @@ class Body:
             self.last = b""
 
     def beginning(self, size: int) -> bytes:
-        """Return up to ``size`` bytes of the beginning, at most one part."""
+        """Return up to ``size`` bytes from the beginning, from the first part only."""
         return bytes((self.parts[0] if self.parts else self.last)[:size])
 
 
@@ -352,7 +352,7 @@ class BoundedProtocol(HttpToolsProtocol):
     # ---- responding
 
     def _answer_too_large(self) -> None:
-        """Let the application refuse the request with the uid of its review. The rest of the body is discarded."""
+        """Pass only the beginning of the body on. The application refuses the request with the uid of its review."""
         self._connections.refuse("body_bytes")
         beginning, self._body = self._body.beginning(BEGINNING_BYTES), Body()
         self._body.add(beginning)

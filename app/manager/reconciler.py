@@ -406,7 +406,7 @@ def declared_webhooks(settings: Settings) -> tuple[Webhook, ...]:
 
 
 def certificate_source(process: Process) -> CertificateSource:
-    """Return the source of this replica's certificates: external, folder or Secret. [D4 of sheet 08]"""
+    """Return the source of this replica's certificates: external, folder or Secret."""
     settings, clock = process.settings, process.clock
     client = process.client.named("certificates")
     step = settings.flags.seconds("certificate-rotation-step")

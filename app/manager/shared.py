@@ -19,9 +19,9 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-# Metrics of several processes as one exposition: counters are summed, and a restarted process continues its
-# predecessor's. prometheus-client's multiprocess mode needs a writable folder and its own value class per metric, but
-# reviews are counted in plain numbers. So each process publishes what its registry collects.
+# Metrics of several processes as one exposition: counters are summed, and those of a restarted process continue from
+# its predecessor's values. prometheus-client's multiprocess mode needs a writable folder and its own value class per
+# metric, but reviews are counted in plain numbers. So each process publishes what its registry collects.
 
 #: Sample name and labels.
 _Key: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]

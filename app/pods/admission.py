@@ -180,7 +180,7 @@ class PodMutator(Protocol):
 
 
 class ValidatorOrder(IntEnum):
-    """Order of the validators. Those that record an allowance come last, so that refused requests are not recorded.
+    """Order of the validators. Those that count allowed requests come last, so that refused requests are not counted.
     [PW-20]"""
 
     JUDGING = 20

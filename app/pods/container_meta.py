@@ -14,7 +14,7 @@ from app.kube.hashes import deep_hash
 from app.kube.images import remembered
 from app.kube.objects import Container, Pod, Struct
 
-# The node agent reports the hashes that running containers were started with (§ 4.10). They show, without comparing
+# The node agent reports the hashes that running containers were started with. They show, without comparing
 # images, whether a container runs its current spec. [PM-48, PM-50, PM-51, PM-136 … PM-138]
 
 #: fieldPath of an env variable that reads a label or an annotation.

@@ -18,7 +18,7 @@ from app.kube.selectors import compile_selector
 from app.pods.lifecycle import LifecycleState, state_of
 from app.pods.predicates import is_ready, ready_since
 
-# Order in which Pods are deleted, and by default updated (§ 4.9). The name breaks ties, so that the same Pods always
+# Order in which Pods are deleted, and by default updated. The name breaks ties, so that the same Pods always
 # sort the same way. [PM-121 … PM-126, CS-112 … CS-114, CS-125]
 
 #: Pod uid → rank; Pods with a higher rank come first. Missing Pods have rank 0.
@@ -143,7 +143,7 @@ def _sidecar_restarts(pod: Pod) -> int:
     )
 
 
-# The update order that users configure: by priority, scattered, and Pods with hooks first (§ 4.9). Each function
+# The update order that users configure: by priority, scattered, and Pods with hooks first. Each function
 # reorders the Pods it is given; they are applied in sequence to the result of
 # :func:`app.pods.order.in_default_update_order`. [PM-127 … PM-135, CS-126 … CS-128]
 

@@ -124,7 +124,7 @@ def template_hash(data: bytes, collision_count: int = 0, *, release: str = OPENK
     """Return the FNV-1a hash of the template in ``data`` as Go prints it and, after a collision, the count's bytes.
     [DS-53]
 
-    Without a template that Go can read, returns :func:`revision_hash` of the data.
+    If the data holds no template that Go can read, return its :func:`revision_hash`.
     """
     try:
         template = orjson.loads(data)["spec"]["template"]

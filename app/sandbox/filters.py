@@ -38,7 +38,7 @@ class Amounts(dict[str, int]):
             self[name] = self.get(name, 0) - amount
 
     def lacking(self, wanted: Mapping[str, int], capacity: Mapping[str, int]) -> Iterator[str]:
-        """Return kube-scheduler's messages for the resources of which less than ``wanted`` is left."""
+        """Yield kube-scheduler's message for each resource with less than ``wanted`` left."""
         for name, amount in wanted.items():
             if amount and self.get(name, 0) + amount > capacity.get(name, 0):
                 yield "Too many pods" if name == "pods" else f"Insufficient {name}"

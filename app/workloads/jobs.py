@@ -27,7 +27,7 @@ from app.kube.statuses import KnownStatus, Status, newest_status, write_status
 from app.kube.store import Change, Store, key_of
 from app.workloads.state import MAX_CONCURRENT_WRITES
 
-#: Seconds added to the time to live before a finished job is reconciled again.
+#: Seconds to wait after a finished job's time to live, before it is reconciled again.
 AFTER_THE_END: Final = 1.0
 #: Seconds between reconciles triggered by Pods or nodes, per this many objects read. For a large job, batching events
 #: leaves time for other jobs.

@@ -303,13 +303,13 @@ class ExpectationCheck:
                 continue
             if late.waited < self._timeout:
                 return Result(requeue_after=late.remaining(self._timeout))
-            # Waiting longer does not help, whichever side is right.
+            # Waiting longer does not help, whether the cache is behind or the write was lost.
             await self._forget_if_shown(pod)
         written.clear()
         return None
 
     async def _cache_is_complete(self, owner: Owner) -> bool:
-        """Return whether the API server has the same Pods as the cache: then the expected change will never come."""
+        """Return whether the API server has the same Pods as the cache, so that the expected change will never come."""
         live = await self._client.list(PODS, owner.namespace, decode=decode_pod)
         present = {pod.metadata.uid for pod in live.items if is_controlled_by(pod.metadata, owner)}
         return present == {pod.metadata.uid for pod in self._pods.by_index(OWNER, owner.index_key)}

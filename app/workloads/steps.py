@@ -144,8 +144,8 @@ def refresh_pod(
         conditions += keys["status"]["conditions"]
     if not metadata and not conditions:
         return PodRefresh(requeue_after=step.delay)
-    # The containers are known to have changed in this version of the Pod only, and a delayed step to Normal must not
-    # undo later decisions, possibly by another leader.
+    # The patch applies only to the version of the Pod that was examined: in a later version the containers may have
+    # changed, and a delayed step to Normal must not undo later decisions, possibly of another leader.
     seen = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
     body = {"metadata": {**seen, **metadata}}
     was_updated = names.IN_PLACE_UPDATE_STATE in pod.metadata.annotations

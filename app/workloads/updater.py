@@ -100,8 +100,8 @@ class Updater:
     ) -> Outcome:
         """Carry out the plan. ``outcome`` and ``moved`` are the result of :meth:`refresh`. [CS-122 … CS-132]"""
         target = snapshot.revision_of(plan.target)
-        # Pods that just changed state are skipped. The plan's counts stay on the safe side for the others: a Pod that
-        # changed is more likely to be available than before.
+        # Pods that just changed state are skipped. For the other Pods the plan remains safe: a Pod that changed state
+        # is more likely to be available than the plan assumed.
         steps = [step for step in plan.steps if step.pod not in moved]
         refused = [step for step in steps if step.kind is StepKind.REFUSE]
         steps = [step for step in steps if step not in refused]

@@ -27,7 +27,7 @@ from app.daemon.cri.types import (
     RuntimeUnavailable,
 )
 
-# A client of one runtime on a Unix socket. Calls and timeouts follow section 7.3 of the specification. [KD-11 … KD-16]
+# A client for one runtime on a Unix socket. [KD-11 … KD-16]
 
 #: Largest ExecSync response in bytes. [KD-105]
 MAX_ANSWER: Final = 256 * 1024

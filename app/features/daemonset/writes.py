@@ -293,7 +293,7 @@ class DaemonSetImagePuller(ImagePuller):
     async def reconcile(self, snapshot: AnySnapshot, counts: RolloutCounts) -> None:
         await super().reconcile(snapshot, counts)
         if counts.updated == counts.replicas and not _is_reported(snapshot):
-            # No event follows the status that lets the jobs be deleted.
+            # The jobs may be deleted once the status is written, but that write triggers no reconcile.
             snapshot.state.side_task_left = True
 
     def decision(self, snapshot: AnySnapshot, counts: RolloutCounts) -> Decision:

@@ -140,7 +140,7 @@ def _judge(
 
 def _judge_replicas(old: Mapping[str, Any], gates: Gates) -> Allowed | Denied:
     replicas = _field(_field(old, "spec", dict, {}), "replicas", int, 0, "spec.")
-    # The desired replicas count, not the running ones [DP-20]. A missing value means none [DP-21].
+    # Desired replicas are counted, not running ones [DP-20]. A missing value counts as 0 [DP-21].
     if replicas > 0:
         return _refused(f"{refusal_text(Protection.CASCADING)} and replicas {replicas}>0")
     if gates.pods_count:

@@ -106,7 +106,7 @@ def deletion_webhook(kind: ProtectedKind) -> Webhook:
         # Labels apply even while no replica is running. policies/webhooks.yaml may set Ignore. [DP-31]
         failure_policy="Fail",
         timeout_seconds=10,
-        # The entry of one of our kinds also handles writes (CS-173), whether the object is labeled or not.
+        # For our own kinds, the webhook also handles writes (CS-173), whether the object is labeled or not.
         object_selector=None if ours else LABELLED,
         match_conditions=_DELETED_WITH_LABEL if ours else (),
         # If the gate is off, these webhooks are not registered; the others stay registered and allow everything. [DP-5]

@@ -235,7 +235,7 @@ async def _planned(client: Client, stored: Stored) -> tuple[list[str], list[str]
     if job.status is not None and job.status.completion_time:
         return [head, "the job has ended; no more containers are added"], todo
     if not pods:
-        todo.append("label a Pod so that it matches spec.selector: no Pod does")
+        todo.append("label a Pod so that spec.selector matches it: no Pod matches now")
     coming = {pod.metadata.uid for pod in step.inject}
     rows: list[tuple[str, ...]] = []
     for one in sorted(pods, key=lambda one: one.pod.metadata.name):

@@ -42,14 +42,14 @@ logger = logging.getLogger(__name__)
 RESOURCE: Final = PERSISTENT_POD_STATE.resource()
 #: Seconds over which changes to Pods and nodes are coalesced.
 GATHER: Final = 0.1
-#: Seconds until unwatched objects are read again: unknown nodes, and workloads of listed kinds.
+#: Seconds until objects that are not watched are read again: unknown nodes, and workloads of custom kinds.
 AGAIN: Final = 5.0
-#: Seconds between list requests for all workloads of listed kinds.
+#: Seconds between list requests for all workloads of custom kinds.
 LIST_AGAIN: Final = 10.0
 #: Maximum number of label sets for which one reconcile searches for a matching node.
 MAX_SEARCHES: Final = 100
 _PLACE_LOST: Final = "PlaceLost"
-#: Key under which the listed kinds are polled.
+#: Key under which custom kinds are polled.
 CONFIGURED: Final = ObjectKey("", names.CONFIGURATION_CONFIG_MAP)
 
 
@@ -147,7 +147,7 @@ class PersistentPodStateReconciler:
         return [key_of(one) for one in self._caches.states.by_index(BY_RECORDED_NODE, change.object.metadata.name)]
 
     def of_configuration(self, _change: Change[ConfigMap]) -> Iterable[ObjectKey]:
-        """Return the key under which the listed kinds are polled."""
+        """Return the key under which custom kinds are polled."""
         return (CONFIGURED,)
 
     def _keys_of(self, namespace: str, workload: tuple[str, str, str]) -> list[ObjectKey]:

@@ -42,7 +42,7 @@ from app.pods.budget import ALLOWED, Disruption, Verdict
 # controller in this process updates the Pod at once, and the Pod may be available again before the budget is
 # reconciled, so its former state is known only here.
 
-#: Maximum number of budgets whose grants are kept. The grants of other budgets last until they time out.
+#: Maximum number of budgets whose grants are kept. Without it, a grant counts until its time in the status expires.
 MAX_BUDGETS: Final = 1_000
 
 
@@ -68,8 +68,7 @@ class Grants:
         return self._by_budget.get(budget, {})
 
     def are_latest(self, budget: ObjectKey, seen: Mapping[str, Seen]) -> dict[str, Seen]:
-        """Return the observations without those of Pods that were granted again since, which belong to an earlier
-        update."""
+        """Return the observations without outdated ones: those of Pods whose disruption was granted again since."""
         known = self.of(budget)
         return {name: one for name, one in seen.items() if name not in known or known[name].grant == one.grant}
 

@@ -82,8 +82,8 @@ class _ConditionFields(ApiModel):
     """Fields of a condition that both versions share."""
 
     type: str
-    """Kind of failure: GetResourceFailed, CreateResourceFailed, UpdateResourceFailed, DeleteResourceFailed,
-    ConflictOccurred or NamespaceNotExists."""
+    """One type per kind of failure: GetResourceFailed, CreateResourceFailed, UpdateResourceFailed,
+    DeleteResourceFailed, ConflictOccurred or NamespaceNotExists."""
     status: str
     """True if the failure occurred in the last reconcile."""
     last_transition_time: Time = ""

@@ -64,7 +64,7 @@ class SetAside(NamedTuple):
 
 
 def malformation(owner: SidecarSet) -> str:
-    """Return which field of the set has the wrong type; "" if none. [SS-130]"""
+    """Return an error that names the field of the wrong type, or "". [SS-130]"""
     if isinstance(owner, MalformedSidecarSet):
         return owner.problem
     problem = unusable(owner.to_dict())

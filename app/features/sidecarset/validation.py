@@ -246,7 +246,7 @@ def transfer_errors(entries: Iterable[TransferEnvVar], path: Path) -> list[Field
 
 
 def _resources_errors(container: SidecarContainer, index: int) -> list[FieldError]:
-    """Check the policy, at the path OpenKruise reports: the container's index after ``spec``. [SS-23]"""
+    """Validate the resourcesPolicy. Like OpenKruise, report its path as ``spec[index].resourcesPolicy``. [SS-23]"""
     policy = container.resources_policy
     if policy is None:
         return []

@@ -86,7 +86,7 @@ def handlers(lookups: SidecarSetLookups, recent: RecentSets | None = None) -> tu
 
 
 def mutate(review: Review) -> Decision:
-    """Set the defaults [SS-5 … SS-7], then the resulting hashes [SS-8]."""
+    """Set the defaults [SS-5 … SS-7], then the hashes of the defaulted containers [SS-8]."""
     given = without_managed_fields(review.object)
     version = version_to_default(SIDECAR_SET, given)
     if isinstance(version, Denied):

@@ -64,7 +64,7 @@ class _Hold:
 
 @dataclass(slots=True)
 class Progress:
-    """State kept for one rollout; all of it may be lost."""
+    """State of one rollout, kept in memory only."""
 
     held: dict[str, _Hold] = field(default_factory=dict)
     #: The set's hash, and the number of Pods last reported as not upgradable. [SS-123]
@@ -75,7 +75,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class SetReconcile:
-    """One reconcile of one set, and the receiver of its writes."""
+    """One reconcile of one set."""
 
     owner: SidecarSet
     view: SetView

@@ -40,7 +40,8 @@ class RollingUpdate(ApiModel):
     and metadata in place, and recreates the Pod if anything else changed. InPlaceOnly rejects changes that need a new
     Pod. In-place updates require the readiness gate InPlaceUpdateReady in the template."""
     paused: bool = False
-    """Pauses the update and the deletion of Pods by label. The number of replicas is still maintained."""
+    """Pauses the update, and the deletion of Pods labeled apps.kruise.io/specified-delete. The number of replicas is
+    still maintained."""
     unordered_update: UnorderedUpdate | None = None
     """Updates Pods by priority. The partition then counts Pods instead of ordinals."""
     in_place_update_strategy: InPlaceUpdateStrategy | None = None

@@ -98,7 +98,7 @@ def creation_errors(united: UnitedDeployment, *, short_hash: bool) -> list[Field
     if len(name) <= most:
         return []
     carried = f"its {'CloneSets' if kind == CLONE_SET else 'StatefulSets'}" if labelled else "its revision"
-    detail = f"must be no more than {most} characters: Pods carry the name of {carried} with a hash as a label"
+    detail = f"must be no more than {most} characters: a label of the Pods holds the name of {carried} and a hash"
     return [invalid(Path("metadata").child("name"), name, detail)]
 
 

@@ -289,7 +289,7 @@ class Creations:
 
 
 class UnseenWorkloads:
-    """Compares creations with the caches. ``resources`` has the resource of each template."""
+    """Finds created workloads that the caches do not show yet. ``resources`` maps templates to resources."""
 
     def __init__(
         self, client: Client, caches: Mapping[str, Store[SubsetWorkload]], resources: Mapping[str, Resource]
@@ -305,7 +305,7 @@ class UnseenWorkloads:
         if creations.doubt_until:
             if (left := creations.doubt_until - now) > 0:
                 return left + TIMER_TOLERANCE
-            # The cache may lag even longer, so ask the API server.
+            # The cache may be behind even longer, so read from the API server.
             creations.made.update(dict.fromkeys(await self._there(united), now))
             creations.doubt_until = 0.0
         for name in list(creations.made):

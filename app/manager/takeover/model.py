@@ -184,7 +184,7 @@ def remaining(steps: Sequence[Step], seen: Installed) -> tuple[Step, ...]:
         for step in steps
         if step.resource in (DEPLOYMENTS, DAEMONSETS) and "template" in step.body.get("spec", {})
     }
-    #: Whether only our replicas and agents run, by role.
+    #: ClusterRole → whether every replica or agent that uses it is ours.
     only_ours = {
         permissions.CLUSTER_ROLE: changed.get(DEPLOYMENTS, True) and is_rolled_out(seen.deployment),
         DAEMON_ROLE: changed.get(DAEMONSETS, True) and not agents_left(seen.agents),

@@ -41,7 +41,7 @@ from app.pods.inplace.state import (
 from app.pods.readiness import StatusPatch, has_gate, ready_after, status_patch
 from app.pods.revisions import is_same_revision
 
-# The start of an in-place update: take the Pod out of service, then begin with a single write (§ 4.2). A Pod may still
+# The start of an in-place update: take the Pod out of service, then begin with a single write. A Pod may still
 # be busy with an earlier update. Changes that it has not applied yet, because of a grace period or because containers
 # waited for others, become part of the new update: the Pod's revision label already counts them as done. [PM-56,
 # PM-57a]
@@ -261,7 +261,7 @@ def _with_outstanding(pod: Pod, state: InPlaceUpdateState, prior: InPlaceUpdateS
     return msgspec.structs.replace(state, last_container_statuses=before or None, last_container_ids=ids)
 
 
-# Refresh: how an in-place update advances each time its Pod is reconciled (§ 4.2). It ends the grace period, applies
+# Refresh: how an in-place update advances each time its Pod is reconciled. It ends the grace period, applies
 # the next batch, and finally sets the condition that lets the Pod receive traffic. [PM-42 … PM-46]
 
 

@@ -139,7 +139,7 @@ def leaves(fields: FieldSet, path: tuple[Step, ...] = ()) -> Iterator[tuple[Step
 
 
 def has(fields: FieldSet, path: tuple[Step, ...]) -> bool:
-    """Return whether a path is a member."""
+    """Return whether the set contains the path."""
     found: Any = fields
     for step in path:
         if step not in found:

@@ -138,7 +138,7 @@ def namespace_mismatch() -> Refusal:
 
 
 def patch_failed(details: dict[str, Any] | None = None) -> Refusal:
-    """A JSON patch does not apply. Real servers do not report the cause either."""
+    """A JSON patch does not apply. Like a real server, this does not report the cause."""
     return Refusal(422, "Invalid", "the server rejected our request due to an error in our request", details)
 
 

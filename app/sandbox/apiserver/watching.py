@@ -79,7 +79,7 @@ class Watcher:
             self._timers.append(loop.call_later(BOOKMARK_SECONDS, self._tick))
 
     def existing(self, *, announce_end: bool) -> None:
-        """Start with an ADDED event for each existing object. With ``announce_end``, a bookmark follows them."""
+        """Start with an ADDED event for each existing object, then a bookmark if ``announce_end``."""
         for entry in self._collection.select(""):
             if self._matches is None or self._matches(entry):
                 self._push(self._shown("ADDED", entry))

@@ -304,7 +304,7 @@ def with_conditions(
 ) -> list[dict[str, Any]]:
     """Return the conditions after setting ``wanted`` (type, status, reason and message). Other conditions are kept.
 
-    ``updates`` also sets lastUpdateTime, which Deployments have.
+    If ``updates``, lastUpdateTime is set too: Deployment conditions have it.
     """
     present = {one.type: one for one in old}
     named = {one[0] for one in wanted}

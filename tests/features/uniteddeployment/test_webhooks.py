@@ -186,7 +186,7 @@ def test_names_too_long_for_pods_are_refused_on_creation(kind: str, length: int,
         named = {"cloneSetTemplate": "its CloneSets", "deploymentTemplate": "its revision"}.get(
             kind, "its StatefulSets"
         )
-        assert f"Pods carry the name of {named} with a hash as a label" in found.message
+        assert f"a label of the Pods holds the name of {named} and a hash" in found.message
         # Stored objects may still be updated.
         assert write(json_copy(obj), obj).message == ""
 

@@ -37,7 +37,10 @@ NOTHING = RollingPlan()
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """Live Pods of one node by template. ``excess``: there is more than one Pod from the same template."""
+    """Live Pods of one node: the first from the new template and the first from an old one.
+
+    ``excess``: there are further Pods.
+    """
 
     node: NodePods
     new: DaemonPod | None

@@ -206,7 +206,7 @@ class Room:
 
 
 def room(pods: Iterable[Pod], least: int, disrupted: Collection[str]) -> Room:
-    """Count the available Pods of a workload that needs at least ``least`` of them."""
+    """Count the available Pods of a workload; at least ``least`` must stay available."""
     return Room(sum(is_available(pod, disrupted) for pod in pods), least)
 
 

@@ -18,8 +18,8 @@ from app.kube.selectors import Selector
 
 # Pods selected by a PodProbeMarker, and the probes for their nodes. [PPM-11 … PPM-14, PPM-40, PPM-41]
 
-#: Maximum size in bytes of one namespace's probes in a NodePodProbe. All namespaces share one object per node and the
-#: API server limits it to 1.5 MB, so no namespace may fill it. A hundred Pods with one probe each take a fifth of this.
+#: Maximum size in bytes of one namespace's probes in a NodePodProbe. All namespaces share one object per node, which
+#: the API server limits to 1.5 MB, so no namespace may fill it. 100 Pods with one probe each take a fifth of this.
 MAX_NAMESPACE_BYTES: Final = 192 * 1024
 _ENDED: Final = ("Succeeded", "Failed")
 Json = dict[str, Any]
@@ -279,8 +279,11 @@ class Marks:
 def marks_of(
     states: Iterable[ProbeState], probed: frozenset[str], marker_of: Callable[[str], PodProbeMarker | None]
 ) -> Marks:
-    """Return the marks that these results set on a Pod. ``probed`` holds the names of the probes requested from its
-    node; ``marker_of`` looks up a PodProbeMarker by name in the Pod's namespace. [PPM-23]"""
+    """Return the labels, annotations and conditions that these results set on a Pod. [PPM-23]
+
+    ``probed`` holds the names of the probes requested from its node; ``marker_of`` looks up a PodProbeMarker by name
+    in the Pod's namespace.
+    """
     marks = Marks()
     for state in states:
         marker_name, _, probe_name = state.name.partition(SEPARATOR)

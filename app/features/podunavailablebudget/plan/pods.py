@@ -254,7 +254,7 @@ def matches(claim: Claim, labels: Mapping[str, str], owners: Sequence[Workload])
     return claim.selector is not None and claim.selector.matches(labels)
 
 
-# How many Pods must stay available and how many may be disrupted. [PUB-34 … PUB-37, § B5]
+# How many Pods must stay available and how many may be disrupted. [PUB-34 … PUB-37]
 
 #: Replicas of a workload that does not report them. [PUB-34]
 UNKNOWN = -1

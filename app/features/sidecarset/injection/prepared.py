@@ -37,11 +37,11 @@ class RevisionChoice:
 
     revision_name: str
     custom_version: str
-    #: Policy is Partial and updates are not paused: the recorded revision is not for every Pod.
+    #: Whether only some Pods get the recorded revision: the policy is Partial and updates are not paused.
     partial: bool
-    #: With Partial: Pods that do not match get the recorded revision. None matches all.
+    #: If partial, Pods that do not match get the recorded revision. None matches all.
     update_selector: Selector | None
-    #: With Partial: the percentage of matching Pods that get the recorded revision.
+    #: If partial, the percentage of matching Pods that get the recorded revision.
     percent: int
 
     @property

@@ -85,7 +85,7 @@ class Situation:
 
     @property
     def reserves(self) -> bool:
-        """Whether unschedulable Pods are kept in addition to those that run in their place. [UD-14]"""
+        """Whether unschedulable Pods are kept while substitutes run in other subsets. [UD-14]"""
         given = self.united.spec.schedule_strategy.adaptive
         return self.adapts and given is not None and given.reserve_unschedulable_pods and self.kind not in STATEFUL
 

@@ -1,4 +1,4 @@
-"""Free places of subsets, the place of a new Pod, and the annotation that records it. Pure."""
+"""Free capacity of subsets, the subset of a new Pod, and the annotation that records it. Pure."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from app.kube.clock import parsed_rfc3339
 from app.kube.quantities import IntOrPercentError, scaled
 from app.kube.rulings import Ruling
 
-# Free places of a subset: maxReplicas minus its Pods, existing and being created. [WS-27, WS-62]
+# Free places of a subset: maxReplicas minus its Pods, including those being created. [WS-27, WS-62]
 
-#: Free places of a subset without maxReplicas.
+#: Number of free places of a subset without maxReplicas.
 UNLIMITED: Final = -1
 
 
