@@ -104,6 +104,8 @@ class Report:
     done: Counter[str] = field(default_factory=Counter)
     #: The writes of one reconcile, in order, without any fault.
     orders: set[str] = field(default_factory=set)
+    #: The different writes and events without any fault.
+    sent: list[str] = field(default_factory=list)
     runs: int = 0
 
     def as_json(self) -> Json:
@@ -114,6 +116,7 @@ class Report:
             "after a failure": dict(sorted(self.after_failure.items())),
             "done": dict(sorted(self.done.items())),
             "orders": sorted(self.orders),
+            "sent": self.sent,
         }
 
 
@@ -266,6 +269,7 @@ class Trial:
         self.report.done = Counter(one.signature for one in (*world.writes, *world.reads) if one.done) + world.effects
         self.report.done.update(event for _, event in world.events)
         self.report.done.update(f"reconcile {one.controller}" for one in world.passes)
+        self.report.sent = world.sent()
         self._note_orders(world)
         self._failed("calm", world)
         await self._forgets(world)
@@ -318,6 +322,8 @@ class Trial:
             return
         if self.report.done != recorded["done"]:
             self._problem(f"done is not as recorded: {dict(self.report.done.items() ^ recorded['done'].items())}")
+        if self.report.sent != recorded["sent"]:
+            self._problem(f"sent is not as recorded: {set(self.report.sent) ^ set(recorded['sent'])}")
         for what, followers in self.report.after_failure.items():
             if more := set(followers) - set(recorded["after a failure"].get(what, ())):
                 self._problem(f"is not as recorded after {what}: {more}")

@@ -139,6 +139,22 @@ class Write:
         return f"{self.signature}: {', '.join(true)}" if true else self.signature
 
     @property
+    def content(self) -> str:
+        """Return the signature and what is sent, without preconditions; nothing if only these are sent."""
+        if isinstance(self.body, list):
+            sent: Any = [
+                one for one in self.body if one.get("path") not in ("/metadata/uid", "/metadata/resourceVersion")
+            ]
+        else:
+            left_out = ("apiVersion", "kind", "metadata", "preconditions")
+            sent = {name: one for name, one in (self.body or {}).items() if name not in left_out}
+            metadata = (self.body or {}).get("metadata") or {}
+            if metadata := {name: one for name, one in metadata.items() if name not in ("uid", "resourceVersion")}:
+                sent["metadata"] = metadata
+        text = unvarying(orjson.dumps(sent, option=orjson.OPT_SORT_KEYS).decode())
+        return f"{self.signature} {text}".replace('"', "").replace("\\", "") if sent else ""
+
+    @property
     def shape(self) -> tuple[str, ...]:
         """Return the fields that it sets: one shell may send several kinds of writes under one signature."""
         body = self.body if isinstance(self.body, dict) else {}
@@ -307,6 +323,10 @@ class World:
         self.passes: list[Pass] = []
         #: The events that were recorded, by type and reason, and in which reconcile.
         self.events: list[tuple[Pass | None, str]] = []
+        #: The events with their objects and messages.
+        self.said: list[str] = []
+        #: The random parts of names.
+        self._random: set[str] = set()
         self.problems: list[str] = []
         self.fault: Fault | None = None
         self.met: Write | None = None
@@ -379,6 +399,7 @@ class World:
         self.calls.clear()
         self.passes.clear()
         self.events.clear()
+        self.said.clear()
         self._numbers.clear()
 
     # ---- reconciles
@@ -412,6 +433,7 @@ class World:
 
         def event(regarding: ObjectReference, type_: Any, reason: str, message: str) -> None:
             self.events.append((_PASS.get(), f"event {type_} {reason}"))
+            self.said.append(f"event {type_} {reason} of {regarding.kind} {regarding.name}: {unvarying(message)}")
             inner(regarding, type_, reason, message)
 
         recorder.event = event
@@ -647,6 +669,7 @@ class World:
     def deliver(self) -> bool:
         """Update the caches with what was written. Return whether a cache changed."""
         for resource, before, after in self.log:
+            self._note_random((after or before or {})["metadata"])
             if after is None and before is not None:
                 metadata = before["metadata"]
                 self._gone |= {metadata["uid"], f"{metadata.get('namespace', '')}/{metadata['name']}".removeprefix("/")}
@@ -673,6 +696,17 @@ class World:
                 if self.one_by_one:
                     return True
         return brought
+
+    def _note_random(self, metadata: Json) -> None:
+        part = metadata["name"].removeprefix(metadata.get("generateName", metadata["name"]))
+        if _RANDOM.fullmatch(part):
+            self._random.add(part)
+
+    def sent(self) -> list[str]:
+        """Return the different writes and events, without what differs between two runs of the same history."""
+        found = {*self.said, *(one.content for one in self.writes if one.done)} - {""}
+        random = re.compile(rf"\b({'|'.join(self._random) or '(?!)'})\b")
+        return sorted({random.sub("*", one) for one in found})
 
     def _show(self, watched: Watched[Any], store: Store[Any], before: Json | None, after: Json | None) -> bool:
         shown = after if after is not None else before
@@ -823,6 +857,11 @@ def comparable(obj: Json) -> str:
         text = text.replace(instance, "*")
     # The API server adds it to other writers' changes.
     text = text.replace('"lastState":{},', "")
+    return unvarying(text)
+
+
+def unvarying(text: str) -> str:
+    """Return JSON without uids, versions, times and identifiers of containers."""
     text = _VERSION.sub('"resourceVersion":"V"', text)
     return _TIME.sub("T", _UUID.sub("U", _HEX.sub("H", text)))
 
