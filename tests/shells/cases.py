@@ -435,6 +435,7 @@ def advancedcronjob() -> Case:
             "suspended": patch(resource, "cron", {"spec": {"paused": True}}),
         },
         rest=20.0,
+        timed=True,
         decides_by_time=["AdvancedCronJobs", "late: BroadcastJobs"],
         careless={"DELETE broadcastjobs": AGAIN},
         never=dict.fromkeys(

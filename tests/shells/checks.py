@@ -12,8 +12,19 @@ from typing import Any, Final, TypeAlias
 
 from app.kube.client import Client
 from app.kube.errors import ApiError
-from app.kube.resources import Resource
-from tests.shells.world import NAMESPACE, REST_SECONDS, Fault, Running, Saved, Server, Target, World, Write
+from app.kube.resources import NODES, Resource
+from tests.shells.world import (
+    NAMESPACE,
+    REST_SECONDS,
+    TWIN_NAMESPACE,
+    Fault,
+    Running,
+    Saved,
+    Server,
+    Target,
+    World,
+    Write,
+)
 
 Json = dict[str, Any]
 #: Resources whose objects get another name if theirs is taken.
@@ -72,6 +83,8 @@ class Case:
     lag: float = 2.0
     #: Faults that are reported or accepted instead of retried.
     final: Sequence[str] = ()
+    #: Whether time alone causes writes.
+    timed: bool = False
     #: Virtual seconds without any change after which the shell is idle.
     rest: float = REST_SECONDS
 
@@ -87,6 +100,7 @@ class Stage:
     writes: list[Write]
     reads: list[Write]
     effects: Counter[str]
+    changes_nodes: bool = False
 
 
 @dataclass(slots=True)
@@ -180,10 +194,7 @@ def replace_all(resource: Resource) -> Edit:
     """Every object of a resource is recreated under its name before any cache shows it."""
 
     async def edit(world: World) -> None:
-        collection = world.server.collection(resource.group, resource.version, resource.plural)
-        for key in list(collection.keys):
-            namespace, _, name = key.rpartition("/")
-            world.interfere("replaced", Target(resource.group, resource.version, namespace, resource.plural, name, ""))
+        world.interfere_with_all("replaced", resource)
         world._replaced.clear()
 
     return edit
@@ -193,10 +204,7 @@ def vanish_all(resource: Resource) -> Edit:
     """Every object of a resource is removed at once."""
 
     async def edit(world: World) -> None:
-        collection = world.server.collection(resource.group, resource.version, resource.plural)
-        for key in list(collection.keys):
-            namespace, _, name = key.rpartition("/")
-            world.interfere("gone", Target(resource.group, resource.version, namespace, resource.plural, name, ""))
+        world.interfere_with_all("gone", resource)
 
     return edit
 
@@ -251,6 +259,7 @@ class Trial:
         for name, edit in edits.items():
             saved = self.server.save()
             writes, reads, effects = len(world.writes), len(world.reads), world.effects.copy()
+            nodes = self._nodes()
             self.server.seed(name)
             await edit(world)
             await world.settle(self.case.rest)
@@ -263,6 +272,7 @@ class Trial:
                     world.writes[writes:],
                     world.reads[reads:],
                     world.effects - effects,
+                    self._nodes() != nodes,
                 )
             )
         self._note_preconditions(world)
@@ -359,6 +369,9 @@ class Trial:
                         fault = Fault(kind, signature, read_number)
                         await self._repeat(stage, number, f"{name} are {how}, {fault}", fault, **given)
         await self._repeat(stage, number, "several workers", None, workers=WORKERS)
+        shared = {one.resource for one, _ in fresh.running.stores if not one.resource.namespaced} - {NODES}
+        if not shared and not stage.changes_nodes and not self.case.timed:
+            await self._repeat(stage, number, "another namespace with the same objects", None, twins=True)
         await self._repeat(stage, number, "one event at a time", None, one_by_one=True)
         during = "one event at a time, everything is reconciled again"
         await self._repeat(stage, number, during, None, one_by_one=True, nudged=True)
@@ -434,8 +447,11 @@ class Trial:
         one_by_one: bool = False,
         nudged: bool = False,
         workers: int = 1,
+        twins: bool = False,
     ) -> World:
         self.server.restore(stage.before)
+        if twins:
+            await self.server.add_twins()
         self.server.seed("start")
         world = self._world(str(number), workers)
         await world.settle(0.5)
@@ -453,6 +469,9 @@ class Trial:
         for plural, what_is_gone in world.undone():
             if f"{what_is_gone} of {plural}" not in self.case.overwrites:
                 self._problem(f"{during}: the {what_is_gone} that another writer added is gone from {plural}")
+        for write in world.writes:
+            if write.target.namespace == TWIN_NAMESPACE and write.changes:
+                self._problem(f"{during}: {write.signature} {write.target.key}")
         if world.met is not None and fault is not None:
             self._judge(during, fault.kind, world, world.met)
         self._note_preconditions(world)
@@ -467,6 +486,9 @@ class Trial:
         await world.stop()
         await self._is_done(during)
         return world
+
+    def _nodes(self) -> list[Json]:
+        return [one.obj for one in self.server.collection("", "v1", "nodes").objects.values()]
 
     async def _is_done(self, during: str) -> None:
         """Check that a new process has nothing to do."""

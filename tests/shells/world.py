@@ -45,6 +45,8 @@ Json = dict[str, Any]
 #: When an object changed, and what it was before and after.
 Event: TypeAlias = tuple[float, Json | None, Json | None]
 NAMESPACE: Final = "default"
+#: May hold copies of all objects of the namespace.
+TWIN_NAMESPACE: Final = "twins"
 NODE_NAMES: Final = ("node-a", "node-b")
 #: A reconcile that failed must run again within this time (virtual seconds).
 REQUEUED_WITHIN: Final = 60.0
@@ -251,6 +253,24 @@ class Server:
         objects = {name: (dict(one.objects), list(one.keys)) for name, one in storage.collections.items()}
         dependents = {uid: dict(places) for uid, places in storage.dependents.items()}
         return Saved(objects, dependents, dict(self.api.collector._places), self.clock.now())
+
+    async def add_twins(self) -> None:
+        """Copy all objects of the namespace to another one, with their references to each other."""
+        await self.client.create(NAMESPACES, {"metadata": {"name": TWIN_NAMESPACE}})
+        storage = self.api.core.storage
+        copied = [
+            (collection, entry.obj)
+            for collection in storage.collections.values()
+            for key, entry in collection.objects.items()
+            if key.startswith(f"{NAMESPACE}/")
+        ]
+        uids = {obj["metadata"]["uid"]: self.api.core.new_uid() for _, obj in copied}
+        for collection, obj in copied:
+            text = re.sub(
+                rf'(?<="namespace":"){NAMESPACE}(?=")|\b{NAMESPACE}(?=/)', TWIN_NAMESPACE, orjson.dumps(obj).decode()
+            )
+            text = _UUID.sub(lambda found: uids.get(found[0], found[0]), text)
+            storage.create(collection, f"{TWIN_NAMESPACE}/{obj['metadata']['name']}", orjson.loads(text))
 
     def seed(self, text: str) -> None:
         """Seed the uids of new objects: runs with the same seed have the same uids."""
@@ -617,6 +637,13 @@ class World:
             storage.create(collection, entry.key, new)
             self._replaced.add(f"{target.plural} {target.key}")
 
+    def interfere_with_all(self, kind: str, resource: Resource) -> None:
+        """Replace or delete all objects of a resource but twins."""
+        for key in list(self.server.collection(resource.group, resource.version, resource.plural).keys):
+            namespace, _, name = key.rpartition("/")
+            if namespace != TWIN_NAMESPACE:
+                self.interfere(kind, Target(resource.group, resource.version, namespace, resource.plural, name, ""))
+
     def _take_name(self, write: Write, *, going: bool) -> None:
         """Create another object under the requested name. With ``going`` it is being deleted."""
         assert isinstance(write.body, dict)
@@ -638,8 +665,8 @@ class World:
             self._foreign = (target, self.clock.monotonic() + TAKEN_SECONDS)
 
     def objects(self, resource: Resource) -> list[Json]:
-        """Return all objects of a resource."""
-        return self.server.api.objects(resource)
+        """Return all objects of a resource, without twins."""
+        return [one for one in self.server.api.objects(resource) if one["metadata"].get("namespace") != TWIN_NAMESPACE]
 
     def store(self, resource: Resource, obj: Json) -> None:
         """Write an object as another component would."""
@@ -812,12 +839,14 @@ class World:
         return list(found)
 
     def picture(self, ignored: re.Pattern[str]) -> Counter[str]:
-        """Return all objects, without ignored parts and what differs between two runs of the same history."""
+        """Return all objects but twins, without ignored parts and what differs between two runs of the same history."""
         found: Counter[str] = Counter()
         for name, collection in self.server.api.core.storage.collections.items():
             if name.startswith(("events", "leases", "customresourcedefinitions", "namespaces")):
                 continue
-            for entry in collection.objects.values():
+            for key, entry in collection.objects.items():
+                if key.startswith(f"{TWIN_NAMESPACE}/"):
+                    continue
                 if text := ignored.sub("", f"{name}: {comparable(entry.obj)}"):
                     found[text] += 1
         return found
