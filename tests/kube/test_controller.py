@@ -239,6 +239,21 @@ async def test_shutdown_finishes_ready_keys():
 
 
 @virtual
+async def test_cancellation_ends_a_reconcile_and_is_no_failure():
+    async def reconcile(_: ObjectKey) -> None:
+        await setup.clock.sleep(1000)
+
+    setup = Setup(reconcile, workers=1)
+    setup.store.replace([pod("a")])
+    run = asyncio.create_task(setup.controller.run())
+    await until(lambda: A in setup.controller.queue.processing)
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert not setup.metrics.results
+
+
+@virtual
 async def test_a_failed_mapper_does_not_stop_others(caplog):
     def keys(change: Change[Pod]) -> list[ObjectKey]:
         if change.object.metadata.name == "a":

@@ -5,7 +5,7 @@ from collections import Counter
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.kube.queue import QueueShutDown, RateLimits, WorkQueue
@@ -236,6 +236,7 @@ async def test_no_key_runs_twice_at_once_or_is_lost(steps, workers, share, seed)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0.01, 100)), min_size=1, max_size=30))
+@example([("a", 50), ("b", 1), *(("c", 100 - earlier) for earlier in range(70))])  # many outdated entries
 @virtual
 async def test_delayed_keys_are_never_early_nor_late(wishes) -> None:
     clock = VirtualClock()

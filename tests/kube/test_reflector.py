@@ -450,6 +450,22 @@ async def test_a_failing_index_or_handler_hides_no_other_object(caplog):
 
 
 @virtual
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_an_object_that_the_filter_no_longer_keeps_is_removed(streaming):
+    setup = Setup(streaming_list=streaming, keep=lambda pod: "kept" in pod.metadata.labels)
+    kept, other = obj("a", 1, metadata={"labels": {"kept": ""}}), obj("a", 4)
+    if streaming:
+        setup.streams(pieces(event("ADDED", kept), event("ADDED", obj("b", 2)), bookmark(3, end_of_list=True)))
+    else:
+        setup.connections.answers.append(listing(3, kept, obj("b", 2)))
+    setup.streams(pieces(event("MODIFIED", other), then_hang=True))
+    async with running(setup.reflector.run()):
+        await until(lambda: setup.changes and setup.changes[-1].new is None)
+    assert [change.object.metadata.name for change in setup.changes] == ["a", "a"]
+    assert not setup.versions()
+
+
+@virtual
 async def test_an_internal_error_does_not_end_a_reflector(caplog):
     setup = Setup()
     setup.connections.streams.append(RuntimeError("a mistake"))
