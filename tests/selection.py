@@ -41,7 +41,7 @@ CORE: Final = frozenset(
         "test_a_standard_update_replaces_pods_node_by_node",
         "test_a_manual_object_returns_pods_of_a_native_statefulset",
         "test_an_annotation_that_feeds_an_env_restarts_that_container_in_place",
-        "test_an_eviction_over_the_budget_is_asked_to_retry",
+        "test_an_eviction_over_the_budget_is_told_to_retry",
         "test_an_image_is_pulled_on_the_named_nodes",
         "test_an_injected_sidecar_ends_with_its_job",
         "test_both_versions_convert",

@@ -54,7 +54,7 @@ async def test_a_decision_that_takes_too_long_is_abandoned() -> None:
         await in_time(gives_up(), 0.01)
 
 
-async def test_a_decision_is_cancelled_with_its_caller() -> None:
+async def test_a_decision_is_canceled_with_its_caller() -> None:
     task = asyncio.create_task(in_time(gives_up(), 20))
     await asyncio.sleep(0)
     task.cancel()

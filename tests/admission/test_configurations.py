@@ -199,7 +199,7 @@ KUBECTL = owner({"f:spec": {"f:conversion": {"f:strategy": {}}}}, "kubectl", "Ap
         ({"f:metadata": {"f:labels": {}}, **converting(**{"f:url": {}})}, {"f:metadata": {"f:labels": {}}}),
     ],
 )
-def test_we_own_no_conversion_field_that_shipped_definitions_set(
+def test_the_manager_owns_no_conversion_field_that_shipped_definitions_set(
     ours: dict[str, Any], left: dict[str, Any] | None
 ) -> None:
     theirs = [
@@ -358,7 +358,7 @@ def test_rules_are_merged_into_as_few_as_possible() -> None:
     ]
 
 
-def test_rules_for_the_own_namespace_are_granted_only_there() -> None:
+def test_rules_for_the_managers_namespace_are_granted_only_there() -> None:
     made = permissions.manifests(
         [PolicyRule(("get",), ("",), ("secrets",), own_namespace=True), PolicyRule(("get",), ("",), ("pods",))],
         "elsewhere",

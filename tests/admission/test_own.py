@@ -45,7 +45,7 @@ def test_mistyped_fields_in_a_stored_object_count_as_unset() -> None:
 
 @pytest.mark.behaviour("MGR-45")
 @pytest.mark.parametrize("kind", [("apps.kruise.io", "v9", "CloneSet"), ("apps", "v1", "Deployment"), ("", "", "")])
-def test_a_review_whose_kind_is_not_that_of_its_resource_is_refused(kind: tuple[str, str, str]) -> None:
+def test_a_review_whose_kind_and_resource_differ_is_refused(kind: tuple[str, str, str]) -> None:
     """Its object would be judged without having been made readable, and fail in the handler."""
     refused = prepared(review({"spec": 7}, {"spec": 7}, kind=GroupVersionKind(*kind)), 100)
     assert refused == Denied("request.kind: is not a version of CloneSet, the kind of request.resource", code=400)

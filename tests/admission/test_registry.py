@@ -77,7 +77,7 @@ def test_gated_handlers_are_served_only_while_the_gate_is_on() -> None:
 
 
 @pytest.mark.behaviour("MGR-122")
-def test_old_versioned_paths_lead_to_the_current_one() -> None:
+def test_old_versioned_paths_are_served_like_the_current_path() -> None:
     registry = build_registry([handler("set", POD_CREATE, path="/mutate-apps-kruise-io-sidecarset")], on)
     assert registry.aliases == {
         "/mutate-apps-kruise-io-v1alpha1-sidecarset": "/mutate-apps-kruise-io-sidecarset",

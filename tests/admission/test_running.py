@@ -156,7 +156,7 @@ async def test_a_small_review_is_slow_if_the_objects_it_is_compared_with_are_lar
 
 @pytest.mark.behaviour("MGR-149")
 @pytest.mark.parametrize("text", ["x", LARGE])
-async def test_large_reviews_are_converted_in_the_thread_too(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+async def test_large_reviews_are_also_converted_in_the_thread(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     """Converting and checking an object of 1.3 MB takes longer than deciding about it."""
     in_loop: list[bool] = []
 

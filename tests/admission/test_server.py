@@ -91,7 +91,7 @@ async def test_a_handler_may_be_synchronous_or_asynchronous() -> None:
     assert patch_of(answer) == [{"op": "add", "path": "/metadata/labels/seen", "value": "web-0"}]
 
 
-async def test_a_refusal_is_the_text_kubectl_prints(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_refusal_has_message_reason_and_code_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     answer = await ask(service(lambda _: Denied("not today", code=403, reason="Forbidden")))
     assert answer["response"]["status"] == {"metadata": {}, "message": "not today", "reason": "Forbidden", "code": 403}
@@ -396,7 +396,7 @@ async def test_request_metrics_have_the_names_dashboards_expect() -> None:
 
 
 @pytest.mark.parametrize("field", ["name", "namespace", "subresource", "username", "kind", "metadata"])
-async def test_little_is_kept_of_a_review_regardless_of_its_content(field: str) -> None:
+async def test_a_review_leaves_little_in_memory_regardless_of_its_content(field: str) -> None:
     """The debug page and the next summary keep a hundred names, and a forged one may have six megabytes."""
     app = service(lambda _: Denied("no"))
     document = json.loads(review_of())

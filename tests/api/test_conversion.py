@@ -108,7 +108,7 @@ def test_a_scope_changed_in_v1beta1_overrides_the_noted_namespace() -> None:
 
 
 @pytest.mark.behaviour("SS-A")
-def test_a_custom_version_that_is_no_valid_label_is_hidden_in_v1alpha1_and_kept() -> None:
+def test_a_custom_version_that_is_not_a_valid_label_is_kept_but_hidden_in_v1alpha1() -> None:
     stored = obj(BETA, {"customVersion": "not a label!"})
     seen = convert(stored, ALPHA)
     assert CUSTOM not in seen["metadata"].get("labels", {})

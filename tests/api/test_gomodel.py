@@ -60,7 +60,7 @@ GO = go_struct(Whole, {})
         ({"part": {"note": ""}, "unknown": 1}, {"filledIn": False, "part": {"neededKey": ""}}),
     ],
 )
-def test_go_form(given: dict[str, Any], printed: dict[str, Any]) -> None:
+def test_objects_are_printed_as_in_go(given: dict[str, Any], printed: dict[str, Any]) -> None:
     assert go_value(GO, given) == printed
 
 

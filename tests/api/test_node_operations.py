@@ -325,13 +325,15 @@ def test_impossible_requests_are_refused(spec: dict[str, Any], messages: list[st
         ("new", pod(), "spec.containers[0].name"),
     ],
 )
-def test_restartable_containers(container: str, of: dict[str, Any], field: str) -> None:
+def test_only_started_containers_of_a_running_pod_can_be_restarted(
+    container: str, of: dict[str, Any], field: str
+) -> None:
     errors = validation.pod_errors({"podName": "p", "containers": [{"name": container}]}, of)
     assert [error.field for error in errors] == ([field] if field else [])
 
 
 @pytest.mark.behaviour("CRR-4", "CRR-5")
-def test_requests_are_completed_from_the_pod() -> None:
+def test_requests_are_filled_in_from_the_pod() -> None:
     filled = recreate_defaults.with_pod(
         {"metadata": {"labels": {"a": "b"}}, "spec": {"podName": "p", "containers": [{"name": "main"}]}},
         pod(),
@@ -368,7 +370,7 @@ def test_requests_are_completed_from_the_pod() -> None:
         ),
     ],
 )
-def test_immutable_fields_of_a_request(change: dict[str, Any], fields: list[str]) -> None:
+def test_changes_to_immutable_fields_of_a_request_are_refused(change: dict[str, Any], fields: list[str]) -> None:
     labels, annotations = {names.CRR_POD_UID: "u"}, {names.CRR_UNREADY_ACQUIRED: NOW}
     former = {"metadata": {"labels": labels, "annotations": annotations}, "spec": {"podName": "p"}}
     changed = {**former, **change}

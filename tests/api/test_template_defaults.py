@@ -58,7 +58,7 @@ COMPLETED: Final = ("advancedcronjob", "broadcastjob", "cloneset", "statefulset"
 
 
 def every_struct(go_type: GoType) -> Any:
-    """Return a value with every nested struct of the type and no other field."""
+    """Return a value of the type with every nested struct present and all other fields missing."""
     if go_type.fields:
         made = {field.name: every_struct(field.go_type) for field in go_type.fields}
         return {name: value for name, value in made.items() if value is not None}

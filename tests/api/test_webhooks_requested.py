@@ -19,13 +19,13 @@ def clone_set(image: str) -> dict[str, Any]:
     }
 
 
-def test_the_former_spec_is_completed_like_go_stores_it() -> None:
+def test_the_former_spec_is_defaulted_as_openkruise_stores_it() -> None:
     former = former_spec(CLONE_SET, SPECS, review_of(CLONE_SET, clone_set("b:2"), clone_set("a:1")), with_defaults)
     assert (former["replicas"], former["revisionHistoryLimit"]) == (1, 10)
     assert former["template"]["spec"]["containers"] == [{"name": "main", "image": "a:1", "resources": {}}]
 
 
-def test_a_former_template_is_not_completed() -> None:
+def test_a_former_template_is_not_defaulted() -> None:
     given: list[Mapping[str, Any]] = []
 
     def complete(obj: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -40,7 +40,7 @@ def test_an_address_is_an_ip_alternative_name() -> None:
 
 
 @pytest.mark.behaviour("MGR-31")
-def test_certificates_use_elliptic_curves_for_ten_years() -> None:
+def test_certificates_use_elliptic_curves_and_are_valid_for_ten_years() -> None:
     authority, certificate = parsed(MADE.ca_cert), parsed(MADE.cert)
     assert authority.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value == "webhook-cert-ca"
     assert authority.issuer == authority.subject == certificate.issuer

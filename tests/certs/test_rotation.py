@@ -80,7 +80,7 @@ def test_an_authority_due_for_renewal_does_not_sign() -> None:
         (Rotation(TWO, None, ca(1)), Rotation(ONE), False, {}, Action.KEEP),
     ],
 )
-def test_the_next_step(
+def test_each_state_of_a_rotation_has_its_next_step(
     stored: Rotation | None, held: Rotation | None, settled: bool, conditions: dict[int, Condition], action: Action
 ) -> None:
     def judge(certificates: CertificateSet) -> Condition:

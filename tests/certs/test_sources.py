@@ -168,7 +168,7 @@ async def test_a_conflict_means_another_replica_repaired_it() -> None:
 
 
 @virtual
-async def test_an_endless_conflict_over_the_secret_is_reported_and_ends() -> None:
+async def test_endless_conflicts_over_the_secret_end_in_an_error() -> None:
     api = MemoryApi(objects={PATH: secret(None)})
     api.fail = lambda r: json_response(409, status_body(409, "Conflict")) if r.method == "PUT" else None
     with pytest.raises(KubeError, match="5 write conflicts in a row; is another program writing to it"):

@@ -1,6 +1,6 @@
-"""The faults: each breaks one thing under a constant load of Pod creations, and reports its effects.
+"""Faults. Each breaks one thing under a constant load of Pod creations, and reports the effects.
 
-Two replicas stand behind one address. The SidecarSet's webhook has failurePolicy Fail, so a Pod is whole or refused.
+Two replicas share one address. The Pod webhook has failurePolicy Fail, so a Pod gets its sidecar or is rejected.
 """
 
 import os

@@ -463,7 +463,9 @@ def generations(control_plane: ControlPlane) -> list[int]:
     return [one["metadata"]["generation"] for one in found if one is not None]
 
 
-def test_an_upgrade_and_a_downgrade_touch_nothing_and_all_continues(previous: Release, tmp_path: Path) -> None:
+def test_upgrades_and_downgrades_restart_no_container_and_controllers_continue(
+    previous: Release, tmp_path: Path
+) -> None:
     with ExitStack() as stack:
         control_plane = stack.enter_context(ControlPlane())
         install(control_plane, root=previous.source)

@@ -32,7 +32,7 @@ ELSEWHERE = {
     "dashboard": ("tests/cli/test_pages_controlplane.py", "tests/deploy/test_release_cluster.py"),
     "python": ("tests/client/test_client.py",),
 }
-#: Guides typed on a node with real containers (test_node_cluster).
+#: Commands that test_node_cluster runs on a node with real containers.
 ON_A_NODE = ("curl ", "NODE_NAME=")
 #: Lines that start a sandbox by hand.
 _SANDBOX = ("make sandbox", "pykruise sandbox", "export KUBECONFIG=")

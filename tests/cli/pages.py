@@ -19,7 +19,7 @@ _COMMENT: Final = re.compile(r"\s+#( .*)?$")
 
 
 def typed(page: str) -> list[Typed]:
-    """Return the commands of a page in order, with the output shown behind each."""
+    """Return the commands of a page in order, each with the output shown after it."""
     found: list[Typed] = []
     for block in BLOCK.finditer((ROOT / page).read_text("utf-8")):
         if block[1] == "sh":

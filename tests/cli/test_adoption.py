@@ -155,7 +155,7 @@ async def test_a_source_that_is_not_deleted_is_reported_with_the_next_step() -> 
 
 @virtual
 @pytest.mark.behaviour("CLI-21")
-async def test_pods_that_are_not_adopted_end_in_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_pods_that_are_not_adopted_cause_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert await move(Moving("daemonset", adopts=False), "ads/web", "ds/web") is False
     assert "has not adopted its Pods within 10 s; see: pykruise explain daemonset/web" in capsys.readouterr().out
 
@@ -210,7 +210,7 @@ async def test_an_interrupt_after_the_deletion_still_creates_the_new_object(
 
 @virtual
 @pytest.mark.behaviour("CLI-21", "CLI-23")
-async def test_interrupted_twice_a_lost_object_is_printed_whole(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_lost_object_is_printed_whole_after_a_second_interrupt(capsys: pytest.CaptureFixture[str]) -> None:
     server = Moving("statefulset", goes=False)
     moving = asyncio.create_task(move(server, "asts/web", "sts/web"))
     await asyncio.sleep(2)

@@ -41,7 +41,7 @@ def in_shell(line: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
 @pytest.mark.behaviour("CLI-11")
 @pytest.mark.parametrize("words", ["-h", "completion bash"])
-def test_a_full_disk_is_one_line(words: str) -> None:
+def test_a_full_disk_is_reported_in_one_line(words: str) -> None:
     done = in_shell(f"{PROGRAM} {words} > /dev/full")
     assert (done.returncode, done.stderr) == (1, "pykruise: No space left on device\n")
 
@@ -92,7 +92,7 @@ def test_an_encoding_without_a_character_is_not_an_error(tmp_path: Path) -> None
         ("daemon --nonsense", "unrecognized arguments: --nonsense (pykruise daemon --help lists all)"),
     ],
 )
-def test_usage_errors_of_long_running_commands_are_one_line(words: str, said: str) -> None:
+def test_usage_errors_of_long_running_commands_are_reported_in_one_line(words: str, said: str) -> None:
     done = in_shell(f"{PROGRAM} {words}")
     (line,) = done.stderr.splitlines()
     assert done.returncode == 2
@@ -103,7 +103,7 @@ def test_usage_errors_of_long_running_commands_are_one_line(words: str, said: st
 @pytest.mark.parametrize(
     ("columns", "term", "bar"), [("80", "xterm", True), ("40", "xterm", False), ("80", "dumb", False)]
 )
-def test_a_narrow_terminal_gets_lines(
+def test_a_narrow_terminal_gets_lines_instead_of_a_progress_bar(
     columns: str, term: str, bar: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)

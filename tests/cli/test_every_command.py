@@ -135,7 +135,7 @@ def test_help_describes_the_command(command: Command) -> None:
 
 
 @pytest.mark.parametrize("path", [(), ("rollout",), ("set",)], ids=["pykruise", "rollout", "set"])
-def test_command_lists_have_a_full_sentence_each(path: tuple[str, ...]) -> None:
+def test_command_lists_describe_each_command_in_a_full_sentence(path: tuple[str, ...]) -> None:
     said = typed(*path, "-h").stdout
     listed = [line for line in said.partition("Commands:")[2].splitlines() if line.startswith("  ")]
     assert [line for line in listed if line.endswith("...")] == []
@@ -143,7 +143,7 @@ def test_command_lists_have_a_full_sentence_each(path: tuple[str, ...]) -> None:
 
 @by_name(ASKING)
 @pytest.mark.behaviour("CLI-11")
-def test_an_unknown_option_is_one_line_with_exit_code_2(command: Command) -> None:
+def test_an_unknown_option_is_reported_in_one_line_with_exit_code_2(command: Command) -> None:
     assert "--nonsense" in one_sentence(typed(*command.path, *command.arguments, "--nonsense"), 2)
 
 
@@ -156,7 +156,7 @@ def test_without_a_cluster_commands_print_one_line_with_exit_code_2(command: Com
 
 @by_name([one for one in ASKING if one.arguments and one.name != "pull"])  # the image need not exist
 @pytest.mark.behaviour("CLI-11")
-def test_an_unknown_name_is_one_line_with_exit_code_1(command: Command, empty: str) -> None:
+def test_an_unknown_name_is_reported_in_one_line_with_exit_code_1(command: Command, empty: str) -> None:
     result = typed(*command.path, *command.arguments, "--kubeconfig", empty)
     assert "not found" in one_sentence(result, 1)
 
@@ -164,7 +164,7 @@ def test_an_unknown_name_is_one_line_with_exit_code_1(command: Command, empty: s
 @by_name([one for one in ASKING if one.arguments])
 @pytest.mark.parametrize("word", ["bogus/web", "a/b/c/d", "clone/", "/", "web\nweb/x", "é/ü"])
 @pytest.mark.behaviour("CLI-10", "CLI-11")
-def test_invalid_words_are_one_line(command: Command, word: str, empty: str) -> None:
+def test_invalid_words_are_reported_in_one_line(command: Command, word: str, empty: str) -> None:
     result = typed(*command.path, word, *command.arguments[1:], "--kubeconfig", empty)
     one_sentence(result, 1, 2)
 

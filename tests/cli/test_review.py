@@ -103,7 +103,7 @@ def test_a_refusal_is_printed_and_sets_the_exit_code(tmp_path: Path) -> None:
         ("{apiVersion: admission.k8s.io/v1beta1, kind: AdmissionReview}", "expected admission.k8s.io/v1, got"),
     ],
 )
-def test_an_unusable_file_is_one_line_with_exit_code_2(content: str, message: str, tmp_path: Path) -> None:
+def test_an_unusable_file_is_reported_in_one_line_with_exit_code_2(content: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "file.yaml"
     path.write_text(content, "utf-8")
     code, out, err = run(str(path), "--policies", SAMPLES)

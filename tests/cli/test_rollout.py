@@ -150,7 +150,7 @@ DONE = {
     ],
 )
 @pytest.mark.behaviour("CLI-1")
-def test_rollout_progress(status: Json | None, spec: Json, done: bool, text: str) -> None:
+def test_the_progress_of_a_rollout_is_shown(status: Json | None, spec: Json, done: bool, text: str) -> None:
     found = progress(status, **spec)
     assert (found.done, found.text, found.failed) == (done, text, "")
 
@@ -249,7 +249,7 @@ async def test_restart_replaces_pods_under_any_policy() -> None:
 
 @virtual
 @pytest.mark.behaviour("CLI-5")
-async def test_pause_and_resume() -> None:
+async def test_a_rollout_can_be_paused_and_resumed() -> None:
     server, client = world("nginx:1")
     said = [await set_paused(client, "shop", WHAT, paused=paused) for paused in (True, True, False, False)]
     assert [line.removeprefix("cloneset.apps.kruise.io/web ") for line in said] == [

@@ -144,7 +144,7 @@ def test_detach_wait_and_stop_are_mutually_exclusive(tmp_path: Path) -> None:
     assert "are mutually exclusive" in refused(f"--kubeconfig={tmp_path / 'kube'}", "--wait", "--stop", code=2)
 
 
-def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_in_one_sentence(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -163,7 +163,7 @@ def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_unusable_file_is_one_sentence(tmp_path: Path, file: str, text: str) -> None:
+def test_an_unusable_file_is_reported_in_one_sentence(tmp_path: Path, file: str, text: str) -> None:
     (tmp_path / "mine").write_text("apiVersion: v1\nclusters: []\n")
     assert text in refused(f"--kubeconfig={tmp_path / file}")
     assert (tmp_path / "mine").read_text() == "apiVersion: v1\nclusters: []\n"

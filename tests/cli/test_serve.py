@@ -140,13 +140,13 @@ def test_several_workers_share_a_port_and_a_dead_one_is_restarted(serving: Calla
         (["--policies", str(FIXTURES), "--feature-gates", "Nope=true"], "unknown feature gate 'Nope'"),
     ],
 )
-def test_startup_errors_are_one_line(arguments: list[str], message: str) -> None:
+def test_startup_errors_are_reported_in_one_line(arguments: list[str], message: str) -> None:
     code, err = started(arguments)
     assert code == 2
     assert message in err
 
 
-def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -157,7 +157,7 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
     assert f"--port (PORT= with make serve): 127.0.0.1, port {port} is in use by another program" in err
 
 
-def test_a_certificate_without_its_key_is_one_line(tmp_path: Path) -> None:
+def test_a_certificate_without_its_key_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "tls.crt").write_text("x")
     code, err = started(["--policies", str(SAMPLES), "--port", "0", "--certs", str(tmp_path)])
     assert code == 1

@@ -74,7 +74,7 @@ KUBECONFIG = {
 
 
 @pytest.mark.behaviour("CLI-11")
-def test_an_unresponsive_cluster_is_one_line_with_exit_code_1(tmp_path: Path) -> None:
+def test_an_unresponsive_cluster_is_reported_in_one_line_with_exit_code_1(tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.write_text(yaml.safe_dump(KUBECONFIG), "utf-8")
     result = typed("rollout status clone/web", "--kubeconfig", str(config))
@@ -114,7 +114,7 @@ def test_an_unresponsive_cluster_is_one_line_with_exit_code_1(tmp_path: Path) ->
     ],
 )
 @pytest.mark.behaviour("CLI-11", "CLI-18", "CLI-19")
-def test_usage_errors_are_one_line_with_exit_code_2(words: str, said: str, tmp_path: Path) -> None:
+def test_usage_errors_are_reported_in_one_line_with_exit_code_2(words: str, said: str, tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.write_text(yaml.safe_dump(KUBECONFIG), "utf-8")
     result = CliRunner(env={"KUBECONFIG": str(config)}).invoke(app, words.split(" "))

@@ -64,9 +64,9 @@ class Watch:
 
 @dataclass(frozen=True)
 class Hooks:
-    """What the webhooks of the test have been asked so far, in turn (and forget it).
+    """The requests that the test's webhooks have received since the last such step, in order.
 
-    ``distinct``: the same question counts once; a write is asked about again when a controller was faster.
+    ``distinct``: equal requests count once. A write is reviewed again if a controller has written in between.
     """
 
     keep: Sequence[str] = ()

@@ -43,7 +43,7 @@ def test_kubectl_prints_the_same_on_both(script: str, real: Kubectl, sandbox: Ku
 
 @pytest.mark.parametrize("manifest", BROKEN)
 @pytest.mark.parametrize("verb", ["apply", "create"])
-def test_broken_manifest(verb: str, manifest: str, real: Kubectl, sandbox: Kubectl) -> None:
+def test_kubectl_reports_the_same_errors_on_both(verb: str, manifest: str, real: Kubectl, sandbox: Kubectl) -> None:
     commands = [Command((verb, "-f", "-"), BROKEN[manifest])]
     here, there = said(commands, sandbox, real)
     assert here == there

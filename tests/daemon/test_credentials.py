@@ -77,7 +77,7 @@ def keyring(*keys: str) -> Any:
         (["[bad", "", "x" * 5000, "*" * 300 + ".example"], "registry.example/app", []),
     ],
 )
-def test_keys_that_match_an_image(keys: list[str], image: str, found: list[str]) -> None:
+def test_registry_keys_match_images_as_in_the_kubelet(keys: list[str], image: str, found: list[str]) -> None:
     assert [auth.username for auth in lookup(keyring(*keys), image)] == found
 
 
@@ -95,7 +95,7 @@ def test_keys_that_match_an_image(keys: list[str], image: str, found: list[str])
     ],
 )
 @pytest.mark.parametrize("kind", ["kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg"])
-def test_credential_formats(entry: dict[str, str], auth: tuple[str, str], kind: str) -> None:
+def test_credentials_are_read_in_every_format(entry: dict[str, str], auth: tuple[str, str], kind: str) -> None:
     found = lookup(read_secret(secret({"registry.example": entry}, kind)), "registry.example/app")
     assert [(one.username, one.password) for one in found] == [auth]
 
@@ -285,7 +285,7 @@ class Provider:
         ("docker.io", "docker.io/library/nginx", True),
     ],
 )
-def test_images_a_plugin_is_called_for(glob: str, repository: str, matches: bool) -> None:
+def test_a_plugin_is_called_only_for_matching_images(glob: str, repository: str, matches: bool) -> None:
     pattern = Pattern.of(glob)
     assert (pattern is not None and pattern.matches(repository)) is matches
 
@@ -407,7 +407,7 @@ async def test_a_plugin_is_called_like_the_kubelet_does(tmp_path: Path, version:
         ({"cacheKeyType": "Global", "cacheDuration": "1" * 100_000}, 6),
     ],
 )
-async def test_cache_duration_of_plugin_responses(tmp_path: Path, fields: dict[str, Any], runs: int) -> None:
+async def test_plugin_responses_are_cached_as_they_request(tmp_path: Path, fields: dict[str, Any], runs: int) -> None:
     provider = Provider(tmp_path, response(**fields))
     for provider.now in (0.0, 7200.0):
         for image in ("a.example/one", "a.example/two", "b.example/one"):

@@ -29,7 +29,7 @@ def test_the_generated_messages_match_the_proto_file() -> None:
 
 
 @pytest.mark.behaviour("KD-13", "KD-14", "KD-16")
-async def test_requests_and_responses_over_the_socket(tmp_path: Path) -> None:
+async def test_requests_and_responses_pass_through_the_socket(tmp_path: Path) -> None:
     async with connected(tmp_path) as (simulated, runtime):
         assert (runtime.name, runtime.version) == ("containerd", "1.0.0")
         one = simulated.start("u1", "main", annotations={"a": "b"}, env={"COLOUR": "red"})
@@ -164,12 +164,12 @@ async def test_without_a_runtime_the_message_lists_the_sockets_tried() -> None:
         ("", ["/hostvarrun"], []),
     ],
 )  # fmt: skip
-def test_socket_paths(file: str, there: list[str], found: list[str]) -> None:
+def test_the_socket_is_the_flag_or_every_existing_candidate(file: str, there: list[str], found: list[str]) -> None:
     assert [str(path) for path in sockets(file, lambda path: str(path) in there)] == found
 
 
 @pytest.mark.behaviour("KD-10")
-def test_candidates_are_ordered() -> None:
+def test_socket_candidates_are_tried_in_order() -> None:
     assert [name.partition(".")[0].partition("/")[0] for name in CANDIDATES] == [
         "containerd", "containerd", "crio", "crio", "cri-dockerd", "cri-dockerd",
     ]  # fmt: skip

@@ -172,7 +172,9 @@ def answer(status: int, body: bytes = b"", **headers: str) -> bytes:
         ([answer(200, b"x" * 50_000)], True, "x" * 1024),
     ],
 )
-async def test_http_probes(answers: list[bytes], succeeded: bool, message: str) -> None:
+async def test_http_probes_follow_redirects_and_report_the_response(
+    answers: list[bytes], succeeded: bool, message: str
+) -> None:
     async with server(*answers) as (port, asked, _):
         action = HttpGetAction(
             path="/a b?c=d", port=port, http_headers=(HttpHeader("Host", "web"), HttpHeader("X", "1"))
@@ -277,7 +279,7 @@ async def test_a_pod_that_reads_nothing_holds_no_connection(monkeypatch: pytest.
 
 
 @pytest.mark.behaviour("KD-64")
-async def test_tcp_probes() -> None:
+async def test_a_tcp_probe_succeeds_if_the_port_accepts_a_connection() -> None:
     async with server(OK) as (port, _, _connections):
         assert (await probe_connection(TcpSocketAction(port=port), "127.0.0.1", 5)).succeeded
         assert (await probe_connection(TcpSocketAction(port=str(port)), "127.0.0.1", 5)).succeeded
@@ -307,7 +309,7 @@ async def test_a_tls_probe_of_a_plain_server_fails() -> None:
 
 
 @pytest.mark.behaviour("KD-4")
-async def test_health_and_metrics() -> None:
+async def test_health_and_metrics_are_served() -> None:
     wrong = ["crrInformerSynced has not synced yet"]
     health = HealthServer(lambda: wrong[0], lambda: b"up 1\n", "text/plain")
     assert health.answer("GET", "/healthz") == (

@@ -217,7 +217,7 @@ async def test_a_failed_container_query_is_retried(one: Node, agent: Agent) -> N
         ({meta_plan.GRACE: "9" * 50}, 2),
     ],
 )
-def test_stop_timeout_of_a_container(annotations: dict[str, str], grace: int) -> None:
+def test_a_container_is_stopped_within_its_recorded_grace_period(annotations: dict[str, str], grace: int) -> None:
     assert meta_plan.grace_of(annotations) == grace
 
 

@@ -236,7 +236,7 @@ def test_an_image_is_pulled_by_digest(world: World) -> None:
 
 
 @pytest.mark.behaviour("KD-36", "KD-37", "KD-38", "KD-94")
-def test_a_registry_that_requires_credentials(world: World) -> None:
+def test_an_image_that_requires_a_pull_secret_is_pulled(world: World) -> None:
     world.cluster.registry.add("team/app:1")
     image = f"{PRIVATE}/team/app"
     world.pull(image, "1", policy={"backoffLimit": 0})
@@ -266,7 +266,7 @@ def test_a_registry_that_requires_credentials(world: World) -> None:
 
 
 @pytest.mark.behaviour("KD-36", "KD-107", "KD-108")
-def test_a_registry_that_requires_credentials_of_the_node(world: World) -> None:
+def test_an_image_that_requires_credentials_of_the_node_is_pulled(world: World) -> None:
     world.cluster.registry.add("team/node:1")
     image = f"{PRIVATE}/team/node"
     docker, answer = world.credentials / "config.json", world.credentials / "answer"
@@ -308,7 +308,7 @@ def test_a_registry_that_requires_credentials_of_the_node(world: World) -> None:
 
 @pytest.mark.behaviour("KD-34", "KD-80")
 @pytest.mark.parametrize("registry", [HANGING, GARBAGE, "unknown.invalid:1"])
-def test_unresponsive_invalid_and_missing_registries(world: World, registry: str) -> None:
+def test_a_pull_from_an_unusable_registry_fails_with_a_message(world: World, registry: str) -> None:
     image = f"{registry}/team/app"
     world.pull(image, "9", policy={"timeoutSeconds": 3, "backoffLimit": 0})
     entry = world.pulled(image, "9", 30)
@@ -330,7 +330,7 @@ def test_an_agent_killed_during_a_pull_completes_it_later(world: World) -> None:
 
 
 @pytest.mark.behaviour("KD-16", "KD-34")
-def test_containerd_restarted_during_a_pull(world: World) -> None:
+def test_a_pull_survives_a_restart_of_containerd(world: World) -> None:
     world.cluster.registry.add("team/slow:2")
     world.registry.open.clear()
     world.registry.asked.clear()
@@ -371,7 +371,7 @@ HOOK = {"preStop": {"exec": {"command": ["sh", "-c", "touch /tmp/told; sleep 2"]
         pytest.param("containerd", HOOK, id="containerd, within the hook"),
     ],
 )
-def test_a_container_restarts_once_whichever_process_ends_meanwhile(
+def test_a_container_restarts_once_whichever_process_is_killed_in_the_meantime(
     world: World, who: str, hook: dict[str, Any] | None
 ) -> None:
     name = f"stubborn-{who}{'-hook' if hook else ''}"
@@ -428,7 +428,7 @@ def test_commands_of_the_guide_work_on_a_node(world: World, kubeconfig: Path, tm
 
 
 @pytest.mark.behaviour("KD-60", "KD-63", "KD-64", "KD-90")
-def test_probes_of_every_kind(world: World) -> None:
+def test_probes_of_every_kind_report_their_result(world: World) -> None:
     pod = world.pod("probed", {"name": "main"})
 
     def probe(number: int, **what: Any) -> dict[str, Any]:
@@ -478,7 +478,7 @@ def test_probes_of_every_kind(world: World) -> None:
     world.probe()
 
 
-def test_resources_of_the_agent(world: World, record_property: Any) -> None:
+def test_the_agent_needs_little_cpu_and_memory(world: World, record_property: Any) -> None:
     world.agent.kill()
     world.agent.start()
     time.sleep(10)

@@ -52,7 +52,7 @@ def test_unset_fields_default_to_one(number: int) -> None:
         (ProbeProgress("c1"), container(ago=0.5), "", False, False),
     ],
 )
-def test_initial_delay_of_a_probe(
+def test_a_probe_starts_after_its_initial_delay(
     progress: ProbeProgress, seen: ContainerDetails | None, state: str, probes: bool, changed: bool
 ) -> None:
     step = probe_plan.before(progress, seen, PLAIN, 0.0, WALL)

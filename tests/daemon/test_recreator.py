@@ -91,7 +91,9 @@ READY = [{"name": "app", "ready": True, "containerID": NEW}]
         ),
     ],
 )
-def test_progress_of_a_container(asked: RecreateRequest, container: Found | None, phase: str, killed: bool) -> None:
+def test_the_state_of_a_container_follows_its_restart(
+    asked: RecreateRequest, container: Found | None, phase: str, killed: bool
+) -> None:
     first = recreate_plan.states(asked, "containerd", {"app": container} if container else {}, NOW)[0]
     assert (first.phase, first.is_killed) == (phase, killed)
 
@@ -111,7 +113,7 @@ def test_progress_of_a_container(asked: RecreateRequest, container: Found | None
         (["Succeeded", "Recreating"], {}, None, False, [False, True]),
     ],
 )
-def test_one_pass_over_the_containers(
+def test_one_pass_kills_one_container_or_ends_the_request(
     states: list[str], strategy: dict[str, Any], kill: str | None, ended: bool, killed: list[bool]
 ) -> None:
     asked = request([state(phase, name=name) for name, phase in zip(("app", "side"), states, strict=True)], **strategy)
@@ -140,7 +142,7 @@ def test_a_container_missing_on_the_node_is_waited_for() -> None:
         ([], None),
     ],
 )
-def test_runtime_of_a_request(ids: list[str], name: str | None) -> None:
+def test_all_containers_of_a_request_use_one_runtime(ids: list[str], name: str | None) -> None:
     containers = [{"name": f"c{n}", "statusContext": {"containerID": one}} for n, one in enumerate(ids)]
     asked = decode_recreate_request(msgspec.json.encode({"metadata": {}, "spec": {"containers": containers}}))
     if name is None:
@@ -236,7 +238,7 @@ async def test_requests_for_one_pod_are_processed_in_turn(one: Node, agent: Agen
 @pytest.mark.parametrize(
     ("asked", "left"), [(None, 0.0), (0, 0.0), (60, 0.0), (61, 1.1), (2**63 - 1, 2.0**63), (-1, 0.0)]
 )
-def test_remaining_unready_time_of_the_pod(asked: int | None, left: float) -> None:
+def test_containers_are_stopped_after_the_unready_grace_period(asked: int | None, left: float) -> None:
     """A huge value must not overflow a date."""
     since = msgspec.structs.replace(
         request(unreadyGracePeriodSeconds=asked).status,
@@ -273,7 +275,9 @@ async def test_the_pod_is_unready_before_its_containers_are_stopped(one: Node, a
     ],
 )
 @on_node
-async def test_a_container_that_cannot_be_stopped(one: Node, agent: Agent, policy: str, after: dict[str, str]) -> None:
+async def test_a_container_that_cannot_be_stopped_fails_its_restart(
+    one: Node, agent: Agent, policy: str, after: dict[str, str]
+) -> None:
     pod = await one.pod({"name": "app"}, {"name": "side"})
     stop, broken = one.runtime.stop, one.newest(pod["metadata"]["uid"], "app").id
 

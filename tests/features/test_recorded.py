@@ -211,7 +211,7 @@ def test_an_object_is_validated_and_stored_as_in_openkruise(recorded: Recorded, 
 @pytest.mark.behaviour("ACJ-2", "BJ-2", "CS-19", "DS-4")
 @pytest.mark.parametrize("version", ["v1alpha1", "v1beta1"])
 @pytest.mark.parametrize("name", ["AdvancedCronJob", "BroadcastJob", "CloneSet", "DaemonSet"])
-def test_taking_over_what_openkruise_stored_changes_nothing_in_it(name: str, version: str) -> None:
+def test_taking_over_an_object_that_openkruise_stored_changes_nothing(name: str, version: str) -> None:
     (recorded,) = (one for one in KINDS if one.kind.kind == name)
     (mutating,) = (one for one in recorded.handlers if one.webhook.mutating)
     stored = [case[version] for case in recorded.cases if case["ok"] and version in case]
@@ -276,9 +276,7 @@ IMPOSSIBLE = [
         ),
     ],
 )
-def test_what_no_api_server_would_take_from_a_controller_is_refused(
-    recorded: Recorded, case: Json, message: str
-) -> None:
+def test_values_that_an_api_server_would_reject_later_are_refused(recorded: Recorded, case: Json, message: str) -> None:
     refused = written(recorded.kind, recorded.handlers, case["manifest"])
     assert refused.obj is None
     assert message in refused.message

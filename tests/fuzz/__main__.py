@@ -25,7 +25,7 @@ from tests.fuzz.service import ALL_GATES, standalone_service
 from tests.property.run import code_digest
 
 ROOT: Final = Path(__file__).parent.parent.parent
-#: Small cases are measured together, and one by one only if they hold too much memory.
+#: Number of small cases measured together. They are measured one by one only if the batch keeps too much memory.
 BATCH: Final = 500
 #: Stop after this many failures.
 ENOUGH: Final = 100

@@ -149,7 +149,7 @@ class Cases:
         return Case(number, f"3 MB Pod: {made.what}", "/mutate-pod", json.dumps(document).encode())
 
 
-#: Name, beginning, one item and end of bodies whose values take many times their bytes.
+#: Bodies that take many times their size when decoded: name, beginning, repeated item, and end.
 _LARGE_BODIES: Final = (
     ("a list of empty objects", b"[", b"{},", b"{}]}}"),
     ("a list of lists", b"[", b"[0],", b"0]}}"),
@@ -157,9 +157,9 @@ _LARGE_BODIES: Final = (
     ("a long key before a list and no UTF-8", b'{"%b":[' % (b"k" * 100_000), b"0,", b'"\xff"]}}}'),
     ("opened lists", b"", b"[", b""),
     ("opened objects", b"", b'{"a":', b""),
-    ("an object of many keys", b"{", b'"aaaa":{},', b'"":0}}}'),
-    ("a text without an end", b'"', b"aaaaaaaaaa", b""),
-    ("commas in a text", b'"', b",[{,", b'"}}'),
-    ("half surrogates", b"[", b'"\\ud800",', b"0]}}"),
+    ("an object with many keys", b"{", b'"aaaa":{},', b'"":0}}}'),
+    ("an unterminated string", b'"', b"aaaaaaaaaa", b""),
+    ("commas in a string", b'"', b",[{,", b'"}}'),
+    ("lone surrogates", b"[", b'"\\ud800",', b"0]}}"),
     ("spaces", b"", b" ", b"1}}"),
 )

@@ -1,4 +1,4 @@
-"""Hostile bytes for the HTTP port: valid requests, broken where a parser can fail, in odd pieces."""
+"""Hostile bytes for the HTTP port: requests corrupted where a parser can fail, and split at odd positions."""
 
 from __future__ import annotations
 

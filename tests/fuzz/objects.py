@@ -748,7 +748,7 @@ _CHANGES: Final[tuple[tuple[str, Callable[[Random, Any, FieldPath], Any]], ...]]
 
 
 def reviews(seed: int) -> Iterator[FuzzReview]:
-    """Yield requests without end: mostly hostile objects in valid reviews, sometimes a broken review."""
+    """Yield requests endlessly: mostly hostile objects in valid reviews, sometimes a broken review."""
     random = Random(seed)
     while True:
         target = random.choice(TARGETS)

@@ -181,7 +181,7 @@ async def test_expect_continue_is_answered_at_once() -> None:
         await caller.send(b"abc")
         assert await caller.answer() == (200, b"3")
         await caller.send(b"POST / HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 1001\r\n\r\n")
-        assert (await caller.answer())[0] == 200  # the application is called and answers as it likes
+        assert (await caller.answer())[0] == 200  # the application decides how to respond
         assert await caller.closed()
 
 

@@ -37,7 +37,7 @@ def kubeconfig(folder: Path, user: dict[str, Any], cluster: dict[str, Any] | Non
     return str(path)
 
 
-async def test_a_token_of_the_current_context(tmp_path):
+async def test_the_token_of_the_current_context_is_used(tmp_path):
     path = kubeconfig(tmp_path, {"token": "abc"})
     config = await load_kubeconfig(path)
     assert (config.host, config.source) == ("http://127.0.0.1:1", f"kubeconfig {path}")
@@ -46,7 +46,7 @@ async def test_a_token_of_the_current_context(tmp_path):
     assert config.namespace == ""
 
 
-async def test_another_context_by_name(tmp_path):
+async def test_another_context_can_be_selected_by_name(tmp_path):
     config = await load_kubeconfig(kubeconfig(tmp_path, {"username": "a", "password": "b"}), "there")
     assert config.host == "http://127.0.0.1:2"
     assert config.namespace == "shop"
@@ -66,7 +66,7 @@ async def test_client_certificates_and_authorities_make_the_tls_context(tmp_path
     assert await config.authorization() is None
 
 
-async def test_verification_is_left_out_only_on_request(tmp_path):
+async def test_verification_is_skipped_only_on_request(tmp_path):
     cluster = {"server": "https://127.0.0.1:1", "insecure-skip-tls-verify": True}
     config = await load_kubeconfig(kubeconfig(tmp_path, {"token": "a"}, cluster))
     assert config.ssl_context is not None
@@ -222,7 +222,7 @@ async def test_a_missing_file_is_reported_with_a_hint(tmp_path):
         await load_config(str(tmp_path / "none"), environ={})
 
 
-async def test_search_order(tmp_path):
+async def test_configurations_are_searched_in_order(tmp_path):
     home = tmp_path / "home"
     (home / ".kube").mkdir(parents=True)
     environ = {"HOME": str(home)}

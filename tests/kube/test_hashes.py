@@ -40,7 +40,7 @@ def test_fnv_hashes_match_the_specification(text: bytes, fnv1: int, fnv1a: int) 
 
 
 @pytest.mark.behaviour("PM-82")
-def test_digits_are_spelled_without_vowels() -> None:
+def test_safe_encoding_has_no_vowels() -> None:
     assert safe_encode("0123456789") == "456789bcdf"
 
 

@@ -91,7 +91,9 @@ def test_a_closed_stream_does_no_harm(lines: Callable[[str], io.StringIO]) -> No
     logging.getLogger("app.x").warning("nobody hears")
 
 
-def test_a_fatal_error_is_one_line(lines: Callable[[str], io.StringIO], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fatal_error_is_logged_on_one_line(
+    lines: Callable[[str], io.StringIO], capsys: pytest.CaptureFixture[str]
+) -> None:
     logs.fatal("port in\nuse")
     assert capsys.readouterr().err == "pykruise: port in\\nuse\n"
     stream = lines("json")

@@ -229,7 +229,7 @@ async def test_a_failed_write_does_not_forget_earlier_writes_of_this_process() -
 
 @pytest.mark.behaviour("PUB-82")
 @virtual
-async def test_endless_conflicts_are_reported_in_the_end() -> None:
+async def test_endless_conflicts_end_in_an_error() -> None:
     _api, statuses, _first = with_cache(
         1, fail=lambda r: json_response(409, status_body(409, "Conflict")) if r.method == "PATCH" else None
     )

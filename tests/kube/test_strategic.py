@@ -77,7 +77,7 @@ A, B, C = ({"name": name, "image": f"{name}:1"} for name in "abc")
         ),
     ],
 )
-def test_merges_by_the_types(target: Any, patch: Any, expected: Any) -> None:
+def test_a_strategic_merge_follows_the_types(target: Any, patch: Any, expected: Any) -> None:
     assert strategic_merge(target, patch, kind_field("v1", "Pod")) == expected
 
 

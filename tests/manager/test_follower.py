@@ -23,7 +23,7 @@ DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/sidecarset
 
 @pytest.mark.behaviour("MGR-146")
 @virtual
-async def test_it_serves_the_published_state_and_knows_disabled_kinds() -> None:
+async def test_a_follower_serves_the_published_certificate_and_disabled_kinds() -> None:
     made = issue((HOST,), EPOCH)
     metadata = {"name": "kruise-webhook-certs", "namespace": "kruise-system", "resourceVersion": "1"}
     api = MemoryApi(objects={SECRET: {"metadata": metadata, "data": made.without_ca_key.secret_data()}})

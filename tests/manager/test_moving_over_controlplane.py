@@ -201,7 +201,7 @@ def test_no_pod_is_touched_and_none_is_refused(left: ControlPlane, tmp_path: Pat
 
 
 @pytest.mark.behaviour("MGR-142", "CS-19")
-def test_manifests_applied_again_make_no_revision_and_no_pod(left: ControlPlane, tmp_path: Path) -> None:
+def test_manifests_applied_again_create_no_revision_and_no_pod(left: ControlPlane, tmp_path: Path) -> None:
     """Apply manifests as OpenKruise got them, without its defaults. No workload gets a new generation."""
     register_openkruise(left)
     manifests = [*(manifest for manifest, _ in samples()), *applied()]

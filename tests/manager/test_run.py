@@ -42,18 +42,18 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     logging.captureWarnings(capture=False)
 
 
-def test_an_unknown_flag_is_one_line(refused: Callable[..., str]) -> None:
+def test_an_unknown_flag_is_reported_in_one_line(refused: Callable[..., str]) -> None:
     assert refused("--kubeconfg=x").endswith(
         "unknown flag --kubeconfg; did you mean --kubeconfig? (pykruise manager --help lists all)"
     )
 
 
-def test_an_unknown_gate_is_one_line_with_the_known_names(refused: Callable[..., str]) -> None:
+def test_an_unknown_gate_is_reported_in_one_line_with_the_known_names(refused: Callable[..., str]) -> None:
     line = refused("--feature-gates=Nope=true")
     assert "unknown feature gate 'Nope'; known are AllAlpha, AllBeta, " in line
 
 
-def test_a_missing_cluster_is_one_line_with_hints(refused: Callable[..., str]) -> None:
+def test_a_missing_cluster_is_reported_in_one_line_with_hints(refused: Callable[..., str]) -> None:
     line = refused(*NOWHERE)
     assert "no cluster configuration found: use --kubeconfig FILE" in line
 
@@ -67,7 +67,7 @@ def test_a_missing_cluster_is_one_line_with_hints(refused: Callable[..., str]) -
         (b"{}", "is not a kubeconfig: it lists no clusters"),
     ],
 )
-def test_an_unreadable_kubeconfig_is_one_line(
+def test_an_unreadable_kubeconfig_is_reported_in_one_line(
     content: bytes | None, message: str, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     path = tmp_path / "kubeconfig"
@@ -79,7 +79,7 @@ def test_an_unreadable_kubeconfig_is_one_line(
 
 
 @pytest.mark.parametrize("flag", ["--webhook-port", "--health-probe-addr", "--metrics-addr"])
-def test_a_port_in_use_is_one_line_that_names_the_flag(flag: str, refused: Callable[..., str]) -> None:
+def test_a_port_in_use_is_reported_in_one_line_that_names_the_flag(flag: str, refused: Callable[..., str]) -> None:
     taken = bind("127.0.0.1", 0, "--test")
     port = taken.getsockname()[1]
     value = str(port) if flag == "--webhook-port" else f"127.0.0.1:{port}"
@@ -88,7 +88,7 @@ def test_a_port_in_use_is_one_line_that_names_the_flag(flag: str, refused: Calla
     assert f"{flag}: 127.0.0.1, port {port} is in use by another program" in line
 
 
-def test_invalid_overrides_are_one_line(tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_invalid_overrides_are_reported_in_one_line(tmp_path: Path, refused: Callable[..., str]) -> None:
     (tmp_path / "webhooks.yaml").write_text("webhooks: {nope.kb.io: {}}")
     line = refused(*NOWHERE, f"--policies={tmp_path}", f"--kubeconfig={kubeconfig(tmp_path, 1)}")
     assert f"{tmp_path}/webhooks.yaml: webhooks.nope.kb.io: no webhook has this name" in line

@@ -165,7 +165,7 @@ def told_of(webhooks: list[dict[str, Any]]) -> tuple[str, ...]:
 
 
 @pytest.mark.behaviour("MGR-143")
-def test_webhooks_that_will_not_ignore_failures_any_more_are_reported() -> None:
+def test_webhooks_that_will_no_longer_ignore_failures_are_reported() -> None:
     webhooks = [{"name": "mpod.kb.io", "failurePolicy": "Ignore"}, {"name": "vpod.kb.io", "failurePolicy": "Fail"}]
     text = "failurePolicy Ignore becomes Fail: mpod.kb.io. To keep it: docs/installing.md, Webhooks"
     assert text in told_of(webhooks)
@@ -216,7 +216,7 @@ def test_the_order_of_steps_leaves_no_gap_in_service() -> None:
 
 
 @pytest.mark.behaviour("MGR-161")
-def test_rights_to_read_workloads_of_others_stay() -> None:
+def test_rights_to_read_additional_kinds_are_kept() -> None:
     games = {"apiGroups": ["game.example.com"], "resources": ["gameservers"], "verbs": ["get", "patch"]}
     role = seen().cluster_role
     without = planned(seen()).steps[-1].body["rules"]
@@ -282,7 +282,7 @@ def test_an_unreadable_backup_is_reported() -> None:
         ),
     ],
 )
-def test_gates_stay_as_they_were_in_force(image: str, given: list[str], kept: list[str] | None) -> None:
+def test_gates_keep_the_values_that_were_in_effect(image: str, given: list[str], kept: list[str] | None) -> None:
     deployment = given_container(image, *given)
     step = next(one for one in planned(seen(deployment=deployment)).steps if one.resource is DEPLOYMENTS)
     assert container_of(step.body)["args"] == (given if kept is None else kept)
@@ -294,7 +294,7 @@ def given_container(image: str, *arguments: str) -> dict[str, Any]:
     return deployment
 
 
-def test_an_image_without_a_version_that_serves_no_protection_has_none() -> None:
+def test_deletion_protection_stays_off_if_an_untagged_image_did_not_serve_it() -> None:
     deployment = given_container("registry:5000/x", "--v=4")
     plan = planned(seen(deployment=deployment, configurations={}))
     assert any("written into --feature-gates: ResourcesDeletionProtection=false" in fact for fact in plan.facts)
@@ -368,7 +368,7 @@ def test_blockers_of_the_agent_handover_are_named(changes: dict[str, Any], block
 
 
 @pytest.mark.behaviour("MGR-162")
-def test_the_work_of_an_agent_follows_from_its_node_image_and_requests() -> None:
+def test_an_agent_is_busy_while_it_has_pulls_or_restart_requests() -> None:
     def image(*phases: str) -> dict[str, Any]:
         tags = [{"tag": str(number), "phase": phase} for number, phase in enumerate(phases)]
         return {"status": {"imageStatuses": {"nginx": {"tags": tags}}}}
@@ -458,7 +458,7 @@ async def check_there_and_back(client: Client) -> None:
 
 @pytest.mark.behaviour("MGR-162")
 @in_simulated(3)
-async def test_agents_go_over_one_by_one_on_the_sandbox(world: Simulated) -> None:
+async def test_agents_are_replaced_one_by_one_on_the_sandbox(world: Simulated) -> None:
     await laid(world.client)
     await check_agents(world.client)
 

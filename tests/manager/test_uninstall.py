@@ -72,7 +72,7 @@ async def test_the_manager_stops_before_its_webhooks_are_removed() -> None:
 
 
 @virtual
-async def test_missing_objects_are_no_obstacle() -> None:
+async def test_missing_objects_do_not_block_the_uninstall() -> None:
     api = cluster()
     api.objects.clear()
     await prepare_uninstall(Client(api, VirtualClock()), "kruise-system", (CLONE_SET,))

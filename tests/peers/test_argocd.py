@@ -1,4 +1,5 @@
-"""Argo CD judges our objects in every phase of a rollout: by deploy/argocd/health.yaml, and by its own checks."""
+"""Argo CD reports the health of our objects correctly in every phase of a rollout, with deploy/argocd/health.yaml and
+with its own checks."""
 
 from __future__ import annotations
 

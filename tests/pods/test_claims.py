@@ -70,7 +70,7 @@ def test_free_ids_come_first_and_new_ones_are_unused() -> None:
 
 
 @pytest.mark.behaviour("CS-116", "CS-118")
-def test_claims_of_a_new_pod() -> None:
+def test_a_new_pod_gets_the_claims_it_lacks() -> None:
     templates = [
         claim_template("data", labels={"own": "1", "app": "mine"}, annotations={"a": "b"}),
         claim_template("logs"),

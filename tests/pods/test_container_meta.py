@@ -18,7 +18,7 @@ MARK = {names.CONTROLLER_REVISION_HASH: "web-new"}
 
 
 @pytest.mark.behaviour("PM-137", "PM-138")
-def test_hashes_of_known_containers() -> None:
+def test_container_hashes_match_known_values() -> None:
     assert plain_hash("test_container", "foo/image:v1") == 2386938832
     assert plain_hash("main", "nginx:1.14.2") == 2693376322
     assert deep_hash(b"null") == 86995377

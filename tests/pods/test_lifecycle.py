@@ -48,7 +48,9 @@ BOTH = ("example.com/a", "example.com/b")
     pytest.param(HOOK, pod(labels={"hold": "true"}, finalizers=BOTH), True, True, id="all"),
 ])  # fmt: skip
 @pytest.mark.behaviour("PM-70")
-def test_when_a_hook_holds_a_pod(hook: Hook | None, given: Pod, hooked: bool, all_hooked: bool) -> None:
+def test_a_hook_holds_a_pod_with_its_labels_or_finalizers(
+    hook: Hook | None, given: Pod, hooked: bool, all_hooked: bool
+) -> None:
     assert (is_hooked(hook, given), is_all_hooked(hook, given)) == (hooked, all_hooked)
 
 
@@ -88,7 +90,9 @@ HELD = {"hold": "true"}
     pytest.param(pod(), UPDATE, True, True, None, id="without state"),
 ])  # fmt: skip
 @pytest.mark.behaviour("PM-74", "PM-75", "PM-76", "PM-77")
-def test_next_lifecycle_state(given: Pod, lifecycle: Any, at_revision: bool, complete: bool, then: Any) -> None:
+def test_each_lifecycle_state_has_its_successor(
+    given: Pod, lifecycle: Any, at_revision: bool, complete: bool, then: Any
+) -> None:
     assert next_state(given, lifecycle, at_update_revision=at_revision, update_complete=complete) == then
 
 
@@ -106,7 +110,9 @@ def test_next_lifecycle_state(given: Pod, lifecycle: Any, at_revision: bool, com
     ("Nonsense", {}, None, UpdateAction.REFUSE),
 ])  # fmt: skip
 @pytest.mark.behaviour("PM-55", "PM-73")
-def test_effects_of_an_update_on_a_pod(state: str, labels: Any, hook: Hook | None, action: UpdateAction) -> None:
+def test_an_update_waits_for_the_hook_of_a_pod(
+    state: str, labels: Any, hook: Hook | None, action: UpdateAction
+) -> None:
     assert update_action(pod(state, labels), hook) is action
 
 
@@ -145,7 +151,7 @@ MARKED = Lifecycle(in_place_update=HOOK, pre_delete=HOOK)
     pytest.param(S.PREPARING_NORMAL, Lifecycle(HOOK), "", None, id="preNormal never marks"),
 ])  # fmt: skip
 @pytest.mark.behaviour("PM-72", "PM-59a")
-def test_hooks_that_mark_pods_not_ready(state: Any, lifecycle: Any, before: str, after: str | None) -> None:
+def test_hooks_mark_pods_not_ready_on_request(state: Any, lifecycle: Any, before: str, after: str | None) -> None:
     patch = readiness_patch(pod(message=before), state, lifecycle, NOW)
     assert (patch["status"]["conditions"][0]["message"] if patch is not None else None) == after
 
@@ -158,5 +164,5 @@ def test_hooks_that_mark_pods_not_ready(state: Any, lifecycle: Any, before: str,
     (Lifecycle(in_place_update=HOOK), False),
     (Lifecycle(pre_normal=HOOK), True),
 ])  # fmt: skip
-def test_when_a_deletion_can_be_canceled(lifecycle: Any, may: bool) -> None:
+def test_a_deletion_can_be_canceled_unless_a_hook_forbids_it(lifecycle: Any, may: bool) -> None:
     assert may_cancel_deletion(lifecycle) is may

@@ -91,7 +91,9 @@ K8S = "node.kubernetes.io/"
             {"weight": 1, "preference": expression("zone", "In", "b")}]}}}, node(), (True, True)),
     ],
 )  # fmt: skip
-def test_daemon_eligibility_of_a_node(spec: dict[str, Any], found: Node, expected: tuple[bool, bool]) -> None:
+def test_a_node_is_eligible_as_for_a_native_daemonset(
+    spec: dict[str, Any], found: Node, expected: tuple[bool, bool]
+) -> None:
     eligibility = placement_of(daemon(**spec)).eligibility(found)
     assert (eligibility.should_run, eligibility.should_continue) == expected
     assert bool(eligibility.reason) is not expected[0]
@@ -143,7 +145,7 @@ NODES = st.fixed_dictionaries(
 
 @pytest.mark.behaviour("DS-16", "DS-18")
 @given(SPECS, NODES)
-def test_the_scheduler_agrees(spec: dict[str, Any], found: dict[str, Any]) -> None:
+def test_node_fit_agrees_with_the_scheduler(spec: dict[str, Any], found: dict[str, Any]) -> None:
     expected = suits(msgspec.convert(spec, SandboxPodSpec), msgspec.convert(found, SandboxNode))
     eligibility = placement_of(spec).eligibility(msgspec.convert(found, Node))
     assert eligibility.should_run is expected

@@ -75,7 +75,7 @@ def test_each_obstacle_is_reported_with_the_way_out(given: dict[str, Any], what:
     {"phase": "Running", **container(ready=True, started=True, state={"running": {}})},
     {"phase": "Succeeded", **container(state={"terminated": {"exitCode": 0}})},
 ])  # fmt: skip
-def test_temporary_conditions_are_no_obstacles(status: dict[str, Any]) -> None:
+def test_temporary_conditions_are_not_obstacles(status: dict[str, Any]) -> None:
     assert found(status=status) == []
 
 

@@ -93,7 +93,7 @@ def test_both_orders_start_with_the_least_useful_pod(first: Any, last: Any) -> N
     pytest.param({"cost": "-1"}, {"ready": 9}, {"ranks": {"a": 5.0}}, id="cost before rank"),
     pytest.param({"ready": 0}, {"ready": 9}, {"ranks": {"z": 1.0}}, id="rank before time"),
 ])  # fmt: skip
-def test_sort_keys_used_only_for_deletion(first: Any, last: Any, options: Any) -> None:
+def test_deletion_order_also_uses_cost_rank_and_time(first: Any, last: Any, options: Any) -> None:
     one, two = pod("z", **(BASE | first)), pod("a", **(BASE | last))
     assert names(in_deletion_order([two, one], **options)) == ["z", "a"]
 
@@ -122,12 +122,12 @@ def test_restarts_of_sidecars_break_ties_in_updates() -> None:
     ("9" * 5000, 0),
     ("١", 0),
 ])  # fmt: skip
-def test_deletion_cost(text: str, cost: int) -> None:
+def test_an_invalid_deletion_cost_counts_as_zero(text: str, cost: int) -> None:
     assert deletion_cost(pod("a", cost=text)) == cost
 
 
 @pytest.mark.behaviour("PM-123")
-def test_ranks_on_one_node() -> None:
+def test_pods_that_share_a_node_are_ranked() -> None:
     pods = [pod("0", node="a"), pod("4", node="a"), pod("10", node="a"), pod("b", node="b"), pod("c", node="")]
     ordered = [pod("0", node="a", age=1), pod("4", node="a", age=2), pod("10", node="a", age=3), *pods[3:]]
     assert same_node_ranks(ordered) == {"0": 2.0, "4": 1.0, "10": 0.0}
@@ -137,7 +137,7 @@ ZONES = {"n1": {"zone": "x", HOSTNAME: "n1"}, "n2": {"zone": "x", HOSTNAME: "n2"
 
 
 @pytest.mark.behaviour("PM-124")
-def test_ranks_by_zone() -> None:
+def test_pods_are_ranked_by_zone() -> None:
     pods = [pod("a", node="n1", age=1), pod("b", node="n1", age=2), pod("c", node="n2", age=3), pod("d", node="n3")]
     pods += [pod("e", node="n4"), pod("f", node="gone"), pod("g", node="")]
     weight = log(4)

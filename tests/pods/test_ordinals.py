@@ -73,7 +73,7 @@ def test_a_huge_set_is_cheap() -> None:
     ("web-99999999999999999999", -1),
     ("web-١", -1),
 ])  # fmt: skip
-def test_ordinal_of_a_name(name: str, ordinal: int) -> None:
+def test_only_valid_pod_names_have_an_ordinal(name: str, ordinal: int) -> None:
     assert ordinal_of("web", name) == ordinal
 
 

@@ -115,7 +115,7 @@ async def test_a_concurrent_condition_is_not_overwritten() -> None:
 
 
 @virtual
-async def test_a_deleted_pod_needs_nothing() -> None:
+async def test_a_deleted_pod_causes_no_write() -> None:
     setting = Setting()
     cached = setting.cached()
     del setting.server.objects[pod_path()]

@@ -39,7 +39,7 @@ HISTORY = [revision(1), revision(2), revision(4)]
 
 @pytest.mark.behaviour("PM-82", "PM-84")
 @pytest.mark.parametrize(("collisions", "digest"), [(0, "6cd8d89b98"), (1, "6cd8d89b99"), (None, "6776fdb6b")])
-def test_hash_of_known_data(collisions: int | None, digest: str) -> None:
+def test_revision_hashes_match_known_values(collisions: int | None, digest: str) -> None:
     data = b'{"spec":{"template":{"$patch":"replace","spec":{"containers":[{"name":"c1","image":"foo1"}]}}}}'
     assert revision_hash(data, collisions) == digest
 
@@ -87,7 +87,7 @@ def created(data: bytes, number: int) -> Create:
     pytest.param(TERMINATING, b"wanted", created(b"wanted", 3), id="a terminating one has it"),
     pytest.param(BELOW_TERMINATING, b"wanted", Renumber(BELOW_TERMINATING[0], 3), id="the newest is terminating"),
 ])  # fmt: skip
-def test_recording_of_content(history: list[Revision], data: bytes, expected: object) -> None:
+def test_content_is_recorded_once(history: list[Revision], data: bytes, expected: object) -> None:
     assert plan_revision("web", data, history, 7) == expected
 
 

@@ -55,7 +55,7 @@ def test_a_handmade_revision_records_nothing(data: bytes) -> None:
 
 
 @pytest.mark.behaviour("PM-81")
-def test_the_revision_object() -> None:
+def test_a_revision_object_has_the_recorded_metadata() -> None:
     create = Create("web-abc", "abc", 3, 0, b"{}")
     made = controller_revision(create, "shop", OWNER, labels={"app": "web"}, annotations={"note": "x"})
     assert (made["metadata"]["name"], made["revision"]) == ("web-abc", 3)
@@ -64,7 +64,7 @@ def test_the_revision_object() -> None:
 
 
 @pytest.mark.behaviour("PM-78", "PM-4")
-def test_pod_from_a_template() -> None:
+def test_a_pod_is_created_from_its_template() -> None:
     labels = revision_labels("web-abc", "abc", bare_hash=False)
     made = pod_of_template(
         TEMPLATE, "web-x", "shop", OWNER, generate_name="web-", labels=labels, readiness_gates=["theirs", "ours"]

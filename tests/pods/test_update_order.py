@@ -39,7 +39,7 @@ def test_scattered_pods_are_spread_over_the_update(pattern: str, candidates: int
 
 @pytest.mark.behaviour("PM-134")
 @pytest.mark.parametrize(("count", "matching", "positions"), [(10, 3, [1, 6, 10]), (12, 4, [1, 5, 9, 12])])
-def test_positions_of_scattered_pods(count: int, matching: int, positions: list[int]) -> None:
+def test_scattered_pods_have_the_positions_of_openkruise(count: int, matching: int, positions: list[int]) -> None:
     all_pods = pods("M" * matching + "." * (count - matching))
     order = scattered(all_pods, all_pods, MATCH)
     assert [index + 1 for index, pod in enumerate(order) if pod.metadata.labels] == positions
@@ -107,7 +107,7 @@ def test_ordered_keys_compare_trailing_numbers() -> None:
     ("text", "number"),
     [("sts-10", 10), ("5", 5), ("none", 0), ("9223372036854775807", 2**63 - 1), ("9223372036854775808", 0), ("1-a", 0)],
 )
-def test_trailing_numbers(text: str, number: int) -> None:
+def test_trailing_numbers_are_parsed(text: str, number: int) -> None:
     assert trailing_number(text) == number
 
 

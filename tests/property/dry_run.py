@@ -55,7 +55,7 @@ def sample(count: int, first: int) -> Sample:
 
 
 def invalid_on_purpose(pod: Json) -> str:
-    """Return why no API server accepts this Pod, of the errors that the generator makes; empty if it is valid."""
+    """Return which of the generator's deliberate errors makes this Pod invalid, or "" if it is valid."""
     spec = pod["spec"]
     if "fieldOfTheFuture" in spec:
         return "has a field no API server knows"

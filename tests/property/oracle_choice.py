@@ -23,7 +23,7 @@ class Choice:
         self.state = state
 
     def candidates(self) -> list[Json]:
-        """Return the sets of the namespace, then those of the whole cluster, each sorted by name. [SS-36, SS-37]"""
+        """Return the sets that select the namespace, then those that select all, each sorted by name. [SS-36, SS-37]"""
         here, everywhere = [], []
         for one in sorted(self.state.case.sets, key=lambda s: s["metadata"]["name"]):
             selector = one["spec"].get("namespaceSelector")

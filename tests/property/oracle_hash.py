@@ -1,6 +1,6 @@
-"""The hashes of a set's containers (SS-10 to SS-13), from tables of the order in which Go writes the fields.
+"""Hashes of a set's containers (SS-10 to SS-13), computed from tables of the order in which Go writes the fields.
 
-The tables have only fields that the generator writes; another one is an error, so nothing is hashed by chance.
+The tables contain only the fields that the generator writes. Any other field is an error, so none is hashed by chance.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class Node:
         return self.look()
 
     def forget(self) -> "Node":
-        """Restart the node, which then knows only the Pod's status."""
+        """Restart the node. It keeps only the Pod's status."""
         self.run = None
         return self.look()
 
@@ -455,7 +455,7 @@ def test_a_finished_container_restarts_with_backoff() -> None:
         pytest.param("OnFailure", "sleep 1; false", "Running", 1, id="OnFailure, badly"),
     ],
 )
-def test_finished_pods(policy: str, line: str, phase: str, restarts: int) -> None:
+def test_a_pod_ends_according_to_its_restart_policy(policy: str, line: str, phase: str, restarts: int) -> None:
     pod = Node(body([commanded(line)], spec={"restartPolicy": policy})).after(9).pod
     assert (pod["status"]["phase"], only(pod)["restartCount"]) == (phase, restarts)
     if phase != "Running":

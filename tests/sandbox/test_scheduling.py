@@ -90,7 +90,7 @@ BUSY = [pod(f"{name}-{n}", name) for name, count in {"a": 3, "b": 2, "disliked":
         ),
     ],
 )
-def test_placement_of_pods(spec: dict[str, Any], chosen: str) -> None:
+def test_pods_are_placed_on_the_best_node_that_fits(spec: dict[str, Any], chosen: str) -> None:
     assert choose_node(pod(**spec), node_infos(NODES, BUSY))[0] == chosen
 
 

@@ -121,7 +121,7 @@ def test_a_scale_in_raises_the_limit_before_its_deletions_are_checked(world: Wor
 
 
 @pytest.mark.behaviour("PUB-63", "PUB-127", "PW-27")
-def test_an_eviction_over_the_budget_is_asked_to_retry(world: World) -> None:
+def test_an_eviction_over_the_budget_is_told_to_retry(world: World) -> None:
     world.apply(budget(f"{BY_SELECTOR}, maxUnavailable: 1"))
     world.apply(workload("Deployment", 3))
     eventually(lambda: numbers(world, 1, 3, 2, 3), "the budget counts three Pods", 90)
@@ -152,7 +152,7 @@ def test_an_eviction_over_the_budget_is_asked_to_retry(world: World) -> None:
 
 
 @pytest.mark.behaviour("PUB-94", "PUB-127")
-@pytest.mark.alone  # other Pods count on all nodes
+@pytest.mark.alone  # a drain also evicts the Pods of other tests
 def test_a_drain_waits_for_the_budget_and_finishes(world: World) -> None:
     world.apply(budget(f"{BY_SELECTOR}, maxUnavailable: 1"))
     world.apply(workload("Deployment", 6).replace("labels: {app: shop}", "labels: {app: shop, team: $ns}"))

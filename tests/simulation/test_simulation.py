@@ -46,7 +46,7 @@ def test_every_invariant_holds_for_a_seed(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("about", "focus"), FOCUSES)
-def test_a_focus_breaks_nothing(about: str, focus: str) -> None:
+def test_every_invariant_holds_with_a_focus(about: str, focus: str) -> None:
     outcome = checked(Run(1, focus=focus, about=about))
     assert not outcome.broken, "\n".join((*outcome.last, *outcome.broken, outcome.run.command))
 
@@ -109,7 +109,7 @@ def test_faults_of_one_resource_do_not_affect_others() -> None:
         ("/version", ""),
     ],
 )
-def test_a_path_names_a_resource(path: str, resource: str) -> None:
+def test_a_resource_is_read_from_its_path(path: str, resource: str) -> None:
     assert resource_of(path) == resource
 
 

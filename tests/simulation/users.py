@@ -73,9 +73,9 @@ class Users:
         self._user_actions = {**_USER_ACTIONS, **user_actions}
         #: Whether a user broke TLS handshakes.
         self.sabotaged = False
-        #: Until when the managers cannot reach the API server.
+        #: Time until which the managers cannot reach the API server.
         self.cut_off_until = 0.0
-        #: Ends of squalls by fault, and of frozen watches by resource.
+        #: Time until which a fault is frequent, by fault, and until which a watch is frozen, by resource.
         self.squalls: dict[str, float] = {}
         self.frozen: dict[str, float] = {}
         #: The workload whose next creation cuts the managers off, and for how many seconds.

@@ -1,7 +1,7 @@
-"""A controller never sends a resourceVersion that it knows it has replaced.
+"""A controller never sends a resourceVersion that its own write has replaced.
 
-Such a write conflicts, and was decided on an object as it was before the controller's own last write. A controller
-that got no answer, or whose cache did not catch up in time (CS-52), is excused.
+Such a write conflicts, and is based on an object from before the controller's last write. The invariant does not apply
+if that write got no response, or if the cache did not catch up in time (CS-52).
 """
 
 from __future__ import annotations

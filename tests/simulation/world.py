@@ -64,7 +64,7 @@ NODE_AGENT = "system:serviceaccount:kruise-system:kruise-daemon"
 REST_SECONDS = 480.0
 #: Seconds within which a change of the CA must complete.
 ROTATION_SECONDS = 900.0
-#: Seconds without a write at the end.
+#: Seconds at the end during which nothing may be written.
 QUIET_SECONDS = 130.0
 #: How long a status may be wrong without faults: caches fill, failures are retried.
 LAG_SECONDS = 30.0

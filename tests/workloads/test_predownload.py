@@ -36,7 +36,7 @@ ROLLOUT = Rollout("old", "new", {}, True, True, replicas=10, partition=0, max_un
     pytest.param({"max_unavailable": 10, "partition": 1}, Decision.CREATE, id="one batch, but a partition"),
 ])  # fmt: skip
 @pytest.mark.behaviour("PM-160", "PM-161", "PM-162", "PM-163", "PM-164", "PM-165", "PM-166")
-def test_when_to_predownload(change: Any, decision: Decision) -> None:
+def test_images_are_predownloaded_only_if_it_pays_off(change: Any, decision: Decision) -> None:
     assert decide(replace(ROLLOUT, **change)) is decision
 
 

@@ -59,7 +59,7 @@ def test_a_container_gets_termination_defaults_and_keeps_its_own_values() -> Non
 
 
 @pytest.mark.behaviour("SS-6")
-def test_ports_env_and_quantities() -> None:
+def test_ports_env_and_quantities_get_the_defaults_of_kubernetes() -> None:
     container = defaulted(
         ports=[{"containerPort": 1}, {"containerPort": 2, "protocol": "UDP"}],
         env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}, {"name": "B", "value": "x"}],
@@ -74,7 +74,7 @@ def test_ports_env_and_quantities() -> None:
 
 
 @pytest.mark.behaviour("SS-6")
-def test_all_probes_but_the_startup_probe_are_completed() -> None:
+def test_all_probes_except_the_startup_probe_get_defaults() -> None:
     http = {"httpGet": {"port": 80}}
     container = defaulted(
         livenessProbe=http,
@@ -147,7 +147,9 @@ def test_volumes_get_the_defaults_of_kubernetes(given: dict[str, Any], completed
         ),
     ],
 )  # fmt: skip
-def test_defaults_that_only_an_api_server_sets(given: dict[str, Any], completed: dict[str, Any]) -> None:
+def test_defaults_that_only_an_api_server_sets_are_added_on_request(
+    given: dict[str, Any], completed: dict[str, Any]
+) -> None:
     volume = {"name": "v", **copy.deepcopy(given)}
     default_volume(volume)
     assert volume == {"name": "v", **given}

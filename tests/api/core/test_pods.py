@@ -71,7 +71,7 @@ def test_input_is_not_modified() -> None:
 
 
 @pytest.mark.behaviour("SS-22")
-def test_field_references_without_plain_fields_allow_labels_and_annotations_only() -> None:
+def test_field_references_without_plain_fields_allow_only_labels_and_annotations() -> None:
     def errors(path: str, version: str = "v1") -> list[str]:
         reference = {"apiVersion": version, "fieldPath": path}
         return [str(error) for error in field_ref_errors(reference, (), Path("fieldRef"))]

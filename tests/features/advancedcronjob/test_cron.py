@@ -40,7 +40,7 @@ def following(text: str, zone: str, after: str) -> datetime | None:
         ("0 0 29 2 *", "", "2021-03-01T00:00:00+00:00", "2024-02-29T00:00:00+00:00"),
     ],
 )
-def test_next_time(text: str, zone: str, previous: str, expected: str) -> None:
+def test_a_schedule_has_the_same_next_time_as_in_openkruise(text: str, zone: str, previous: str, expected: str) -> None:
     assert following(text, zone, previous) == datetime.fromisoformat(expected)
 
 
@@ -78,7 +78,7 @@ def test_a_step_is_not_a_star() -> None:
     ("TZ=../../etc/passwd * * * * *", "provided bad location"),
     ("*" * 5000, "longer than 4096 characters"),
 ])  # fmt: skip
-def test_invalid_schedules(text: str, words: str) -> None:
+def test_invalid_schedules_are_refused(text: str, words: str) -> None:
     with pytest.raises(ScheduleError) as error:
         parse(text)
     assert words in str(error.value)
@@ -86,7 +86,7 @@ def test_invalid_schedules(text: str, words: str) -> None:
 
 @pytest.mark.behaviour("ACJ-11", "ACJ-26")
 @pytest.mark.parametrize("text", ["0 0 30 2 *", "0 0 31 4,6 *", ", * * * *"])
-def test_impossible_schedules(text: str) -> None:
+def test_impossible_schedules_never_fire(text: str) -> None:
     assert parse(text).next(datetime(2026, 1, 1, tzinfo=UTC)) is None
 
 

@@ -47,7 +47,7 @@ def at(clock: str) -> datetime:
         ("@every 5m", "10:30:00", None, "10:21:00", None, 840),
     ],
 )
-def test_missed_runs(
+def test_missed_runs_are_started_or_reported(
     text: str, last: str | None, deadline: int | None, now: str, run: str | None, wait: int | None
 ) -> None:
     due = what_is_due(parse(text), at(last or "10:02:00"), at(now), deadline)
@@ -123,7 +123,7 @@ def test_the_oldest_jobs_are_deleted_first() -> None:
 
 
 @pytest.mark.behaviour("ACJ-6", "ACJ-21")
-def test_job_names_and_the_last_time() -> None:
+def test_jobs_are_named_after_their_time_and_the_last_one_is_known() -> None:
     assert name_of("acj-test", at("11:00:00")) == "acj-test-1646305200"
     known = [at("10:10:00"), None]
     assert last_scheduled(known, [child("a", State.ACTIVE, None, "10:05:00")]) == at("10:10:00")

@@ -55,7 +55,9 @@ def step(
     (10, -1, 0, 0),
     (10, None, 2, 8),
 ])  # fmt: skip
-def test_number_of_pods_to_create(nodes: int, parallelism: int | str | None, running: int, created: int) -> None:
+def test_the_number_of_new_pods_respects_parallelism(
+    nodes: int, parallelism: int | str | None, running: int, created: int
+) -> None:
     spec = {} if parallelism is None else {"parallelism": parallelism}
     found = step(job(**spec), nodes, *map(pod, names(running)))
     assert found.next is Next.RUN
@@ -106,13 +108,15 @@ def test_excess_pods_stay_and_an_invalid_parallelism_creates_none() -> None:
         ),
     ],
 )
-def test_next_action(spec: dict[str, Any], pods: list[Pod], age: int, expected: Next, reason: str) -> None:
+def test_each_state_of_a_job_has_its_next_action(
+    spec: dict[str, Any], pods: list[Pod], age: int, expected: Next, reason: str
+) -> None:
     found = step(job(**spec), 2, *pods, age=age)
     assert (found.next, found.reason) == (expected, reason)
 
 
 @pytest.mark.behaviour("BJ-15")
-def test_a_pod_without_node_and_a_failed_pod_that_never_ends() -> None:
+def test_a_job_without_nodes_continues_and_a_failed_job_with_policy_never_does_not_end() -> None:
     assert step(job(), 0).next is Next.RUN
     failed = step(job("failed", completionPolicy={"type": "Never"}), 2, pod("n01", "Failed"))
     assert (failed.next, failed.create) == (Next.COUNT, ())
@@ -173,14 +177,14 @@ CORDON = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}
     ({"containers": "none"}, node(), False),
     ({}, node(cpu="many"), True),
 ])  # fmt: skip
-def test_nodes_that_take_a_pod(spec: dict[str, Any], the_node: Node, fits: bool) -> None:
+def test_pods_are_created_only_on_nodes_that_fit(spec: dict[str, Any], the_node: Node, fits: bool) -> None:
     assert fit_of({"spec": spec}).fits(the_node) is fits
     assert not fit_of({"spec": spec}).fits(Node(ObjectMeta(name="n01")))
 
 
 @pytest.mark.behaviour("BJ-1", "BJ-13")
 @pytest.mark.parametrize("by_scheduler", [True, False])
-def test_pod_of_a_node(by_scheduler: bool) -> None:
+def test_a_pod_is_named_labeled_and_bound_for_its_node(by_scheduler: bool) -> None:
     body = new_pod(job(), "n01", by_scheduler=by_scheduler)
     labels = {"broadcastjob-name": "bj", "broadcastjob-controller-uid": "u"}
     assert body["metadata"]["labels"] == labels

@@ -306,7 +306,7 @@ async def test_a_refused_deletion_is_reported_and_retried(there: World) -> None:
 
 @pytest.mark.behaviour("BJ-13", "BJ-18")
 @in_world
-async def test_a_foreign_pod_of_the_name_is_reported(there: World) -> None:
+async def test_a_foreign_pod_with_the_same_name_is_reported(there: World) -> None:
     await nodes(there, 1)
     await job(there, paused=True)
     await counts(there, phase="paused")

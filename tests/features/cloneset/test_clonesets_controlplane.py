@@ -98,7 +98,7 @@ def test_a_recorded_cloneset_is_validated_and_stored_alike_on_an_api_server(
     update = case["update"]
     code = 409
     while code == 409:
-        # The controller reports the status of the new CloneSet meanwhile.
+        # The controller may write the new CloneSet's status in the meantime.
         before = api.request("GET", path(version, name))[1]
         code, answer = api.request("PUT", path(version, name), {**before, "spec": update["manifest"]})
     judged("" if code == 200 else answer["message"], update["ok"], update["message"])

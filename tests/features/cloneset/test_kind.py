@@ -34,7 +34,7 @@ def down(*, metadata: Json | None = None, **spec: Any) -> Json:
 
 
 @pytest.mark.behaviour("CS-12")
-def test_the_two_versions_of_one_cloneset() -> None:
+def test_a_cloneset_is_converted_between_both_versions() -> None:
     stored = up(
         metadata={"annotations": {f"{PULL}parallelism": "4"}},
         scaleStrategy={"disablePVCReuse": True},
@@ -59,7 +59,7 @@ def test_the_two_versions_of_one_cloneset() -> None:
     ({"type": "OnDelete"}, {"type": "OnDelete"}),
     ({"type": "OnDelete", "partition": 2}, {"type": "OnDelete", "rollingUpdate": {"partition": 2}}),
 ])  # fmt: skip
-def test_update_types_in_v1beta1(flat: Json, nested: Json) -> None:
+def test_update_types_become_pod_update_policies_in_v1beta1(flat: Json, nested: Json) -> None:
     assert up(updateStrategy=flat)["spec"]["updateStrategy"] == nested
 
 
@@ -69,7 +69,7 @@ def test_update_types_in_v1beta1(flat: Json, nested: Json) -> None:
     ({"type": "RollingUpdate", "rollingUpdate": {"podUpdatePolicy": "Bad"}}, {"type": "ReCreate"}),
     ({"type": "OnDelete", "rollingUpdate": {"partition": 1}}, {"type": "OnDelete", "partition": 1}),
 ])  # fmt: skip
-def test_update_types_in_v1alpha1(nested: Json, flat: Json) -> None:
+def test_pod_update_policies_become_update_types_in_v1alpha1(nested: Json, flat: Json) -> None:
     assert down(updateStrategy=nested)["spec"]["updateStrategy"] == flat
 
 

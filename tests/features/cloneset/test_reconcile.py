@@ -58,7 +58,7 @@ async def test_a_settled_set_sends_no_request(cluster: SmallCluster) -> None:
 
 @in_cluster
 @pytest.mark.behaviour("CS-104", "CS-158", "CS-46")
-async def test_scales_in(cluster: SmallCluster) -> None:
+async def test_a_set_scales_in(cluster: SmallCluster) -> None:
     await cluster.apply(replicas=5)
     await cluster.settled(readyReplicas=5)
     await cluster.patch({"spec": {"replicas": 0}})
@@ -170,7 +170,7 @@ async def test_in_place_only_reports_the_field_that_prevents_the_update(cluster:
 
 @in_cluster(Gates(partition_rollback=True))
 @pytest.mark.behaviour("CS-84", "CS-146", "CS-76", "CS-95")
-async def test_partition_and_rollback(cluster: SmallCluster) -> None:
+async def test_a_partition_holds_pods_back_and_a_rollback_returns_the_others(cluster: SmallCluster) -> None:
     # [U-17, U-18]
     await cluster.apply(replicas=4, updateStrategy=rolling(partition=2))
     await cluster.settled(availableReplicas=4)
@@ -477,7 +477,7 @@ def right_of(line: str) -> tuple[str, str, str] | None:
 
 @in_cluster
 @pytest.mark.behaviour("CS-62", "CS-82", "CS-111", "CS-110")
-async def test_pods_to_delete(cluster: SmallCluster) -> None:
+async def test_named_pods_are_deleted_when_scaling_in(cluster: SmallCluster) -> None:
     # [U-12]
     await cluster.apply()
     await cluster.settled(availableReplicas=3)
@@ -518,7 +518,7 @@ async def test_history_has_a_limit_and_a_rollback_adds_no_revision(cluster: Smal
 
 @in_cluster
 @pytest.mark.behaviour("CS-72", "CS-190")
-async def test_handmade_revisions_and_broken_annotations_crash_nothing(cluster: SmallCluster) -> None:
+async def test_handmade_revisions_and_broken_annotations_are_tolerated(cluster: SmallCluster) -> None:
     await cluster.apply(updateStrategy=rolling())
     await cluster.settled(availableReplicas=3)
     await cluster.user.create(

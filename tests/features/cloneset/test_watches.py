@@ -156,7 +156,7 @@ async def test_a_set_that_is_gone_terminating_or_unreadable_is_left_alone() -> N
 
 
 @virtual
-async def test_a_pod_of_another_namespace_belongs_to_no_set_here() -> None:
+async def test_a_pod_in_another_namespace_does_not_affect_a_set() -> None:
     writes: list[list[Any]] = []
     for forged in (False, True):
         shell, found = filled()
@@ -209,7 +209,7 @@ async def test_scaling_and_updating_never_share_a_reconcile() -> None:
 @pytest.mark.behaviour("CS-113", "CS-142", "CS-176")
 @pytest.mark.parametrize(("short", "prefix"), [(False, "hooked-"), (True, "")])
 @virtual
-async def test_the_short_hash_gate(short: bool, prefix: str) -> None:
+async def test_the_short_hash_gate_shortens_the_revision_label(short: bool, prefix: str) -> None:
     shell, found = filled(gates=Gates(short_hash=short))
     shell.show(changed(found, replicas=4))
     await shell.reconcile("hooked", "moving")

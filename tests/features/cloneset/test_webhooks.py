@@ -51,7 +51,7 @@ def changed(obj: Json, **spec: Any) -> Json:
 
 
 @pytest.mark.behaviour("CS-13", "CS-14")
-def test_v1alpha1_defaults() -> None:
+def test_a_v1alpha1_object_gets_the_defaults_of_openkruise() -> None:
     spec = created(ALPHA, replicas=None)["spec"]
     assert (spec["replicas"], spec["revisionHistoryLimit"]) == (1, 10)
     assert spec["updateStrategy"] == {"type": "ReCreate", "partition": 0, "maxUnavailable": "20%", "maxSurge": 0}
@@ -60,7 +60,7 @@ def test_v1alpha1_defaults() -> None:
 
 
 @pytest.mark.behaviour("CS-15")
-def test_v1beta1_defaults() -> None:
+def test_a_v1beta1_object_gets_the_defaults_of_openkruise() -> None:
     rollout = {"podUpdatePolicy": "ReCreate", "partition": 0, "maxUnavailable": "20%", "maxSurge": 0}
     assert created()["spec"]["updateStrategy"] == {"type": "RollingUpdate", "rollingUpdate": rollout}
     assert created(updateStrategy={"type": "OnDelete"})["spec"]["updateStrategy"] == {"type": "OnDelete"}
@@ -165,7 +165,7 @@ def test_both_versions_refuse_invalid_specs(version: str, spec: Json, message: s
 ])  # fmt: skip
 @BOTH
 @pytest.mark.behaviour("CS-31", "CS-32", "CS-34", "CS-35", "CS-36")
-def test_rollout_fields(version: str, fields: Json, message: str) -> None:
+def test_invalid_rollout_fields_are_refused(version: str, fields: Json, message: str) -> None:
     assert refused(version, updateStrategy=rolling(version, **fields)) == message.replace("AT", AT[version])
 
 
@@ -184,7 +184,7 @@ def test_rollout_fields(version: str, fields: Json, message: str) -> None:
      '.rollingUpdate.maxSurge: Invalid value: "1": can not use maxSurge with podUpdatePolicy InPlaceOnly'),
 ])  # fmt: skip
 @pytest.mark.behaviour("CS-29", "CS-30", "CS-33")
-def test_types_and_policies(version: str, strategy: Json, message: str) -> None:
+def test_invalid_update_types_and_policies_are_refused(version: str, strategy: Json, message: str) -> None:
     assert refused(version, updateStrategy=strategy) == f"spec.updateStrategy{message}"
 
 
@@ -223,7 +223,7 @@ def test_the_progress_deadline_exceeds_min_ready_seconds(deadline: int, ready: i
      f"imagePreDownloadMinUpdatedReadyPods: Invalid value: -1: {NEGATIVE}"),
 ])  # fmt: skip
 @pytest.mark.behaviour("CS-38")
-def test_predownload_settings(in_place: Json, message: str) -> None:
+def test_invalid_predownload_settings_are_refused(in_place: Json, message: str) -> None:
     at = f"{AT[BETA]}.inPlaceUpdateStrategy."
     assert refused(BETA, updateStrategy=rolling(inPlaceUpdateStrategy=in_place)) == (at + message if message else "")
 
@@ -389,7 +389,7 @@ def test_specs_that_create_no_pod_are_refused(spec: Json, message: str) -> None:
 
 
 @pytest.mark.behaviour("CS-20", "CS-143")
-def test_names() -> None:
+def test_invalid_names_are_refused_and_long_ones_get_a_warning() -> None:
     assert refusal(clone_set("Web_1")).startswith('metadata.name: Invalid value: "Web_1": a lowercase RFC 1123')
     assert write(clone_set("a" * 52)).warnings == ()
     (warning,) = write(clone_set("a" * 53)).warnings  # the revision hash would not fit into a label

@@ -180,7 +180,7 @@ class Telling:
 
 @pytest.mark.behaviour("CRR-69")
 @pytest.mark.parametrize("stranger", [False, True], ids=["a user who may not read the Pod", "a stranger"])
-async def test_a_review_reveals_no_unreadable_pod(stranger: bool) -> None:
+async def test_a_review_reveals_no_pod_that_its_user_may_not_read(stranger: bool) -> None:
     spec = {"podName": "web-0", "containers": [{"name": "app"}]}
     metadata = {"name": "again", "namespace": NAMESPACE}
     body = {"apiVersion": BETA, "kind": "ContainerRecreateRequest", "metadata": metadata, "spec": spec}
@@ -194,7 +194,7 @@ async def test_a_review_reveals_no_unreadable_pod(stranger: bool) -> None:
 
 
 @pytest.mark.behaviour("CRR-69")
-async def test_the_authorizer_is_asked_with_everything_known_of_the_user() -> None:
+async def test_the_access_review_contains_everything_known_about_the_user() -> None:
     """The authorizer may grant less to a token with limited scope than to the user."""
     asked: list[Json] = []
 
@@ -332,7 +332,7 @@ async def test_a_request_continues_for_pods_whose_sidecars_are_being_ended(there
 
 @pytest.mark.behaviour("CRR-2", "CRR-3")
 @in_world(agent=False, kubelet=False)
-async def test_requests_the_webhook_refuses(there: Manager) -> None:
+async def test_invalid_requests_are_refused(there: Manager) -> None:
     await there.node.pod({"name": "app"})
 
     def body(pod: str = "web-0", *containers: str, **spec: Any) -> Json:
@@ -400,7 +400,7 @@ def pod(container: str, started: str | None) -> Pod:
         pytest.param(pod("containerd://2", None), [], id="not running"),
     ],
 )
-def test_contents_of_the_snapshot(seen: Pod, wanted: list[str]) -> None:
+def test_the_snapshot_lists_containers_started_before_the_request(seen: Pod, wanted: list[str]) -> None:
     now = parsed_rfc3339("2026-01-01T00:00:10Z")
     assert now is not None
     step = plan.step(request(), seen, now)

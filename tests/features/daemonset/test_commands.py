@@ -161,7 +161,7 @@ async def test_a_pod_and_a_node_are_explained(cluster: SmallCluster) -> None:
 
 
 @in_cluster
-async def test_progress_and_restart(cluster: SmallCluster) -> None:
+async def test_a_restart_replaces_all_pods_and_its_progress_is_shown(cluster: SmallCluster) -> None:
     await cluster.apply(updateStrategy=rolling(maxUnavailable=1, partition=1))
     assert not progress_of(parsed(await stored(cluster))).done
     await cluster.all_updated()

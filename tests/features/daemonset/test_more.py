@@ -284,7 +284,7 @@ async def test_an_update_sends_only_the_needed_requests(strategy: Json, expected
 
 
 @pytest.mark.behaviour("DS-72")
-def test_controller_arguments() -> None:
+def test_the_controller_uses_the_flags_of_openkruise() -> None:
     (part,) = FEATURE.controllers
     assert (part.workers, part.workers_flag) == (3, "daemonset-workers")
     assert "assign-pods-by-scheduler" in FEATURE.flags

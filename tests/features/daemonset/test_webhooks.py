@@ -52,7 +52,7 @@ def test_an_in_place_hook_is_refused() -> None:
 
 
 @pytest.mark.behaviour("DS-9")
-def test_a_deadline_of_the_pod_is_refused() -> None:
+def test_a_pod_deadline_is_refused() -> None:
     template: Json = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "a", "image": "b"}]}}
     template["spec"]["activeDeadlineSeconds"] = 5
     assert "activeDeadlineSeconds" in write(daemon_set(template=template)).message

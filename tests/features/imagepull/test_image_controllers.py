@@ -120,7 +120,7 @@ async def test_an_unresponsive_node_fails_after_ten_minutes(there: World) -> Non
 
 @pytest.mark.behaviour("IMG-45", "IMG-48", "IMG-49", "IMG-51", "IMG-52", "IMG-53", "IMG-90")
 @in_world
-async def test_fan_out_example(there: World) -> None:
+async def test_images_are_pulled_on_a_limited_number_of_nodes_at_once(there: World) -> None:
     await there.nodes("n1", "n2", "n3")
     ends: dict[str, str] = {}
     there.pull = lambda node, image: ends.get(node)

@@ -71,7 +71,7 @@ def job(uid: str = "u1", **spec: Any) -> ImagePullJob:
         ),
     ],
 )
-def test_lifetime_of_a_tag(spec: Json, share: float, wanted: Json) -> None:
+def test_a_tag_lives_as_long_as_its_job_needs_it(spec: Json, share: float, wanted: Json) -> None:
     found = Request(FamiliarImage("nginx", "1"), job(**spec)).pull_policy(Spread(300, share))
     assert found == wanted
 
@@ -83,7 +83,7 @@ def asked(node_image: Json, uid: str = "u1", secrets: list[dict[str, str]] | Non
 
 
 @pytest.mark.behaviour("IMG-53", "IMG-93")
-def test_adding_a_tag_to_a_node_image() -> None:
+def test_a_tag_is_added_to_a_node_image_with_a_new_version() -> None:
     node_image = {"status": {"imageStatuses": {"nginx": {"tags": [{"tag": "1", "phase": "Succeeded", "version": 4}]}}}}
     found = asked(node_image, sandboxConfig={"labels": {"a": "b"}})["spec"]["images"]["nginx"]
     (tag,) = found["tags"]
@@ -219,13 +219,13 @@ def test_parallelism_is_respected_and_every_node_counts_once(
         ({"selector": {"matchLabels": {"zone": "x"}}}, ["b"]),
     ],
 )
-def test_nodes_of_a_job(spec: Json, wanted: list[str]) -> None:
+def test_a_job_selects_nodes_by_name_or_label(spec: Json, wanted: list[str]) -> None:
     nodes = [node_image("c", None), node_image("b", None, labels={"zone": "x"}), node_image("a", None)]
     assert NodeRule.of(job(**spec).spec).nodes(nodes, ()) == wanted
 
 
 @pytest.mark.behaviour("IMG-61")
-def test_names_and_references_of_copies() -> None:
+def test_copies_have_unique_names_and_list_their_references() -> None:
     assert copy_name(ObjectKey("a", "cred")) != copy_name(ObjectKey("b", "cred"))
     assert len(copy_name(ObjectKey("a", "x" * 253))) <= 253
     assert references(" a/y,a/x,,a/y") == ["a/x", "a/y"]
@@ -245,16 +245,16 @@ def test_parallelism_is_limited_and_has_a_default(value: Any, wanted: int) -> No
 @pytest.mark.parametrize(
     ("ready", "ready_for", "began_before", "labels", "wanted"),
     [
-        pytest.param("True", 10, 0, {}, 80.0, id="its NodeImage comes in 20 seconds, and may be a minute late"),
+        pytest.param("True", 10, 0, {}, 80.0, id="its NodeImage is due in 20 seconds, and may be a minute late"),
         pytest.param("True", 89, 89, {}, 1.0, id="nearly a minute late"),
         pytest.param("True", 90, 90, {}, None, id="a minute late"),
-        pytest.param("True", 9_000, 0, {}, 60.0, id="an old node, with a manager that is new"),
+        pytest.param("True", 9_000, 0, {}, 60.0, id="an old node, and the manager has just started"),
         pytest.param("True", 9_000, 60, {}, None, id="an old node, and the job has waited for a minute"),
         pytest.param("False", 10, 0, {}, None, id="not ready"),
         pytest.param("True", 10, 0, {"type": "virtual-kubelet"}, None, id="virtual"),
     ],
 )
-def test_waiting_time_for_a_node_image(
+def test_a_job_waits_for_a_late_node_image(
     ready: str, ready_for: int, began_before: int, labels: dict[str, str], wanted: float | None
 ) -> None:
     condition = NodeCondition("Ready", ready, last_transition_time=NOW - timedelta(seconds=ready_for))
@@ -274,7 +274,7 @@ def test_a_missing_node_image_gets_no_tag_and_fails_at_the_deadline() -> None:
 # ---- memory
 
 
-def test_nodes_keep_a_tag_that_the_job_added_once() -> None:
+def test_a_job_keeps_a_node_to_which_it_has_added_its_tag() -> None:
     def found(node: str, **entry: Any) -> NodeImage:
         tags = [{"tag": "1", "version": 1, "createdAt": STAMP, "ownerReferences": [{"uid": "u1"}]}]
         images = {"nginx": {"tags": tags, **entry}}

@@ -160,7 +160,7 @@ async def test_a_container_that_fails_later_removes_no_key_and_is_waited_for() -
 
 @virtual
 @pytest.mark.behaviour("PM-150")
-async def test_long_waiting_is_reported_on_the_pod_with_growing_pauses() -> None:
+async def test_a_long_wait_is_reported_on_the_pod_at_growing_intervals() -> None:
     setting = Setting()
     times = []
     result = await setting.reconcile(KEY)
@@ -210,7 +210,7 @@ async def test_a_pod_is_not_completed_while_its_last_key_is_refused() -> None:
 
 
 @virtual
-async def test_a_deleted_pod_needs_nothing() -> None:
+async def test_a_deleted_pod_causes_no_write() -> None:
     setting = Setting({"a": 1, "b": 1})
     assert await setting.reconcile(ObjectKey("shop", "other")) is None
     del setting.server.objects[pod_path()]

@@ -77,7 +77,7 @@ def test_annotations_create_an_object_for_the_workload() -> None:
     ],
     ids=["no switch", "another value", "no topology", "empty topology", "leaving"],
 )
-def test_nothing_is_generated(one: Workload) -> None:
+def test_nothing_is_generated_without_valid_annotations(one: Workload) -> None:
     assert generation(one, None).step is Step.NOTHING
 
 

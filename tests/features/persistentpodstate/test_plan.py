@@ -152,7 +152,7 @@ def test_a_pod_that_was_ready_before_deletion_is_recorded() -> None:
 
 
 @pytest.mark.behaviour("PPS-43")
-def test_places_on_no_node_are_lost() -> None:
+def test_records_that_no_node_matches_are_lost() -> None:
     spec = read(state(**BOTH)).spec
     states = {"web-0": at("node-a"), "web-1": at("node-b"), "web-2": {"nodeName": "node-x"}}
     left = {name: labels for name, labels in NODES.items() if name != "node-b"}

@@ -115,7 +115,7 @@ async def test_an_unknown_node_is_waited_for_and_its_labels_are_followed(world: 
 
 @pytest.mark.behaviour("PPS-43")
 @pytest.mark.parametrize("gate", ["", "PersistentPodStateForgetsLostNodes=true"])
-def test_a_lost_place_is_reported_and_forgotten_only_with_the_gate(gate: str) -> None:
+def test_a_lost_record_is_reported_and_dropped_only_with_the_gate(gate: str) -> None:
     async def scenario(world: World) -> None:
         await world.workload()
         await world.remember(required=[HOST])
@@ -187,7 +187,7 @@ async def test_an_object_of_the_user_is_left_alone(world: World) -> None:
 
 @pytest.mark.behaviour("PPS-45")
 @in_world
-async def test_of_two_workloads_of_one_name_the_second_is_reported(world: World) -> None:
+async def test_the_second_of_two_workloads_with_one_name_is_reported(world: World) -> None:
     await world.workload(switch="true", required=ZONE)
     await world.becomes(world.generated, ([ZONE], []))
     advanced = world.owners["web"]

@@ -24,7 +24,7 @@ def answer(body: Json, old: Json | None = None, *, others: tuple[Json, ...] = ()
 
 
 @pytest.mark.behaviour("PPS-4", "PPS-9")
-def test_a_target_is_a_stateful_set_or_of_a_listed_kind() -> None:
+def test_a_target_is_a_statefulset_or_an_object_of_a_listed_kind() -> None:
     native = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web"}
     assert answer(state(required=[ZONE])).obj
     assert answer(state(required=[ZONE], target=native)).obj

@@ -118,6 +118,6 @@ async def test_explain_names_an_unreadable_budget(cluster: SmallCluster) -> None
         ({"minAvailable": 3}, "at least 3 must stay available"),
     ],
 )
-def test_explain_says_in_words_what_a_budget_demands(spec: dict[str, Any], said: str) -> None:
+def test_explain_describes_what_a_budget_requires(spec: dict[str, Any], said: str) -> None:
     body = {"metadata": {"name": "shop"}, "spec": spec}
     assert rule(PodUnavailableBudget.model_validate(body).spec) == said

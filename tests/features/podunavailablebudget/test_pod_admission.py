@@ -67,7 +67,7 @@ async def test_evictions_share_one_lookup_per_second_without_budgets(cluster: Sm
 
 @pytest.mark.behaviour("PUB-30", "PUB-85")
 @in_cluster
-async def test_a_replica_without_news_of_the_first_budget_blocks_evictions(cluster: SmallCluster) -> None:
+async def test_a_replica_that_has_not_seen_the_first_budget_blocks_evictions(cluster: SmallCluster) -> None:
     deaf = Replica(cluster.api, cluster.clock, 9)  # it receives no watch events
     await cluster.made(2)
     assert is_allowed(await deaf.evict("web-0"))

@@ -468,7 +468,7 @@ async def test_grants_are_released_when_done_or_expired(cluster: SmallCluster) -
 @pytest.mark.behaviour("PUB-56", "PUB-90")
 @in_cluster
 @pytest.mark.parametrize("replaced", [True, False])
-async def test_a_pod_that_is_back_unobserved_is_not_waited_for(cluster: SmallCluster, replaced: bool) -> None:
+async def test_a_pod_that_recovered_unobserved_is_not_waited_for(cluster: SmallCluster, replaced: bool) -> None:
     """A workload controller in the same process updates the Pod, which is ready within a second: no reconcile sees it
     unhealthy, and its Ready condition keeps its timestamp."""
     await cluster.budget(maxUnavailable=1)

@@ -175,7 +175,7 @@ def expression(key: str, operator: str, *values: str) -> Json:
         (expression("a", "DoesNotExist"), expression("a", "DoesNotExist"), True),
     ],
 )
-def test_overlapping_selectors(first: Json, second: Json, expected: bool) -> None:
+def test_overlapping_selectors_are_detected(first: Json, second: Json, expected: bool) -> None:
     assert loosely_overlap(first, second) is expected
     assert loosely_overlap(second, first) is expected
 

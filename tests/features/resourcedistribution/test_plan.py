@@ -68,7 +68,7 @@ def test_the_hash_matches_the_recording() -> None:
         {"apiVersion": 1, "kind": [], "metadata": "x"},
     ],
 )
-def test_invalid_resources(manifest: Json) -> None:
+def test_invalid_resources_are_refused(manifest: Json) -> None:
     with pytest.raises(TemplateError):
         Template.of("rd", "uid-1", manifest)
 

@@ -77,7 +77,7 @@ async def test_copies_go_to_the_targets_and_are_counted(there: World) -> None:
 
 @pytest.mark.behaviour("RD-30", "RD-35", "RD-37", "RD-41", "RD-23", "RD-38", "RD-71")
 @in_world
-async def test_changes_of_data_labels_and_targets_reach_the_copies(there: World) -> None:
+async def test_changes_to_data_labels_and_targets_reach_the_copies(there: World) -> None:
     await there.namespace_of("a")
     await there.namespace_of("b")
     resource = settings(a="1", old="x")
@@ -142,7 +142,7 @@ async def test_a_foreign_object_is_reported_and_not_changed(there: World) -> Non
 
 @pytest.mark.behaviour("RD-22", "RD-30", "RD-52")
 @in_world
-async def test_namespaces_are_created_deleted_and_relabeled(there: World) -> None:
+async def test_copies_follow_created_deleted_and_relabeled_namespaces(there: World) -> None:
     await there.distribute(
         settings(a="1"), includedNamespaces=named("later"), namespaceSelector={"matchLabels": {"team": "x"}}
     )

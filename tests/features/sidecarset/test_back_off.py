@@ -37,7 +37,7 @@ async def refuse(*_: Any, **__: Any) -> None:
 
 @pytest.mark.behaviour("SS-102", "PM-171")
 @pytest.mark.parametrize("early", [-0.0005 + 0.001 * number for number in range(12)])
-async def test_a_pod_due_during_a_check_is_handled_soon(early: float) -> None:
+async def test_a_pod_whose_back_off_ends_during_a_check_is_retried_soon(early: float) -> None:
     clock, owner = Ticking(), sidecar_set(updateStrategy={"type": "RollingUpdate", "maxUnavailable": 1, "partition": 0})
     events = SimpleNamespace(event=lambda *_: None)
     roller = Roller(cast("Client", SimpleNamespace(clock=clock, patch=refuse)), cast("EventRecorder", events), None)
@@ -48,5 +48,5 @@ async def test_a_pod_due_during_a_check_is_handled_soon(early: float) -> None:
     assert 0 < await roller.carry_out(one) <= 1.0
     (hold,) = progress.held.values()
     clock.seconds = hold.until - early
-    # It was retried and is in back-off again, or it is retried soon.
+    # Either it was retried and is backing off again, or it is retried soon.
     assert await roller.carry_out(one) > 0

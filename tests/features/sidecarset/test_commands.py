@@ -187,5 +187,5 @@ def test_the_progress_of_a_rollout_is_shown(
         ),
     ],
 )
-def test_fields_that_prevent_an_update(before: dict, now: dict, field: str) -> None:
+def test_a_field_that_prevents_an_update_is_named(before: dict, now: dict, field: str) -> None:
     assert obstacle(before, now) == field

@@ -55,12 +55,12 @@ def brings(name: str, *containers: str, init: tuple[str, ...] = (), hot: tuple[s
                                                       'exist in t'),
     ],
 )  # fmt: skip
-def test_containers_with_one_name(mine: Any, theirs: Any, message: str) -> None:
+def test_containers_with_the_same_name_conflict(mine: Any, theirs: Any, message: str) -> None:
     assert refusal(mine, theirs) == message
 
 
 @pytest.mark.behaviour("SS-30")
-def test_volumes_with_one_name_must_be_equal() -> None:
+def test_volumes_with_the_same_name_must_be_equal() -> None:
     def with_volume(name: str, **source: Any) -> Any:
         return brings(name, name, volumes=[{"name": "v", **source}])
 
@@ -162,7 +162,7 @@ def test_invalid_canaries_are_refused(mine: Any, sets: list[Any], message: str) 
 
 
 @pytest.mark.behaviour("SS-29")
-def test_the_base_is_immutable_may_be_removed_and_is_not_read_again() -> None:
+def test_a_canary_may_drop_but_not_change_its_base_and_is_editable_after_the_base_is_deleted() -> None:
     stored, bases = canary("c", "b", "a"), [brings("b", "a"), brings("d", "a")]
     message = f'{BASE}: Invalid value: "d": field is immutable; the base is b'
     assert refusal(canary("c", "d", "a"), *bases, old=stored) == message

@@ -118,8 +118,8 @@ async def test_a_recreated_set_adopts_its_revision_before_it_is_collected(served
             return [owner["uid"] for owner in revision["metadata"]["ownerReferences"]]
 
         await until(owners, [second.metadata.uid])
-        # By now the garbage collector knows SidecarSets. Once it has deleted a revision that is really orphaned, it
-        # has also checked the adopted one.
+        # After a restart, the garbage collector watches SidecarSets. Once it has deleted a revision whose owner is
+        # gone, it has also checked the adopted one.
         await asyncio.to_thread(served.restart_controller_manager)
         await world.apply("gone")
         await wait_for_latest(world, "gone")

@@ -12,7 +12,7 @@ from app.features.sidecarset.kind import with_defaults
 
 
 @pytest.mark.behaviour("SS-5")
-def test_policies_of_revision_and_metadata() -> None:
+def test_policies_for_revisions_and_metadata_get_defaults() -> None:
     spec = {"injectionStrategy": {"revision": {}}, "patchPodMetadata": [{"annotations": {"a": "b"}}]}
     found = with_defaults({"metadata": {}, "spec": spec})["spec"]
     assert found["injectionStrategy"]["revision"] == {"policy": "Always"}

@@ -183,7 +183,7 @@ REFERENCE = {
         ),
     ],
 )
-def test_updates_of_the_current_revision(
+def test_the_current_revision_is_corrected_in_one_patch(
     revision: Revision, number: int, spec: dict[str, Any], patch: dict[str, Any] | None
 ) -> None:
     assert revision_patch(owner(**spec), revision, number) == patch
@@ -230,7 +230,7 @@ def history(count: int, **tagged: int) -> list[Revision]:
         pytest.param({"revisionHistoryLimit": 1}, [f"logs-{n}" for n in range(1, 13)], [], id="all are in use"),
     ],
 )
-def test_which_revisions_are_deleted(spec: dict[str, Any], in_pods: list[str], deleted: list[int]) -> None:
+def test_only_surplus_revisions_are_deleted(spec: dict[str, Any], in_pods: list[str], deleted: list[int]) -> None:
     gone = surplus_revisions(owner(**spec), "logs-12", history(12, v=2), in_pods)
     assert [revision.number for revision in gone] == deleted
 
@@ -272,7 +272,7 @@ def test_truncation_keeps_revisions_in_use(
 
 
 @pytest.mark.behaviour("SS-73", "SS-74")
-def test_the_revision_is_independent_of_the_notation() -> None:
+def test_equal_values_in_another_notation_are_the_same_revision() -> None:
     # Written without admission, or by a version that did not normalize specs.
     containers = [{"name": "log", "image": "busybox:1"}]
     plain = owner(

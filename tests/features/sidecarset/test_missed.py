@@ -88,7 +88,7 @@ async def test_a_bypassed_pod_is_reported_once() -> None:
 
 
 @virtual
-async def test_bypassed_pods_are_found_late_and_after_a_change_of_leader() -> None:
+async def test_bypassed_pods_are_found_later_and_by_the_next_leader() -> None:
     world = World()
     looking = asyncio.create_task(world.report.run())
     world.pod("web-0")

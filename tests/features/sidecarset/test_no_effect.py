@@ -42,7 +42,7 @@ def with_container(**fields: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_field_without_effect_is_warned_of(obj: dict[str, Any], said: tuple[str, ...]) -> None:
+def test_a_field_without_effect_gets_a_warning(obj: dict[str, Any], said: tuple[str, ...]) -> None:
     written = write(obj)
     assert written.message == ""
     assert written.warnings == said
@@ -65,7 +65,7 @@ UNTOUCHED = "running Pods are not updated for this change; only new Pods get it"
         ({}, {"initContainers": [{"name": "i", "image": "i"}]}, (f"spec.initContainers: {UNTOUCHED}",)),
     ],
 )
-def test_a_change_that_no_running_pod_takes_is_warned_of(
+def test_a_change_that_reaches_no_running_pod_gets_a_warning(
     fields: dict[str, Any], spec: dict[str, Any], said: tuple[str, ...]
 ) -> None:
     older = sidecar_set(containers=[{"name": "c", "image": "a:1"}])

@@ -87,7 +87,7 @@ def test_one_pod_at_a_time_is_evicted_within_the_limits(
         ("apps", "DaemonSet", {"status": {"desiredNumberScheduled": 7}}, Limits(7, 1)),
     ],
 )
-def test_replacements_a_workload_allows(group: str, kind: str, workload: Json, limits: Limits) -> None:
+def test_a_workload_limits_its_replacements(group: str, kind: str, workload: Json, limits: Limits) -> None:
     assert limits_of(group, kind, workload) == limits
 
 

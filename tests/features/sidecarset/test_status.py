@@ -81,7 +81,7 @@ def hot_pod(first: str = "m:1", second: str = "e:1", working: str | None = '{"me
         ("", ("", "")),
     ],
 )
-def test_records_of_a_set_on_a_pod(text: str, found: tuple[str, str]) -> None:
+def test_the_record_of_a_set_is_read_from_the_pod(text: str, found: tuple[str, str]) -> None:
     assert recorded({names.SIDECARSET_HASH: text}, "s") == found
 
 
@@ -120,7 +120,9 @@ def test_records_of_a_set_on_a_pod(text: str, found: tuple[str, str]) -> None:
         pytest.param(HOT, pod({"mesh-1": "m:1", "main": "nginx"}), SHOP, False, id="one twin only"),
     ],
 )
-def test_matched_pods(stored: SidecarSet, seen: Pod, namespace: dict[str, str] | None, matched: bool) -> None:
+def test_only_selected_running_and_injected_pods_are_matched(
+    stored: SidecarSet, seen: Pod, namespace: dict[str, str] | None, matched: bool
+) -> None:
     assert is_matched(set_view(stored), seen, namespace) is matched
 
 
@@ -206,7 +208,7 @@ FULL = {"shipper": "docker.io/library/a:1"}
         ),
     ],
 )
-def test_whether_the_sidecars_run_the_images_in_the_spec(
+def test_a_pod_is_consistent_if_its_sidecars_run_the_images_in_the_spec(
     containers: dict[str, str], seen: dict[str, Any], consistent: bool
 ) -> None:
     assert is_consistent(set_view(sidecar_set()), pod(containers, **seen)) is consistent
@@ -234,7 +236,7 @@ def test_a_pod_without_all_its_container_statuses_is_not_consistent() -> None:
         ),
     ],
 )
-def test_counters_of_a_matched_pod(seen: Pod, updated: bool, ready: bool) -> None:
+def test_a_matched_pod_counts_as_updated_and_ready(seen: Pod, updated: bool, ready: bool) -> None:
     facts = pod_facts(set_view(sidecar_set()), seen, SHOP)
     assert (facts.matched, facts.updated, facts.ready) == (True, updated, ready)
 

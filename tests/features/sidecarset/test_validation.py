@@ -49,7 +49,9 @@ WHERE = "ConfigMap kruise-configuration, key SidecarSet_PatchPodMetadata_WhiteLi
         ('{"Rules":[{"AllowedAnnotationKeyExprs":["^a$"],"Selector":null}]}', {}, ["a"], False, ""),
     ],
 )  # fmt: skip
-def test_the_whitelist(text: str | None, labels: dict[str, str], keys: list[str], gate: bool, message: str) -> None:
+def test_only_whitelisted_metadata_may_be_patched(
+    text: str | None, labels: dict[str, str], keys: list[str], gate: bool, message: str
+) -> None:
     assert refusal(text, labels, keys, defaults_allowed=gate) == message
 
 

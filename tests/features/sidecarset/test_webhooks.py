@@ -284,7 +284,7 @@ def test_native_sidecars_need_sets_that_never_update() -> None:
          'Unsupported value: "Bad": supported values: "enabled", "disabled"'),
     ],
 )  # fmt: skip
-def test_container_policies(fields: dict[str, Any], message: str) -> None:
+def test_invalid_container_policies_are_refused(fields: dict[str, Any], message: str) -> None:
     assert refusal(with_container(**fields)) == message
 
 
@@ -307,7 +307,7 @@ def test_container_policies(fields: dict[str, Any], message: str) -> None:
          'Unsupported value: "metadata.name"'),
     ],
 )  # fmt: skip
-def test_init_container_policies(fields: dict[str, Any], message: str) -> None:
+def test_invalid_init_container_policies_are_refused(fields: dict[str, Any], message: str) -> None:
     assert refusal(with_init(**fields)) == message
 
 
@@ -426,7 +426,7 @@ PERCENT = (
          f'intstr.IntOrString{{Type:1, IntVal:0, StrVal:"-5%"}}: {PERCENT}'),
     ],
 )  # fmt: skip
-def test_rolling_update_limits(strategy: dict[str, Any], message: str | None) -> None:
+def test_invalid_rolling_update_limits_are_refused(strategy: dict[str, Any], message: str | None) -> None:
     found = refusal(sidecar_set(updateStrategy=strategy))
     assert message is None or found == message
     # They have no effect on a set that is never updated.
@@ -470,7 +470,7 @@ WEIGHT = {"weight": 10, "matchSelector": {"matchLabels": {"a": "b"}}}
          "scatterStrategy: Required value: duplicated key=a value=b"),
     ],
 )  # fmt: skip
-def test_update_order(strategy: dict[str, Any], message: str) -> None:
+def test_invalid_update_orders_are_refused(strategy: dict[str, Any], message: str) -> None:
     assert refusal(sidecar_set(updateStrategy=strategy)).startswith(f"spec.updateStrategy.{message}")
 
 
@@ -482,7 +482,7 @@ def test_weight_zero_and_scatter_terms_of_one_key_are_accepted() -> None:
 
 
 @pytest.mark.behaviour("SS-27")
-def test_metadata_patches() -> None:
+def test_invalid_metadata_patches_are_refused() -> None:
     def patched(*patches: dict[str, Any]) -> dict[str, Any]:
         return sidecar_set(patchPodMetadata=list(patches))
 
@@ -575,7 +575,7 @@ HOT = {"upgradeStrategy": {"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": 
          'supported values: "Retain", "Overwrite", "MergePatchJson"'),
     ],
 )  # fmt: skip
-def test_certain_failures_are_refused(spec: dict[str, Any], message: str) -> None:
+def test_specs_that_cannot_work_are_refused(spec: dict[str, Any], message: str) -> None:
     assert refusal(sidecar_set(**spec)) == message
 
 
@@ -681,7 +681,7 @@ def test_all_errors_are_reported_once_each() -> None:
 
 
 @pytest.mark.behaviour("SS-39")
-def test_injection_knows_every_set_that_is_about_to_be_stored() -> None:
+def test_injection_includes_every_set_that_is_about_to_be_stored() -> None:
     index, clock = SidecarSetIndex(), SystemClock()
     _, validating = handlers(Lookups(), RecentSets(index, clock))
 

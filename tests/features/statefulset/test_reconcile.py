@@ -208,7 +208,7 @@ async def test_without_the_gate_claims_are_unchanged() -> None:
 
 @pytest.mark.behaviour("AS-40", "AS-73", "AS-74")
 @virtual
-async def test_repairs_of_existing_pods() -> None:
+async def test_missing_claims_are_created_and_labels_corrected() -> None:
     """Creates missing claims and corrects labels, but never changes a Pod's volumes."""
     two = [claim(), claim(name="logs")]
     wrong = a_pod(1, labels={"statefulset.kubernetes.io/pod-name": "other"})
@@ -287,7 +287,7 @@ async def test_a_refused_creation_is_reported_three_times_and_blocks_no_other() 
 
 @pytest.mark.behaviour("AS-123")
 @virtual
-async def test_a_creation_whose_name_is_taken_is_no_event() -> None:
+async def test_a_creation_whose_name_is_taken_causes_no_event() -> None:
     shell = shown(a_set(replicas=1))
     shell.server.answer["/api/v1/namespaces/shop/pods"] = (409, "AlreadyExists")
     with pytest.raises(AlreadyExists):
@@ -297,7 +297,7 @@ async def test_a_creation_whose_name_is_taken_is_no_event() -> None:
 
 @pytest.mark.behaviour("AS-40", "AS-72", "AS-123")
 @virtual
-async def test_corrected_pods_and_claims_are_events() -> None:
+async def test_corrected_pods_and_claims_are_reported_as_events() -> None:
     claims = {"volumeClaimTemplates": [claim()], "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete"}}
     found = a_set(replicas=2, updateStrategy={"type": "OnDelete"}, **claims)
     owned = {"ownerReferences": [{key: OWNER[key] for key in ("apiVersion", "kind", "name", "uid")}]}
@@ -312,7 +312,7 @@ async def test_corrected_pods_and_claims_are_events() -> None:
 
 @pytest.mark.behaviour("AS-121", "AS-123")
 @virtual
-async def test_a_refused_correction_is_an_event_and_a_condition() -> None:
+async def test_a_refused_correction_is_reported_as_an_event_and_a_condition() -> None:
     found = a_set(replicas=2, updateStrategy={"type": "OnDelete"})
     shell = shown(found, a_pod(0, labels={"apps.kubernetes.io/pod-index": "7"}), a_pod(1))
     shell.server.refuse = lambda asked: asked.path == "/api/v1/namespaces/shop/pods/web-0"

@@ -192,7 +192,7 @@ def in_place() -> Json:
         ("advancedStatefulSetTemplate", ("updateStrategy", "rollingUpdate", "paused")),
     ],
 )
-def test_path_of_paused(kind: str, where: tuple[str, ...]) -> None:
+def test_the_paused_field_is_found_for_every_kind(kind: str, where: tuple[str, ...]) -> None:
     assert (*paused_at(united(kind)), "paused") == ("spec", "template", kind, "spec", *where)
 
 
@@ -237,7 +237,7 @@ KEPT = {"subsetStatuses": [{"name": "a", "replicas": 4, "partition": 1}], "ready
         ),
     ],
 )
-def test_rollout_progress(obj: Json, done: bool, said: str) -> None:
+def test_the_progress_of_a_rollout_is_shown(obj: Json, done: bool, said: str) -> None:
     found = progress_of(obj)
     assert found.done is done
     assert said in found.text

@@ -286,7 +286,7 @@ async def test_a_terminating_object_is_left_to_garbage_collection(there: World) 
     [("/controllerrevisions", "POST", "FailedRevisionProvision"), ("/clonesets/", "DELETE", "FailedUpdateSubset")],
 )
 @in_world
-async def test_refusals_are_events(there: World, path: str, method: str, reason: str) -> None:
+async def test_refusals_are_reported_as_events(there: World, path: str, method: str, reason: str) -> None:
     there.manager.refuse = lambda request: request.method == method and path in request.path
     await there.unite({"name": "a"}, {"name": "b"})
     if method == "DELETE":

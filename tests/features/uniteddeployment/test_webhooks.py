@@ -107,7 +107,7 @@ def test_an_object_admitted_by_openkruise_stays_editable() -> None:
 
 
 @pytest.mark.behaviour("UD-17", "UD-18")
-def test_fields_no_subset_could_follow_are_immutable() -> None:
+def test_fields_that_subsets_cannot_change_are_immutable() -> None:
     stored = write(united(kind="statefulSetTemplate")).obj
     assert stored is not None
     changed = json_copy(stored)

@@ -389,7 +389,7 @@ async def test_a_deletion_releases_its_place_and_is_never_refused() -> None:
         "resize",
     ],
 )
-async def test_requests_that_free_no_place(review: Review) -> None:
+async def test_some_requests_free_no_place(review: Review) -> None:
     here = Here(counted())
     assert await ask(here, review, going()) == Allowed()
     assert here.missing() == {"a": 0, "b": -1}
@@ -443,12 +443,14 @@ def test_any_record_can_be_read(text: str, found: tuple[str, str, str] | None) -
         ("ReplicaSet", {names.POD_TEMPLATE_HASH: "abc"}, "", "versionIgnored"),
     ],
 )
-def test_pod_versions(kind: str, labels: dict[str, str], flag: str, version: str) -> None:
+def test_the_version_of_a_pod_depends_on_its_workload_kind(
+    kind: str, labels: dict[str, str], flag: str, version: str
+) -> None:
     assert version_of(kind, labels, versioned_kinds(flag)) == version
 
 
 @pytest.mark.behaviour("WS-18")
-def test_replicas_of_a_target() -> None:
+def test_replicas_are_read_from_the_paths_of_the_target() -> None:
     target = {"spec": {"replicas": 7, "parallelism": 3, "groups": [{"size": 2}, {"size": 3}], "text": "5", "on": True}}
     assert replicas_of(target, ("apps", "Deployment"), ["spec.groups.0.size", "spec.groups.1.size"], "spec.x") == 5
     assert replicas_of(target, ("e.com", "Fleet"), [], "spec.replicas") == 7

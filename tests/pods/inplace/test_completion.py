@@ -23,7 +23,7 @@ OTHER = "sha256:" + "cd" * 32
     ("", "", False),
     ("Not An Image", "Not An Image", False),
 ])  # fmt: skip
-def test_references_to_the_same_image(one: str, other: str, same: bool) -> None:
+def test_references_to_the_same_image_are_equal(one: str, other: str, same: bool) -> None:
     assert same_image(one, other) is same
     assert same_image(other, one) is same
 

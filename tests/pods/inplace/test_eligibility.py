@@ -168,7 +168,7 @@ def test_a_container_that_reads_an_annotation_is_refreshed(old: Any, new: Any, v
 
 
 @pytest.mark.behaviour("PM-17")
-def test_invalid_references() -> None:
+def test_only_valid_metadata_references_count() -> None:
     containers = [
         container("version", env=[env_from("annotations", "cfg", "SIDECARSET_VERSION")]),
         container("alt", env=[env_from("annotations", "cfg", "SIDECARSET_VERSION_ALT")]),

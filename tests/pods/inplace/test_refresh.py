@@ -36,7 +36,7 @@ def begun(raw: dict[str, Any], spec: UpdateSpec) -> dict[str, Any]:
 
 
 @pytest.mark.behaviour("PM-42", "PM-54")
-def test_timeline_of_a_grace_period() -> None:
+def test_the_image_changes_after_the_grace_period() -> None:
     raw = begun(raw_pod(OLD), possible(OLD, NEW, grace=10))
     step = refresh(pod(raw), later(3.5))
     assert (step.action, step.delay, step.stops) == (RefreshAction.WAIT, 7, False)
@@ -213,7 +213,7 @@ TAG = "docker.io/library/nginx:2"
     pytest.param(updated({}, containerID="containerd://new", ready=False), False, id="the same, not ready"),
 ])  # fmt: skip
 @pytest.mark.behaviour("PM-52", "PM-54")
-def test_when_an_image_has_changed(raw: dict[str, Any], complete: bool) -> None:
+def test_an_update_is_complete_once_its_images_run(raw: dict[str, Any], complete: bool) -> None:
     assert is_update_complete(pod(raw)) is complete
 
 

@@ -153,7 +153,7 @@ def test_resources_use_the_subresource_or_the_patch_on_older_servers() -> None:
     ("version", "has"),
     [("v1.34.1", True), ("v1.32.0-rc.1", True), ("1.32", True), ("v1.31.9", False), ("v2.0", True), ("?", False)],
 )
-def test_which_server_versions_have_the_subresource(version: str, has: bool) -> None:
+def test_the_resize_subresource_exists_since_kubernetes_1_32(version: str, has: bool) -> None:
     assert has_resize_subresource(version) is has
 
 

@@ -37,7 +37,7 @@ async def serving(folder: Path, user: str = "system:admin") -> AsyncIterator[Cli
             await transport.close()
 
 
-async def test_objects_and_refusals(tmp_path: Path) -> None:
+async def test_objects_and_refusals_are_served(tmp_path: Path) -> None:
     async with serving(tmp_path) as client:
         await client.create(CONFIGMAPS, {"metadata": {"name": "a"}, "data": {"k": "v"}}, "default")
         assert (await client.get(CONFIGMAPS, "a", "default"))["data"] == {"k": "v"}

@@ -119,7 +119,7 @@ class DaemonSetJudge(Judge):
             yield f"Pod {name} was taken down: {len(there)} nodes have an available Pod, {least} must"
 
     def at_rest(self, now: datetime) -> Iterable[str]:
-        """One Pod on every node, updated as far as the partition allows, and a correct status."""
+        """Every node has one Pod, Pods are updated as far as the partition allows, and the status is correct."""
         for obj, spec in self._remembered.standing():
             name = invariants.name(obj)
             pods = self._remembered.pods_of(obj["metadata"]["uid"])

@@ -29,11 +29,11 @@ INJECTED_LIST = names.SIDECARSET_INJECTED_LIST
 
 
 class SidecarSetJudge(Judge):
-    """observedGeneration never decreases, latestRevision belongs to the set, the status is correct at rest; an admitted
-    Pod has the containers of every set that the answering replica knew."""
+    """observedGeneration never decreases, latestRevision belongs to the set, and the status is correct at rest. An
+    admitted Pod has the containers of every set in the cache of the replica that reviewed it."""
 
     def __init__(self, *, injection: bool = False) -> None:
-        #: Whether answers to reviews of Pods are judged.
+        #: Whether responses to Pod reviews are checked.
         self._injection = injection
         #: By kind and uid.
         self._stored: dict[str, dict[str, Json]] = {"SidecarSet": {}, "Pod": {}, "ControllerRevision": {}}

@@ -54,7 +54,7 @@ class SpreadJudge(Judge):
         self._not_gone: Counter[tuple[str, str]] = Counter()
         #: By Pod (uid): when it joined its subset.
         self._came: dict[str, float] = {}
-        #: Pods (uid) of spreads without room for all (WS-51).
+        #: UIDs of Pods whose spread has no room for all of its Pods (WS-51).
         self._beyond: set[str] = set()
 
     # ---- writes

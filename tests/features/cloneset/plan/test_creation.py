@@ -50,7 +50,7 @@ def test_a_claim_has_the_labels_of_its_own_template_and_of_the_selector() -> Non
 
 @pytest.mark.behaviour("CS-142", "PM-4")
 @pytest.mark.parametrize(("bare_hash", "revision"), [(False, "web-5646455f95"), (True, "5646455f95")])
-def test_a_new_pod(bare_hash: bool, revision: str) -> None:
+def test_a_new_pod_has_the_metadata_of_its_set_and_revision(bare_hash: bool, revision: str) -> None:
     pod = maker(bare_hash=bare_hash).pod("abcde", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
     assert pod["metadata"] == {
         "name": "web-abcde",

@@ -119,7 +119,9 @@ def _numbers(text: str, separator: str, count: int) -> tuple[int, ...]:
 @pytest.mark.parametrize(
     ("asked", "pods", "base", "create", "delete", "delete_ready_limit", "surge", "update"), _rows()
 )
-def test_worked_example(asked, pods, base, create, delete, delete_ready_limit, surge, update) -> None:
+def test_numbers_match_the_worked_examples(
+    asked, pods, base, create, delete, delete_ready_limit, surge, update
+) -> None:
     settings, flags = _settings(asked)
     found = limits(settings)
     pod_counts = _counted_pods(pods, preparing_update_is_new=flags["updating"])

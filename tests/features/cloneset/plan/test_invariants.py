@@ -150,7 +150,9 @@ def checked(rollout: RolloutState, before: list[PodFacts], after: list[PodFacts]
 
 @given(st.lists(any_pod(), max_size=9), any_settings(), st.booleans())
 @settings(max_examples=examples(800))
-def test_one_reconcile_from_any_state(pods: list[PodFacts], wanted: Settings, can_in_place: bool) -> None:
+def test_one_reconcile_from_any_state_keeps_every_limit(
+    pods: list[PodFacts], wanted: Settings, can_in_place: bool
+) -> None:
     rollout = rollout_state(pods, wanted, OLD, NEW, 0.0)
     checked(rollout, pods, acted(rollout, pods, can_in_place))
 

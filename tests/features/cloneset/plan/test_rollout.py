@@ -40,7 +40,7 @@ def test_the_update_revision_becomes_current_when_all_pods_have_it() -> None:
 
 
 @pytest.mark.behaviour("CS-146")
-def test_expected_updated_replicas() -> None:
+def test_the_partition_lowers_the_expected_updated_replicas() -> None:
     assert status(Counts(), partition=2)["expectedUpdatedReplicas"] == 1
 
 
@@ -95,13 +95,15 @@ def test_without_a_deadline_there_is_no_condition(deadline: int | None) -> None:
      "CloneSet has been paused due to partition ready"),
     (MOVING, False, "CloneSetUpdated", "CloneSet is progressing"),
 ])  # fmt: skip
-def test_condition_reasons(new: dict, paused: bool, reason: str, message: str) -> None:
+def test_the_progressing_condition_has_a_reason_and_a_message(
+    new: dict, paused: bool, reason: str, message: str
+) -> None:
     found, _ = judged({}, new, [], paused=paused)
     assert (found["status"], found["reason"], found["message"]) == ("True", reason, message)
 
 
 @pytest.mark.behaviour("CS-153", "CS-154", "CS-155")
-def test_progress_deadline() -> None:
+def test_a_rollout_without_progress_exceeds_its_deadline() -> None:
     found, again = judged({}, MOVING, [])
     assert again == 11
     still, again = judged(MOVING, MOVING, [found], seconds=5)

@@ -38,7 +38,7 @@ def parse(text: str) -> list[PodFacts]:
     pytest.param("OOOOOOOnn", 7, 1, 0, id="L9"),
     pytest.param("Oo", 2, 1, 1, id="a broken Pod does not wait behind a healthy one"),
 ])  # fmt: skip
-def test_worked_example(pods: str, update: int, maximum: int, updated: int) -> None:
+def test_updates_match_the_worked_examples(pods: str, update: int, maximum: int, updated: int) -> None:
     listed = parse(pods)
     chosen = chosen_pods(listed, Diff(update=update, update_max=maximum), update=NEW, now=0.0, order=as_listed)
     assert len(chosen) == updated
@@ -100,7 +100,7 @@ def planned(
     ("Updated", False, StepKind.REARM),
     ("Mine", False, StepKind.REFUSE),
 ])  # fmt: skip
-def test_step_by_lifecycle_state(state: str, hooked: bool, step: StepKind | None) -> None:
+def test_each_lifecycle_state_has_its_update_step(state: str, hooked: bool, step: StepKind | None) -> None:
     one = pod(OLD, lifecycle=state, update_hooked=hooked)
     plan = planned(UpdatePolicy.IN_PLACE_IF_POSSIBLE, [one], lifecycle=HOOKED)
     assert [s.kind for s in plan.steps] == ([step] if step else [])

@@ -125,7 +125,7 @@ def test_burst_limits_creations_and_deletions() -> None:
 
 @pytest.mark.behaviour("DS-24", "DS-26", "DS-27", "DS-47")
 @given(states(), settings_of)
-def test_surge_allows_two_pods_on_a_node_at_most(observed: Observed, settings: Settings) -> None:
+def test_surge_allows_at_most_two_pods_on_a_node(observed: Observed, settings: Settings) -> None:
     plan = plan_scaling(observed, settings, {})
     for node in observed.nodes:
         if node.name in plan.create:

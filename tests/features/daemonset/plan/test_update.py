@@ -104,7 +104,7 @@ EXAMPLES = {
 
 @pytest.mark.behaviour("DS-38", "DS-40", "DS-41", "DS-42", "DS-43", "DS-44", "DS-46", "DS-47")
 @pytest.mark.parametrize("example", EXAMPLES.values(), ids=EXAMPLES)
-def test_a_worked_example(example: Example) -> None:
+def test_updates_match_the_worked_examples(example: Example) -> None:
     observed = example.observed
     assert [one.node.name for one in update_candidates(observed, example.settings)] == example.order.split()
     plan = plan_update(observed, example.settings)

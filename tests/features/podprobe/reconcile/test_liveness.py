@@ -94,7 +94,7 @@ async def test_only_the_failing_container_is_restarted(there: Simulated) -> None
 
 @pytest.mark.behaviour("PW-18")
 @in_managed
-async def test_with_the_gate_off_the_kubelet_probes(there: Simulated) -> None:
+async def test_with_the_gate_off_the_kubelet_runs_the_probes(there: Simulated) -> None:
     await there.create(SETS, clone_set(1, container()))
     (pod,) = await ready(there, 1)
     assert "livenessProbe" in pod["spec"]["containers"][0]

@@ -144,7 +144,7 @@ def test_an_unreadable_annotation_is_ignored(key: str, text: str) -> None:
 
 
 @pytest.mark.behaviour("PUB-64")
-def test_deletions_that_need_no_grant() -> None:
+def test_some_deletions_need_no_grant() -> None:
     used_up = {"allowed": 0}
     assert ruled(None).answer.allowed  # 4
     assert ruled(budget(**used_up, ignoredPodSelector={"matchLabels": {"app": "web"}})).answer.allowed  # 5
@@ -199,7 +199,7 @@ def test_a_grant_does_not_apply_to_the_next_pod_of_the_name(field: str, made: in
         (["RESIZE"], False, {RESIZE}),
     ],
 )
-def test_protected_operations(
+def test_only_protected_operations_need_a_grant(
     listed: list[str] | None, resize_is_update: bool, protected: set[ProtectedOperation]
 ) -> None:
     given_ = budget(allowed=0, protectOperations=listed)
@@ -315,7 +315,7 @@ def test_marking_a_pod_unavailable_is_an_update() -> None:
         (("claims",), [{"name": "c"}], UPDATE),
     ],
 )
-def test_a_change_of_cpu_or_memory_alone_is_a_resize(path: tuple[str, ...], to: Any, operation: Any) -> None:
+def test_a_change_to_only_cpu_or_memory_is_a_resize(path: tuple[str, ...], to: Any, operation: Any) -> None:
     old = raw_pod(resources=RESOURCES)
     assert update_operation(old, changed(old, *MAIN, "resources", *path, to=to)) is operation
 

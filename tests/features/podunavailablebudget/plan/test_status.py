@@ -49,7 +49,7 @@ EXAMPLES = [
 @pytest.mark.parametrize(
     ("expected", "spec", "disrupted", "unavailable", "count", "unready", "desired", "current", "allowed"), EXAMPLES
 )
-def test_worked_examples(
+def test_the_status_matches_the_worked_examples(
     expected: int,
     spec: dict[str, Any],
     disrupted: dict[str, str],

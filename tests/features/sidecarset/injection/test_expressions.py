@@ -59,7 +59,7 @@ def exact(quantity: Quantity) -> Fraction:
         ("100m", "1", "100m"),
     ],
 )
-def test_expression_values(text: str, amount: str, expected: str) -> None:
+def test_expressions_have_the_values_of_openkruise(text: str, amount: str, expected: str) -> None:
     assert value(text, amount) == expected
 
 

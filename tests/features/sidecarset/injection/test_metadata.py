@@ -37,7 +37,7 @@ from app.kube.patches import merge_patch
         ("{ }", ' { "b" : { } } ', '{"b":{}}'),
     ],
 )
-def test_merges_to_the_byte(current: str, patch_text: str, expected: str) -> None:
+def test_merged_json_matches_openkruise_to_the_byte(current: str, patch_text: str, expected: str) -> None:
     assert merged(current, patch_text) == expected
 
 

@@ -37,7 +37,9 @@ def test_without_a_name_or_version_every_pod_gets_the_current_spec(given: Any) -
         ({"policy": "Partial"}, {"selector": {}}, 0.9, False),
     ],
 )
-def test_revision_choices(revision_: Any, strategy: Any, draw: float, recorded: bool) -> None:
+def test_the_policy_and_the_partition_decide_which_pods_get_the_revision(
+    revision_: Any, strategy: Any, draw: float, recorded: bool
+) -> None:
     choice = revision_choice({"revisionName": "r", **revision_}, strategy)
     assert choice is not None
     assert takes_recorded(choice, {"a": "b"}, lambda: draw) is recorded

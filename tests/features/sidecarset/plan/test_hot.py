@@ -83,7 +83,9 @@ def pod(
         (("v1", "v2"), "nonsense", set(), "c-1"),
     ],
 )
-def test_container_that_takes_the_new_image(images: tuple[str, str], working: str, good: set[str], target: str) -> None:
+def test_the_idle_or_failed_container_gets_the_new_image(
+    images: tuple[str, str], working: str, good: set[str], target: str
+) -> None:
     works = SIDECAR.first if working == SIDECAR.first else SIDECAR.second
     assert rollout.twin_to_upgrade(SIDECAR, dict(zip(("c-1", "c-2"), images, strict=True)), works, good) == target
 
@@ -127,7 +129,7 @@ def test_container_that_takes_the_new_image(images: tuple[str, str], working: st
         (pod("v1", "e"), "e", {}, "c-1", ("1", "0", "0", "1")),
     ],
 )
-def test_a_hot_upgrade(
+def test_a_hot_upgrade_changes_images_and_the_working_container(
     found: Pod, wanted: str, images: dict[str, str], working: str, versions: tuple[str, ...]
 ) -> None:
     change = rollout.upgraded(view(wanted), found, "9")
@@ -153,7 +155,7 @@ def test_a_hot_upgrade(
         (pod("v1", "e", "c-2", versions=("1", "5", "5", "1")), False, False),
     ],
 )
-def test_when_the_old_container_becomes_idle(found: Pod, migrated: bool, ready: bool) -> None:
+def test_the_old_container_becomes_idle_once_the_new_one_is_ready(found: Pod, migrated: bool, ready: bool) -> None:
     facts = pod_facts(view(), found, {})
     assert (facts.migrated, facts.ready) == (migrated, ready)
     change = rollout.migrated(view(), found)

@@ -51,7 +51,7 @@ def test_a_pod_names_the_sets_it_was_marked_with(sets: list[str]) -> None:
         pytest.param(bypassed(said="not our message"), (), id="another message"),
     ],
 )
-def test_missing_sets_of_a_pod(stored: Any, missing: tuple[str, ...]) -> None:
+def test_only_a_condition_of_ours_names_missing_sets(stored: Any, missing: tuple[str, ...]) -> None:
     assert missing_from(read(stored)) == missing
 
 

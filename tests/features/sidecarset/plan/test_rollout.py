@@ -79,7 +79,7 @@ def rolling(**more: Any) -> Strategy:
         (0, 0, 0, 1, 0, 0),
     ],
 )
-def test_number_of_updates(
+def test_the_number_of_updates_respects_partition_and_max_unavailable(
     matched: int, updated: int, ready: int, unavailable: int | str, partition: int | str, now: int
 ) -> None:
     found = pod_counts((matched - updated, OLD), (ready, NEW), (updated - ready, NEW_DOWN))

@@ -62,7 +62,7 @@ def test_a_rollout_is_shown_step_by_step() -> None:
 
 
 @pytest.mark.behaviour("AS-48", "AS-60")
-def test_scaling_is_shown() -> None:
+def test_the_preview_shows_scaling() -> None:
     found = ran(resolved_of(replicas=4, reserveOrdinals=[1, 3]), [pod(n, NEW) for n in (0, 2, 3, 4)])
     assert shown(found) == [(1, "web-5", "create"), (1, "web-3", "delete")]
 
@@ -78,7 +78,7 @@ def test_scaling_is_shown() -> None:
     ({"updateStrategy": rolling(paused=True)}, "the update is paused"),
     ({"updateStrategy": rolling(partition=2)}, "the partition keeps 2 at the old revision"),
 ])  # fmt: skip
-def test_reasons_for_no_action(spec: Json, ends: str) -> None:
+def test_the_preview_says_why_nothing_happens(spec: Json, ends: str) -> None:
     found = ran(resolved_of(replicas=2, **spec), [pod(0), pod(1, ready="podManagementPolicy" not in spec)])
     assert (found.steps, found.ends) == ((), ends)
 

@@ -78,7 +78,7 @@ ROLLOUTS: dict[int, tuple[Settings, list[Json], list[int], list[int]]] = {
 
 @pytest.mark.behaviour("AS-79", "AS-80", "AS-81", "AS-83", "AS-139")
 @pytest.mark.parametrize("example", ROLLOUTS)
-def test_worked_examples(example: int) -> None:
+def test_updates_match_the_worked_examples(example: int) -> None:
     chosen, pods, listed, steps = ROLLOUTS[example]
     found = candidates(replicas(chosen, pods), current=OLD, update=NEW)
     assert [one.ordinal for one in found] == listed
@@ -139,7 +139,7 @@ def test_a_slot_without_pod_uses_up_the_limit() -> None:
 
 
 @pytest.mark.behaviour("AS-98", "AS-100", "AS-109", "AS-110")
-def test_steps_of_a_pod_to_its_revision() -> None:
+def test_each_pod_takes_the_step_its_state_requires() -> None:
     in_place = settings(1, policy=UpdatePolicy.IN_PLACE_IF_POSSIBLE, lifecycle=HOOKS)
 
     def kinds(chosen: Settings, one: Json, obstacle: str | None = None) -> list[StepKind]:

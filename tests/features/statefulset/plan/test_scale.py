@@ -31,7 +31,9 @@ def deleted(found: ScalePlan) -> list[int]:
     ("count", "reserve", "create", "delete"),
     [(4, [1, 3], [5], [3]), (3, [1, 3], [], [3]), (4, [], [1], [4]), (2, [1], [], [4, 3]), (6, [1], [5, 6], [])],
 )
-def test_transitions_of_a_parallel_set(count: int, reserve: list[int], create: list[int], delete: list[int]) -> None:
+def test_a_parallel_set_creates_and_deletes_all_pods_at_once(
+    count: int, reserve: list[int], create: list[int], delete: list[int]
+) -> None:
     found = plan(settings(count, reserve=reserve), [pod(ordinal) for ordinal in (0, 2, 3, 4)])
     assert (created(found), deleted(found)) == (create, delete)
 
@@ -117,7 +119,7 @@ def test_finished_pods_are_deleted_over_the_limit_and_terminating_ones_count_onc
     (settings(3, partition=1, unordered=True, gates=Gates(preparing_update_as_update=True)), [pod(0,
      state="PreparingUpdate")], [False, True]),
 ])  # fmt: skip
-def test_revision_of_new_pods(chosen: Settings, pods: list[Json], new: list[bool]) -> None:
+def test_the_partition_decides_the_revision_of_new_pods(chosen: Settings, pods: list[Json], new: list[bool]) -> None:
     assert [is_new for _, is_new in plan(chosen, pods).create] == new
 
 
@@ -163,7 +165,7 @@ def test_a_pod_that_just_advanced_waits_for_the_next_reconcile() -> None:
 
 
 @pytest.mark.behaviour("AS-67", "AS-71")
-def test_a_terminating_claim_delays_its_pod_only() -> None:
+def test_a_terminating_claim_delays_only_its_pod_unless_ordered() -> None:
     def claim(ordinal: int) -> str:
         return "data-web-1" if ordinal == 1 else ""
 

@@ -97,7 +97,9 @@ def found(
         pytest.param(pod(label="what?", pending=10), False, 0, False, 20, id="a label without effect"),
     ],
 )
-def test_reserved_pods(one: Pod, unschedulable: bool, updating: float, reserved: bool, again: float) -> None:
+def test_unscheduled_and_newly_created_pods_are_reserved(
+    one: Pod, unschedulable: bool, updating: float, reserved: bool, again: float
+) -> None:
     result = found(one, unschedulable=unschedulable, updating=updating)
     assert result.reserved == reserved
     assert result.again == pytest.approx(again, abs=0.01)
@@ -151,7 +153,7 @@ def condition(status: str, reason: str = "reschedule") -> Json:
         pytest.param(condition("True"), [], 2, ("True", None), False, 0, id="schedulable, not seen yet"),
     ],
 )
-def test_condition_messages(
+def test_the_schedulable_condition_follows_the_reserved_pods(
     before: Any, pods: list[Pod], wanted: int, status: Any, moved: bool, unreliable: int
 ) -> None:
     known = found(*pods, unschedulable=before is not None and before["status"] == "False")
@@ -231,7 +233,7 @@ def ready(prefix: str, count: int, label: str | None = "false", since: float = 9
 
 
 @pytest.mark.behaviour("UD-35", "UD-39", "UD-56", "UD-57", "UD-63")
-def test_timeline_of_a_reservation() -> None:
+def test_a_reservation_ends_when_its_pods_run() -> None:
     owner = united()
     first = situated(owner, {})
     assert decisions.allocated(first).replicas == {"a": 3, "b": 3}

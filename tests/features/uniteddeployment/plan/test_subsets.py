@@ -56,7 +56,7 @@ def test_the_revision_hash_matches_the_recording() -> None:
 
 
 @pytest.mark.behaviour("UD-28", "UD-29", "UD-30", "UD-31")
-def test_workload_of_a_subset() -> None:
+def test_a_workload_has_the_node_term_tolerations_and_patch_of_its_subset() -> None:
     term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
     made = wanted(
         nodeSelectorTerm=term,
@@ -115,7 +115,7 @@ def test_names_start_with_object_and_subset_if_valid() -> None:
         ({"patch": "{}"}, True),
     ],
 )
-def test_when_a_workload_is_updated(change: Json, differs: bool) -> None:
+def test_a_workload_is_updated_only_if_it_differs(change: Json, differs: bool) -> None:
     made = wanted()
     stored = {
         "metadata": {
@@ -146,7 +146,7 @@ def condition(status: str, age: float) -> Json:
         pytest.param(condition("False", 301), Pending(1), True, "False", 300, id="not recovered"),
     ],
 )
-def test_when_a_subset_is_schedulable(
+def test_a_subset_with_pods_unscheduled_for_too_long_is_unschedulable(
     before: Json | None, pending: Pending, unschedulable: bool, status: str | None, again: float
 ) -> None:
     found = schedulability(before, pending, 300, NOW)
@@ -213,7 +213,7 @@ def workload(name: str, created: str, subset: str = "a", **metadata: Any) -> Any
 
 
 @pytest.mark.behaviour("UD-32", "UD-33")
-def test_workloads_to_keep_adopt_release_or_delete() -> None:
+def test_each_workload_is_kept_adopted_released_or_deleted() -> None:
     first, second = workload("a1", "2026-01-01T00:00:01Z"), workload("a2", "2026-01-01T00:00:00Z")
     gone = workload("gone", "2026-01-01T00:00:00Z", deletionTimestamp="2026-01-01T00:00:09Z")
     other, removed = workload("other", "2026-01-01T00:00:00Z"), workload("z1", "2026-01-01T00:00:00Z", "z")
@@ -238,7 +238,7 @@ def test_workloads_to_keep_adopt_release_or_delete() -> None:
 
 
 @pytest.mark.behaviour("UD-50")
-def test_blocking_pods_of_a_native_statefulset() -> None:
+def test_pods_that_block_a_native_statefulset_are_found() -> None:
     own, united = "controller-revision-hash", "apps.kruise.io/controller-revision-hash"
     body: Json = {
         "metadata": {"name": "web-a-x", "generation": 2, "labels": {united: "web-2"}},

@@ -82,7 +82,9 @@ TAINTED = (Taint("pool", "burst", "PreferNoSchedule"),)
         ([{"name": "a"}, {"name": "b"}], node("a"), {}, "a"),
     ],
 )
-def test_the_subset_that_fits_the_node_best(subsets: list[Json], on: Node, raw: Json, chosen: str | None) -> None:
+def test_a_pod_joins_the_subset_that_fits_its_node_best(
+    subsets: list[Json], on: Node, raw: Json, chosen: str | None
+) -> None:
     found = adopt(with_subsets(*subsets), on, {"metadata": {}, "spec": raw})
     assert [one.subset for one in found] == ([chosen] if chosen else [])
 

@@ -60,7 +60,7 @@ def test_places_are_the_remaining_ones(
 
 
 @pytest.mark.behaviour("WS-61")
-def test_a_pod_is_matched_by_the_uid_of_its_place() -> None:
+def test_a_created_pod_is_matched_by_uid() -> None:
     before = {"name": "a", "replicas": 0, "missingReplicas": 4, "creatingPods": {"u-1": ago(1), "u-2": ago(1)}}
     pods = [pod("shop-x7k", "a", uid="u-1")]
     outcome = compute(spread({"a": 5}, {IGNORED: [before]}), {IGNORED: {"a": pods}}, 0, NOW)

@@ -122,7 +122,7 @@ class Promises:
         self._lost: dict[str, list[_Loss]] = {}
         #: By deleted CloneSet (uid): how many Pods may still be created for it.
         self._late: dict[str, int] = {}
-        #: Pods (uid) that returned from their preDelete hook.
+        #: UIDs of Pods that returned to Normal from their preDelete hook.
         self.came_back: set[str] = set()
         #: By CloneSet (uid): since when it has had too few Pods without a reason.
         self._short: dict[str, float] = {}
