@@ -239,7 +239,7 @@ def release_patch(crd: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _without_address(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a managedFields entry. If it is ours, the CA bundle is the only conversion field it keeps."""
+    """Return a managedFields entry. Remove all conversion fields except the CA bundle from our own entry."""
     if (entry.get("manager"), entry.get("operation"), entry.get("subresource", "")) != (USER_AGENT, "Update", ""):
         return entry
     fields = entry.get("fieldsV1") or {}

@@ -257,7 +257,7 @@ def go_value(go_type: GoType, value: Any, path: str = "") -> Any:
 def normalized(go_type: GoType, value: Any, path: str = "") -> Any:
     """Like :func:`go_value`, but keep unknown fields unchanged, after the known ones.
 
-    This is what a Go program would store, without losing fields newer than its types. Raises :class:`GoTypeError`.
+    A Go program would store the same, except for fields newer than its types. Raises :class:`GoTypeError`.
     """
     try:
         return _normalized(go_type, value)

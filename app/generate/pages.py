@@ -81,10 +81,10 @@ def kinds_page(kinds: Iterable[KindDefinition]) -> str:
         "# Kinds",
         "",
         _GENERATED,
-        "Names, groups and versions are those of OpenKruise. Each kind's page has an example, its defaults, every",
-        "field, and the differences between versions; the manager converts between them. Selectors, tolerations,",
-        "references, ports, conditions, Pod and native workload specs, the actions of probes and hooks, and the status",
-        "fields observedGeneration and collisionCount are those of Kubernetes. The definitions are in",
+        "Names, groups and versions are those of OpenKruise. Each kind's page has an example, the defaults, all fields,",
+        "and the differences between versions; the manager converts between versions. The following are as in",
+        "Kubernetes: selectors, tolerations, references, ports, conditions, Pod and native workload specs, the actions",
+        "of probes and hooks, and the status fields observedGeneration and collisionCount. The definitions are in",
         "[deploy/crds](../../deploy/crds).",
     ]
     ordered = sorted(kinds, key=lambda kind: kind.kind)
@@ -288,8 +288,8 @@ def _link(kind: KindDefinition) -> str:
 
 
 def _shared(kind: KindDefinition, others: Iterable[KindDefinition]) -> dict[str, str]:
-    """Return the objects that pages of more prominent kinds describe, with their links: kinds that users write come
-    first, then those with shorter names."""
+    """Return links for objects that the page of a more prominent kind already describes. Kinds that users write are
+    more prominent than others, then kinds with shorter names."""
     found: dict[str, str] = {}
     for other in sorted(others, key=lambda one: (not one.access.edit, len(one.kind))):
         if other is kind:

@@ -105,8 +105,7 @@ def _cited(folder: Path, modules: re.Pattern[str]) -> Iterable[str]:
 
 
 def _defaulting(text: str) -> str:
-    """Return the source of the functions of a ``kind`` module that set defaults. Webhooks call these, but not the
-    conversion functions."""
+    """Return the source of those functions of a ``kind`` module that set defaults, because webhooks call only these."""
     defined = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
     found = [name for name in defined if "default" in name]
     for name in found:

@@ -331,7 +331,7 @@ class Agents:
             )
             for node in nodes
         }
-        # Watches are shared: one set per agent would open four watches per node.
+        # The agents share their watches; otherwise there would be four watches per node.
         self._node_images: Store[NodeImage] = Store()
         self._requests: Store[RecreateRequest] = Store({BY_POD: pods_of})
         self._probes: Store[NodePodProbe] = Store()

@@ -106,7 +106,7 @@ class Content:
         if self.claims_hash is not None:
             annotations[names.CLAIM_TEMPLATES_HASH] = self.claims_hash
         if self.hash_label == names.CONTROLLER_REVISION_HASH:
-            # Pods are compared with this label, so it must hold the hash from the name. [DS-53]
+            # Pods are compared by this label, so it must hold the hash from the revision's name. [DS-53]
             create = replace(create, label_hash=short_hash(create.name))
         return controller_revision(
             create,

@@ -28,8 +28,8 @@ from app.kube.selectors import validate_selector
 
 MAX_IMAGES: Final = 255
 MAX_NODE_IMAGES: Final = 256
-#: Limits of a job's sandboxConfig (bytes) and pullSecrets. Both are copied to every NodeImage, which all namespaces
-#: share and which an API server limits to 1.5 MB.
+#: Limits of a job's sandboxConfig (bytes) and pullSecrets. Both are copied to every NodeImage. All namespaces share a
+#: NodeImage, and an API server limits it to 1.5 MB.
 MAX_SANDBOX_BYTES: Final = 32 * 1024
 MAX_PULL_SECRETS: Final = 64
 _MAX_WARNINGS: Final = 10

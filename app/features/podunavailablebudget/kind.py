@@ -50,7 +50,7 @@ def protected_operations(given: Sequence[str] | None, annotations: Mapping[str, 
 
 
 def protected_total(given: int | None, annotations: Mapping[str, str]) -> int | None:
-    """Return the field, else the annotation if it is a valid number. [PUB-33]"""
+    """Return the field if it is set, otherwise the annotation if it is a valid number. [PUB-33]"""
     if given is not None:
         return given
     number = parse_total(annotations.get(names.PUB_PROTECT_TOTAL_REPLICAS, "").strip())

@@ -59,7 +59,7 @@ class Written:
 
 
 class SubsetWriter:
-    """Writes workloads and Pods. ``resources`` has the resource of each template."""
+    """Writes workloads and Pods. ``resources`` maps templates to resources."""
 
     def __init__(self, client: Client, events: EventRecorder, resources: Mapping[str, Resource]) -> None:
         self._client = client

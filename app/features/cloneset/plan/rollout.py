@@ -363,7 +363,7 @@ def _resting(status: Status, replicas: int, paused: bool) -> Condition | None:
 
 
 def _moved(old: Status, new: Status, reason: str | None) -> bool:
-    """Return whether the rollout progressed, which restarts the deadline."""
+    """Return whether the rollout progressed. Progress restarts the deadline."""
     if reason == PAUSED.reason or old.get("updateRevision") != new["updateRevision"]:
         return True
     return (

@@ -331,7 +331,7 @@ def _marked_steps(replicas: Replicas, disruptions: _Disruptions, steps: list[Ste
 
 
 def _replace(pod: Replica, why: str, steps: list[Step]) -> None:
-    """Add a step that deletes the Pod or starts its preDelete hook. Add none while the hook is pending. [AS-98]"""
+    """Add a step that deletes the Pod or starts its preDelete hook, unless the hook is pending. [AS-98]"""
     if not (pod.facts.delete_hooked and pod.facts.preparing_delete):
         steps.append(Step(StepKind.RECREATE, pod.facts, why))
 

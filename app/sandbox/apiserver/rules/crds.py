@@ -321,7 +321,7 @@ def _internal(versions: list[Json], shared: set[str]) -> list[Json]:
 
 
 def _invalid(at: Path, value: Any, detail: str) -> FieldError:
-    """Return an error that shows the value as JSON, and null without quotes."""
+    """Return an error that shows the value as JSON; null is shown without quotes."""
     return invalid(at, GoLiteral("null") if value is None else value, detail)
 
 
