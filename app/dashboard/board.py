@@ -62,7 +62,7 @@ class Lacking:
         return {*before, *lacks}
 
     def pods(self, name: str) -> Collection[ObjectKey]:
-        """Return the Pods that refer to this missing object."""
+        """Return the Pods that lack this object."""
         return self._pods.get(name, ())
 
 
