@@ -61,7 +61,7 @@ CONSTRAINTS = ("required", "enum", "pattern", "minimum", "maximum", "minLength",
 
 
 def constraints(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the constraints of a schema by path, except that a spec is required, which webhooks check too."""
+    """Return the constraints of a schema by path, except the required fields at the top, which webhooks check too."""
     return {
         path: {
             key: sorted(sub[key]) if isinstance(sub[key], list) else sub[key]

@@ -1,4 +1,4 @@
-"""Certificates: issued, checked, stored in a Secret's layout."""
+"""Issuing certificates, checking them, and storing them in a Secret."""
 
 import base64
 import ipaddress

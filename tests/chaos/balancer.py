@@ -1,8 +1,8 @@
-"""What a Service does, for replicas on this machine: `python -m tests.chaos.balancer PORT HOST:PORT:HEALTH_PORT …`.
+"""Acts as a Service for replicas on this machine: `python -m tests.chaos.balancer PORT HOST:PORT:HEALTH_PORT …`.
 
-New connections are distributed over the ready replicas in turn, as kube-proxy does. A replica that reports that it is
-stopping gets none at once, like a terminating Pod; one that fails otherwise, after FAILURES probes. Open connections
-stay.
+New connections are distributed over the ready replicas in turn, as by kube-proxy. A replica that reports that it is
+stopping gets no new connections from then on, like a terminating Pod; any other failing replica, after FAILURES failed
+probes. Open connections are kept.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """The Kubernetes commands: found in `$KUBEBUILDER_ASSETS`, or built from the pinned Go module and cached.
 
 The module (go.mod, tools.go, go.sum in this folder) pins every source by checksum, so the cache is keyed by go.sum.
-`$KUBERNETES` selects another version of Kubernetes' servers, such as `1.30.14`: they are built from a module made of
-Kubernetes' own go.mod and go.sum, with checksums from Go's database, and cached by version. etcd and kubectl are always
-those of the pinned module.
+`$KUBERNETES` selects another version of the Kubernetes servers, such as `1.30.14`. They are built with Kubernetes' own
+go.mod and go.sum and checksums from Go's database, and cached by version. etcd and kubectl always come from the pinned
+module.
 """
 
 import hashlib

@@ -45,7 +45,7 @@ _SYSCTLS = (
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """The state of the machine before: its kernel settings, and foreign chains (`command table chain`)."""
+    """The machine's state before the run: kernel settings, and existing chains (`command table chain`)."""
 
     sysctls: dict[str, str]
     chains: list[str]

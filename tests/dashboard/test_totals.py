@@ -63,7 +63,7 @@ def test_totals_match_the_objects_after_changes(changes: list[tuple[int, Pod | N
         (pod(deletionTimestamp="2026-11-22T12:00:00Z"), "terminating"),
     ],
 )
-def test_a_pod_counts_under_one_state(found: Pod, state: str) -> None:
+def test_a_pod_is_counted_in_one_state(found: Pod, state: str) -> None:
     assert state_of(found) == state
 
 

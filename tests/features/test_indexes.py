@@ -28,7 +28,7 @@ IN_SHOPS: Json = {
     "matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["shop", "shop"]}]
 }
 SUBSETS: Json = {"subsets": [{"name": "a", "maxReplicas": 1}, {"name": "b"}]}
-#: Index and cache → specs of objects in it.
+#: The cache of each index, and the specs of the objects in it.
 INDEXES: Mapping[Callable[[Store[Any]], Any], tuple[Watched[Any], tuple[Json, ...]]] = {
     SpreadIndex: (
         SPREADS,

@@ -50,9 +50,9 @@ TEMPLATES = TemplateLookups()
 
 @dataclass(frozen=True)
 class Recorded:
-    """A kind. ``words``: how many characters of a refusal must be the same; ``exact``: nothing may follow them;
-    ``adapted``: returns a case without deliberate differences; ``of_the_api_server``: prefix of the API server's own
-    refusals."""
+    """The recordings of a kind. ``words``: number of characters of a refusal that must be equal; ``exact``: nothing may
+    follow them; ``adapted``: returns a case without deliberate differences; ``of_the_api_server``: prefix of the API
+    server's own refusals."""
 
     kind: KindDefinition
     handlers: tuple[Handler, ...]

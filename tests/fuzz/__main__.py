@@ -1,7 +1,8 @@
-"""Hostile input for everything that reads input of clients: ``python -m tests.fuzz --cases 20000``.
+"""Hostile input for everything that reads input from clients: ``python -m tests.fuzz --cases 20000``.
 
-Reviews at every registered webhook, conversions of every kind, decoders and the HTTP port, by number: the same seed and
-number give the same case. No answer may be a 5xx, cost more than 300 ms of processor time or hold 64 MiB.
+Cases are reviews for every registered webhook, conversions of every kind, input for decoders, and bytes for the HTTP
+port. The same seed and number give the same case. No response may be a 5xx, take more than 300 ms of CPU time, or keep
+64 MiB.
 """
 
 from __future__ import annotations

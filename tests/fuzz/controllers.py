@@ -41,7 +41,7 @@ from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import json_response, status_body
 
 ALL_GATES: Final = ",".join(f"{name}=true" for name in GATES)
-#: CPU seconds of one reconcile.
+#: Maximum CPU seconds of one reconcile.
 SECONDS: Final = 0.5
 #: Virtual seconds for which a reconcile may wait.
 PATIENCE: Final = 600.0

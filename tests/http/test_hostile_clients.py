@@ -101,7 +101,7 @@ class Caller:
         self.reader, self.writer = reader, writer
 
     async def send(self, *parts: bytes) -> None:
-        """As much as the server reads; it may reject before it has seen all."""
+        """Send the parts until the server stops reading: it may reject a request before reading all of it."""
         with contextlib.suppress(OSError):
             for part in parts:
                 self.writer.write(part)

@@ -91,8 +91,8 @@ def decided(outcome: Decision | Awaitable[Decision]) -> Decision:
 
 
 class Shell:
-    """A reconciler with caches that the test fills, and an API server that only records requests. ``decoders``: by
-    kind, the cache of its objects and their decoder."""
+    """A reconciler with caches that the test fills, and an API server that only records requests. ``decoders`` maps
+    each kind to the cache for its objects and their decoder."""
 
     namespace = "default"
     decoders: Mapping[str, tuple[Store[Any], Callable[[bytes], Any]]]

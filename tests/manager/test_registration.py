@@ -104,7 +104,7 @@ async def running(registration: Registration) -> AsyncIterator[None]:
 
 
 def failing(path: str, method: str, code: int, reason: str, times: int = 1000):
-    """Fail requests of that kind, ``times`` at most."""
+    """Fail at most ``times`` requests with this path and method."""
     left = [times]
 
     def fail(request: Request) -> Response | None:

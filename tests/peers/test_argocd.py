@@ -54,7 +54,7 @@ KINDS = {
         "/spec/template/cloneSetTemplate/spec/updateStrategy/rollingUpdate/paused",
     ),
 }
-#: Phase → the health.
+#: Health that Argo CD reports in each phase of a rollout.
 PHASES = {
     "starting": "Progressing",
     "running": "Healthy",

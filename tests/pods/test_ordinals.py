@@ -41,7 +41,9 @@ def test_slots_skip_reserved_ordinals(
     st.integers(0, 20),
     st.lists(st.integers(0, 40) | st.tuples(st.integers(0, 40), st.integers(0, 9)).map(lambda r: f"{r[0]}-{sum(r)}")),
 )
-def test_slots_match_counting(replicas: int, start: int, reserve: list[int | str]) -> None:
+def test_slots_are_the_first_ordinals_that_are_not_reserved(
+    replicas: int, start: int, reserve: list[int | str]
+) -> None:
     taken = {one for first, last in reserved_intervals(reserve) for one in range(first, last + 1)}
     expected = list(itertools.islice((one for one in itertools.count(start) if one not in taken), replicas))
     slots = Slots.of(replicas, start, reserved_intervals(reserve))

@@ -36,7 +36,7 @@ class Quantity:
         return Quantity(self.value - other.value, other.binary if self.value == 0 else self.binary)
 
     def scaled(self, factor: float, *, divide: bool) -> Quantity:
-        """Return truncate(float(milli) × n or ÷ n) in milli, in the same family. [SS-65]"""
+        """Multiply or divide the value in milli as a float, truncate it, and keep the suffix family. [SS-65]"""
         milli = float(self.value * 1000)
         return Quantity(Fraction(int(milli / factor if divide else milli * factor), 1000), self.binary)
 

@@ -88,7 +88,8 @@ def _index(case: Case) -> SidecarSetIndex:
 
 
 class _Lookups:
-    """Return caches that are complete in even cases; in odd ones only the API server knows the objects."""
+    """Lookups whose caches are complete in cases with an even seed. With an odd seed, only the API server has the
+    objects."""
 
     def __init__(self, case: Case) -> None:
         self._stale = case.seed % 2 == 1

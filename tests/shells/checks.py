@@ -172,7 +172,7 @@ def delete(resource: Resource, name: str) -> Edit:
 
 
 def passes(seconds: float) -> Edit:
-    """Time passes."""
+    """Let this time pass."""
 
     async def edit(world: World) -> None:
         await world.clock.sleep(seconds)
@@ -551,7 +551,7 @@ class Trial:
 
 
 def _unchanged(picture: Counter[str]) -> Counter[str]:
-    """Return the picture without the annotation set by another writer."""
+    """Return the counted objects without the annotation set by another writer."""
     found: Counter[str] = Counter()
     for text, count in picture.items():
         for mark in MARKS:

@@ -596,7 +596,7 @@ def container_recreate() -> Case:
 
 
 def marker(name: str) -> Json:
-    """Return a PodProbeMarker of all Pods, with a condition and marks."""
+    """Return a PodProbeMarker for all Pods that sets a condition, labels and annotations."""
     probe = {"exec": {"command": ["/check"]}, "periodSeconds": 5}
     policy = [
         {"state": "Succeeded", "labels": {name: "yes"}, "annotations": {name: "yes"}},

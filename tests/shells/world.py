@@ -367,9 +367,9 @@ class World:
         self.calls: list[Write] = []
         #: The uid of an object that was replaced just before the shell read it.
         self._former: str = ""
-        #: The version after our last write, by resource and key.
+        #: The version after the shell's last write, by resource and key.
         self._own: dict[str, str] = {}
-        #: Resource and key of what we deleted.
+        #: Resource and key of the objects that the shell deleted.
         self._deleted: set[str] = set()
         self._foreign: tuple[Target, float] | None = None
         self._contested: tuple[str, float] | None = None

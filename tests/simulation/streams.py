@@ -1,7 +1,7 @@
-"""Random streams by name, so that no draw depends on how often others draw.
+"""Named random streams, so that no draw depends on how often others draw.
 
-With one stream for all, an additional request of one controller would change every later draw, and a seed would no
-longer find the bug that it found. A stream is made from the seed and a name.
+With one shared stream, an additional request from one controller would change every later draw, and a seed would no
+longer reproduce the bug it found. A stream is created from the seed and a name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Validating admission policies: rejections, warnings and their words, and which writes they ignore."""
+"""Validating admission policies: the wording of rejections and warnings, and the writes that policies ignore."""
 
 from typing import Any
 

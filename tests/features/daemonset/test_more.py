@@ -83,7 +83,7 @@ async def test_burst_limits_in_place_updates(cluster: SmallCluster) -> None:
 @virtual
 @pytest.mark.behaviour("PM-190", "DS-48")
 async def test_a_resize_that_the_kubelet_refuses_is_retried_until_it_succeeds() -> None:
-    """Also if a hook on deletion holds the Pod."""
+    """The resize is retried even if a preDelete hook holds the Pod."""
 
     def sized(memory: str) -> Json:
         resources = {"limits": {"memory": memory}, "requests": {"memory": memory}}

@@ -367,7 +367,7 @@ def test_foreign_conditions_are_not_written(condition: str) -> None:
     assert [str(error) for error in spec_errors(stored.spec.to_dict())] != []
     marks = marks_of([ProbeState("a#ok", "Failed")], frozenset({"a#ok"}), {"a": stored}.get)
     assert marks.conditions == {}
-    # A name is not a condition: only the names that OpenKruise rejects are rejected.
+    # As the name of a probe, only the names that OpenKruise rejects are rejected.
     named = marker_of("a", probe(condition, markerPolicy=MARKS))
     assert bool(spec_errors(named.spec.to_dict())) is (condition == "Ready")
 

@@ -212,7 +212,7 @@ async def _managing(world: World, rng: Random, budget: DisruptionBudget | None) 
     made = (caches.admission_reflectors, caches.controller_reflectors)
     reflectors = [one.run() for make in made for one in make(client, rng, ReflectorMetrics())]
     async with running(events.run(), *reflectors, controller.run()):
-        # A definition is served a moment after it was created, and the caches are filled then.
+        # Caches can be filled only once the API server serves the definitions, a moment after their creation.
         await until(lambda: all(store.ready for store in given.values()), 600)
         yield
 

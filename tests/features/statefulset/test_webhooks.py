@@ -140,7 +140,7 @@ def test_claim_templates_are_validated_by_the_new_strategy(
 
 
 @pytest.mark.behaviour("AS-31")
-def test_the_newest_default_class_counts_and_expansion_defaults_to_no() -> None:
+def test_the_newest_default_class_is_used_and_classes_do_not_allow_expansion_by_default() -> None:
     default = {"storageclass.kubernetes.io/is-default-class": "true"}
     made = [
         StorageClass(ObjectMeta(name="a", annotations=default)),

@@ -45,7 +45,7 @@ class Simulation:
         return self.troubled and request.method != "GET" and self.rng.random() < 0.1
 
     def lag(self) -> float:
-        """By how much a watch is late."""
+        """Return the seconds by which a watch is late."""
         return self.rng.choice((0.0, 0.0, 0.0, 0.5, 2.0)) if self.troubled else 0.0
 
     # ---- what users do

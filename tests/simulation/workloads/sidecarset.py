@@ -254,7 +254,7 @@ def is_up(pod: Json) -> bool:
 
 
 def is_idle(pod: Json, owner: str) -> bool:
-    """Return whether no twin of a set still has to idle."""
+    """Return whether one of the set's twins is idle, or the Pod has no twins."""
     twins = [image for name, image in images(pod).items() if owner_of(name) == owner]
     return len(twins) < 2 or EMPTY in twins
 

@@ -147,9 +147,9 @@ class Workload(Subject):
     #: Draws an action on a workload of that name, besides those on its Pods.
     others: Callable[[Random, str], tuple[str, Json]] | None = None
     shares: Shares = _USUAL
-    #: Draws the actions of an incident; None: the usual ones.
+    #: Draws the actions of an incident; None for the usual actions.
     acts: Callable[[Random, int], Iterable[Action]] | None = None
-    #: The most workloads at once.
+    #: Maximum number of workloads at a time.
     few: int = FEW
     #: Resources, besides those of the workloads, whose watches may freeze.
     watched: Sequence[str] = ("pods", "controllerrevisions")

@@ -333,7 +333,7 @@ def test_a_restart_or_a_larger_change_is_an_update() -> None:
     assert update_operation(*same) is RESIZE
     assert update_operation(old, changed(new, *MAIN, "image", to="nginx:2")) is UPDATE
     assert update_operation(old, changed(new, "metadata", "labels", to={"unavailable-pod.kruise.io/x": ""})) is UPDATE
-    # BestEffort becomes Burstable, Guaranteed Burstable.
+    # The QoS class changes from BestEffort to Burstable, and below from Guaranteed to Burstable.
     assert update_operation(raw_pod(), old) is UPDATE
     equal = raw_pod(resources={"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}})
     assert update_operation(equal, changed(equal, *MAIN, "resources", "limits", "cpu", to="2")) is UPDATE

@@ -114,7 +114,7 @@ def test_a_recorded_pod_gets_the_recorded_answer(number: int) -> None:
 
 
 def token_volume(result: Json) -> Json:
-    """The volume of the service account's token, as this recording has it."""
+    """Return the volume of the service account token from this recording."""
     volumes = (result.get("spec") or {}).get("volumes") or [{"name": "kube-api-access"}]
     return next(volume for volume in volumes if volume["name"] == "kube-api-access")
 

@@ -123,7 +123,7 @@ def test_a_set_that_was_not_stored_is_read_for_a_limited_time() -> None:
 
 
 class Meanwhile(float):
-    """A time whose comparison adds one more set, as another thread could."""
+    """A time that adds a set to the index when it is compared, as another thread could at that moment."""
 
     index: SidecarSetIndex
 

@@ -1,7 +1,8 @@
-"""Invariants of every write of a Pod by the CloneSet controller, given what the reconcile knew.
+"""Invariants of every write to a Pod by the CloneSet controller, given the objects the reconcile had read.
 
-A reconcile may be behind: a watch freezes, a request takes a minute. A write is therefore judged by the spec that the
-reconcile knew when it began, and losses caused by others meanwhile do not count. The controller's own writes always do.
+A reconcile may be behind: a watch freezes, or a request takes a minute. A write is therefore checked against the spec
+that was cached when the reconcile began, and Pods lost to others since then do not count. The controller's own writes
+always count.
 """
 
 from __future__ import annotations
