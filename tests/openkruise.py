@@ -10,7 +10,7 @@ import orjson
 
 from app.api.conversion import convert
 from app.kube.client import Client
-from app.kube.resources import CONTROLLERREVISIONS, PODS
+from app.kube.resources import CONFIGMAPS, CONTROLLERREVISIONS, JOBS, PERSISTENTVOLUMECLAIMS, PODS
 from app.manager.features import kinds
 from tests.kit.cluster import served
 
@@ -24,6 +24,7 @@ RECORDED = (
     "13-node-agent.json",
     "14-united-distribution.json",
 )
+_NATIVE = (PODS, CONTROLLERREVISIONS, PERSISTENTVOLUMECLAIMS, CONFIGMAPS, JOBS)
 
 
 def installed() -> list[dict[str, Any]]:
@@ -34,6 +35,17 @@ def installed() -> list[dict[str, Any]]:
 def recorded() -> list[dict[str, Any]]:
     """Return new copies of the recorded objects."""
     return [item for name in RECORDED for item in _items(name)]
+
+
+def owners_first(items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return each object once, after its owners; NodeImages, whose tags have owners, last."""
+    found = {item["metadata"]["uid"]: item for item in items}
+
+    def depth(item: dict[str, Any]) -> int:
+        owners = (found.get(one["uid"]) for one in item["metadata"].get("ownerReferences", ()))
+        return 1 + max((depth(owner) for owner in owners if owner), default=0)
+
+    return sorted(found.values(), key=lambda item: (item["kind"] == "NodeImage", depth(item)))
 
 
 def _items(name: str) -> list[dict[str, Any]]:
@@ -129,15 +141,14 @@ async def leave(client: Client, items: Iterable[dict[str, Any]], namespace: str 
 
     ``namespace``: instead of their own. An owner that is not among them is left out.
     """
-    resources = {"Pod": PODS, "ControllerRevision": CONTROLLERREVISIONS}
-    resources |= {kind.kind: kind.resource() for kind in kinds()}
+    resources = {one.kind: one for one in _NATIVE} | {kind.kind: kind.resource() for kind in kinds()}
     uids: dict[str, str] = {}
     for item in items:
         text = json.dumps(item)
         for old, new in uids.items():
             text = text.replace(old, new)
         item, resource = json.loads(text), resources[item["kind"]]
-        if resource not in (PODS, CONTROLLERREVISIONS):
+        if resource not in _NATIVE:
             await served(client, resource)
         if item["apiVersion"] != resource.api_version:
             item = convert(item, resource.api_version)
@@ -146,8 +157,13 @@ async def leave(client: Client, items: Iterable[dict[str, Any]], namespace: str 
             body["metadata"]["ownerReferences"] = owners
         there = (namespace or metadata["namespace"]) if resource.namespaced else ""
         body["metadata"] |= {"namespace": there} if there else {}
+        # A Pod cannot be created with ephemeral containers; they are added afterwards.
+        added = body["spec"].pop("ephemeralContainers", None) if resource == PODS else None
         made = await client.create(resource, body, there)
         uids[metadata["uid"]] = made["metadata"]["uid"]
+        if added:
+            patch = {"spec": {"ephemeralContainers": added}}
+            await client.patch(resource, metadata["name"], patch, there, subresource="ephemeralcontainers")
         if status := item.get("status"):
             if "observedGeneration" in status:
                 status["observedGeneration"] = made["metadata"]["generation"]

@@ -4,8 +4,6 @@ A tenant may write any annotation on its own objects, including the reserved one
 """
 
 import json
-import ssl
-import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -76,20 +74,6 @@ def put(api: ControlPlane, url: str, subresource: str = "", **parts: Json) -> tu
             return status, answer
 
 
-def test_a_note_cannot_bypass_workload_admission(api: ControlPlane) -> None:
-    spec = ["spec", "template", "spec"]
-    changes = (
-        {"path": ["spec", "replicas"], "shown": 1, "value": "not a number"},
-        {"path": [*spec, "hostNetwork"], "value": True},
-        {"path": [*spec, "containers", {"name": "main"}, "image"], "shown": "reviewed:1", "value": "evil:1"},
-    )
-    made = clone_set("v1alpha1", "smuggler", annotations=note("v1beta1", *changes))
-    assert api.request("POST", path("clonesets", "v1alpha1"), made)[0] == 201
-    spec_stored = stored(api, "clonesets", "smuggler")["spec"]
-    pod = spec_stored["template"]["spec"]
-    assert (spec_stored["replicas"], pod.get("hostNetwork"), pod["containers"][0]["image"]) == (1, None, "reviewed:1")
-
-
 def test_a_note_adds_no_hook_or_node_to_a_restart_request(api: ControlPlane) -> None:
     node = {"metadata": {"name": "node-1"}}
     pod: Json = {
@@ -149,47 +133,3 @@ def test_a_note_cannot_change_a_spec_without_validation_and_generation(api: Cont
     status, answer = put(api, path("statefulsets", "v1alpha1", "numbered"), spec={"replicas": 2})
     assert status == 200, answer
     assert stored(api, "statefulsets", "numbered")["spec"] == {**before["spec"], "replicas": 2}
-
-
-def forged(user: str, pod: str) -> Json:
-    """Return the answer to a review of a ContainerRecreateRequest that the API server did not send."""
-    request = {
-        "apiVersion": "apps.kruise.io/v1beta1",
-        "kind": "ContainerRecreateRequest",
-        "metadata": {"name": "spy", "namespace": "default"},
-        "spec": {"podName": pod, "containers": [{"name": "main"}]},
-    }
-    review = {
-        "uid": "u",
-        "kind": {"group": "apps.kruise.io", "version": "v1beta1", "kind": "ContainerRecreateRequest"},
-        "resource": {"group": "apps.kruise.io", "version": "v1beta1", "resource": "containerrecreaterequests"},
-        "operation": "CREATE",
-        "namespace": "default",
-        "userInfo": {"username": user},
-        "object": request,
-    }
-    body = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": review}).encode()
-    url = f"{WEBHOOK['url']}/mutate-apps-kruise-io-containerrecreaterequest"
-    sent = urllib.request.Request(url, body, {"Content-Type": "application/json"})
-    tls = ssl.create_default_context()
-    tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls))
-    with opener.open(sent, timeout=120) as answer:
-        response: Json = json.loads(answer.read())["response"]
-    return response
-
-
-def test_a_forged_review_reveals_nothing_about_unreadable_pods(api: ControlPlane) -> None:
-    containers = [{"name": "main", "image": "nginx:1"}]
-    pod = {"metadata": {"name": "secret"}, "spec": {"nodeName": "node-9", "containers": containers}}
-    assert api.request("POST", "/api/v1/nodes", {"metadata": {"name": "node-9"}})[0] == 201
-    assert api.request("POST", PODS, pod)[0] == 201
-    running = {"name": "main", "image": "nginx:1", "imageID": "x", "restartCount": 0, "ready": True}
-    statuses = [{**running, "containerID": "containerd://abc", "state": {"running": {}}}]
-    assert put(api, f"{PODS}/secret", "/status", status={"phase": "Running", "containerStatuses": statuses})[0] == 200
-    answers = [forged("nobody", name) for name in ("secret", "missing")]
-    assert [(answer["allowed"], "patch" in answer) for answer in answers] == [(False, False)] * 2
-    texts = [answer["status"]["message"].replace("missing", "secret") for answer in answers]
-    assert texts[0] == texts[1]
-    # The same review from a known caller: the manager's own address.
-    assert forged("system:serviceaccount:kruise-system:kruise-manager", "secret")["allowed"]
