@@ -41,8 +41,12 @@ def test_no_wildcard_rights_and_secrets_only_in_our_namespace() -> None:
     assert not any("secrets" in rule["resources"] for rule in cluster["rules"])
     named = [rule for rule in rules if "secrets" in rule["resources"] and "get" in rule["verbs"]]
     assert [rule["resourceNames"] for rule in named] == [["kruise-webhook-certs"]]
+    granted = {(verb, resource) for rule in rules for verb in rule["verbs"] for resource in rule["resources"]}
+    of_others = {("patch", "nodes"), ("delete", "nodes"), ("create", "clusterroles"), ("create", "pods/exec")}
+    assert granted.isdisjoint({*of_others, ("delete", "sidecarsets")})
 
 
+@pytest.mark.behaviour("SS-109")
 def test_every_declared_permission_is_granted() -> None:
     declared = {rule for webhook in WEBHOOKS for rule in webhook.permissions}
     assert declared <= set(all_rules())

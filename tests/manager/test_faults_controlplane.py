@@ -1,19 +1,16 @@
 """A replica that lacks permissions or CRDs, or whose API server misbehaves, on a real API server."""
 
-import base64
 import json
 import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from app.certs.issue import issue
 from app.manager.features import features
 from app.manager.gates import parse_gates
 from app.manager.permissions import default_rules
@@ -21,7 +18,7 @@ from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.recording import SERVICE_ACCOUNT
 from tests.commit import commit_seed
-from tests.manager.replicas import AT_ONCE, configuration, published, replica
+from tests.manager.replicas import configuration, published, replica
 from tests.scenarios.world import SYSTEM_NAMESPACE, eventually, install
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.alone]
@@ -48,7 +45,6 @@ RESOURCES = (
     if os.environ.get("PYKRUISE_ALL_RIGHTS")
     else sorted({*NEEDED, "leases", "pods", *Random(commit_seed()).sample(EVERY_RESOURCE, 8)})
 )
-SECRET = ("secret", "kruise-webhook-certs", "-n", SYSTEM_NAMESPACE)
 ELECTION = (
     "--leader-election-lease-duration=4s",
     "--leader-election-renew-deadline=3s",
@@ -187,35 +183,3 @@ def syncs(one: Any) -> float:
         if line.startswith('kruise_reflector_events_total{kind="CustomResourceDefinition"}')
     ]
     return found[0] if found else 0.0
-
-
-@pytest.mark.behaviour("MGR-33")
-def test_an_authority_that_did_not_sign_the_certificate_is_repaired(installed: ControlPlane, tmp_path: Path) -> None:
-    with replica(installed, tmp_path) as one:
-
-        def data() -> dict[str, str]:
-            found: dict[str, str] = json.loads(installed.kubectl("get", *SECRET, "-o", "json").stdout)["data"]
-            return found
-
-        before, bundle = data(), published(installed)
-        other = issue(("elsewhere.example",), datetime.now(UTC))
-        theirs = base64.b64encode(other.ca_cert).decode()
-        installed.kubectl(
-            "patch", *SECRET, "--type=merge", "-p", json.dumps({"data": {"ca-cert.pem": theirs, "ca.crt": theirs}})
-        )
-        eventually(lambda: data()["ca-cert.pem"] == before["ca-cert.pem"], "the Secret is as it was", AT_ONCE)
-        assert published(installed).startswith(bundle)
-        one.review(bundle)
-
-
-@pytest.mark.behaviour("MGR-37")
-def test_a_foreign_authority_in_a_configuration_does_not_replace_ours(installed: ControlPlane, tmp_path: Path) -> None:
-    with replica(installed, tmp_path) as one:
-        bundle = published(installed)
-        other = base64.b64encode(issue(("elsewhere.example",), datetime.now(UTC)).ca_cert).decode()
-        path = "/webhooks/0/clientConfig/caBundle"
-        change_ = json.dumps([{"op": "replace", "path": path, "value": other}])
-        name = "kruise-mutating-webhook-configuration"
-        installed.kubectl("patch", "mutatingwebhookconfiguration", name, "--type=json", "-p", change_)
-        eventually(lambda: bundle.strip() in published(installed), "ours is trusted again", AT_ONCE)
-        one.review(published(installed))

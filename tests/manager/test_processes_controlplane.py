@@ -1,6 +1,5 @@
 """A replica's processes against a real API server: killed, stopped, without Lease and certificates."""
 
-import base64
 import contextlib
 import json
 import os
@@ -194,20 +193,3 @@ def _refused(one: Replica, ca_bundle: bytes) -> bool:
     except urllib.error.URLError as error:
         return isinstance(error.reason, ssl.SSLCertVerificationError)
     return False
-
-
-@pytest.mark.behaviour("MGR-33")
-def test_a_corrupted_secret_is_repaired_with_the_same_certificate(control_plane: ControlPlane, tmp_path: Path) -> None:
-    with replica(control_plane, tmp_path) as one:
-        secret = ["secret", "kruise-webhook-certs", "-n", SYSTEM_NAMESPACE]
-
-        def data() -> dict[str, str]:
-            found: dict[str, str] = json.loads(control_plane.kubectl("get", *secret, "-o", "json").stdout)["data"]
-            return found
-
-        before, bundle = data(), published(control_plane)
-        garbage = {"data": {"tls.key": base64.b64encode(b"garbage").decode(), "ca-cert.pem": ""}}
-        control_plane.kubectl("patch", *secret, "--type=merge", "-p", json.dumps(garbage))
-        eventually(lambda: data() == before, "the Secret is as it was", AT_ONCE)
-        assert published(control_plane) == bundle
-        one.review(bundle)

@@ -1,18 +1,15 @@
-"""Generic tools work on CloneSets: kubectl scale, wait, drain, autoscalers. And our own commands."""
+"""Generic tools work on CloneSets: kubectl scale, wait, drain, autoscalers."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
 from tests.scenarios.conftest import LEVELS
 from tests.scenarios.test_cloneset import CLONE_SET, pods, status_is
-from tests.scenarios.world import ROOT, World, eventually
+from tests.scenarios.world import World, eventually
 
 # This tests kubectl itself; the level with the sandbox has only a part of it.
 pytestmark = pytest.mark.parametrize("world", LEVELS[1:], indirect=True)
@@ -107,57 +104,3 @@ AUTOSCALER = {
         ],
     },
 }
-
-
-# --- Our own commands
-
-
-def pykruise(world: World, *arguments: str) -> str:
-    kubeconfig = world.kubectl("config", "view", "--raw", "-o", "json").stdout
-    path = f"/tmp/pykruise-{os.getpid()}.kubeconfig"
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(kubeconfig)
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "app.cli.main", *arguments, "-n", world.namespace, "--kubeconfig", path],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=True,
-        )
-    finally:
-        os.unlink(path)
-    return done.stdout
-
-
-@pytest.mark.behaviour("CLI-1", "CLI-2", "CLI-3", "CLI-6", "CLI-7")
-def test_the_plan_matches_the_result(world: World) -> None:
-    world.apply(CLONE_SET)
-    ready(world, 3)
-    wanted = CLONE_SET.replace("nginx:1.25", "nginx:1.26")
-    file = f"/tmp/pykruise-{os.getpid()}.yaml"
-    with open(file, "w", encoding="utf-8") as stream:
-        stream.write(wanted)
-    try:
-        told = pykruise(world, "plan", "-f", file).splitlines()
-    finally:
-        os.unlink(file)
-    order = [line.split()[1] for line in told[2:]]
-    assert sorted(order) == sorted(pod["metadata"]["name"] for pod in pods(world))
-    assert all("update in place" in line for line in told[2:])
-    assert "next: nothing to do" in pykruise(world, "explain", "pod", order[0])
-    world.apply(wanted)
-    assert 'cloneset "web" successfully rolled out' in pykruise(world, "rollout", "status", "cloneset", "web")
-    updated = {pod["metadata"]["name"]: state(pod)["updateTimestamp"] for pod in pods(world)}
-    assert sorted(updated, key=lambda name: (updated[name], order.index(name))) == order
-    pykruise(world, "rollout", "undo", "cloneset", "web")
-    pykruise(world, "rollout", "status", "cloneset", "web")
-    assert {pod["spec"]["containers"][0]["image"] for pod in pods(world)} == {"nginx:1.25"}
-    history = pykruise(world, "rollout", "history", "cloneset", "web").splitlines()
-    assert [line.split()[0] for line in history[1:]] == ["2", "3"]
-
-
-def state(pod: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(pod["metadata"]["annotations"]["apps.kruise.io/inplace-update-state"])
-    return found

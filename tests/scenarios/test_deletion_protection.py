@@ -5,17 +5,12 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
-import urllib.request
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.cluster.controlplane import ControlPlane
-from tests.scenarios.world import ROOT, World, eventually, manager
+from tests.scenarios.world import World, eventually, manager
 
 #: Versions where the API server counts calls of webhooks, and a namespace reports why it is not deleted.
 REAL_SERVER = [
@@ -261,124 +256,37 @@ def test_a_protected_object_blocks_the_deletion_of_its_namespace(world: World) -
     world.kubectl("wait", "--for=delete", f"namespace/{namespace}", "--timeout=60s")
 
 
-# ---- with a manager of the test's own: rights, gates, records, and its absence
-
-
-@dataclass
-class Own:
-    """A control plane with the folder and addresses of its manager."""
-
-    control_plane: ControlPlane
-    folder: Path
-    addresses: dict[str, str]
-
-    def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> Any:
-        return self.control_plane.kubectl(*arguments, stdin=stdin, check=check)
-
-    def pykruise(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """The command line of a user of this cluster."""
-        command = [sys.executable, "-m", "app.cli.main", *arguments, "--kubeconfig", str(self.control_plane.kubeconfig)]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-
-    def metrics(self) -> str:
-        with urllib.request.urlopen(self.addresses["metrics"], timeout=120) as answer:
-            text: str = answer.read().decode()
-        return text
-
-
-@pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Own]:
-    """A manager with the generated permissions and every gate of deletion protection."""
-    folder = tmp_path_factory.mktemp("own")
-    with ControlPlane() as control_plane:
-        flags = ("--feature-gates=DeletionProtectionForCRDCascadingGate=true", f"--protection-log-path={folder}")
-        with manager(control_plane, folder, *flags) as addresses:
-            yield Own(control_plane, folder, addresses)
+# ---- with a manager of the test's own: rights, gates, and its absence
 
 
 @pytest.mark.controlplane
 @pytest.mark.behaviour("DP-27", "DP-28", "DP-42", "DP-51", "DP-52")
-def test_a_definition_can_be_deleted_if_its_objects_are_visibly_gone(own: Own) -> None:
-    name = "widgets.shop.example.com"
-    own.kubectl("apply", "-f", "-", stdin=DEFINITION.format(group="shop.example.com", label=labelled("Cascading")))
-    own.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
-    widget = {"apiVersion": "shop.example.com/v1", "kind": "Widget", "metadata": {"name": "a", "namespace": "default"}}
-    own.kubectl("apply", "-f", "-", stdin=json.dumps(widget))
+def test_a_definition_can_be_deleted_if_its_objects_are_visibly_gone(tmp_path: Path) -> None:
+    with ControlPlane() as own, manager(own, tmp_path, "--feature-gates=DeletionProtectionForCRDCascadingGate=true"):
+        name = "widgets.shop.example.com"
+        own.kubectl("apply", "-f", "-", stdin=DEFINITION.format(group="shop.example.com", label=labelled("Cascading")))
+        own.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
+        widget = {
+            "apiVersion": "shop.example.com/v1",
+            "kind": "Widget",
+            "metadata": {"name": "a", "namespace": "default"},
+        }
+        own.kubectl("apply", "-f", "-", stdin=json.dumps(widget))
 
-    refused = own.kubectl("delete", "crd", name, check=False)
-    assert (
-        "failed to list CRs of shop.example.com/v1, Kind=Widget: widgets.shop.example.com is forbidden"
-        in refused.stderr
-    )
-    assert "grant the manager permission to list widgets.shop.example.com" in refused.stderr
+        refused = own.kubectl("delete", "crd", name, check=False)
+        assert (
+            "failed to list CRs of shop.example.com/v1, Kind=Widget: widgets.shop.example.com is forbidden"
+            in refused.stderr
+        )
+        assert "grant the manager permission to list widgets.shop.example.com" in refused.stderr
 
-    own.kubectl("create", "clusterrole", "see-widgets", "--verb=list", "--resource=widgets.shop.example.com")
-    account = "--serviceaccount=kruise-system:kruise-manager"
-    own.kubectl("create", "clusterrolebinding", "see-widgets", "--clusterrole=see-widgets", account)
-    text = f"{FORBIDDEN}Cascading and active CRs >0"
-    eventually(lambda: text in own.kubectl("delete", "crd", name, check=False).stderr, "the manager may list", 10)
-    own.kubectl("delete", "widget", "a", "-n", "default")
-    own.kubectl("delete", "crd", name)
-
-
-@pytest.mark.controlplane
-@pytest.mark.behaviour("DP-24", "DP-42")
-def test_the_generated_rights_suffice_for_namespaces(own: Own) -> None:
-    own.kubectl("create", "namespace", "rights")
-    own.kubectl("label", "namespace", "rights", f"{LABEL}=Cascading")
-    own.kubectl("apply", "-n", "rights", "-f", "-", stdin=POD)
-    refused = own.kubectl("delete", "namespace", "rights", "--wait=false", check=False)
-    assert f"{FORBIDDEN}Cascading and active pods >0" in refused.stderr
-    own.kubectl("delete", "pod", "web", "-n", "rights", "--force", "--grace-period=0")
-    own.kubectl("delete", "namespace", "rights", "--wait=false")
-
-
-@pytest.mark.controlplane
-@pytest.mark.behaviour("DP-40", "DP-41", "DP-55")
-def test_refusals_are_counted_and_recorded(own: Own) -> None:
-    own.kubectl("apply", "-n", "default", "-f", "-", stdin=SERVICE.format(name="counted", label=labelled("Always")))
-    own.kubectl("apply", "-n", "default", "-f", "-", stdin=workload("Deployment", "Always"))
-    counter = 'workload_deletion_protection{{kind_namespace_name="{}",username="{}"}} {}'
-    for kind, name in (("service", "counted"), ("deployment", "web")):
-        own.kubectl("delete", kind, name, "-n", "default", check=False)
-        own.kubectl("delete", kind, name, "-n", "default", "--dry-run=server", check=False)
-        entry = f"{kind.title()}_default_{name}"
-        assert counter.format(entry, "admin", "2.0") in own.metrics(), own.metrics()
-    lines = [json.loads(line) for line in (own.folder / "protection.log").read_text().splitlines()]
-    assert {
-        "Event": "DeletionProtection",
-        "Kind": "Service",
-        "Namespace": "default",
-        "Name": "counted",
-        "UserAgent": "admin",
-    } in lines
-    for kind, name in (("service", "counted"), ("deployment", "web")):
-        own.kubectl("label", kind, name, "-n", "default", f"{LABEL}-")
-        own.kubectl("delete", kind, name, "-n", "default", "--wait=false")
-
-
-@pytest.mark.controlplane
-@pytest.mark.behaviour("DP-8", "DP-10")
-def test_the_command_line_protects_and_unprotects(own: Own) -> None:
-    own.kubectl("apply", "-n", "default", "-f", "-", stdin=workload("StatefulSet", "").replace(labelled(""), ""))
-    protected = own.pykruise("protect", "sts", "web")
-    assert protected.stdout == "StatefulSet default/web: protected (Always)\n", protected.stderr
-    assert own.kubectl("delete", "sts", "web", "-n", "default", check=False).returncode != 0
-    assert own.pykruise("protect", "sts", "web").stdout == "StatefulSet default/web: protected (Always) already\n"
-    cascading = own.pykruise("protect", "statefulsets.apps", "web", "-n", "default", "--cascading")
-    assert cascading.stdout.startswith("StatefulSet default/web: protected while something depends on it (Cascading)")
-    assert own.pykruise("unprotect", "StatefulSet", "web").stdout.startswith(
-        "StatefulSet default/web: no longer protected"
-    )
-    assert own.pykruise("unprotect", "StatefulSet", "web").stdout == "StatefulSet default/web: was not protected\n"
-    own.kubectl("delete", "sts", "web", "-n", "default")
-    missing = own.pykruise("protect", "sts", "web", "-n", "kube-system")
-    assert missing.returncode == 1
-    assert missing.stderr == "pykruise: StatefulSet kube-system/web: not found; use -n to specify another namespace\n"
-    assert own.pykruise("protect", "ns", "default", "--cascading").stdout.startswith(
-        "Namespace default: protected while"
-    )
-    assert own.pykruise("unprotect", "ns", "default").returncode == 0
+        own.kubectl("create", "clusterrole", "see-widgets", "--verb=list", "--resource=widgets.shop.example.com")
+        account = "--serviceaccount=kruise-system:kruise-manager"
+        own.kubectl("create", "clusterrolebinding", "see-widgets", "--clusterrole=see-widgets", account)
+        text = f"{FORBIDDEN}Cascading and active CRs >0"
+        eventually(lambda: text in own.kubectl("delete", "crd", name, check=False).stderr, "the manager may list", 10)
+        own.kubectl("delete", "widget", "a", "-n", "default")
+        own.kubectl("delete", "crd", name)
 
 
 @pytest.mark.controlplane

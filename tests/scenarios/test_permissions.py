@@ -10,12 +10,9 @@ import pytest
 
 from app.kube.admission import PolicyRule
 from app.manager.permissions import all_rules
-from tests.cluster.controlplane import ControlPlane
-from tests.cluster.recording import SERVICE_ACCOUNT
 from tests.scenarios import levels
-from tests.scenarios.world import ROOT, SYSTEM_NAMESPACE, eventually
+from tests.scenarios.world import SYSTEM_NAMESPACE
 
-MANAGER = f"--as={SERVICE_ACCOUNT}"
 _LOOKED_UP = "an object that a cache lacks is read"
 _FINALIZED = "checked by the API server when something names its owner"
 _CLEANED_UP = "its time is over, or its owner or node is gone"
@@ -93,58 +90,6 @@ NOT_ASKED: dict[tuple[str, str, str], str] = {
     ("patch", "apps.kruise.io", "nodeimages/status"): "a Node is no longer ready",
     ("patch", "apps.kruise.io", "persistentpodstates"): "a workload's annotations change",
 }
-
-
-@pytest.fixture(scope="module")
-def default_roles(control_plane: ControlPlane) -> ControlPlane:
-    """The roles of a manager with every gate at its default."""
-    control_plane.kubectl("apply", "-f", str(ROOT / "deploy" / "rbac.yaml"))
-    # kubectl resolves the group of known kinds only; no user may do anything with an unknown one.
-    definition = ROOT / "deploy" / "crds" / "apps.kruise.io_sidecarsets.yaml"
-    control_plane.kubectl("apply", "--server-side", "-f", str(definition))
-    established = ["wait", "--for=condition=Established", "crd/sidecarsets.apps.kruise.io", "--timeout=30s"]
-    # A new CRD has no conditions, which kubectl wait takes for an error.
-    eventually(lambda: control_plane.kubectl(*established, check=False).returncode == 0, "the CRD is established", 30)
-    return control_plane
-
-
-@pytest.mark.controlplane
-@pytest.mark.behaviour("SS-109")
-@pytest.mark.parametrize(
-    "question",
-    [
-        pytest.param(("list", "secrets", "-n", "kube-system"), id="read Secrets of the system"),
-        pytest.param(("get", "secrets", "-n", "default"), id="read Secrets of users"),
-        pytest.param(("get", "secret/other", "-n", "kruise-system"), id="read other Secrets of its own namespace"),
-        pytest.param(("patch", "nodes"), id="write Nodes"),
-        pytest.param(("create", "clusterroles"), id="write roles"),
-        pytest.param(("delete", "nodes"), id="delete Nodes"),
-        pytest.param(("create", "pods", "--subresource=exec", "-n", "default"), id="exec into Pods"),
-        pytest.param(("delete", "sidecarsets"), id="delete what users wrote"),
-        pytest.param(("*", "*"), id="everything"),
-        pytest.param(("get", "*"), id="read everything"),
-        pytest.param(("*", "sidecarsets"), id="everything with SidecarSets"),
-    ],
-)
-def test_the_manager_is_denied(default_roles: ControlPlane, question: tuple[str, ...]) -> None:
-    answer = default_roles.kubectl("auth", "can-i", *question, MANAGER, check=False)
-    assert answer.stdout.strip() == "no"
-
-
-@pytest.mark.controlplane
-@pytest.mark.behaviour("SS-109")
-@pytest.mark.parametrize(
-    "question",
-    [
-        pytest.param(("watch", "pods", "-n", "default"), id="watch Pods"),
-        pytest.param(("patch", "sidecarsets", "--subresource=status"), id="write status"),
-        pytest.param(("create", "controllerrevisions.apps", "-n", "kruise-system"), id="record revisions"),
-        pytest.param(("create", "events", "-n", "default"), id="write events"),
-    ],
-)
-def test_the_manager_is_allowed(default_roles: ControlPlane, question: tuple[str, ...]) -> None:
-    answer = default_roles.kubectl("auth", "can-i", *question, MANAGER, check=False)
-    assert answer.stdout.strip() == "yes"
 
 
 def asked(event: dict[str, Any]) -> tuple[str, str, str]:
