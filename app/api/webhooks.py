@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -26,7 +26,6 @@ from app.kube.admission import (
     Rule,
     Webhook,
 )
-from app.kube.client import Client, if_readable
 from app.kube.errors import CommandError
 from app.kube.fielderrors import ErrorType, FieldError, aggregate, shortened
 from app.kube.jsonvalues import MAX_DEPTH, nested_deeper, without_managed_fields
@@ -151,45 +150,6 @@ def unreadable(error: ValidationError, *at: str) -> str:
     """Return a message with every invalid field; ``at`` is the path of the model."""
     found = error.errors(include_url=False, include_input=False)
     return "; ".join(f"{'.'.join(map(str, (*at, *each['loc'])))}: {each['msg']}" for each in found)
-
-
-#: Total bytes of a namespace's objects of one kind from which comparisons with a new one take long, and the maximum
-#: number of such namespaces to remember.
-LARGE_BYTES: Final = 1024 * 1024
-MAX_LARGE: Final = 1000
-
-
-class Others(Generic[Model]):
-    """The objects of a kind in a namespace, read from the API server to be compared with a new one.
-
-    Writes are rare, and concurrent ones see each other more often than through a cache.
-    """
-
-    def __init__(self, client: Client, kind: KindDefinition, model: type[Model]) -> None:
-        self._client = client
-        self._resource = kind.resource()
-        self._read = if_readable(model.model_validate_json)
-        #: Namespaces whose objects were large when last read.
-        self._large: dict[str, None] = {}
-
-    async def of(self, namespace: str) -> list[Model]:
-        """Return the objects of the namespace. Unreadable ones are skipped. Raises KubeError."""
-        size = 0
-
-        def read(body: bytes) -> Model | None:
-            nonlocal size
-            size += len(body)
-            return self._read(body)
-
-        found = await self._client.list(self._resource, namespace, decode=read)
-        self._large.pop(namespace, None)
-        if size >= LARGE_BYTES and len(self._large) < MAX_LARGE:
-            self._large[namespace] = None
-        return [one for one in found.items if one is not None]
-
-    def are_large(self, review: Review) -> bool:
-        """Return whether the namespace of a review had large objects when they were last read."""
-        return review.namespace in self._large
 
 
 _NOTE: Final = f"metadata[?'annotations'][?'{names.CONVERSION_DATA}']"

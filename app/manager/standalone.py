@@ -27,7 +27,7 @@ from app.api.kind import KindDefinition, find_kind
 from app.api.structural import unknown_fields
 from app.features.deletionprotection.table import FILE_NAME as PROTECTED_KINDS
 from app.framework.feature import AdmissionContext
-from app.framework.watched import CacheKey, Stores, Watched, merged
+from app.framework.watched import CacheKey, Scope, Stores, Watched, merged
 from app.kube import patches
 from app.kube.admission import (
     Allowed,
@@ -256,6 +256,7 @@ class Standalone:
             operation=Operation.CREATE,
             kind=GroupVersionKind(kind.group, version.name, kind.kind),
             resource=GroupVersionResource(kind.group, version.name, kind.plural),
+            namespace=str(manifest.object["metadata"].get("namespace") or ""),
             name=manifest.name,
             object=manifest.object,
         )
@@ -326,6 +327,8 @@ def _decoded(watched: Watched[Any], manifest: Manifest, obj: Mapping[str, Any]) 
         # An API server sets this label.
         labels = {**(metadata.get("labels") or {}), names.NAMESPACE_NAME: manifest.name}
         obj = {**obj, "metadata": {**metadata, "labels": labels}}
+    if watched.scope is Scope.OWN:
+        obj = {**obj, "metadata": {"namespace": names.MANAGER_NAMESPACE, **metadata}}
     try:
         return watched.decode(orjson.dumps(obj))
     except ValueError as error:

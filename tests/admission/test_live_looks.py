@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from app.features.persistentpodstate import webhooks as persistentpodstate
+from app.features.persistentpodstate.pod_admission import STATES
 from app.features.podunavailablebudget import webhooks as podunavailablebudget
 from app.features.workloadspread import webhooks as workloadspread
+from app.framework.watched import LiveObjects, Stores
 from app.kube.client import Client
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import Connections, listing, virtual
@@ -24,15 +25,15 @@ LOOKS = pytest.mark.parametrize(
     ("look", "spec"),
     [
         (
-            lambda client: podunavailablebudget.BudgetLookups(True, client=client).budgets("shop"),
+            lambda client: podunavailablebudget.BudgetLookups(True, client, Stores(())).budgets("shop"),
             {"targetRef": TARGET, "maxUnavailable": 1},
         ),
         (
-            lambda client: workloadspread.ClusterLookups(client, "kruise-system").others("shop"),
+            lambda client: workloadspread.SpreadLookups(client, Stores(()), "kruise-system").others("shop"),
             {"targetRef": TARGET, "subsets": [{"name": "a"}]},
         ),
         (
-            lambda client: persistentpodstate.ClusterLookups(client, "kruise-system").others("shop"),
+            lambda client: LiveObjects(client, Stores(())).list(STATES, "shop"),
             {"targetRef": TARGET},
         ),
     ],

@@ -16,10 +16,10 @@ from app.admission.requests import LARGE_BYTES, LARGE_ITEMS
 from app.admission.running import LargeReviews
 from app.admission.server import create_app
 from app.api.conversion import convert
-from app.api.webhooks import LARGE_BYTES as LARGE_OTHERS
-from app.api.webhooks import Others
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
 from app.features.podunavailablebudget.types import PodUnavailableBudget
+from app.framework.watched import LARGE_BYTES as LARGE_OTHERS
+from app.framework.watched import LiveObjects, Stores, Watched
 from app.kube.admission import (
     Allowed,
     Decide,
@@ -138,11 +138,12 @@ async def test_a_small_review_is_slow_if_the_objects_it_is_compared_with_are_lar
             spec = {"maxUnavailable": 1, "selector": {"matchLabels": {"a": "b"}}}
             return Listed([decode(orjson.dumps({"metadata": metadata, "spec": spec}))], "1")
 
-    others = Others(Listing(cast("Any", None), SystemClock()), POD_UNAVAILABLE_BUDGET, PodUnavailableBudget)
+    others = LiveObjects(Listing(cast("Any", None), SystemClock()), Stores(()))
+    budgets = Watched.kind(POD_UNAVAILABLE_BUDGET, PodUnavailableBudget)
 
     async def compares(review: Review) -> Decision:
         threads.append(threading.current_thread())
-        return Allowed((str(len(await others.of(review.namespace))),))
+        return Allowed((str(len(await others.list(budgets, review.namespace))),))
 
     async with service(compares, compares, is_slow=others.are_large) as http:
         assert (await post(http, "/sets"))["warnings"] == ["1"]

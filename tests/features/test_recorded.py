@@ -26,6 +26,7 @@ from app.features.ephemeraljob import webhooks as ephemeraljob
 from app.features.ephemeraljob.kind import EPHEMERAL_JOB
 from app.features.persistentpodstate import webhooks as persistentpodstate
 from app.features.persistentpodstate.kind import PERSISTENT_POD_STATE
+from app.features.persistentpodstate.pod_admission import STATES
 from app.features.podunavailablebudget import webhooks as podunavailablebudget
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
 from app.features.resourcedistribution import webhooks as resourcedistribution
@@ -34,9 +35,9 @@ from app.features.uniteddeployment import webhooks as uniteddeployment
 from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT
 from app.features.workloadspread import webhooks as workloadspread
 from app.features.workloadspread.kind import WORKLOAD_SPREAD
+from app.framework.watched import CONFIGURATION, LiveObjects, Stores
 from app.kube.admission import Allowed, Handler, Patched
 from app.kube.patches import apply, merge_patch
-from app.kube.store import Store
 from app.pods.template_check import TemplateLookups
 from tests.admission.recorded import RECORDED_LENGTH, cases, comparable, hold_against
 from tests.admission.writing import review_of, written
@@ -145,7 +146,7 @@ KINDS = [
     ),
     Recorded(
         PERSISTENT_POD_STATE,
-        persistentpodstate.handlers(persistentpodstate.StandaloneLookups(Store(), Store(), "kruise-system")),
+        persistentpodstate.handlers(LiveObjects(None, Stores((STATES, CONFIGURATION))), "kruise-system"),
         pytest.mark.behaviour("PPS-1", "PPS-2", "PPS-3", "PPS-4", "PPS-5", "PPS-6"),
         adapted=_with_possible_weights,
     ),
@@ -157,7 +158,7 @@ KINDS = [
     ),
     Recorded(
         RESOURCE_DISTRIBUTION,
-        resourcedistribution.handlers(resourcedistribution.StandaloneLookups(), enabled=True),
+        resourcedistribution.handlers(resourcedistribution.structural_error, enabled=True),
         pytest.mark.behaviour("RD-1", "RD-12", "RD-13", "RD-14", "RD-16"),
     ),
     Recorded(
@@ -169,7 +170,10 @@ KINDS = [
     ),
     Recorded(
         WORKLOAD_SPREAD,
-        workloadspread.handlers(workloadspread.StandaloneLookups(Store(), Store(), "kruise-system"), enabled=True),
+        workloadspread.handlers(
+            workloadspread.SpreadLookups(None, Stores((workloadspread.SPREADS, CONFIGURATION)), "kruise-system"),
+            enabled=True,
+        ),
         pytest.mark.behaviour("WS-1", "WS-3", "WS-4", "WS-6", "WS-7", "WS-8", "WS-9", "WS-12", "WS-14", "WS-30"),
     ),
 ]

@@ -7,10 +7,10 @@ from typing import Any
 
 from app.features.sidecarset.kind import SIDECAR_SET
 from app.features.sidecarset.types import SidecarSet
-from app.features.sidecarset.webhooks import VALIDATE, StandaloneLookups, handlers, read
+from app.features.sidecarset.webhooks import VALIDATE, SidecarSetLookups, handlers, read
+from app.framework.watched import Stores
 from app.kube.admission import Review
 from app.kube.objects import ControllerRevision, ObjectMeta
-from app.kube.store import Store
 from tests.admission import writing
 from tests.admission.writing import BETA, Json, review_of
 
@@ -42,7 +42,7 @@ def revision(name: str, of: str, custom_version: str = "", number: int = 1) -> C
     return ControllerRevision(metadata=ObjectMeta(name=name, labels=labels), revision=number)
 
 
-class Lookups(StandaloneLookups):
+class Lookups(SidecarSetLookups):
     """Lookups with fixed results; records each call."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Lookups(StandaloneLookups):
         defaults_allowed: bool = True,
         template: Sequence[str] | None = None,
     ) -> None:
-        super().__init__(lambda: sets, Store(), Store(), defaults_allowed=defaults_allowed)
+        super().__init__(None, Stores(()), "kruise-system", lambda: sets, defaults_allowed=defaults_allowed)
         self._whitelist = whitelist
         self.revisions = revisions
         self.template = template

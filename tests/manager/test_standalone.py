@@ -13,8 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.admission.review import read_review
-from app.features.sidecarset.feature import RECORDED_REVISIONS, SIDECAR_SETS
-from app.features.sidecarset.pod_admission import InjectionLookups
+from app.features.sidecarset.pod_admission import RECORDED_REVISIONS, SIDECAR_SETS, InjectionLookups
 from app.framework.watched import NAMESPACES
 from app.kube.admission import Allowed, Denied, Patched, Review
 from app.kube.patches import apply
@@ -214,6 +213,54 @@ async def test_conflicting_sets_are_refused_in_file_order(tmp_path: Path) -> Non
     (problem,) = found.problems
     assert problem.startswith(f"{tmp_path}/b.yaml:")
     assert "container a-agent already exist in a" in problem
+
+
+SPREAD = """\
+apiVersion: apps.kruise.io/v1beta1
+kind: WorkloadSpread
+metadata: {{name: {name}, namespace: {namespace}}}
+spec: {{targetRef: {{apiVersion: {api_version}, kind: {kind}, name: web}}, subsets: [{{name: a}}]}}
+"""
+BUDGET = """\
+apiVersion: policy.kruise.io/v1beta1
+kind: PodUnavailableBudget
+metadata: {{name: {name}, namespace: {namespace}}}
+spec: {{maxUnavailable: 1, selector: {{matchLabels: {{app: web}}}}}}
+"""
+CLONE_SET = {"api_version": "apps.kruise.io/v1beta1", "kind": "CloneSet"}
+
+
+@virtual
+@pytest.mark.parametrize("text", [SPREAD, BUDGET], ids=["spreads", "budgets"])
+async def test_objects_conflict_only_within_their_namespace(tmp_path: Path, text: str) -> None:
+    touch(tmp_path / "a.yaml", text.format(name="one", namespace="shop", **CLONE_SET))
+    touch(tmp_path / "b.yaml", text.format(name="two", namespace="bank", **CLONE_SET))
+    found = standalone(tmp_path)
+    await found.reload()
+    assert found.problems == ()
+    touch(tmp_path / "c.yaml", text.format(name="two", namespace="shop", **CLONE_SET))
+    await found.reload()
+    (problem,) = found.problems
+    assert problem.startswith(f"{tmp_path}/c.yaml:")
+    assert "is in conflict with other" in problem
+
+
+@virtual
+async def test_custom_workloads_are_read_from_files(tmp_path: Path) -> None:
+    """The ConfigMap serves all kinds that read it."""
+    spread = SPREAD.format(name="one", namespace="shop", api_version="example.com/v1", kind="Fleet")
+    touch(tmp_path / "b.yaml", spread)
+    found = standalone(tmp_path)
+    await found.reload()
+    assert "GroupKind is not permitted" in found.problems[0]
+    kinds = '{"workloads":[{"Group":"example.com","Kind":"Fleet"}]}'
+    touch(
+        tmp_path / "a.yaml",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kruise-configuration, namespace: kruise-system}\n"
+        f"data:\n  WorkloadSpread_Watch_Custom_Workload_WhiteList: '{kinds}'\n",
+    )
+    await found.reload()
+    assert found.problems == ()
 
 
 @virtual

@@ -10,21 +10,16 @@ from app.features.persistentpodstate.kind import PERSISTENT_POD_STATE
 from app.features.persistentpodstate.plan import parse_kinds
 from app.features.persistentpodstate.pod_admission import STATES, PersistentPodStateStep
 from app.features.persistentpodstate.reconcile import FORGET_LOST, NAME, WATCHED, persistentpodstate_controller
-from app.features.persistentpodstate.webhooks import ClusterLookups, StandaloneLookups
 from app.framework.commands import Commands
 from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature
-from app.framework.watched import CONFIGURATION
+from app.framework.watched import CONFIGURATION, LiveObjects
 from app.kube.admission import PolicyRule
 from app.pods.custom_workloads import ConfiguredList
 
 
 def webhook(context: AdmissionContext) -> Decisions:
     """Return the handlers of the kind's own webhook."""
-    if context.client is not None:
-        lookups: webhooks.StateLookups = ClusterLookups(context.client, context.own_namespace)
-    else:
-        lookups = StandaloneLookups(context.stores(STATES), context.stores(CONFIGURATION), context.own_namespace)
-    return Decisions(webhooks.handlers(lookups))
+    return Decisions(webhooks.handlers(LiveObjects(context.client, context.stores), context.own_namespace))
 
 
 def injection(context: AdmissionContext) -> Decisions:

@@ -102,7 +102,7 @@ _MAY_COUNT: Final = (
 def webhook(context: AdmissionContext) -> Decisions:
     """Return the handlers of the kind's own webhook, which is served even if the gates are off. [PUB-10]"""
     enabled = any(map(context.enabled, _GATES))
-    lookups = BudgetLookups(enabled, lambda namespace: context.stores(BUDGETS).list(namespace), context.client)
+    lookups = BudgetLookups(enabled, context.client, context.stores)
     return Decisions(webhooks.handlers(lookups))
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 from app.api import names
 from app.api.conversion import as_hub
-from app.api.webhooks import Judgment, Others, Submitted, validating, validating_webhook
+from app.api.webhooks import Judgment, Submitted, validating, validating_webhook
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
+from app.features.podunavailablebudget.targets import BUDGETS
 from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.features.podunavailablebudget.validation import Other, PodScope, budget_errors, overlap_warnings
+from app.framework.watched import LiveObjects, Stores
 from app.kube.admission import Allowed, Denied, Handler, MatchCondition, Operation, PolicyRule, Review
 from app.kube.client import Client
 from app.kube.errors import KubeError
@@ -108,29 +110,18 @@ _TEMPLATED: Final = {
 
 
 class BudgetLookups:
-    """Lookups that validation needs. In a cluster, budgets are read from the API server rather than a cache: writes are
-    rare, and concurrent writes see each other more often. [PUB-21]"""
+    """Objects that validation reads when it needs them: from the API server, in standalone mode from files. [PUB-21]"""
 
-    def __init__(
-        self,
-        enabled: bool,
-        budgets: Callable[[str], Iterable[PodUnavailableBudget]] = lambda _: (),
-        client: Client | None = None,
-    ) -> None:
-        """``enabled``: one of the two feature gates is on. ``budgets`` returns the budgets in a namespace, read from
-        files."""
+    def __init__(self, enabled: bool, client: Client | None, stores: Stores) -> None:
+        """``enabled``: one of the two feature gates is on."""
         self.enabled = enabled
-        self._budgets = budgets
         self._client = client
-        self._others = Others(client, POD_UNAVAILABLE_BUDGET, PodUnavailableBudget) if client is not None else None
+        self._live = LiveObjects(client, stores)
+        self.is_slow = self._live.are_large
 
     async def budgets(self, namespace: str) -> Iterable[PodUnavailableBudget]:
         """Return the budgets of the namespace. Invalid ones are skipped, as they protect nothing."""
-        return self._budgets(namespace) if self._others is None else await self._others.of(namespace)
-
-    def is_slow(self, review: Review) -> bool:
-        """Return whether there are large budgets to compare with."""
-        return self._others is not None and self._others.are_large(review)
+        return await self._live.list(BUDGETS, namespace)
 
     async def template_labels(self, namespace: str, target: Mapping[str, Any]) -> Mapping[str, str] | None:
         """Return the labels of the workload's Pod template, or None if they are unknown. Errors are ignored, as they

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from app.api import names
 from app.features.resourcedistribution import webhooks
 from app.features.resourcedistribution.kind import RESOURCE_DISTRIBUTION
 from app.features.resourcedistribution.reconcile import NAME, WATCHED, resourcedistribution_controller
-from app.features.resourcedistribution.webhooks import GATE, ClusterLookups, StandaloneLookups
+from app.features.resourcedistribution.webhooks import GATE, dry_run_error, structural_error
 from app.framework.commands import Commands
 from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature
 from app.kube.admission import PolicyRule
@@ -18,10 +19,9 @@ _KIND = RESOURCE_DISTRIBUTION.plural
 
 def decisions(context: AdmissionContext) -> Decisions:
     """Return the webhook handlers."""
-    lookups = (
-        ClusterLookups(context.client, context.own_namespace) if context.client is not None else StandaloneLookups()
-    )
-    return Decisions(webhooks.handlers(lookups, enabled=context.enabled(GATE)))
+    client = context.client
+    check = partial(dry_run_error, client, context.own_namespace) if client is not None else structural_error
+    return Decisions(webhooks.handlers(check, enabled=context.enabled(GATE)))
 
 
 def commands() -> tuple[Commands, ...]:

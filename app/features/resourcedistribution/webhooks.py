@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -30,12 +30,16 @@ VALIDATE: Final = validating_webhook(
 WEBHOOKS: Final = (VALIDATE,)
 
 
-def handlers(lookups: ResourceLookups, *, enabled: bool) -> tuple[Handler, ...]:
+#: Return the error in a resource, or None.
+CheckResource: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[FieldError | None]]
+
+
+def handlers(check: CheckResource, *, enabled: bool) -> tuple[Handler, ...]:
     """Return the webhook declaration with its handler. ``enabled``: the feature gate is on."""
-    return (Handler(VALIDATE, validating(RESOURCE_DISTRIBUTION, partial(judge, lookups, enabled=enabled))),)
+    return (Handler(VALIDATE, validating(RESOURCE_DISTRIBUTION, partial(judge, check, enabled=enabled))),)
 
 
-async def judge(lookups: ResourceLookups, given: Submitted, *, enabled: bool) -> Judgment:
+async def judge(check: CheckResource, given: Submitted, *, enabled: bool) -> Judgment:
     """Validate a ResourceDistribution."""
     distribution = read(given.object)
     # Updates of an object being deleted, such as removing a finalizer, must not fail on its spec. While the gate is
@@ -47,7 +51,7 @@ async def judge(lookups: ResourceLookups, given: Submitted, *, enabled: bool) ->
     errors = set_errors(distribution, former_of(given.review, read))
     resource = distribution.spec.resource
     if not any(error.field == str(RESOURCE) for error in errors):
-        found = await lookups.resource_error(without_identity(resource))
+        found = await check(without_identity(resource))
         if found is not None:
             errors.insert(0, found)
     return errors or Allowed(warnings(distribution))
@@ -58,56 +62,43 @@ def read(obj: Mapping[str, Any]) -> ResourceDistribution:
     return ResourceDistribution.model_validate(as_hub(RESOURCE_DISTRIBUTION, obj))
 
 
-class ClusterLookups:
-    """Validates a resource by creating it with dry-run in the manager's own namespace. [RD-15]"""
-
-    def __init__(self, client: Client, namespace: str) -> None:
-        self._client = client
-        self._namespace = namespace
-
-    async def resource_error(self, resource: Mapping[str, Any]) -> FieldError | None:
-        """Return the API server's error, which never contains a Secret's content."""
-        kind = SECRETS if resource.get("kind") == SECRETS.kind else CONFIGMAPS
-        body = {**resource, "metadata": {**(resource.get("metadata") or {}), "namespace": self._namespace}}
-        try:
-            await self._client.create(kind, body, self._namespace, dry_run=True)
-        except AlreadyExists:
-            return None
-        except (Invalid, BadRequest) as error:
-            return invalid(RESOURCE, None, f"spec.resource is invalid: {error.message}")
-        except Forbidden as error:
-            return invalid(RESOURCE, None, f"spec.resource is forbidden: {error.message}")
-        except ApiError as error:
-            return internal(RESOURCE, error.message)
+async def dry_run_error(client: Client, namespace: str, resource: Mapping[str, Any]) -> FieldError | None:
+    """Return the API server's error for the resource in ``namespace``. It never contains a Secret's content. [RD-15]"""
+    kind = SECRETS if resource.get("kind") == SECRETS.kind else CONFIGMAPS
+    body = {**resource, "metadata": {**(resource.get("metadata") or {}), "namespace": namespace}}
+    try:
+        await client.create(kind, body, namespace, dry_run=True)
+    except AlreadyExists:
         return None
+    except (Invalid, BadRequest) as error:
+        return invalid(RESOURCE, None, f"spec.resource is invalid: {error.message}")
+    except Forbidden as error:
+        return invalid(RESOURCE, None, f"spec.resource is forbidden: {error.message}")
+    except ApiError as error:
+        return internal(RESOURCE, error.message)
+    return None
 
 
-class StandaloneLookups:
-    """Emulates the API server's most common errors when there is no cluster."""
-
-    async def resource_error(self, resource: Mapping[str, Any]) -> FieldError | None:
-        """Return the first error in names, keys or types."""
-        metadata = resource.get("metadata")
-        name = metadata.get("name") if isinstance(metadata, dict) else None
-        kind = resource.get("kind")
-        if not isinstance(name, str) or not name:
-            return _refused(f'{kind} "" is invalid: metadata.name: Required value: name or generateName is required')
-        for message in is_dns1123_subdomain(name):
-            return _refused(f'{kind} "{name}" is invalid: metadata.name: Invalid value: "{name}": {message}')
-        for field in ("data", "stringData", "binaryData"):
-            content = resource.get(field) or {}
-            if not isinstance(content, dict):
-                return _mistyped(kind, field, content, "map[string]string")
-            for value in content.values():
-                if not isinstance(value, str):
-                    return _mistyped(kind, field, value, "string")
-            for key in content:
-                for message in is_config_map_key(key):
-                    return _refused(f'{kind} "{name}" is invalid: {field}[{key}]: Invalid value: "{key}": {message}')
-        return None
-
-
-ResourceLookups: TypeAlias = StandaloneLookups | ClusterLookups
+async def structural_error(resource: Mapping[str, Any]) -> FieldError | None:
+    """Return the first error in names, keys or types, as the API server reports it. For standalone mode."""
+    metadata = resource.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    kind = resource.get("kind")
+    if not isinstance(name, str) or not name:
+        return _refused(f'{kind} "" is invalid: metadata.name: Required value: name or generateName is required')
+    for message in is_dns1123_subdomain(name):
+        return _refused(f'{kind} "{name}" is invalid: metadata.name: Invalid value: "{name}": {message}')
+    for field in ("data", "stringData", "binaryData"):
+        content = resource.get(field) or {}
+        if not isinstance(content, dict):
+            return _mistyped(kind, field, content, "map[string]string")
+        for value in content.values():
+            if not isinstance(value, str):
+                return _mistyped(kind, field, value, "string")
+        for key in content:
+            for message in is_config_map_key(key):
+                return _refused(f'{kind} "{name}" is invalid: {field}[{key}]: Invalid value: "{key}": {message}')
+    return None
 
 
 def _mistyped(kind: object, field: str, value: object, wanted: str) -> FieldError:

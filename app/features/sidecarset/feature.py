@@ -3,18 +3,18 @@ injection."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any, Final
 
 from app.api import names
 from app.features.sidecarset import webhooks
-from app.features.sidecarset.history import RECORDED_SET, by_recorded_set
 from app.features.sidecarset.injection.selection import RecentSets, indexed
-from app.features.sidecarset.kind import SIDECAR_SET, read_sidecar_set
+from app.features.sidecarset.kind import SIDECAR_SET
 from app.features.sidecarset.missed import NAME as REPAIR
 from app.features.sidecarset.missed import BypassReport, Repair, bypassed_counter
 from app.features.sidecarset.plan.missed import MISSED_BY, lacking_sets, missing_from
 from app.features.sidecarset.pod_admission import (
+    RECORDED_REVISIONS,
+    SIDECAR_SETS,
     InjectionLookups,
     NewerSets,
     SidecarSetStep,
@@ -23,8 +23,7 @@ from app.features.sidecarset.pod_admission import (
     set_aside_gauge,
 )
 from app.features.sidecarset.reconcile import INJECTED_BY, Caches, SetAside, SidecarSetReconciler, by_injecting_set
-from app.features.sidecarset.types import SidecarSet
-from app.features.sidecarset.webhooks import ClusterLookups, StandaloneLookups
+from app.features.sidecarset.webhooks import SidecarSetLookups
 from app.features.sidecarset.writes import Roller
 from app.framework.commands import Commands
 from app.framework.feature import (
@@ -38,11 +37,10 @@ from app.framework.feature import (
     Reconciling,
 )
 from app.framework.options import Gate
-from app.framework.watched import NAMESPACES, PODS, Scope, Watched
+from app.framework.watched import CONFIGURATION, NAMESPACES, PODS
 from app.kube.admission import PolicyRule
 from app.kube.controller import Watch, to_self
-from app.kube.objects import Pod, decode_config_map, decode_controller_revision
-from app.kube.resources import CONFIGMAPS, CONTROLLERREVISIONS
+from app.kube.objects import Pod
 from app.pods.budget import DisruptionBudget
 from app.pods.predicates import BY_CONTROLLER, controller_keys
 
@@ -54,17 +52,6 @@ WORKERS: Final = 3
 _DEFAULTS_ALLOWED: Final = "SidecarSetPatchPodMetadataDefaultsAllowed"
 _SORT: Final = "EnableSortSidecarContainerByName"
 
-SIDECAR_SETS: Final = dataclasses.replace(Watched.kind(SIDECAR_SET, SidecarSet), decode=read_sidecar_set)
-#: The revisions of SidecarSets, which live in the manager's namespace.
-RECORDED_REVISIONS: Final = Watched(
-    "ControllerRevisions",
-    CONTROLLERREVISIONS,
-    decode_controller_revision,
-    Scope.OWN,
-    label_selector=names.SIDECARSET_NAME,
-    indexes={RECORDED_SET: by_recorded_set},
-)
-CONFIGURATION: Final = Watched("ConfigMaps", CONFIGMAPS, decode_config_map, Scope.OWN)
 _PODS: Final = PODS.indexed(**{INJECTED_BY: by_injecting_set, MISSED_BY: missing_from})
 #: A gate, because eviction needs permissions that the manager gets only if the gate is enabled.
 REPAIR_GATE: Final = Gate("RepairMissedPods", "Evicts Pods that lack their sidecars one by one, within budgets")
@@ -102,19 +89,12 @@ def decisions(context: AdmissionContext) -> Decisions:
     step = SidecarSetStep(
         index, injection, context.clock, context.rng.random, sort_by_name=enabled(_SORT), report=report
     )
-    if client is None or newer is None:
-        lookups: webhooks.SidecarSetLookups = StandaloneLookups(
-            sets.list,
-            stores(RECORDED_REVISIONS),
-            stores(CONFIGURATION),
-            defaults_allowed=enabled(_DEFAULTS_ALLOWED),
-        )
-        # Without a cluster, an admitted set is never stored. [SS-39]
-        return Decisions(webhooks.handlers(lookups), (step,))
-    lookups = ClusterLookups(
-        client, context.own_namespace, sets.list, newer, defaults_allowed=enabled(_DEFAULTS_ALLOWED)
+    lookups = SidecarSetLookups(
+        client, stores, context.own_namespace, sets.list, newer, defaults_allowed=enabled(_DEFAULTS_ALLOWED)
     )
-    return Decisions(webhooks.handlers(lookups, RecentSets(index, context.clock)), (step,))
+    # Without a cluster, an admitted set is never stored. [SS-39]
+    recent = RecentSets(index, context.clock) if client is not None else None
+    return Decisions(webhooks.handlers(lookups, recent), (step,))
 
 
 def bypass_report(context: ControllerContext) -> BypassReport:

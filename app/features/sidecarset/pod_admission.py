@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
@@ -10,7 +11,7 @@ from typing import Any, Final, TypeAlias
 from prometheus_client import CollectorRegistry, Gauge
 
 from app.api import names
-from app.features.sidecarset.history import RECORDED_SET
+from app.features.sidecarset.history import RECORDED_SET, by_recorded_set
 from app.features.sidecarset.injection.containers import UnusableSidecarSetError
 from app.features.sidecarset.injection.inject import InjectionRefusedError, inject, plan_injection
 from app.features.sidecarset.injection.metadata import timestamp
@@ -23,8 +24,9 @@ from app.features.sidecarset.injection.prepared import (
     takes_recorded,
 )
 from app.features.sidecarset.injection.selection import SidecarSetIndex, in_scope, need_namespace_labels, replaced_bases
-from app.features.sidecarset.kind import SIDECAR_SET
+from app.features.sidecarset.kind import SIDECAR_SET, read_sidecar_set
 from app.features.sidecarset.types import SidecarSet
+from app.framework.watched import Scope, Watched
 from app.kube.admission import STRANGER, Denied, Review
 from app.kube.client import Client, get_or_none
 from app.kube.clock import Clock
@@ -51,6 +53,17 @@ from app.pods.draft import PodDraft, PodRefusedError
 
 logger = logging.getLogger(__name__)
 
+
+SIDECAR_SETS: Final = dataclasses.replace(Watched.kind(SIDECAR_SET, SidecarSet), decode=read_sidecar_set)
+#: The revisions of SidecarSets, which live in the manager's namespace.
+RECORDED_REVISIONS: Final = Watched(
+    "ControllerRevisions",
+    CONTROLLERREVISIONS,
+    decode_controller_revision,
+    Scope.OWN,
+    label_selector=names.SIDECARSET_NAME,
+    indexes={RECORDED_SET: by_recorded_set},
+)
 
 #: Seconds between two lists of the sets, for known and for unknown callers, and seconds a review waits for the result.
 LIST_INTERVAL: Final = 0.005

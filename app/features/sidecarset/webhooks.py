@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import orjson
 from pydantic import ValidationError
@@ -45,17 +45,16 @@ from app.features.sidecarset.kind import (
     sidecarset_hashes,
     with_defaults,
 )
-from app.features.sidecarset.pod_admission import NewerSets, read_revisions
+from app.features.sidecarset.pod_admission import RECORDED_REVISIONS, SIDECAR_SETS, NewerSets, read_revisions
 from app.features.sidecarset.types import SidecarSet
 from app.features.sidecarset.validation import SPEC, Facts, asks_for_revision, set_errors
+from app.framework.watched import LiveObjects, Stores
 from app.kube.admission import Allowed, Decision, Denied, Handler, Patched, PolicyRule, Review
-from app.kube.client import Client, get_or_none
+from app.kube.client import Client
 from app.kube.fielderrors import FieldError
 from app.kube.jsonvalues import without_managed_fields
-from app.kube.objects import ConfigMap, ControllerRevision, decode_config_map, decode_controller_revision
+from app.kube.objects import ControllerRevision
 from app.kube.patches import diff, same
-from app.kube.resources import CONFIGMAPS, CONTROLLERREVISIONS
-from app.kube.store import Store
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
 from app.pods.template_check import template_errors
 
@@ -233,98 +232,52 @@ def _warnings(given: Mapping[str, Any]) -> tuple[str, ...]:
 FindSets = Callable[[], Iterable[SidecarSet]]
 
 
-class StandaloneLookups:
-    """Lookups without a cluster, answered from files; Pod templates are checked structurally."""
+class SidecarSetLookups:
+    """Objects that validation needs: sets from a cache, everything else from the API server, in standalone mode from
+    files."""
 
     def __init__(
         self,
+        client: Client | None,
+        stores: Stores,
+        own_namespace: str,
         sidecarsets: FindSets,
-        revisions: Store[ControllerRevision],
-        configuration: Store[ConfigMap],
+        newer: NewerSets | None = None,
         *,
         defaults_allowed: bool = False,
     ) -> None:
+        """``newer`` is None in standalone mode, where all sets are known. ``own_namespace`` is the manager's."""
         self.sidecarsets = sidecarsets
-        self.defaults_allowed = defaults_allowed
-        self._revisions = revisions
-        self._configuration = configuration
-
-    async def sidecarset(self, name: str) -> SidecarSet | None:  # noqa: ARG002  # the protocol's
-        """Return None: all sets are already known."""
-        return None
-
-    async def newer_sidecarsets(self, set_names: Sequence[str]) -> Iterable[SidecarSet]:  # noqa: ARG002  # the protocol's
-        """Return nothing: all sets are already known."""
-        return ()
-
-    async def revision(self, name: str) -> ControllerRevision | None:
-        """Find a revision by name. Only the controller creates revisions, but a file may contain one."""
-        return next((one for one in self._revisions.list() if one.metadata.name == name), None)
-
-    async def revisions_of(self, set_name: str) -> Iterable[ControllerRevision]:
-        """Find revisions by label."""
-        return self._revisions.by_index(RECORDED_SET, set_name)
-
-    async def whitelist(self) -> str | None:
-        """Return the whitelist of the ConfigMap."""
-        found = (one for one in self._configuration.list() if one.metadata.name == names.CONFIGURATION_CONFIG_MAP)
-        texts = (one.data.get(names.PATCH_POD_METADATA_WHITELIST_KEY) for one in found)
-        return next((text for text in texts if text is not None), None)
-
-    async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str] | None:  # noqa: ARG002
-        """Return None: there is no API server."""
-        return None
-
-
-class ClusterLookups:
-    """Lookups in a cluster: sets from a cache, everything else read on demand, when a set is written."""
-
-    def __init__(
-        self,
-        client: Client,
-        namespace: str,
-        sidecarsets: FindSets,
-        newer: NewerSets,
-        *,
-        defaults_allowed: bool = False,
-    ) -> None:
-        """``namespace`` is the manager's own."""
-        self.sidecarsets = sidecarsets
-        self._newer = newer
         self.defaults_allowed = defaults_allowed
         self._client = client
-        self._namespace = namespace
+        self._stores = stores
+        self._live = LiveObjects(client, stores)
+        self._namespace = own_namespace
+        self._newer = newer
 
     async def sidecarset(self, name: str) -> SidecarSet | None:
-        """Read the set from the API server."""
-        return await get_or_none(self._client, SIDECAR_SET.resource(), name, decode=read_sidecar_set)
+        """Read a set."""
+        return await self._live.get(SIDECAR_SETS, name)
 
     async def newer_sidecarsets(self, set_names: Sequence[str]) -> Iterable[SidecarSet]:
-        """Read the sets from the API server."""
-        return [read_sidecar_set(orjson.dumps(found)) for found in await self._newer(set_names)]
+        """Read the sets that are newer than the cache."""
+        found = await self._newer(set_names) if self._newer is not None else ()
+        return [read_sidecar_set(orjson.dumps(one)) for one in found]
 
     async def revision(self, name: str) -> ControllerRevision | None:
         """Read a revision by name, whichever set it belongs to."""
-        return await get_or_none(
-            self._client, CONTROLLERREVISIONS, name, self._namespace, decode=decode_controller_revision
-        )
+        return await self._live.get(RECORDED_REVISIONS, name, self._namespace)
 
     async def revisions_of(self, set_name: str) -> Iterable[ControllerRevision]:
-        """Read the revisions by label."""
+        """Read the revisions of a set."""
+        if self._client is None:
+            return self._stores(RECORDED_REVISIONS).by_index(RECORDED_SET, set_name)
         return await read_revisions(self._client, self._namespace, set_name)
 
     async def whitelist(self) -> str | None:
         """Read the whitelist at each use, as OpenKruise does: a change to the ConfigMap takes effect at once."""
-        found = await get_or_none(
-            self._client, CONFIGMAPS, names.CONFIGURATION_CONFIG_MAP, self._namespace, decode=decode_config_map
-        )
-        if found is None:
-            return None
-        return found.data.get(names.PATCH_POD_METADATA_WHITELIST_KEY)
+        return await self._live.configured(names.PATCH_POD_METADATA_WHITELIST_KEY, self._namespace)
 
     async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str] | None:
-        """Check with a dry run in the manager's namespace."""
-        return await template_errors(self._client, self._namespace, template, "")
-
-
-SidecarSetLookups: TypeAlias = StandaloneLookups | ClusterLookups
+        """Check with a dry run in the manager's namespace. Return None without an API server."""
+        return await template_errors(self._client, self._namespace, template, "") if self._client is not None else None

@@ -26,7 +26,7 @@ from app.features.workloadspread.plan.targets import ReplicasPathError, Whitelis
 from app.features.workloadspread.reconcile import WATCHED
 from app.features.workloadspread.targets import Caches, Workloads
 from app.features.workloadspread.types import WorkloadSpread
-from app.features.workloadspread.webhooks import ClusterLookups
+from app.features.workloadspread.webhooks import SpreadLookups
 from app.framework.commands import Commands, Report, Stored, report, table
 from app.framework.dashboard import SHOWN, DashboardModel, DashboardSection, Row, Shown, mapping, number, text
 from app.framework.options import Enabled
@@ -190,7 +190,7 @@ async def _fill(client: Client, one: Watched[Any], stores: Stores, namespace: st
 
 async def _whitelist(client: Client) -> Whitelist:
     try:
-        return await ClusterLookups(client, names.MANAGER_NAMESPACE).whitelist()
+        return await SpreadLookups(client, Stores(()), names.MANAGER_NAMESPACE).whitelist()
     except Forbidden:
         return Whitelist()
 

@@ -10,10 +10,10 @@ from app.features.workloadspread.index import SpreadIndex
 from app.features.workloadspread.kind import WORKLOAD_SPREAD
 from app.features.workloadspread.plan.places import versioned_kinds
 from app.features.workloadspread.pod_admission import Placer, WorkloadSpreadGuard, WorkloadSpreadStep, shared_statuses
-from app.features.workloadspread.reconcile import NAME, SPREADS, VERSIONED_FLAG, WATCHED, workloadspread_controller
+from app.features.workloadspread.reconcile import NAME, VERSIONED_FLAG, WATCHED, workloadspread_controller
 from app.features.workloadspread.targets import DirectTargets, LiveTargets, Targets
 from app.features.workloadspread.types import WorkloadSpread
-from app.features.workloadspread.webhooks import GATE, ClusterLookups, CustomWorkloads, StandaloneLookups
+from app.features.workloadspread.webhooks import GATE, SPREADS, CustomWorkloads, SpreadLookups
 from app.framework.commands import Commands
 from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature
 from app.framework.watched import CONFIGURATION
@@ -40,10 +40,7 @@ _MAY_READ_TARGETS: Final = (
 
 def webhook(context: AdmissionContext) -> Decisions:
     """Return the handlers of the kind's own webhook, which is served even if the gate is off. [WS-5]"""
-    if context.client is not None:
-        lookups: webhooks.SpreadLookups = ClusterLookups(context.client, context.own_namespace)
-    else:
-        lookups = StandaloneLookups(context.stores(SPREADS), context.stores(CONFIGURATION), context.own_namespace)
+    lookups = SpreadLookups(context.client, context.stores, context.own_namespace)
     return Decisions(webhooks.handlers(lookups, enabled=context.enabled(GATE)))
 
 

@@ -23,7 +23,7 @@ from app.features.workloadspread.plan.targets import ReplicasPathError, Whitelis
 from app.features.workloadspread.pod_admission import shared_statuses
 from app.features.workloadspread.targets import REVISION, Caches, Target, UnknownKindError, Workloads
 from app.features.workloadspread.types import WorkloadSpread
-from app.features.workloadspread.webhooks import CustomWorkloads
+from app.features.workloadspread.webhooks import SPREADS, CustomWorkloads
 from app.framework.feature import ControllerContext, Reconciling
 from app.framework.watched import (
     CONFIGURATION,
@@ -451,7 +451,6 @@ class WorkloadSpreadReconciler:
 NAME: Final = "workloadspread-controller"
 VERSIONED_FLAG: Final = "ws-enabled-versioned-status"
 
-SPREADS: Final = Watched.kind(WORKLOAD_SPREAD, WorkloadSpread)
 CLONE_SETS: Final = Watched.kind(CLONE_SET, CloneSet)
 ADVANCED_STATEFUL_SETS: Final = Watched.kind(STATEFUL_SET, StatefulSet)
 WATCHED: Final = (

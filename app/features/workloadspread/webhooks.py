@@ -4,27 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import orjson
 
 from app.api import names
 from app.api.conversion import as_hub
-from app.api.core.pods import pod_errors
 from app.api.gopod import POD
-from app.api.webhooks import Judgment, Others, Submitted, former_of, validating, validating_webhook
+from app.api.webhooks import Judgment, Submitted, former_of, validating, validating_webhook
 from app.features.workloadspread.kind import WORKLOAD_SPREAD
 from app.features.workloadspread.plan.targets import Whitelist, parse_whitelist
 from app.features.workloadspread.types import TargetReference, WorkloadSpread
 from app.features.workloadspread.validation import patch_error, set_errors, warnings
 from app.framework.options import gate_is_off
-from app.kube.admission import Allowed, Denied, Handler, PolicyRule, Review
-from app.kube.client import Client
-from app.kube.errors import NotFound
-from app.kube.fielderrors import FieldError, Path
-from app.kube.objects import ConfigMap, decode_config_map
+from app.framework.watched import LiveObjects, Stores, Watched
+from app.kube.admission import Allowed, Denied, Handler, PolicyRule
+from app.kube.client import Client, get_or_none
+from app.kube.fielderrors import FieldError
+from app.kube.objects import ConfigMap
 from app.kube.patches import PatchError, same, strategic_merge
-from app.kube.resources import CONFIGMAPS, DEPLOYMENTS, JOBS, REPLICASETS, STATEFULSETS, Resource
+from app.kube.resources import DEPLOYMENTS, JOBS, REPLICASETS, STATEFULSETS, Resource
 from app.kube.store import Store
 from app.pods.custom_workloads import ConfiguredList, WhitelistError
 from app.pods.template_check import PERMISSION, template_errors
@@ -32,6 +31,7 @@ from app.pods.template_check import PERMISSION, template_errors
 # Validating webhook. [WS-5 … WS-14, WS-30]
 
 GATE: Final = "WorkloadSpread"
+SPREADS: Final = Watched.kind(WORKLOAD_SPREAD, WorkloadSpread)
 #: Maximum number of patches tried on the workload's template; each patch takes one request.
 MAX_PATCHES_TRIED: Final = 50
 
@@ -126,77 +126,39 @@ TARGETS: Final = {
 }
 
 
-class ClusterLookups:
-    """Lookups that read from the API server."""
+class SpreadLookups:
+    """Objects that the webhook reads when it needs them: from the API server, in standalone mode from files."""
 
-    def __init__(self, client: Client, own_namespace: str) -> None:
+    def __init__(self, client: Client | None, stores: Stores, own_namespace: str) -> None:
         self._client = client
+        self._live = LiveObjects(client, stores)
         self._own_namespace = own_namespace
-        self._others = Others(client, WORKLOAD_SPREAD, WorkloadSpread)
-        self.is_slow = self._others.are_large
+        self.is_slow = self._live.are_large
 
     async def others(self, namespace: str) -> Sequence[WorkloadSpread]:
         """List the WorkloadSpreads of the namespace. Invalid ones are skipped."""
-        return await self._others.of(namespace)
+        return await self._live.list(SPREADS, namespace)
 
     async def whitelist(self) -> Whitelist:
         """Read the whitelist from the ConfigMap. An invalid one counts as empty."""
+        key = names.WORKLOAD_SPREAD_CUSTOM_WORKLOAD_WHITELIST_KEY
         try:
-            found = await self._client.get(
-                CONFIGMAPS, names.CONFIGURATION_CONFIG_MAP, self._own_namespace, decode=decode_config_map
-            )
-            return parse_whitelist((found.data or {}).get(names.WORKLOAD_SPREAD_CUSTOM_WORKLOAD_WHITELIST_KEY))
-        except (NotFound, WhitelistError):
+            return parse_whitelist(await self._live.configured(key, self._own_namespace))
+        except WhitelistError:
             return Whitelist()
 
     async def template(self, target: TargetReference, namespace: str) -> Mapping[str, Any] | None:
-        """Read the Pod template of the stored workload."""
+        """Read the Pod template of the stored workload. None without a cluster: files contain no workloads."""
         resource = TARGETS.get(target.group_kind)
-        if resource is None:
+        if resource is None or self._client is None:
             return None
-        try:
-            return template_of(await self._client.get(resource, target.name, namespace))
-        except NotFound:
-            return None
+        return template_of(await get_or_none(self._client, resource, target.name, namespace) or {})
 
     async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str]:
         """Check the template with a dry run."""
+        if self._client is None:
+            return ()
         return await template_errors(self._client, self._own_namespace, template, "")
-
-
-class StandaloneLookups:
-    """Lookups without a cluster: files, and a structural check of templates."""
-
-    def __init__(self, spreads: Store[WorkloadSpread], config_maps: Store[ConfigMap], own_namespace: str) -> None:
-        self._spreads = spreads
-        self._custom = CustomWorkloads(config_maps, own_namespace)
-
-    async def others(self, namespace: str) -> Sequence[WorkloadSpread]:
-        """Return the WorkloadSpreads in the files."""
-        return [one for one in self._spreads.list() if one.metadata.namespace == namespace]
-
-    def is_slow(self, _review: Review) -> bool:
-        """Return False: there are only a few files."""
-        return False
-
-    async def whitelist(self) -> Whitelist:
-        """Return the whitelist in the file."""
-        return self._custom()
-
-    async def template(self, target: TargetReference, namespace: str) -> Mapping[str, Any] | None:  # noqa: ARG002
-        """Return None: workloads are unknown."""
-        return None
-
-    async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str]:
-        """Check the structure of containers and volumes."""
-        spec = template.get("spec") or {}
-        found = pod_errors(
-            spec.get("containers") or [], spec.get("initContainers") or [], spec.get("volumes") or [], Path("spec")
-        )
-        return list(map(str, found))
-
-
-SpreadLookups: TypeAlias = StandaloneLookups | ClusterLookups
 
 
 def template_of(workload: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from app.features.persistentpodstate.kind import PERSISTENT_POD_STATE
-from app.features.persistentpodstate.types import PersistentPodState
-from app.features.persistentpodstate.webhooks import StandaloneLookups, handlers
-from app.kube.store import Store
+from app.features.persistentpodstate.pod_admission import STATES
+from app.features.persistentpodstate.webhooks import handlers
+from app.framework.watched import CONFIGURATION, LiveObjects, Stores
 from tests.admission.writing import ALPHA, Written, written
 from tests.features.persistentpodstate.states import GAME, GAMES, HOST, OWN, TARGET, ZONE, configuration, read, state
 
@@ -17,10 +17,10 @@ Json = dict[str, Any]
 
 
 def answer(body: Json, old: Json | None = None, *, others: tuple[Json, ...] = (), text: str | None = None) -> Written:
-    states: Store[PersistentPodState] = Store()
+    stores = Stores((STATES, CONFIGURATION)).replaced({CONFIGURATION.key: configuration(text)})
     for other in others:
-        states.put(read(other))
-    return written(PERSISTENT_POD_STATE, handlers(StandaloneLookups(states, configuration(text), OWN)), body, old)
+        stores(STATES).put(read(other))
+    return written(PERSISTENT_POD_STATE, handlers(LiveObjects(None, stores), OWN), body, old)
 
 
 @pytest.mark.behaviour("PPS-4", "PPS-9")

@@ -9,6 +9,7 @@ from app.api.conversion import convert
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
 from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.features.podunavailablebudget.webhooks import BudgetLookups, handlers
+from app.framework.watched import Stores
 from tests.admission.writing import Written, written
 
 Json = dict[str, Any]
@@ -37,9 +38,13 @@ class Lookups(BudgetLookups):
         self, budgets: Iterable[Json] = (), labels: Mapping[str, Mapping[str, str]] | None = None, enabled: bool = True
     ) -> None:
         known = [PodUnavailableBudget.model_validate(as_stored(one)) for one in budgets]
-        super().__init__(enabled, lambda _: known)
+        super().__init__(enabled, None, Stores(()))
+        self.known = known
         self.labels = labels or {}
         self.asked: list[str] = []
+
+    async def budgets(self, namespace: str) -> Iterable[PodUnavailableBudget]:
+        return self.known
 
     async def template_labels(self, namespace: str, target: Mapping[str, Any]) -> Mapping[str, str] | None:
         self.asked.append(target["name"])

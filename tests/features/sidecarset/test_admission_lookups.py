@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from app.features.sidecarset.history import RECORDED_SET, by_recorded_set
 from app.features.sidecarset.injection.selection import SidecarSetIndex
-from app.features.sidecarset.pod_admission import LIST_SECONDS, InjectionLookups, NewerSets
-from app.features.sidecarset.webhooks import ClusterLookups, StandaloneLookups
+from app.features.sidecarset.pod_admission import LIST_SECONDS, RECORDED_REVISIONS, InjectionLookups, NewerSets
+from app.features.sidecarset.webhooks import SidecarSetLookups
+from app.framework.watched import CONFIGURATION, Stores
 from app.kube.client import Client
-from app.kube.objects import ConfigMap, ControllerRevision, ObjectMeta
+from app.kube.objects import ConfigMap, ObjectMeta
 from app.kube.store import Store
 from tests.features.admitting import sidecarset
 from tests.kit.virtualtime import VirtualClock
@@ -22,11 +22,13 @@ REVISION = {"metadata": {"name": "s-1", "labels": {"kruise.io/sidecarset-name": 
 NOT_FOUND = json_response(404, status_body(404, "NotFound"))
 
 
-def lookups_for(*answers: Any) -> tuple[ClusterLookups, Connections]:
+def lookups_for(*answers: Any) -> tuple[SidecarSetLookups, Connections]:
     connections = Connections()
     connections.answers.extend(answers)
     client = Client(connections, VirtualClock())
-    return ClusterLookups(client, "kruise-system", lambda: (), NewerSets(client, lambda *_: False)), connections
+    return SidecarSetLookups(
+        client, Stores(()), "kruise-system", lambda: (), NewerSets(client, lambda *_: False)
+    ), connections
 
 
 @pytest.mark.behaviour("SS-26")
@@ -114,10 +116,11 @@ async def test_templates_are_validated_in_the_manager_namespace() -> None:
 
 @virtual
 async def test_without_a_cluster_there_are_no_revisions_and_no_requests() -> None:
-    configuration, revisions = Store[ConfigMap](), Store[ControllerRevision](indexes={RECORDED_SET: by_recorded_set})
+    files = Stores((RECORDED_REVISIONS, CONFIGURATION))
     data = {"SidecarSet_PatchPodMetadata_WhiteList": "{}"}
-    configuration.put(ConfigMap(metadata=ObjectMeta(name="kruise-configuration"), data=data))
-    lookups = StandaloneLookups(lambda: (), revisions, configuration, defaults_allowed=True)
+    metadata = ObjectMeta(name="kruise-configuration", namespace="kruise-system")
+    files(CONFIGURATION).put(ConfigMap(metadata=metadata, data=data))
+    lookups = SidecarSetLookups(None, files, "kruise-system", lambda: (), defaults_allowed=True)
     assert await lookups.revision("s-1") is None
     assert list(await lookups.revisions_of("s")) == []
     assert await lookups.template_errors({}) is None

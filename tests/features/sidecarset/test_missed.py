@@ -10,8 +10,8 @@ import orjson
 import pytest
 from prometheus_client import CollectorRegistry
 
-from app.features.sidecarset.feature import SIDECAR_SETS
 from app.features.sidecarset.missed import LOOKS, BypassReport, bypassed_counter
+from app.features.sidecarset.pod_admission import SIDECAR_SETS
 from app.kube.client import Client
 from app.kube.events import EventRecorder
 from app.kube.objects import Namespace, Pod, decode_namespace, decode_pod

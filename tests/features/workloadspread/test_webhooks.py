@@ -9,11 +9,14 @@ import pytest
 
 from app.api import names, structural
 from app.api.conversion import convert
+from app.api.core.pods import pod_errors
 from app.features.workloadspread import webhooks
 from app.features.workloadspread.kind import WORKLOAD_SPREAD
 from app.features.workloadspread.plan.targets import KNOWN_OWNERS, parse_whitelist
 from app.features.workloadspread.types import TargetReference, WorkloadSpread
-from app.features.workloadspread.webhooks import CustomWorkloads, StandaloneLookups, template_of
+from app.features.workloadspread.webhooks import CustomWorkloads, SpreadLookups, template_of
+from app.framework.watched import CONFIGURATION, Stores
+from app.kube.fielderrors import Path
 from app.kube.objects import ConfigMap, ObjectMeta
 from app.kube.store import Store
 from app.pods.custom_workloads import WhitelistError
@@ -42,9 +45,13 @@ def spread(
     }
 
 
-class Lookups(StandaloneLookups):
+def stores() -> Stores:
+    return Stores((webhooks.SPREADS, CONFIGURATION))
+
+
+class Lookups(SpreadLookups):
     def __init__(self, template: Json | None = None, others: Sequence[Json] = ()) -> None:
-        super().__init__(Store(), Store(), "kruise-system")
+        super().__init__(None, stores(), "kruise-system")
         self._template = template
         self._others = [WorkloadSpread.model_validate(one) for one in others]
 
@@ -54,10 +61,11 @@ class Lookups(StandaloneLookups):
     async def template(self, target: TargetReference, namespace: str) -> Mapping[str, Any] | None:
         return self._template
 
+    async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str]:
+        return list(map(str, pod_errors(template["spec"]["containers"], [], [], Path("spec"))))
 
-def create(
-    obj: Json, lookups: StandaloneLookups | None = None, old: Json | None = None, enabled: bool = True
-) -> Written:
+
+def create(obj: Json, lookups: SpreadLookups | None = None, old: Json | None = None, enabled: bool = True) -> Written:
     return written(WORKLOAD_SPREAD, webhooks.handlers(lookups or Lookups(), enabled=enabled), obj, old)
 
 
@@ -229,9 +237,10 @@ def test_the_gate_blocks_only_spec_writes() -> None:
 @pytest.mark.behaviour("WS-7", "WS-15")
 def test_operators_list_further_kinds() -> None:
     target = {"apiVersion": "example.com/v1", "kind": "Fleet", "name": "f"}
-    lookups = StandaloneLookups(Store(), Store(), "kruise-system")
+    files = stores()
+    lookups = SpreadLookups(None, files, "kruise-system")
     assert "GroupKind is not permitted" in create(spread(A, B, target=target), lookups).message
-    lookups._custom._store.replace([configuration('{"workloads":[{"Group":"example.com","Kind":"Fleet"}]}')])
+    files(CONFIGURATION).replace([configuration('{"workloads":[{"Group":"example.com","Kind":"Fleet"}]}')])
     assert create(spread(A, B, target=target), lookups).obj
 
 
