@@ -24,6 +24,10 @@ def fields_of(made: Hostile) -> list[str]:
         return ["spec", "container"]  # without a container, a resources policy has nothing to count
     if "volumeClaimTemplates" in steps:
         return [*steps[1:], "persistentVolumeClaim"]  # the volumes built from them
+    if "volumes" in steps:
+        return [*steps[1:], "volumeMounts", "volumeDevices"]  # they refer to a volume by name
+    if path == "metadata.name":
+        return ["name", "already exist"]  # in the stored SidecarSet, which has another name now
     # Kind and version of an object are reported as a whole.
     return ["request.object"] if steps[0] in ("apiVersion", "kind") else steps[1:] or steps
 
