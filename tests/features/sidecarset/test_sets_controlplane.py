@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from tests.cluster.controlplane import ControlPlane
 from tests.features.recorded_sets import NEVER_STORED, SETS, judged, read_alike
 from tests.features.writing import sidecar_set
-from tests.scenarios.world import manager
+from tests.scenarios.world import eventually, manager
 
 pytestmark = pytest.mark.controlplane
 
@@ -53,8 +54,16 @@ def test_a_recorded_set_is_validated_and_stored_alike_on_an_api_server(api: Cont
         if code == 200:
             read_alike(name, "updated", answer, update["result"])
     finally:
-        # The next case must not conflict with this set.
+        # The next case must not conflict with this set, which the webhook's cache has for a moment longer.
+        spec = api.request("GET", f"{path(version)}/{name}")[1]["spec"]
         api.request("DELETE", f"{path('v1beta1')}/{name}")
+        another = {**manifest, "metadata": {"name": f"{name}-again"}, "spec": spec}
+
+        def is_forgotten() -> bool:
+            message = api.request("POST", f"{path(version)}?dryRun=All", another)[1].get("message", "")
+            return not re.search(rf" {name}(?![\w-])", message)
+
+        eventually(is_forgotten, f"the webhook forgets SidecarSet {name}")
 
 
 def applied(api: ControlPlane, obj: dict[str, Any], *flags: str) -> dict[str, Any]:
