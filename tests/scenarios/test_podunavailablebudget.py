@@ -185,31 +185,6 @@ def test_a_new_budget_covers_existing_pods(world: World) -> None:
     assert delete(world, name).returncode == 0
 
 
-@pytest.mark.behaviour("PUB-62", "PUB-66", "PUB-90", "PUB-129")
-def test_an_in_place_update_respects_the_budget(world: World) -> None:
-    rolling = "{podUpdatePolicy: InPlaceOnly, maxUnavailable: 100%}"
-    strategy = f"updateStrategy: {{type: RollingUpdate, rollingUpdate: {rolling}}}"
-    world.apply(budget(f"{by_target('CloneSet')}, maxUnavailable: 1"))
-    world.apply(workload("CloneSet", 4, strategy))
-    eventually(lambda: numbers(world, 1, 4, 3, 4), "the budget counts four Pods", 90)
-    before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in world.list("pods", "-l", "app=shop")}
-    world.apply(workload("CloneSet", 4, strategy).replace("nginx:1.25", "nginx:1.26"))
-    missing = 0
-
-    def updated() -> bool:
-        nonlocal missing
-        missing = max(missing, 4 - len(pods(world)))
-        found = world.get("cloneset", "shop")["status"]
-        return bool(found.get("updatedReadyReplicas") == 4)
-
-    eventually(updated, "all Pods are updated", 150)
-    assert missing <= 1
-    assert {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in world.list("pods", "-l", "app=shop")} == before
-    # "Not now" is not a failure.
-    conditions = world.get("cloneset", "shop")["status"].get("conditions", [])
-    assert not [one for one in conditions if one["type"] == "FailedUpdate" and one["status"] == "True"]
-
-
 OWN = {
     "CloneSet": "rollingUpdate: {podUpdatePolicy: InPlaceOnly, maxUnavailable: 100%}",
     "StatefulSet": "rollingUpdate: {podUpdatePolicy: InPlaceOnly, maxUnavailable: 100%}",
