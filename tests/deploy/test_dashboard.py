@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.features.deletionprotection.webhooks import RefusalCounters
+from app.features.deletionprotection.refusals import RefusalCounters
 from app.manager.metrics import ManagerMetrics
 from app.manager.shared import Replica, families, merged, of_supervisor, text
 from tests.deploy.rendering import ROOT, find, render

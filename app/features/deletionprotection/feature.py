@@ -7,8 +7,9 @@ from typing import Final
 
 from app.features.deletionprotection.lookups import DeletionLookups, LiveLookups, WithoutCluster
 from app.features.deletionprotection.plan import CRD_GATE, PODS_GATE, Gates
+from app.features.deletionprotection.refusals import RefusalCounters, RefusalRecord
 from app.features.deletionprotection.table import load_table
-from app.features.deletionprotection.webhooks import GATE, RefusalCounters, RefusalRecord, handlers, webhooks
+from app.features.deletionprotection.webhooks import GATE, handlers, webhooks
 from app.framework.feature import AdmissionContext, AdmissionPart, Decisions, Feature
 from app.framework.options import Gate
 from app.framework.refusals import ProtectionLog

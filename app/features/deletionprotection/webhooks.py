@@ -7,8 +7,6 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
-from prometheus_client import CollectorRegistry
-
 from app.api import names
 from app.features.deletionprotection.lookups import DeletionLookups, NotKnownError
 from app.features.deletionprotection.plan import (
@@ -28,7 +26,6 @@ from app.features.deletionprotection.plan import (
     not_identified,
 )
 from app.features.deletionprotection.table import Cascading, ProtectedKind, is_ours
-from app.framework.refusals import ProtectionLog, RefusalMetrics
 from app.kube.admission import (
     Allowed,
     Decision,
@@ -45,7 +42,7 @@ from app.kube.errors import ApiError, Forbidden, KubeError
 
 logger = logging.getLogger(__name__)
 
-#: Called for each denial with kind, namespace (empty for cluster-scoped objects), name and user.
+#: Records a denial. Called with kind, namespace (or "" for cluster-scoped objects), name and user. [DP-40, DP-41, DP-55]
 Refused: TypeAlias = Callable[[str, str, str, str], None]
 
 GATE: Final = "ResourcesDeletionProtection"
@@ -226,37 +223,3 @@ class DeletionJudge:
 def _text(error: Exception) -> str:
     """Return the API server's message without our request."""
     return error.message if isinstance(error, ApiError) else str(error)
-
-
-# Record of a denied deletion: a count and a line in the protection log. [DP-40, DP-41, DP-55]
-
-_EXTRA: Final = {
-    "Namespace": ("namespace_deletion_protection", "Number of denied deletions of Namespaces."),
-    "CustomResourceDefinition": ("crd_deletion_protection", "Number of denied deletions of CustomResourceDefinitions."),
-}
-_WORKLOAD: Final = ("workload_deletion_protection", "Number of denied deletions of workloads, Services and Ingresses.")
-
-
-class RefusalCounters(RefusalMetrics):
-    """Counts denials as metrics."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        super().__init__(registry, dict((*_EXTRA.values(), _WORKLOAD)))
-
-    def count(self, kind: str, namespace: str, name: str, username: str) -> None:
-        family, _ = _EXTRA.get(kind, _WORKLOAD)
-        label, value = ("name", name) if kind in _EXTRA else ("kind_namespace_name", f"{kind}_{namespace}_{name}")
-        self.add(family, label, value, username)
-
-
-class RefusalRecord:
-    """Counts and logs denials reported by the handlers."""
-
-    def __init__(self, counters: RefusalCounters, log: ProtectionLog) -> None:
-        self._counters = counters
-        self._log = log
-
-    def __call__(self, kind: str, namespace: str, name: str, username: str) -> None:
-        """Record a denied deletion. ``namespace`` is empty for cluster-scoped objects."""
-        self._counters.count(kind, namespace, name, username)
-        self._log.write("DeletionProtection", kind, namespace, name, username)

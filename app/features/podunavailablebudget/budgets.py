@@ -9,8 +9,6 @@ from itertools import count
 from random import Random
 from typing import Final, TypeAlias, TypeVar
 
-from prometheus_client import CollectorRegistry
-
 from app.features.podunavailablebudget.index import Claims
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET, ProtectedOperation
 from app.features.podunavailablebudget.plan.judgement import (
@@ -24,15 +22,14 @@ from app.features.podunavailablebudget.plan.judgement import (
     without_budget,
 )
 from app.features.podunavailablebudget.plan.pods import PodFacts, facts_of, related_budget
+from app.features.podunavailablebudget.refusals import Refused
 from app.features.podunavailablebudget.types import PodUnavailableBudget
-from app.framework.refusals import ProtectionLog, RefusalMetrics
 from app.kube.client import Client
 from app.kube.clock import Clock
 from app.kube.concurrency import Coalesced
 from app.kube.errors import ApiError, Conflict, KubeError, NotFound
-from app.kube.events import EventRecorder, reference
 from app.kube.objects import Pod, decode_metadata
-from app.kube.resources import PODS, ObjectKey
+from app.kube.resources import ObjectKey
 from app.kube.rulings import Ruling
 from app.kube.statuses import SharedStatus, Statuses
 from app.kube.store import Store
@@ -209,48 +206,6 @@ def _failed(name: str, error: KubeError | TimeoutError) -> Judgement:
     )
     message = f'podunavailablebudget.policy.kruise.io "{name}" is forbidden: {text}'
     return Judgement(Outcome.REFUSED, why, message)
-
-
-# Each refusal is recorded as a metric, a line in the protection log and an event on the Pod. [PUB-69]
-
-#: Component that reports the events.
-SOURCE: Final = "pub-controller"
-REASON: Final = "PubPreventPodDeletion"
-MESSAGE: Final = "openkruise pub prevents pod deletion"
-FAMILY: Final = "pod_unavailable_budget"
-
-
-class RefusalCounters(RefusalMetrics):
-    """Metric that counts refusals."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        super().__init__(registry, {FAMILY: "Pod deletions, evictions and updates refused by a PodUnavailableBudget."})
-
-    def count(self, workload: str, username: str) -> None:
-        self.add(FAMILY, "kind_namespace_name", workload, username)
-
-
-#: Called with each Pod for which a request was refused, and the name of the user.
-Refused: TypeAlias = Callable[[Pod, str], None]
-
-
-class RefusalRecord:
-    """Counts refusals, logs them and records events. The recorder aggregates repeated events of a Pod."""
-
-    def __init__(self, counters: RefusalCounters, log: ProtectionLog, events: EventRecorder | None) -> None:
-        self._counters = counters
-        self._log = log
-        self._events = events
-
-    def __call__(self, pod: Pod, username: str) -> None:
-        """Record a refusal. [PUB-69]"""
-        metadata = pod.metadata
-        owner = metadata.controller
-        kind, name = (owner.kind, owner.name) if owner is not None else ("unknown", metadata.name)
-        self._counters.count(f"{kind}_{metadata.namespace}_{name}", username)
-        self._log.write("PodUnavailableBudget", "Pod", metadata.namespace, metadata.name, username)
-        if self._events is not None:
-            self._events.event(reference(PODS, pod), "Warning", REASON, MESSAGE)
 
 
 # Workload controllers check the budget before they disrupt a Pod, as the webhook does, but in their own process.

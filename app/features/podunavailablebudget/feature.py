@@ -11,22 +11,19 @@ from app.features.podunavailablebudget import webhooks
 from app.features.podunavailablebudget.budgets import (
     COMPUTED_WITHIN,
     RESIZE_GATE,
-    SOURCE,
     VERTICAL_SCALING,
     AnyBudget,
     Budgets,
     ControllerBudget,
     FindAnother,
     Grants,
-    RefusalCounters,
-    RefusalRecord,
-    Refused,
     shared_statuses,
 )
 from app.features.podunavailablebudget.index import Claims, DirectOwners, LiveOwners, Owners
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
 from app.features.podunavailablebudget.pod_admission import DELETE_GATE, UPDATE_GATE, BudgetGuard, BudgetStep
 from app.features.podunavailablebudget.reconcile import GATHER, BudgetReconciler
+from app.features.podunavailablebudget.refusals import SOURCE, RefusalCounters, RefusalRecord, Refused
 from app.features.podunavailablebudget.targets import (
     BUDGETS,
     NATIVE,

@@ -8,11 +8,12 @@ from typing import Any, Final
 import msgspec
 
 from app.api import names
-from app.features.podunavailablebudget.budgets import Budgets, Refused
+from app.features.podunavailablebudget.budgets import Budgets
 from app.features.podunavailablebudget.index import Claims, Owners
 from app.features.podunavailablebudget.kind import ProtectedOperation
 from app.features.podunavailablebudget.plan.judgement import Judgement
 from app.features.podunavailablebudget.plan.pods import is_related, related_budget, unavailable_labels
+from app.features.podunavailablebudget.refusals import Refused
 from app.kube.admission import Denied, Review
 from app.kube.errors import KubeError, message_of
 from app.kube.jsonvalues import as_object, objects

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from app.features.deletionprotection.webhooks import RefusalCounters, RefusalRecord
+from app.features.deletionprotection.refusals import RefusalCounters, RefusalRecord
 from app.framework import refusals
 from app.framework.refusals import ProtectionLog
 from app.manager.shared import continued, families, text

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from app.features.podunavailablebudget.budgets import RefusalCounters, RefusalRecord
+from app.features.podunavailablebudget.refusals import RefusalCounters, RefusalRecord
 from app.framework.refusals import ProtectionLog
 from app.kube.objects import Pod, decode_pod
 from app.manager.shared import families, text
