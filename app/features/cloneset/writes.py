@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, fields, replace
 from random import Random
 from typing import Final, TypeAlias
 
+from app.features.cloneset.plan.new_pods import PodMaker, pod_name
 from app.features.cloneset.plan.rollout import Inputs, RolloutState, planned_update, released
 from app.features.cloneset.plan.scale import ScalePlan
 from app.features.cloneset.plan.settings import ResolvedSpec
-from app.features.cloneset.plan.update import PodMaker, pod_name
 from app.features.cloneset.types import CloneSet
 from app.kube.errors import Forbidden, KubeError, message_of
 from app.kube.objects import PersistentVolumeClaim, Pod

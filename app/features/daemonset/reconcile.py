@@ -10,7 +10,8 @@ from app.api import names
 from app.features.daemonset.kind import DAEMON_SET
 from app.features.daemonset.plan.scale import observe, plan_scaling
 from app.features.daemonset.plan.settings import KIND, Gates, ResolvedSpec, resolve_spec, settings_of
-from app.features.daemonset.plan.update import REQUIRED, base_status, next_available, plan_update
+from app.features.daemonset.plan.status import REQUIRED, base_status
+from app.features.daemonset.plan.update import next_available, plan_update
 from app.features.daemonset.types import DaemonSet
 from app.features.daemonset.webhooks import SPECS
 from app.features.daemonset.writes import (

@@ -8,7 +8,8 @@ from random import Random
 from typing import Any, Final, TypeAlias
 
 from app.api import names
-from app.features.daemonset.plan.scale import DaemonPod, Observed, PodMaker, ScalePlan, daemon_pod
+from app.features.daemonset.plan.new_pods import PodMaker
+from app.features.daemonset.plan.scale import DaemonPod, Observed, ScalePlan, daemon_pod
 from app.features.daemonset.plan.settings import ResolvedSpec
 from app.features.daemonset.plan.update import RollingPlan
 from app.features.daemonset.types import DaemonSet

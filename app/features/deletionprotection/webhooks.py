@@ -42,7 +42,7 @@ from app.kube.errors import ApiError, Forbidden, KubeError
 
 logger = logging.getLogger(__name__)
 
-#: Records a denial. Called with kind, namespace (or "" for cluster-scoped objects), name and user. [DP-40, DP-41, DP-55]
+#: Records a denial of kind, namespace (or "" for cluster-scoped objects), name and user. [DP-40, DP-41, DP-55]
 Refused: TypeAlias = Callable[[str, str, str, str], None]
 
 GATE: Final = "ResourcesDeletionProtection"

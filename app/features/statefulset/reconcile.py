@@ -16,15 +16,6 @@ from app.features.statefulset.plan.claims import (
     growths,
     uncounted_claims,
 )
-from app.features.statefulset.plan.rollout import (
-    FAILED_CREATE,
-    FAILED_UPDATE,
-    REQUIRED,
-    base_status,
-    candidates,
-    plan_update,
-    released,
-)
 from app.features.statefulset.plan.settings import (
     KIND,
     Gates,
@@ -34,6 +25,8 @@ from app.features.statefulset.plan.settings import (
     resolve_spec,
     settings_of,
 )
+from app.features.statefulset.plan.status import FAILED_CREATE, FAILED_UPDATE, REQUIRED, base_status
+from app.features.statefulset.plan.update import candidates, plan_update, released
 from app.features.statefulset.types import StatefulSet
 from app.features.statefulset.webhooks import SPECS
 from app.features.statefulset.writes import WORDING, Observed, Scaler, StatefulSetState, StatefulSetUpdater

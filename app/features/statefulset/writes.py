@@ -8,16 +8,11 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from app.features.statefulset.claims import NamedClaimsWriter
-from app.features.statefulset.plan.claims import (
-    Claims,
-    PodMaker,
-    identity,
-    in_the_way,
-    missing_claims,
-    reference_changes,
-)
-from app.features.statefulset.plan.rollout import BEGUN, CLAIMS_GROWN, MARKED, ScalePlan, plan_scaling
+from app.features.statefulset.plan.claims import Claims, in_the_way, missing_claims, reference_changes
+from app.features.statefulset.plan.new_pods import PodMaker, identity
+from app.features.statefulset.plan.scale import ScalePlan, plan_scaling
 from app.features.statefulset.plan.settings import Replica, Replicas, ResolvedSpec
+from app.features.statefulset.plan.update import BEGUN, CLAIMS_GROWN, MARKED
 from app.features.statefulset.types import StatefulSet
 from app.kube.errors import Conflict, KubeError, message_of
 from app.kube.objects import PersistentVolumeClaim, Pod

@@ -1,12 +1,11 @@
-"""One reconcile of a CloneSet: what to scale and update, the status and the conditions. Pure."""
+"""One reconcile of a CloneSet: counts its Pods and combines the plans of scaling and updating. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from math import inf
-from typing import Any, Final
+from typing import Final
 
 from app.api import names
 from app.features.cloneset.plan.scale import (
@@ -20,64 +19,15 @@ from app.features.cloneset.plan.scale import (
     topology_keys,
 )
 from app.features.cloneset.plan.settings import Limits, ResolvedSpec, Settings, limits
+from app.features.cloneset.plan.status import Counts
 from app.features.cloneset.plan.update import UpdateOrder, plan_update, released_pods, update_order
-from app.features.cloneset.types import NO_DEADLINE
 from app.pods.inplace.eligibility import Blocked
 from app.pods.lifecycle import LifecycleState, may_cancel_deletion
 from app.pods.order import NodeLabels
 from app.pods.revisions import short_hash
 from app.workloads.pods import InPlaceUpdates, PodFacts
-from app.workloads.report import Condition, Status, condition, with_condition, without_condition
 from app.workloads.settings import Revisions, UpdatePolicy
 from app.workloads.steps import Obstacle, StepKind, UpdatePlan
-
-# Status counters and revisions [CS-144 … CS-147]. Pure.
-
-REQUIRED: Final = (
-    "replicas",
-    "readyReplicas",
-    "availableReplicas",
-    "updatedReplicas",
-    "updatedReadyReplicas",
-    "collisionCount",
-)
-"""Fields that are written even if they are zero: counters that the schema requires, and the collision count."""
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """Counts of active Pods for the status. The lifecycle state affects availability, not readiness. [CS-144]"""
-
-    replicas: int = 0
-    ready: int = 0
-    available: int = 0
-    updated: int = 0
-    updated_ready: int = 0
-    updated_available: int = 0
-
-
-def base_status(
-    numbers: Counts, revisions: Revisions, *, generation: int, replicas: int, partition: int, label_selector: str
-) -> dict[str, Any]:
-    """Return the status without its conditions. ``replicas`` is the desired number of Pods, ``partition`` the number
-    that stay at the old revision."""
-    # Readiness does not matter; with no Pods the update is complete at once. [CS-145]
-    done = numbers.updated == numbers.replicas == replicas
-    return {
-        "observedGeneration": generation,
-        "replicas": numbers.replicas,
-        "readyReplicas": numbers.ready,
-        "availableReplicas": numbers.available,
-        "updatedReplicas": numbers.updated,
-        "updatedReadyReplicas": numbers.updated_ready,
-        "updatedAvailableReplicas": numbers.updated_available,
-        "expectedUpdatedReplicas": replicas - partition,  # [CS-146]
-        "currentRevision": revisions.update.name if done else revisions.current.name,
-        "updateRevision": revisions.update.name,
-        "collisionCount": revisions.collision_count,
-        "labelSelector": label_selector,
-    }
-
 
 # The decisions of one reconcile, in the order in which they are made. Pure.
 #
@@ -298,89 +248,3 @@ def _diff(
         exclude_preparing_delete=settings.exclude_preparing_delete,
         in_place_surge=in_place_surge,
     )
-
-
-# Condition Progressing: whether a rollout is progressing, is at rest, or has exceeded its deadline [CS-152 … CS-155].
-# Pure.
-
-PROGRESSING: Final = "Progressing"
-AVAILABLE: Final = Condition(PROGRESSING, "True", "CloneSetAvailable", "CloneSet is available")
-PAUSED: Final = Condition(PROGRESSING, "True", "CloneSetPaused", "CloneSet is paused")
-PARTITION_AVAILABLE: Final = Condition(
-    PROGRESSING, "True", "ProgressPartitionAvailable", "CloneSet has been paused due to partition ready"
-)
-UPDATED: Final = Condition(PROGRESSING, "True", "CloneSetUpdated", "CloneSet is progressing")
-DEADLINE_EXCEEDED: Final = "ProgressDeadlineExceeded"
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Conditions with Progressing updated, and the seconds after which the deadline must be checked again."""
-
-    conditions: Sequence[Mapping[str, Any]]
-    requeue_after: float = 0.0
-
-
-def progress(
-    old: Status,
-    new: Status,
-    conditions: Sequence[Mapping[str, Any]],
-    *,
-    replicas: int,
-    paused: bool,
-    deadline: int | None,
-    now: datetime,
-) -> Progress:
-    """Compute the condition Progressing. ``old`` and ``new`` are the status before and after this reconcile;
-    ``deadline`` is in seconds. [CS-153]"""
-    if deadline is None or deadline == NO_DEADLINE:
-        return Progress(without_condition(conditions, PROGRESSING))
-    resting = _resting(new, replicas, paused)
-    if resting is not None:
-        return Progress(with_condition(conditions, resting, now))
-    present = condition({"conditions": conditions}, PROGRESSING)
-    reason = present.get("reason") if present is not None else None
-    if present is None or _moved(old, new, reason):
-        moving = with_condition(conditions, UPDATED, now, refresh=True)
-        return Progress(moving, _again(deadline))
-    since = _time(present.get("lastUpdateTime")) or now
-    left = deadline - (now - since).total_seconds()
-    if reason == DEADLINE_EXCEEDED or left < 0:
-        message = f"CloneSet revision {new.get('updateRevision')} has timed out progressing"
-        return Progress(with_condition(conditions, Condition(PROGRESSING, "False", DEADLINE_EXCEEDED, message), now))
-    return Progress(with_condition(conditions, UPDATED, now), _again(left))
-
-
-def _resting(status: Status, replicas: int, paused: bool) -> Condition | None:
-    updated = status["updatedReplicas"]
-    available = status["updatedAvailableReplicas"]
-    if status["currentRevision"] == status["updateRevision"] and status["replicas"] == updated == available == replicas:
-        return AVAILABLE
-    if paused:
-        return PAUSED
-    expected = status["expectedUpdatedReplicas"]
-    return PARTITION_AVAILABLE if expected < replicas and expected <= available else None
-
-
-def _moved(old: Status, new: Status, reason: str | None) -> bool:
-    """Return whether the rollout progressed. Progress restarts the deadline."""
-    if reason == PAUSED.reason or old.get("updateRevision") != new["updateRevision"]:
-        return True
-    return (
-        (old.get("updatedReplicas") or 0) != new["updatedReplicas"]
-        or (old.get("readyReplicas") or 0) < new["readyReplicas"]
-        or (old.get("availableReplicas") or 0) < new["availableReplicas"]
-        or reason in (AVAILABLE.reason, PARTITION_AVAILABLE.reason)
-    )
-
-
-def _again(left: float) -> float:
-    """Return the seconds until the next check, which is one second after the deadline. [CS-154]"""
-    return left + 1 if left >= 1 else max(left, 0.001)
-
-
-def _time(text: object) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text) if isinstance(text, str) else None
-    except ValueError:
-        return None

@@ -1,25 +1,18 @@
-"""Updates of a CloneSet: which Pods to update now, in which order, and how new Pods and claims are built."""
+"""Updates of a CloneSet: which Pods to update now, by which step and in which order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from functools import partial
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
-from app.api import names
 from app.features.cloneset.plan.scale import Diff
 from app.features.cloneset.plan.settings import Settings
 from app.features.cloneset.types import RollingUpdate
 from app.kube.objects import Pod
 from app.kube.selector_query import SelectorError
-from app.pods.claims import claims_of_pod, with_claim_volumes
-from app.pods.lifecycle import LifecycleState, state_members
+from app.pods.lifecycle import LifecycleState
 from app.pods.order import in_default_update_order, in_update_order
-from app.pods.predicates import Owner
-from app.pods.revisions import pod_of_template, revision_labels, short_hash
-from app.workloads.pods import NewPod, PodFacts
+from app.workloads.pods import PodFacts
 from app.workloads.settings import UpdatePolicy
 from app.workloads.steps import Obstacle, Step, StepKind, UpdatePlan, in_place_step
 
@@ -157,73 +150,3 @@ def in_order(pods: Sequence[Pod], whole: Sequence[Pod], strategy: RollingUpdate 
         return in_update_order(found, whole, priority, scatter)
     except SelectorError:
         return in_update_order(found, whole, None, scatter)
-
-
-# Construction of a Pod and its claims [CS-115 … CS-118, CS-142]. IDs and times are arguments. Pure.
-
-Json: TypeAlias = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class PodMaker:
-    """Builds the Pods of one revision. ``template`` is the Pod template; ``claim_templates`` are the current
-    volumeClaimTemplates [CS-74]; ``bare_hash`` is the gate CloneSetShortHash. ``ready_gate`` adds the readiness gate
-    KruisePodReady to Pods, and ``managed_fields`` keeps their metadata.managedFields."""
-
-    owner: Owner
-    template: Json
-    claim_templates: Sequence[Json]
-    revision: str
-    selector_labels: Mapping[str, str]
-    bare_hash: bool = False
-    ready_gate: bool = True
-    managed_fields: bool = False
-
-    def new_pod(self, instance: str, existing: Collection[str]) -> NewPod:
-        """Return the Pod with that instance ID and those of its claims that do not exist yet."""
-        name = pod_name(self.owner.name, instance)
-        return NewPod(name, partial(self.pod, instance), self.claims(instance, existing), self.managed_fields)
-
-    def pod(self, instance: str, now: datetime) -> Json:
-        name = pod_name(self.owner.name, instance)
-        state_labels, annotations = state_members(LifecycleState.PREPARING_NORMAL, now)
-        body = pod_of_template(
-            self.template,
-            name,
-            self.owner.namespace,
-            self.owner.reference,
-            generate_name=f"{self.owner.name}-",
-            labels={
-                **revision_labels(self.revision, short_hash(self.revision), bare_hash=self.bare_hash),
-                **state_labels,
-                names.CLONESET_INSTANCE_ID: instance,
-            },
-            annotations=annotations,
-            readiness_gates=self._readiness_gates,
-        )
-        if self.claim_templates:
-            spec = body["spec"]
-            spec["volumes"] = with_claim_volumes(spec.get("volumes"), self.claim_templates, name)
-        return body
-
-    @property
-    def _readiness_gates(self) -> tuple[str, ...]:
-        """Readiness gates that Pods get under every update policy [PM-4]. Including the one that admission would append
-        [PM-176] saves the webhook a patch."""
-        return (names.IN_PLACE_UPDATE_READY, *((names.KRUISE_POD_READY,) if self.ready_gate else ()))
-
-    def claims(self, instance: str, existing: Collection[str]) -> list[dict[str, Any]]:
-        """Return the claims of that instance ID that do not exist yet. [CS-118]"""
-        return claims_of_pod(
-            self.claim_templates,
-            pod_name(self.owner.name, instance),
-            self.owner.namespace,
-            self.owner.reference,
-            {**self.selector_labels, names.CLONESET_INSTANCE_ID: instance},
-            existing,
-        )
-
-
-def pod_name(owner: str, instance: str) -> str:
-    """Return the name of the Pod with that instance ID. [CS-116]"""
-    return f"{owner}-{instance}"

@@ -1,14 +1,12 @@
-"""Claims of a StatefulSet (which to create, keep, delete or resize), and the Pods it creates."""
+"""Claims of a StatefulSet: which to create, keep, delete or resize. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from functools import partial
 from typing import Any, Final, TypeAlias
 
-from app.api import names
+from app.features.statefulset.plan.new_pods import pod_name
 from app.features.statefulset.plan.settings import Replica, Replicas, ResolvedSpec
 from app.kube.objects import PersistentVolumeClaim
 from app.kube.quantities import QuantityError, parse
@@ -18,71 +16,7 @@ from app.pods.claims import (
     claims_of_pod,
     is_claim_leaving,
     owner_changes,
-    with_claim_volumes,
 )
-from app.pods.lifecycle import first_state, state_members
-from app.pods.revisions import pod_of_template
-from app.workloads.pods import NewPod
-
-# The Pod that a StatefulSet creates for an ordinal [AS-40, AS-66, PM-68]. Pure.
-
-Json: TypeAlias = Mapping[str, Any]
-POD_NAME: Final = "statefulset.kubernetes.io/pod-name"
-POD_INDEX: Final = "apps.kubernetes.io/pod-index"
-
-
-def pod_name(owner: str, ordinal: int) -> str:
-    """Return the name of the Pod with that ordinal."""
-    return f"{owner}-{ordinal}"
-
-
-def identity(owner: str, ordinal: int, *, index_label: bool) -> dict[str, str]:
-    """Return the labels that identify the Pod with that ordinal. [AS-40]"""
-    index = {POD_INDEX: str(ordinal)} if index_label else {}
-    return {POD_NAME: pod_name(owner, ordinal), **index}
-
-
-@dataclass(frozen=True, slots=True)
-class PodMaker:
-    """Builds the Pods of one revision. ``template`` is the Pod template recorded in the revision."""
-
-    resolved: ResolvedSpec
-    template: Json
-    revision: str
-
-    def new_pod(self, ordinal: int, claims: Sequence[Json]) -> NewPod:
-        """Return the Pod to create for that ordinal. ``claims`` are created before it."""
-        gates = self.resolved.settings.gates
-        name = pod_name(self.resolved.owner.name, ordinal)
-        return NewPod(name, partial(self.pod, ordinal), claims, gates.managed_fields)
-
-    def pod(self, ordinal: int, now: datetime) -> Json:
-        resolved, owner = self.resolved, self.resolved.owner
-        name, settings = pod_name(owner.name, ordinal), resolved.settings
-        labels, annotations = state_members(first_state(settings.lifecycle, self.template), now)
-        body = pod_of_template(
-            self.template,
-            name,
-            owner.namespace,
-            owner.reference,
-            generate_name=f"{owner.name}-",
-            labels={
-                **identity(owner.name, ordinal, index_label=settings.gates.pod_index_label),
-                names.CONTROLLER_REVISION_HASH: self.revision,
-                **labels,
-            },
-            annotations=annotations,
-            # Admission would append this readiness gate; adding it here saves the webhook a patch.
-            readiness_gates=(names.KRUISE_POD_READY,) if settings.gates.ready_gate else (),
-        )
-        spec = body["spec"]
-        spec["hostname"] = name
-        if resolved.service_name:
-            spec["subdomain"] = resolved.service_name
-        if resolved.claim_templates:
-            spec["volumes"] = with_claim_volumes(spec.get("volumes"), resolved.claim_templates, name)
-        return body
-
 
 # Expansion of claims to the size in their templates: which claims differ, may be expanded, or have been expanded
 # [AS-103 … AS-106]. Pure.

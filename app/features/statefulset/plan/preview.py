@@ -10,9 +10,10 @@ from typing import Final
 import msgspec
 
 from app.api import names
-from app.features.statefulset.plan.claims import pod_name
-from app.features.statefulset.plan.rollout import ScalePlan, candidates, plan_scaling, plan_update
+from app.features.statefulset.plan.new_pods import pod_name
+from app.features.statefulset.plan.scale import ScalePlan, plan_scaling
 from app.features.statefulset.plan.settings import Replica, Replicas, ResolvedSpec, is_marked
+from app.features.statefulset.plan.update import candidates, plan_update
 from app.kube.objects import ObjectMeta, Pod, PodCondition, PodStatus
 from app.pods.lifecycle import LifecycleState
 from app.pods.ordinals import ordinal_of

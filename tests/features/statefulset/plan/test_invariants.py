@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import settings as tuned
 from hypothesis import strategies as st
 
-from app.features.statefulset.plan.rollout import candidates, plan_scaling, plan_update
+from app.features.statefulset.plan.scale import plan_scaling
 from app.features.statefulset.plan.settings import Replicas, Settings
+from app.features.statefulset.plan.update import candidates, plan_update
 from app.pods.ordinals import ordinal_of
 from app.workloads.settings import UpdatePolicy
 from app.workloads.steps import StepKind

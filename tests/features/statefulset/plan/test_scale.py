@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.features.statefulset.plan.rollout import ScalePlan, plan_scaling
+from app.features.statefulset.plan.scale import ScalePlan, plan_scaling
 from app.features.statefulset.plan.settings import Gates, Settings
 from app.workloads.pods import MAX_CREATIONS
 from tests.features.statefulset.samples import HOOKS, NEW, NOW, OLD, pod, replicas, settings

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from app.features.statefulset.plan.claims import ClaimState
-from app.features.statefulset.plan.rollout import RolloutPlan, candidates, plan_scaling, plan_update, released
+from app.features.statefulset.plan.scale import plan_scaling
 from app.features.statefulset.plan.settings import Gates, Settings, is_marked
+from app.features.statefulset.plan.update import RolloutPlan, candidates, plan_update, released
 from app.workloads.settings import UpdatePolicy
 from app.workloads.steps import StepKind
 from tests.features.statefulset.samples import HOOKS, NEW, NOW, OLD, pod, replicas, settings

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from app.features.cloneset.plan.new_pods import PodMaker
 from app.features.cloneset.plan.settings import Gates
-from app.features.cloneset.plan.update import PodMaker
 from app.manager.gates import GATES
 from app.pods.predicates import Owner
 

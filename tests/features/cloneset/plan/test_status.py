@@ -4,8 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.features.cloneset.plan.rollout import REQUIRED, Counts, base_status, progress, rollout_state
+from app.features.cloneset.plan.rollout import rollout_state
 from app.features.cloneset.plan.settings import Settings
+from app.features.cloneset.plan.status import REQUIRED, Counts, base_status, progress
 from app.pods.revisions import Revision
 from app.workloads.report import status_patch, with_failures
 from app.workloads.settings import Revisions

@@ -1,0 +1,55 @@
+"""The status of a StatefulSet. Pure. [AS-88, AS-116, AS-117]"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from app.features.statefulset.plan.settings import Replica, Replicas
+from app.pods.revisions import short_hash
+from app.workloads.settings import Revisions
+
+REQUIRED: Final = (
+    "replicas",
+    "readyReplicas",
+    "availableReplicas",
+    "currentReplicas",
+    "updatedReplicas",
+    "collisionCount",
+)
+FAILED_CREATE: Final = "FailedCreatePod"
+FAILED_UPDATE: Final = "FailedUpdatePod"
+
+
+def base_status(
+    replicas: Replicas, revisions: Revisions, *, generation: int, label_selector: str, now: float
+) -> dict[str, Any]:
+    """Return the status without conditions and claims. ``now`` is in POSIX seconds."""
+    everyone = replicas.everyone
+    current, update = short_hash(revisions.current.name), short_hash(revisions.update.name)
+    ready = [one for one in everyone if one.running_and_ready]
+    available = [one for one in ready if one.available(now)]
+    status: dict[str, Any] = {
+        "observedGeneration": generation,
+        "replicas": len(everyone),
+        "readyReplicas": len(ready),
+        "availableReplicas": len(available),
+        "currentReplicas": _at(current, everyone),
+        "updatedReplicas": _at(update, everyone),
+        "updatedReadyReplicas": sum(one.is_at(update) for one in ready),
+        "updatedAvailableReplicas": sum(one.is_at(update) for one in available),
+        "currentRevision": revisions.current.name,
+        "updateRevision": revisions.update.name,
+        "collisionCount": revisions.collision_count,
+        "labelSelector": label_selector,
+    }
+    done = status["updatedReplicas"] == status["replicas"] == status["readyReplicas"]
+    if done and not replicas.settings.on_delete:
+        # With no Pods the update is complete at once. [AS-88]
+        status["currentRevision"] = revisions.update.name
+        status["currentReplicas"] = status["updatedReplicas"]
+    return status
+
+
+def _at(revision: str, pods: Iterable[Replica]) -> int:
+    return sum(one.is_at(revision) and not one.terminating for one in pods)
