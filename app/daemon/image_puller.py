@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 #: Rate limit of status writes. [KD-40]
 _WRITES_PER_SECOND: Final = 0.5
 _BURST: Final = 5
-#: Back-off of failed syncs. [KD-30]
+#: Back-off of failed syncs of the NodeImage; that of pulls is image_plan.pause_after. [KD-30]
 LIMITS: Final = RateLimits(base_delay=0.5, max_delay=50.0, qps=10.0, burst=100)
 #: Range of seconds for which a Secret is cached. [KD-38]
 _SECRET_SECONDS: Final = (300.0, 600.0)
