@@ -56,7 +56,7 @@ TABLE: Final = (
         "run by each reconcile of each workload",
         "workloads/history.py workloads/settings.py workloads/state.py workloads/updater.py",
     ),
-    _row("cli/test_rollout.py", _BY_COMMAND, "workloads/commands.py"),
+    _row("cli/test_rollout.py", _BY_COMMAND, "workloads/commands.py workloads/report.py"),
     _row(
         "features/statefulset/test_webhooks.py",
         "what the webhooks of workloads share: tested with StatefulSet's",

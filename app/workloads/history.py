@@ -1,25 +1,22 @@
-"""Revision and status writes of workloads."""
+"""Revisions of a workload: read, recorded, adopted and truncated. [PM-85, CS-69 … CS-77]
+
+The rules are in :mod:`app.pods.revisions` and the writes in :mod:`app.pods.history`; this module adds what is
+specific to workloads.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import partial
 
 from app.kube.client import Client
 from app.kube.objects import ControllerRevision
-from app.kube.resources import Resource
 from app.kube.selectors import Selector
-from app.kube.statuses import KnownStatus, write_status
 from app.kube.store import Change, Store
 from app.pods.history import RevisionHistory
 from app.pods.predicates import is_controlled_by, ownerless
 from app.pods.revisions import Revision, current_revision, short_hash, surplus_of_workload
-from app.workloads.report import Status, status_patch
 from app.workloads.settings import OWNER, Content, Revisions
 from app.workloads.state import AnySnapshot
-
-# The ControllerRevisions of a workload [PM-85, CS-69 … CS-77]. The rules are in :mod:`app.pods.revisions` and the
-# writes in :mod:`app.pods.history`; this module adds what is specific to workloads.
 
 
 class History:
@@ -83,28 +80,6 @@ class History:
 
     async def label(self, content: Content, revision: Revision, labels: Mapping[str, str]) -> None:
         await self._revisions.label(content, revision, labels)
-
-
-# Status writes and cleanup. [CS-58, CS-61, PM-93]
-
-
-async def write_workload_status(
-    client: Client, resource: Resource, snapshot: AnySnapshot, wanted: Status, required: Collection[str]
-) -> None:
-    """Write the status if it changed, and remember it until the cache shows it.
-
-    ``required`` lists the fields that the schema requires. Raises any API error.
-    """
-
-    workload, state = snapshot.workload, snapshot.state
-    difference = partial(status_patch, wanted=wanted, required=required)
-    known = state.present_status(workload)
-    written = await write_status(client, resource, workload.metadata, known, difference)
-    if written is not None:
-        state.written = KnownStatus(wanted, written.version)
-        revisions = snapshot.revisions
-        if wanted.get("currentRevision") == revisions.update.name != revisions.current.name:
-            state.side_task_left = True  # the rollout is over: its ImagePullJobs must be deleted [CS-139]
 
 
 async def truncate_history(history: History, snapshot: AnySnapshot, needed: Collection[Revision], limit: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from math import inf
 from typing import Any, ClassVar, Final, Generic
 
@@ -17,6 +18,7 @@ from app.kube.events import INVALID_SPEC, EventRecorder
 from app.kube.objects import ControllerRevision, PersistentVolumeClaim, Pod, decode_metadata
 from app.kube.resources import NODES, ObjectKey
 from app.kube.selector_query import SelectorError
+from app.kube.statuses import KnownStatus, write_status
 from app.kube.store import Change
 from app.pods.agents import NodeAgents, NoNodeAgents
 from app.pods.budget import DisruptionBudget, NoBudget
@@ -42,6 +44,7 @@ from app.workloads.state import (
     gather_results,
     most_urgent,
 )
+from app.workloads.status import Status, status_patch
 from app.workloads.writer import Writer
 
 #: Minimum seconds between reconciles triggered by Pods; events in between are batched.
@@ -389,6 +392,20 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         """Release Pods that the workload controls but could not have created. [CS-55]"""
         uid = snapshot.owner.uid
         await gather_results(self.writer.release(uid, pod) for pod in snapshot.observed.foreign)
+
+    async def write_status(self, snapshot: Snapshot[W, S, R], wanted: Status, required: Collection[str]) -> None:
+        """Write the status if it changed, and remember it until the cache shows it. [CS-58, CS-61]
+
+        ``required`` lists the fields that the schema requires. Raises any API error.
+        """
+        workload, state, revisions = snapshot.workload, snapshot.state, snapshot.revisions
+        difference = partial(status_patch, wanted=wanted, required=required)
+        known = state.present_status(workload)
+        written = await write_status(self.client, self.kind.resource, workload.metadata, known, difference)
+        if written is not None:
+            state.written = KnownStatus(wanted, written.version)
+            if wanted.get("currentRevision") == revisions.update.name != revisions.current.name:
+                state.side_task_left = True  # the rollout is over: its ImagePullJobs must be deleted [CS-139]
 
     async def truncate_history(self, snapshot: Snapshot[W, S, R], needed: Collection[Revision]) -> None:
         """Delete old revisions that no Pod uses and that are not ``needed``; log and retry failures. [PM-93]"""

@@ -9,8 +9,7 @@ from app.api.fields import RECREATE, ROLLING_UPDATE
 from app.features.cloneset.commands import parsed
 from app.features.cloneset.plan.preview import explain as explained
 from app.features.cloneset.plan.preview import preview
-from app.features.cloneset.plan.rollout import Inputs
-from app.features.cloneset.plan.rollout import counted as rollout_state
+from app.features.cloneset.plan.rollout import Inputs, counted
 from app.features.cloneset.plan.scale import topology_keys
 from app.features.cloneset.plan.settings import KIND, Gates, ResolvedSpec, resolve_spec
 from app.features.cloneset.types import CloneSet
@@ -103,6 +102,6 @@ async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) ->
     owner = parsed(stored)
     found = situation(owner, await related_objects(client, owner), Gates.of(enabled))
     now = client.clock.now().timestamp()
-    rollout = rollout_state(Inputs(found.resolved, found.pods, found.revisions, InPlaceUpdates(), now))
+    rollout = counted(Inputs(found.resolved, found.pods, found.revisions, InPlaceUpdates(), now))
     coming = _preview(client, found)
     return explained(pod, found.resolved, rollout, coming, found.revisions.update, found.node_labels)

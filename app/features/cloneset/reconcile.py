@@ -11,7 +11,14 @@ from typing import Any, Final
 from app.api import names
 from app.features.cloneset.kind import CLONE_SET
 from app.features.cloneset.plan.new_pods import pod_name
-from app.features.cloneset.plan.rollout import Inputs, asks_for_nodes, counted, planned_scaling
+from app.features.cloneset.plan.rollout import (
+    Inputs,
+    asks_for_nodes,
+    counted,
+    planned_scaling,
+    planned_update,
+    released,
+)
 from app.features.cloneset.plan.settings import KIND, Gates, ResolvedSpec, limits, resolve_spec, settings_of
 from app.features.cloneset.plan.status import REQUIRED, base_status, progress
 from app.features.cloneset.plan.update import in_order
@@ -40,13 +47,12 @@ from app.pods.predicates import refers_to
 from app.pods.readiness import InitialMetadata
 from app.pods.revisions import Revision
 from app.workloads import controllers as engine
-from app.workloads.history import write_workload_status
 from app.workloads.image_pulls import ImagePuller, RolloutCounts
 from app.workloads.pods import initial_metadata as engine_initial_metadata
 from app.workloads.reconciler import WorkloadReconciler, result_of
-from app.workloads.report import FAILED_SCALE, FAILED_UPDATE, WAITING_FOR_AGENT, with_failures
 from app.workloads.settings import DEFAULT_MAX_UNAVAILABLE, share
 from app.workloads.state import Caches, Outcome, failures_of
+from app.workloads.status import FAILED_SCALE, FAILED_UPDATE, WAITING_FOR_AGENT, with_failures
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +103,8 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
             current = await self._prepare(current)
             scaling = await self._scale(current)
             if not scaling.changed:
-                updating = await self._updater.update(current)
+                plan = planned_update(current.inputs, current.rollout)
+                updating = await self._updater.update(current, plan, released(current.rollout))
         again = await self._report(current, scaling, updating)
         if not deleting:
             # Newly created Pods may be at a revision that the status no longer contains.
@@ -132,7 +139,7 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
             now=now,
         )
         wanted["conditions"] = list(judged.conditions)
-        await write_workload_status(self.client, _CLONESETS, snapshot, wanted, REQUIRED)
+        await self.write_status(snapshot, wanted, REQUIRED)
         return judged.requeue_after
 
     async def _clean_up(self, snapshot: CloneSetSnapshot, needed: Collection[Revision]) -> None:

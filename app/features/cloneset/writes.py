@@ -9,7 +9,7 @@ from random import Random
 from typing import Final, TypeAlias
 
 from app.features.cloneset.plan.new_pods import PodMaker, pod_name
-from app.features.cloneset.plan.rollout import Inputs, RolloutState, planned_update, released
+from app.features.cloneset.plan.rollout import Inputs, RolloutState
 from app.features.cloneset.plan.scale import ScalePlan
 from app.features.cloneset.plan.settings import ResolvedSpec
 from app.features.cloneset.types import CloneSet
@@ -18,6 +18,7 @@ from app.kube.objects import PersistentVolumeClaim, Pod
 from app.pods.claims import cleanup, free_instance_ids, instance_id, instance_ids
 from app.pods.lifecycle import LifecycleState
 from app.pods.revisions import Revision, recorded_template
+from app.workloads.pods import PodFacts
 from app.workloads.settings import UpdatePolicy
 from app.workloads.state import (
     AnySnapshot,
@@ -28,7 +29,7 @@ from app.workloads.state import (
     gather_results,
     outcome_of,
 )
-from app.workloads.steps import Step
+from app.workloads.steps import Step, UpdatePlan
 from app.workloads.updater import Updater
 from app.workloads.writer import Writer
 
@@ -279,12 +280,11 @@ logger = logging.getLogger(__name__)
 class CloneSetUpdater(Updater):
     """Carries out update plans. A Pod to recreate is marked for deletion, and scaling replaces it. [CS-132]"""
 
-    async def update(self, snapshot: CloneSetSnapshot) -> Outcome:
-        """Update the Pods of one CloneSet. [CS-122 … CS-132]"""
-        outcome, moved = await self.refresh(snapshot, released(snapshot.rollout))
-        if outcome.error is not None:
-            return outcome
-        return await self.carry_out(snapshot, planned_update(snapshot.inputs, snapshot.rollout), outcome, moved)
+    async def update(self, snapshot: CloneSetSnapshot, plan: UpdatePlan, released: Collection[PodFacts]) -> Outcome:
+        """Update the Pods of one CloneSet. ``released`` Pods no longer need the update they prepare for. [CS-122 …
+        CS-132]"""
+        outcome, moved = await self.refresh(snapshot, released)
+        return outcome if outcome.error is not None else await self.carry_out(snapshot, plan, outcome, moved)
 
     async def recreate(self, snapshot: AnySnapshot, step: Step, target: Revision) -> None:
         """Mark the Pod for deletion, so that scaling replaces it. [CS-132]"""

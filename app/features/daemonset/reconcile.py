@@ -36,16 +36,14 @@ from app.pods.budget import LeastAvailable
 from app.pods.order import UpdateOrder
 from app.pods.revisions import short_hash
 from app.workloads import controllers as engine
-from app.workloads.history import write_workload_status
 from app.workloads.reconciler import WorkloadReconciler, result_of
-from app.workloads.report import WAITING_FOR_AGENT, with_failures
 from app.workloads.state import Caches, Outcome
+from app.workloads.status import WAITING_FOR_AGENT, with_failures
 from app.workloads.writer import Writer
 
 # The reconcile: compute the plans, carry them out, report. [DS-20 … DS-23]
 
 DaemonSetCaches = Caches[DaemonSet]
-_DAEMON_SETS: Final = DAEMON_SET.resource()
 
 
 class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, ResolvedSpec]):
@@ -156,7 +154,7 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
         present = snapshot.state.present_status(snapshot.workload).status
         waiting = {WAITING_FOR_AGENT: updating.waiting or None}
         wanted["conditions"] = with_failures(present.get("conditions") or [], waiting, self.clock.now())
-        await write_workload_status(self.client, _DAEMON_SETS, snapshot, wanted, REQUIRED)
+        await self.write_status(snapshot, wanted, REQUIRED)
 
 
 def _is_alike(old: Node, new: Node) -> bool:

@@ -42,16 +42,13 @@ from app.pods.budget import LeastAvailable
 from app.pods.order import UpdateOrder, by_readable_priority
 from app.pods.ordinals import ordinal_of
 from app.workloads import controllers as engine
-from app.workloads.history import write_workload_status
 from app.workloads.image_pulls import ImagePuller, RolloutCounts
 from app.workloads.reconciler import WorkloadReconciler, result_of
-from app.workloads.report import WAITING_FOR_AGENT, with_failures
 from app.workloads.state import Caches, Outcome, failures_of
+from app.workloads.status import WAITING_FOR_AGENT, with_failures
 from app.workloads.writer import Writer
 
 # Reconciliation: compute the plan, carry it out, report the result. [AS-34 … AS-41, AS-116 … AS-121]
-
-_RESOURCE: Final = STATEFUL_SET.resource()
 
 
 class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, ResolvedSpec]):
@@ -183,7 +180,7 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         failures[WAITING_FOR_AGENT] = updating.waiting or None
         present = snapshot.state.present_status(workload).status
         wanted["conditions"] = with_failures(present.get("conditions") or [], failures, now)
-        await write_workload_status(self.client, _RESOURCE, snapshot, wanted, REQUIRED)
+        await self.write_status(snapshot, wanted, REQUIRED)
 
 
 def _joined(*messages: str | None) -> str:

@@ -40,7 +40,7 @@ from app.kube.selectors import selector_text
 from app.kube.statuses import KnownStatus, write_status
 from app.kube.store import Store
 from app.pods.predicates import is_active, is_controlled_by, is_ready
-from app.workloads.report import status_patch
+from app.workloads.status import status_patch
 
 # Writes of subset workloads and Pod labels, and their events. [UD-49, UD-68]
 

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from app.features.cloneset.types import NO_DEADLINE
-from app.workloads.report import Condition, Status, condition, with_condition, without_condition
 from app.workloads.settings import Revisions
+from app.workloads.status import Condition, Status, condition, with_condition, without_condition
 
 # Status counters and revisions [CS-144 … CS-147].
 

@@ -8,8 +8,8 @@ from app.features.cloneset.plan.rollout import rollout_state
 from app.features.cloneset.plan.settings import Settings
 from app.features.cloneset.plan.status import REQUIRED, Counts, base_status, progress
 from app.pods.revisions import Revision
-from app.workloads.report import status_patch, with_failures
 from app.workloads.settings import Revisions
+from app.workloads.status import status_patch, with_failures
 from tests.features.cloneset.samples import NEW, OLD, pod
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

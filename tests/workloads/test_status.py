@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.workloads.report import Condition, with_condition
+from app.workloads.status import Condition, with_condition
 
 THEN, NOW = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
 
