@@ -22,7 +22,6 @@ from app.manager import permissions
 from app.manager.handlers import WEBHOOKS
 
 SERVICE = ServiceEndpoint("kruise-webhook-service", "kruise-system")
-BY_NAME = {webhook.name: webhook for webhook in WEBHOOKS}
 
 
 def entry(configuration: dict[str, Any], name: str) -> dict[str, Any]:

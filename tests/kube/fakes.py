@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import re
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -137,9 +136,6 @@ def bookmark(version: int, *, end_of_list: bool = False) -> bytes:
 def listing(version: int, *items: dict[str, Any], continue_token: str = "") -> Response:
     metadata = {"resourceVersion": str(version)} | ({"continue": continue_token} if continue_token else {})
     return json_response(200, {"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": list(items)})
-
-
-NAMED = re.compile(r"(?P<collection>.*/[a-z]+)/(?P<name>[^/]+)$")
 
 
 @dataclass

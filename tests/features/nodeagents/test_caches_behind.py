@@ -1,4 +1,4 @@
-"""Controllers with caches that do not show their own latest writes yet. | The tests fill the stores themselves."""
+"""Controllers with caches that do not show their own latest writes yet. The tests fill the stores themselves."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from random import Random
 from typing import Any
 
 import msgspec
@@ -24,11 +23,12 @@ from app.features.podprobe.kind import NODE_POD_PROBE, POD_PROBE_MARKER
 from app.framework.watched import Scope
 from app.kube.client import Client
 from app.kube.clock import rfc3339
-from app.kube.errors import NotFound, RequestInfo, TransportError
+from app.kube.errors import RequestInfo, TransportError
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, NAMESPACES, NODES, PODS, SECRETS, ObjectKey, Resource
 from app.kube.store import Store
 from app.kube.wire import Request, Response, Transport
 from app.sandbox.apiserver.server import ApiServer
+from tests.kit.cluster import api_server, served
 from tests.kit.features import context, stores_of
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import virtual
@@ -38,7 +38,6 @@ SLICES = (IMAGES_SLICE, REQUESTS_SLICE, PROBES_SLICE)
 JOBS, NODE_IMAGES = IMAGE_PULL_JOB.resource(), NODE_IMAGE.resource()
 MARKERS, NODE_PROBES = POD_PROBE_MARKER.resource(), NODE_POD_PROBE.resource()
 REQUESTS = CONTAINER_RECREATE_REQUEST.resource()
-ASK = ObjectKey("default", "ask")
 CONDITION = "example.com/who"
 AGENTS = "kruise-daemon-config"
 
@@ -85,27 +84,17 @@ class Behind:
 
 @asynccontextmanager
 async def cluster() -> AsyncIterator[tuple[ApiServer, Client]]:
-    clock = VirtualClock()
-    api = ApiServer(clock=clock, rng=Random(1))
-    client = Client(api.transport(), clock)
-    kinds = [kind for one in SLICES for kind in one.kinds]
-    for kind in kinds:
-        await client.create(CUSTOMRESOURCEDEFINITIONS, manifest(kind))
-    for kind in kinds:
-        while True:
-            try:
-                await client.list(kind.resource())
-                break
-            except NotFound:
-                await clock.sleep(0.1)
-    await client.create(NAMESPACES, {"metadata": {"name": AGENTS}})
-    await client.create(NODES, {"metadata": {"name": "n1"}})
-    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-    await client.patch(NODES, "n1", {"status": ready}, subresource="status")
-    try:
+    async with api_server() as (client, api):
+        kinds = [kind for one in SLICES for kind in one.kinds]
+        for kind in kinds:
+            await client.create(CUSTOMRESOURCEDEFINITIONS, manifest(kind))
+        for kind in kinds:
+            await served(client, kind.resource())
+        await client.create(NAMESPACES, {"metadata": {"name": AGENTS}})
+        await client.create(NODES, {"metadata": {"name": "n1"}})
+        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+        await client.patch(NODES, "n1", {"status": ready}, subresource="status")
         yield api, client
-    finally:
-        api.close()
 
 
 async def create(client: Client, resource: Resource, body: Json, namespace: str = "") -> None:

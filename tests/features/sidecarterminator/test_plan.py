@@ -29,7 +29,6 @@ Json = dict[str, Any]
 TRUE = {names.ENV_TERMINATE_SIDECAR: "true"}
 IGNORED = {**TRUE, names.ENV_TERMINATE_SIDECAR_IGNORE_EXIT_CODE: "true"}
 BY_IMAGE = {names.ENV_TERMINATE_SIDECAR_WITH_IMAGE: "exit:1"}
-RUNS = None
 REQUEST = "sidecar-termination-u1"
 LAST = "sidecar-termination-u1-ignore-exit-code"
 
