@@ -623,6 +623,15 @@ def test_external_certificates_are_mounted_without_a_chart_secret() -> None:
     assert len(kinds()) == len([one for one in documents if one["kind"] == "CustomResourceDefinition"])
 
 
+def created_in_namespace(documents: list[dict[str, Any]], account: str) -> set[str]:
+    """Return the resources that Roles allow the account to create."""
+    bound = [one for one in documents if one["kind"] == "RoleBinding"]
+    names = {one["roleRef"]["name"] for one in bound if account in (each["name"] for each in one["subjects"])}
+    roles = [one for one in documents if one["kind"] == "Role" and one["metadata"]["name"] in names]
+    rules = [rule for role in roles for rule in role["rules"] if "create" in rule["verbs"]]
+    return {resource for rule in rules for resource in rule["resources"]}
+
+
 @pytest.mark.behaviour("MGR-146")
 @pytest.mark.controlplane
 def test_separate_controllers_and_reviews_are_two_deployments_without_reviews_on_controllers() -> None:
@@ -639,6 +648,12 @@ def test_separate_controllers_and_reviews_are_two_deployments_without_reviews_on
     assert not service.items() <= labels["kruise-controllers"].items()
     assert "--controllers=false" in arguments["kruise-controller-manager"]
     assert "--controllers=false" not in arguments["kruise-controllers"]
+    # Everything these processes may create in their namespace is limited to dry runs.
+    gated = render("manager.separateControllers=true", "featureGates=ResourceDistributionGate=true")
+    (limited,) = find(gated, "ValidatingAdmissionPolicy", "kruise-webhooks-dry-run")["spec"]["matchConstraints"][
+        "resourceRules"
+    ]
+    assert set(limited["resources"]) == created_in_namespace(gated, "kruise-webhooks")
     # Deletions of CRDs are reviewed like other requests.
     (subject,) = find(documents, "ClusterRoleBinding", "kruise-manager-list-rolebinding")["subjects"]
     assert subject["name"] == "kruise-webhooks"

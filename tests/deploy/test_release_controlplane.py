@@ -303,6 +303,37 @@ def test_processes_that_answer_reviews_may_not_write(
         assert not apart[1].may(verb, resource, namespace, user=WEBHOOKS)
 
 
+@pytest.fixture
+def distributing(apart: tuple[ControlPlane, Release]) -> Iterator[ControlPlane]:
+    """The same release with the gate that lets webhooks create Secrets and ConfigMaps."""
+    control_plane, release = apart
+    value = "--set=manager.separateControllers=true"
+    release.upgrade(value, "--set=featureGates=ResourceDistributionGate=true")
+    yield control_plane
+    release.upgrade(value)
+
+
+@pytest.mark.behaviour("MGR-146")
+@pytest.mark.skipif(not HAS_POLICIES, reason="without ValidatingAdmissionPolicies only RBAC applies")
+def test_processes_that_answer_reviews_create_objects_only_with_dry_run(
+    distributing: ControlPlane, apart: tuple[ControlPlane, Release]
+) -> None:
+    token = apart[1].kubectl("create", "token", "kruise-webhooks", "-n", NAMESPACE).stdout.strip()
+    template = {"spec": {"containers": [{"name": "main", "image": "nginx"}]}}
+
+    def create(resource: str, query: str = "") -> tuple[int, str]:
+        body = {"metadata": {"generateName": "made-"}} | ({"template": template} if resource == "podtemplates" else {})
+        path = f"/api/v1/namespaces/{NAMESPACE}/{resource}{query}"
+        code, answer = distributing.request("POST", path, body, token=token)
+        return code, answer.get("message", "")
+
+    eventually(lambda: create("podtemplates")[0] == 403, "the policy is in force", 30)
+    for resource in ("configmaps", "podtemplates", "secrets"):
+        eventually(lambda: create(resource, "?dryRun=All")[0] == 201, "the right is granted", 30)  # noqa: B023
+        code, message = create(resource)
+        assert (code, "only with dry-run" in message) == (403, True), message
+
+
 @pytest.mark.behaviour("MGR-146")
 def test_processes_that_answer_reviews_have_only_the_rights_they_need(apart: tuple[ControlPlane, Release]) -> None:
     for user, rules in ((WEBHOOKS, webhook_rules()), (SERVICE_ACCOUNT, default_rules())):
