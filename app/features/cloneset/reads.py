@@ -18,9 +18,7 @@ from app.framework.options import Enabled
 from app.kube.client import Client
 from app.kube.objects import Node, Pod, decode_node
 from app.kube.resources import NODES
-from app.pods.order import NodeLabels
 from app.pods.predicates import is_active
-from app.pods.revisions import Revision
 from app.workloads import commands as engine
 from app.workloads.commands import pods_and_revisions, resolved_spec, revisions_of
 from app.workloads.pods import InPlaceUpdates, PodFacts, pod_facts
@@ -29,11 +27,12 @@ from app.workloads.settings import Revisions
 
 
 @dataclass(frozen=True, slots=True)
-class RelatedObjects:
-    """Objects that belong to one CloneSet: the Pods it controls, its revisions (oldest first), and nodes by name."""
+class Situation:
+    """Inputs to the plan for one CloneSet: its resolved spec, active Pods by name, revisions and nodes by name."""
 
-    pods: Sequence[Pod]
-    revisions: Sequence[Revision]
+    resolved: ResolvedSpec
+    pods: Sequence[PodFacts]
+    revisions: Revisions
     nodes: Mapping[str, Node]
 
     def node_labels(self, name: str) -> Mapping[str, str] | None:
@@ -41,36 +40,28 @@ class RelatedObjects:
         node = self.nodes.get(name)
         return node.metadata.labels if node is not None else None
 
+    def preview(self, now: float) -> Preview:
+        """Preview the rollout, starting at POSIX seconds ``now``."""
+        return preview(self.resolved, self.pods, self.revisions, now, self.node_labels)
 
-async def related_objects(client: Client, owner: CloneSet) -> RelatedObjects:
-    """Read the objects that belong to a CloneSet. Nodes are read only if the deletion order depends on them."""
-    pods, revisions = await pods_and_revisions(client, KIND, owner, owner.spec.selector)
+
+async def situation(client: Client, owner: CloneSet, gates: Gates) -> Situation:
+    """Read the inputs from the cluster; nodes only if the deletion order depends on them.
+
+    The update revision may not be recorded yet. Raises CommandError.
+    """
+    pods, recorded = await pods_and_revisions(client, KIND, owner, owner.spec.selector)
     nodes: dict[str, Node] = {}
     if topology_keys(owner.spec.template):
         nodes = {node.metadata.name: node for node in (await client.list(NODES, decode=decode_node)).items}
-    return RelatedObjects(pods, revisions, nodes)
-
-
-@dataclass(frozen=True, slots=True)
-class Situation:
-    """Inputs to the plan for one CloneSet: its resolved spec, active Pods, revisions and node labels."""
-
-    resolved: ResolvedSpec
-    pods: Sequence[PodFacts]
-    revisions: Revisions
-    node_labels: NodeLabels
-
-
-def situation(owner: CloneSet, related: RelatedObjects, gates: Gates) -> Situation:
-    """Return the inputs to the plan. The update revision may not be recorded yet. Raises CommandError."""
     resolved = resolved_spec(KIND, resolve_spec, owner, gates)
-    revisions = revisions_of(owner.status, resolved.content, related.revisions)
-    pods = [
+    facts = [
         pod_facts(pod, resolved.settings)
-        for pod in related.pods
+        for pod in pods
         if is_active(pod) and resolved.selector.matches(pod.metadata.labels)
     ]
-    return Situation(resolved, sorted(pods, key=lambda one: one.name), revisions, related.node_labels)
+    revisions = revisions_of(owner.status, resolved.content, recorded)
+    return Situation(resolved, sorted(facts, key=lambda one: one.name), revisions, nodes)
 
 
 async def restart(client: Client, stored: Stored) -> str:
@@ -86,22 +77,15 @@ async def restart(client: Client, stored: Stored) -> str:
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
     """Report what would happen to the Pods if this CloneSet were stored."""
     wanted = parsed(stored)
-    found = situation(wanted, await related_objects(client, wanted), Gates.of(enabled))
-    coming = _preview(client, found)
+    found = await situation(client, wanted, Gates.of(enabled))
+    coming = found.preview(client.clock.now().timestamp())
     before = wanted.status.update_revision if wanted.status is not None else ""
     return engine.planned(engine.template_head(KIND, wanted, before, found.revisions.update), coming)
-
-
-def _preview(client: Client, found: Situation) -> Preview:
-    now = client.clock.now().timestamp()
-    return preview(found.resolved, found.pods, found.revisions, now, found.node_labels)
 
 
 async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) -> Sequence[str]:
     """Explain the state of a Pod and what happens to it next."""
     owner = parsed(stored)
-    found = situation(owner, await related_objects(client, owner), Gates.of(enabled))
-    now = client.clock.now().timestamp()
+    found, now = await situation(client, owner, Gates.of(enabled)), client.clock.now().timestamp()
     rollout = counted(Inputs(found.resolved, found.pods, found.revisions, InPlaceUpdates(), now))
-    coming = _preview(client, found)
-    return explained(pod, found.resolved, rollout, coming, found.revisions.update, found.node_labels)
+    return explained(pod, found.resolved, rollout, found.preview(now), found.revisions.update, found.node_labels)

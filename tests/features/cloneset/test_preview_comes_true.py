@@ -15,9 +15,8 @@ import pytest
 
 from app.api import names
 from app.features.cloneset.commands import parsed
-from app.features.cloneset.plan.preview import preview
 from app.features.cloneset.plan.settings import Gates
-from app.features.cloneset.reads import related_objects, situation
+from app.features.cloneset.reads import situation
 from app.kube.resources import PODS
 from app.kube.wire import Request
 from app.workloads.reconciler import EventMappers
@@ -130,9 +129,8 @@ class Noted:
 async def predicted(cluster: SmallCluster, gates: Gates, spec: dict[str, Any]) -> Preview:
     live = await cluster.user.get(CLONESETS, "web", NAMESPACE)
     wanted = parsed({**live, "spec": {**live["spec"], **spec}})
-    found = situation(wanted, await related_objects(cluster.user, wanted), gates)
-    now = cluster.clock.now().timestamp()
-    return preview(found.resolved, found.pods, found.revisions, now, found.node_labels)
+    found = await situation(cluster.user, wanted, gates)
+    return found.preview(cluster.clock.now().timestamp())
 
 
 @pytest.fixture(autouse=True)
