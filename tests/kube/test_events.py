@@ -187,7 +187,9 @@ async def test_events_wait_for_an_unavailable_server():
 
 
 @virtual
-@pytest.mark.parametrize(("code", "reason", "requests"), [(403, "Forbidden", 1), (500, "InternalError", 12)])
+@pytest.mark.parametrize(
+    ("code", "reason", "requests"), [(403, "Forbidden", 1), (429, "TooManyRequests", 12), (500, "InternalError", 12)]
+)
 async def test_events_that_cannot_be_sent_are_dropped_and_logged(caplog, code, reason, requests):
     refused = json_response(code, status_body(code, reason, "namespace is being terminated"))
     async with recording(lambda request: refused) as (server, _, recorder):

@@ -351,6 +351,20 @@ async def test_after_many_missed_runs_the_latest_is_started_with_a_warning(there
     assert await there.messages("TooManyMissedTimes") == [text]
 
 
+@pytest.mark.behaviour("ACJ-20")
+@in_world
+async def test_a_job_without_its_owner_is_active_no_more(there: World) -> None:
+    await cron(there)
+    (first,) = await made(there, 1)
+
+    async def active() -> list[str]:
+        return [one["name"] for one in (await there.status_of(CRONS, "acj")).get("active", [])]
+
+    await there.becomes(active, [first])
+    await there.change(JOBS, first, {"metadata": {"ownerReferences": None}})
+    await there.becomes(active, [])
+
+
 @pytest.mark.behaviour("ACJ-16", "ACJ-17", "ACJ-27")
 @in_world
 async def test_a_job_that_replace_cannot_delete_is_reported_and_runs_alone(there: World) -> None:

@@ -18,6 +18,7 @@ from app.kube.objects import Pod
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, NODES, PODS
 from app.pods.budget import Disruption, Verdict
 from app.workloads.image_pulls import IMAGE_PULL_JOBS
+from app.workloads.state import Metrics
 from tests.features.daemonset.world import (
     DAEMONSETS,
     GATES,
@@ -65,6 +66,32 @@ async def test_budgets_are_checked_before_a_pod_is_changed(kind: str) -> None:
         assert len(budget.asked) >= 2
         budget.left = 1000
         await cluster.all_updated()
+
+
+class Recorded(Metrics):
+    """Records in-place updates in order."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def in_place_started(self, namespace: str) -> None:
+        self.done.append("started")
+
+    def in_place_finished(self, namespace: str, seconds: float) -> None:
+        assert seconds >= 0
+        self.done.append("finished")
+
+
+@virtual
+async def test_each_in_place_update_is_counted_and_timed() -> None:
+    metrics = Recorded()
+    async with small_cluster(metrics=metrics) as cluster:
+        await cluster.apply(updateStrategy=rolling("InPlaceIfPossible", maxUnavailable=1))
+        await cluster.all_updated()
+        await cluster.image("nginx:2")
+        await cluster.all_updated()
+        await cluster.clock.sleep(5)
+        assert metrics.done == ["started", "finished"] * 3
 
 
 @in_cluster(nodes=6)

@@ -56,8 +56,11 @@ class World(cluster.World):
         entries = found["spec"].get("podProbes") or []
         return {one["name"]: [probe["name"] for probe in one["probes"]] for one in entries}
 
-    async def result(self, node: str, pod: Json, *, silent: bool = False, **states: str) -> None:
-        """Report these results for the node; ``_`` in probe names stands for ``#``. ``silent``: without a message."""
+    async def result(
+        self, node: str, pod: Json, *, silent: bool = False, after: Json | None = None, **states: str
+    ) -> None:
+        """Report these results for the node; ``_`` in probe names stands for ``#``. ``silent``: without a message;
+        ``after``: a Pod with the same results that is reported first."""
         now = rfc3339(self.client.clock.now())
         entries = [
             {
@@ -69,9 +72,9 @@ class World(cluster.World):
             }
             for name, state in states.items()
         ]
-        metadata = pod["metadata"]
-        status = {key: metadata[key] for key in ("name", "namespace", "uid")} | {"probeStates": entries}
-        body = {"status": {"podProbeStatuses": [status]}}
+        found = [one["metadata"] for one in (after, pod) if one is not None]
+        statuses = [{key: one[key] for key in ("name", "namespace", "uid")} | {"probeStates": entries} for one in found]
+        body = {"status": {"podProbeStatuses": statuses}}
         await self.client.patch(NODE_PROBES, node, body, subresource="status")
 
     async def labels(self, name: str = "p1") -> dict[str, str]:
@@ -243,8 +246,11 @@ async def test_results_mark_only_their_own_pods_and_nodes(there: World) -> None:
     pod = await there.pod("p1", "n1", app="x")
     await there.marker("a", probe(markerPolicy=MARKS))
     await there.probes("n1", {"p1": ["a#ok"]})
-    # Another node reports a result, and this one reports an unknown probe.
-    await there.result("n2", pod, a_ok="Succeeded")
+    other = await there.pod("p2", "n2", app="x", tier="2")
+    await there.probes("n2", {"p2": ["a#ok"]})
+    # Another node reports a result before those of its own Pods, and this one reports an unknown probe.
+    await there.result("n2", other, after=pod, a_ok="Succeeded")
+    await there.becomes(lambda: there.labels("p2"), {"app": "x", "tier": "2", "healthy": "true"})
     await there.result("n1", pod, a_other="Succeeded")
     await there.settled(1)
     assert await there.labels() == {"app": "x"}

@@ -8,9 +8,11 @@ import pytest
 
 from app.features.podunavailablebudget.index import LiveOwners
 from app.features.podunavailablebudget.plan.pods import Workload
+from app.kube.client import Client
 from app.kube.objects import OwnerReference
 from app.kube.resources import NAMESPACES, REPLICASETS
 from tests.features.podunavailablebudget.world import NAMESPACE, SmallCluster, in_cluster
+from tests.kit.transports import Connection
 
 SHOP = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "shop", "uid": "d-1", "controller": True}
 
@@ -39,3 +41,16 @@ async def test_a_forged_owner_uid_brings_no_pod_under_a_budget(cluster: SmallClu
     assert await owners.above(other, NAMESPACE) == [Workload("apps", "ReplicaSet", "other")]
     for _ in range(2):
         assert await owners.above(web, NAMESPACE) == [*own, Workload("apps", "Deployment", "shop")]
+
+
+@pytest.mark.behaviour("PUB-31")
+@in_cluster(controller=False)
+async def test_an_owner_that_cannot_be_read_is_read_again(cluster: SmallCluster) -> None:
+    made = await cluster.user.create(REPLICASETS, owned("web", SHOP), NAMESPACE)
+    connection = Connection(cluster.api.transport())
+    owners = LiveOwners(Client(connection, cluster.clock))
+    web = OwnerReference("apps/v1", "ReplicaSet", "web", made["metadata"]["uid"], True)
+    connection.refuse = lambda _: True
+    assert len(await owners.above(web, NAMESPACE)) == 1
+    connection.refuse = lambda _: False
+    assert len(await owners.above(web, NAMESPACE)) == 2

@@ -136,6 +136,25 @@ async def test_a_terminating_claim_is_awaited_and_its_deletion_wakes_the_set() -
     assert list(shell.reconciler.keys_for_claim(Change(other, grown))) == [KEY]
 
 
+@pytest.mark.behaviour("AS-146")
+@virtual
+async def test_each_wait_for_a_claim_is_reported_once() -> None:
+    going = a_claim(0, deletionTimestamp="2026-01-01T00:00:00Z")
+    shell = shown(a_set(replicas=1, volumeClaimTemplates=[claim()]), going)
+    for _ in range(2):
+        await shell.reconcile()
+    shell.claims.remove(ObjectKey("shop", "data-web-0"))
+    await shell.reconcile()
+    assert shell.bodies("POST", "/pods")
+    # The Pod and its claim are deleted before the cache shows the Pod.
+    shell.reconciler.writer.expectations.forget(UID)
+    shell.show(going)
+    await shell.reconcile()
+    told = [message for reason, message in await shell.events() if reason == "FailedCreate"]
+    assert told == ["creation of Pods in StatefulSet web waits: pvc data-web-0 is to be deleted"]
+    assert [body["count"] for body in shell.bodies("PATCH", "/events/")] == [2]
+
+
 @pytest.mark.behaviour("AS-67")
 @virtual
 async def test_an_unseen_terminating_claim_fails_the_creation() -> None:

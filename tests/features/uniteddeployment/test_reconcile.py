@@ -9,6 +9,7 @@ import pytest
 from app.features.uniteddeployment import reconcile
 from app.features.uniteddeployment.plan import subsets
 from app.kube.resources import CONFIGMAPS, PODS
+from app.kube.wire import Request
 from tests.features.uniteddeployment.world import CLONE_SETS, NAMESPACE, SUBSET, UNITED, World, in_world
 
 RESERVE = {
@@ -227,6 +228,30 @@ async def test_nothing_is_written_twice_while_the_cache_lags(there: World) -> No
     requests = [(request.path, request.body) for request in there.manager.requests if request.method == "PATCH"]
     labelled = [one for one in requests if "/pods/" in one[0]]
     assert len(labelled) == len(set(labelled)) > 0
+
+
+def is_creation(request: Request) -> bool:
+    return request.method == "POST" and "/clonesets" in request.path
+
+
+@pytest.mark.behaviour("UD-33")
+@in_world
+async def test_a_creation_without_response_is_not_repeated_because_another_is_refused(there: World) -> None:
+    """Both are in the second batch."""
+    there.manager.lag = lambda: 2.0
+    posts: list[str] = []
+
+    def refused(request: Request) -> bool:
+        if is_creation(request):
+            posts.append(request.path)
+        return is_creation(request) and len(posts) == 3
+
+    there.manager.refuse, there.manager.status = refused, 403
+    there.manager.lose = lambda request: is_creation(request) and len(posts) in (2, 3)
+    await there.unite({"name": "a"}, {"name": "b"}, {"name": "c"})
+    await there.settled(30)
+    made = [verb for verb, kind, _ in there.writes if kind == "CloneSet" and verb == "create"]
+    assert (len(posts), len(made)) == (4, 3)
 
 
 @pytest.mark.behaviour("UD-56")
