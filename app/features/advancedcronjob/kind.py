@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from app.api import names
 from app.api.core.defaults import completed_template
-from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version, noted
+from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version, noted, unchanged
 from app.features.advancedcronjob.types import (
     ALLOW,
     BROADCAST,
@@ -19,10 +19,6 @@ from app.features.advancedcronjob.types import (
 )
 from app.features.imagepull.kind import job_with_defaults
 from app.kube.jsonvalues import json_copy
-
-
-def _same(obj: dict[str, Any]) -> dict[str, Any]:
-    return obj
 
 
 def _without_images(obj: dict[str, Any]) -> dict[str, Any]:
@@ -53,7 +49,7 @@ ADVANCED_CRON_JOB: Final = KindDefinition(
     short_names=("acj",),
     versions=(
         Version(names.V1BETA1, AdvancedCronJob, _COLUMNS, notes=_NOTED),
-        Version(names.V1ALPHA1, AdvancedCronJobV1Alpha1, _COLUMNS, to_hub=_same, from_hub=_without_images),
+        Version(names.V1ALPHA1, AdvancedCronJobV1Alpha1, _COLUMNS, to_hub=unchanged, from_hub=_without_images),
     ),
 )
 

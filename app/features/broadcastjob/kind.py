@@ -8,16 +8,10 @@ from typing import Any, Final
 from app.api import names
 from app.api.gojson import GoType
 from app.api.gopod import POD_TEMPLATE
-from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version
+from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version, unchanged
 from app.api.schema import go_struct
 from app.features.broadcastjob.types import ALWAYS, FAIL_FAST, BroadcastJob, BroadcastJobSpec
 from app.kube.jsonvalues import json_copy
-
-
-def _same(obj: dict[str, Any]) -> dict[str, Any]:
-    """Return the object unchanged: both versions have the same fields."""
-    return obj
-
 
 _COLUMNS: Final = (
     PrinterColumn("DESIRED", "integer", ".status.desired", "Number of eligible nodes."),
@@ -35,7 +29,7 @@ BROADCAST_JOB: Final = KindDefinition(
     short_names=("bcj",),
     versions=(
         Version(names.V1BETA1, BroadcastJob, _COLUMNS),
-        Version(names.V1ALPHA1, BroadcastJob, _COLUMNS, to_hub=_same, from_hub=_same),
+        Version(names.V1ALPHA1, BroadcastJob, _COLUMNS, to_hub=unchanged, from_hub=unchanged),
     ),
 )
 

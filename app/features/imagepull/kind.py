@@ -8,7 +8,7 @@ from typing import Any, Final
 from app.api import names
 from app.api.gocore import LABEL_SELECTOR, optional
 from app.api.gojson import STRING, GoType, list_of, pointer, struct
-from app.api.kind import AGE, ANY_KEY, Access, KindDefinition, PrinterColumn, Version, noted
+from app.api.kind import AGE, ANY_KEY, Access, KindDefinition, PrinterColumn, Version, noted, unchanged
 from app.api.schema import go_struct
 from app.features.imagepull.types import (
     ALWAYS,
@@ -20,11 +20,6 @@ from app.features.imagepull.types import (
     NodeImageV1Alpha1,
 )
 from app.kube.jsonvalues import json_copy, objects, part
-
-
-def _same(obj: dict[str, Any]) -> dict[str, Any]:
-    """Return the object unchanged: both versions have the same fields. [IMG-1]"""
-    return obj
 
 
 def _without_modes(obj: dict[str, Any]) -> dict[str, Any]:
@@ -57,7 +52,7 @@ IMAGE_PULL_JOB: Final = KindDefinition(
     ),
     versions=(
         Version(names.V1BETA1, ImagePullJob, _PULL_COLUMNS),
-        Version(names.V1ALPHA1, ImagePullJob, (*_PULL_COLUMNS, _MESSAGE), to_hub=_same, from_hub=_same),
+        Version(names.V1ALPHA1, ImagePullJob, (*_PULL_COLUMNS, _MESSAGE), to_hub=unchanged, from_hub=unchanged),
     ),
 )
 
@@ -82,7 +77,7 @@ IMAGE_LIST_PULL_JOB: Final = KindDefinition(
     ),
     versions=(
         Version(names.V1BETA1, ImageListPullJob, _LIST_COLUMNS),
-        Version(names.V1ALPHA1, ImageListPullJob, _LIST_COLUMNS, to_hub=_same, from_hub=_same),
+        Version(names.V1ALPHA1, ImageListPullJob, _LIST_COLUMNS, to_hub=unchanged, from_hub=unchanged),
     ),
 )
 
@@ -108,7 +103,7 @@ NODE_IMAGE: Final = KindDefinition(
     namespaced=False,
     versions=(
         Version(names.V1BETA1, NodeImage, _NODE_COLUMNS, notes=_NOTED),
-        Version(names.V1ALPHA1, NodeImageV1Alpha1, _NODE_COLUMNS, to_hub=_same, from_hub=_without_modes),
+        Version(names.V1ALPHA1, NodeImageV1Alpha1, _NODE_COLUMNS, to_hub=unchanged, from_hub=_without_modes),
     ),
 )
 
