@@ -250,8 +250,3 @@ def test_manifests_applied_again_create_no_revision_and_no_pod(left: ControlPlan
         assert state() ^ before == set()
         # Jobs that had ended are new.
         assert {name for name, number in generations().items() if numbers.get(name, number) != number} == set()
-        # A taken-over UnitedDeployment scales without losing a Pod.
-        kept = pods(left).keys()
-        left.kubectl("scale", "uniteddeployment", "ud", "-n", NAMESPACE, "--replicas=6")
-        eventually(lambda: sum(name.startswith("ud-") for name in pods(left)) == 6, "the subsets grow", 120)
-        assert kept <= pods(left).keys()
