@@ -174,9 +174,9 @@ class LifecycleHook(ApiModel):
     """LifecycleHook delays an action on a Pod by means of labels or finalizers that another component manages."""
 
     labels_handler: dict[str, str] | None = None
-    """The Pod is held while it has these labels with these values."""
+    """Labels that hold the Pod: while it has any of them with this value; as preNormal, until it has all."""
     finalizers_handler: list[str] | None = None
-    """The Pod is held while it has these finalizers."""
+    """Finalizers that hold the Pod: while it has any of them; as preNormal, until it has all."""
     mark_pod_not_ready: bool = False
     """Marks the Pod as not ready while it is held, through its readiness gate KruisePodReady."""
 

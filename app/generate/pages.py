@@ -288,8 +288,8 @@ def _link(kind: KindDefinition) -> str:
 
 
 def _shared(kind: KindDefinition, others: Iterable[KindDefinition]) -> dict[str, str]:
-    """Return links for objects that the page of a more prominent kind already describes. Kinds that users write are
-    more prominent than others, then kinds with shorter names."""
+    """Return links for objects that the page of a more prominent kind already describes. Kinds that users write come
+    before others, and kinds with short names before those with long ones."""
     found: dict[str, str] = {}
     for other in sorted(others, key=lambda one: (not one.access.edit, len(one.kind))):
         if other is kind:

@@ -39,7 +39,8 @@ from app.pods.budget import ALLOWED, Disruption, Verdict
 # controller in this process updates the Pod at once, and the Pod may be available again before the budget is
 # reconciled, so its former state is known only here.
 
-#: Maximum number of budgets whose grants are kept. Without it, a grant counts until its time in the status expires.
+#: Maximum number of budgets whose grants are kept. A grant of another budget counts until its time in the status
+#: expires.
 MAX_BUDGETS: Final = 1_000
 
 

@@ -30,7 +30,7 @@ VALIDATE: Final = validating_webhook(
 WEBHOOKS: Final = (VALIDATE,)
 
 
-#: Return the error in a resource, or None.
+#: Returns the error in a resource, or None.
 CheckResource: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[FieldError | None]]
 
 
@@ -63,7 +63,8 @@ def read(obj: Mapping[str, Any]) -> ResourceDistribution:
 
 
 async def dry_run_error(client: Client, namespace: str, resource: Mapping[str, Any]) -> FieldError | None:
-    """Return the API server's error for the resource in ``namespace``. It never contains a Secret's content. [RD-15]"""
+    """Create the resource in ``namespace`` with dry-run and return the API server's error, without a Secret's content.
+    [RD-15]"""
     kind = SECRETS if resource.get("kind") == SECRETS.kind else CONFIGMAPS
     body = {**resource, "metadata": {**(resource.get("metadata") or {}), "namespace": namespace}}
     try:

@@ -305,7 +305,7 @@ class UnseenWorkloads:
         if creations.doubt_until:
             if (left := creations.doubt_until - now) > 0:
                 return left + TIMER_TOLERANCE
-            # The cache may be behind even longer, so read from the API server.
+            # The cache may lag even longer, so read from the API server.
             creations.made.update(dict.fromkeys(await self._there(united), now))
             creations.doubt_until = 0.0
         for name in list(creations.made):

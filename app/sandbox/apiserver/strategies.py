@@ -256,7 +256,7 @@ def without_status(resource: ResourceType, obj: Json) -> None:
 
 
 def changed_outside_metadata(obj: Mapping[str, Any], old: Mapping[str, Any], *, status: bool) -> bool:
-    """Return whether anything but the metadata differs, or, unless ``status``, anything but metadata and status."""
+    """Return whether anything but the metadata differs. Without ``status``, differences of the status do not count."""
     skipped = {"metadata", "apiVersion", "kind"} if status else {"metadata", "apiVersion", "kind", "status"}
     keys = (obj.keys() | old.keys()) - skipped
     return any(obj.get(key) != old.get(key) for key in keys)

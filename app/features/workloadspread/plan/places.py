@@ -1,4 +1,4 @@
-"""Free capacity of subsets, the subset of a new Pod, and the annotation that records it. Pure."""
+"""Free places in subsets, the subset of a new Pod, and the annotation that records it. Pure."""
 
 from __future__ import annotations
 
