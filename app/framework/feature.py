@@ -20,7 +20,7 @@ from app.framework.watched import Stores, Watched
 from app.kube.admission import Handler, PolicyRule, Webhook
 from app.kube.client import Client
 from app.kube.clock import Clock
-from app.kube.controller import Reconcile, Watch
+from app.kube.controller import DEFAULT_WORKERS, Reconcile, Watch
 from app.kube.events import EventRecorder
 from app.kube.selectors import Selector
 from app.pods.admission import Guarded, PodMutator, PodValidator
@@ -126,7 +126,7 @@ class ControllerPart:
     #: Permissions beyond list and watch for the watched objects.
     permissions: tuple[PolicyRule, ...] = ()
     gates: tuple[str, ...] = ()
-    workers: int = 3
+    workers: int = DEFAULT_WORKERS
     #: The flag for the number of concurrent reconciles; it need not be declared elsewhere.
     workers_flag: str = ""
     counters: tuple[Counters[Any], ...] = ()

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from app.kube.clock import Clock
 from app.kube.errors import Conflict, KubeError, is_namespace_ending
@@ -24,6 +24,9 @@ from app.kube.resources import ObjectKey, Resource
 from app.kube.store import Change, Store, key_of
 
 logger = logging.getLogger(__name__)
+
+#: Number of keys that a controller processes concurrently, unless it specifies another.
+DEFAULT_WORKERS: Final = 3
 
 T = TypeVar("T", bound=Object)
 
@@ -98,7 +101,7 @@ class Controller:
         watches: Sequence[Watch[Any]],
         reconcile: Reconcile,
         *,
-        workers: int = 3,
+        workers: int = DEFAULT_WORKERS,
         needs: Sequence[Store[Any]] = (),
         sync_timeout: float = 120.0,
         limits: RateLimits | None = None,

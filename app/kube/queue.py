@@ -31,7 +31,7 @@ class QueueShutDown(Exception):
 @dataclass(frozen=True, slots=True)
 class RateLimits:
     """Back-off of a failing key: the longer of its own doubling delay and the wait for a token from a bucket per
-    namespace."""
+    namespace. The manager's ``--rate-limiter`` flags have these defaults."""
 
     base_delay: float = 0.005
     max_delay: float = 1000.0

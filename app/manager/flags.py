@@ -13,6 +13,7 @@ from typing import Final
 from app.framework.options import Flag, FlagValue, parse_bool, parse_delay, parse_integer, parse_positive
 from app.kube.fielderrors import parse_duration
 from app.kube.logs import FLAGS_WITHOUT_EFFECT, own_flags
+from app.kube.queue import RateLimits
 from app.manager.features import features
 from app.manager.gates import GATES
 
@@ -21,25 +22,8 @@ class FlagError(ValueError):
     """An unknown flag, or an invalid value."""
 
 
-_WORKERS: Final = (
-    "advancedcronjob",
-    "broadcastjob",
-    "crr",
-    "daemonset",
-    "imagepulljob",
-    "nodeimage",
-    "nodepodprobe",
-    "persistentpodstate",
-    "podprobemarker",
-    "podunavailablebudget",
-    "resourcedistribution",
-    "sidecarterminator",
-    "statefulset",
-    "uniteddeployment",
-    "workloadspread",
-)
-
-
+#: The defaults of the flags for retries.
+_RETRIES: Final = RateLimits()
 _LOGS: Final = "logs always go to standard error, in the format of --logging-format"
 
 
@@ -119,10 +103,15 @@ def _flags() -> tuple[Flag, ...]:
         Flag("controller-cache-sync-timeout", 120.0, parse_duration, "exit if caches are not filled within this time"),
         Flag("rest-config-qps", 0.0, _number, "requests per second to the API server; 0 or less means no limit"),
         Flag("rest-config-burst", 50, parse_integer, "burst of requests to the API server, with --rest-config-qps"),
-        Flag("rate-limiter-base-delay", 0.005, parse_delay, "initial retry delay of a failed key"),
-        Flag("rate-limiter-max-delay", 1000.0, parse_delay, "maximum retry delay of a failed key"),
-        Flag("rate-limiter-qps", 10, parse_positive, "requeues per second of each controller, after the burst"),
-        Flag("rate-limiter-bucket-size", 100, parse_positive, "burst of requeues of each controller"),
+        Flag("rate-limiter-base-delay", _RETRIES.base_delay, parse_delay, "initial retry delay of a failed key"),
+        Flag("rate-limiter-max-delay", _RETRIES.max_delay, parse_delay, "maximum retry delay of a failed key"),
+        Flag(
+            "rate-limiter-qps",
+            int(_RETRIES.qps),
+            parse_positive,
+            "requeues per second of each controller, after the burst",
+        ),
+        Flag("rate-limiter-bucket-size", _RETRIES.burst, parse_positive, "burst of requeues of each controller"),
         Flag(
             "enable-leader-election",
             True,
@@ -209,10 +198,6 @@ def _openkruise() -> tuple[Flag, ...]:
         *(
             Flag(name, name == "logtostderr" if is_boolean else "", parse_bool if is_boolean else str, _LOGS)
             for name, is_boolean in FLAGS_WITHOUT_EFFECT.items()
-        ),
-        *(
-            Flag(f"{name}-workers", 3, parse_positive, f"number of keys the {name} controller processes concurrently")
-            for name in _WORKERS
         ),
     )
 

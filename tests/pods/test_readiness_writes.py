@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from app.features.podreadiness.feature import FEATURE, NAME, WORKERS
+from app.features.podreadiness.feature import FEATURE
 from app.kube.client import Client
 from app.kube.errors import Conflict
 from app.kube.objects import Pod, decode_pod
@@ -66,7 +66,7 @@ async def test_a_new_pod_gets_its_condition_with_one_write() -> None:
     assert setting.status() == "True"
     assert setting.server.writes() == [f"PATCH {pod_path()}/status"]
     assert setting.server.requests[0].headers["User-Agent"] == "kruise-manager/pod-readiness-controller"
-    assert (controller.name, controller.workers) == (NAME, WORKERS) == ("pod-readiness-controller", 16)
+    assert (controller.name, controller.workers) == ("pod-readiness-controller", 16)
     permissions = FEATURE.permissions(lambda _gate: True)
     assert {resource for rule in permissions for resource in rule.resources} == {"pods", "pods/status"}
 

@@ -11,7 +11,6 @@ from app.features.cloneset.reconcile import (
     CLONE_SETS,
     NAME,
     WATCHED,
-    WORKERS,
     cloneset_controller,
     initial_metadata_of,
     least_available_of,
@@ -69,7 +68,6 @@ FEATURE: Final = Feature(
                 # The deletion order depends on node labels. [CS-114]
                 PolicyRule(("list",), ("",), ("nodes",)),
             ),
-            workers=WORKERS,
             workers_flag="cloneset-workers",
             counters=(WorkloadCounters,),
         ),

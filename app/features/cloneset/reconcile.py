@@ -226,7 +226,6 @@ def _pull_counts(snapshot: CloneSetSnapshot) -> RolloutCounts:
 
 
 NAME: Final = "cloneset-controller"
-WORKERS: Final = 3
 CLONE_SETS: Final = Watched.kind(CLONE_SET, CloneSet)
 #: PersistentVolumeClaims of CloneSet Pods.
 SET_CLAIMS: Final = CLAIMS.selected("PersistentVolumeClaims", names.CLONESET_INSTANCE_ID)

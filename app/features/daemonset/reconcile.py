@@ -163,7 +163,6 @@ def _is_alike(old: Node, new: Node) -> bool:
 
 
 NAME: Final = "daemonset-controller"
-WORKERS: Final = 3
 DAEMON_SETS: Final = Watched.kind(DAEMON_SET, DaemonSet)
 #: Revisions of DaemonSets. They have their hash in a different label than revisions of other workloads.
 DAEMON_REVISIONS: Final = REVISIONS.selected("ControllerRevisions of DaemonSets", names.CONTROLLER_REVISION_HASH)

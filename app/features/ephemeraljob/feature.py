@@ -7,7 +7,7 @@ from typing import Final
 from app.api import names
 from app.features.ephemeraljob import webhooks
 from app.features.ephemeraljob.kind import EPHEMERAL_JOB
-from app.features.ephemeraljob.reconcile import NAME, WATCHED, WORKERS, ephemeraljob_controller
+from app.features.ephemeraljob.reconcile import NAME, WATCHED, ephemeraljob_controller
 from app.framework.commands import Commands
 from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature
 from app.framework.verbs import Verb
@@ -50,7 +50,7 @@ FEATURE: Final = Feature(
                 PolicyRule(("patch",), ("",), ("pods/ephemeralcontainers",)),
                 PolicyRule(("create", "patch"), ("",), ("events",)),
             ),
-            workers=WORKERS,
+            workers=10,
         ),
     ),
     admission=(AdmissionPart(decisions, webhooks=webhooks.WEBHOOKS),),

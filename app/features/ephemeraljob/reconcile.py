@@ -390,7 +390,6 @@ def _facts(pod: Pod) -> tuple[object, ...]:
 
 
 NAME: Final = "ephemeraljob-controller"
-WORKERS: Final = 10
 EPHEMERAL_JOBS: Final = Watched.kind(EPHEMERAL_JOB, EphemeralJob, **{BY_SELECTOR: by_selector, BY_UID: by_uid})
 WATCHED: Final = (EPHEMERAL_JOBS, PODS_BY_NAMESPACE)
 

@@ -20,7 +20,6 @@ from app.kube.admission import PolicyRule
 from app.kube.controller import Watch
 
 NAME: Final = "container-launch-priority-controller"
-WORKERS: Final = 4
 #: Without this gate no Pod gets a barrier, so the controller is not needed. [PM-151]
 GATE: Final = "PodWebhook"
 
@@ -50,7 +49,7 @@ FEATURE: Final = Feature(
                 PolicyRule(("create", "patch"), ("",), ("events",)),
             ),
             gates=(GATE,),
-            workers=WORKERS,
+            workers=4,
         ),
     ),
     admission=(AdmissionPart(step),),

@@ -40,8 +40,6 @@ class ReadinessGateStep:
 
 
 NAME: Final = "pod-readiness-controller"
-#: One per concurrent request. OpenKruise uses 3.
-WORKERS: Final = 16
 _EVERY_POD: Final = "KruisePodReadinessGate"
 
 
@@ -68,7 +66,7 @@ FEATURE: Final = Feature(
                 PolicyRule(("get",), ("",), ("pods",)),
                 PolicyRule(("patch",), ("",), ("pods/status",)),
             ),
-            workers=WORKERS,
+            workers=16,  # one per concurrent request; OpenKruise uses 3
         ),
     ),
     admission=(AdmissionPart(steps),),

@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from app.framework.dashboard import DashboardSection
 
 NAME: Final = "podunavailablebudget-controller"
-WORKERS: Final = 3
 _GATES: Final = (DELETE_GATE, UPDATE_GATE)
 GUARDED: Final = Guarded(
     "budgets",
@@ -232,7 +231,6 @@ FEATURE: Final = Feature(
                 _MAY_RECORD_EVENTS,
             ),
             gates=_GATES,
-            workers=WORKERS,
             workers_flag="podunavailablebudget-workers",
         ),
     ),

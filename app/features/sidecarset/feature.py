@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from app.framework.dashboard import DashboardSection
 
 NAME: Final = "sidecarset-controller"
-WORKERS: Final = 3
 _DEFAULTS_ALLOWED: Final = "SidecarSetPatchPodMetadataDefaultsAllowed"
 _SORT: Final = "EnableSortSidecarContainerByName"
 
@@ -165,7 +164,6 @@ FEATURE: Final = Feature(
                 _MAY_RECORD_EVENTS,
             ),
             counters=(set_aside_gauge,),
-            workers=WORKERS,
             workers_flag="sidecarset-workers",
         ),
         ControllerPart(

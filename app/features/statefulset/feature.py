@@ -10,7 +10,6 @@ from app.features.statefulset.reconcile import (
     NAME,
     STATEFUL_SETS,
     WATCHED,
-    WORKERS,
     least_available_of,
     statefulset_controller,
     update_order_of,
@@ -58,7 +57,6 @@ FEATURE: Final = Feature(
                 # A claim may be expanded only if its storage class allows it. [AS-104]
                 PolicyRule(("list",), ("storage.k8s.io",), ("storageclasses",)),
             ),
-            workers=WORKERS,
             workers_flag="statefulset-workers",
             counters=(WorkloadCounters,),
         ),

@@ -209,7 +209,6 @@ def _pull_counts(snapshot: Observed, replicas: Replicas) -> RolloutCounts:
 
 
 NAME: Final = "statefulset-controller"
-WORKERS: Final = 3
 STATEFUL_SETS: Final = Watched.kind(STATEFUL_SET, StatefulSet)
 #: Claims of a StatefulSet have no common label, so all claims are watched and looked up by name.
 ALL_CLAIMS: Final = CLAIMS.selected("all PersistentVolumeClaims", "")

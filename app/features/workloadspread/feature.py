@@ -24,7 +24,6 @@ from app.pods.admission import Guarded
 if TYPE_CHECKING:
     from app.framework.dashboard import DashboardSection
 
-WORKERS: Final = 3
 #: Permissions to write the status optimistically, and to read the object after a conflict.
 _MAY_COUNT: Final = (
     PolicyRule(("get",), (names.APPS_GROUP,), (WORKLOAD_SPREAD.plural,)),
@@ -90,7 +89,6 @@ FEATURE: Final = Feature(
                 PolicyRule(("create", "patch"), ("",), ("events",)),
             ),
             gates=(GATE,),
-            workers=WORKERS,
             workers_flag="workloadspread-workers",
         ),
     ),

@@ -73,7 +73,7 @@ async def small_cluster(
         reconciler = CloneSetReconciler(client.named(cloneset.NAME), caches, events, rng, **options)
         provided = {InitialMetadata: cloneset.initial_metadata(caches.workloads)}
         readiness = controller_of(newpods.FEATURE, client, {"Pods": caches.pods}, provided=provided)
-        sets = Controller(cloneset.NAME, client.clock, reconciler.watches(), reconciler, workers=cloneset.WORKERS)
+        sets = Controller(cloneset.NAME, client.clock, reconciler.watches(), reconciler)
         return [sets, readiness] if controllers else []
 
     async with managed(SmallCluster, FEATURE, cloneset.NAME, make, pace=pace, seed=seed) as cluster:

@@ -99,7 +99,7 @@ async def small_cluster(
         reconciler = DaemonSetReconciler(
             client.named(daemonset.NAME), caches, cluster_nodes[0], events, rng, gates=gates, **options
         )
-        sets = Controller(daemonset.NAME, client.clock, reconciler.watches(), reconciler, workers=daemonset.WORKERS)
+        sets = Controller(daemonset.NAME, client.clock, reconciler.watches(), reconciler)
         return [sets, controller_of(newpods.FEATURE, client, {"Pods": caches.pods})]
 
     where: Any = {"nodes": nodes, "pace": pace, "seed": seed, "before": before}

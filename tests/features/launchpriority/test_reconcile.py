@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.features.launchpriority.feature import FEATURE, GATE, NAME, WORKERS
+from app.features.launchpriority.feature import FEATURE, GATE, NAME
 from app.features.launchpriority.reconcile import STALL_SECONDS, LaunchBarrierReconciler
 from app.kube.client import Client
 from app.kube.errors import Conflict, ServerError
@@ -102,7 +102,7 @@ async def test_pods_with_a_launch_order_are_reconciled_regardless_of_their_owner
     assert {request.headers["User-Agent"] for request in setting.server.requests} == {
         "kruise-manager/container-launch-priority-controller"
     }
-    assert (controller.name, controller.workers) == (NAME, WORKERS) == ("container-launch-priority-controller", 4)
+    assert (controller.name, controller.workers) == ("container-launch-priority-controller", 4)
     assert GATE == "PodWebhook"
     permissions = FEATURE.permissions(lambda _gate: True)
     assert {resource for rule in permissions for resource in rule.resources} == {"pods", "configmaps", "events"}
