@@ -56,6 +56,11 @@ TABLE: Final = (
         "run by each reconcile of each workload",
         "workloads/history.py workloads/settings.py workloads/state.py workloads/updater.py",
     ),
+    _row(
+        "features/imagepull/test_update_orders.py",
+        "what workloads provide to other features: tested with one that uses it",
+        "workloads/controllers.py",
+    ),
     _row("cli/test_rollout.py", _BY_COMMAND, "workloads/commands.py workloads/report.py"),
     _row(
         "features/statefulset/test_webhooks.py",

@@ -35,7 +35,7 @@ from app.pods.budget import LeastAvailable
 from app.pods.order import UpdateOrder
 from app.pods.readiness import InitialMetadata
 from app.workloads import controllers as engine
-from app.workloads.controllers import WorkloadCounters
+from app.workloads.metrics import WorkloadCounters
 
 
 def decisions(context: AdmissionContext) -> Decisions:

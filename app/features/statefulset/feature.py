@@ -28,7 +28,7 @@ from app.kube.admission import PolicyRule
 from app.pods.budget import LeastAvailable
 from app.pods.order import UpdateOrder
 from app.workloads import controllers as engine
-from app.workloads.controllers import WorkloadCounters
+from app.workloads.metrics import WorkloadCounters
 
 
 def decisions(context: AdmissionContext) -> Decisions:

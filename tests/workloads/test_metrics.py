@@ -1,6 +1,6 @@
 from prometheus_client import CollectorRegistry, generate_latest
 
-from app.workloads.controllers import WorkloadCounters
+from app.workloads.metrics import WorkloadCounters
 
 
 def test_many_namespaces_and_objects_add_no_metrics() -> None:
