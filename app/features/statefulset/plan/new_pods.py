@@ -10,9 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from app.api import names
 from app.features.statefulset.plan.settings import Replicas, ResolvedSpec
-from app.pods.claims import (
-    with_claim_volumes,
-)
+from app.pods.claims import with_claim_volumes
 from app.pods.lifecycle import LifecycleState, first_state, state_members
 from app.pods.revisions import pod_of_template
 from app.workloads.pods import NewPod
