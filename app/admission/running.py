@@ -177,7 +177,7 @@ def prepared(review: Review, body_bytes: int) -> Review | Denied:
     if body_bytes > MAX_STORED_BYTES and review.operation in (Operation.CREATE, Operation.UPDATE):
         size = _size(review.object)
         if size > MAX_STORED_BYTES:
-            message = f"request.object: has {size} bytes; the limit is {MAX_STORED_BYTES}"
+            message = f"request.object: has {size} bytes; the limit is {MAX_STORED_BYTES}: make it smaller"
             return Denied(message, code=413)
     changed: dict[str, Any] = {}
     if review.object is not None:

@@ -98,7 +98,7 @@ def check(kubeconfig: Path) -> None:
     if not os.access(folder, os.W_OK):
         raise StartError(f"--kubeconfig: folder {folder} is not writable: name a file in another folder")
     if kubeconfig.is_dir():
-        raise StartError(f"--kubeconfig: {kubeconfig} is a folder, not a file")
+        raise StartError(f"--kubeconfig: {kubeconfig} is a folder: name a file")
     if not kubeconfig.exists():
         return
     try:

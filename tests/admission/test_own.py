@@ -79,7 +79,11 @@ def test_a_stored_object_without_metadata_is_a_bad_request() -> None:
 def test_oversized_objects_are_refused_before_validation(operation: Operation) -> None:
     large = {"spec": {"note": "x" * MAX_STORED_BYTES}}
     found = prepared(review(large, operation=operation), MAX_STORED_BYTES + 100)
-    assert isinstance(found, Denied) is (operation in (Operation.CREATE, Operation.UPDATE))
+    if operation in (Operation.CREATE, Operation.UPDATE):
+        assert isinstance(found, Denied)
+        assert found.message.endswith(f"the limit is {MAX_STORED_BYTES}: make it smaller")
+    else:
+        assert isinstance(found, Review)
     # The stored object may be the large one, or that of a foreign kind.
     small = review({"spec": {}}, {"spec": large}, operation)
     assert prepared(small, MAX_STORED_BYTES + 100) is small

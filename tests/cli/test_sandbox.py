@@ -157,7 +157,7 @@ def test_a_port_in_use_is_reported_in_one_sentence(tmp_path: Path) -> None:
     ("file", "text"),
     [
         pytest.param("nowhere/kube", "nowhere does not exist", id="no such folder"),
-        pytest.param(".", "is a folder, not a file", id="a folder"),
+        pytest.param(".", "is a folder: name a file", id="a folder"),
         pytest.param(
             "mine", "was not written by a sandbox and is left unchanged: name another file", id="somebody else's file"
         ),
