@@ -89,10 +89,14 @@ class Watched(Generic[T]):
         return self.resource, self.scope, self.label_selector, self.field_selector
 
     @property
+    def object_name(self) -> str:
+        """Return the name of the one object that is watched, or "" if there may be several."""
+        return self.field_selector.removeprefix(_BY_NAME) if self.field_selector.startswith(_BY_NAME) else ""
+
+    @property
     def permission(self) -> PolicyRule:
         """Return the permission its reflector needs, limited to one object if it watches only one."""
-        resource = self.resource
-        name = self.field_selector.removeprefix(_BY_NAME) if self.field_selector.startswith(_BY_NAME) else ""
+        resource, name = self.resource, self.object_name
         return PolicyRule(
             ("list", "watch"),
             (resource.group,),

@@ -218,7 +218,7 @@ class Standalone:
             raise ManifestError(f"{manifest.at('metadata')}: {manifest.kind}: metadata.name: is required")
         obj: Mapping[str, Any] = manifest.object
         kind = find_kind(api_version, manifest.kind)
-        watched = self._watched_as(api_version, manifest.kind)
+        watched = self._watched_as(api_version, manifest)
         if kind is not None:
             if watched is not None:
                 self._refuse_second(manifest, watched)
@@ -232,10 +232,12 @@ class Standalone:
         content[watched.key, key_of(stored)] = stored
         self._draft(watched).put(stored)
 
-    def _watched_as(self, api_version: str, kind: str) -> Watched[Any] | None:
-        group = api_version.rpartition("/")[0]
-        wanted = (group, kind)
-        return next((one for one in self._watched.values() if (one.resource.group, one.resource.kind) == wanted), None)
+    def _watched_as(self, api_version: str, manifest: Manifest) -> Watched[Any] | None:
+        wanted = (api_version.rpartition("/")[0], manifest.kind)
+        for one in self._watched.values():
+            if (one.resource.group, one.resource.kind) == wanted and one.object_name in ("", manifest.name):
+                return one
+        return None
 
     def _refuse_second(self, manifest: Manifest, watched: Watched[Any]) -> None:
         namespace = str(manifest.object["metadata"].get("namespace") or "")
@@ -328,7 +330,8 @@ def _decoded(watched: Watched[Any], manifest: Manifest, obj: Mapping[str, Any]) 
         labels = {**(metadata.get("labels") or {}), names.NAMESPACE_NAME: manifest.name}
         obj = {**obj, "metadata": {**metadata, "labels": labels}}
     if watched.scope is Scope.OWN:
-        obj = {**obj, "metadata": {"namespace": names.MANAGER_NAMESPACE, **metadata}}
+        # The operator may be installed in a namespace of another name.
+        obj = {**obj, "metadata": {**metadata, "namespace": names.MANAGER_NAMESPACE}}
     try:
         return watched.decode(orjson.dumps(obj))
     except ValueError as error:

@@ -263,12 +263,17 @@ async def test_custom_workloads_are_read_from_files(tmp_path: Path) -> None:
     assert found.problems == ()
 
 
+#: Manifests may come from an operator in another namespace, or name none.
+OPERATORS = pytest.mark.parametrize("operator", ["kruise-system", "kruise", ""])
+
+
+@OPERATORS
 @virtual
-async def test_the_whitelist_and_revisions_are_read_from_files(tmp_path: Path) -> None:
+async def test_the_whitelist_is_read_from_files(tmp_path: Path, operator: str) -> None:
     whitelist = '{"rules": [{"allowedAnnotationKeyExprs": ["^example.com/"]}]}'
     touch(
         tmp_path / "0-config.yaml",
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kruise-configuration, namespace: kruise-system}\n"
+        f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: kruise-configuration, namespace: '{operator}'}}\n"
         f"data:\n  SidecarSet_PatchPodMetadata_WhiteList: '{whitelist}'\n",
     )
     touch(
@@ -284,15 +289,16 @@ async def test_the_whitelist_and_revisions_are_read_from_files(tmp_path: Path) -
     assert "whitelist not found" in found.problems[0]
 
 
+@OPERATORS
 @virtual
-async def test_a_recorded_revision_can_be_selected(tmp_path: Path) -> None:
+async def test_a_recorded_revision_can_be_selected(tmp_path: Path, operator: str) -> None:
     source = standalone(tmp_path)
     touch(tmp_path / "a.yaml", SET.format(name="a"))
     await source.reload()
     revision = {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
-        "metadata": {"name": "a-1", "labels": {"kruise.io/sidecarset-name": "a"}},
+        "metadata": {"name": "a-1", "namespace": operator, "labels": {"kruise.io/sidecarset-name": "a"}},
         "revision": 1,
         "data": {
             "metadata": {
@@ -318,12 +324,15 @@ async def test_objects_unusable_in_standalone_mode_are_reported(
 ) -> None:
     caplog.set_level(logging.WARNING)
     touch(tmp_path / "a.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n")
+    touch(tmp_path / "b.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\n")
     touch(tmp_path / "webhooks.yaml", "webhooks: {}\n")
     touch(tmp_path / "README.md", "text")
     found = standalone(tmp_path)
     await found.reload()
     assert found.problems == ()
     assert "a.yaml:1: Service web is not used without a cluster" in caplog.text
+    assert "b.yaml:1: ConfigMap web is not used without a cluster" in caplog.text
+    assert "0 ConfigMap kruise-configuration" in found.summary
 
 
 @pytest.mark.behaviour("PW-4")
