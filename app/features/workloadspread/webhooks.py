@@ -156,8 +156,7 @@ class SpreadLookups:
 
     async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str]:
         """Check the template with a dry run."""
-        if self._client is None:
-            return ()
+        assert self._client is not None  # noqa: S101  # without a cluster, there is no template to check
         return await template_errors(self._client, self._own_namespace, template, "")
 
 
