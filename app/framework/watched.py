@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
@@ -15,8 +15,8 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 from app.api import names
 from app.api.kind import KindDefinition
 from app.kube import resources
-from app.kube.admission import PolicyRule, Review
-from app.kube.client import Client, Decode, get_or_none, if_readable
+from app.kube.admission import PolicyRule
+from app.kube.client import Decode
 from app.kube.objects import (
     ConfigMap,
     ControllerRevision,
@@ -167,58 +167,6 @@ class Stores:
     def by_name(self) -> Mapping[str, Store[Any]]:
         """Return the caches by display name."""
         return {one.name: self._stores[key] for key, one in self.declared.items()}
-
-
-#: Total bytes of a namespace's objects of one kind from which comparisons with a new one take long, and the maximum
-#: number of such namespaces to remember.
-LARGE_BYTES: Final = 1024 * 1024
-MAX_LARGE: Final = 1000
-
-
-class LiveObjects:
-    """Objects that a webhook reads when it needs them: from the API server, in standalone mode from files.
-
-    Writes are rare, and concurrent ones see each other more often than through a cache.
-    """
-
-    def __init__(self, client: Client | None, stores: Stores) -> None:
-        """Without a client, ``stores`` hold the objects in the files."""
-        self._client = client
-        self._stores = stores
-        #: Namespaces whose objects were large when last listed.
-        self._large: dict[str, None] = {}
-
-    async def get(self, watched: Watched[T], name: str, namespace: str = "") -> T | None:
-        """Return the object, or None if it does not exist. Raises KubeError."""
-        if self._client is None:
-            return self._stores(watched).get(name, namespace)
-        return await get_or_none(self._client, watched.resource, name, namespace, decode=watched.decode)
-
-    async def configured(self, key: str, own_namespace: str) -> str | None:
-        """Return the text under a key of the operator's ConfigMap, or None. Raises KubeError."""
-        found = await self.get(CONFIGURATION, names.CONFIGURATION_CONFIG_MAP, own_namespace)
-        return (found.data or {}).get(key) if found is not None else None
-
-    async def list(self, watched: Watched[T], namespace: str) -> Sequence[T]:
-        """Return the objects of the namespace. Unreadable ones are skipped. Raises KubeError."""
-        if self._client is None:
-            return [one for one in self._stores(watched).list() if (one.metadata.namespace or "") == namespace]
-        size, decode = 0, if_readable(watched.decode)
-
-        def read(body: bytes) -> T | None:
-            nonlocal size
-            size += len(body)
-            return decode(body)
-
-        found = await self._client.list(watched.resource, namespace, decode=read)
-        self._large.pop(namespace, None)
-        if size >= LARGE_BYTES and len(self._large) < MAX_LARGE:
-            self._large[namespace] = None
-        return [one for one in found.items if one is not None]
-
-    def are_large(self, review: Review) -> bool:
-        """Return whether the namespace of a review had large objects when they were last listed."""
-        return review.namespace in self._large
 
 
 _OWNED: Final[Mapping[str, Callable[[Any], Iterable[str]]]] = {BY_CONTROLLER: controller_keys}

@@ -18,8 +18,9 @@ from app.admission.server import create_app
 from app.api.conversion import convert
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
 from app.features.podunavailablebudget.types import PodUnavailableBudget
-from app.framework.watched import LARGE_BYTES as LARGE_OTHERS
-from app.framework.watched import LiveObjects, Stores, Watched
+from app.framework.live import LARGE_BYTES as LARGE_OTHERS
+from app.framework.live import LiveObjects
+from app.framework.watched import Stores, Watched
 from app.kube.admission import (
     Allowed,
     Decide,

@@ -35,7 +35,8 @@ from app.features.uniteddeployment import webhooks as uniteddeployment
 from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT
 from app.features.workloadspread import webhooks as workloadspread
 from app.features.workloadspread.kind import WORKLOAD_SPREAD
-from app.framework.watched import CONFIGURATION, LiveObjects, Stores
+from app.framework.live import LiveObjects
+from app.framework.watched import CONFIGURATION, Stores
 from app.kube.admission import Allowed, Handler, Patched
 from app.kube.patches import apply, merge_patch
 from app.pods.template_check import TemplateLookups

@@ -12,7 +12,8 @@ from app.features.persistentpodstate.pod_admission import STATES, PersistentPodS
 from app.features.persistentpodstate.reconcile import FORGET_LOST, NAME, WATCHED, persistentpodstate_controller
 from app.framework.commands import Commands
 from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature
-from app.framework.watched import CONFIGURATION, LiveObjects
+from app.framework.live import LiveObjects
+from app.framework.watched import CONFIGURATION
 from app.kube.admission import PolicyRule
 from app.pods.custom_workloads import ConfiguredList
 

@@ -14,7 +14,7 @@ from app.features.persistentpodstate.plan import parse_kinds
 from app.features.persistentpodstate.pod_admission import STATES
 from app.features.persistentpodstate.types import PersistentPodState
 from app.features.persistentpodstate.validation import KNOWN_TARGETS, TARGET, state_errors, warnings
-from app.framework.watched import LiveObjects
+from app.framework.live import LiveObjects
 from app.kube.admission import Allowed, Denied, Handler, PolicyRule
 from app.kube.fielderrors import internal
 from app.pods.custom_workloads import GroupKind, WhitelistError

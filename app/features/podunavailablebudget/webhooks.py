@@ -13,7 +13,8 @@ from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
 from app.features.podunavailablebudget.targets import BUDGETS
 from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.features.podunavailablebudget.validation import Other, PodScope, budget_errors, overlap_warnings
-from app.framework.watched import LiveObjects, Stores
+from app.framework.live import LiveObjects
+from app.framework.watched import Stores
 from app.kube.admission import Allowed, Denied, Handler, MatchCondition, Operation, PolicyRule, Review
 from app.kube.client import Client
 from app.kube.errors import KubeError

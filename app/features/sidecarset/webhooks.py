@@ -48,7 +48,8 @@ from app.features.sidecarset.kind import (
 from app.features.sidecarset.pod_admission import RECORDED_REVISIONS, SIDECAR_SETS, NewerSets, read_revisions
 from app.features.sidecarset.types import SidecarSet
 from app.features.sidecarset.validation import SPEC, Facts, asks_for_revision, set_errors
-from app.framework.watched import LiveObjects, Stores
+from app.framework.live import LiveObjects
+from app.framework.watched import Stores
 from app.kube.admission import Allowed, Decision, Denied, Handler, Patched, PolicyRule, Review
 from app.kube.client import Client
 from app.kube.fielderrors import FieldError

@@ -16,8 +16,9 @@ from app.features.workloadspread.kind import WORKLOAD_SPREAD
 from app.features.workloadspread.plan.targets import Whitelist, parse_whitelist
 from app.features.workloadspread.types import TargetReference, WorkloadSpread
 from app.features.workloadspread.validation import patch_error, set_errors, warnings
+from app.framework.live import LiveObjects
 from app.framework.options import gate_is_off
-from app.framework.watched import LiveObjects, Stores, Watched
+from app.framework.watched import Stores, Watched
 from app.kube.admission import Allowed, Denied, Handler, PolicyRule
 from app.kube.client import Client, get_or_none
 from app.kube.fielderrors import FieldError

@@ -9,7 +9,8 @@ import pytest
 from app.features.persistentpodstate.kind import PERSISTENT_POD_STATE
 from app.features.persistentpodstate.pod_admission import STATES
 from app.features.persistentpodstate.webhooks import handlers
-from app.framework.watched import CONFIGURATION, LiveObjects, Stores
+from app.framework.live import LiveObjects
+from app.framework.watched import CONFIGURATION, Stores
 from tests.admission.writing import ALPHA, Written, written
 from tests.features.persistentpodstate.states import GAME, GAMES, HOST, OWN, TARGET, ZONE, configuration, read, state
 

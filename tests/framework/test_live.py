@@ -1,4 +1,4 @@
-"""What admission reads live: objects stored without webhooks do not block other writes."""
+"""What admission reads live: objects stored without webhooks do not block other writes, and large ones are known."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import pytest
 from app.features.persistentpodstate.pod_admission import STATES
 from app.features.podunavailablebudget import webhooks as podunavailablebudget
 from app.features.workloadspread import webhooks as workloadspread
-from app.framework.watched import LiveObjects, Stores
+from app.features.workloadspread.webhooks import SPREADS
+from app.framework.live import LARGE_BYTES, LiveObjects
+from app.framework.watched import Stores, Watched
+from app.kube.admission import GroupVersionKind, GroupVersionResource, Operation, Review
 from app.kube.client import Client
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import Connections, listing, virtual
@@ -59,3 +62,27 @@ async def test_deep_managed_fields_hide_no_object(look: Look, spec: dict[str, An
     assert b'"HERE"' in answer.body
     transport.answers.append(replace(answer, body=answer.body.replace(b'"HERE"', chain(9_000))))
     assert [one.metadata.name for one in await look(Client(transport, VirtualClock()))] == ["deep"]
+
+
+@pytest.mark.behaviour("MGR-149")
+@virtual
+async def test_a_namespace_is_large_as_long_as_its_objects_of_one_kind_are() -> None:
+    transport = Connections()
+    live = LiveObjects(Client(transport, VirtualClock()), Stores(()))
+
+    async def list_them(watched: Watched[Any], spec: dict[str, Any], text: str) -> tuple[bool, bool]:
+        metadata = {"name": "one", "namespace": "shop", "annotations": {"text": text}}
+        transport.answers.append(listing(1, {"metadata": metadata, "spec": spec}))
+        await live.list(watched, "shop")
+        return live.are_large(_in("shop")), live.are_large(_in("bank"))
+
+    states, spreads = (STATES, {"targetRef": TARGET}), (SPREADS, {"targetRef": TARGET, "subsets": [{"name": "a"}]})
+    assert await list_them(*states, "") == (False, False)
+    assert await list_them(*states, "x" * LARGE_BYTES) == (True, False)
+    assert await list_them(*spreads, "") == (True, False)
+    assert await list_them(*states, "") == (False, False)
+
+
+def _in(namespace: str) -> Review:
+    kind, resource = GroupVersionKind("", "v1", "Pod"), GroupVersionResource("", "v1", "pods")
+    return Review("u", Operation.CREATE, kind, resource, namespace=namespace)
