@@ -151,7 +151,7 @@ POD_SPEC: Final = struct(
     optional("hostnameOverride", pointer(STRING)),
 )
 
-#: ObjectMeta inside another object. Its other fields are not used there and stay unchanged.
+#: ObjectMeta of an embedded object, such as a Pod template. Fields not listed are unused there and stay unchanged.
 METADATA: Final = struct(
     optional("name"),
     optional("generateName"),

@@ -220,7 +220,7 @@ def _write_no_more() -> None:
 
 
 def _sentence(error: Any) -> str:
-    """Return a usage error and where to find help."""
+    """Return the message of a usage error, followed by where to find help."""
 
     message = " ".join(error.format_message().split())
     for words, plain in _PLAINER:

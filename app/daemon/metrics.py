@@ -99,7 +99,7 @@ class Metrics(ControllerMetrics, QueueMetrics):
     # ---- queues
 
     def observe(self, queues: Iterable[WorkQueue[Any]], clock: Clock) -> None:
-        """Report metrics of these queues from the start, including work in progress."""
+        """Export metrics of these queues before they get their first key, including work in progress."""
 
         def since(queue: WorkQueue[Any]) -> list[float]:
             now = clock.monotonic()

@@ -305,7 +305,7 @@ class Client:
         return Request(method, path, query, headers, encode(body))
 
     async def _exchange(self, request: Request) -> Response:
-        """Return the successful response. If the server sends Retry-After, retry a few times first."""
+        """Send the request and return the response. Retries a few times if the server sends Retry-After."""
         retries = 0
         while True:
             if self._limiter is not None:

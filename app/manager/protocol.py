@@ -134,7 +134,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._length = 0
         self._unread_since = 0.0
         self._keep_alive = True
-        #: Set when the client only has to read its response.
+        #: Whether further input is ignored: the connection closes after the current response.
         self._deaf = False
         self._stopping = False
         self._may_post = True

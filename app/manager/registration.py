@@ -147,7 +147,7 @@ class _Definition(TypedDict):
     spec: _DefinitionSpec
 
 
-#: A webhook configuration; None if it does not exist.
+#: Resource, name and content of a webhook configuration; the content is None if it does not exist.
 _Configuration: TypeAlias = tuple[Resource, str, dict[str, Any] | None]
 _decode_definition: Final = msgspec.json.Decoder(_Definition).decode
 

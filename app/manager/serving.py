@@ -139,7 +139,7 @@ class Acceptor:
 
 
 BACKLOG: Final = 2048
-#: Seconds for a busy loop to read pending requests.
+#: Seconds that a busy event loop gets to read requests that have arrived.
 _ARRIVED_SECONDS: Final = 0.05
 
 

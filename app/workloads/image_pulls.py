@@ -90,7 +90,7 @@ class ImagePuller:
         return decide(rollout_of(snapshot, counts))
 
     def images(self, snapshot: AnySnapshot, template: Mapping[str, Any]) -> Mapping[str, str]:
-        """Return the images to pull by container. ``template`` is the update revision's. [PM-167]"""
+        """Return the images to pull, by container name. ``template`` is the update revision's. [PM-167]"""
         old = recorded_template(snapshot.revisions.current)
         return changed_images(old, template) if old is not None else {}
 

@@ -108,7 +108,7 @@ def _host_path(source: Json, path: Path) -> list[FieldError]:
 
 
 def _keyed(name: str) -> Callable[[Json, Path], list[FieldError]]:
-    """Return a validator for a Secret or ConfigMap volume; ``name`` is the field with its name."""
+    """Return a validator for a Secret or ConfigMap volume; ``name`` is the field that names it."""
 
     def errors_of(source: Json, path: Path) -> list[FieldError]:
         errors = [] if source.get(name) else [required(path.child(name))]

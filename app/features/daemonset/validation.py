@@ -142,7 +142,8 @@ def is_non_zero(value: int | str | None) -> bool:
 
 
 def _count_errors(rolling: Mapping[str, Any], name: str) -> Iterator[FieldError]:
-    """Yield errors in a limit. OpenKruise silently ignores an unparsable limit if the other one is valid. [DS-11]"""
+    """Yield the errors in maxUnavailable or maxSurge. OpenKruise silently ignores an unparsable limit if the
+    other one is valid. [DS-11]"""
     value = rolling.get(name)
     other = rolling.get("maxSurge" if name == "maxUnavailable" else "maxUnavailable")
     if value is None or value == 0:

@@ -213,7 +213,7 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa
 
 
 async def _planned(client: Client, stored: Stored) -> tuple[list[str], list[str]]:
-    """Return the targeted Pods as lines, and suggested actions. Raises CommandError or KubeError."""
+    """Return a line for each targeted Pod, and suggested actions. Raises CommandError or KubeError."""
     name = stored["metadata"]["name"]
     job = stored_model(EPHEMERAL_JOB, EphemeralJob, stored, stored)
     try:

@@ -183,7 +183,7 @@ def _image_errors(image: str, path: Path) -> list[FieldError]:
 
 
 def _parallelism_errors(value: int | str | None) -> list[FieldError]:
-    """Return the errors in parallelism, an integer or a string that holds one. [IMG-8]"""
+    """Return the errors in parallelism: an integer, or a string that contains one. [IMG-8]"""
     if value is None:
         return []
     path = _SPEC.child("parallelism")

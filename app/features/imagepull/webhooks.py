@@ -135,7 +135,7 @@ def only_completes_pull_policy(given: Object, defaulted: Object) -> bool:
 
 async def judge(kind: _Kind, clock: Clock, enabled: Enabled, given: Submitted) -> Judgment:
     """Validate the object. [IMG-7 … IMG-12]"""
-    # Reviews from outside the API server may lack the defaulted times.
+    # A review not sent by the API server may lack the default times.
     now = rfc3339(clock.now())
     spec, former = given.specs(lambda obj: kind.defaults(obj, now))
     if given.is_leaving or (former is not None and same(former, spec)):

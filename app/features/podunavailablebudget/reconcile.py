@@ -270,7 +270,8 @@ class BudgetReconciler:
         return known[1]
 
     async def _annotate(self, budget: PodUnavailableBudget, pods: Iterable[Pod]) -> KubeError | None:
-        """Annotate Pods without an existing budget. Return the first error. [PUB-32, PUB-122]"""
+        """Annotate the Pods whose annotation does not name an existing budget. Return the first error. [PUB-32,
+        PUB-122]"""
         namespace, name = budget.metadata.namespace, budget.metadata.name
         known, by_target = self._claims.names(namespace), self._claims.name_targets(namespace)
         wanted = [

@@ -80,7 +80,7 @@ class NewerSets:
     """
 
     def __init__(self, client: Client, shows: Callable[[str, str, int], bool]) -> None:
-        """``shows`` returns whether the index shows a set (name, uid, generation)."""
+        """``shows(name, uid, generation)`` returns whether the index contains this generation of the SidecarSet."""
         # Not subject to the callers' budgets: the interval limits the requests, and a Pod waits for the result.
         self._client = client.named("admission")
         self._shows = shows

@@ -221,7 +221,8 @@ def _container_errors(
 
 
 def _policy_word_errors(container: SidecarContainer, path: Path) -> list[FieldError]:
-    """Check ``containers`` with OpenKruise's message, plus the container's index and the valid values. [SS-20]"""
+    """Return the errors in podInjectPolicy and shareVolumePolicy: OpenKruise's message, plus index and valid values.
+    [SS-20]"""
     errors: list[FieldError] = []
     if container.pod_inject_policy not in POD_INJECT_POLICIES:
         at = path.child("podInjectPolicy")

@@ -139,8 +139,8 @@ class WorkloadSpreadReconciler:
         return GATHER_STATUS if old is not None and old.is_but_for_status(new) else 0.0
 
     def of_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """Return the WorkloadSpreads in the Pod's annotation and for its workload, if a relevant field changed. [WS-46,
-        WS-47]"""
+        """Return the WorkloadSpreads that the Pod's annotation names or that target its workload, if a relevant field
+        changed. [WS-46, WS-47]"""
         pod = change.object
         if change.new is None:
             self._written.forget(pod.metadata.uid)

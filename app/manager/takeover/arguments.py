@@ -15,7 +15,7 @@ _FLAG: Final = "feature-gates"
 _PROTECTION: Final = "ResourcesDeletionProtection"
 #: OpenKruise serves this path only with the gate ResourcesDeletionProtection.
 _PROTECTED_PATH: Final = "/validate-service"
-#: First and last minor version of OpenKruise that protects by default.
+#: First and last minor versions of OpenKruise that enable deletion protection by default.
 _PROTECTS: Final = ((1, 4), (1, 7))
 _VERSION: Final = re.compile(r":v?(\d{1,4})\.(\d{1,4})[^/]*$")
 #: Gates that the node agent reads.

@@ -173,7 +173,7 @@ AGENT_COMMAND: Final = ("pykruise", "daemon")
 
 
 def runs_ours(workload: Mapping[str, Any] | None) -> bool:
-    """Return whether the Deployment or DaemonSet already runs our program."""
+    """Return whether the Deployment or DaemonSet already runs pykruise."""
     return workload is not None and tuple(container_of(workload).get("command") or ()) in (COMMAND, AGENT_COMMAND)
 
 

@@ -1,4 +1,4 @@
-"""CEL expressions: evaluation, and the checks of an expression when it is stored."""
+"""CEL expressions: evaluation, and validation when they are stored."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def compiled(source: str) -> Expression:
 
 
 def _parts(text: str, variables: Iterable[str]) -> dict[str, Parts]:
-    """Return the parts of each variable that an expression may access, from its chains of plain selections."""
+    """Return, by variable, the fields that an expression may access, such as ``object.spec.replicas``."""
     tokens = [token for token in _TOKEN.findall(text) if not token.isspace()]
     found: dict[str, Parts] = {name: {} for name in variables}
     whole: set[str] = set()

@@ -182,7 +182,7 @@ def _wanted(
 
 
 def _closed_gates(pod: Pod) -> Iterator[str]:
-    """Return the kubelet's message for each readiness gate that is not open. [PM-41]"""
+    """Return the kubelet's message for each readiness gate that is not satisfied. [PM-41]"""
     present = {condition.type: condition.status for condition in pod.status.conditions}
     for gate in pod.spec.readiness_gates:
         status = present.get(gate.condition_type)

@@ -15,7 +15,7 @@ from app.kube.quantities import IntOrPercentError, scaled
 from app.kube.resources import ObjectKey
 from app.pods.order import default_update_key
 
-# The sums over all Pods of a SidecarSet, updated one Pod at a time, and its status. [SS-89, SS-106]
+# Pod counts of a SidecarSet, updated one Pod at a time, and the status computed from them. [SS-89, SS-106]
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ class Neighbours:
     _taken: dict[str, int] = field(default_factory=dict)
 
     def writing(self, pod_counts: PodCounts) -> int:
-        """Return how many of these Pods are being written by other sets."""
+        """Return how many of these Pods are being patched for other sets."""
         return sum(name != self.own_name and pod_counts.has(key) for key, name in self.written_now.items())
 
     def take(self, pod: Pod, *, idle: bool = False) -> bool:

@@ -252,7 +252,8 @@ def _all_reported(pod: Pod) -> bool:
 
 
 def unsettled(view: SetView, pod: Pod, states: States) -> frozenset[str]:
-    """Return the set's containers that do not run what the spec says. ``states`` is the Pod's record. [SS-96]"""
+    """Return the set's containers that do not run their image yet. ``states``: update states recorded on the Pod.
+    [SS-96]"""
     images = {container.name: container.image for container in pod.spec.containers if container.name in view.sidecars}
     if all(map(has_digest, images.values())):
         statuses = {status.name: status.image_id for status in pod.status.container_statuses}

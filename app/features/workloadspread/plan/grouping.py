@@ -111,7 +111,7 @@ def patched(subset: PreparedSubset, pod: Json) -> Json:
 
 # Subset of an existing Pod: the one in its annotation, else one that fits its node. [WS-50 … WS-53]
 
-#: Stands for a subset in groups of Pods that have none.
+#: Placeholder for the subset of Pods that belong to none.
 NO_SUBSET: Final = "kruise.io/workloadspread-fake-subset-name"
 #: Annotation. With "true", the patch's metadata is not applied to existing Pods. [WS-53]
 IGNORE_METADATA: Final = "workloadspread.kruise.io/ignore-patch-existing-pods-metadata"
