@@ -66,7 +66,7 @@ def create(kubeconfig: Path, kind: str) -> None:
         "        await client.create(kind.resource(), obj, 'default' if kind.namespaced else '')\n"
         "asyncio.run(run(sys.argv[1]))\n"
     )
-    path = EXAMPLES / kind / f"{kind}.yaml"
+    path = EXAMPLES / kind / f"{kind}.example.yaml"
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
     subprocess.run([sys.executable, "-c", program, str(path)], check=True, cwd=ROOT, env=environment, timeout=60)
 
