@@ -59,4 +59,4 @@ def review(
             write(as_json(verdict).decode())
         else:
             show(verdict, console)
-    raise typer.Exit(1 if any(verdict.denied for verdict in verdicts) else 0)
+    raise typer.Exit(1 if any(verdict.refusal for verdict in verdicts) else 0)

@@ -30,6 +30,7 @@ from app.kube.admission import (
 )
 from app.kube.client import Client
 from app.kube.clock import SystemClock
+from app.kube.resources import NAMESPACES
 from app.kube.text import one_line, printable
 from app.manager import index
 from app.manager.features import features
@@ -52,9 +53,9 @@ class Verdict:
     decisions: Sequence[tuple[str, Decision]]
 
     @property
-    def denied(self) -> bool:
-        """Whether any handler denied the request."""
-        return any(isinstance(decision, Denied) for _, decision in self.decisions)
+    def refusal(self) -> Denied | None:
+        """The first decision that denies the request."""
+        return next((decision for _, decision in self.decisions if isinstance(decision, Denied)), None)
 
     @property
     def operations(self) -> tuple[PatchOperation, ...]:
@@ -92,8 +93,6 @@ async def _review(path: str, policies: Path | None, namespace: str, gates: Featu
 
 async def kept(client: Client, folder: Path) -> Path:
     """Save the cluster's Namespaces and the objects that affect Pods to a file in the folder."""
-    from app.kube.resources import NAMESPACES
-
     found = []
     judging = [kind.resource() for one in features() for kind in one.judging_pods]
     for resource in (NAMESPACES, *judging):
@@ -197,7 +196,7 @@ def show(verdict: Verdict, console: Console) -> None:
     """Print one verdict."""
     review = verdict.review
     title = f"{review.operation} {review.kind.kind} {review.namespace + '/' if review.namespace else ''}{_name(review)}"
-    refusal = next((decision for _, decision in verdict.decisions if isinstance(decision, Denied)), None)
+    refusal = verdict.refusal
     outcome = "denied" if refusal else "changed" if verdict.operations else "allowed"
     style = {"denied": "bold red", "changed": "bold green", "allowed": "bold"}[outcome]
     console.print(Text.assemble((one_line(title), "bold"), ": ", (outcome, style)))
@@ -247,6 +246,5 @@ def _name(review: Review) -> str:
 
 def as_json(verdict: Verdict) -> bytes:
     """Return the response to the API server as JSON."""
-    refusal = next((decision for _, decision in verdict.decisions if isinstance(decision, Denied)), None)
-    decision: Decision = refusal or (Patched(verdict.operations) if verdict.operations else Allowed())
+    decision: Decision = verdict.refusal or (Patched(verdict.operations) if verdict.operations else Allowed())
     return answer(verdict.review.uid, decision)
