@@ -129,7 +129,7 @@ nightly: venv ## Run in full what CI samples: every seed, mutant, scenario and c
 	done; if [ "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 
 test-browser: venv ## Test the pages in a real browser
-	$(BIN)/python -m tests.browser
+	$(BIN)/python -m tests.kit.debian chromium
 	$(BIN)/pytest -q -m browser tests/browser
 
 simulate: venv ## Simulate managers and faults on virtual time, by seed: make simulate SEEDS=1-2000 (resumes)
@@ -152,6 +152,7 @@ fuzz: venv ## Send hostile input to webhooks, conversion, decoders and the HTTP 
 	$(BIN)/python -m tests.fuzz.controllers --seed $(FUZZ_SEED) --changes $(CHANGES)
 
 bench: venv ## Run the benchmarks but the soak; results are in bench/RESULTS.md
+	$(BIN)/python -m tests.kit.debian wrk
 	$(BIN)/python -m bench
 
 release: venv ## Build the files of a release in dist/: make release URL=https://… (where they will be published)

@@ -35,7 +35,7 @@ class Load:
 def run(url: str, body: bytes, *, connections: int, seconds: int) -> Load:
     """POST ``body`` over keep-alive connections for some seconds. ``url`` must be on loopback."""
     if shutil.which("wrk") is None:
-        raise SystemExit("bench: wrk is missing; install it with: apt-get install wrk")
+        raise SystemExit("bench: wrk is missing; install it with: python -m tests.kit.debian wrk")
     if not url.startswith("https://127.0.0.1:"):
         raise ValueError(f"load goes to loopback only, not to {url}")
     with tempfile.TemporaryDirectory() as folder:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.browser.__main__ import program
+from tests.kit.debian import program
 
 #: The folder of screenshots, for people.
 PICTURES = Path(__file__).resolve().parent.parent.parent / "build" / "pictures"
@@ -16,7 +16,7 @@ PICTURES = Path(__file__).resolve().parent.parent.parent / "build" / "pictures"
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    found = program()
+    found = program("chromium")
     assert found is not None, "no Chromium: make test-browser installs it"
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
