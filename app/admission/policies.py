@@ -21,11 +21,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic.alias_generators import to_camel
+from pydantic import BaseModel, Field
 
 from app.api import names
+from app.framework.policies import POLICY, PolicyError, parse_policy, read_policy
 from app.kube.admission import Handler, Webhook
 
 FILE_NAME: Final = "webhooks.yaml"
@@ -34,24 +33,20 @@ ALWAYS_EXCLUDED: Final = ("kube-system", "kube-public")
 NamespaceName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
 
 
-class PolicyError(ValueError):
-    """The policy file cannot be used. The message names the file, the field and the fix."""
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, alias_generator=to_camel)
-
-
-class WebhookPolicy(_Model):
+class WebhookPolicy(BaseModel):
     """Overrides for one webhook; absent fields keep their declared values."""
+
+    model_config = POLICY
 
     failure_policy: Literal["Fail", "Ignore"] | None = None
     timeout_seconds: Annotated[int, Field(ge=1, le=30)] | None = None
     excluded_namespaces: list[NamespaceName] = []
 
 
-class WebhookPolicies(_Model):
+class WebhookPolicies(BaseModel):
     """Contents of the policy file."""
+
+    model_config = POLICY
 
     excluded_namespaces: list[NamespaceName] = []
     excluded_namespace_labels: dict[str, Annotated[list[str], Field(min_length=1)]] = {}
@@ -64,27 +59,7 @@ def load_policies(path: Path) -> WebhookPolicies:
         path = path / FILE_NAME
         if not path.exists():
             return WebhookPolicies()
-    try:
-        document = yaml.safe_load(path.read_text("utf-8"))
-    except OSError as error:
-        raise PolicyError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise PolicyError(f"{path}: is not UTF-8 at byte {error.start}") from None
-    except yaml.MarkedYAMLError as error:
-        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise PolicyError(f"{path}{line}: is not YAML: {error.problem}") from None
-    try:
-        return WebhookPolicies.model_validate({} if document is None else document)
-    except ValidationError as error:
-        found = "; ".join(_described(detail) for detail in error.errors())
-        raise PolicyError(f"{path}: {found}") from None
-
-
-def _described(detail: Mapping[str, Any]) -> str:
-    field = ".".join(str(part) for part in detail["loc"]) or "document"
-    if detail["type"] == "extra_forbidden":
-        return f"{field}: unknown field"
-    return f"{field}: {detail['msg']}, got {detail['input']!r:.100}"
+    return parse_policy(read_policy(path), str(path), WebhookPolicies)
 
 
 def apply_policies(webhooks: Iterable[Webhook], policies: WebhookPolicies, own_namespace: str) -> tuple[Webhook, ...]:

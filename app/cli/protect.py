@@ -49,14 +49,15 @@ def unprotect(
 
 def _command(what: list[str], namespace: str, value: str, kubeconfig: str, context: str, *, dry_run: bool) -> None:
     from app.cli.kinds import parts_of
-    from app.features.deletionprotection.table import TableError, load_table
+    from app.features.deletionprotection.table import load_table
+    from app.framework.policies import PolicyError
 
     try:
         kind, name = parts_of(what)
         if not name:
             raise failed(f"{kind}: expected KIND NAME or KIND/NAME", 2)
         protected = wanted_kind(load_table(), kind, name, value)
-    except (CommandError, TableError) as error:
+    except (CommandError, PolicyError) as error:
         raise failed(str(error), 2) from None
 
     async def work(client: Client, where: str) -> str:

@@ -38,7 +38,7 @@ def review(
     from rich.console import Console
 
     from app.cli.verdicts import ReviewError, as_json, kept, review_file, show
-    from app.features.deletionprotection.table import TableError
+    from app.framework.policies import PolicyError
     from app.manager.gates import FeatureGateError, parse_gates
     from app.manager.manifests import ManifestError
 
@@ -51,7 +51,7 @@ def review(
             if of_cluster:
                 policies = with_cluster(kubeconfig, context, "", lambda client, _: kept(client, Path(folder)))
             verdicts = review_file(file, policies, namespace, parse_gates(feature_gates))
-    except (ReviewError, ManifestError, FeatureGateError, TableError) as error:
+    except (ReviewError, ManifestError, FeatureGateError, PolicyError) as error:
         raise failed(str(error), 2) from None
     console = Console(highlight=False)
     for verdict in verdicts:

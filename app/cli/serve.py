@@ -33,7 +33,7 @@ def serve(
     """
     from app.certs.issue import CertificateError
     from app.cli.service import ServeOptions, run
-    from app.features.deletionprotection.table import TableError
+    from app.framework.policies import PolicyError
     from app.manager.gates import FeatureGateError, parse_gates
     from app.manager.serving import StartError
 
@@ -44,6 +44,6 @@ def serve(
         code = run(ServeOptions(policies, host, port, workers, certs, parse_gates(feature_gates)))
     except FeatureGateError as error:
         raise failed(str(error), 2) from None
-    except (StartError, CertificateError, TableError) as error:
+    except (StartError, CertificateError, PolicyError) as error:
         raise failed(str(error)) from None
     raise typer.Exit(code)

@@ -225,7 +225,7 @@ def is_namespace_ending(error: KubeError) -> bool:
     return isinstance(error, Forbidden) and any(cause.reason == "NamespaceTerminating" for cause in error.causes)
 
 
-def message_of(error: KubeError) -> str:
+def message_of(error: KubeError | TimeoutError) -> str:
     """Return the message for events and conditions: only the API server's text, as Go clients print it.
 
     The request belongs in logs. Without a response, it is the text of the error itself.

@@ -22,7 +22,7 @@ from app.pods.admission import Guarded, PodMutator, PodValidator
 
 
 def declarations(policies: Path | None = None) -> tuple[Webhook, ...]:
-    """Return all declarations with the operator's policies, regardless of gates. Raises TableError."""
+    """Return all declarations with the operator's policies, regardless of gates. Raises PolicyError."""
     found = (webhook for part in _parts() for webhook in part.declared(policies))
     return merged_webhooks((_pod_webhook(), *pods.webhooks(_guarded()), *found))
 
@@ -46,7 +46,7 @@ WEBHOOKS: Final[tuple[Webhook, ...]] = declarations()
 
 
 def build_handlers(context_of: Callable[[AdmissionPart], AdmissionContext]) -> tuple[Handler, ...]:
-    """Return the handlers of all declarations; ``context_of`` provides the context of each part. Raises TableError."""
+    """Return the handlers of all declarations; ``context_of`` provides the context of each part. Raises PolicyError."""
     steps: list[PodMutator] = []
     guards: list[PodValidator] = []
     handlers: list[Handler] = []

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from app.admission.configurations import Endpoint
-from app.admission.policies import PolicyError, WebhookPolicies, apply_policies, load_policies
+from app.admission.policies import WebhookPolicies, apply_policies, load_policies
 from app.admission.registry import served
 from app.certs.issue import CertificateError
 from app.certs.sources import (
@@ -20,6 +20,7 @@ from app.certs.sources import (
     SecretCertificates,
     SecretReader,
 )
+from app.framework.policies import PolicyError
 from app.kube.admission import Webhook
 from app.kube.clock import Backoff
 from app.kube.controller import Controller
@@ -396,7 +397,7 @@ class Reconciler(LeaderMetrics):
 
 
 def declared_webhooks(settings: Settings) -> tuple[Webhook, ...]:
-    """Return the webhooks this replica serves, with the operator's policies. Raises PolicyError or TableError."""
+    """Return the webhooks this replica serves, with the operator's policies. Raises PolicyError."""
     policies = load_policies(settings.policies) if settings.policies is not None else WebhookPolicies()
     try:
         declared = apply_policies(declarations(settings.policies), policies, settings.own_namespace)

@@ -13,9 +13,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from app.admission.policies import PolicyError
 from app.certs.issue import CertificateError
-from app.features.deletionprotection.table import TableError
+from app.framework.policies import PolicyError
 from app.kube import logs
 from app.kube.config import load_config
 from app.kube.errors import ConfigError
@@ -38,7 +37,7 @@ RECONCILER: Final = "reconciler"
 #: third of a webhook process's share.
 RECONCILER_NICENESS: Final = 5
 #: Errors that prevent a start, reported in one line.
-_START_ERRORS: Final = (StartError, ConfigError, PolicyError, TableError, CertificateError)
+_START_ERRORS: Final = (StartError, ConfigError, PolicyError, CertificateError)
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:

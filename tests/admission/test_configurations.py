@@ -15,7 +15,8 @@ from app.admission.configurations import (
     updated,
     validating_configuration,
 )
-from app.admission.policies import PolicyError, WebhookPolicies, apply_policies, load_policies, without_namespaces
+from app.admission.policies import WebhookPolicies, apply_policies, load_policies, without_namespaces
+from app.framework.policies import PolicyError
 from app.generate import webhook_pages
 from app.kube.admission import MatchCondition, Operation, PolicyRule, Rule, Webhook
 from app.manager import permissions
@@ -289,8 +290,8 @@ def test_a_folder_without_the_file_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("webhooks: [", "line 1: is not YAML"),
-        ("a: b: c", "line 1: is not YAML"),
+        ("webhooks: [", "is not YAML: while parsing a flow node"),
+        ("a: b: c", 'is not YAML: mapping values are not allowed here in "<unicode string>", line 1'),
         ("webhook: {}", "webhook: unknown field"),
         ("webhooks: {mpod.kb.io: {failurepolicy: Fail}}", "webhooks.mpod.kb.io.failurepolicy: unknown field"),
         (

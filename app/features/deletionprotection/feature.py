@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from app.features.deletionprotection.lookups import DeletionLookups, LiveLookups, WithoutCluster
+from app.features.deletionprotection.lookups import DeletionLookups
 from app.features.deletionprotection.plan import CRD_GATE, PODS_GATE, Gates
 from app.features.deletionprotection.refusals import RefusalCounters, RefusalRecord
 from app.features.deletionprotection.table import load_table
@@ -17,24 +17,23 @@ from app.kube.admission import Webhook
 
 
 def declared(policies: Path | None) -> tuple[Webhook, ...]:
-    """Return the webhooks derived from the table of protected kinds. Raises TableError."""
+    """Return the webhooks derived from the table of protected kinds. Raises PolicyError."""
     return webhooks(load_table(policies))
 
 
 def decisions(context: AdmissionContext) -> Decisions:
-    """Return the handlers of all protected kinds. Raises TableError."""
+    """Return the handlers of all protected kinds. Raises PolicyError."""
     # Without a cluster there is nothing to reveal to unknown callers.
     known_callers = context.client is None or bool(context.flags.text("client-ca-file"))
     enabled = context.enabled
     gates = Gates(enabled(GATE), enabled(CRD_GATE), enabled(PODS_GATE), known_callers)
     table = load_table(context.policies)
     if context.client is None:
-        lookups: DeletionLookups = WithoutCluster()
-        return Decisions(handlers(table, lookups, gates, lambda *_: None))
+        return Decisions(handlers(table, None, gates, lambda *_: None))
     log = ProtectionLog(Path(context.flags.text("protection-log-path")))
     log.check()
     record = RefusalRecord(context.counters(RefusalCounters), log)
-    return Decisions(handlers(table, LiveLookups(context.client), gates, record))
+    return Decisions(handlers(table, DeletionLookups(context.client), gates, record))
 
 
 FEATURE: Final = Feature(

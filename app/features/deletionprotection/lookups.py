@@ -7,7 +7,7 @@ Lists stop at the first page with an object that counts. Pods and custom resourc
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 from app.features.deletionprotection.plan import Count
 from app.kube.client import Client, Decode
@@ -22,10 +22,6 @@ PAGE_SIZE: Final = 500
 #: Timeout of a lookup, below the webhook's own timeout of 10 s.
 LIST_SECONDS: Final = 8.0
 _NOT_FINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
-
-
-class NotKnownError(Exception):
-    """There is no cluster to query. The message says what is unknown."""
 
 
 class _Named(Struct, frozen=True):
@@ -45,7 +41,7 @@ _decode_named = decoder(_Named)
 _decode_claim = decoder(_Claim)
 
 
-class LiveLookups:
+class DeletionLookups:
     """Counts objects that must be deleted before the protected object. Raises KubeError or TimeoutError if a list
     fails."""
 
@@ -105,29 +101,6 @@ class LiveLookups:
             token = page.continue_token
             if found or not token:
                 return Count(found, at_least=bool(token))
-
-
-class WithoutCluster:
-    """Standalone mode: every lookup raises NotKnownError."""
-
-    async def uid(self, resource: Resource, name: str) -> str:
-        """Raise NotKnownError: there is no cluster."""
-        raise NotKnownError(f"whether there is a {resource.kind} {name}")
-
-    async def active_pods(self, namespace: str) -> Count:
-        """Raise NotKnownError: there is no cluster."""
-        raise NotKnownError(f"whether Namespace {namespace} has active Pods or Bound volume claims")
-
-    async def bound_claims(self, namespace: str) -> Count:
-        """Raise NotKnownError: there is no cluster."""
-        raise NotKnownError(f"whether Namespace {namespace} has Bound volume claims")
-
-    async def custom_resources(self, resource: Resource) -> Count:
-        """Raise NotKnownError: there is no cluster."""
-        raise NotKnownError(f"whether there are objects of {resource.plural}.{resource.group}")
-
-
-DeletionLookups: TypeAlias = LiveLookups | WithoutCluster
 
 
 def _is_live(obj: _Named) -> bool:

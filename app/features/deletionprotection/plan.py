@@ -72,6 +72,9 @@ class NamespaceContents:
         """Return the kind and name of the object to delete."""
         return NAMESPACES, self.namespace
 
+    def __str__(self) -> str:
+        return f"Namespace {self.namespace} has active Pods or Bound volume claims"
+
 
 @dataclass(frozen=True, slots=True)
 class CustomResources:
@@ -86,6 +89,9 @@ class CustomResources:
     def subject(self) -> tuple[Resource, str]:
         """Return the kind and name of the object to delete. A definition's name is that of the resource it defines."""
         return CUSTOMRESOURCEDEFINITIONS, f"{self.resource.plural}.{self.resource.group}"
+
+    def __str__(self) -> str:
+        return f"there are objects of {self.subject[1]}"
 
 
 class _UndecodableError(ValueError):
@@ -141,13 +147,12 @@ def _judge(
 def _judge_replicas(old: Mapping[str, Any], gates: Gates) -> Allowed | Denied:
     replicas = _field(_field(old, "spec", dict, {}), "replicas", int, 0, "spec.")
     # Desired replicas are counted, not running ones [DP-20]. A missing value counts as 0 [DP-21].
-    if replicas > 0:
-        return _refused(f"{refusal_text(Protection.CASCADING)} and replicas {replicas}>0")
-    if gates.pods_count:
+    denied = judge_count(Count(replicas), "replicas")
+    if denied is None and gates.pods_count:
         # A workload scaled to 0 and deleted right away would take its remaining Pods with it. [DP-53]
         there = _field(_field(old, "status", dict, {}), "replicas", int, 0, "status.")
-        return judge_pods(Count(there)) or Allowed()
-    return Allowed()
+        denied = judge_count(Count(there), "active pods")
+    return denied or Allowed()
 
 
 def _custom_resources(spec: Mapping[str, Any], uid: str) -> CustomResources:
@@ -196,22 +201,12 @@ def not_identified(question: NamespaceContents | CustomResources, error: str) ->
     return _refused(f"{_FORBIDDEN_BY} get {question.subject[0].plural} error: {error}")
 
 
-def judge_pods(found: Count) -> Denied | None:
-    """Deny the deletion if there are active Pods. [DP-22]"""
-    return _refused(f"{refusal_text(Protection.CASCADING)} and active pods {found}>0") if found.number else None
+def judge_count(found: Count, what: str) -> Denied | None:
+    """Deny the deletion if any of these objects exist. [DP-20, DP-22, DP-23, DP-27]"""
+    return _refused(f"{refusal_text(Protection.CASCADING)} and {what} {found}>0") if found.number > 0 else None
 
 
-def judge_claims(found: Count) -> Denied | None:
-    """Deny the deletion if there are Bound volume claims. [DP-23]"""
-    return _refused(f'{refusal_text(Protection.CASCADING)} and "Bound" status pvc {found}>0') if found.number else None
-
-
-def judge_custom_resources(found: Count) -> Denied | None:
-    """Deny the deletion if there are live custom resources. [DP-27]"""
-    return _refused(f"{refusal_text(Protection.CASCADING)} and active CRs {found}>0") if found.number else None
-
-
-def contents_not_listed(what: str, error: str) -> Denied:
+def not_listed(what: str, error: str) -> Denied:
     """Deny the deletion because a list failed. ``what`` is "pods" or "pvc". [DP-24]"""
     return _refused(f"{_FORBIDDEN_BY} list {what} error: {error}")
 
@@ -221,10 +216,9 @@ def custom_resources_not_listed(question: CustomResources, error: str, forbidden
     says how to grant it."""
     message = f"failed to list CRs of {question.shown}: {error}"
     if forbidden:
-        resource = f"{question.resource.plural}.{question.resource.group}"
         message += (
-            f"; grant the manager permission to list {resource} (chart value installation.roleListGroups), or remove "
-            f"the label {names.DELETE_PROTECTION}"
+            f"; grant the manager permission to list {question.subject[1]} (chart value installation.roleListGroups), "
+            f"or remove the label {names.DELETE_PROTECTION}"
         )
     return _refused(message)
 

@@ -5,17 +5,16 @@ Everything else about a kind is derived from its row: webhook, permissions, metr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic.alias_generators import to_camel
+from pydantic import BaseModel, Field
 
+from app.framework.policies import POLICY, PolicyError, parse_policy, read_policy
 from app.kube.resources import Resource
 
 FILE_NAME: Final = "protected-kinds.yaml"
@@ -26,10 +25,6 @@ SHIPPED: Final = Path(__file__).resolve().parent.parent.parent.parent / "policie
 def is_ours(group: str) -> bool:
     """Return whether the API group belongs to OpenKruise."""
     return group.endswith(".kruise.io")
-
-
-class TableError(ValueError):
-    """The table is invalid. The message names file, row and field."""
 
 
 class Cascading(StrEnum):
@@ -73,7 +68,7 @@ class ProtectedKind:
 
 
 class _Row(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, alias_generator=to_camel)
+    model_config = POLICY
 
     kind: Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]*$")]
     group: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")]
@@ -104,42 +99,28 @@ class _Row(BaseModel):
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = POLICY
 
     kinds: list[_Row]
 
 
 def load_table(folder: Path | None = None) -> tuple[ProtectedKind, ...]:
-    """Load the table from the operator's folder, or the built-in one. Raises TableError."""
+    """Load the table from the operator's folder, or the built-in one. Raises PolicyError."""
     own = folder / FILE_NAME if folder is not None and folder.is_dir() else None
     path = own if own is not None and own.exists() else SHIPPED
-    try:
-        text = path.read_text("utf-8")
-    except OSError as error:
-        raise TableError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise TableError(f"{path}: is not UTF-8 at byte {error.start}") from None
-    return parse_table(text, str(path))
+    return parse_table(read_policy(path), str(path))
 
 
 @lru_cache(maxsize=4)
 def parse_table(text: str, source: str) -> tuple[ProtectedKind, ...]:
-    """Parse the rows of a YAML document. ``source`` is its name in messages. Raises TableError."""
-    try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise TableError(f"{source}: is not YAML: {' '.join(str(error).split())}") from None
-    try:
-        rows = _Table.model_validate(document).kinds
-    except ValidationError as error:
-        raise TableError(f"{source}: {'; '.join(map(_described, error.errors()))}") from None
-    kinds = tuple(row.protected_kind() for row in rows)
+    """Parse the rows of a YAML document. ``source`` is its name in messages. Raises PolicyError."""
+    kinds = tuple(row.protected_kind() for row in parse_policy(text, source, _Table).kinds)
     _check_unique(source, "group and resource", (f"{kind.group}/{kind.resource}" for kind in kinds))
     _check_unique(source, "webhook", (kind.webhook for kind in kinds))
     for index, kind in enumerate(kinds):
         only = _ONLY.get(kind.cascading)
         if only is not None and (kind.group, kind.resource) != only:
-            raise TableError(f"{source}: kinds.{index}.cascading: {kind.cascading} is only valid for {only[1]}")
+            raise PolicyError(f"{source}: kinds.{index}.cascading: {kind.cascading} is only valid for {only[1]}")
     return kinds
 
 
@@ -160,14 +141,5 @@ def _check_unique(source: str, what: str, values: Iterable[str]) -> None:
     seen: set[str] = set()
     for index, value in enumerate(values):
         if value in seen:
-            raise TableError(f"{source}: kinds.{index}: another row has the same {what} {value!r}")
+            raise PolicyError(f"{source}: kinds.{index}: another row has the same {what} {value!r}")
         seen.add(value)
-
-
-def _described(detail: Mapping[str, Any]) -> str:
-    field = ".".join(str(part) for part in detail["loc"]) or "document"
-    if detail["type"] == "extra_forbidden":
-        return f"{field}: unknown field"
-    if detail["type"] == "missing":
-        return f"{field}: is required"
-    return f"{field}: {detail['msg']}, got {detail['input']!r:.100}"

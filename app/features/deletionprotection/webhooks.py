@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from app.api import names
-from app.features.deletionprotection.lookups import DeletionLookups, NotKnownError
+from app.features.deletionprotection.lookups import DeletionLookups
 from app.features.deletionprotection.plan import (
     Count,
     CustomResources,
     Gates,
     NamespaceContents,
     Protection,
-    contents_not_listed,
     custom_resources_not_listed,
     judge,
-    judge_claims,
-    judge_custom_resources,
+    judge_count,
     judge_identity,
-    judge_pods,
     label_warnings,
     not_identified,
+    not_listed,
 )
 from app.features.deletionprotection.table import Cascading, ProtectedKind, is_ours
 from app.kube.admission import (
@@ -38,9 +35,7 @@ from app.kube.admission import (
     Rule,
     Webhook,
 )
-from app.kube.errors import ApiError, Forbidden, KubeError
-
-logger = logging.getLogger(__name__)
+from app.kube.errors import Forbidden, KubeError, message_of
 
 #: Records a denial of kind, namespace (or "" for cluster-scoped objects), name and user. [DP-40, DP-41, DP-55]
 Refused: TypeAlias = Callable[[str, str, str, str], None]
@@ -77,9 +72,10 @@ def webhooks(table: Sequence[ProtectedKind]) -> tuple[Webhook, ...]:
 
 
 def handlers(
-    table: Sequence[ProtectedKind], lookups: DeletionLookups, gates: Gates, refused: Refused
+    table: Sequence[ProtectedKind], lookups: DeletionLookups | None, gates: Gates, refused: Refused
 ) -> tuple[Handler, ...]:
-    """Return the handlers of all protected kinds. ``refused`` is called for each denial."""
+    """Return the handlers of all protected kinds. ``lookups`` is None without a cluster; ``refused`` is called for each
+    denial."""
     by_resource = {(kind.group, kind.resource): kind for kind in table}
 
     def warn(review: Review) -> Decision:
@@ -117,8 +113,9 @@ def deletion_webhook(kind: ProtectedKind) -> Webhook:
 def label_webhook(table: Sequence[ProtectedKind]) -> Webhook:
     """Return the webhook that warns about ineffective values. It is called only for such values, and its failures are
     ignored because a warning is not worth a failed write. [DP-54]"""
+    label = f"[?'{names.DELETE_PROTECTION}']"
     always_only = [f"{kind.group}/{kind.resource}" for kind in table if kind.cascading is Cascading.NOTHING]
-    value = f"object.metadata.labels[?'{names.DELETE_PROTECTION}'].orValue('{Protection.ALWAYS}')"
+    value = f"object.metadata.labels{label}.orValue('{Protection.ALWAYS}')"
     without_effect = (
         f"{value} != '{Protection.ALWAYS}' && ({value} != '{Protection.CASCADING}' || "
         f"(request.resource.group + '/' + request.resource.resource) in {always_only})"
@@ -136,22 +133,21 @@ def label_webhook(table: Sequence[ProtectedKind]) -> Webhook:
         object_selector=LABELLED,
         match_conditions=(
             MatchCondition("label-without-effect", f"has(object.metadata.labels) && {without_effect}"),
-            MatchCondition("label-is-new", f"request.operation == 'CREATE' || {_label_changed()}"),
+            MatchCondition(
+                "label-is-new",
+                f"request.operation == 'CREATE' || "
+                f"object.metadata.labels{label} != oldObject.metadata[?'labels']{label}",
+            ),
         ),
         gate=GATE,
         unknown_passes=True,
     )
 
 
-def _label_changed() -> str:
-    key = names.DELETE_PROTECTION
-    return f"object.metadata.labels[?'{key}'] != oldObject.metadata[?'labels'][?'{key}']"
-
-
 class DeletionJudge:
     """Decides about deletions of one kind: runs the plan, makes the lookups and records denials."""
 
-    def __init__(self, kind: ProtectedKind, lookups: DeletionLookups, gates: Gates, refused: Refused) -> None:
+    def __init__(self, kind: ProtectedKind, lookups: DeletionLookups | None, gates: Gates, refused: Refused) -> None:
         self._kind = kind
         self._lookups = lookups
         self._gates = gates
@@ -165,46 +161,44 @@ class DeletionJudge:
         return self._recorded(verdict, review)
 
     async def _look_up(self, question: NamespaceContents | CustomResources, review: Review) -> Decision:
-        try:
-            if (denied := await self._stranger(question)) is not None:
-                return self._recorded(denied, review)
-            if isinstance(question, NamespaceContents):
-                denied = await self._contents(question.namespace)
-            else:
-                denied = await self._custom_resources(question)
-        except NotKnownError as unknown:
-            return Allowed((f"unknown without a cluster: {unknown}",))
+        if self._lookups is None:
+            return Allowed((f"unknown without a cluster: whether {question}",))
+        denied = await self._forged(self._lookups, question)
+        if denied is None and isinstance(question, NamespaceContents):
+            denied = await self._contents(self._lookups, question.namespace)
+        elif denied is None and isinstance(question, CustomResources):
+            denied = await self._custom_resources(self._lookups, question)
         return self._recorded(denied or Allowed(), review)
 
-    async def _stranger(self, question: NamespaceContents | CustomResources) -> Denied | None:
+    async def _forged(self, lookups: DeletionLookups, question: NamespaceContents | CustomResources) -> Denied | None:
         """Deny a review that may be forged. [DP-57]"""
         if self._gates.known_callers:
             return None
         try:
-            live = await self._lookups.uid(*question.subject)
+            live = await lookups.uid(*question.subject)
         except (KubeError, TimeoutError) as error:
-            return not_identified(question, _text(error))
+            return not_identified(question, message_of(error))
         return judge_identity(question, live)
 
-    async def _contents(self, namespace: str) -> Denied | None:
-        try:
-            pods = await self._lookups.active_pods(namespace)
-        except (KubeError, TimeoutError) as error:
-            return contents_not_listed("pods", _text(error))
-        if (denied := judge_pods(self._shown_to_caller(pods))) is not None:
-            return denied
-        try:
-            claims = await self._lookups.bound_claims(namespace)
-        except (KubeError, TimeoutError) as error:
-            return contents_not_listed("pvc", _text(error))
-        return judge_claims(self._shown_to_caller(claims))
+    async def _contents(self, lookups: DeletionLookups, namespace: str) -> Denied | None:
+        for resource, what, count in (
+            ("pods", "active pods", lookups.active_pods),
+            ("pvc", '"Bound" status pvc', lookups.bound_claims),
+        ):
+            try:
+                found = await count(namespace)
+            except (KubeError, TimeoutError) as error:
+                return not_listed(resource, message_of(error))
+            if (denied := judge_count(self._shown_to_caller(found), what)) is not None:
+                return denied
+        return None
 
-    async def _custom_resources(self, question: CustomResources) -> Denied | None:
+    async def _custom_resources(self, lookups: DeletionLookups, question: CustomResources) -> Denied | None:
         try:
-            found = await self._lookups.custom_resources(question.resource)
+            found = await lookups.custom_resources(question.resource)
         except (KubeError, TimeoutError) as error:
-            return custom_resources_not_listed(question, _text(error), forbidden=isinstance(error, Forbidden))
-        return judge_custom_resources(self._shown_to_caller(found))
+            return custom_resources_not_listed(question, message_of(error), forbidden=isinstance(error, Forbidden))
+        return judge_count(self._shown_to_caller(found), "active CRs")
 
     def _shown_to_caller(self, found: Count) -> Count:
         """Hide the number of objects from a caller who may have forged the review. [DP-56]"""
@@ -218,8 +212,3 @@ class DeletionJudge:
             namespace = review.namespace if self._kind.namespaced else ""
             self._refused(self._kind.kind, namespace, str(metadata.get("name") or review.name), review.username)
         return decision
-
-
-def _text(error: Exception) -> str:
-    """Return the API server's message without our request."""
-    return error.message if isinstance(error, ApiError) else str(error)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.features.deletionprotection.lookups import LIST_SECONDS, LiveLookups
+from app.features.deletionprotection.lookups import LIST_SECONDS, DeletionLookups
 from app.features.deletionprotection.plan import Count
 from app.kube.client import Client
 from app.kube.errors import Forbidden
@@ -22,10 +22,10 @@ def item(name: str, metadata: dict[str, Any] | None = None, **more: Any) -> dict
     return {"metadata": {"name": name, **(metadata or {})}, **more}
 
 
-def asked(*answers: Response) -> tuple[LiveLookups, Connections]:
+def asked(*answers: Response) -> tuple[DeletionLookups, Connections]:
     transport = Connections()
     transport.answers.extend(answers)
-    return LiveLookups(Client(transport, VirtualClock())), transport
+    return DeletionLookups(Client(transport, VirtualClock())), transport
 
 
 @virtual
@@ -106,5 +106,5 @@ async def test_an_unresponsive_api_server_is_abandoned_before_the_review_times_o
     transport.answers.append(never)
     clock = VirtualClock()
     with pytest.raises(TimeoutError, match="no response from the API server within 8 s"):
-        await LiveLookups(Client(transport, clock)).active_pods("shop")
+        await DeletionLookups(Client(transport, clock)).active_pods("shop")
     assert clock.monotonic() == pytest.approx(LIST_SECONDS)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.features.deletionprotection.lookups import NotKnownError, WithoutCluster
 from app.features.deletionprotection.plan import Count, Gates, judge
+from app.features.deletionprotection.webhooks import DeletionJudge
 from app.kube.admission import Allowed, Denied, GroupVersionResource, Operation
 from app.kube.errors import Forbidden, NotFound, RequestInfo, Status, TransportError
 from app.kube.resources import Resource
@@ -365,22 +365,15 @@ def test_cascading_does_not_protect_services_and_ingresses(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "review", [NAMESPACE, deletion("CustomResourceDefinition", crd())], ids=lambda review: review.kind.kind
+    ("review", "unknown"),
+    [
+        (NAMESPACE, "Namespace shop has active Pods or Bound volume claims"),
+        (deletion("CustomResourceDefinition", crd()), "there are objects of widgets.example.com"),
+    ],
 )
-def test_without_a_cluster_the_answer_names_what_is_unknown(review: Any) -> None:
-    unknown = NotKnownError("whether …")
-    cluster = Cluster(pods=unknown, crs=unknown)
-    assert cluster.decide(review) == Allowed(("unknown without a cluster: whether …",))
-
-
-async def test_standalone_lookups_have_no_data() -> None:
-    lookups = WithoutCluster()
-    with pytest.raises(NotKnownError, match="Namespace shop has active Pods"):
-        await lookups.active_pods("shop")
-    with pytest.raises(NotKnownError, match="Namespace shop has Bound volume claims"):
-        await lookups.bound_claims("shop")
-    with pytest.raises(NotKnownError, match=r"widgets\.example\.com"):
-        await lookups.custom_resources(Resource("example.com", "v1", "widgets", "Widget"))
+async def test_without_a_cluster_the_answer_names_what_is_unknown(review: Any, unknown: str) -> None:
+    judge = DeletionJudge(KINDS[review.kind.kind], None, Gates(crd_cascading=True), lambda *_: None)
+    assert await judge(review) == Allowed((f"unknown without a cluster: whether {unknown}",))
 
 
 FIELDS = ("metadata", "labels", "spec", "replicas", "name", "names", "group", "versions", "storage", "kind", LABEL)

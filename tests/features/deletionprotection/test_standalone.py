@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.features.deletionprotection.table import FILE_NAME, SHIPPED, TableError
+from app.features.deletionprotection.table import FILE_NAME, SHIPPED
+from app.framework.policies import PolicyError
 from app.kube.admission import Allowed, Denied, Review
 from app.kube.clock import SystemClock
 from app.manager.gates import parse_gates
@@ -51,5 +52,5 @@ async def test_the_table_file_is_used_and_is_not_an_object(tmp_path: Path) -> No
 
 def test_an_invalid_table_prevents_startup(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_text("kinds: 3")
-    with pytest.raises(TableError, match=FILE_NAME):
+    with pytest.raises(PolicyError, match=FILE_NAME):
         Standalone(tmp_path, GATES, SystemClock(), Random(1))
