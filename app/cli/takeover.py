@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from app.kube.resources import Resource
     from app.manager.takeover.model import Agent, Installed, Plan, Step
 
-
-logger = logging.getLogger(__name__)
 
 #: Timeout of a rollout, or of the rollout on one node, in seconds.
 ROLLOUT_SECONDS: Final = 300.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,7 +36,6 @@ from app.pods.predicates import BY_CONTROLLER, is_active, is_controlled_by, is_r
 
 # Generates PersistentPodStates from annotations and writes their status. [PPS-13 … PPS-29]
 
-logger = logging.getLogger(__name__)
 
 RESOURCE: Final = PERSISTENT_POD_STATE.resource()
 #: Seconds over which changes to Pods and nodes are coalesced.

@@ -27,7 +27,7 @@ from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.kube.client import Client
 from app.kube.clock import Clock
 from app.kube.concurrency import Coalesced
-from app.kube.errors import ApiError, Conflict, KubeError, NotFound
+from app.kube.errors import Conflict, KubeError, NotFound, message_of
 from app.kube.objects import Pod, decode_metadata
 from app.kube.resources import ObjectKey
 from app.kube.rulings import Ruling
@@ -199,13 +199,12 @@ class Budgets:
 
 def _failed(name: str, error: KubeError | TimeoutError) -> Judgement:
     """Return the refusal for an error. [PUB-82, PUB-83]"""
-    text = error.message if isinstance(error, ApiError) and error.message else str(error)
     why = (
         "every attempt conflicted with another write"
         if isinstance(error, Conflict)
         else "its status could not be written"
     )
-    message = f'podunavailablebudget.policy.kruise.io "{name}" is forbidden: {text}'
+    message = f'podunavailablebudget.policy.kruise.io "{name}" is forbidden: {message_of(error)}'
     return Judgement(Outcome.REFUSED, why, message)
 
 

@@ -23,16 +23,12 @@ from app.features.podunavailablebudget.index import Claims, DirectOwners, LiveOw
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
 from app.features.podunavailablebudget.pod_admission import DELETE_GATE, UPDATE_GATE, BudgetGuard, BudgetStep
 from app.features.podunavailablebudget.reconcile import GATHER, BudgetReconciler
-from app.features.podunavailablebudget.refusals import SOURCE, RefusalCounters, RefusalRecord, Refused
+from app.features.podunavailablebudget.refusals import SOURCE, RefusalRecord, Refused, refusal_counters
 from app.features.podunavailablebudget.targets import (
     BUDGETS,
-    NATIVE,
-    OWN,
     WATCHED,
     Caches,
     listed_workloads,
-    native_wanted,
-    own_wanted,
 )
 from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.features.podunavailablebudget.webhooks import BudgetLookups
@@ -117,7 +113,7 @@ def guarding(context: AdmissionContext) -> Decisions:
         any_budget = AnyBudget(claims, context.client, context.flags.text("namespace"))
         statuses = shared_statuses(context.client, budgets, context.rng)
         log = ProtectionLog(Path(context.flags.text("protection-log-path")))
-        refused = RefusalRecord(context.counters(RefusalCounters), log, context.events)
+        refused = RefusalRecord(context.counters(refusal_counters), log, context.events)
     keeper = Budgets(
         statuses,
         context.clock,
@@ -171,7 +167,7 @@ def controller_budget(context: ControllerContext) -> ControllerBudget:
     )
     return ControllerBudget(
         keeper,
-        RefusalRecord(context.counters(RefusalCounters), log, context.events),
+        RefusalRecord(context.counters(refusal_counters), log, context.events),
         frozenset(disruption for disruption, gate in judged.items() if context.enabled(gate)),
     )
 
@@ -189,14 +185,11 @@ def budget_controller(context: ControllerContext) -> Reconciling:
         vertical_scaling=context.enabled(VERTICAL_SCALING),
         grants=shared[0].keeper.grants if shared else None,
     )
-    wanted = {field: reconciler.of_workload(native_wanted(kind)) for field, kind in NATIVE.items()}
-    wanted |= {field: reconciler.of_workload(own_wanted(kind)) for field, kind in OWN.items()}
-    workloads = [Watch(getattr(caches, field), keys) for field, keys in wanted.items()]
     return Reconciling(
         reconciler,
         [
             Watch(caches.budgets, reconciler.of_budget),
-            *workloads,
+            *(Watch(store, reconciler.of_workload(kind)) for kind, store in caches.workloads.items()),
             Watch(caches.pods, reconciler.of_pod, GATHER),
         ],
     )
@@ -240,7 +233,7 @@ FEATURE: Final = Feature(
             guarding,
             watched=(BUDGETS,),
             permissions=(*_MAY_CHARGE, *_MAY_COUNT, _MAY_RECORD_EVENTS),
-            counters=(RefusalCounters,),
+            counters=(refusal_counters,),
             event_source=SOURCE,
             gates=_GATES,
             guarded=(GUARDED,),
@@ -252,7 +245,7 @@ FEATURE: Final = Feature(
             controller_budget,
             watched=(BUDGETS,),
             permissions=(*_MAY_CHARGE, _MAY_RECORD_EVENTS),
-            counters=(RefusalCounters,),
+            counters=(refusal_counters,),
             event_source=SOURCE,
         ),
     ),

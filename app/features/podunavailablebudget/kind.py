@@ -10,6 +10,7 @@ from typing import Any, Final
 from app.api import names
 from app.api.kind import Access, KindDefinition, PrinterColumn, Version, noted
 from app.features.podunavailablebudget.types import PodUnavailableBudget, PodUnavailableBudgetV1Alpha1
+from app.kube.jsonvalues import as_object
 
 # Settings that are fields in v1beta1 and annotations in v1alpha1. [PUB-1, PUB-3, PUB-120] An annotation applies if the
 # field is empty: OpenKruise stores v1alpha1 objects without converting them.
@@ -74,16 +75,15 @@ def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
     if total is not None and total >= 1:
         _set_field(obj, "protectTotalReplicas", total)
         _remove(obj, names.PUB_PROTECT_TOTAL_REPLICAS)
-    status = obj.get("status")
-    if isinstance(status, dict) and status.get("observedGeneration") == 0:
+    status = as_object(obj.get("status"))
+    if status.get("observedGeneration") == 0:
         del status["observedGeneration"]
     return obj
 
 
 def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
     """Turn the fields into annotations. An existing annotation stays if its field is unset. [PUB-2]"""
-    spec = obj.get("spec")
-    fields = spec if isinstance(spec, dict) else {}
+    fields = as_object(obj.get("spec"))
     operations = fields.pop("protectOperations", None)
     total = fields.pop("protectTotalReplicas", None)
     fields.pop("ignoredPodSelector", None)
@@ -96,16 +96,12 @@ def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
 
 def canonical_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
     """Set a missing observedGeneration to zero: v1alpha1 always has the field, v1beta1 omits zero."""
-    status = obj.get("status")
-    if isinstance(status, dict):
-        status.setdefault("observedGeneration", 0)
+    as_object(obj.get("status")).setdefault("observedGeneration", 0)
     return obj
 
 
 def _annotations(obj: dict[str, Any]) -> dict[str, Any]:
-    metadata = obj.get("metadata")
-    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
-    return annotations if isinstance(annotations, dict) else {}
+    return as_object(as_object(obj.get("metadata")).get("annotations"))
 
 
 def _text(annotations: dict[str, Any], key: str) -> str:

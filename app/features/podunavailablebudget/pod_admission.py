@@ -11,7 +11,6 @@ from app.api import names
 from app.features.podunavailablebudget.budgets import Budgets
 from app.features.podunavailablebudget.index import Claims, Owners
 from app.features.podunavailablebudget.kind import ProtectedOperation
-from app.features.podunavailablebudget.plan.judgement import Judgement
 from app.features.podunavailablebudget.plan.pods import is_related, related_budget, unavailable_labels
 from app.features.podunavailablebudget.refusals import Refused
 from app.kube.admission import Denied, Review
@@ -61,7 +60,6 @@ def _annotate(draft: PodDraft, budget: str) -> None:
 # the raw, unvalidated JSON of a review.
 
 _RESIZABLE: Final = frozenset({"cpu", "memory"})
-_NOTHING: Final[Mapping[str, Any]] = {}
 
 
 def update_operation(old: Mapping[str, Any], new: Mapping[str, Any]) -> ProtectedOperation | None:
@@ -200,7 +198,10 @@ class BudgetGuard:
         if found.allowed:
             return None
         self._refused(pod, request.review.username)
-        return refusal(found, operation)
+        if operation is ProtectedOperation.EVICT:
+            # Clients retry, as for a PodDisruptionBudget. [PUB-67, PUB-127]
+            return Denied(found.message, code=429, reason="TooManyRequests")
+        return Denied(found.message, code=403, reason="Forbidden")
 
     def _operation(self, request: PodRequest) -> ProtectedOperation | None:
         """Return the operation to judge, or None."""
@@ -211,16 +212,6 @@ class BudgetGuard:
         return update_operation(request.review.old_object or {}, request.review.object or {})
 
 
-def refusal(judgement: Judgement, operation: ProtectedOperation) -> Denied:
-    """Return the refusal. Evictions get 429 so that clients retry, as for a PodDisruptionBudget. [PUB-67, PUB-127]"""
-    if operation is ProtectedOperation.EVICT:
-        return Denied(judgement.message, code=429, reason="TooManyRequests")
-    return Denied(judgement.message, code=403, reason="Forbidden")
-
-
 def _annotations(pod: Mapping[str, Any]) -> Mapping[str, str]:
-    metadata = pod.get("metadata")
-    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
-    if not isinstance(annotations, Mapping):
-        return {}
+    annotations = as_object(as_object(pod.get("metadata")).get("annotations"))
     return {key: value for key, value in annotations.items() if isinstance(value, str)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,7 +12,7 @@ from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
 from app.features.podunavailablebudget.plan.judgement import Seen, track
 from app.features.podunavailablebudget.plan.pods import PodFacts, facts_of, is_related, related_budget
 from app.features.podunavailablebudget.plan.status import Observed, Recomputed, recompute
-from app.features.podunavailablebudget.targets import Caches, Members, UnknownKindError, Wanted, Workloads
+from app.features.podunavailablebudget.targets import Caches, Members, UnknownKindError, Workloads, relevant_parts
 from app.features.podunavailablebudget.types import PodUnavailableBudget, PodUnavailableBudgetStatus
 from app.kube.client import Client
 from app.kube.concurrency import concurrently
@@ -28,8 +27,6 @@ from app.kube.rulings import Ruling
 from app.kube.statuses import Statuses
 from app.kube.store import Change
 from app.pods.custom_workloads import HOW_TO_GRANT, GroupKind
-
-logger = logging.getLogger(__name__)
 
 #: Maximum number of concurrent requests for individual Pods.
 MAX_CONCURRENT: Final = 16
@@ -123,8 +120,8 @@ class BudgetReconciler:
             and related_budget(old.metadata.annotations) == related_budget(new.metadata.annotations)
         )
 
-    def of_workload(self, wanted: Callable[[Any], Wanted]) -> Callable[[Change[Any]], Iterable[ObjectKey]]:
-        """Return a mapper from a workload that is created, deleted or scaled to its budgets. [PUB-50]
+    def of_workload(self, kind: GroupKind) -> Callable[[Change[Any]], Iterable[ObjectKey]]:
+        """Return a mapper from a workload of this kind that is created, deleted or scaled to its budgets. [PUB-50]
 
         Budgets with a selector are found by the labels of the Pod template.
         """
@@ -133,10 +130,10 @@ class BudgetReconciler:
             namespace = change.object.metadata.namespace
             if not self._claims.names(namespace):
                 return ()
-            workload, labels, replicas = wanted(change.object)
+            workload, labels, replicas = relevant_parts(kind, change.object)
             if change.old is not None and change.new is not None:
                 gone = [bool(one.metadata.deletion_timestamp) for one in (change.old, change.new)]
-                if wanted(change.old)[2] == replicas and gone[0] == gone[1]:
+                if relevant_parts(kind, change.old)[2] == replicas and gone[0] == gone[1]:
                     return ()
             return [ObjectKey(namespace, one.name) for one in self._claims.matching(namespace, labels, (workload,))]
 

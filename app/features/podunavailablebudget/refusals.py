@@ -19,14 +19,9 @@ MESSAGE: Final = "openkruise pub prevents pod deletion"
 FAMILY: Final = "pod_unavailable_budget"
 
 
-class RefusalCounters(RefusalMetrics):
-    """Metric that counts refusals."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        super().__init__(registry, {FAMILY: "Pod deletions, evictions and updates refused by a PodUnavailableBudget."})
-
-    def count(self, workload: str, username: str) -> None:
-        self.add(FAMILY, "kind_namespace_name", workload, username)
+def refusal_counters(registry: CollectorRegistry) -> RefusalMetrics:
+    """Return the metric of refusals."""
+    return RefusalMetrics(registry, {FAMILY: "Pod deletions, evictions and updates refused by a PodUnavailableBudget."})
 
 
 #: Called with each Pod for which a request was refused, and the name of the user.
@@ -36,7 +31,7 @@ Refused: TypeAlias = Callable[[Pod, str], None]
 class RefusalRecord:
     """Counts refusals, logs them and records events. The recorder aggregates repeated events of a Pod."""
 
-    def __init__(self, counters: RefusalCounters, log: ProtectionLog, events: EventRecorder | None) -> None:
+    def __init__(self, counters: RefusalMetrics, log: ProtectionLog, events: EventRecorder | None) -> None:
         self._counters = counters
         self._log = log
         self._events = events
@@ -46,7 +41,7 @@ class RefusalRecord:
         metadata = pod.metadata
         owner = metadata.controller
         kind, name = (owner.kind, owner.name) if owner is not None else ("unknown", metadata.name)
-        self._counters.count(f"{kind}_{metadata.namespace}_{name}", username)
+        self._counters.add(FAMILY, "kind_namespace_name", f"{kind}_{metadata.namespace}_{name}", username)
         self._log.write("PodUnavailableBudget", "Pod", metadata.namespace, metadata.name, username)
         if self._events is not None:
             self._events.event(reference(PODS, pod), "Warning", REASON, MESSAGE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 
@@ -41,6 +41,7 @@ from app.framework.watched import (
 from app.kube.client import Client
 from app.kube.discovery import KindMapper
 from app.kube.errors import Forbidden, NotFound
+from app.kube.jsonvalues import as_object
 from app.kube.objects import ConfigMap, Metadata, ObjectMeta, OwnerReference, Pod, Struct, decode_metadata
 from app.kube.objects import Workload as NativeWorkload
 from app.kube.resources import Resource
@@ -51,31 +52,22 @@ from app.pods.custom_workloads import ConfiguredList, GroupKind, ListedKind, lis
 from app.pods.predicates import BY_CONTROLLER, Owner, is_active, owner_key, refers_to
 
 BUDGETS: Final = Watched.kind(POD_UNAVAILABLE_BUDGET, PodUnavailableBudget)
-CLONE_SETS: Final = Watched.kind(CLONE_SET, CloneSet)
-ADVANCED_STATEFUL_SETS: Final = Watched.kind(STATEFUL_SET, StatefulSet)
-#: Watched kinds, in the order of the fields of :class:`Caches`.
-WATCHED: Final[tuple[Watched[Any], ...]] = (
-    BUDGETS,
-    PODS_BY_NAMESPACE,
-    DEPLOYMENTS,
-    REPLICASETS,
-    STATEFULSETS,
-    CLONE_SETS,
-    ADVANCED_STATEFUL_SETS,
-    CONFIGURATION,
-)
+#: Watched workloads by group and kind.
+WORKLOADS: Final[Mapping[GroupKind, Watched[Any]]] = {
+    (one.resource.group, one.resource.kind): one
+    for one in (
+        DEPLOYMENTS,
+        REPLICASETS,
+        STATEFULSETS,
+        Watched.kind(CLONE_SET, CloneSet),
+        Watched.kind(STATEFUL_SET, StatefulSet),
+    )
+}
+WATCHED: Final[tuple[Watched[Any], ...]] = (BUDGETS, PODS_BY_NAMESPACE, *WORKLOADS.values(), CONFIGURATION)
 _DEPLOYMENT: Final = ("apps", "Deployment")
 _REPLICASET: Final = ("apps", "ReplicaSet")
-_STATEFULSET: Final = ("apps", "StatefulSet")
-_CLONESET: Final = (names.APPS_GROUP, "CloneSet")
-_ADVANCED_STATEFULSET: Final = (names.APPS_GROUP, "StatefulSet")
 #: Maximum number of deleted workloads that are remembered.
 MAX_GONE: Final = 10_000
-#: Resources of the watched kinds.
-_RESOURCES: Final = {
-    (one.resource.group, one.resource.kind): one.resource
-    for one in (DEPLOYMENTS, REPLICASETS, STATEFULSETS, CLONE_SETS, ADVANCED_STATEFUL_SETS)
-}
 #: Default replicas of a workload.
 _DEFAULT: Final = 1
 
@@ -103,8 +95,6 @@ class _Scale(Metadata, frozen=True):
 
 _decode_scale: Final = msgspec.json.Decoder(_Scale).decode
 _decode_listed: Final = msgspec.json.Decoder(_Listed).decode
-#: A watched workload of our own kinds.
-OwnWorkload: TypeAlias = CloneSet | StatefulSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +103,14 @@ class Caches:
 
     budgets: Store[PodUnavailableBudget]
     pods: Store[Pod]
-    deployments: Store[NativeWorkload]
-    replicasets: Store[NativeWorkload]
-    statefulsets: Store[NativeWorkload]
-    clonesets: Store[CloneSet]
-    advanced_statefulsets: Store[StatefulSet]
+    workloads: Mapping[GroupKind, Store[Any]]
     configuration: Store[ConfigMap]
 
     @classmethod
     def of(cls, stores: Stores) -> Caches:
         """Return the caches of :data:`WATCHED`."""
-        return cls(*map(stores, WATCHED))
+        workloads = {kind: stores(one) for kind, one in WORKLOADS.items()}
+        return cls(stores(BUDGETS), stores(PODS_BY_NAMESPACE), workloads, stores(CONFIGURATION))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +140,6 @@ class Workloads:
     def __init__(self, client: Client, caches: Caches, listed: Callable[[], Collection[GroupKind]]) -> None:
         self._client = client
         self._caches = caches
-        self._stores: Mapping[GroupKind, Store[Any]] = {
-            _DEPLOYMENT: caches.deployments,
-            _REPLICASET: caches.replicasets,
-            _STATEFULSET: caches.statefulsets,
-            _CLONESET: caches.clonesets,
-            _ADVANCED_STATEFULSET: caches.advanced_statefulsets,
-        }
         self._listed = listed
         self._kinds = KindMapper(client)
         #: owner_key of workloads that Pods refer to but that do not exist. Bounded, because Pods may refer to any
@@ -186,7 +166,7 @@ class Workloads:
         caches = self._caches
         owners = [Owner(target.api_version, target.kind, target.name, namespace, found.uid)]
         if (target.group, target.kind) == _DEPLOYMENT:
-            sets = caches.replicasets.by_index(BY_CONTROLLER, owners[0].index_key)
+            sets = caches.workloads[_REPLICASET].by_index(BY_CONTROLLER, owners[0].index_key)
             owners = [
                 Owner.of(REPLICASETS.resource, one.metadata) for one in sets if one.metadata.deletion_timestamp is None
             ]
@@ -231,14 +211,14 @@ class Workloads:
         """Return the Deployment of a ReplicaSet. The Deployment's replicas do not include surge Pods. [PUB-33]"""
         if (reference.group, reference.kind) != _REPLICASET:
             return None
-        found = self._caches.replicasets.get(reference.name, namespace)
+        found = self._caches.workloads[_REPLICASET].get(reference.name, namespace)
         above = found.metadata.controller if found is not None else None
         return above if above is not None and (above.group, above.kind) == _DEPLOYMENT else None
 
     async def _find(self, reference: OwnerReference, namespace: str, where: str) -> _Found | None:
         """Return the workload, or None if it is missing or being deleted. Raises ``UnknownKindError`` or ``KubeError``.
         [PUB-35]"""
-        store = self._stores.get((reference.group, reference.kind))
+        store = self._caches.workloads.get((reference.group, reference.kind))
         if store is None:
             return await self._live(reference, namespace, where)
         known = store.get(reference.name, namespace)
@@ -261,7 +241,7 @@ class Workloads:
             return None
         try:
             found = await self._client.get(
-                _RESOURCES[reference.group, reference.kind], reference.name, namespace, decode=_decode_listed
+                WORKLOADS[reference.group, reference.kind].resource, reference.name, namespace, decode=_decode_listed
             )
         except NotFound:
             found = None
@@ -269,7 +249,7 @@ class Workloads:
             if reference.uid:
                 self._remember_gone(owner_key(reference, namespace))
             return None
-        replicas = found.spec.get("replicas") if isinstance(found.spec, Mapping) else None
+        replicas = as_object(found.spec).get("replicas")
         return _Found(found.metadata.uid, replicas if isinstance(replicas, int) else _DEFAULT)
 
     async def _live(self, reference: OwnerReference, namespace: str, where: str) -> _Found | None:
@@ -309,7 +289,7 @@ class Workloads:
         found: _Listed = await self._client.get(resource, name, namespace, decode=_decode_listed)
         if found.metadata.deletion_timestamp is not None:
             return None
-        replicas = found.spec.get("replicas") if isinstance(found.spec, Mapping) else None
+        replicas = as_object(found.spec).get("replicas")
         wanted = replicas if isinstance(replicas, int) and not isinstance(replicas, bool) else 0
         return _Found(found.metadata.uid, max(0, wanted), watched=False)
 
@@ -323,7 +303,7 @@ class Workloads:
         return found
 
     def _controller_of(self, reference: OwnerReference, namespace: str) -> OwnerReference | None:
-        store = self._stores.get((reference.group, reference.kind))
+        store = self._caches.workloads.get((reference.group, reference.kind))
         workload = store.get(reference.name, namespace) if store is not None else None
         owner = workload.metadata.controller if workload is not None else None
         return OwnerReference(owner.api_version, owner.kind, owner.name, owner.uid, True) if owner is not None else None
@@ -346,34 +326,13 @@ def _or_default(replicas: int | None) -> int:
 Wanted = tuple[Workload, Mapping[str, str], int]
 
 
-def native_wanted(kind: tuple[str, str]) -> Callable[[NativeWorkload], Wanted]:
-    """Return a function that extracts the relevant parts of a native workload of this kind."""
-
-    def wanted(found: NativeWorkload) -> Wanted:
+def relevant_parts(kind: GroupKind, found: NativeWorkload | CloneSet | StatefulSet) -> Wanted:
+    """Return the relevant parts of a watched workload of this kind."""
+    if isinstance(found, NativeWorkload):
         labels = found.spec.template.metadata.labels
-        return Workload(*kind, found.metadata.name), labels, _or_default(found.spec.replicas)
-
-    return wanted
-
-
-def own_wanted(kind: tuple[str, str]) -> Callable[[OwnWorkload], Wanted]:
-    """Return a function that extracts the relevant parts of our own workloads of this kind."""
-
-    def wanted(found: OwnWorkload) -> Wanted:
-        template: Any = found.spec.template
-        metadata = template.get("metadata") if isinstance(template, Mapping) else None
-        labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
-        return (
-            Workload(*kind, found.metadata.name),
-            labels if isinstance(labels, dict) else {},
-            _or_default(found.spec.replicas),
-        )
-
-    return wanted
-
-
-NATIVE: Final = {"deployments": _DEPLOYMENT, "replicasets": _REPLICASET, "statefulsets": _STATEFULSET}
-OWN: Final = {"clonesets": _CLONESET, "advanced_statefulsets": _ADVANCED_STATEFULSET}
+    else:
+        labels = as_object(as_object(as_object(found.spec.template).get("metadata")).get("labels"))
+    return Workload(*kind, found.metadata.name), labels, _or_default(found.spec.replicas)
 
 
 def listed_workloads(config_maps: Store[ConfigMap], namespace: str) -> ConfiguredList[Mapping[GroupKind, ListedKind]]:

@@ -10,10 +10,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from app.api.model import ApiModel, KubeObject
-from app.api.schema import Int32, Int64, IntOrString, Keywords, LabelSelector, enum
-
-#: A time in the API's string form.
-Time = Annotated[str, Keywords({"format": "date-time"})]
+from app.api.schema import Int32, Int64, IntOrString, LabelSelector, Time, enum, minimum
 
 
 class TargetReference(ApiModel):
@@ -47,7 +44,7 @@ class PodUnavailableBudgetSpec(_Spec):
 
     protect_operations: list[Annotated[str, enum("DELETE", "UPDATE", "EVICT", "RESIZE")]] | None = None
     """Operations on Pods that the budget may refuse. Defaults to DELETE, UPDATE and EVICT."""
-    protect_total_replicas: Annotated[Int32, Keywords({"minimum": 1})] | None = None
+    protect_total_replicas: Annotated[Int32, minimum(1)] | None = None
     """Number of desired Pods. Overrides the replicas of the workloads."""
     ignored_pod_selector: LabelSelector | None = None
     """Pods that match this selector are not protected."""

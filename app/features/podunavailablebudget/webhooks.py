@@ -10,7 +10,7 @@ from app.api import names
 from app.api.conversion import as_hub
 from app.api.webhooks import Judgment, Submitted, validating, validating_webhook
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
-from app.features.podunavailablebudget.targets import BUDGETS
+from app.features.podunavailablebudget.targets import BUDGETS, WORKLOADS
 from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.features.podunavailablebudget.validation import Other, PodScope, budget_errors, overlap_warnings
 from app.framework.live import LiveObjects
@@ -18,7 +18,7 @@ from app.framework.watched import Stores
 from app.kube.admission import Allowed, Denied, Handler, MatchCondition, Operation, PolicyRule, Review
 from app.kube.client import Client
 from app.kube.errors import KubeError
-from app.kube.resources import DEPLOYMENTS, REPLICASETS, STATEFULSETS, Resource
+from app.kube.jsonvalues import as_object
 
 # Rejects invalid budgets, and warns of overlaps with others. [PUB-10 … PUB-21]
 
@@ -97,19 +97,6 @@ async def _warnings(
     return overlap_warnings(name, own, theirs)
 
 
-#: Workload kinds whose template is read for a warning.
-_TEMPLATED: Final = {
-    (resource.group, resource.kind): resource
-    for resource in (
-        DEPLOYMENTS,
-        REPLICASETS,
-        STATEFULSETS,
-        Resource(names.APPS_GROUP, names.V1BETA1, "clonesets", "CloneSet"),
-        Resource(names.APPS_GROUP, names.V1BETA1, "statefulsets", "StatefulSet"),
-    )
-}
-
-
 class BudgetLookups:
     """Objects that validation reads when it needs them: from the API server, in standalone mode from files. [PUB-21]"""
 
@@ -128,12 +115,11 @@ class BudgetLookups:
         """Return the labels of the workload's Pod template, or None if they are unknown. Errors are ignored, as they
         affect only a warning."""
         group = str(target.get("apiVersion") or "").rpartition("/")[0]
-        resource = _TEMPLATED.get((group, str(target.get("kind") or "")))
-        if resource is None or self._client is None:
+        watched = WORKLOADS.get((group, str(target.get("kind") or "")))
+        if watched is None or self._client is None:
             return None
         try:
-            workload = await self._client.get(resource, str(target.get("name") or ""), namespace)
+            workload = await self._client.get(watched.resource, str(target.get("name") or ""), namespace)
         except (KubeError, ValueError):
             return None
-        labels = (((workload.get("spec") or {}).get("template") or {}).get("metadata") or {}).get("labels")
-        return labels if isinstance(labels, dict) else {}
+        return as_object((((workload.get("spec") or {}).get("template") or {}).get("metadata") or {}).get("labels"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -63,7 +62,6 @@ from app.workloads.settings import OWNER
 
 # The reconcile: read workloads and Pods, compute the plan, carry it out, report. [UD-26 … UD-70]
 
-logger = logging.getLogger(__name__)
 
 #: Name of the index of Pods by namespace and subset.
 SUBSET: Final = "subset"

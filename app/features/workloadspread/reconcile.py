@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -80,9 +79,6 @@ def workload_facts(workload: Any) -> tuple[Any, ...]:
         metadata.labels.get(names.POD_TEMPLATE_HASH),
         getattr(status, "update_revision", None),
     )
-
-
-logger = logging.getLogger(__name__)
 
 
 #: Maximum number of concurrent requests for individual Pods.

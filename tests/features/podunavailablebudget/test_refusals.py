@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from app.features.podunavailablebudget.refusals import RefusalCounters, RefusalRecord
+from app.features.podunavailablebudget.refusals import RefusalRecord, refusal_counters
 from app.framework.refusals import ProtectionLog
 from app.kube.objects import Pod, decode_pod
 from app.manager.shared import families, text
@@ -21,7 +21,7 @@ def made_up(name: str) -> Pod:
 @pytest.mark.behaviour("PUB-69")
 def test_forged_pods_and_users_add_no_metrics_or_logs(tmp_path: Path) -> None:
     registry = CollectorRegistry()
-    record = RefusalRecord(RefusalCounters(registry), ProtectionLog(tmp_path), None)
+    record = RefusalRecord(refusal_counters(registry), ProtectionLog(tmp_path), None)
     for number in range(3_000):
         long = 100_000 if number % 1_000 == 999 else 1
         record(made_up(f"web-{number}" * long), f"user-{number}" * long)

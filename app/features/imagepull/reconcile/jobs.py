@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
@@ -37,8 +36,6 @@ from app.kube.statuses import KnownStatus, write_status
 from app.kube.store import Change, key_of
 from app.pods.order import UpdateOrder
 from app.pods.predicates import is_controlled_by
-
-logger = logging.getLogger(__name__)
 
 JOBS: Final = IMAGE_PULL_JOB.resource()
 #: Maximum number of concurrent NodeImage writes.
