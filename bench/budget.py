@@ -20,7 +20,7 @@ from statistics import median, quantiles
 from timeit import repeat
 from typing import Any
 
-from app.admission.pods import PodGuards
+from app.admission.pod_webhooks import PodGuards
 from app.features.podunavailablebudget.budgets import Budgets
 from app.features.podunavailablebudget.index import Claims, DirectOwners
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from app.admission.pods import pod_handler
+from app.admission.pod_webhooks import pod_handler
 from app.admission.review import Refusal, answer, read_review
 from app.features.launchpriority.pod_admission import LaunchPriorityStep
 from app.features.podreadiness.feature import ReadinessGateStep

@@ -78,7 +78,7 @@ async def run(
 ) -> None:
     """Print what is installed and what would be done; with ``yes``, do it. Raises CommandError or KubeError."""
     from app.manager.features import reconciled_kinds
-    from app.manager.permissions import all_rules
+    from app.manager.rbac import all_rules
     from app.manager.takeover.model import TakeoverError
     from app.manager.takeover.plan import back_plan, takeover_plan
 
@@ -145,7 +145,7 @@ async def observed(client: Client, namespace: str) -> Installed:
     """Return what is installed."""
     from app.api import names
     from app.kube.resources import CONFIGMAPS, CUSTOMRESOURCEDEFINITIONS, DAEMONSETS, DEPLOYMENTS, NAMESPACES
-    from app.manager import permissions
+    from app.manager import rbac
     from app.manager.takeover.model import (
         BACKUP,
         CLUSTER_ROLE_BINDINGS,
@@ -173,11 +173,11 @@ async def observed(client: Client, namespace: str) -> Installed:
     }
     configurations = {name: await _get(client, resource, name) for resource, name in CONFIGURATIONS}
     ours = (
-        (CLUSTER_ROLE_BINDINGS, f"{permissions.CLUSTER_ROLE}binding", ""),
-        (ROLES, permissions.NAMESPACED_ROLE, namespace),
-        (ROLE_BINDINGS, f"{permissions.NAMESPACED_ROLE}binding", namespace),
-        (CLUSTER_ROLES, permissions.EXTENSION_ROLE, ""),
-        (CLUSTER_ROLE_BINDINGS, permissions.EXTENSION_BINDING, ""),
+        (CLUSTER_ROLE_BINDINGS, f"{rbac.CLUSTER_ROLE}binding", ""),
+        (ROLES, rbac.NAMESPACED_ROLE, namespace),
+        (ROLE_BINDINGS, f"{rbac.NAMESPACED_ROLE}binding", namespace),
+        (CLUSTER_ROLES, rbac.EXTENSION_ROLE, ""),
+        (CLUSTER_ROLE_BINDINGS, rbac.EXTENSION_BINDING, ""),
         (NAMESPACES, names.DAEMON_CONFIG_NAMESPACE, ""),
         (ROLES, DAEMON_PULL_ROLE, names.DAEMON_CONFIG_NAMESPACE),
         (ROLE_BINDINGS, f"{DAEMON_PULL_ROLE}binding", names.DAEMON_CONFIG_NAMESPACE),
@@ -191,7 +191,7 @@ async def observed(client: Client, namespace: str) -> Installed:
         definitions=definitions,
         objects={name: await _count(client, one) for name, one in definitions.items()},
         configurations={name: one for name, one in configurations.items() if one is not None},
-        cluster_role=await _get(client, CLUSTER_ROLES, permissions.CLUSTER_ROLE),
+        cluster_role=await _get(client, CLUSTER_ROLES, rbac.CLUSTER_ROLE),
         agent_role=await _get(client, CLUSTER_ROLES, DAEMON_ROLE),
         agents=() if daemon is None else await _agents(client, daemon, namespace),
         backup=await _get(client, CONFIGMAPS, BACKUP, namespace),

@@ -10,12 +10,12 @@ import yaml
 
 from app.api import crd, names
 from app.api.kind import KindDefinition
-from app.daemon.permissions import RULES as AGENT_RULES
+from app.daemon.rbac import RULES as AGENT_RULES
 from app.features.deletionprotection.plan import Protection, refusal_text
 from app.features.deletionprotection.table import Cascading, ProtectedKind
 from app.features.deletionprotection.webhooks import LABELLED
 from app.kube.admission import PolicyRule, Webhook
-from app.manager import permissions
+from app.manager import rbac
 from app.manager.gates import ALIASES, GATES, GROUPS, forced_off, forced_on
 from app.manager.uninstall import permissions as uninstall_permissions
 
@@ -96,7 +96,7 @@ def aggregated_roles(kinds: Sequence[KindDefinition]) -> list[dict[str, Any]]:
                 "name": f"aggregate-kruise-{name}",
                 "labels": {f"rbac.authorization.k8s.io/aggregate-to-{name}": "true", **_LABELS},
             },
-            "rules": permissions.merged(rules),
+            "rules": rbac.merged(rules),
         }
         for name, rules in granted.items()
     ]
@@ -125,13 +125,13 @@ def _crd(kind: KindDefinition) -> dict[str, Any]:
 
 
 def _manager_roles(rules: Iterable[PolicyRule]) -> list[dict[str, Any]]:
-    made = permissions.manifests(rules, _NAMESPACE)
+    made = rbac.manifests(rules, _NAMESPACE)
     return [_labelled(role) for role in made if role["apiVersion"].startswith("rbac.")]
 
 
 def _gate_roles(gate: str, rules: Iterable[PolicyRule]) -> str:
     on = f'eq (include "kruise.gateIsOn" (list . "{gate}")) "true"'
-    made = permissions.gate_roles(gate, tuple(rules), _NAMESPACE)
+    made = rbac.gate_roles(gate, tuple(rules), _NAMESPACE)
     documents = [_labelled(role) for role in made if role["apiVersion"].startswith("rbac.")]
     for binding in documents:
         if binding["kind"] == "RoleBinding" and binding["metadata"]["namespace"] == _NAMESPACE:
@@ -141,13 +141,13 @@ def _gate_roles(gate: str, rules: Iterable[PolicyRule]) -> str:
 
 
 def _webhooks_roles(rules: Iterable[PolicyRule]) -> list[dict[str, Any]]:
-    made = permissions.roles(rules, _NAMESPACE, _WEBHOOKS, f"{_WEBHOOKS}-role", f"{_WEBHOOKS}-namespaced-role")
+    made = rbac.roles(rules, _NAMESPACE, _WEBHOOKS, f"{_WEBHOOKS}-role", f"{_WEBHOOKS}-namespaced-role")
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": _WEBHOOKS, "namespace": _NAMESPACE}}
-    return [_labelled(one) for one in (account, *made, permissions.extension_binding(_WEBHOOKS, _NAMESPACE))]
+    return [_labelled(one) for one in (account, *made, rbac.extension_binding(_WEBHOOKS, _NAMESPACE))]
 
 
 def _agent_roles() -> str:
-    made = permissions.roles(AGENT_RULES, _NAMESPACE, _AGENT, f"{_AGENT}-role", f"{_AGENT}-secret-role")
+    made = rbac.roles(AGENT_RULES, _NAMESPACE, _AGENT, f"{_AGENT}-role", f"{_AGENT}-secret-role")
     granting = [_labelled(made[index]) for index in range(len(made)) if made[index - index % 2]["rules"]]
     on = (
         '{{- if and (dig "enabled" true (.Values.daemon | default dict)) '
@@ -157,7 +157,7 @@ def _agent_roles() -> str:
 
 
 def _hook_roles(workloads: Iterable[KindDefinition]) -> list[dict[str, Any]]:
-    made = permissions.roles(uninstall_permissions(workloads), _NAMESPACE, _HOOK_ROLE, _HOOK_ROLE, _HOOK_ROLE)
+    made = rbac.roles(uninstall_permissions(workloads), _NAMESPACE, _HOOK_ROLE, _HOOK_ROLE, _HOOK_ROLE)
     return [
         {**role, "metadata": {**role["metadata"], **_LABELS, "annotations": dict(_HOOK_ANNOTATIONS)}} for role in made
     ]

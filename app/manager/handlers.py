@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from app.admission import pods
+from app.admission import pod_webhooks
 from app.admission.registry import merged_handlers, merged_webhooks
 from app.framework.feature import AdmissionContext, AdmissionPart, is_on
 from app.kube.admission import Allowed, Handler, Webhook
@@ -24,13 +24,13 @@ from app.pods.admission import Guarded, PodMutator, PodValidator
 def declarations(policies: Path | None = None) -> tuple[Webhook, ...]:
     """Return all declarations with the operator's policies, regardless of gates. Raises PolicyError."""
     found = (webhook for part in _parts() for webhook in part.declared(policies))
-    return merged_webhooks((_pod_webhook(), *pods.webhooks(_guarded()), *found))
+    return merged_webhooks((_pod_webhook(), *pod_webhooks.webhooks(_guarded()), *found))
 
 
 def _pod_webhook() -> Webhook:
     """Return the webhook that mutates new Pods, with the permissions of all steps."""
     needed = (rule for part in _parts() for rule in (*part.permissions, *(one.permission for one in part.watched)))
-    return dataclasses.replace(pods.MUTATE_POD, permissions=tuple(dict.fromkeys(needed)))
+    return dataclasses.replace(pod_webhooks.MUTATE_POD, permissions=tuple(dict.fromkeys(needed)))
 
 
 def _guarded() -> Sequence[Guarded]:
@@ -67,8 +67,8 @@ def build_handlers(context_of: Callable[[AdmissionPart], AdmissionContext]) -> t
         ]
         _require_matching(part.declared(context.policies), [one.webhook for one in answered])
         handlers += answered
-    guarding = pods.handlers(_guarded(), guards, _fetch(client))
-    return merged_handlers((pods.pod_handler(steps, _pod_webhook()), *guarding, *handlers))
+    guarding = pod_webhooks.handlers(_guarded(), guards, _fetch(client))
+    return merged_handlers((pod_webhooks.pod_handler(steps, _pod_webhook()), *guarding, *handlers))
 
 
 def _require_matching(declared: Sequence[Webhook], answered: Sequence[Webhook]) -> None:
@@ -81,7 +81,7 @@ def _require_matching(declared: Sequence[Webhook], answered: Sequence[Webhook]) 
             raise ValueError(f"webhook {webhook.name}: not declared; add it to the part's webhooks")
 
 
-def _fetch(client: Client | None) -> pods.Fetch:
+def _fetch(client: Client | None) -> pod_webhooks.Fetch:
     """Return a function that reads a Pod; without a cluster it finds none."""
 
     async def fetch(namespace: str, name: str) -> Mapping[str, Any] | None:
@@ -94,5 +94,5 @@ def _fetch(client: Client | None) -> pods.Fetch:
 
 def reviewed_namespaces(webhooks: Iterable[Webhook]) -> Selector | None:
     """Return the selector of namespaces whose new Pods are reviewed, or None if Pods are not reviewed. [PW-4]"""
-    found = (compile_selector(one.namespace_selector) for one in webhooks if one.name == pods.MUTATE_POD.name)
+    found = (compile_selector(one.namespace_selector) for one in webhooks if one.name == pod_webhooks.MUTATE_POD.name)
     return next(found, None)

@@ -35,8 +35,8 @@ from app.manager.follower import Follower
 from app.manager.handlers import declarations, reviewed_namespaces
 from app.manager.health import cache_lines, endpoint_fault, queue_lines
 from app.manager.limits import PAGES
-from app.manager.permissions import Rights, rules_of
 from app.manager.process import Process
+from app.manager.rbac import Rights, rules_of
 from app.manager.registration import Registration
 from app.manager.serving import Server, StartError, bind_address
 from app.manager.settings import Settings

@@ -19,7 +19,7 @@ from app.admission.policies import WebhookPolicies, apply_policies, load_policie
 from app.framework.policies import PolicyError
 from app.generate import webhook_pages
 from app.kube.admission import MatchCondition, Operation, PolicyRule, Rule, Webhook
-from app.manager import permissions
+from app.manager import rbac
 from app.manager.handlers import WEBHOOKS
 
 SERVICE = ServiceEndpoint("kruise-webhook-service", "kruise-system")
@@ -342,7 +342,7 @@ def test_excluding_namespaces_keeps_the_rest_of_a_selector() -> None:
 
 
 def test_rules_are_merged_into_as_few_as_possible() -> None:
-    merged = permissions.merged(
+    merged = rbac.merged(
         [
             PolicyRule(("get", "list"), ("",), ("pods",)),
             PolicyRule(("watch",), ("",), ("pods", "namespaces")),
@@ -359,7 +359,7 @@ def test_rules_are_merged_into_as_few_as_possible() -> None:
 
 
 def test_rules_for_the_managers_namespace_are_granted_only_there() -> None:
-    made = permissions.manifests(
+    made = rbac.manifests(
         [PolicyRule(("get",), ("",), ("secrets",), own_namespace=True), PolicyRule(("get",), ("",), ("pods",))],
         "elsewhere",
     )

@@ -15,11 +15,11 @@ from app.daemon.main import parser
 from app.features.deletionprotection.table import load_table
 from app.generate import chart
 from app.generate.chart import admission_policies
-from app.manager import permissions, uninstall
+from app.manager import rbac, uninstall
 from app.manager.features import kinds, workloads
 from app.manager.gates import GATES, parse_gates
 from app.manager.handlers import WEBHOOKS
-from app.manager.permissions import default_rules, optional_rules, rules_of_gates
+from app.manager.rbac import default_rules, optional_rules, rules_of_gates
 from app.manager.settings import SECRET_NAME
 from tests.cluster.helm import helm
 from tests.deploy.rendering import CHART, ROOT, find, refusal, render
@@ -290,7 +290,7 @@ def test_the_manager_has_no_rights_on_its_node(defaults: list[dict[str, Any]]) -
 
 @pytest.mark.controlplane
 def test_roles_match_the_declarations(defaults: list[dict[str, Any]]) -> None:
-    for declared in permissions.manifests(default_rules(), "kruise-system"):
+    for declared in rbac.manifests(default_rules(), "kruise-system"):
         if declared["kind"] in ("ClusterRole", "Role"):
             found = find(defaults, declared["kind"], declared["metadata"]["name"])
             assert found.get("rules") == declared.get("rules")
@@ -309,7 +309,7 @@ def test_rights_of_a_gate_are_granted_only_with_the_gate(defaults: list[dict[str
     name = "kruise-manager-resourcedistributiongate-role"
     assert not [one for one in defaults if one["metadata"]["name"] == name]
     granted = find(render(f"featureGates={group}=true"), "ClusterRole", name)["rules"]
-    assert granted == permissions.merged(rules)
+    assert granted == rbac.merged(rules)
     off = render("featureGates=AllBeta=true\\,ResourceDistributionGate=false")
     assert not [one for one in off if one["metadata"]["name"] == name]
 
@@ -369,7 +369,7 @@ def test_the_manager_reads_pull_secrets_by_name_in_granted_namespaces(setting: s
         if account == "kruise-manager" and namespace not in ("kruise-system", "kruise-daemon-config")
     }
     assert set(of_manager) == where
-    declared = permissions.merged(optional_rules()["pull-secrets"])
+    declared = rbac.merged(optional_rules()["pull-secrets"])
     assert all(rules == declared for rules in of_manager.values())
 
 
@@ -406,7 +406,7 @@ def test_chart_and_manager_agree_on_enabled_gates(gates: str, tmp_path: Path) ->
 
 @pytest.mark.controlplane
 def test_the_uninstall_hook_has_its_own_role(defaults: list[dict[str, Any]]) -> None:
-    hooks = permissions.roles(uninstall.permissions(workloads()), "kruise-system", *["kruise-uninstall"] * 3)
+    hooks = rbac.roles(uninstall.permissions(workloads()), "kruise-system", *["kruise-uninstall"] * 3)
     for declared in hooks:
         found = find(defaults, declared["kind"], declared["metadata"]["name"])
         assert found.get("rules") == declared.get("rules")

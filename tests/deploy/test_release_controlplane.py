@@ -17,7 +17,7 @@ from app.features.cloneset.kind import CLONE_SET
 from app.features.resourcedistribution.kind import RESOURCE_DISTRIBUTION
 from app.kube.admission import PolicyRule
 from app.manager.features import kinds
-from app.manager.permissions import default_rules, rules_of_gates, webhook_rules
+from app.manager.rbac import default_rules, rules_of_gates, webhook_rules
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane, free_port
 from tests.cluster.recording import SERVICE_ACCOUNT

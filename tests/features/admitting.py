@@ -18,7 +18,7 @@ from typing import Any
 import jsonpatch
 import orjson
 
-from app.admission.pods import pod_handler
+from app.admission.pod_webhooks import pod_handler
 from app.features.launchpriority.feature import LaunchPriorityStep
 from app.features.podreadiness.feature import ReadinessGateStep
 from app.features.sidecarset.injection.selection import SidecarSetIndex

@@ -13,7 +13,7 @@ import pytest
 
 from app.manager.features import features
 from app.manager.gates import parse_gates
-from app.manager.permissions import default_rules
+from app.manager.rbac import default_rules
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.recording import SERVICE_ACCOUNT

@@ -36,7 +36,7 @@ from app.kube.resources import (
 from app.kube.transport import AiohttpTransport
 from app.kube.wire import Request, Response, Transport
 from app.manager.features import reconciled_kinds
-from app.manager.permissions import CLUSTER_ROLE, all_rules, manifests
+from app.manager.rbac import CLUSTER_ROLE, all_rules, manifests
 from app.manager.takeover.agents import work_of
 from app.manager.takeover.model import (
     BACKUP,

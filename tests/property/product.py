@@ -9,7 +9,7 @@ from datetime import datetime
 
 import orjson
 
-from app.admission.pods import pod_handler
+from app.admission.pod_webhooks import pod_handler
 from app.api.names import SIDECARSET_HASH, SIDECARSET_HASH_WITHOUT_IMAGE
 from app.features.launchpriority.feature import LaunchPriorityStep
 from app.features.podreadiness.feature import ReadinessGateStep

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.kube.admission import PolicyRule
-from app.manager.permissions import all_rules
+from app.manager.rbac import all_rules
 from tests.scenarios import levels
 from tests.scenarios.world import SYSTEM_NAMESPACE
 

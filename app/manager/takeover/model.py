@@ -22,7 +22,7 @@ from app.kube.resources import (
     VALIDATINGWEBHOOKCONFIGURATIONS,
     Resource,
 )
-from app.manager import permissions
+from app.manager import rbac
 
 DAEMON: Final = "kruise-daemon"
 DAEMON_ROLE: Final = "kruise-daemon-role"
@@ -143,7 +143,7 @@ def _inflated(packed: bytes) -> bytes:
     return text
 
 
-def rights(rules: Sequence[Json], does: str, role: str = permissions.CLUSTER_ROLE, *, exact: bool = False) -> Step:
+def rights(rules: Sequence[Json], does: str, role: str = rbac.CLUSTER_ROLE, *, exact: bool = False) -> Step:
     """Return the step that gives a role these rules, without duplicates."""
     return Step(does, "patch", CLUSTER_ROLES, role, body={"rules": list(by_text(rules).values())}, exact=exact)
 
@@ -186,14 +186,14 @@ def remaining(steps: Sequence[Step], seen: Installed) -> tuple[Step, ...]:
     }
     #: ClusterRole → whether every replica or agent that uses it is ours.
     only_ours = {
-        permissions.CLUSTER_ROLE: changed.get(DEPLOYMENTS, True) and is_rolled_out(seen.deployment),
+        rbac.CLUSTER_ROLE: changed.get(DEPLOYMENTS, True) and is_rolled_out(seen.deployment),
         DAEMON_ROLE: changed.get(DAEMONSETS, True) and not agents_left(seen.agents),
     }
     exact = {step.name: step for step in steps if step.exact}
     left = []
     for step in steps:
         if step.action == "wait":
-            done = only_ours[permissions.CLUSTER_ROLE]
+            done = only_ours[rbac.CLUSTER_ROLE]
         elif step.action == "hand over":
             done = only_ours[DAEMON_ROLE]
         elif step.resource is CLUSTER_ROLES and step.name in exact and not step.exact and only_ours[step.name]:

@@ -17,7 +17,7 @@ from app.api import crd, names
 from app.api.kind import KindDefinition
 from app.kube.admission import PolicyRule
 from app.kube.resources import CONFIGMAPS, CUSTOMRESOURCEDEFINITIONS, DEPLOYMENTS, Resource
-from app.manager import permissions
+from app.manager import rbac
 from app.manager.flags import FlagError, Flags, parse_flags
 from app.manager.gates import FeatureGateError, parse_gates
 from app.manager.takeover import agents as node_agents
@@ -97,7 +97,7 @@ def takeover_plan(
         blockers.append("--image: an image of pykruise is required")
     if seen.cluster_role is None:
         blockers.append(
-            f"ClusterRole {permissions.CLUSTER_ROLE}: not found; this is not an installation of OpenKruise's chart"
+            f"ClusterRole {rbac.CLUSTER_ROLE}: not found; this is not an installation of OpenKruise's chart"
         )
     of_agents: Json | None = None
     try:
@@ -270,9 +270,7 @@ def _forward(
     had = before["definitions"]
     # OpenKruise has these permissions cluster-wide, and the namespaces may not exist yet. Our chart narrows them later.
     everywhere = (replace(rule, namespace="") for rule in rules)
-    roles = permissions.roles(
-        everywhere, seen.namespace, permissions.SERVICE_ACCOUNT, permissions.CLUSTER_ROLE, permissions.NAMESPACED_ROLE
-    )
+    roles = rbac.roles(everywhere, seen.namespace, rbac.SERVICE_ACCOUNT, rbac.CLUSTER_ROLE, rbac.NAMESPACED_ROLE)
     cluster_role = next(one for one in roles if one["kind"] == "ClusterRole")
     steps = [
         Step("save the installation", "create", CONFIGMAPS, BACKUP, seen.namespace, _packed(before, seen.namespace)),
@@ -284,8 +282,8 @@ def _forward(
     steps += [
         _applied(one, seen.namespace, "let operators grant access to other workloads")
         for one in (
-            permissions.extension_role(),
-            permissions.extension_binding(permissions.SERVICE_ACCOUNT, seen.namespace),
+            rbac.extension_role(),
+            rbac.extension_binding(rbac.SERVICE_ACCOUNT, seen.namespace),
         )
     ]
     steps += [
@@ -434,18 +432,18 @@ def back_plan(seen: Installed) -> Plan:
             "delete pykruise's permissions in the namespace",
             "delete",
             ROLE_BINDINGS,
-            f"{permissions.NAMESPACED_ROLE}binding",
+            f"{rbac.NAMESPACED_ROLE}binding",
             seen.namespace,
         ),
         Step(
             "delete pykruise's permissions in the namespace",
             "delete",
             ROLES,
-            permissions.NAMESPACED_ROLE,
+            rbac.NAMESPACED_ROLE,
             seen.namespace,
         ),
-        Step("delete pykruise's aggregated role", "delete", CLUSTER_ROLE_BINDINGS, permissions.EXTENSION_BINDING),
-        Step("delete pykruise's aggregated role", "delete", CLUSTER_ROLES, permissions.EXTENSION_ROLE),
+        Step("delete pykruise's aggregated role", "delete", CLUSTER_ROLE_BINDINGS, rbac.EXTENSION_BINDING),
+        Step("delete pykruise's aggregated role", "delete", CLUSTER_ROLES, rbac.EXTENSION_ROLE),
         Step("delete the backup", "delete", CONFIGMAPS, BACKUP, seen.namespace),
     ]
     return Plan(tuple(facts), warnings=tuple(warnings), steps=tuple(steps))

@@ -15,7 +15,7 @@ from app.features.cloneset.plan.settings import Gates
 from app.features.podreadiness import feature as newpods
 from app.kube.admission import PolicyRule
 from app.kube.resources import CONTROLLERREVISIONS, NODES, PODS
-from app.manager.permissions import Granted, missing_rights
+from app.manager.rbac import Granted, missing_rights
 from app.sandbox.kubelet.program import Pace
 from tests.features.cloneset.world import (
     CLONESETS,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from app.admission.pods import PodGuards
+from app.admission.pod_webhooks import PodGuards
 from app.features.podunavailablebudget import feature as declared
 from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.framework.feature import AdmissionContext

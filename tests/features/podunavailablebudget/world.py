@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any, ClassVar
 
-from app.admission.pods import PodGuards
+from app.admission.pod_webhooks import PodGuards
 from app.api.crd import manifest
 from app.features.cloneset.kind import CLONE_SET
 from app.features.podunavailablebudget import feature as declared

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from app.admission.configurations import UrlEndpoint, mutating_configuration
-from app.admission.pods import MUTATE_POD, PodGuards, webhooks
+from app.admission.pod_webhooks import MUTATE_POD, PodGuards, webhooks
 from app.api import names
 from app.features.workloadspread.feature import GUARDED
 from app.features.workloadspread.index import PreparedSpread, SpreadIndex

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from app.admission.pods import pod_handler
+from app.admission.pod_webhooks import pod_handler
 from app.features.sidecarset.pod_admission import SidecarSetStep
 from app.kube.admission import Patched
 from app.kube.objects import decode_controller_revision

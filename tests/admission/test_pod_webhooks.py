@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from app.admission.pods import MUTATE_POD, PodPipeline, pod_handler
+from app.admission.pod_webhooks import MUTATE_POD, PodPipeline, pod_handler
 from app.admission.registry import build_registry
 from app.api.names import MIRROR_POD, NODES_GROUP
 from app.kube.admission import Allowed, Decision, Denied, Operation, Patched, Review
@@ -180,7 +180,7 @@ def test_two_steps_at_one_position_are_an_error() -> None:
 
 @pytest.mark.behaviour("PW-29")
 async def test_one_log_line_per_changed_pod_lists_the_rules(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("DEBUG", logger="app.admission.pods"):
+    with caplog.at_level("DEBUG", logger="app.admission.pod_webhooks"):
         PodPipeline([Step(1), Step(2)])(review_of(pod()))
         PodPipeline([])(review_of(pod()))
     assert [record.getMessage() for record in caplog.records] == ["Pod shop/web-0 changed by r"]

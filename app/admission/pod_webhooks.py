@@ -1,4 +1,5 @@
-"""The Pod webhooks, ``/mutate-pod`` and ``/validate-pod``, which call the features in order."""
+"""The Pod webhooks, ``/mutate-pod`` and ``/validate-pod``: their declarations, with rules, failure policy and timeout,
+and their handlers, which call the features in order."""
 
 from __future__ import annotations
 
