@@ -20,8 +20,8 @@ from app.admission.pod_webhooks import pod_handler
 from app.admission.review import Refusal, answer, read_review
 from app.features.launchpriority.pod_admission import LaunchPriorityStep
 from app.features.podreadiness.feature import ReadinessGateStep
+from app.features.sidecarset.defaults import with_defaults
 from app.features.sidecarset.injection.selection import SidecarSetIndex
-from app.features.sidecarset.kind import with_defaults
 from app.features.sidecarset.pod_admission import SidecarSetStep
 from app.kube.admission import Patched, Review
 from app.kube.clock import SystemClock

@@ -20,8 +20,10 @@ import orjson
 import uvloop
 
 from app.api import names
+from app.features.sidecarset.defaults import with_defaults
 from app.features.sidecarset.feature import FEATURE
-from app.features.sidecarset.kind import read_sidecar_set, sidecarset_hashes, with_defaults
+from app.features.sidecarset.hashes import sidecarset_hashes
+from app.features.sidecarset.kind import read_sidecar_set
 from app.kube.client import Client
 from app.kube.clock import SystemClock
 from app.kube.objects import Pod, decode_namespace, decode_pod

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -63,7 +62,7 @@ RULES_FILE: Final = "rules_by_webhook.json"
 _RULE: Final = re.compile(r"^- `(?P<id>[A-Z]+-[0-9A-Z]+[a-z]?)` (?!\*\()(?P<text>.+)$", re.MULTILINE)
 _CITED: Final = re.compile(r"\b[A-Z]{1,4}-[0-9]+[a-z]?\b")
 #: Names of modules, in features and in folders of models, that review our own kinds, mutate new Pods, or guard Pods.
-_OWN: Final = re.compile(r"^(webhooks|validation|conflicts|kind)$")
+_OWN: Final = re.compile(r"^(webhooks|validation|conflicts|defaults)$")
 _STEP: Final = re.compile(r"^(pod_admission|inject|metadata|prepared|resources)$")
 _GUARD: Final = re.compile(r"^(pod_admission|judgement|refusals)$")
 
@@ -100,18 +99,7 @@ def gathered_rules(root: Path) -> dict[str, dict[str, str]]:
 def _cited(folder: Path, modules: re.Pattern[str]) -> Iterable[str]:
     for file in sorted(folder.rglob("*.py")):
         if modules.search(file.stem):
-            text = file.read_text("utf-8")
-            yield from _CITED.findall(_defaulting(text) if file.stem == "kind" else text)
-
-
-def _defaulting(text: str) -> str:
-    """Return the source of those functions of a ``kind`` module that set defaults, because webhooks call only these."""
-    defined = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
-    found = [name for name in defined if "default" in name]
-    for name in found:
-        called = {one.id for one in ast.walk(defined[name]) if isinstance(one, ast.Name)}
-        found += [other for other in defined if other in called and other not in found]
-    return "\n".join(ast.get_source_segment(text, defined[name]) or "" for name in found)
+            yield from _CITED.findall(file.read_text("utf-8"))
 
 
 def _by_number(id_: str) -> tuple[str, int, str]:

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from app.api import crd, names, structural
 from app.api.conversion import convert
 from app.api.kind import KindDefinition
-from app.features.containerrecreate import kind as recreate_defaults
+from app.features.containerrecreate import defaults as recreate_defaults
 from app.features.containerrecreate import validation
 from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST, parsed_snapshot, snapshot_text
-from app.features.imagepull.kind import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, NODE_IMAGE, node_image_with_defaults
+from app.features.imagepull.defaults import node_image_with_defaults
+from app.features.imagepull.kind import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, NODE_IMAGE
 from app.features.imagepull.validation import (
     job_errors,
     job_warnings,

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.api.webhooks import former_spec
-from app.features.cloneset.kind import CLONE_SET, with_defaults
+from app.features.cloneset.defaults import with_defaults
+from app.features.cloneset.kind import CLONE_SET
 from app.features.cloneset.webhooks import SPECS
 from tests.admission.writing import review_of
 

@@ -19,7 +19,7 @@ from app.cli.plan import of_pod, planned, whole
 from app.cli.rollout import history_text, undone
 from app.cli.status import Listing, _shown, show_all, show_status
 from app.features.cloneset.commands import progress_of
-from app.features.cloneset.kind import with_defaults
+from app.features.cloneset.defaults import with_defaults
 from app.features.cloneset.types import CloneSet
 from app.framework.commands import Commands, Progress
 from app.kube.client import Client

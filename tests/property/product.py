@@ -13,8 +13,9 @@ from app.admission.pod_webhooks import pod_handler
 from app.api.names import SIDECARSET_HASH, SIDECARSET_HASH_WITHOUT_IMAGE
 from app.features.launchpriority.feature import LaunchPriorityStep
 from app.features.podreadiness.feature import ReadinessGateStep
+from app.features.sidecarset.defaults import with_defaults
+from app.features.sidecarset.hashes import sidecarset_hashes
 from app.features.sidecarset.injection.selection import SidecarSetIndex
-from app.features.sidecarset.kind import sidecarset_hashes, with_defaults
 from app.features.sidecarset.pod_admission import SidecarSetStep
 from app.kube.admission import Denied, GroupVersionKind, GroupVersionResource, Operation, Patched, Review
 from app.kube.clock import SystemClock

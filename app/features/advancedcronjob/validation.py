@@ -13,7 +13,8 @@ from app.features.advancedcronjob.cron import Schedule, ScheduleError, load_zone
 from app.features.advancedcronjob.types import ALLOW, BROADCAST, IMAGES, JOB, TEMPLATES
 from app.features.broadcastjob import validation as broadcast
 from app.features.broadcastjob.kind import BROADCAST_JOB
-from app.features.imagepull.kind import IMAGE_LIST_PULL_JOB, TIMEOUT_SECONDS
+from app.features.imagepull.defaults import TIMEOUT_SECONDS
+from app.features.imagepull.kind import IMAGE_LIST_PULL_JOB
 from app.features.imagepull.types import ALWAYS
 from app.features.imagepull.validation import list_job_errors
 from app.kube.fielderrors import ErrorType, FieldError, Path, forbidden, invalid, not_supported

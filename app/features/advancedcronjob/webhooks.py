@@ -21,7 +21,8 @@ from app.api.webhooks import (
     validating,
     validating_webhook,
 )
-from app.features.advancedcronjob.kind import ADVANCED_CRON_JOB, default_template, pod_template, with_defaults
+from app.features.advancedcronjob.defaults import default_template, pod_template, with_defaults
+from app.features.advancedcronjob.kind import ADVANCED_CRON_JOB
 from app.features.advancedcronjob.types import (
     BROADCAST,
     IMAGES,

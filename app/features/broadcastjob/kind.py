@@ -1,17 +1,16 @@
-"""Kind definition of BroadcastJob: columns, defaults and Go type."""
+"""Kind definition of BroadcastJob: versions, columns and the Go type of its spec."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from app.api import names
 from app.api.gojson import GoType
 from app.api.gopod import POD_TEMPLATE
 from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version, unchanged
 from app.api.schema import go_struct
-from app.features.broadcastjob.types import ALWAYS, FAIL_FAST, BroadcastJob, BroadcastJobSpec
-from app.kube.jsonvalues import json_copy
+from app.features.broadcastjob.types import BroadcastJob, BroadcastJobSpec
 
 _COLUMNS: Final = (
     PrinterColumn("DESIRED", "integer", ".status.desired", "Number of eligible nodes."),
@@ -32,26 +31,6 @@ BROADCAST_JOB: Final = KindDefinition(
         Version(names.V1ALPHA1, BroadcastJob, _COLUMNS, to_hub=unchanged, from_hub=unchanged),
     ),
 )
-
-
-# Defaults of a BroadcastJob (BJ-2). Pure; the same in both versions.
-
-PARALLELISM: Final = 2**31 - 1
-
-
-def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the BroadcastJob (JSON) with its own fields defaulted. Idempotent."""
-    defaulted: dict[str, Any] = json_copy(dict(obj))
-    spec = defaulted.get("spec")
-    if isinstance(spec, dict):
-        if spec.get("parallelism") is None:
-            spec["parallelism"] = PARALLELISM
-        for field, value in (("completionPolicy", ALWAYS), ("failurePolicy", FAIL_FAST)):
-            if spec.get(field) is None:
-                spec[field] = {}
-            if isinstance(spec[field], dict) and not spec[field].get("type"):
-                spec[field]["type"] = value
-    return defaulted
 
 
 SPEC: Final[GoType] = go_struct(BroadcastJobSpec, {"template": POD_TEMPLATE})

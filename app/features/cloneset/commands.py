@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from app.api import names
 from app.api.fields import ON_DELETE, ROLLING_UPDATE
 from app.api.webhooks import stored_model
-from app.features.cloneset.kind import CLONE_SET, with_defaults
+from app.features.cloneset.defaults import with_defaults
+from app.features.cloneset.kind import CLONE_SET
 from app.features.cloneset.types import CloneSet
 from app.framework.commands import Commands, Migration, Progress, Stored, progress_by_counts, unseen
 from app.kube.resources import DEPLOYMENTS

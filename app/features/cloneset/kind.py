@@ -1,4 +1,4 @@
-"""The definition of CloneSet: its versions, conversion and defaults."""
+"""Kind definition of CloneSet: versions, conversion and columns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.api import names
 from app.api.fields import IN_PLACE_POLICIES, ON_DELETE, POD_UPDATE_POLICIES, RECREATE, ROLLING_UPDATE
 from app.api.kind import AGE, TEMPLATE_COLUMNS, Access, KindDefinition, PrinterColumn, Scale, Version, noted
 from app.features.cloneset.types import NO_DEADLINE, CloneSet, CloneSetV1Alpha1
-from app.kube.jsonvalues import fill, json_copy, object_at, part
+from app.kube.jsonvalues import object_at
 
 # Conversion of CloneSets between versions [CS-5 … CS-12]. Each direction may lose fields; app.api.conversion records
 # them in an annotation.
@@ -215,63 +215,3 @@ CLONE_SET: Final = KindDefinition(
         ),
     ),
 )
-
-
-# Defaults of a CloneSet [CS-13 … CS-18]. Pure functions on the JSON of either version.
-
-REPLICAS: Final = 1
-REVISION_HISTORY_LIMIT: Final = 10
-PARTITION: Final = 0
-MAX_UNAVAILABLE: Final = "20%"
-MAX_SURGE: Final = 0
-
-
-def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the CloneSet (JSON of either version) with defaults for its own fields, but not its templates.
-
-    Applying the defaults twice changes nothing. Values of the wrong type are left for validation to report.
-    """
-    defaulted: dict[str, Any] = json_copy(dict(obj))
-    spec = part(defaulted, "spec")
-    if spec is None:
-        return defaulted
-    fill(spec, {"replicas": REPLICAS, "revisionHistoryLimit": REVISION_HISTORY_LIMIT})
-    strategy = part(spec, "updateStrategy")
-    if strategy is not None:
-        if str(defaulted.get("apiVersion")).endswith(f"/{names.V1ALPHA1}"):
-            _default_flat_strategy(strategy, spec["replicas"])
-        else:
-            _default_strategy(strategy)
-    return defaulted
-
-
-def _default_flat_strategy(strategy: dict[str, Any], replicas: Any) -> None:
-    """Fill the defaults of a v1alpha1 strategy. OpenKruise rejects OnDelete in v1alpha1; here it is allowed, and gets
-    the defaults that make it valid in v1beta1. [CS-14, CS-31, CS-34]"""
-    if not strategy.get("type"):
-        strategy["type"] = RECREATE
-    if strategy["type"] != ON_DELETE:
-        _default_rolling(strategy, strategy["type"])
-    elif any(strategy.get(field) is not None for field in ROLLING_FIELDS):
-        fill(strategy, {"partition": PARTITION})
-        if replicas and strategy.get("maxSurge") is None:
-            fill(strategy, {"maxUnavailable": MAX_UNAVAILABLE})
-
-
-def _default_strategy(strategy: dict[str, Any]) -> None:
-    """Fill the defaults of a v1beta1 strategy. [CS-15]"""
-    if not strategy.get("type"):
-        strategy["type"] = ROLLING_UPDATE
-    if strategy["type"] != ROLLING_UPDATE:
-        return
-    rolling = part(strategy, "rollingUpdate")
-    if rolling is not None:
-        if not rolling.get("podUpdatePolicy"):
-            rolling["podUpdatePolicy"] = RECREATE
-        _default_rolling(rolling, rolling["podUpdatePolicy"])
-
-
-def _default_rolling(rolling: dict[str, Any], policy: Any) -> None:
-    fill(rolling, {"partition": PARTITION, "maxUnavailable": MAX_UNAVAILABLE, "maxSurge": MAX_SURGE})
-    if policy in IN_PLACE_POLICIES:
-        fill(rolling, {"inPlaceUpdateStrategy": {}})

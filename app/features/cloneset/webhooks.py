@@ -21,7 +21,8 @@ from app.api.webhooks import (
     validating_webhook,
 )
 from app.features.cloneset import validation
-from app.features.cloneset.kind import CLONE_SET, with_defaults
+from app.features.cloneset.defaults import with_defaults
+from app.features.cloneset.kind import CLONE_SET
 from app.features.cloneset.types import CloneSetSpec, CloneSetV1Alpha1Spec
 from app.features.cloneset.validation import GATE, Facts, pods_to_delete, spec_errors
 from app.kube.admission import Allowed, Decision, Handler, PolicyRule, Review

@@ -1,4 +1,4 @@
-"""Kind definition of EphemeralJob: names, version and columns."""
+"""Kind definition of EphemeralJob: version and columns."""
 
 from __future__ import annotations
 

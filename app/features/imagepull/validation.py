@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from app.features.imagepull.kind import TIMEOUT_SECONDS
+from app.features.imagepull.defaults import TIMEOUT_SECONDS
 from app.features.imagepull.types import ALWAYS, COMPLETION_TYPES, IMAGE_PULL_POLICIES, NEVER
 from app.kube.fielderrors import (
     FieldError,

@@ -10,14 +10,8 @@ from typing import Any, Final
 from app.api import names
 from app.api.kind import KindDefinition
 from app.api.webhooks import Judgment, Submitted, mutating_webhook, validating, validating_webhook, version_to_default
-from app.features.imagepull.kind import (
-    IMAGE_LIST_PULL_JOB,
-    IMAGE_PULL_JOB,
-    NODE_IMAGE,
-    job_with_defaults,
-    list_job_with_defaults,
-    node_image_with_defaults,
-)
+from app.features.imagepull.defaults import job_with_defaults, list_job_with_defaults, node_image_with_defaults
+from app.features.imagepull.kind import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, NODE_IMAGE
 from app.features.imagepull.validation import (
     job_errors,
     job_warnings,

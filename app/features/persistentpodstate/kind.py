@@ -1,4 +1,4 @@
-"""Kind definition of PersistentPodState and its conversion."""
+"""Kind definition of PersistentPodState: versions and conversion."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ from app.api import names
 from app.api.gocore import PROBE
 from app.api.gojson import GoTypeError, dumps_go, go_value
 from app.api.webhooks import SPEC_CHANGED, Judgment, Submitted, validating
-from app.features.podprobe.kind import POD_PROBE_MARKER, with_defaults
+from app.features.podprobe.defaults import with_defaults
+from app.features.podprobe.kind import POD_PROBE_MARKER
 from app.features.podprobe.types import PodProbeMarker
 from app.features.podprobe.validation import spec_errors
 from app.framework.options import Enabled, gate_is_off

@@ -1,4 +1,5 @@
-"""Kind definition of PodUnavailableBudget: versions, conversion and fields that v1alpha1 keeps in annotations."""
+"""Kind definition of PodUnavailableBudget: versions, conversion and columns, and fields that v1alpha1 keeps in
+annotations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kind definition of ResourceDistribution and its conversion."""
+"""Kind definition of ResourceDistribution: versions, conversion and columns."""
 
 from __future__ import annotations
 

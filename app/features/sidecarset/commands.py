@@ -12,9 +12,10 @@ import orjson
 
 from app.api import names
 from app.api.webhooks import stored_model
+from app.features.sidecarset.defaults import with_defaults
 from app.features.sidecarset.history import set_owner
 from app.features.sidecarset.injection.selection import SidecarSetIndex
-from app.features.sidecarset.kind import RECORDED_FIELDS, SIDECAR_SET, with_defaults
+from app.features.sidecarset.kind import RECORDED_FIELDS, SIDECAR_SET
 from app.features.sidecarset.plan.counts import PodCounts
 from app.features.sidecarset.plan.facts import pod_facts
 from app.features.sidecarset.plan.missed import lacking_sets

@@ -10,7 +10,8 @@ import orjson
 
 from app.api import names
 from app.api.gojson import GoTypeError, dumps_go, go_value
-from app.features.sidecarset.kind import RECORDED_FIELDS, REVISION_HISTORY_LIMIT, SIDECAR_SET
+from app.features.sidecarset.defaults import REVISION_HISTORY_LIMIT
+from app.features.sidecarset.kind import RECORDED_FIELDS, SIDECAR_SET
 from app.features.sidecarset.types import SidecarSet, SidecarSetSpec
 from app.kube.client import Client
 from app.kube.objects import ControllerRevision

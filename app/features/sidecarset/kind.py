@@ -1,30 +1,20 @@
-"""SidecarSet kind: its versions, conversion, defaults and hashes, and the Go types of its spec."""
+"""Kind definition of SidecarSet: versions, conversion, columns, and the Go types of its spec."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final
 
 import orjson
 from pydantic import ValidationError
 
 from app.api import names
-from app.api.core.defaults import default_container, default_field_ref, default_volume
 from app.api.gocore import CONTAINER_FIELDS, LABEL_SELECTOR, VOLUME, optional
-from app.api.gojson import GoType, dumps_go, go_value, list_of, pointer, struct
+from app.api.gojson import GoType, list_of, pointer, struct
 from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version, noted
 from app.api.model import ObjectMeta
 from app.api.schema import go_struct
 from app.features.sidecarset.types import (
-    AFTER_APP_CONTAINER,
-    ALWAYS,
-    BEFORE_APP_CONTAINER,
-    COLD_UPGRADE,
-    MATCH_ALL_NAMES,
-    RETAIN,
-    ROLLING_UPDATE,
-    SHARE_DISABLED,
     PatchPodMetadata,
     SidecarContainer,
     SidecarSet,
@@ -32,8 +22,7 @@ from app.features.sidecarset.types import (
     SidecarSetV1Alpha1,
     SidecarSetV1Alpha1Spec,
 )
-from app.kube.hashes import safe_encode
-from app.kube.jsonvalues import json_copy, objects, part
+from app.kube.jsonvalues import objects
 from app.kube.validation import is_label_value
 
 # Conversion between the versions of SidecarSet, which express two fields differently. Each direction may lose data;
@@ -135,74 +124,6 @@ SIDECAR_SET: Final = KindDefinition(
 )
 
 
-# Defaults of SidecarSet, the same in both versions. [SS-5 … SS-7]
-
-REVISION_HISTORY_LIMIT: Final = 10
-MAX_UNAVAILABLE: Final = 1
-
-
-def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the SidecarSet (JSON of either version) with all defaults set. Idempotent.
-
-    Values of the wrong type are left alone, for validation to report.
-    """
-    defaulted: dict[str, Any] = json_copy(dict(obj))
-    spec = part(defaulted, "spec")
-    if spec is None:
-        return defaulted
-    for container in objects(spec.get("initContainers")):
-        _default_sidecar(container, AFTER_APP_CONTAINER)
-    for container in objects(spec.get("containers")):
-        _default_sidecar(container, BEFORE_APP_CONTAINER)
-    for volume in objects(spec.get("volumes")):
-        default_volume(volume)
-    _default_strategies(spec)
-    return defaulted
-
-
-def _default_strategies(spec: dict[str, Any]) -> None:
-    update = part(spec, "updateStrategy")
-    if update is not None:
-        _default(update, "type", ROLLING_UPDATE)
-        if update.get("maxUnavailable") is None:
-            update["maxUnavailable"] = MAX_UNAVAILABLE
-        if update.get("partition") is None:
-            update["partition"] = 0
-    injection = part(spec, "injectionStrategy")
-    revision = injection.get("revision") if injection is not None else None
-    if isinstance(revision, dict):
-        _default(revision, "policy", ALWAYS)
-    if spec.get("revisionHistoryLimit") is None:
-        spec["revisionHistoryLimit"] = REVISION_HISTORY_LIMIT
-    for patch in objects(spec.get("patchPodMetadata")):
-        _default(patch, "patchPolicy", RETAIN)
-
-
-def _default_sidecar(container: dict[str, Any], position: str) -> None:
-    part(container, "resources")
-    default_container(container)
-    _default(container, "podInjectPolicy", position)
-    upgrade, sharing = part(container, "upgradeStrategy"), part(container, "shareVolumePolicy")
-    if upgrade is not None:
-        _default(upgrade, "upgradeType", COLD_UPGRADE)
-    if sharing is not None:
-        _default(sharing, "type", SHARE_DISABLED)
-    policy = container.get("resourcesPolicy")
-    if isinstance(policy, dict):
-        # An empty pattern also means the default, and is replaced before the hashes are computed. [SS-23]
-        _default(policy, "targetContainersNameRegex", MATCH_ALL_NAMES)
-    for transfer in objects(container.get("transferEnv")):
-        source = transfer.get("sourceContainerNameFrom")
-        # Without fieldRef it names no source, so there is nothing to default. [SS-9]
-        reference = source.get("fieldRef") if isinstance(source, dict) else None
-        default_field_ref(reference if isinstance(reference, dict) else None)
-
-
-def _default(target: dict[str, Any], key: str, value: str) -> None:
-    if target.get(key) in (None, ""):
-        target[key] = value
-
-
 # The Go types of the spec in both versions, derived from the models. OpenKruise's webhook stores the spec as Go
 # marshals it: without empty fields, with canonical quantities. We store the same, so that manifests and revisions
 # compare equal, but keep unknown fields.
@@ -259,55 +180,3 @@ def read_sidecar_set(raw: bytes) -> SidecarSet:
         first = error.errors(include_url=False, include_input=False)[0]
         problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         return MalformedSidecarSet(metadata=metadata, problem=problem)
-
-
-# The two hashes of a SidecarSet, which distinguish Pods with its current containers from outdated ones. They are
-# recorded on the set, its revisions and every injected Pod, and compared by every OpenKruise component, so they match
-# OpenKruise's exactly [SS-10 … SS-15]. The input is the set's defaulted containers as JSON.
-
-_CONTAINERS = list_of(SIDECAR_CONTAINER)
-
-
-class SidecarSetHashes(NamedTuple):
-    """The values of kruise.io/sidecarset-hash and kruise.io/sidecarset-hash-without-image."""
-
-    hash: str
-    without_image: str
-
-
-def sidecarset_hashes(
-    containers: Sequence[Mapping[str, Any]] | None, init_containers: Sequence[Mapping[str, Any]] | None
-) -> SidecarSetHashes:
-    """Return both hashes for these defaulted containers (JSON, with all their fields).
-
-    Raises :class:`app.api.gojson.GoTypeError` for a field of the wrong type.
-    """
-    spec: dict[str, list[dict[str, Any]] | None] = {"containers": _printed(containers, "spec.containers")}
-    inits = _printed(init_containers, "spec.initContainers") or []
-    # Only native sidecars are updated in place, so plain init containers do not count. [SS-10]
-    if any(init.get("restartPolicy") == "Always" for init in inits):
-        spec["initContainers"] = inits
-    full = _hash(spec)
-    for listed in spec.values():
-        for container in listed or ():
-            container.pop("image", None)
-    return SidecarSetHashes(full, _hash(spec))
-
-
-def _printed(containers: Sequence[Mapping[str, Any]] | None, path: str) -> list[dict[str, Any]] | None:
-    printed: list[dict[str, Any]] | None = go_value(_CONTAINERS, containers, path)
-    for container in printed or ():
-        policy = container.get("resourcesPolicy")
-        if policy is not None:
-            # Set the default pattern even if it was empty, so that a second write changes no hash. [SS-12, corrected]
-            container["resourcesPolicy"] = {
-                "targetContainersMode": policy["targetContainersMode"],
-                "targetContainersNameRegex": policy.get("targetContainersNameRegex") or MATCH_ALL_NAMES,
-                "resourcesExpr": policy["resourcesExpr"],
-            }
-    return printed
-
-
-def _hash(spec: Mapping[str, Any]) -> str:
-    # The hexadecimal SHA-256, mapped to the alphabet of generated names. [SS-11]
-    return safe_encode(hashlib.sha256(dumps_go(spec).encode()).hexdigest())

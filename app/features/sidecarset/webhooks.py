@@ -34,17 +34,12 @@ from app.features.sidecarset.conflicts import (
     warnings,
     without_effect,
 )
+from app.features.sidecarset.defaults import with_defaults
+from app.features.sidecarset.hashes import sidecarset_hashes
 from app.features.sidecarset.history import RECORDED_SET
 from app.features.sidecarset.injection.prepared import recorded_revision, revision_choice
 from app.features.sidecarset.injection.selection import RecentSets
-from app.features.sidecarset.kind import (
-    SIDECAR_CONTAINER,
-    SIDECAR_SET,
-    SPECS,
-    read_sidecar_set,
-    sidecarset_hashes,
-    with_defaults,
-)
+from app.features.sidecarset.kind import SIDECAR_CONTAINER, SIDECAR_SET, SPECS, read_sidecar_set
 from app.features.sidecarset.pod_admission import RECORDED_REVISIONS, SIDECAR_SETS, NewerSets, read_revisions
 from app.features.sidecarset.types import SidecarSet
 from app.features.sidecarset.validation import SPEC, Facts, asks_for_revision, set_errors

@@ -1,16 +1,12 @@
-"""The definition of StatefulSet: its versions, conversion and defaults."""
+"""Kind definition of StatefulSet: versions, conversion and columns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from app.api import names
-from app.api.fields import ON_DELETE, RECREATE, ROLLING_UPDATE
 from app.api.kind import AGE, TEMPLATE_COLUMNS, Access, KindDefinition, PrinterColumn, Scale, Version, noted
-from app.features.statefulset.types import ORDERED_READY, RETAIN, StatefulSet, StatefulSetV1Alpha1
-from app.kube.jsonvalues import json_copy
+from app.features.statefulset.types import StatefulSet, StatefulSetV1Alpha1
 
 # Conversion of Advanced StatefulSets between versions [AS-1 … AS-4]. Fields that v1alpha1 lacks are dropped;
 # app.api.conversion records them in an annotation [AS-137].
@@ -79,61 +75,3 @@ STATEFUL_SET: Final = KindDefinition(
         Version(names.V1ALPHA1, StatefulSetV1Alpha1, _COLUMNS, scale=_SCALE, to_hub=to_v1beta1, from_hub=to_v1alpha1),
     ),
 )
-
-
-# Defaults of an Advanced StatefulSet [AS-5 … AS-14]. Pure functions on the JSON of either version.
-
-REPLICAS: Final = 1
-REVISION_HISTORY_LIMIT: Final = 10
-_ROLLING: Final = {"partition": 0, "maxUnavailable": 1, "podUpdatePolicy": RECREATE, "minReadySeconds": 0}
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimGates:
-    """Gates that affect defaults for claims: StatefulSetAutoDeletePVC, StatefulSetAutoResizePVCGate."""
-
-    auto_delete: bool = True
-    auto_resize: bool = False
-
-
-def with_defaults(obj: Mapping[str, Any], gates: ClaimGates) -> dict[str, Any]:
-    """Return a copy of the object (JSON of either version) with defaults for its own fields, but not its templates.
-    Idempotent."""
-    defaulted: dict[str, Any] = json_copy(dict(obj))
-    spec = defaulted.get("spec")
-    if not isinstance(spec, dict):
-        return defaulted
-    _fill(
-        spec,
-        {
-            "podManagementPolicy": ORDERED_READY,
-            "replicas": REPLICAS,
-            "revisionHistoryLimit": REVISION_HISTORY_LIMIT,
-            "updateStrategy": {},
-        },
-    )
-    strategy = spec["updateStrategy"]
-    if isinstance(strategy, dict):
-        _fill(strategy, {"type": ROLLING_UPDATE})
-        if strategy["type"] == ROLLING_UPDATE:
-            _fill(strategy, {"rollingUpdate": {}})
-            if isinstance(strategy["rollingUpdate"], dict):
-                _fill(strategy["rollingUpdate"], _ROLLING)
-    if str(defaulted.get("apiVersion")).endswith(f"/{names.V1ALPHA1}"):
-        return defaulted  # [AS-13]
-    if gates.auto_delete:
-        _fill(spec, {"persistentVolumeClaimRetentionPolicy": {}})
-        if isinstance(spec["persistentVolumeClaimRetentionPolicy"], dict):
-            _fill(spec["persistentVolumeClaimRetentionPolicy"], {"whenDeleted": RETAIN, "whenScaled": RETAIN})
-    if gates.auto_resize:
-        _fill(spec, {"volumeClaimUpdateStrategy": {}})
-        if isinstance(spec["volumeClaimUpdateStrategy"], dict):
-            _fill(spec["volumeClaimUpdateStrategy"], {"type": ON_DELETE})
-    return defaulted
-
-
-def _fill(target: dict[str, Any], values: Mapping[str, Any]) -> None:
-    """Set values that are missing. An empty string counts as missing, as in Go."""
-    for key, value in values.items():
-        if target.get(key) is None or target[key] == "":
-            target[key] = json_copy(value)

@@ -20,7 +20,8 @@ from app.api.webhooks import (
     validating_webhook,
 )
 from app.features.statefulset.claims import list_storage_classes
-from app.features.statefulset.kind import STATEFUL_SET, ClaimGates, with_defaults
+from app.features.statefulset.defaults import ClaimGates, with_defaults
+from app.features.statefulset.kind import STATEFUL_SET
 from app.features.statefulset.types import StatefulSetSpec, StatefulSetV1Alpha1Spec
 from app.features.statefulset.validation import Facts, annotation_warnings, name_errors, spec_errors, warnings
 from app.kube.admission import Allowed, Decision, Handler, Operation, PolicyRule, Review

@@ -10,7 +10,8 @@ import orjson
 
 from app.api import names
 from app.api.webhooks import stored_model
-from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT, with_defaults
+from app.features.uniteddeployment.defaults import with_defaults
+from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT
 from app.features.uniteddeployment.plan import decisions
 from app.features.uniteddeployment.plan.decisions import COLUMNS, Situation, explained, reserved_note, steps
 from app.features.uniteddeployment.plan.status import PROGRESSING, UPDATED

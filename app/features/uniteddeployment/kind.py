@@ -1,28 +1,15 @@
-"""UnitedDeployment kind: its versions, conversion, columns and defaults."""
+"""Kind definition of UnitedDeployment: versions, conversion and columns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from app.api import names
-from app.api.core.defaults import completed_template, default_claim_template
 from app.api.fields import POD_UPDATE_POLICIES, RECREATE, ROLLING_UPDATE
-from app.api.gojson import normalized
-from app.api.gopod import POD_TEMPLATE
 from app.api.kind import AGE, ANY_KEY, Access, KindDefinition, PrinterColumn, Scale, Version, noted
 from app.features.cloneset.kind import ROLLING_FIELDS
-from app.features.uniteddeployment.types import (
-    ADVANCED_STATEFUL_SET,
-    CLONE_SET,
-    DEPLOYMENT,
-    MANUAL,
-    STATEFUL_SET,
-    TEMPLATES,
-    UnitedDeployment,
-    UnitedDeploymentV1Alpha1,
-)
-from app.kube.jsonvalues import json_copy, object_at, objects
+from app.features.uniteddeployment.types import CLONE_SET, UnitedDeployment, UnitedDeploymentV1Alpha1
+from app.kube.jsonvalues import object_at
 
 # Conversion of UnitedDeployments between versions. The status is structured differently, and CloneSet templates have a
 # different update strategy. [UD-3]
@@ -158,107 +145,3 @@ UNITED_DEPLOYMENT: Final = KindDefinition(
         ),
     ),
 )
-
-
-# Defaults of a UnitedDeployment. Pure functions on the JSON of either version. [UD-4 … UD-6]
-
-REPLICAS: Final = 1
-REVISION_HISTORY_LIMIT: Final = 10
-#: Structs of a workload's spec that Go marshals even if they are empty.
-_ALWAYS_PRINTED: Final[Mapping[str, tuple[str, ...]]] = {
-    STATEFUL_SET: ("updateStrategy",),
-    ADVANCED_STATEFUL_SET: ("updateStrategy", "volumeClaimUpdateStrategy"),
-    CLONE_SET: ("scaleStrategy", "updateStrategy"),
-    DEPLOYMENT: ("strategy",),
-}
-
-
-def with_defaults(
-    obj: Mapping[str, Any],
-    *,
-    default_templates: bool = True,
-    former: Mapping[str, Any] | None = None,
-    host_ports: bool = False,
-) -> dict[str, Any]:
-    """Return a copy of the UnitedDeployment with its defaults and without a status. [UD-4]
-
-    ``default_templates``: whether to default the Pod and claim templates of a StatefulSet template. [UD-5] ``former``
-    is the stored object; its Pod template is kept if the two differ only in defaults. Values of the wrong type are left
-    for validation to report.
-    """
-    defaulted: dict[str, Any] = json_copy({key: value for key, value in obj.items() if key != "status"})
-    spec = object_at(defaulted, "spec")
-    if spec is None:
-        return defaulted
-    if spec.get("replicas") is None:
-        spec["replicas"] = REPLICAS
-    if spec.get("revisionHistoryLimit") is None:
-        spec["revisionHistoryLimit"] = REVISION_HISTORY_LIMIT
-    strategy = _filled(spec, "updateStrategy")
-    if strategy is not None:
-        strategy["type"] = strategy.get("type") or MANUAL
-        if strategy["type"] == MANUAL:
-            _filled(strategy, "manualUpdate")
-    _default_least(object_at(spec, "topology"))
-    if default_templates:
-        stored = object_at(_stateful_set(object_at(former, "spec")), "template")
-        _default_stateful_set(_stateful_set(spec), stored, host_ports=host_ports)
-    return defaulted
-
-
-def as_printed(obj: dict[str, Any]) -> dict[str, Any]:
-    """Return the object as OpenKruise stores it, including unset fields that Go marshals. Raises GoTypeError."""
-    spec = object_at(obj, "spec")
-    topology = object_at(spec, "topology")
-    if topology is not None:
-        _filled(topology, "scheduleStrategy")
-        if topology.get("subsets") == []:
-            del topology["subsets"]
-        for subset in objects(topology.get("subsets")):
-            _filled(subset, "nodeSelectorTerm")
-    for name in TEMPLATES:
-        workload = object_at(object_at(object_at(spec, "template"), name), "spec")
-        if workload is None:
-            continue
-        for field in _ALWAYS_PRINTED[name]:
-            _filled(workload, field)
-        scale = object_at(workload, "scaleStrategy")
-        if scale is not None and str(obj.get("apiVersion")).endswith(f"/{names.V1BETA1}"):
-            scale.setdefault("enablePVCReuse", False)
-        if isinstance(workload.get("template"), dict):
-            workload["template"] = normalized(POD_TEMPLATE, workload["template"], f"spec.template.{name}.spec.template")
-    return obj
-
-
-def _default_least(topology: dict[str, Any] | None) -> None:
-    """Set the default of minReplicas. [UD-6]"""
-    subsets = list(objects(topology.get("subsets"))) if topology is not None else []
-    given = [
-        field for one in subsets for field in ("replicas", "minReplicas", "maxReplicas") if one.get(field) is not None
-    ]
-    if given and "replicas" not in given:
-        for one in subsets:
-            if one.get("minReplicas") is None:
-                one["minReplicas"] = 0
-
-
-def _stateful_set(spec: dict[str, Any] | None) -> dict[str, Any] | None:
-    return object_at(object_at(object_at(spec, "template"), STATEFUL_SET), "spec")
-
-
-def _default_stateful_set(spec: dict[str, Any] | None, former: dict[str, Any] | None, *, host_ports: bool) -> None:
-    """Set the defaults of a StatefulSet template. [UD-5]"""
-    if spec is None:
-        return
-    template = object_at(spec, "template")
-    if template is not None:
-        spec["template"] = completed_template(template, former, host_ports=host_ports)
-    for claim in objects(spec.get("volumeClaimTemplates")):
-        default_claim_template(claim)
-
-
-def _filled(obj: dict[str, Any], name: str) -> dict[str, Any] | None:
-    """Return the field, created if it is missing; None if it has the wrong type."""
-    if obj.get(name) is None:
-        obj[name] = {}
-    return object_at(obj, name)

@@ -17,7 +17,8 @@ from app.api.webhooks import (
     validating_webhook,
     version_to_default,
 )
-from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT, as_printed, with_defaults
+from app.features.uniteddeployment.defaults import as_printed, with_defaults
+from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT
 from app.features.uniteddeployment.types import STATEFUL_SET, UnitedDeployment, template_of
 from app.features.uniteddeployment.validation import (
     TEMPLATE,

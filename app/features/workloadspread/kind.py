@@ -1,4 +1,4 @@
-"""Kind definition of WorkloadSpread and its conversion."""
+"""Kind definition of WorkloadSpread: versions, conversion and columns."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.features.imagepull.kind import job_with_defaults
+from app.features.imagepull.defaults import job_with_defaults
 from app.kube.resources import NAMESPACES, NODES, PODS, SECRETS
 from app.workloads.predownload import Puller, pull_job
 from tests.features.imagepull.world import AGENTS, JOBS, NODE_IMAGES, World, in_world

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.features.imagepull.cache import WOKEN_AT_ONCE, WaitingJobs
-from app.features.imagepull.kind import job_with_defaults
+from app.features.imagepull.defaults import job_with_defaults
 from app.features.imagepull.objects import NodeImage, decode_node_image
 from app.features.imagepull.plan.tags import MAX_BYTES, Request, Spread, add_tag, bytes_of, has_room, usage_of
 from app.features.imagepull.types import ImagePullJob

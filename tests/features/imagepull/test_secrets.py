@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.features.imagepull.kind import job_with_defaults
+from app.features.imagepull.defaults import job_with_defaults
 from app.features.imagepull.secrets import WATCHED_COPIES, PullSecrets
 from app.kube.client import Client
 from app.kube.clock import rfc3339

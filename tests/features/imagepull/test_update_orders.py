@@ -13,7 +13,7 @@ from app.features.cloneset.types import CloneSet
 from app.features.daemonset import reconcile as daemonset
 from app.features.daemonset.feature import FEATURE as DAEMON_SET_SLICE
 from app.features.daemonset.types import DaemonSet
-from app.features.imagepull.kind import job_with_defaults
+from app.features.imagepull.defaults import job_with_defaults
 from app.features.imagepull.plan.nodes import by_pods
 from app.features.statefulset import reconcile as statefulset
 from app.features.statefulset.feature import FEATURE as STATEFUL_SET_SLICE

@@ -8,14 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from app.features.imagepull.defaults import job_with_defaults, list_job_with_defaults
 from app.features.imagepull.feature import FEATURE
-from app.features.imagepull.kind import (
-    IMAGE_LIST_PULL_JOB,
-    IMAGE_PULL_JOB,
-    NODE_IMAGE,
-    job_with_defaults,
-    list_job_with_defaults,
-)
+from app.features.imagepull.kind import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, NODE_IMAGE
 from app.framework.feature import Feature
 from app.kube.client import Client
 from app.kube.clock import rfc3339

@@ -12,8 +12,10 @@ import orjson
 
 from app.api import names
 from app.api.crd import manifest
+from app.features.sidecarset.defaults import with_defaults
 from app.features.sidecarset.feature import FEATURE, NAME
-from app.features.sidecarset.kind import SIDECAR_SET, sidecarset_hashes, with_defaults
+from app.features.sidecarset.hashes import sidecarset_hashes
+from app.features.sidecarset.kind import SIDECAR_SET
 from app.kube.client import Client
 from app.kube.errors import NotFound
 from app.kube.events import EventRecorder

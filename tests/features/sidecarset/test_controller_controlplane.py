@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from app.api import names
+from app.features.sidecarset.defaults import with_defaults
 from app.features.sidecarset.feature import FEATURE
-from app.features.sidecarset.kind import SIDECAR_SET, sidecarset_hashes, with_defaults
+from app.features.sidecarset.hashes import sidecarset_hashes
+from app.features.sidecarset.kind import SIDECAR_SET
 from app.features.sidecarset.types import SidecarSet
 from app.kube.client import Client
 from app.kube.clock import SystemClock

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.features.sidecarset.kind import with_defaults
+from app.features.sidecarset.defaults import with_defaults
 
 
 @pytest.mark.behaviour("SS-5")

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api import names
+from app.features.sidecarset.defaults import with_defaults
 from app.features.sidecarset.history import (
     names_in_use,
     revision_labels,
@@ -18,7 +19,6 @@ from app.features.sidecarset.history import (
     snapshot,
     surplus_revisions,
 )
-from app.features.sidecarset.kind import with_defaults
 from app.features.sidecarset.types import SidecarSet
 from app.kube.objects import ControllerRevision, OwnerReference
 from app.pods.revisions import Create, Revision, in_order, revision_hash, revision_name, revision_of

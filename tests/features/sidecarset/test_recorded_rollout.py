@@ -7,7 +7,7 @@ import json
 import pytest
 
 from app.api import names
-from app.features.sidecarset.kind import sidecarset_hashes
+from app.features.sidecarset.hashes import sidecarset_hashes
 from app.kube.resources import NAMESPACES, PODS
 from tests.features.sidecarset.rolling_world import SETS, Json, World, annotation, image_of, rolling_world
 from tests.kube.fakes import virtual

@@ -1,9 +1,8 @@
-"""The definition of Widget, and its defaults."""
+"""The definition of Widget."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version
 from app.api.schema import go_struct
@@ -19,8 +18,3 @@ WIDGET: Final = KindDefinition(
 )
 #: The Go types of the spec, by version.
 SPECS: Final = {"v1beta1": go_struct(WidgetSpec, {})}
-
-
-def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the object with its defaults."""
-    return {**obj, "spec": {"replicas": 1, "color": "red", **(obj.get("spec") or {})}}

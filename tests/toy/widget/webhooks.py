@@ -6,7 +6,8 @@ from typing import Final
 
 from app.api.webhooks import Judgment, Submitted, completed, mutating_webhook, validating, validating_webhook
 from app.kube.admission import Decision, Handler, Review
-from tests.toy.widget.kind import SPECS, WIDGET, with_defaults
+from tests.toy.widget.defaults import with_defaults
+from tests.toy.widget.kind import SPECS, WIDGET
 from tests.toy.widget.validation import spec_errors
 
 MUTATE: Final = mutating_webhook(WIDGET, "Fills in the defaults of a Widget")

@@ -8,7 +8,8 @@ from typing import Final, Self
 
 from app.api.fields import ON_DELETE
 from app.features.cloneset import types as api
-from app.features.cloneset.kind import CLONE_SET, REVISION_HISTORY_LIMIT
+from app.features.cloneset.defaults import REVISION_HISTORY_LIMIT
+from app.features.cloneset.kind import CLONE_SET
 from app.features.cloneset.types import CloneSet
 from app.kube.selectors import compile_selector, selector_text
 from app.pods.claims import claim_templates_hash

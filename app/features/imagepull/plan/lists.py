@@ -9,7 +9,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from app.api import names
-from app.features.imagepull.kind import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, job_with_defaults
+from app.features.imagepull.defaults import job_with_defaults
+from app.features.imagepull.kind import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB
 from app.features.imagepull.types import NEVER, ImageListPullJob, ImagePullJob
 from app.kube.clock import rfc3339
 from app.kube.hashes import ALPHABET, fnv32a, safe_encode

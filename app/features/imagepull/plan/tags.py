@@ -11,7 +11,8 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from app.features.imagepull.kind import BACKOFF_LIMIT, IMAGE_PULL_JOB, TIMEOUT_SECONDS
+from app.features.imagepull.defaults import BACKOFF_LIMIT, TIMEOUT_SECONDS
+from app.features.imagepull.kind import IMAGE_PULL_JOB
 from app.features.imagepull.objects import ImageEntry, ImageTag, NodeImage
 from app.features.imagepull.types import BATCH, FAILED, NEVER, SUCCEEDED, ImagePullJob
 from app.features.imagepull.validation import MAX_NODE_IMAGES

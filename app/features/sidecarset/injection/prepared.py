@@ -10,6 +10,7 @@ import orjson
 
 from app.api import names
 from app.api.gojson import GoField, GoTypeError, go_value, struct
+from app.features.sidecarset.hashes import sidecarset_hashes
 from app.features.sidecarset.injection.containers import (
     MalformedSidecarSetError,
     PreparedSidecar,
@@ -22,7 +23,7 @@ from app.features.sidecarset.injection.containers import (
     selector_of,
 )
 from app.features.sidecarset.injection.metadata import MetadataPatch, RecordEntry, record_entry
-from app.features.sidecarset.kind import RECORDED_FIELDS, SPECS, canary_base, sidecarset_hashes
+from app.features.sidecarset.kind import RECORDED_FIELDS, SPECS, canary_base
 from app.kube.fielderrors import shortened
 from app.kube.jsonvalues import MAX_DEPTH, nested_deeper, without_managed_fields
 from app.kube.objects import ControllerRevision

@@ -12,8 +12,8 @@ import orjson
 from app.api import names
 from app.api.fields import UpdatePriorityStrategy, UpdateScatterTerm
 from app.api.gojson import GoTypeError, dumps_go
+from app.features.sidecarset.hashes import SidecarSetHashes, sidecarset_hashes
 from app.features.sidecarset.injection.metadata import MetadataPatch
-from app.features.sidecarset.kind import SidecarSetHashes, sidecarset_hashes
 from app.features.sidecarset.types import NOT_UPDATE, SidecarSet
 from app.kube.jsonvalues import nested_deeper
 from app.kube.objects import Pod

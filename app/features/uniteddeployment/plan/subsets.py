@@ -10,7 +10,8 @@ from typing import Any, Final
 from app.api import names
 from app.api.gojson import dumps_go
 from app.api.gopod import POD
-from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT, as_printed
+from app.features.uniteddeployment.defaults import as_printed
+from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT
 from app.features.uniteddeployment.types import (
     ADVANCED_STATEFUL_SET,
     CLONE_SET,

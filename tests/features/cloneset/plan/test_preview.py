@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.features.cloneset.kind import with_defaults
+from app.features.cloneset.defaults import with_defaults
 from app.features.cloneset.plan.preview import explain, preview
 from app.features.cloneset.plan.rollout import rollout_state
 from app.features.cloneset.plan.settings import Gates, ResolvedSpec, resolve_spec

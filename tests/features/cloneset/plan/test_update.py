@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.features.cloneset.kind import with_defaults
+from app.features.cloneset.defaults import with_defaults
 from app.features.cloneset.plan.rollout import Inputs, counted, planned_update, rollout_state, update
 from app.features.cloneset.plan.scale import Diff
 from app.features.cloneset.plan.settings import Gates, RollingUpdate, Settings, resolve_spec

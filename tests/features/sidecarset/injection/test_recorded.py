@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from app.features.sidecarset.defaults import with_defaults
+from app.features.sidecarset.hashes import sidecarset_hashes
 from app.features.sidecarset.history import snapshot
-from app.features.sidecarset.kind import sidecarset_hashes, with_defaults
 from app.features.sidecarset.types import SidecarSet
 from app.pods.revisions import revision_hash, revision_name
 from tests.features.admitting import HASH, HASH_WITHOUT_IMAGE, NOW, Json, World

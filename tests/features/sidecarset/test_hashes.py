@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api.gojson import GoTypeError
-from app.features.sidecarset.kind import sidecarset_hashes, with_defaults
+from app.features.sidecarset.defaults import with_defaults
+from app.features.sidecarset.hashes import sidecarset_hashes
 
 DATA = Path(__file__).parent.parent.parent / "data" / "openkruise"
 HASH = "kruise.io/sidecarset-hash"
