@@ -37,7 +37,7 @@ async def _seconds_until_stopped(world: World, name: str) -> float:
         await runtime.close()
 
 
-def measure() -> None:
+def main() -> None:
     """Print the figures."""
     with Cluster(nodes=1) as cluster, tempfile.TemporaryDirectory() as folder, front(cluster) as registry:
         files = [str(ROOT / "deploy" / "crds" / f"apps.kruise.io_{kind}.yaml") for kind in KINDS]
@@ -71,4 +71,4 @@ def measure() -> None:
 
 
 if __name__ == "__main__":
-    measure()
+    main()
