@@ -93,7 +93,7 @@ async def test_after_scaling_the_current_revision_is_still_needed(
         needed.append(len({one.name for one in revisions}))
 
     monkeypatch.setattr(shell.reconciler._scaler, "carry_out", scale)
-    monkeypatch.setattr(shell.reconciler._updater, "update", update)
+    monkeypatch.setattr(shell.reconciler, "_update", update)
     monkeypatch.setattr(shell.reconciler, "_clean_up", clean_up)
     await shell.reconcile("hooked", "moving")
     assert needed == [2 if scaled else 1]

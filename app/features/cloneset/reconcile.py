@@ -103,8 +103,7 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
             current = await self._prepare(current)
             scaling = await self._scale(current)
             if not scaling.changed:
-                plan = planned_update(current.inputs, current.rollout)
-                updating = await self._updater.update(current, plan, released(current.rollout))
+                updating = await self._update(current)
         again = await self._report(current, scaling, updating)
         if not deleting:
             # Newly created Pods may be at a revision that the status no longer contains.
@@ -206,6 +205,15 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
         nodes = await self.node_labels() if asks_for_nodes(inputs, rollout) else {}
         plan = planned_scaling(inputs, rollout, nodes.get)
         return await self._scaler.carry_out(snapshot, plan, self.clock.monotonic())
+
+    async def _update(self, snapshot: CloneSetSnapshot) -> Outcome:
+        """Continue updates in progress, then plan and start others: an update in progress must not depend on the plan.
+        [CS-122 … CS-132]"""
+        inputs, rollout = snapshot.inputs, snapshot.rollout
+        outcome, moved = await self._updater.refresh(snapshot, released(rollout))
+        if outcome.error is not None:
+            return outcome
+        return await self._updater.carry_out(snapshot, planned_update(inputs, rollout), outcome, moved)
 
     def _result(self, snapshot: CloneSetSnapshot, again: float, scaling: Outcome, updating: Outcome) -> Result | None:
         """Return when to reconcile next. [CS-65]"""

@@ -18,7 +18,6 @@ from app.kube.objects import PersistentVolumeClaim, Pod
 from app.pods.claims import cleanup, free_instance_ids, instance_id, instance_ids
 from app.pods.lifecycle import LifecycleState
 from app.pods.revisions import Revision, recorded_template
-from app.workloads.pods import PodFacts
 from app.workloads.settings import UpdatePolicy
 from app.workloads.state import (
     AnySnapshot,
@@ -29,7 +28,7 @@ from app.workloads.state import (
     gather_results,
     outcome_of,
 )
-from app.workloads.steps import Step, UpdatePlan
+from app.workloads.steps import Step
 from app.workloads.updater import Updater
 from app.workloads.writer import Writer
 
@@ -279,12 +278,6 @@ logger = logging.getLogger(__name__)
 
 class CloneSetUpdater(Updater):
     """Carries out update plans. A Pod to recreate is marked for deletion, and scaling replaces it. [CS-132]"""
-
-    async def update(self, snapshot: CloneSetSnapshot, plan: UpdatePlan, released: Collection[PodFacts]) -> Outcome:
-        """Update the Pods of one CloneSet. ``released`` Pods no longer need the update they prepare for. [CS-122 …
-        CS-132]"""
-        outcome, moved = await self.refresh(snapshot, released)
-        return outcome if outcome.error is not None else await self.carry_out(snapshot, plan, outcome, moved)
 
     async def recreate(self, snapshot: AnySnapshot, step: Step, target: Revision) -> None:
         """Mark the Pod for deletion, so that scaling replaces it. [CS-132]"""

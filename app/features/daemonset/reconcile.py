@@ -11,7 +11,7 @@ from app.features.daemonset.kind import DAEMON_SET
 from app.features.daemonset.plan.scale import observe, plan_scaling
 from app.features.daemonset.plan.settings import KIND, Gates, ResolvedSpec, resolve_spec, settings_of
 from app.features.daemonset.plan.status import REQUIRED, base_status
-from app.features.daemonset.plan.update import next_available, plan_update
+from app.features.daemonset.plan.update import next_available
 from app.features.daemonset.types import DaemonSet
 from app.features.daemonset.webhooks import SPECS
 from app.features.daemonset.writes import (
@@ -118,7 +118,7 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
         scaling, updating = await self._scaler.carry_out(seen, plan), Outcome()
         if not scaling.changed and scaling.error is None:
             # Scaling wrote nothing, so the counts are still valid. [DS-22]
-            updating = await self._updater.update(seen, plan_update(seen.nodes, settings))
+            updating = await self._updater.update(seen)
         await self._report(seen, updating)
         await self.truncate_history(seen, (seen.revisions.update,))  # [PM-93]
         # Reconcile again when the next ready Pod becomes available. [DS-68]

@@ -11,7 +11,7 @@ from app.api import names
 from app.features.daemonset.plan.new_pods import PodMaker
 from app.features.daemonset.plan.scale import DaemonPod, Observed, ScalePlan, daemon_pod
 from app.features.daemonset.plan.settings import ResolvedSpec
-from app.features.daemonset.plan.update import RollingPlan
+from app.features.daemonset.plan.update import RollingPlan, plan_update
 from app.features.daemonset.types import DaemonSet
 from app.kube.clock import Clock
 from app.kube.errors import KubeError
@@ -227,11 +227,13 @@ class DaemonSetUpdater(Updater):
         super().__init__(**options)
         self._scaler = scaler
 
-    async def update(self, snapshot: DaemonSetSnapshot, plan: RollingPlan) -> Outcome:
-        """Update the Pods of one DaemonSet. [DS-45, DS-46, PM-45]"""
+    async def update(self, snapshot: DaemonSetSnapshot) -> Outcome:
+        """Continue updates in progress, then plan and start others: an update in progress must not depend on the plan.
+        [DS-45, DS-46, PM-45]"""
         outcome, moved = await self.refresh(snapshot, ())
         if outcome.error is not None:
             return outcome
+        plan = plan_update(snapshot.nodes, snapshot.resolved.settings)
         self._record_limit(snapshot, plan)
         if plan.create:
             created = await self._scaler.create(snapshot, plan.create)
@@ -291,16 +293,10 @@ class DaemonSetImagePuller(ImagePuller):
 
     warns = True  # [DS-65]
 
-    async def reconcile(self, snapshot: AnySnapshot, counts: RolloutCounts) -> None:
-        await super().reconcile(snapshot, counts)
-        if counts.updated == counts.replicas and not _is_reported(snapshot):
-            # The jobs may be deleted once the status is written, but that write triggers no reconcile.
-            snapshot.state.side_task_left = True
-
     def decision(self, snapshot: AnySnapshot, counts: RolloutCounts) -> Decision:
         """Decide whether to pull images now. [DS-62, PM-165]"""
         update, ordered = snapshot.revisions.update, snapshot.revisions.ordered
-        if counts.updated == counts.replicas and _is_reported(snapshot):
+        if counts.updated == counts.replicas:
             return Decision.CLEAN_UP
         if names.PRE_DOWNLOAD_CREATED in update.labels or names.PRE_DOWNLOAD_IGNORED in update.labels:
             return Decision.NOTHING
@@ -318,11 +314,6 @@ class DaemonSetImagePuller(ImagePuller):
             if old is not None:
                 found |= changed_images(old, template)
         return found
-
-
-def _is_reported(snapshot: AnySnapshot) -> bool:
-    """Return whether the status shows the update revision."""
-    return bool(snapshot.status.get("updateRevision") == short_hash(snapshot.revisions.update.name))
 
 
 def counts_of(snapshot: DaemonSetSnapshot) -> RolloutCounts:

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
+from app.features.cloneset import reconcile
 from app.sandbox.kubelet.program import BEHAVIOUR, Pace
 from tests.features.cloneset.test_reconcile import is_ready
 from tests.features.cloneset.world import SmallCluster, in_cluster, rolling, small_cluster, template
@@ -70,6 +71,25 @@ async def test_a_pod_leaves_service_for_the_grace_period_and_returns(caplog: pyt
             f"inplace: {pod_name} updating to {new} after a grace period of 10 s",
             f"inplace: {pod_name} updated in 12 s",
         ]
+
+
+@virtual
+@pytest.mark.behaviour("CS-122")
+async def test_an_update_in_progress_completes_although_planning_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise ValueError("planning fails")
+
+    async with small_cluster(pace=Pace(restart=2.0)) as cluster:
+        await cluster.apply(replicas=1, updateStrategy=rolling())
+        await cluster.settled(availableReplicas=1)
+        await cluster.patch({"spec": {"template": template(image="nginx:2")}})
+
+        async def is_in_phase(phase: str) -> bool:
+            return [seen(pod)[0] for pod in await cluster.pods()] == [phase]
+
+        await cluster.until(lambda: is_in_phase("Updating"), "its update begins")
+        monkeypatch.setattr(reconcile, "planned_update", fail)
+        await cluster.until(lambda: is_in_phase("Updated"), "its update completes")
 
 
 @in_cluster(pace=Pace(restart=1.0))

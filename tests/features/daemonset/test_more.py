@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from app.api.crd import manifest
+from app.features.daemonset import writes
 from app.features.daemonset.feature import FEATURE
 from app.features.imagepull.kind import IMAGE_PULL_JOB
 from app.kube.clock import rfc3339
 from app.kube.objects import Pod
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, NODES, PODS
 from app.pods.budget import Disruption, Verdict
+from app.sandbox.kubelet.program import Pace
 from app.workloads.image_pulls import IMAGE_PULL_JOBS
 from app.workloads.state import Metrics
 from tests.features.daemonset.world import (
@@ -349,6 +351,28 @@ async def _jobs(cluster: Any) -> list[Json]:
     return found
 
 
+@virtual
+@pytest.mark.behaviour("PM-45")
+async def test_an_update_in_progress_completes_although_planning_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise ValueError("planning fails")
+
+    async with small_cluster(nodes=1, pace=Pace(restart=2.0)) as cluster:
+        await cluster.apply(updateStrategy=rolling("InPlaceIfPossible"))
+        await cluster.all_updated(1)
+        await cluster.image("nginx:2")
+
+        async def is_in_phase(phase: str) -> bool:
+            (pod,) = await cluster.pods()
+            annotations = pod["metadata"].get("annotations", {})
+            state = json.loads(annotations.get("apps.kruise.io/inplace-update-state", "{}"))
+            return bool(state.get("state") == phase)
+
+        await cluster.until(lambda: is_in_phase("Updating"), "its update begins")
+        monkeypatch.setattr(writes, "plan_update", fail)
+        await cluster.until(lambda: is_in_phase("Updated"), "its update completes")
+
+
 PULLS = replace(GATES, pre_download_images=True)
 
 
@@ -385,6 +409,24 @@ async def test_images_are_predownloaded_during_an_update(cluster: SmallCluster) 
         return not await _jobs(cluster)
 
     await cluster.until(cleaned, "the jobs are deleted")
+
+
+@virtual
+@pytest.mark.behaviour("DS-62")
+async def test_the_jobs_of_a_withdrawn_update_are_deleted_although_the_status_cannot_be_written() -> None:
+    async with small_cluster(PULLS) as cluster:
+        await _serve_jobs(cluster)
+        await cluster.apply(updateStrategy=rolling(maxUnavailable=1, partition=3))
+        await cluster.all_updated()
+        await cluster.image("nginx:2")
+        await cluster.until(lambda: _jobs(cluster), "the image is pulled")
+        cluster.sent.refuses("PATCH", "/daemonsets/ds/status")
+        await cluster.image("nginx:1")
+
+        async def cleaned() -> bool:
+            return not await _jobs(cluster)
+
+        await cluster.until(cleaned, "the jobs are deleted")
 
 
 @in_cluster(PULLS)
