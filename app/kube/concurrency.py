@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Iterator
-from typing import Any, Generic, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
+from typing import Generic, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from app.kube.admission import STRANGER
@@ -45,14 +45,21 @@ class KeyedLocks:
         return self._locks.setdefault(key, asyncio.Lock())
 
 
-def _limited(work: Iterable[Awaitable[T]], limit: int) -> Iterator[Coroutine[Any, Any, T]]:
+def _limited(work: Iterable[Awaitable[T]], limit: int) -> Iterator[asyncio.Task[T]]:
     free = asyncio.Semaphore(limit)
 
     async def limited(one: Awaitable[T]) -> T:
         async with free:
             return await one
 
-    return (limited(one) for one in work)
+    def begun(one: Awaitable[T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(limited(one))
+        if asyncio.iscoroutine(one):
+            # A task canceled before its turn leaves the coroutine unstarted.
+            task.add_done_callback(lambda _: one.close())
+        return task
+
+    return map(begun, work)
 
 
 K = TypeVar("K", bound=Hashable)

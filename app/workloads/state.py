@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 from app.api.model import KubeObject
 from app.kube.client import Client, get_or_none
 from app.kube.clock import Clock
-from app.kube.concurrency import concurrently
+from app.kube.concurrency import settled
 from app.kube.controller import Result
 from app.kube.errors import UNANSWERED, Conflict, KubeError, is_namespace_ending, message_of
 from app.kube.expectations import ResourceVersionExpectations, ScaleAction, ScaleExpectations, is_at_least
@@ -353,15 +353,14 @@ class Outcome:
 
 
 async def gather_results(work: Iterable[Awaitable[T]]) -> list[T | KubeError | PodGoneError]:
-    """Run concurrently and return results and API errors in order; other errors are raised."""
-
-    async def caught(one: Awaitable[T]) -> T | KubeError | PodGoneError:
-        try:
-            return await one
-        except (KubeError, PodGoneError) as error:
-            return error
-
-    return await concurrently((caught(one) for one in work), MAX_CONCURRENT_WRITES)
+    """Run concurrently and return results and API errors in order. The first other error is raised after all have
+    finished."""
+    found: list[T | KubeError | PodGoneError] = []
+    for one in await settled(work, MAX_CONCURRENT_WRITES):
+        if isinstance(one, BaseException) and not isinstance(one, KubeError | PodGoneError):
+            raise one
+        found.append(one)
+    return found
 
 
 def creation_outcome(
