@@ -8,6 +8,8 @@ from typing import Any, ClassVar, Final, Self, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
+from app.kube.objects import Metadata
+
 # Base classes of all models: parts of an object, metadata, and the object itself.
 #
 # A model declares the fields that we read; the docstring below a field is its description in the CRD. All other fields
@@ -105,7 +107,7 @@ class KubeObject(ApiModel):
     def deleting(self) -> bool:
         return bool(self.metadata.deletion_timestamp)
 
-    def has_spec_of(self, other: KubeObject) -> bool:
+    def has_spec_of(self, other: KubeObject | Metadata) -> bool:
         """Return whether both are the same object with the same spec, by UID and generation."""
         mine, theirs = self.metadata, other.metadata
         return (mine.uid, mine.generation) == (theirs.uid, theirs.generation)

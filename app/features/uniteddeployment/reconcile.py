@@ -237,14 +237,9 @@ class UnitedDeploymentReconciler:
 
     async def _is_current(self, united: UnitedDeployment) -> bool:
         """Return whether the object still exists, is not being deleted, and equals the cached one. [PM-109, UD-49]"""
-        metadata = united.metadata
-        live = await get_or_none(
-            self._client, UNITED_DEPLOYMENT.resource(), united.name, metadata.namespace, decode=decode_metadata
-        )
-        if live is None:
-            return False
-        same = (live.metadata.uid, live.metadata.generation) == (metadata.uid, metadata.generation)
-        return same and live.metadata.deletion_timestamp is None
+        resource, namespace = UNITED_DEPLOYMENT.resource(), united.metadata.namespace
+        live = await get_or_none(self._client, resource, united.name, namespace, decode=decode_metadata)
+        return live is not None and live.metadata.deletion_timestamp is None and united.has_spec_of(live)
 
     async def _situation(
         self,
