@@ -65,10 +65,6 @@ class AdmissionChain:
         if collection.name in self._hooks:
             self._hooks[collection.name] = hooks_of(self._core, collection.name)
 
-    def concerns(self, _attributes: Attributes) -> bool:
-        """Return True: plugins apply to every write."""
-        return True
-
     async def mutate(self, attributes: Attributes) -> None:
         """Let plugins and mutating webhooks change the object."""
         self._plugins.mutate(attributes)

@@ -278,12 +278,11 @@ class Deleter:
             warnings=call.warnings,
             old_managed=entry.managed,
         )
-        if self._admission.concerns(attributes):
-            await self._admission.mutate(attributes)
-            await self._admission.validate(attributes)
-            current = self._core.collection(call.resource).objects.get(entry.key)
-            if current is not entry and not options.dry_run:
-                raise Stale(entry.key)
+        await self._admission.mutate(attributes)
+        await self._admission.validate(attributes)
+        current = self._core.collection(call.resource).objects.get(entry.key)
+        if current is not entry and not options.dry_run:
+            raise Stale(entry.key)
 
 
 def _parse(text: str) -> datetime:

@@ -152,9 +152,6 @@ class PodActions:
 class _AdmittedAlready:
     """Admission that allows everything, for deletions that were already admitted as evictions."""
 
-    def concerns(self, _attributes: Attributes) -> bool:
-        return False
-
     async def mutate(self, _attributes: Attributes) -> None: ...
 
     async def validate(self, _attributes: Attributes) -> None: ...

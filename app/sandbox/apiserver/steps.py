@@ -129,11 +129,6 @@ class Admission(Protocol):
         """Reject invalid writes."""
         ...
 
-    def concerns(self, attributes: Attributes) -> bool:
-        """Return whether a plugin, webhook or policy may apply. If not, admission and its copies of the object are
-        skipped."""
-        ...
-
 
 class Kinds(Protocol):
     """Strategies and schemas of kinds."""

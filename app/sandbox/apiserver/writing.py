@@ -68,7 +68,7 @@ class Writer:
             call.warnings.extend(meta.finalizer_warnings(metadata))
         attributes = self._attributes(call, "CREATE", metadata.get("name") or "", obj, None)
         attributes.managed = self._created_by(call, obj)
-        await self._mutate(attributes)
+        await self._admission.mutate(attributes)
         if attributes.obj is None:  # pragma: no cover  # webhooks cannot remove an object
             raise status.internal("admission left no object")
         return await self._create(call, attributes)
@@ -83,7 +83,7 @@ class Writer:
             name = metadata.get("name") or ""
             self._prepare_create(call.resource, obj)
             attributes.obj, attributes.name = obj, name
-            await self._validate(attributes)
+            await self._admission.validate(attributes)
             try:
                 stored = await self._versions.stored(call.resource, obj)
                 return self._commit_create(call, stored, attributes.managed)
@@ -176,7 +176,7 @@ class Writer:
         view = _scale_view if call.subresource == "scale" else None
         if view is not None:
             view(attributes)
-        await self._mutate(attributes)
+        await self._admission.mutate(attributes)
         if view is not None:
             obj = scaled(obj, attributes.obj or {}, paths_of(resource))
         elif attributes.obj is not None:
@@ -197,7 +197,7 @@ class Writer:
         attributes.managed, attributes.old_managed = managed, entry.managed
         if view is not None:
             view(attributes)
-        await self._validate(attributes)
+        await self._admission.validate(attributes)
         return self._commit_update(call, entry, await self._versions.stored(resource, obj), managed)
 
     def _prepare_update(self, call: Call, obj: Json, old: Json) -> None:
@@ -296,8 +296,8 @@ class Writer:
         manager = replace(self._manager(call), api_version=obj.get("apiVersion", ""))
         field = kind_field(manager.api_version, obj.get("kind", ""))
         attributes.managed = Managed.created(manager, field, orjson.dumps(obj), has_status=False)
-        await self._mutate(attributes)
-        await self._validate(attributes)
+        await self._admission.mutate(attributes)
+        await self._admission.validate(attributes)
 
     def _attributes(self, call: Call, operation: str, name: str, obj: Json, old: Json | None) -> Attributes:
         kind = "CreateOptions" if operation == "CREATE" else "UpdateOptions"
@@ -322,14 +322,6 @@ class Writer:
             options=options,
             warnings=call.warnings,
         )
-
-    async def _mutate(self, attributes: Attributes) -> None:
-        if self._admission.concerns(attributes):
-            await self._admission.mutate(attributes)
-
-    async def _validate(self, attributes: Attributes) -> None:
-        if self._admission.concerns(attributes):
-            await self._admission.validate(attributes)
 
 
 def _scale_view(attributes: Attributes) -> None:

@@ -7,6 +7,9 @@ from tests.conformance.steps import MERGE_PATCH, PODS, TABLE, Case, patch, pod, 
 _TEMPLATE = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "main", "image": "app"}]}}
 _SELECTOR = {"matchLabels": {"app": "a"}}
 _JOB = {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "app:1"}]}}}
+_NEGATIVE = dict.fromkeys(
+    ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished"), -1
+)
 _NAMED = {"metadata": {"name": "a"}}
 _CLUSTER_NAMED = {"metadata": {"name": "o-{ns}"}}
 
@@ -272,6 +275,11 @@ _WRONG: dict[str, tuple[str, dict[str, Any]]] = {
     "service-port": (_SMALLEST["service"][0], {**_NAMED, "spec": {"ports": [{"port": 0}]}}),
     "service-no-ports": (_SMALLEST["service"][0], {**_NAMED, "spec": {}}),
     "service-name": (_SMALLEST["service"][0], {"metadata": {"name": "1a"}, "spec": {"ports": [{"port": 80}]}}),
+    "job-negative": (_SMALLEST["job"][0], {**_NAMED, "spec": {**_JOB, **_NEGATIVE}}),
+    "cron-job-negative": (
+        _SMALLEST["cron-job"][0],
+        {**_NAMED, "spec": {"schedule": "@daily", "jobTemplate": {"spec": {**_JOB, **_NEGATIVE}}}},
+    ),
     "service-unnamed-ports": (_SMALLEST["service"][0], {**_NAMED, "spec": {"ports": [{"port": 80}, {"port": 81}]}}),
     "secret-type": (_SMALLEST["secret"][0], {**_NAMED, "type": "kubernetes.io/tls", "data": {}}),
     "secret-key": (_SMALLEST["secret"][0], {**_NAMED, "data": {"a b": "ZA=="}}),

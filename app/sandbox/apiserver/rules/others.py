@@ -21,6 +21,7 @@ from app.kube.validation import is_config_map_key, is_dns1035_label
 Json: TypeAlias = dict[str, Any]
 
 _IMMUTABLE: Final = "field is immutable"
+_JOB_NUMBERS: Final = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
 
 
 def default_secret(obj: Json) -> None:
@@ -168,12 +169,12 @@ def priority_errors(obj: Json) -> list[FieldError]:
 
 
 def job_errors(obj: Json) -> list[FieldError]:
-    """Require the restart policy OnFailure or Never."""
-    return _ending(obj.get("spec") or {}, SPEC)
+    """Require counts and times that are not negative, and the restart policy OnFailure or Never."""
+    return _job_spec_errors(obj.get("spec") or {}, SPEC)
 
 
 def cron_job_errors(obj: Json) -> list[FieldError]:
-    """Validate the schedule and the restart policy of a CronJob."""
+    """Validate the schedule and the job template of a CronJob."""
     spec = obj.get("spec") or {}
     schedule = spec.get("schedule") or ""
     at = SPEC.child("schedule")
@@ -185,15 +186,20 @@ def cron_job_errors(obj: Json) -> list[FieldError]:
         message = f"expected exactly {_CRON_FIELDS} fields, found {len(fields)}: [{' '.join(fields)}]"
         found.append(invalid(at, schedule, message))
     template = (spec.get("jobTemplate") or {}).get("spec") or {}
-    return found + _ending(template, SPEC.child("jobTemplate").child("spec"))
+    return found + _job_spec_errors(template, SPEC.child("jobTemplate").child("spec"))
 
 
-def _ending(spec: Json, path: Path) -> list[FieldError]:
+def _job_spec_errors(spec: Json, path: Path) -> list[FieldError]:
+    found = [
+        invalid(path.child(name), spec[name], "must be greater than or equal to 0")
+        for name in _JOB_NUMBERS
+        if (spec.get(name) or 0) < 0
+    ]
     policy = ((spec.get("template") or {}).get("spec") or {}).get("restartPolicy")
-    if policy in ("OnFailure", "Never"):
-        return []
-    at = path.child("template").child("spec").child("restartPolicy")
-    return [required(at, 'valid values: "OnFailure", "Never"')]
+    if policy not in ("OnFailure", "Never"):
+        at = path.child("template").child("spec").child("restartPolicy")
+        found.append(required(at, 'valid values: "OnFailure", "Never"'))
+    return found
 
 
 def endpoints_errors(obj: Json) -> list[FieldError]:
