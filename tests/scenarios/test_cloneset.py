@@ -46,7 +46,7 @@ def pods(world: World) -> list[dict[str, Any]]:
     return [pod for pod in world.list("pods") if "deletionTimestamp" not in pod["metadata"]]
 
 
-@pytest.mark.behaviour("CS-100", "CS-142", "CS-156", "CS-68", "CS-116")
+@pytest.mark.behaviour("CS-100", "CS-142", "CS-156", "CS-68", "CS-116", "CS-144")
 def test_applies_three_replicas(world: World) -> None:
     # [U-10]
     world.apply(CLONE_SET)
@@ -214,7 +214,7 @@ def test_memory_grows_and_shrinks_in_place_right_after_the_start(
     eventually(lambda: sizes() == {"main": "128Mi", "side": "64Mi"}, "the containers have their new sizes", 420)
 
 
-@pytest.mark.behaviour("CS-118", "CS-119", "CS-105", "CS-117")
+@pytest.mark.behaviour("CS-118", "CS-119", "CS-105", "CS-117", "CS-115", "CS-106")
 def test_pods_and_claims_are_paired_by_name(world: World) -> None:
     """Without a provisioner no Pod runs, but names and claims still match. [U-22]"""
     manifest = CLONE_SET.replace(

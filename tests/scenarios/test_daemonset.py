@@ -114,7 +114,7 @@ def test_every_eligible_node_gets_a_pod(world: World, private: str) -> None:
     all_updated(world)
 
 
-@pytest.mark.behaviour("DS-45", "DS-69", "DS-78", "DS-82")
+@pytest.mark.behaviour("DS-45", "DS-69", "DS-78", "DS-82", "DS-22")
 @pytest.mark.parametrize("version", ["v1alpha1", "v1beta1"])
 def test_a_standard_update_replaces_pods_node_by_node(world: World, version: str) -> None:
     # [U-41]

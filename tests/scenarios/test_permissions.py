@@ -113,6 +113,7 @@ def recorded_requests(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
 
 
 @pytest.mark.recorded
+@pytest.mark.behaviour("CS-174")
 def test_every_request_of_all_scenarios_is_allowed_by_the_generated_roles(
     recorded_requests: list[dict[str, Any]],
 ) -> None:

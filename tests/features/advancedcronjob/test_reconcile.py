@@ -311,15 +311,6 @@ def test_a_schedule_that_is_replaced_has_no_runs_of_its_predecessor() -> None:
     run(blind("Allow", scenario))
 
 
-@pytest.mark.behaviour("ACJ-16")
-@in_world
-async def test_an_unseen_running_job_delays_the_next(there: World) -> None:
-    await cron(there, BROADCAST, schedule="* * * * *", concurrencyPolicy="Forbid")
-    assert len(await made(there, 1, BROADCAST_JOBS)) == 1
-    await there.settled(200.0)
-    assert len(creations(there, "BroadcastJob")) == 1
-
-
 @pytest.mark.behaviour("ACJ-15", "ACJ-16", "ACJ-27")
 @in_world
 async def test_a_late_run_is_reported_and_skipped(there: World) -> None:

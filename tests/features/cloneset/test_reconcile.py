@@ -7,15 +7,10 @@ import re
 from itertools import pairwise
 from typing import Any
 
-import orjson
 import pytest
 
-from app.features.cloneset.feature import FEATURE
 from app.features.cloneset.plan.settings import Gates
-from app.features.podreadiness import feature as newpods
-from app.kube.admission import PolicyRule
 from app.kube.resources import CONTROLLERREVISIONS, NODES, PODS
-from app.manager.rbac import Granted, missing_rights
 from app.sandbox.kubelet.program import Pace
 from tests.features.cloneset.world import (
     CLONESETS,
@@ -27,22 +22,6 @@ from tests.features.cloneset.world import (
     template,
 )
 from tests.kube.fakes import json_response, status_body, virtual
-
-
-@in_cluster
-@pytest.mark.behaviour("CS-100", "CS-101", "CS-142", "CS-156", "PM-4", "CS-144", "CS-72")
-async def test_scale_out_needs_few_writes(cluster: SmallCluster) -> None:
-    await cluster.apply(updateStrategy=rolling())
-    status = await cluster.settled(readyReplicas=3, availableReplicas=3)
-    assert status["currentRevision"] == status["updateRevision"]
-    pods = await cluster.pods()
-    assert {pod["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] for pod in pods} == {"Normal"}
-    assert {pod["metadata"]["labels"]["controller-revision-hash"] for pod in pods} == {status["updateRevision"]}
-    assert len(await cluster.revisions()) == 1
-    created = {f"succeed to create pod {pod['metadata']['name']}" for pod in pods}
-    assert set(await cluster.events("SuccessfulCreate")) == created
-    per_pod = [line for line in cluster.sent.requests if "/pods" in line and "GET" not in line]
-    assert len(per_pod) <= 3 * 2 + 3  # the creation and the step to Normal; a few conflicts
 
 
 @in_cluster
@@ -98,37 +77,6 @@ async def test_in_place_updates_respect_max_unavailable(cluster: SmallCluster) -
     assert await cluster.uids() == before
     await cluster.settled(updatedAvailableReplicas=6)
     assert len(await cluster.events("SuccessfulUpdatePodInPlace")) == 6
-
-
-@in_cluster
-@pytest.mark.behaviour("PM-47")
-async def test_the_updated_mark_applies_only_to_the_observed_version(cluster: SmallCluster) -> None:
-    await cluster.apply(replicas=1, updateStrategy=rolling())
-    await cluster.settled(availableReplicas=1)
-    seen: list[str] = []
-
-    def intercept(request: Any) -> Any:
-        body = orjson.loads(request.body) if request.method == "PATCH" and request.path.endswith("/status") else {}
-        conditions = (body.get("status") or {}).get("conditions") or []
-        marks = [one for one in conditions if (one.get("type"), one.get("status")) == ("InPlaceUpdateReady", "True")]
-        if not marks or "/pods/" not in request.path:
-            return None
-        seen.append(body["metadata"]["resourceVersion"])
-        # Another client has written the Pod since, so the first write is rejected.
-        return json_response(409, status_body(409, "Conflict")) if len(seen) == 1 else None
-
-    cluster.sent.intercept = intercept
-    (pod,) = await cluster.pods()
-    await cluster.patch({"spec": {"template": template(image="nginx:2")}})
-
-    async def tried() -> list[str]:
-        return seen
-
-    await cluster.until(tried, "the first attempt")
-    assert len(seen) == 1, "the Pod is read again before the next attempt"
-    await cluster.user.patch(PODS, pod["metadata"]["name"], {"metadata": {"labels": {"x": "y"}}}, NAMESPACE)
-    await cluster.settled(updatedAvailableReplicas=1)
-    assert len(seen) == len(set(seen)) > 1
 
 
 def is_ready(pod: dict[str, Any]) -> bool:
@@ -258,28 +206,6 @@ async def in_state(cluster: Any, state: str) -> list[dict[str, Any]]:
 
 CLAIM_SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
 CLAIMS = [{"metadata": {"name": "data"}, "spec": CLAIM_SPEC}]
-
-
-@in_cluster
-@pytest.mark.behaviour("CS-115", "CS-116", "CS-117", "CS-118", "CS-119", "CS-106")
-async def test_claims_are_reused_when_a_user_deletes_the_pod(cluster: SmallCluster) -> None:
-    # [U-22]
-    await cluster.apply(replicas=2, volumeClaimTemplates=CLAIMS, scaleStrategy={"enablePVCReuse": True})
-    await cluster.settled(replicas=2)
-    before = await cluster.uids()
-    claims = {claim["metadata"]["uid"] for claim in await cluster.claims()}
-    gone = sorted(before)[0]
-    await cluster.user.delete(PODS, gone, NAMESPACE, grace_period_seconds=0)
-
-    async def replaced() -> bool:
-        after = await cluster.uids()
-        return after.keys() == before.keys() and after[gone] != before[gone]
-
-    await cluster.until(replaced, "a new Pod of the same name")
-    assert {claim["metadata"]["uid"] for claim in await cluster.claims()} == claims
-    await cluster.patch({"spec": {"replicas": 1}})
-    await cluster.settled(replicas=1)
-    assert len(await cluster.claims()) == 1
 
 
 @in_cluster
@@ -439,42 +365,6 @@ async def test_scale_out_waits_for_available_pods(cluster: SmallCluster) -> None
     assert {message.removeprefix(text) for message in await cluster.events("ScaleUpLimited")} == {"0", "1"}
 
 
-@virtual
-@pytest.mark.behaviour("CS-174")
-async def test_the_controller_needs_only_its_role() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(updateStrategy=rolling())
-        await cluster.settled(availableReplicas=3)
-        await cluster.patch({"spec": {"template": {"metadata": {"labels": {"x": "y"}}}}})
-        await cluster.settled(updatedAvailableReplicas=3)
-        await cluster.patch({"spec": {"replicas": 1, "template": template(image="nginx:2")}})
-        await cluster.settled(replicas=1, updatedAvailableReplicas=1)
-        asked = sorted({right for line in cluster.sent.requests if (right := right_of(line)) is not None})
-    # The scenario covers the main requests, and the role covers all requests of the scenario.
-    assert {("create", "", "pods"), ("delete", "", "pods"), ("patch", "", "pods/status")} <= set(asked)
-    declared = [
-        *newpods.FEATURE.controllers[0].permissions,
-        *FEATURE.controllers[0].permissions,
-        *(one.permission for part in (newpods.FEATURE, FEATURE) for one in part.controllers[0].watched),
-    ]
-    granted = [Granted(list(one.verbs), list(one.groups), list(one.resources), list(one.names)) for one in declared]
-    needed = [PolicyRule((verb,), (group,), (resource,)) for verb, group, resource in asked]
-    assert missing_rights(needed, granted, granted) == []
-
-
-VERBS = {"POST": "create", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}
-
-
-def right_of(line: str) -> tuple[str, str, str] | None:
-    """Return the verb, group and resource of a request, as used for authorization."""
-    method, _, path = line.partition(" ")
-    parts = path.strip("/").split("/")
-    group, rest = ("", parts[2:]) if parts[0] == "api" else (parts[1], parts[3:])
-    rest = rest[2:] if rest[:1] == ["namespaces"] and len(rest) > 2 else rest
-    verb = VERBS.get(method, "get" if len(rest) > 1 else "list")
-    return (verb, group, "/".join([rest[0], *rest[2:3]]))
-
-
 @in_cluster
 @pytest.mark.behaviour("CS-62", "CS-82", "CS-111", "CS-110")
 async def test_named_pods_are_deleted_when_scaling_in(cluster: SmallCluster) -> None:
@@ -498,22 +388,6 @@ async def test_named_pods_are_deleted_when_scaling_in(cluster: SmallCluster) -> 
         return names[0] not in pods and len(pods) == 2
 
     await cluster.until(replaced, "a Pod that replaces it")
-
-
-@in_cluster
-@pytest.mark.behaviour("PM-93", "CS-72")
-async def test_history_has_a_limit_and_a_rollback_adds_no_revision(cluster: SmallCluster) -> None:
-    await cluster.apply(replicas=1, revisionHistoryLimit=1, updateStrategy=rolling())
-    await cluster.settled(availableReplicas=1)
-    for image in ("nginx:2", "nginx:3", "nginx:4", "nginx:3"):
-        await cluster.patch({"spec": {"template": template(image=image)}})
-        await cluster.settled(updatedAvailableReplicas=1)
-
-    async def two() -> bool:
-        return len(await cluster.revisions()) == 2
-
-    await cluster.until(two, "two revisions")
-    assert max(found["revision"] for found in await cluster.revisions()) == 5
 
 
 @in_cluster

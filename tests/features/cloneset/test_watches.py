@@ -155,20 +155,6 @@ async def test_a_set_that_is_gone_terminating_or_unreadable_is_left_alone() -> N
     assert {path.rsplit("/", 1)[-1] for _, path in shell.writes} == {"status"}
 
 
-@virtual
-async def test_a_pod_in_another_namespace_does_not_affect_a_set() -> None:
-    writes: list[list[Any]] = []
-    for forged in (False, True):
-        shell, found = filled()
-        if forged:
-            pod = copy.deepcopy(found["Pod"][0])
-            pod["metadata"] |= {"namespace": "theirs", "name": "forged", "uid": "forged"}
-            shell.show(pod)
-        await shell.reconcile("hooked", "moving")
-        writes.append(list(shell.writes))
-    assert writes[0] == writes[1]
-
-
 @pytest.mark.behaviour("CS-44")
 @virtual
 async def test_our_own_status_write_causes_no_reconcile_unless_the_cache_missed_a_change() -> None:
@@ -191,19 +177,6 @@ async def test_our_own_status_write_causes_no_reconcile_unless_the_cache_missed_
         assert list(shell.reconciler.mappers.keys_for_workload(change)) == [KEY]
     assert list(shell.reconciler.mappers.keys_for_workload(Change(None, ours))) == [KEY]
     assert list(shell.reconciler.mappers.keys_for_workload(Change(old, seen(resourceVersion="700001")))) == [KEY]
-
-
-@pytest.mark.behaviour("CS-60", "PM-72", "PM-70")
-@virtual
-async def test_scaling_and_updating_never_share_a_reconcile() -> None:
-    shell, found = filled()
-    owner = changed(found, "nginx:9", replicas=5)
-    shell.show(owner)
-    await shell.reconcile("hooked", "moving")
-    what = [(method, path.split("/")[-1] if "pods/" not in path else "pod") for method, path in shell.writes]
-    assert what.count(("POST", "pods")) == 2
-    assert ("PATCH", "pod") not in what
-    assert what.count(("POST", "controllerrevisions")) == 1
 
 
 @pytest.mark.behaviour("CS-113", "CS-142", "CS-176")
@@ -537,23 +510,6 @@ async def test_released_pods_are_replaced_even_if_the_set_cannot_be_read() -> No
     shell.server.requests.clear()
     await shell.reconcile("hooked", "moving")
     assert len([path for method, path in shell.writes if method == "POST" and path.endswith("/pods")]) == 1
-
-
-@virtual
-async def test_the_set_is_not_read_again_after_its_own_deletion_of_a_pod() -> None:
-    shell, found = filled()
-    await shell.reconcile("hooked", "moving")
-    pod = pod_of(found["Pod"][0])
-    shell.reconciler.writer.expectations.scale.expect(
-        found["CloneSet"][0]["metadata"]["uid"], ScaleAction.DELETE, pod.metadata.name
-    )
-    going = pod_of(found["Pod"][0], deletionTimestamp="2026-01-01T00:00:00Z")
-    shell.caches.pods.put(going)
-    shell.reconciler.mappers.keys_for_pod(Change(pod, going))
-    shell.reconciler.mappers.keys_for_pod(Change(going, None))
-    shell.server.requests.clear()
-    await shell.reconcile("hooked", "moving")
-    assert not [path for method, path, _ in shell.server.requests if (method, path[-7:]) == ("GET", "/hooked")]
 
 
 @pytest.mark.behaviour("CS-120")

@@ -42,31 +42,6 @@ async def test_every_node_gets_a_pod(cluster: SmallCluster) -> None:
 
 
 @in_cluster
-@pytest.mark.behaviour("DS-45", "DS-22", "DS-69", "DS-78", "PM-80")
-async def test_a_standard_update_proceeds_node_by_node(cluster: SmallCluster) -> None:
-    await cluster.apply(minReadySeconds=2)
-    await cluster.all_updated()
-    before = await cluster.uids()
-    await cluster.image("nginx:2")
-    least = 3
-
-    async def look() -> bool:
-        nonlocal least
-        status = await cluster.status()
-        least = min(least, status["numberAvailable"])
-        seen = status["observedGeneration"] == 2
-        return bool(seen and status["updatedNumberScheduled"] == 3 and status["numberAvailable"] == 3)
-
-    await cluster.until(look, "all Pods are updated")
-    assert least == 2
-    assert await cluster.images() == {f"node{n}": ["nginx:2"] for n in (1, 2, 3)}
-    deleted = await cluster.events("SuccessfulDelete")
-    assert sorted(deleted) == sorted(f"Deleted pod: {name}" for name in before)
-    (warning,) = set(await cluster.events("numUnavailable >= maxUnavailable"))
-    assert warning == ("default/ds number of unavailable DaemonSet pods: 1, is equal to or exceeds allowed maximum: 1")
-
-
-@in_cluster
 @pytest.mark.behaviour("DS-27", "DS-46", "DS-47")
 async def test_with_surge_the_new_pod_is_available_before_the_old_one_is_deleted(cluster: SmallCluster) -> None:
     await cluster.apply(minReadySeconds=2, updateStrategy=rolling(maxSurge=1, maxUnavailable=0))
@@ -85,33 +60,6 @@ async def test_with_surge_the_new_pod_is_available_before_the_old_one_is_deleted
 
     await cluster.until(look, "all Pods are updated")
     assert most == 1
-
-
-@in_cluster
-@pytest.mark.behaviour("DS-48", "DS-51", "PM-45", "DS-36", "PM-20", "PM-55")
-async def test_an_image_is_changed_in_place(cluster: SmallCluster) -> None:
-    await cluster.apply(updateStrategy=rolling("InPlaceIfPossible", maxUnavailable=1))
-    await cluster.all_updated()
-    before = await cluster.uids()
-    await cluster.image("nginx:2")
-    await cluster.all_updated()
-    pods = await cluster.pods()
-    assert await cluster.uids() == before
-    for pod in pods:
-        assert [one["restartCount"] for one in pod["status"]["containerStatuses"]] == [1]
-        gates = [one["conditionType"] for one in pod["spec"]["readinessGates"]]
-        assert gates.count("InPlaceUpdateReady") == 1
-        conditions = {one["type"]: one["status"] for one in pod["status"]["conditions"]}
-        assert conditions["InPlaceUpdateReady"] == "True"
-        # As recorded with OpenKruise: no lifecycle state, and the bare hash as revision.
-        assert set(pod["metadata"]["labels"]) == {"app", "controller-revision-hash"}
-        assert set(pod["metadata"]["annotations"]) == {"apps.kruise.io/inplace-update-state"}
-        state = json.loads(pod["metadata"]["annotations"]["apps.kruise.io/inplace-update-state"])
-        assert state["revision"] == pod["metadata"]["labels"]["controller-revision-hash"]
-        assert state["state"] == "Updated"
-    events = await cluster.events("SuccessfulUpdatePodInPlace")
-    assert sorted(events) == sorted(f"successfully update pod {pod['metadata']['name']} in-place" for pod in pods)
-    assert await cluster.events("SuccessfulDelete") == []
 
 
 @in_cluster

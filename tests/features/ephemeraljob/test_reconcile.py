@@ -22,7 +22,6 @@ Json = dict[str, Any]
 JOBS = EPHEMERAL_JOB.resource()
 CONTAINER = {"name": "debug", "image": "busybox", "imagePullPolicy": "IfNotPresent", "terminationMessagePolicy": "File"}
 DONE = {"terminated": {"exitCode": 0, "finishedAt": "2030-01-01T00:00:00Z"}}
-BROKEN = {"terminated": {"exitCode": 1, "finishedAt": "2030-01-01T00:00:00Z"}}
 
 
 in_world = worlds(FEATURE, EPHEMERAL_JOB)
@@ -129,17 +128,6 @@ async def test_a_paused_job_has_no_deadline(there: World) -> None:
     assert await injected(there) == []
 
 
-@pytest.mark.behaviour("EJ-11", "EJ-14")
-@in_world
-async def test_mixed_results_are_a_failure(there: World) -> None:
-    await pods(there, 2)
-    await job(there, parallelism=2)
-    await there.settled(3.0)
-    await reports(there, "p0", DONE)
-    await reports(there, "p1", BROKEN)
-    assert (await status(there, phase="Failed", succeeded=1, failed=1))["completionTime"]
-
-
 @pytest.mark.behaviour("EJ-12", "EJ-11", "EJ-2")
 @in_world
 async def test_paused_empty_and_broken_jobs(there: World) -> None:
@@ -155,29 +143,6 @@ async def test_paused_empty_and_broken_jobs(there: World) -> None:
     await job(there, "none", containers=())
     await there.settled(3.0)
     assert (await there.status_of(JOBS, "none"))["phase"] == "Error"
-
-
-@pytest.mark.behaviour("EJ-8", "EJ-13")
-@in_world
-async def test_refusals_are_reported_and_lost_answers_inject_nothing_twice(there: World) -> None:
-    await pods(there, 2)
-    there.manager.refuse = lambda request: request.path.endswith("/ephemeralcontainers")
-    await job(there, parallelism=2)
-    await there.settled(5.0)
-    assert await injected(there) == []
-    assert "CreateFailed" in await there.reasons()
-    lost: list[str] = []
-
-    def lose(request: Any) -> bool:
-        if request.path.endswith("/ephemeralcontainers") and len(lost) < 3:
-            lost.append(request.path)
-            return True
-        return False
-
-    there.manager.refuse, there.manager.lose = lambda _: False, lose
-    await there.settled(60.0)
-    assert await injected(there) == ["p0", "p1"]
-    assert all(len(one["spec"]["ephemeralContainers"]) == 1 for one in await there.pods())
 
 
 @in_world

@@ -332,21 +332,6 @@ async def test_a_changed_image_releases_the_former_tag(there: World) -> None:
     assert await there.tag("n1") is None
 
 
-@pytest.mark.behaviour("IMG-30", "IMG-46")
-@in_world
-async def test_a_deleted_job_removes_its_tags(there: World) -> None:
-    await there.nodes("n1")
-    there.pull = lambda node, image: None
-    await there.job()
-    await there.until(lambda: there.tag("n1"))
-    await there.client.delete(JOBS, "warm", "default")
-
-    async def gone() -> bool:
-        return await there.tag("n1") is None and await there.get(JOBS, "warm", "default") is None
-
-    await there.until(gone)
-
-
 # ---- Pull secrets
 
 

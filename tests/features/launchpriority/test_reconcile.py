@@ -122,27 +122,6 @@ async def test_a_completed_pod_without_annotation_is_annotated() -> None:
 
 
 @virtual
-@pytest.mark.behaviour("PM-147")
-async def test_a_config_map_of_the_previous_pod_is_replaced() -> None:
-    setting = Setting()
-    owners = [{"apiVersion": "v1", "kind": "Pod", "name": "web-0", "uid": "u0"}]
-    old = {"metadata": {"name": "web-0-barrier", "ownerReferences": owners}}
-    setting.server.put(config_map_path(), {**old, "data": {"p_5": "true", "p_3": "true", "p_0": "true"}})
-    await setting.reconcile(KEY)
-    assert setting.data == {"p_5": "true"}
-    assert setting.server.objects[config_map_path()]["metadata"]["ownerReferences"][0]["uid"] == "u1"
-
-
-@virtual
-@pytest.mark.behaviour("PM-147")
-async def test_an_existing_config_map_gets_the_key() -> None:
-    setting = Setting()
-    setting.server.put(config_map_path(), {"metadata": {"name": "web-0-barrier"}, "data": {"colour": "green"}})
-    await setting.reconcile(KEY)
-    assert setting.data == {"colour": "green", "p_5": "true"}
-
-
-@virtual
 @pytest.mark.behaviour("PM-149")
 async def test_a_container_that_fails_later_removes_no_key_and_is_waited_for() -> None:
     setting = Setting()
@@ -177,18 +156,6 @@ async def test_a_long_wait_is_reported_on_the_pod_at_growing_intervals() -> None
     assert event["message"] == "b, c cannot start until a (launch priority 5) is ready"
     assert event["involvedObject"]["kind"] == "Pod"
     assert "p_3" not in setting.data
-
-
-@virtual
-@pytest.mark.behaviour("PM-146")
-async def test_a_deleted_config_map_is_recreated() -> None:
-    setting = Setting()
-    result = await setting.reconcile(KEY)
-    del setting.server.objects[config_map_path()]
-    assert result is not None
-    await setting.client.clock.sleep(result.requeue_after)
-    await setting.reconcile(KEY)
-    assert setting.data == {"p_5": "true"}
 
 
 @virtual

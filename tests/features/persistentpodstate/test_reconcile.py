@@ -8,7 +8,6 @@ import pytest
 
 from app.features.persistentpodstate.commands import explain_object
 from app.kube.resources import NODES, PODS, STATEFULSETS
-from app.kube.wire import Request
 from tests.features.persistentpodstate.states import GAME, HOST, TARGET, ZONE, Json
 from tests.features.persistentpodstate.states import GAMES as LISTED
 from tests.features.persistentpodstate.world import ADVANCED, GAMES, STATES, World, in_world
@@ -165,15 +164,6 @@ async def test_annotations_create_update_and_delete_an_object(world: World, nati
     await world.becomes(world.state, None)
 
 
-@pytest.mark.behaviour("PPS-13")
-@in_world
-async def test_a_deleted_generated_object_is_created_again(world: World) -> None:
-    await world.workload(switch="true", required=ZONE)
-    await world.becomes(world.generated, ([ZONE], []))
-    await world.client.delete(STATES, "web", "ns")
-    await world.becomes(world.generated, ([ZONE], []))
-
-
 @pytest.mark.behaviour("PPS-18", "PPS-45")
 @in_world
 async def test_an_object_of_the_user_is_left_alone(world: World) -> None:
@@ -197,19 +187,6 @@ async def test_the_second_of_two_workloads_with_one_name_is_reported(world: Worl
     assert found is not None
     assert found["metadata"]["ownerReferences"] == [advanced]
     assert await world.generated() == ([ZONE], [])
-
-
-@pytest.mark.behaviour("PPS-15")
-@in_world
-async def test_a_refused_object_is_reported_and_retried(world: World) -> None:
-    def refuse(request: Request) -> bool:
-        return request.method == "POST" and "persistentpodstates" in request.path
-
-    world.manager.refuse = refuse
-    await world.workload(switch="true", required=ZONE)
-    await world.becomes(world.told, [("PersistentPodStateNotGenerated", "StatefulSet")])
-    world.manager.refuse = lambda _: False
-    await world.becomes(world.generated, ([ZONE], []), 600)
 
 
 @pytest.mark.behaviour("PPS-9", "PPS-10", "PPS-11", "PPS-44")

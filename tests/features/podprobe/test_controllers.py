@@ -223,21 +223,6 @@ async def test_labels_annotations_and_the_condition_follow_the_result(there: Wor
     assert (await there.labels())["healthy"] == "true"
 
 
-@pytest.mark.behaviour("PPM-25")
-@in_world
-async def test_a_policy_for_one_result_removes_its_marks_on_the_other(there: World) -> None:
-    await there.node("n1")
-    pod = await there.pod("p1", "n1", app="x")
-    await there.marker("a", probe(markerPolicy=MARKS[:1]))
-    await there.probes("n1", {"p1": ["a#ok"]})
-    await there.result("n1", pod, a_ok="Succeeded")
-    await there.settled(1)
-    assert (await there.labels())["healthy"] == "true"
-    await there.result("n1", pod, a_ok="Failed")
-    await there.settled(1)
-    assert await there.labels() == {"app": "x"}
-
-
 @pytest.mark.behaviour("PPM-22", "PPM-23")
 @in_world
 async def test_results_mark_only_their_own_pods_and_nodes(there: World) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from typing import Any
-
 import orjson
 import pytest
 
@@ -172,25 +169,6 @@ async def test_a_terminating_set_is_left_alone(world: World) -> None:
         await world.user.delete(CONTROLLERREVISIONS, name, SYSTEM)
     await world.clock.sleep(5)
     assert len(world.sent.writes) == before
-
-
-@in_still_world
-async def test_counts_are_written_if_revisions_are_forbidden(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    world.sent.refuses("POST", "/controllerrevisions", "controllerrevisions.apps is forbidden")
-    with caplog.at_level(logging.WARNING):
-        await world.apply()
-        await world.pods_of("a")
-        await world.runs("a")
-        await world.settles(1, 1, 1, 1)
-        assert "latestRevision" not in await world.status("s")
-        world.sent.intercept = lambda _: None
-
-        async def recorded() -> Any:
-            return (await world.status("s")).get("latestRevision")
-
-        await world.until(recorded, "the revision")
-    assert "reconciling s failed" in caplog.text
-    assert "controllerrevisions.apps is forbidden" in caplog.text
 
 
 @in_still_world

@@ -510,15 +510,6 @@ def test_the_injection_revision_must_exist(wanted: dict[str, str]) -> None:
 
 
 @pytest.mark.behaviour("SS-26")
-@pytest.mark.parametrize("wanted", [{}, {"revisionName": "", "customVersion": ""}])
-def test_a_revision_without_name_is_refused(wanted: dict[str, str]) -> None:
-    assert refusal(sidecar_set(injectionStrategy={"revision": wanted})) == (
-        "revision: Invalid value: v1beta1.SidecarSetInjectRevision{CustomVersion:(*string)(nil), "
-        'RevisionName:(*string)(nil), Policy:"Always"}: revisionName and customVersion cannot be empty simultaneously'
-    )
-
-
-@pytest.mark.behaviour("SS-26")
 def test_a_revision_is_read_again_only_when_another_is_named() -> None:
     known = Lookups(revisions=[revision("s-1", "s", "v1")])
     stored = accepted(sidecar_set(injectionStrategy={"revision": {"revisionName": "s-1"}}), lookups=known)

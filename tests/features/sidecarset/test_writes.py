@@ -15,7 +15,6 @@ from app.pods.budget import ALLOWED, Disruption, DisruptionBudget, Verdict
 from app.sandbox.kubelet.program import Pace
 from tests.features.sidecarset.rolling_world import (
     NAMESPACE,
-    SETS,
     World,
     annotation,
     hot,
@@ -26,33 +25,6 @@ from tests.features.sidecarset.rolling_world import (
     sidecar,
 )
 from tests.kube.fakes import json_response, status_body, virtual
-
-
-@pytest.mark.behaviour("SS-98", "SS-99", "SS-89", "SS-106", "SS-107")
-@in_world(pace=Pace(start=0.1, restart=3.0))
-async def test_a_new_image_restarts_only_the_sidecar(world: World) -> None:
-    await world.begin("a")
-    before = await world.pod("a")
-    made = await world.apply(containers=[sidecar("a:2")])
-    await world.settles(1, 1, 0, 0)
-    pod = await world.pod("a")
-    assert (image_of(pod, "shipper"), image_of(pod, "main")) == ("a:2", "nginx:1")
-    record = annotation(pod, names.SIDECARSET_HASH)["s"]
-    digest = made["metadata"]["annotations"][names.SIDECARSET_HASH]
-    assert record["hash"] == digest
-    assert record["controllerRevision"] == (await world.user.get(SETS, "s"))["status"]["latestRevision"]
-    state = annotation(pod, names.SIDECARSET_IN_PLACE_UPDATE_STATE)["s"]
-    assert state["revision"] == digest
-    assert state["updateTimestamp"] == record["updateTimestamp"]
-    ids = {one["name"]: one["imageID"] for one in before["status"]["containerStatuses"]}
-    assert state["lastContainerStatuses"] == {"shipper": {"imageID": ids["shipper"]}}
-    await world.settles(1, 1, 1, 1)
-    after = await world.pod("a")
-    assert world.restarts(after) == {"shipper": 1, "main": 0}
-    unchanged = [dict(one, image="") for one in before["spec"]["containers"]]
-    assert [dict(one, image="") for one in after["spec"]["containers"]] == unchanged
-    assert len(world.sent.to_pods("a")) == 1
-    assert await world.events("SidecarsUpdated") == ["SidecarSet s: shipper a:1 → a:2"]
 
 
 @pytest.mark.behaviour("SS-95", "SS-90")
@@ -180,34 +152,6 @@ def versions(pod: dict[str, Any]) -> list[str]:
     """Return the version and the alternative version of both twins."""
     prefixes = (names.SIDECARSET_VERSION_PREFIX, names.SIDECARSET_VERSION_ALT_PREFIX)
     return [pod["metadata"]["annotations"][f"{prefix}{twin}"] for twin in ("mesh-1", "mesh-2") for prefix in prefixes]
-
-
-@pytest.mark.behaviour("SS-80", "SS-81", "SS-82", "SS-84", "SS-107")
-@in_world(pace=Pace(start=0.1, restart=2.0))
-async def test_hot_upgrades_alternate_between_containers(world: World) -> None:
-    await world.begin("a", containers=[hot("m:1")])
-    assert versions(await world.pod("a")) == ["1", "0", "0", "1"]
-    first = (await world.apply(containers=[hot("m:2")]))["metadata"]["resourceVersion"]
-    await world.settles(1, 1, 0, 0)
-    pod = await world.pod("a")
-    assert twins(pod) == ("m:1", "m:2", "mesh-2")
-    new = versions(pod)[2]
-    assert int(new) >= int(first)
-    assert versions(pod) == ["1", new, new, "1"]
-    await world.settles(1, 1, 1, 1)
-    pod = await world.pod("a")
-    assert twins(pod) == ("e:1", "m:2", "mesh-2")
-    assert versions(pod) == ["0", new, new, "0"]
-    assert await world.events("ResetContainerSucceed") == ["reset sidecar container image empty successfully"]
-    await world.apply(containers=[hot("m:3")])
-    await world.settles(1, 1, 0, 0)
-    await world.settles(1, 1, 1, 1)
-    pod = await world.pod("a")
-    assert twins(pod) == ("m:3", "e:1", "mesh-1")
-    assert versions(pod)[1:] == ["0", "0", versions(pod)[0]]
-    assert int(versions(pod)[0]) > int(new)
-    assert world.restarts(pod)["main"] == 0
-    assert len(world.sent.to_pods()) == 4
 
 
 @pytest.mark.behaviour("SS-83")

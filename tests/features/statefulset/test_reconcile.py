@@ -155,25 +155,6 @@ async def test_each_wait_for_a_claim_is_reported_once() -> None:
     assert [body["count"] for body in shell.bodies("PATCH", "/events/")] == [2]
 
 
-@pytest.mark.behaviour("AS-67")
-@virtual
-async def test_an_unseen_terminating_claim_fails_the_creation() -> None:
-    shell = shown(a_set(replicas=1, volumeClaimTemplates=[claim()]))
-    path = "/api/v1/namespaces/shop/persistentvolumeclaims"
-    shell.server.stored[f"{path}/data-web-0"] = a_claim(0, deletionTimestamp="2026-01-01T00:00:00Z")
-    posted = shell.server.request
-
-    async def request(asked: Any) -> Any:
-        if asked.method == "POST" and asked.path == path:
-            shell.server.answer[path] = (409, "AlreadyExists")
-        return await posted(asked)
-
-    shell.server.request = request  # type: ignore[method-assign]
-    with pytest.raises(Exception, match="pvc data-web-0 is to be deleted"):
-        await shell.reconcile()
-    assert not shell.bodies("POST", "/pods")
-
-
 @pytest.mark.behaviour("AS-71")
 @virtual
 async def test_a_claim_of_a_former_pod_is_awaited() -> None:
@@ -448,16 +429,6 @@ async def test_images_are_predownloaded(replicas: int, annotation: str | None, p
     await shell.reconcile()
     jobs = shell.bodies("POST", "/imagepulljobs")
     assert [job["spec"]["parallelism"] for job in jobs] == ([] if parallelism is None else [parallelism])
-
-
-@pytest.mark.behaviour("PM-93")
-@virtual
-async def test_old_revisions_are_deleted() -> None:
-    revisions = [a_revision(number, ownerReferences=[OWNER]) for number in range(1, 6)]
-    shell = shown(a_set(replicas=0, revisionHistoryLimit=2), *revisions)
-    await shell.reconcile()
-    gone = [path.rpartition("/")[2] for method, path in shell.writes if method == "DELETE"]
-    assert gone == ["web-r1", "web-r2", "web-r3"]
 
 
 @pytest.mark.behaviour("AS-34")

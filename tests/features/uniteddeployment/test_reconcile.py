@@ -108,32 +108,6 @@ async def test_a_second_workload_of_a_subset_that_cannot_be_deleted_is_reported(
 
 
 @pytest.mark.behaviour("UD-32")
-@in_world
-async def test_a_workload_is_adopted_and_released_by_its_labels(there: World) -> None:
-    united = await there.unite({"name": "a"}, {"name": "b"})
-    await there.has(a=2, b=2)
-    found = (await there.workloads())["a"]["metadata"]
-    await there.client.patch(CLONE_SETS, found["name"], {"metadata": {"ownerReferences": None}}, NAMESPACE)
-
-    async def owned() -> bool:
-        one = (await there.client.get(CLONE_SETS, found["name"], NAMESPACE))["metadata"]
-        return [owner["uid"] for owner in one.get("ownerReferences", ())] == [united["metadata"]["uid"]]
-
-    await there.until(owned)
-    assert len((await there.client.list(CLONE_SETS, NAMESPACE)).items) == 2
-    # A changed label releases it, and another workload is created.
-    await there.client.patch(CLONE_SETS, found["name"], {"metadata": {"labels": {"app": "other"}}}, NAMESPACE)
-
-    async def released() -> bool:
-        items = (await there.client.list(CLONE_SETS, NAMESPACE)).items
-        one = next(one for one in items if one["metadata"]["name"] == found["name"])
-        return not one["metadata"].get("ownerReferences") and len(items) == 3
-
-    await there.until(released)
-    assert not [one for one in there.writes if one[0] == "delete"]
-
-
-@pytest.mark.behaviour("UD-32")
 @pytest.mark.parametrize("seen", [True, False])
 @in_world
 async def test_a_workload_without_subset_label_is_released_and_replaced(there: World, seen: bool) -> None:

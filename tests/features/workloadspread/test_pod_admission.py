@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable
 from datetime import datetime
@@ -462,28 +461,3 @@ def test_replicas_are_read_from_the_paths_of_the_target() -> None:
     for path in ("spec.text", "spec.on", "spec.groups.2.size", "spec.groups.x", "spec.none", "spec", "a." * 60):
         with pytest.raises(ReplicasPathError, match="replicas path"):
             at_path(target, path)
-
-
-async def test_concurrent_reads_are_merged_and_never_stale() -> None:
-    from app.kube.concurrency import Coalesced
-
-    value, reads, started = 0, 0, asyncio.Event()
-    release = asyncio.Event()
-
-    async def read(_key: str) -> int:
-        nonlocal reads
-        reads, seen = reads + 1, value
-        started.set()
-        await release.wait()
-        return seen
-
-    found = Coalesced(read)
-    first = asyncio.create_task(found("k"))
-    await started.wait()
-    value = 1
-    later = [asyncio.create_task(found("k")) for _ in range(5)]
-    await asyncio.sleep(0)
-    release.set()
-    assert await first == 0
-    assert [await one for one in later] == [1] * 5
-    assert reads == 2
