@@ -68,17 +68,15 @@ TABLE: Final = (
         "workloads/validation.py",
     ),
     # ---- what features share of Pods
-    _row("workloads/test_pods.py", _TYPES, "pods/predicates.py"),
     _row("workloads/test_writer.py", _TYPES, "pods/budget.py pods/agents.py"),
     _row("pods/inplace/test_start.py", "a part of an update in place", "pods/inplace/*"),
     _row("features/persistentpodstate", "with the features that ask for such workloads", "pods/custom_workloads.py"),
     # ---- the toolkit
     _row("admission/test_server.py", _TYPES, "kube/admission.py"),
-    _row("kube/test_transport.py", "parts of the connection", "kube/http1.py kube/wire.py"),
-    _row("kube/test_client.py", "parts of the client", "kube/discovery.py kube/concurrency.py"),
+    _row("kube/test_transport.py", "parts of the connection", "kube/http1.py"),
+    _row("kube/test_client.py", "parts of the client", "kube/discovery.py"),
     _row("kube/test_statuses_shared.py", "what shared status is written by", "kube/rulings.py"),
     _row("kube/test_selectors.py", "selectors in a query", "kube/selector_query.py"),
-    _row("kube/test_logs.py", "texts in a line", "kube/text.py"),
 )
 
 

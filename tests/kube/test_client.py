@@ -4,9 +4,9 @@ import logging
 import orjson
 import pytest
 
-from app.kube.client import Client, PatchType, encode
+from app.kube.client import Client, PatchType, encode, get_or_none
 from app.kube.clock import TokenBucket
-from app.kube.errors import DecodeError, Gone, NotFound, ServerError, TooManyRequests
+from app.kube.errors import DecodeError, Forbidden, Gone, NotFound, ServerError, TooManyRequests
 from app.kube.objects import LeaseSpec, decode_metadata, decode_pod
 from app.kube.resources import NAMESPACES, PODS
 from app.kube.wire import Response
@@ -248,3 +248,23 @@ async def test_a_watch_returns_the_bytes_as_received():
 @pytest.mark.parametrize("value", [2**70, "half \ud800", nested(300)])
 def test_raw_bodies_are_sent_unchanged(value: object) -> None:
     assert json.loads(encode({"spec": value})) == {"spec": value}
+
+
+# ---- reading one object
+
+
+@virtual
+async def test_a_missing_object_is_none_and_a_refusal_is_raised():
+    connections = Connections()
+    connections.answers += [
+        json_response(200, obj("web-0", 7)),
+        json_response(404, status_body(404, "NotFound")),
+        json_response(403, status_body(403, "Forbidden")),
+    ]
+    client = Client(connections, VirtualClock())
+    found = await get_or_none(client, PODS, "web-0", "shop", decode=decode_pod)
+    assert found.metadata.name == "web-0"
+    assert await get_or_none(client, PODS, "web-1", "shop", decode=decode_pod) is None
+    with pytest.raises(Forbidden):
+        await get_or_none(client, PODS, "web-2", "shop", decode=decode_pod)
+    assert connections.requests[1].target == "/api/v1/namespaces/shop/pods/web-1"

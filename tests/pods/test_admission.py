@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from app.pods.admission import check_shape
+from app.kube.wire import USER_AGENT
+from app.pods.admission import UNTRACKED, check_shape
 from app.pods.draft import PodRefusedError
+from tests.features.admitting import World, pod
 
 
 def container(**fields: Any) -> dict[str, Any]:
@@ -60,3 +62,25 @@ def test_the_first_invalid_field_is_named(pod: dict[str, Any], message: str) -> 
         check_shape(pod)
     assert str(refused.value).startswith(f"Pod: {message}")
     assert refused.value.code == 400
+
+
+# ---- managed fields
+
+
+def entry(manager: str, **more: Any) -> dict[str, Any]:
+    return {"manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", **more}
+
+
+@pytest.mark.behaviour("D-25")
+def test_without_field_tracking_a_pod_has_no_managed_fields() -> None:
+    answer = World().create(pod(metadata={"managedFields": [entry(UNTRACKED)]}))
+    assert answer.operations == [{"op": "remove", "path": "/metadata/managedFields"}]
+    assert answer.rules == ["CloneSetPodManagedFields"]
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [None, [], [entry(USER_AGENT)], [entry("kubectl-create")], [entry(UNTRACKED), entry("another-webhook")], [{}]],
+)
+def test_other_pods_keep_them(entries: list[dict[str, Any]] | None) -> None:
+    assert World().create(pod(metadata={} if entries is None else {"managedFields": entries})).operations == []

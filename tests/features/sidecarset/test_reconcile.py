@@ -158,6 +158,24 @@ async def test_a_name_collision_raises_the_collision_count(world: World) -> None
     assert len(world.sent.requests) == before
 
 
+@pytest.mark.behaviour("SS-121", "SS-104")
+@in_still_world
+async def test_a_recreated_set_adopts_its_revision(world: World) -> None:
+    """Otherwise the garbage collector would delete it with the former set."""
+    await world.apply()
+    await world.settles(0, 0, 0, 0)
+    former = await world.history()
+    await world.user.delete(SETS, "s")
+    uid = (await world.apply())["metadata"]["uid"]
+
+    async def adopted() -> bool:
+        (revision,) = (await world.user.list(CONTROLLERREVISIONS, SYSTEM)).items
+        return [owner["uid"] for owner in revision["metadata"]["ownerReferences"]] == [uid]
+
+    await world.until(adopted, "the new set owns the revision")
+    assert await world.history() == former
+
+
 @in_still_world
 async def test_a_terminating_set_is_left_alone(world: World) -> None:
     await world.apply("dying")

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from app.api import names
-from app.kube.client import PatchType
+from app.features.sidecarset.plan.view import set_view
+from app.features.sidecarset.writes import Progress, Roller, SetReconcile
+from app.kube.client import Client, PatchType
+from app.kube.errors import KubeError
+from app.kube.events import EventRecorder
 from app.kube.objects import Pod
 from app.kube.resources import PODS
 from app.kube.wire import Request, Response
 from app.pods.budget import ALLOWED, Disruption, DisruptionBudget, Verdict
 from app.sandbox.kubelet.program import Pace
+from tests.features.sidecarset.plan.test_rollout import OLD, pod_counts
 from tests.features.sidecarset.rolling_world import (
     NAMESPACE,
     World,
@@ -24,6 +31,7 @@ from tests.features.sidecarset.rolling_world import (
     rolling_world,
     sidecar,
 )
+from tests.features.sidecarset.test_status import sidecar_set
 from tests.kube.fakes import json_response, status_body, virtual
 
 
@@ -309,3 +317,41 @@ async def test_two_sets_on_the_same_pods_keep_both_limits(world: World) -> None:
     for pod in await world.pods():
         assert set(annotation(pod, names.SIDECARSET_IN_PLACE_UPDATE_STATE)) == {"s", "t"}
         assert world.restarts(pod) == {"shipper": 1, "tail": 1, "main": 0}
+
+
+# ---- back-off, whatever the time of the reconcile
+
+
+class Ticking:
+    """A clock that advances with every reading."""
+
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def monotonic(self) -> float:
+        self.seconds += 0.001
+        return self.seconds
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC)
+
+
+async def refuse(*_: Any, **__: Any) -> None:
+    raise KubeError("not this one")
+
+
+@pytest.mark.behaviour("SS-102", "PM-171")
+@pytest.mark.parametrize("early", [-0.0005 + 0.001 * number for number in range(12)])
+async def test_a_pod_whose_back_off_ends_during_a_check_is_retried_soon(early: float) -> None:
+    clock, owner = Ticking(), sidecar_set(updateStrategy={"type": "RollingUpdate", "maxUnavailable": 1, "partition": 0})
+    events = SimpleNamespace(event=lambda *_: None)
+    roller = Roller(cast("Client", SimpleNamespace(clock=clock, patch=refuse)), cast("EventRecorder", events), None)
+    progress = Progress()
+    one = SetReconcile(
+        owner, set_view(owner), pod_counts((1, OLD)), progress, "s-1", lambda _: None, lambda _: None, {}
+    )
+    assert 0 < await roller.carry_out(one) <= 1.0
+    (hold,) = progress.held.values()
+    clock.seconds = hold.until - early
+    # Either it was retried and is backing off again, or it is retried soon.
+    assert await roller.carry_out(one) > 0

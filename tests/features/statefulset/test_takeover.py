@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from app.features.statefulset.plan.settings import Gates, resolve_spec
-from app.features.statefulset.types import StatefulSet
 from tests.features.statefulset.shell import Shell
 from tests.kube.fakes import virtual
 from tests.openkruise import _items
@@ -27,25 +25,6 @@ def filled(change: dict[str, Any] | None = None) -> Shell:
             one = {**one, "metadata": metadata, "spec": {**one["spec"], **change}}
         shell.show(one)
     return shell
-
-
-@pytest.mark.behaviour("PM-80", "AS-72", "AS-108", "AS-116", "AS-117", "AS-120")
-@virtual
-async def test_takeover_writes_nothing() -> None:
-    shell = filled()
-    for _ in range(3):
-        await shell.reconcile("st", "moving")
-    assert shell.writes == []
-
-
-@pytest.mark.behaviour("PM-80")
-def test_the_recorded_revision_equals_ours() -> None:
-    objects = recorded()
-    (found,) = (one for one in objects if one["kind"] == "StatefulSet")
-    resolved = resolve_spec(StatefulSet.model_validate(found), Gates())
-    assert resolved.content.name == "st"
-    names = {one["metadata"]["name"] for one in objects if one["kind"] == "ControllerRevision"}
-    assert found["status"]["updateRevision"] in names
 
 
 @pytest.mark.behaviour("AS-63", "AS-70", "AS-89")
