@@ -7,8 +7,8 @@ API server has had time to load that CA, and the old CA is dropped only after ev
 
 The state is kept in the Secret, so any replica can resume a rotation, and the Secret's resourceVersion decides between
 concurrent writers. Each replica measures the duration of a step on its own monotonic clock; clocks of different
-machines are never compared. The published bundle always trusts every certificate in use. How long before expiry a
-rotation begins is a setting: app/manager/settings.py.
+machines are never compared. The published bundle always trusts every certificate in use. Lifetimes, and
+how long before expiry a rotation begins: app/certs/issue.py.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Final
 from app.admission.configurations import Endpoint, ServiceEndpoint, UrlEndpoint
 from app.api import names
 from app.api.crd import WEBHOOK_SERVICE
-from app.certs.issue import LIFETIME
+from app.certs.issue import DEFAULT_RENEW_BEFORE, LIFETIME
 from app.kube.leases import LeaseTimes
 from app.manager.flags import Flags
 from app.manager.gates import FeatureGateError, FeatureGates, parse_gates
@@ -22,7 +22,6 @@ from app.manager.serving import StartError
 logger = logging.getLogger(__name__)
 
 SECRET_NAME: Final = "kruise-webhook-certs"  # noqa: S105 - a name
-DEFAULT_RENEW_BEFORE: Final = timedelta(days=180)
 _DAYS: Final = {"d": 1, "m": 30, "y": 365}
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 

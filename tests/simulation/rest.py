@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from app.certs.issue import CertificateError, expiry, from_secret_data
+from app.certs.issue import DEFAULT_RENEW_BEFORE, CertificateError, expiry, from_secret_data
 from app.kube.clock import Clock
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, PODS, SECRETS, Resource
-from app.manager.settings import DEFAULT_RENEW_BEFORE, SECRET_NAME
+from app.manager.settings import SECRET_NAME
 from app.sandbox.apiserver.server import ApiServer
 from tests.simulation import invariants
 from tests.simulation.replicas import SimulatedReplica
