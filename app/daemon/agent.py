@@ -11,7 +11,6 @@ from random import Random
 from typing import Any, Final
 
 from app.api import names
-from app.daemon.actions import Network, Stopper
 from app.daemon.credentials import Keyring
 from app.daemon.cri.types import Runtime
 from app.daemon.image_puller import ImagePuller
@@ -29,6 +28,7 @@ from app.daemon.objects import (
     decode_recreate_request,
 )
 from app.daemon.prober import Prober
+from app.daemon.probes_and_hooks import Network, Stopper
 from app.daemon.recreator import BY_POD, Recreator, pods_of
 from app.kube.client import Client
 from app.kube.controller import Controller

@@ -10,9 +10,9 @@ from typing import Final
 
 from app.api import names
 from app.daemon import meta_plan
-from app.daemon.actions import Stopper, container_reference
 from app.daemon.cri.types import ContainerState, CriError, Runtime
 from app.daemon.meta_plan import Outdated, Seen
+from app.daemon.probes_and_hooks import Stopper, container_reference
 from app.daemon.recreate_plan import newest
 from app.kube.client import Client, PatchType
 from app.kube.controller import Controller, Result, Watch

@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import orjson
 
-from app.daemon.actions import Outcome
 from app.daemon.cri.types import ContainerDetails, ContainerState
 from app.daemon.objects import NodePodProbe, PodProbeStatus, Probe, ProbeState
+from app.daemon.probes_and_hooks import Outcome
 
 SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"

@@ -11,10 +11,10 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from app.daemon import probe_plan
-from app.daemon.actions import Network, Outcome, ProbeError, probe_command, text_of
 from app.daemon.cri.types import ContainerDetails, ContainerState, CriError, Runtime, RuntimeUnavailable
 from app.daemon.objects import NODE_POD_PROBES, NodePodProbe
 from app.daemon.probe_plan import Key, ProbeProgress, Result, Wanted
+from app.daemon.probes_and_hooks import Network, Outcome, ProbeError, probe_command, text_of
 from app.daemon.recreate_plan import newest
 from app.kube.client import Client
 from app.kube.clock import rfc3339

@@ -9,7 +9,6 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from app.daemon import recreate_plan
-from app.daemon.actions import Stopper, container_reference, recorded_hook
 from app.daemon.cri.types import ContainerState, CriError, Runtime, RuntimeUnavailable
 from app.daemon.objects import (
     RECREATE_REQUESTS,
@@ -18,6 +17,7 @@ from app.daemon.objects import (
     RecreateState,
     decode_recreate_request,
 )
+from app.daemon.probes_and_hooks import Stopper, container_reference, recorded_hook
 from app.daemon.recreate_plan import Found
 from app.kube.client import Client
 from app.kube.clock import CONFLICT_ATTEMPTS, conflict_wait

@@ -10,7 +10,7 @@ from typing import Any, Final
 import orjson
 
 from app.api.kind import KindDefinition, PrinterColumn, Version
-from app.daemon import main as daemon
+from app.daemon import flags as agent_flags
 from app.kube import logs
 from app.kube.admission import PolicyRule
 from app.manager.flags import FLAGS, shown
@@ -50,7 +50,7 @@ def flags_page() -> str:
     lines += [f"| {', '.join(names)} | | {text} *(no effect)* |" for text, names in ignored_flags.items()]
     lines += ["", "## pykruise daemon", "| Flag | Default | Description |", "|---|---|---|"]
     ignored = {f"--{name}" for name in logs.FLAGS_WITHOUT_EFFECT}
-    for names, default, text in daemon.flags():
+    for names, default, text in agent_flags.flags():
         if names[0] not in ignored:
             lines.append(f"| {', '.join(f'`{name}`' for name in names)} | `{shown(default)}` | {text} |")
     return "\n".join(lines) + "\n"

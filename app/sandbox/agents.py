@@ -14,7 +14,6 @@ import msgspec
 
 from app.api import names
 from app.daemon import meta_plan as meta
-from app.daemon.actions import PORTS, PRE_STOP, Network, Outcome
 from app.daemon.agent import Agent
 from app.daemon.cri.types import (
     RESTART_COUNT,
@@ -42,6 +41,7 @@ from app.daemon.objects import (
     decode_node_pod_probe,
     decode_recreate_request,
 )
+from app.daemon.probes_and_hooks import PORTS, PRE_STOP, Network, Outcome
 from app.daemon.recreator import BY_POD, pods_of
 from app.kube.client import Client
 from app.kube.clock import Clock

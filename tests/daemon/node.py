@@ -10,10 +10,10 @@ from types import MappingProxyType
 from typing import Any
 
 from app.api import crd
-from app.daemon.actions import PRE_STOP
 from app.daemon.agent import Agent, Features
 from app.daemon.cri.types import RESTART_COUNT
 from app.daemon.objects import NODE_IMAGES, NODE_POD_PROBES, RECREATE_REQUESTS
+from app.daemon.probes_and_hooks import PRE_STOP
 from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
 from app.features.imagepull.kind import NODE_IMAGE
 from app.features.podprobe.kind import NODE_POD_PROBE

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from app.daemon.actions import Network, Outcome
 from app.daemon.agent import Agent, Features
 from app.daemon.cri.types import ContainerState
 from app.daemon.metrics import Metrics
 from app.daemon.objects import NODE_IMAGES, NODE_POD_PROBES, RECREATE_REQUESTS, TcpSocketAction
+from app.daemon.probes_and_hooks import Network, Outcome
 from app.kube.client import Client
 from app.kube.resources import PODS
 from app.kube.wire import Request

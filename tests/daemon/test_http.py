@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from app.daemon.actions import HookError, Network, probe_connection, probe_request, run_hook
-from app.daemon.main import UsageError, _run, address, features, gates, parser, without_effect
+from app.daemon.flags import UsageError, address, features, gates, parser, without_effect
+from app.daemon.main import _run
 from app.daemon.metrics import MAX_CONNECTIONS, HealthServer
 from app.daemon.objects import Handler, HttpGetAction, HttpHeader, TcpSocketAction
+from app.daemon.probes_and_hooks import HookError, Network, probe_connection, probe_request, run_hook
 from app.kube import http1
 from app.kube.clock import SystemClock
 from app.kube.config import ClusterConfig

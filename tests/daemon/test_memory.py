@@ -39,7 +39,7 @@ def test_only_reloadable_pages_are_released() -> None:
 def test_a_process_keeps_running_with_less_memory() -> None:
     script = """
 import re, ssl, json, hashlib
-from app.daemon import main
+from app.daemon import flags
 from app.daemon.main import give_back
 def resident():
     return int(re.search(r"VmRSS:\\s+(\\d+)", open("/proc/self/status").read())[1])
@@ -47,7 +47,7 @@ before = resident()
 give_back()
 after = resident()
 assert ssl.create_default_context() and json.loads("[1]") == [1] and hashlib.sha256(b"x").hexdigest()
-main.parser().parse_args([])
+flags.parser().parse_args([])
 assert after < before, (before, after)
 print("well")
 """

@@ -9,9 +9,9 @@ import pytest
 
 from app.api import names
 from app.daemon import meta_plan
-from app.daemon.actions import PORTS, PRE_STOP
 from app.daemon.agent import Features
 from app.daemon.cri.types import RESTART_COUNT, ContainerState, ExecResult
+from app.daemon.probes_and_hooks import PORTS, PRE_STOP
 from app.kube.objects import decode_pod
 from app.kube.resources import PODS
 from app.pods.container_meta import env_hash, is_env_current, is_image_current, plain_hash, runtime_meta

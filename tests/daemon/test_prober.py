@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.daemon import probe_plan
-from app.daemon.actions import MAX_MESSAGE, Outcome, text_of
 from app.daemon.cri.types import ContainerDetails, ContainerState, CriError, ExecResult
 from app.daemon.objects import NODE_POD_PROBES, Probe, decode_node_pod_probe
 from app.daemon.probe_plan import Key, ProbeProgress, Result, Wanted
 from app.daemon.prober import AT_ONCE
+from app.daemon.probes_and_hooks import MAX_MESSAGE, Outcome, text_of
 from app.kube.resources import NAMESPACES, PODS
 from tests.daemon.node import NAMESPACE, NODE, Agent, Node, on_bare_node, on_node
 from tests.kube.fakes import running

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.daemon import recreate_plan
-from app.daemon.actions import Network
 from app.daemon.cri.types import ContainerDetails, ContainerState, CriError
 from app.daemon.objects import RECREATE_REQUESTS, Condition, HttpGetAction, RecreateRequest, decode_recreate_request
+from app.daemon.probes_and_hooks import Network
 from app.daemon.recreate_plan import Found
 from app.daemon.recreator import WORKERS
 from app.kube.resources import NAMESPACES, PODS

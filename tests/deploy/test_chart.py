@@ -11,7 +11,7 @@ import yaml
 from app.admission.policies import WebhookPolicies, apply_policies
 from app.api.crd import manifests
 from app.certs.sources import CA_FILE, CERT_FILE, KEY_FILE
-from app.daemon.main import parser
+from app.daemon.flags import parser
 from app.features.deletionprotection.table import load_table
 from app.generate import chart
 from app.generate.chart import admission_policies

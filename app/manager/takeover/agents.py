@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from app.api import names
+from app.daemon.flags import UsageError
 from app.daemon.image_plan import PULLING
-from app.daemon.main import UsageError
 from app.daemon.rbac import RULES
 from app.kube.resources import DAEMONSETS
 from app.manager import rbac

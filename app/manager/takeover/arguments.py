@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from app.daemon import main as agent
+from app.daemon import flags as agent
 from app.framework.options import Stage
 from app.manager.gates import GATES, FeatureGates, parse_gates
 

@@ -1,4 +1,4 @@
-"""Actions on containers: run a probe or a hook (a command, a request or a connection), or stop a container. [KD-51,
+"""Run probes and lifecycle hooks: a command, an HTTP request or a TCP connection; and stop containers. [KD-51,
 KD-64]"""
 
 from __future__ import annotations
