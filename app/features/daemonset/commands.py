@@ -10,6 +10,7 @@ from app.api import names
 from app.api.webhooks import stored_model
 from app.features.daemonset.defaults import with_defaults
 from app.features.daemonset.kind import DAEMON_SET
+from app.features.daemonset.plan.nodes import node_facts
 from app.features.daemonset.plan.preview import preview
 from app.features.daemonset.plan.scale import DaemonPod, Observed, daemon_pod, observe
 from app.features.daemonset.plan.settings import KIND, Gates, ResolvedSpec, resolve_spec
@@ -76,12 +77,10 @@ async def situation(client: Client, owner: DaemonSet, gates: Gates) -> Situation
     collisions = (owner.status.collision_count or 0) if owner.status is not None else 0
     revisions = revisions_to_come(resolved.content, known, "", collisions)
     update = revisions.update
-    selector = resolved.settings.node_selector
-    unselected = frozenset(
-        node.metadata.name for node in nodes if selector is not None and not selector.matches(node.metadata.labels)
-    )
+    facts = [node_facts(node, resolved.placement, resolved.settings.node_selector) for node in nodes]
+    unselected = frozenset(one.node.metadata.name for one in facts if not one.selected)
     observed = observe(
-        {node.metadata.name: resolved.placement.eligibility(node) for node in nodes},
+        {one.node.metadata.name: one.eligibility for one in facts},
         [daemon_pod(pod, resolved.settings) for pod in pods],
         unselected=unselected,
         new={short_hash(one.name) for one in (*known, update) if one.data == update.data},

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from app.api import names
 from app.features.daemonset.plan.new_pods import PodMaker
+from app.features.daemonset.plan.nodes import NodeFacts, node_facts
 from app.features.daemonset.plan.scale import DaemonPod, Observed, ScalePlan, daemon_pod
 from app.features.daemonset.plan.settings import ResolvedSpec
 from app.features.daemonset.plan.update import RollingPlan, plan_update
@@ -19,7 +20,6 @@ from app.kube.hashes import random_suffix
 from app.kube.objects import Node, Pod
 from app.kube.store import Store
 from app.pods.lifecycle import LifecycleState, readiness_patch, state_of
-from app.pods.node_fit import Eligibility
 from app.pods.readiness import has_gate
 from app.pods.revisions import Revision, recorded_template, short_hash
 from app.workloads.image_pulls import ImagePuller, RolloutCounts, min_updated_ready_of
@@ -46,20 +46,6 @@ FIRST_WAIT: Final = 1.0
 LONGEST_WAIT: Final = 900.0
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFacts:
-    """Facts about a node for one DaemonSet: its eligibility, and whether it matches the update's node selector."""
-
-    node: Node
-    eligibility: Eligibility
-    selected: bool
-
-    @property
-    def relevant(self) -> tuple[bool, bool, bool]:
-        """The facts whose change requires a reconcile. [DS-71]"""
-        return self.eligibility.should_run, self.eligibility.should_continue, self.selected
-
-
 @dataclass(slots=True)
 class DaemonSetState(WorkloadState[ResolvedSpec]):
     """State that the controller keeps for one DaemonSet."""
@@ -80,9 +66,7 @@ class DaemonSetState(WorkloadState[ResolvedSpec]):
         """Return the facts about a node. They are computed once per version of the Node."""
         found = self.nodes.get(node.metadata.name)
         if found is None or found.node is not node:
-            selector = resolved.settings.node_selector
-            selected = selector is None or selector.matches(node.metadata.labels)
-            found = NodeFacts(node, resolved.placement.eligibility(node), selected)
+            found = node_facts(node, resolved.placement, resolved.settings.node_selector)
         return found
 
     def facts_of_pods(self, resolved: ResolvedSpec, pods: list[Pod]) -> list[DaemonPod]:

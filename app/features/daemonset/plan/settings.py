@@ -9,12 +9,12 @@ from typing import Any, Final, Self
 from app.api import names
 from app.features.daemonset.defaults import BURST_REPLICAS, REVISION_HISTORY_LIMIT
 from app.features.daemonset.kind import DAEMON_SET
+from app.features.daemonset.plan.nodes import daemon_tolerations, update_selector
 from app.features.daemonset.types import IN_PLACE_IF_POSSIBLE, ON_DELETE, DaemonSet
 from app.kube.quantities import IntOrPercentError, scaled
-from app.kube.selector_query import SelectorError
-from app.kube.selectors import EVERYTHING, Selector, compile_selector
+from app.kube.selectors import Selector, compile_selector
 from app.pods.lifecycle import Hook, Lifecycle
-from app.pods.node_fit import NO_EXECUTE, NO_SCHEDULE, Placement, placement_of, with_tolerations
+from app.pods.node_fit import Placement, placement_of
 from app.pods.revisions import template_hash
 from app.workloads import settings as engine
 from app.workloads.predownload import TIMEOUT_SECONDS
@@ -130,16 +130,6 @@ def _count(value: int | str | None, total: int, *, round_up: bool) -> int:
 
 
 KIND: Final = WorkloadKind(DAEMON_SET.resource())
-#: Tolerations of every DaemonSet Pod. [DS-17]
-_TOLERATED: Final = (
-    ("node.kubernetes.io/not-ready", NO_EXECUTE),
-    ("node.kubernetes.io/unreachable", NO_EXECUTE),
-    ("node.kubernetes.io/disk-pressure", NO_SCHEDULE),
-    ("node.kubernetes.io/memory-pressure", NO_SCHEDULE),
-    ("node.kubernetes.io/pid-pressure", NO_SCHEDULE),
-    ("node.kubernetes.io/unschedulable", NO_SCHEDULE),
-)
-_NETWORK: Final = ("node.kubernetes.io/network-unavailable", NO_SCHEDULE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,19 +167,13 @@ def resolve_spec(daemonset: DaemonSet, gates: Gates) -> ResolvedSpec:
     )
 
 
-def daemon_tolerations(pod: Mapping[str, Any]) -> list[Any]:
-    """Return the tolerations in the template's spec and those that every DaemonSet Pod gets. [DS-17]"""
-    added = (*_TOLERATED, *((_NETWORK,) if pod.get("hostNetwork") is True else ()))
-    return with_tolerations(pod, [{"key": key, "operator": "Exists", "effect": effect} for key, effect in added])
-
-
 def settings_of(daemonset: DaemonSet, gates: Gates) -> Settings:
     """Return the settings of a DaemonSet. Values that admission rejects are replaced by the nearest valid ones."""
     spec = daemonset.spec
     strategy = spec.update_strategy
     rolling = strategy.rolling_update  # may be missing [DS-76]
     limit = spec.revision_history_limit
-    node_selector, unreadable = _node_selector(rolling.selector if rolling is not None else None)
+    node_selector, unreadable = update_selector(rolling.selector if rolling is not None else None)
     hook = spec.lifecycle.pre_delete if spec.lifecycle is not None else None
     return Settings(
         min_ready_seconds=max(0, spec.min_ready_seconds),
@@ -208,16 +192,6 @@ def settings_of(daemonset: DaemonSet, gates: Gates) -> Settings:
         lifecycle=Lifecycle(pre_delete=Hook.of(hook.to_dict())) if hook is not None else None,
         gates=gates,
     )
-
-
-def _node_selector(selector: dict[str, Any] | None) -> tuple[Selector | None, bool]:
-    if selector is None:
-        return None, False
-    try:
-        compiled = compile_selector(selector)
-    except SelectorError:
-        return None, True
-    return (EVERYTHING if compiled.empty else compiled), False
 
 
 def _image_pulls(annotations: Mapping[str, str]) -> ImagePullSettings:
