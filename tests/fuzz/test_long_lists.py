@@ -24,8 +24,8 @@ from app.features.podprobe.types import PodContainerProbe
 from app.features.uniteddeployment.plan.decisions import Situation, allocated, judged
 from app.features.uniteddeployment.plan.subsets import SubsetError, SubsetWorkload, wanted_workload
 from app.features.uniteddeployment.types import Subset, UnitedDeployment
-from app.features.workloadspread.plan.grouping import MAX_PATCHED_BYTES, patched, prepare
-from app.features.workloadspread.plan.grouping import affinity_with as affinity_of_subset
+from app.features.workloadspread.plan.subsets import MAX_PATCHED_BYTES, patched, prepare
+from app.features.workloadspread.plan.subsets import affinity_with as affinity_of_subset
 from app.features.workloadspread.types import WorkloadSpreadSubset
 from app.features.workloadspread.webhooks import template_of
 from app.kube.fielderrors import MAX_AGGREGATE, aggregate

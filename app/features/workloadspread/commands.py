@@ -11,8 +11,7 @@ from pydantic import ValidationError
 from app.api import names
 from app.features.workloadspread.index import prepare_spread
 from app.features.workloadspread.kind import WORKLOAD_SPREAD
-from app.features.workloadspread.plan.grouping import NO_SUBSET, recorded_subset
-from app.features.workloadspread.plan.places import (
+from app.features.workloadspread.plan.placement import (
     UNLIMITED,
     VERSION_IGNORED,
     limit_of,
@@ -22,6 +21,7 @@ from app.features.workloadspread.plan.places import (
     version_statuses,
     versioned_kinds,
 )
+from app.features.workloadspread.plan.subsets import NO_SUBSET, recorded_subset
 from app.features.workloadspread.plan.targets import ReplicasPathError, Whitelist
 from app.features.workloadspread.reconcile import WATCHED
 from app.features.workloadspread.targets import Caches, Workloads

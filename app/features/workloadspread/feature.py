@@ -8,7 +8,7 @@ from app.api import names
 from app.features.workloadspread import webhooks
 from app.features.workloadspread.index import SpreadIndex
 from app.features.workloadspread.kind import WORKLOAD_SPREAD
-from app.features.workloadspread.plan.places import versioned_kinds
+from app.features.workloadspread.plan.placement import versioned_kinds
 from app.features.workloadspread.pod_admission import Placer, WorkloadSpreadGuard, WorkloadSpreadStep, shared_statuses
 from app.features.workloadspread.reconcile import NAME, VERSIONED_FLAG, WATCHED, workloadspread_controller
 from app.features.workloadspread.targets import DirectTargets, LiveTargets, Targets

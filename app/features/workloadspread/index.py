@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from app.features.workloadspread.plan.costs import first_costs
-from app.features.workloadspread.plan.grouping import PreparedSubset, prepare
-from app.features.workloadspread.plan.places import has_percentage, sole_subset
+from app.features.workloadspread.plan.deletion_costs import first_costs
+from app.features.workloadspread.plan.placement import has_percentage, sole_subset
+from app.features.workloadspread.plan.subsets import PreparedSubset, prepare
 from app.features.workloadspread.types import WorkloadSpread
 from app.kube.resources import ObjectKey
 from app.kube.selector_query import SelectorError

@@ -10,8 +10,7 @@ from typing import Any, Final, TypeVar
 from app.api import names
 from app.features.workloadspread.index import NamespaceSpreads, PreparedSpread, SpreadIndex
 from app.features.workloadspread.kind import WORKLOAD_SPREAD
-from app.features.workloadspread.plan.grouping import PreparedSubset, affinity_with, patched, tolerations_with
-from app.features.workloadspread.plan.places import (
+from app.features.workloadspread.plan.placement import (
     NewPod,
     Place,
     SubsetRecord,
@@ -21,6 +20,7 @@ from app.features.workloadspread.plan.places import (
     record_of,
     version_of,
 )
+from app.features.workloadspread.plan.subsets import PreparedSubset, affinity_with, patched, tolerations_with
 from app.features.workloadspread.plan.targets import KNOWN_OWNERS, ReplicasPathError, Whitelist
 from app.features.workloadspread.targets import Targets
 from app.features.workloadspread.types import WorkloadSpread

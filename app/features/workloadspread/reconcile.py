@@ -14,10 +14,10 @@ from app.features.statefulset.kind import STATEFUL_SET
 from app.features.statefulset.types import StatefulSet
 from app.features.workloadspread.index import PreparedSpread, SpreadIndex
 from app.features.workloadspread.kind import WORKLOAD_SPREAD
-from app.features.workloadspread.plan.costs import Cost, costs, is_priced
-from app.features.workloadspread.plan.grouping import NO_SUBSET, Adoption, Candidate, adopt, recorded_subset
-from app.features.workloadspread.plan.places import record_of, version_of, versioned_kinds
+from app.features.workloadspread.plan.deletion_costs import Cost, costs, is_priced
+from app.features.workloadspread.plan.placement import record_of, version_of, versioned_kinds
 from app.features.workloadspread.plan.status import Outcome, compute, entry_keys, keys_of
+from app.features.workloadspread.plan.subsets import NO_SUBSET, Adoption, Candidate, adopt, recorded_subset
 from app.features.workloadspread.plan.targets import ReplicasPathError, Whitelist
 from app.features.workloadspread.pod_admission import shared_statuses
 from app.features.workloadspread.targets import REVISION, Caches, Target, UnknownKindError, Workloads

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from app.api import names
-from app.features.workloadspread.plan.places import SubsetRecord
+from app.features.workloadspread.plan.placement import SubsetRecord
 from app.features.workloadspread.types import WorkloadSpread
 from app.kube.clock import rfc3339
 from app.kube.objects import ContainerStatus, ObjectMeta, OwnerReference, Pod, PodCondition, PodSpec, PodStatus

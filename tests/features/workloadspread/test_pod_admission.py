@@ -15,7 +15,7 @@ from app.admission.pod_webhooks import MUTATE_POD, PodGuards, webhooks
 from app.api import names
 from app.features.workloadspread.feature import GUARDED
 from app.features.workloadspread.index import PreparedSpread, SpreadIndex
-from app.features.workloadspread.plan.places import record_of, version_of, versioned_kinds
+from app.features.workloadspread.plan.placement import record_of, version_of, versioned_kinds
 from app.features.workloadspread.plan.targets import ReplicasPathError, Whitelist, at_path, parse_whitelist, replicas_of
 from app.features.workloadspread.pod_admission import Placer, WorkloadSpreadGuard, WorkloadSpreadStep
 from app.features.workloadspread.types import WorkloadSpread

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from app.features.workloadspread.index import SpreadIndex
-from app.features.workloadspread.plan.places import SubsetRecord, record_of
+from app.features.workloadspread.plan.placement import SubsetRecord, record_of
 from app.features.workloadspread.plan.targets import Whitelist
 from app.features.workloadspread.pod_admission import Placer, shared_statuses
 from app.features.workloadspread.types import WorkloadSpread

@@ -9,7 +9,7 @@ from app.features.cloneset.kind import CLONE_SET
 from app.features.statefulset.kind import STATEFUL_SET
 from app.features.workloadspread.feature import FEATURE
 from app.features.workloadspread.kind import WORKLOAD_SPREAD
-from app.features.workloadspread.plan.places import SubsetRecord
+from app.features.workloadspread.plan.placement import SubsetRecord
 from app.kube.resources import EVENTS, NODES, PODS, Resource
 from tests.features.workloadspread.spreads import Json
 from tests.kit import cluster

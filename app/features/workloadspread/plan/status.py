@@ -1,32 +1,21 @@
-"""Status of the subsets, and Pods to reschedule. Pure. [WS-60 … WS-69]"""
+"""Status of the subsets. Pure. [WS-60 … WS-69]"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final, TypeAlias
 
-from app.features.workloadspread.plan.places import by_name, limit_of, missing_of, record_of, remaining, schedulable
-from app.features.workloadspread.types import (
-    ADAPTIVE,
-    SCHEDULABLE,
-    SCHEDULABLE_REASON,
-    UNSCHEDULABLE_REASON,
-    SubsetCondition,
-    SubsetStatus,
-    WorkloadSpread,
-    WorkloadSpreadStatus,
-)
-from app.kube.clock import parsed_rfc3339, rfc3339
+from app.features.workloadspread.plan.placement import by_name, limit_of, missing_of, record_of, remaining, schedulable
+from app.features.workloadspread.plan.reschedule import critical_seconds, judge
+from app.features.workloadspread.types import SubsetCondition, SubsetStatus, WorkloadSpread, WorkloadSpreadStatus
 from app.kube.objects import ObjectMeta, Pod
-from app.pods.predicates import is_active, is_unschedulable
+from app.pods.predicates import is_active
 
 #: Seconds within which an admitted Pod must appear, and an admitted deletion must begin. [WS-61]
 CREATED_WITHIN: Final = 30.0
 DELETED_WITHIN: Final = 15.0
-#: Seconds for which an unschedulable subset takes no new Pods. [WS-66]
-SHUT_FOR: Final = 300.0
 #: Seconds until the cache is checked again for a Pod that exists on the API server.
 UNSEEN_AGAIN: Final = 5.0
 
@@ -59,14 +48,6 @@ class Outcome:
         """Requeue after at most this many seconds."""
         if seconds > 0:
             self.again_after = min(seconds, self.again_after) if self.again_after is not None else seconds
-
-
-def critical_seconds(spread: WorkloadSpread) -> int:
-    """Return the seconds after which an unschedulable Pod is deleted, or 0 for never. [WS-64]"""
-    strategy = spread.strategy
-    if strategy.type != ADAPTIVE or strategy.adaptive is None:
-        return 0
-    return max(0, strategy.adaptive.reschedule_critical_seconds or 0)
 
 
 def compute(
@@ -202,57 +183,14 @@ class _Statuses:
         """Return the Schedulable condition of a subset. [WS-64 … WS-67]"""
         if not self._critical:
             return None
-        if last:
-            return self._schedulable(former)
-        late = self._late(pods)
+        judged = judge(pods, former, critical=self._critical, last=last, now=self._now)
+        for seconds in judged.waits:
+            self._outcome.requeue_within(seconds)
         if is_overall:
-            self._outcome.moved_on += [(subset, pod) for pod in late]
-        was_shut = former is not None and former.status == "False"
-        if late:
-            if was_shut:
-                return former
-            return self._changed("False", UNSCHEDULABLE_REASON)
-        if was_shut and former is not None:
-            left = self._shut_for(former)
-            if left > 0:
-                self._outcome.requeue_within(left)
-                return former
-            if is_overall:
+            self._outcome.moved_on += [(subset, pod) for pod in judged.late]
+            if judged.recovered:
                 self._outcome.recovered.append(subset)
-        return self._schedulable(former)
-
-    def _schedulable(self, former: SubsetCondition | None) -> SubsetCondition:
-        if former is not None and former.status == "True":
-            return former
-        return self._changed("True", SCHEDULABLE_REASON)
-
-    def _changed(self, status: str, reason: str) -> SubsetCondition:
-        now = rfc3339(self._now)
-        return SubsetCondition(type=SCHEDULABLE, status=status, last_transition_time=now, reason=reason, message="")
-
-    def _shut_for(self, condition: SubsetCondition) -> float:
-        since = parsed_rfc3339(condition.last_transition_time)
-        if since is None:
-            return 0.0
-        # Clock skew of the writer must not extend the time.
-        return (min(since, self._now) + timedelta(seconds=SHUT_FOR) - self._now).total_seconds()
-
-    def _late(self, pods: Sequence[Pod]) -> list[Pod]:
-        """Return the Pods that have been unschedulable for too long. [WS-65]"""
-        late = []
-        for pod in pods:
-            if not is_unschedulable(pod) or pod.metadata.creation_timestamp is None:
-                continue
-            left = (pod.metadata.creation_timestamp + timedelta(seconds=self._critical) - self._now).total_seconds()
-            if left < 0:
-                late.append(pod)
-            else:
-                # A Pod is late strictly after the limit; the margin covers the rounding of floats.
-                self._outcome.requeue_within(left + _MOMENT)
-        return late
-
-
-_MOMENT: Final = 0.01
+        return judged.condition
 
 
 def entry_keys(pods: Iterable[Pod]) -> set[str]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.features.workloadspread.plan.places import NewPod, by_ordinal, choose, give_back, sole_subset
+from app.features.workloadspread.plan.placement import NewPod, by_ordinal, choose, give_back, sole_subset
 from app.features.workloadspread.types import WorkloadSpread
 from tests.features.workloadspread.spreads import IGNORED, Json, ago, condition, spread
 

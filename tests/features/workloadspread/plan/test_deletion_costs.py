@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from app.features.workloadspread.plan.costs import costs, first_costs, is_priced
-from app.features.workloadspread.plan.grouping import NO_SUBSET
+from app.features.workloadspread.plan.deletion_costs import costs, first_costs, is_priced
+from app.features.workloadspread.plan.subsets import NO_SUBSET
 from app.kube.objects import Pod
 from tests.features.workloadspread.spreads import IGNORED, pod, spread
 

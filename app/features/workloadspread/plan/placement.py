@@ -1,4 +1,4 @@
-"""Free places in subsets, the subset of a new Pod, and the annotation that records it. Pure."""
+"""The subset of a new Pod: free places in subsets, and the annotation that records the choice. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Assigns Pods to subsets and computes what a subset adds to a new Pod."""
+"""What a subset adds to a Pod, and which subset an existing Pod belongs to."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from app.api.gopod import POD
-from app.features.workloadspread.plan.places import SubsetRecord, limit_of, record_of, version_statuses, with_version
+from app.features.workloadspread.plan.placement import SubsetRecord, limit_of, record_of, version_statuses, with_version
 from app.features.workloadspread.plan.status import keys_of
 from app.features.workloadspread.types import WorkloadSpread, WorkloadSpreadSubset
 from app.kube.jsonvalues import json_size

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from app.api import names
-from app.features.workloadspread.plan.grouping import NO_SUBSET, leaves_others_alone
-from app.features.workloadspread.plan.places import VERSION_IGNORED, limit_of
+from app.features.workloadspread.plan.placement import VERSION_IGNORED, limit_of
+from app.features.workloadspread.plan.subsets import NO_SUBSET, leaves_others_alone
 from app.features.workloadspread.types import WorkloadSpread
 from app.kube.objects import Pod
 from app.pods.predicates import is_active, is_ready, ready_since

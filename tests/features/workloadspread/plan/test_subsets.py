@@ -8,15 +8,8 @@ import pytest
 
 from app.api import names
 from app.features.workloadspread.commands import explain
-from app.features.workloadspread.plan.grouping import (
-    NO_SUBSET,
-    Adoption,
-    Candidate,
-    adoptions,
-    prepare,
-    recorded_subset,
-)
-from app.features.workloadspread.plan.grouping import adopt as adopt_fresh
+from app.features.workloadspread.plan.subsets import NO_SUBSET, Adoption, Candidate, adoptions, prepare, recorded_subset
+from app.features.workloadspread.plan.subsets import adopt as adopt_fresh
 from app.features.workloadspread.types import WorkloadSpread
 from app.kube.objects import Node, NodeSpec, ObjectMeta, Taint
 from tests.features.workloadspread.spreads import IGNORED, Json, ago, condition, pod, spread
