@@ -35,7 +35,7 @@ from app.kube.resources import PODS
 from app.kube.statuses import LocalStatuses
 from app.kube.store import Store
 from app.kube.transport import AiohttpTransport
-from app.pods.draft import PodDraft
+from app.pods.admission_draft import PodDraft
 from bench.priority import take_precedence
 from bench.replica import READY_SECONDS
 from tests.cluster.controlplane import ControlPlane, free_port

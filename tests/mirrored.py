@@ -68,7 +68,7 @@ TABLE: Final = (
         "workloads/validation.py",
     ),
     # ---- what features share of Pods
-    _row("workloads/test_writer.py", _TYPES, "pods/budget.py pods/agents.py"),
+    _row("workloads/test_writer.py", _TYPES, "pods/disruption_budget.py pods/node_agents.py"),
     _row("pods/inplace/test_start.py", "a part of an update in place", "pods/inplace/*"),
     _row("features/persistentpodstate", "with the features that ask for such workloads", "pods/custom_workloads.py"),
     # ---- the toolkit

@@ -17,7 +17,7 @@ def test_every_module_has_tests_or_tested_importers() -> None:
     ("module", "test"),
     [
         ("kube/store.py", "tests/kube/test_store.py"),  # by its name
-        ("pods/budget.py", "tests/workloads/test_writer.py"),  # by its import
+        ("pods/disruption_budget.py", "tests/workloads/test_writer.py"),  # by its import
         (  # by a rule
             "features/cloneset/writes.py",
             "tests/features/cloneset/test_reconcile.py::test_claims_are_deleted_with_the_pod_if_not_reused",

@@ -24,7 +24,7 @@ from app.kube.admission import (
 )
 from app.kube.errors import ApiError, KubeError
 from app.pods.admission import Guarded, PodMutator, PodRequest, PodRequestKind, PodValidator, StepOutcome, check_shape
-from app.pods.draft import PodDraft, PodRefusedError
+from app.pods.admission_draft import PodDraft, PodRefusedError
 
 # ``/mutate-pod``: a pipeline of steps that change one draft of a new Pod. The order of the steps matters: later steps
 # match labels that earlier ones add, and launch priority sees the injected sidecars. A feature declares its steps with

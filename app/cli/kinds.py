@@ -29,7 +29,7 @@ def _index() -> Mapping[str, Any]:
     if found["folders"] == FOLDERS:
         return found
     # A feature was added but the index has not been generated yet.
-    from app.manager.index import gathered_commands
+    from app.manager.generated_indexes import gathered_commands
 
     return gathered_commands()
 

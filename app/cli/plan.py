@@ -242,7 +242,7 @@ async def of_pod(client: Client, namespace: str, name: str, features: HasGates) 
     from app.kube.errors import NotFound
     from app.kube.objects import decode_pod
     from app.kube.resources import PODS
-    from app.pods.obstacles import obstacles
+    from app.pods.not_ready_reasons import obstacles
 
     try:
         pod = await client.get(PODS, name, namespace, decode=decode_pod)
@@ -355,7 +355,7 @@ async def _standing(client: Client, commands: Commands, stored: Mapping[str, Any
     """Return the progress of an object and why Pods are not ready."""
     from app.cli.kinds import owned
     from app.framework.commands import Report
-    from app.pods.obstacles import obstacles
+    from app.pods.not_ready_reasons import obstacles
     from app.pods.predicates import is_ready
 
     progress = commands.progress(stored) if commands.progress is not None else None

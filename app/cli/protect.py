@@ -10,7 +10,7 @@ from app.cli.terminal import Context, DryRun, Kubeconfig, Namespace, failed, wit
 from app.kube.errors import CommandError
 
 if TYPE_CHECKING:
-    from app.features.deletionprotection.table import ProtectedKind
+    from app.features.deletionprotection.protected_kinds import ProtectedKind
     from app.kube.client import Client
 
 
@@ -49,7 +49,7 @@ def unprotect(
 
 def _command(what: list[str], namespace: str, value: str, kubeconfig: str, context: str, *, dry_run: bool) -> None:
     from app.cli.kinds import parts_of
-    from app.features.deletionprotection.table import load_table
+    from app.features.deletionprotection.protected_kinds import load_table
     from app.framework.policies import PolicyError
 
     try:
@@ -69,7 +69,7 @@ def _command(what: list[str], namespace: str, value: str, kubeconfig: str, conte
 
 def wanted_kind(table: tuple[ProtectedKind, ...], kind: str, name: str, value: str) -> ProtectedKind:
     """Return the kind with this name. Raises ProtectError if there is none, or if the value has no effect on it."""
-    from app.features.deletionprotection.table import Cascading, find_kind
+    from app.features.deletionprotection.protected_kinds import Cascading, find_kind
 
     found = find_kind(table, kind)
     if found is None:

@@ -37,7 +37,7 @@ def review(
     """
     from rich.console import Console
 
-    from app.cli.verdicts import ReviewError, as_json, kept, review_file, show
+    from app.cli.standalone_review import ReviewError, as_json, kept, review_file, show
     from app.framework.policies import PolicyError
     from app.manager.gates import FeatureGateError, parse_gates
     from app.manager.manifests import ManifestError

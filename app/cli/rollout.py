@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.changes import images_set, restarted, scaled_in, set_paused
 from app.cli.status import Listing, show_all, show_status
 from app.cli.terminal import (
     AllNamespaces,
@@ -25,6 +24,7 @@ from app.cli.terminal import (
     write,
     written,
 )
+from app.cli.workload_changes import images_set, restarted, scaled_in, set_paused
 from app.framework.commands import Recorded, table
 from app.kube.errors import CommandError
 
@@ -106,8 +106,8 @@ def revision(revisions: Sequence[Recorded], number: int, called: str) -> Recorde
 
 async def undone(client: Client, namespace: str, what: Sequence[str], number: int, *, dry_run: bool = False) -> str:
     """Roll back to an earlier revision. Return a one-line summary. Raises CommandError."""
-    from app.cli.changes import changed, shown
     from app.cli.kinds import read
+    from app.cli.workload_changes import changed, shown
 
     commands, name = with_history(what)
     called = f"{commands.kind.kind} {name}"

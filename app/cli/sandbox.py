@@ -77,7 +77,7 @@ def sandbox(
     """
     if any(find_spec(name) is None for name in _NEEDED):
         raise failed("the sandbox is not part of this installation: pip install 'pykruise[sandbox]'")
-    from app.cli import detached
+    from app.cli import background_sandbox
     from app.kube.errors import KubeError
     from app.manager.gates import FeatureGateError, parse_gates
     from app.manager.serving import StartError
@@ -94,13 +94,13 @@ def sandbox(
         if "EnableExternalCerts" in gates.given and gates.enabled("EnableExternalCerts"):
             raise failed("--feature-gates: leave out EnableExternalCerts: the sandbox has no external certificates", 2)
         if stop or wait:
-            (detached.stop if stop else detached.wait)(file)
+            (background_sandbox.stop if stop else background_sandbox.wait)(file)
             return
         check(file)
         options = Options(file, nodes, port, flags, samples=loaded)
         if detach:
             without = () if with_samples else ("--no-samples",)
-            server = detached.start(file, [f"--nodes={nodes}", f"--port={port}", *flags, *without])
+            server = background_sandbox.start(file, [f"--nodes={nodes}", f"--port={port}", *flags, *without])
             greeting(print, server, options)
             write(f"The sandbox runs in the background. To stop it: pykruise sandbox --stop --kubeconfig {kubeconfig}")
             return

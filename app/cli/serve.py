@@ -32,7 +32,7 @@ def serve(
     SidecarSets and Namespaces are read from YAML files.
     """
     from app.certs.issue import CertificateError
-    from app.cli.service import ServeOptions, run
+    from app.cli.standalone_server import ServeOptions, run
     from app.framework.policies import PolicyError
     from app.manager.gates import FeatureGateError, parse_gates
     from app.manager.serving import StartError

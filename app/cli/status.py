@@ -129,7 +129,7 @@ async def _reasons(client: Client, commands: Commands, stored: Mapping[str, Any]
     """Return why Pods of the object are not ready: the first few reasons and the number of Pods."""
     from app.cli.kinds import owned
     from app.kube.errors import Forbidden, sentence
-    from app.pods.obstacles import obstacles
+    from app.pods.not_ready_reasons import obstacles
 
     if not commands.kind.namespaced or "selector" not in stored["spec"]:
         return ""

@@ -282,7 +282,7 @@ async def _obstacles(client: Client, workload: dict[str, Any], namespace: str, n
     """Return what keeps the workload's Pods from being ready, as a sentence; empty if unknown."""
     from app.kube.objects import decode_pod
     from app.kube.resources import PODS
-    from app.pods.obstacles import obstacles
+    from app.pods.not_ready_reasons import obstacles
 
     query, on = _selected(workload, node)
     pods = (await client.list(PODS, namespace, label_selector=query, field_selector=on, decode=decode_pod)).items

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, TypeVar
 import orjson
 from pydantic.alias_generators import to_camel
 
-from app.dashboard.totals import Node, Nodes, Overview, PodTotals, Revision, Workload, Workloads, overview_model
+from app.dashboard.overview import Node, Nodes, Overview, PodTotals, Revision, Workload, Workloads, overview_model
 from app.framework.commands import Commands
 from app.framework.dashboard import LONGEST, SHOWN, DashboardSection, PodJudge, Stored, mapping, text
 from app.kube.client import Client

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 
 from app.admission.requests import LoopbackOnly
 from app.dashboard.board import Board
-from app.dashboard.totals import Overview
+from app.dashboard.overview import Overview
 from app.framework.dashboard import DashboardSection
 
 #: Seconds without events after which a keep-alive is sent, so that proxies keep the connection open.

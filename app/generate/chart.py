@@ -12,7 +12,7 @@ from app.api import crd, names
 from app.api.kind import KindDefinition
 from app.daemon.rbac import RULES as AGENT_RULES
 from app.features.deletionprotection.plan import Protection, refusal_text
-from app.features.deletionprotection.table import Cascading, ProtectedKind
+from app.features.deletionprotection.protected_kinds import Cascading, ProtectedKind
 from app.features.deletionprotection.webhooks import LABELLED
 from app.kube.admission import PolicyRule, Webhook
 from app.manager import rbac

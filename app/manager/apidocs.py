@@ -20,7 +20,7 @@ from app.admission.server import AdmissionApp
 from app.api.conversion import convert
 from app.api.kind import KindDefinition, find_plural
 from app.kube.admission import Operation, Rule, Webhook
-from app.manager.index import rules
+from app.manager.generated_indexes import rules
 
 
 def example_text(kind: KindDefinition) -> str:

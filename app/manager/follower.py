@@ -25,7 +25,7 @@ from app.kube.reflector import Reflector, ReflectorMetrics
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, SECRETS, Resource
 from app.kube.store import Store
 from app.manager.metrics import ManagerMetrics
-from app.manager.shared import Certificate, SharedValue
+from app.manager.shared_state import Certificate, SharedValue
 
 logger = logging.getLogger(__name__)
 

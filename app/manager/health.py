@@ -21,7 +21,7 @@ from app.admission.requests import is_local
 from app.kube.controller import Controller
 from app.kube.store import Store
 from app.manager.callers import ONLY_STRANGERS
-from app.manager.shared import Certificate, Life, Replica
+from app.manager.shared_state import Certificate, Life, Replica
 
 #: Timeout of the self-check. [MGR-121]
 SELF_CHECK_SECONDS: Final = 2.0

@@ -27,7 +27,7 @@ from app.kube.transport import AiohttpTransport
 from app.manager.features import features
 from app.manager.metrics import ManagerMetrics
 from app.manager.settings import Settings
-from app.manager.shared import Counts, Replica, State
+from app.manager.shared_state import Counts, Replica, State
 
 logger = logging.getLogger(__name__)
 

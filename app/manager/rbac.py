@@ -21,9 +21,9 @@ from app.kube.resources import LEASES, SELFSUBJECTRULESREVIEWS
 from app.manager import callers
 from app.manager.features import features, kinds
 from app.manager.gates import GATES
-from app.manager.handlers import WEBHOOKS
 from app.manager.metrics import ManagerMetrics
 from app.manager.settings import SECRET_NAME, Settings
+from app.manager.webhook_handlers import WEBHOOKS
 
 _CONFIGURATIONS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _ADMISSION_GROUP: Final = ("admissionregistration.k8s.io",)

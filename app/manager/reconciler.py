@@ -32,7 +32,6 @@ from app.kube.resources import LEASES
 from app.kube.store import Change, Store
 from app.manager.features import features, kinds
 from app.manager.follower import Follower
-from app.manager.handlers import declarations, reviewed_namespaces
 from app.manager.health import cache_lines, endpoint_fault, queue_lines
 from app.manager.limits import PAGES
 from app.manager.process import Process
@@ -40,6 +39,7 @@ from app.manager.rbac import Rights, rules_of
 from app.manager.registration import Registration
 from app.manager.serving import Server, StartError, bind_address
 from app.manager.settings import Settings
+from app.manager.webhook_handlers import declarations, reviewed_namespaces
 from app.manager.wiring import ControllerMaker, Recorders
 
 # Leadership: one of several replicas reconciles, and all of them serve reviews. If one process does everything, it

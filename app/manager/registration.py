@@ -51,7 +51,7 @@ from app.kube.resources import (
 )
 from app.manager.follower import RETRY_CAP_SECONDS, SYNC_SECONDS, MissingDefinitions, serve, watch_of_one
 from app.manager.metrics import ManagerMetrics
-from app.manager.shared import Certificate, SharedValue
+from app.manager.shared_state import Certificate, SharedValue
 
 logger = logging.getLogger(__name__)
 

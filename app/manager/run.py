@@ -25,7 +25,7 @@ from app.manager.process import Part, Process
 from app.manager.reconciler import Reconciler, declared_webhooks
 from app.manager.serving import StartError, bind, bind_address
 from app.manager.settings import Settings, read_settings
-from app.manager.shared import Replica
+from app.manager.shared_state import Replica
 from app.manager.supervisor import CANNOT_START, Supervisor
 
 logger = logging.getLogger(__name__)

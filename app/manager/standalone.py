@@ -25,7 +25,7 @@ from app.api import names
 from app.api.conversion import convert
 from app.api.kind import KindDefinition, find_kind
 from app.api.structural import unknown_fields
-from app.features.deletionprotection.table import FILE_NAME as PROTECTED_KINDS
+from app.features.deletionprotection.protected_kinds import FILE_NAME as PROTECTED_KINDS
 from app.framework.feature import AdmissionContext
 from app.framework.watched import CacheKey, Scope, Stores, Watched, merged
 from app.kube import patches
@@ -47,9 +47,9 @@ from app.kube.store import key_of
 from app.manager.features import features
 from app.manager.flags import parse_flags
 from app.manager.gates import FeatureGates
-from app.manager.handlers import build_handlers
 from app.manager.manifests import SUFFIXES, Manifest, ManifestError, UnreadableError, manifest_files, read_manifests
 from app.manager.metrics import ManagerMetrics
+from app.manager.webhook_handlers import build_handlers
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from app.manager.shared import STABLE_SECONDS, Life, Replica
+from app.manager.shared_state import STABLE_SECONDS, Life, Replica
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import msgspec
 from app.kube.admission import Denied, Review
 from app.kube.fielderrors import shortened
 from app.kube.wire import USER_AGENT
-from app.pods.draft import PodDraft, PodRefusedError
+from app.pods.admission_draft import PodDraft, PodRefusedError
 
 # Check that a raw Pod has the shape admission relies on, so that a malformed Pod is refused with a clear message. The
 # API server decodes a Pod before it calls the webhook, so this matters only for direct callers of the webhook and for

@@ -12,10 +12,10 @@ from app.framework.feature import ControllerContext
 from app.framework.watched import Watched
 from app.kube.admission import PolicyRule
 from app.kube.objects import OwnerReference, Pod
-from app.pods.agents import NodeAgents
-from app.pods.budget import DisruptionBudget, LeastAvailable, known
-from app.pods.order import UpdateOrder
+from app.pods.disruption_budget import DisruptionBudget, LeastAvailable, known
+from app.pods.node_agents import NodeAgents
 from app.pods.predicates import Owner, refers_to
+from app.pods.sorting import UpdateOrder
 from app.workloads.metrics import WorkloadCounters
 
 Owned = TypeVar("Owned", bound=KubeObject)

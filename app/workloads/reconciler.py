@@ -20,8 +20,8 @@ from app.kube.resources import NODES, ObjectKey
 from app.kube.selector_query import SelectorError
 from app.kube.statuses import KnownStatus, write_status
 from app.kube.store import Change
-from app.pods.agents import NodeAgents, NoNodeAgents
-from app.pods.budget import DisruptionBudget, NoBudget
+from app.pods.disruption_budget import DisruptionBudget, NoBudget
+from app.pods.node_agents import NodeAgents, NoNodeAgents
 from app.pods.predicates import is_active, ownerless
 from app.pods.revisions import Revision
 from app.workloads.history import History, truncate_history

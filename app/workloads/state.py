@@ -19,7 +19,7 @@ from app.kube.objects import ControllerRevision, Meta, PersistentVolumeClaim, Po
 from app.kube.resources import PODS, ObjectKey
 from app.kube.statuses import KnownStatus, newest_status
 from app.kube.store import Change, Store
-from app.pods.budget import RETRY_SECONDS
+from app.pods.disruption_budget import RETRY_SECONDS
 from app.pods.predicates import Owner, is_controlled_by
 from app.pods.revisions import Revision, revision_name, short_hash
 from app.workloads.pods import InPlaceUpdates, ObservedPods, PodFacts

@@ -9,11 +9,11 @@ from typing import Final
 from app.api import names
 from app.kube.clock import Clock
 from app.kube.errors import Conflict, KubeError, message_of
-from app.pods.agents import REPORT_SECONDS, seconds_for_report
-from app.pods.budget import RETRY_SECONDS, Disruption, DisruptionBudget
+from app.pods.disruption_budget import RETRY_SECONDS, Disruption, DisruptionBudget
 from app.pods.inplace.eligibility import Blocked, blocked_on_pod
 from app.pods.inplace.state import StateError, update_state
 from app.pods.lifecycle import LifecycleState
+from app.pods.node_agents import REPORT_SECONDS, seconds_for_report
 from app.pods.revisions import Revision, revision_labels, short_hash
 from app.workloads.pods import PodFacts
 from app.workloads.state import AnySnapshot, Metrics, Outcome, PodGoneError, PodHeldError, gather_results

@@ -21,13 +21,13 @@ from app.kube.events import EventRecorder, reference
 from app.kube.objects import Object, PersistentVolumeClaim, Pod, decode_metadata, decode_pod
 from app.kube.resources import PERSISTENTVOLUMECLAIMS, PODS
 from app.pods.admission import UNTRACKED
-from app.pods.agents import NodeAgents, NoNodeAgents
-from app.pods.budget import Disruption, DisruptionBudget, NoBudget
 from app.pods.claims import pod_reference
+from app.pods.disruption_budget import Disruption, DisruptionBudget, NoBudget
 from app.pods.inplace.batch import has_resize_subresource
 from app.pods.inplace.state import UpdateSpec
 from app.pods.inplace.steps import start, unready_patch
 from app.pods.lifecycle import Hook, Lifecycle, LifecycleState, readiness_patch, state_members, state_of, state_patch
+from app.pods.node_agents import NodeAgents, NoNodeAgents
 from app.pods.predicates import (
     Owner,
     adoption_patch,

@@ -20,7 +20,7 @@ from app.framework.policies import PolicyError
 from app.generate import webhook_pages
 from app.kube.admission import MatchCondition, Operation, PolicyRule, Rule, Webhook
 from app.manager import rbac
-from app.manager.handlers import WEBHOOKS
+from app.manager.webhook_handlers import WEBHOOKS
 
 SERVICE = ServiceEndpoint("kruise-webhook-service", "kruise-system")
 

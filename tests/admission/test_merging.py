@@ -8,7 +8,7 @@ import pytest
 
 from app.admission.registry import DuplicateRuleError, build_registry, merged_handlers, merged_webhooks
 from app.kube.admission import Allowed, Denied, Handler, MatchCondition, Operation, PolicyRule
-from app.manager.handlers import WEBHOOKS
+from app.manager.webhook_handlers import WEBHOOKS
 from tests.admission.test_registry import EVICTION, POD_CREATE, POD_DELETE, on, review, webhook
 
 

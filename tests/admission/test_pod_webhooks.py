@@ -16,7 +16,7 @@ from app.kube.admission import Allowed, Decision, Denied, Operation, Patched, Re
 from app.manager.gates import parse_gates
 from app.manager.standalone import Standalone
 from app.pods.admission import MutatorOrder, PodMutator, StepOutcome
-from app.pods.draft import PodDraft, PodRefusedError
+from app.pods.admission_draft import PodDraft, PodRefusedError
 from tests.features.admitting import pod, review_of
 from tests.kit.virtualtime import VirtualClock
 

@@ -13,11 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from app.api import names
-from app.cli.changes import images_of
 from app.cli.kinds import known, wanted
 from app.cli.main import app
 from app.cli.plan import of_pod, whole
 from app.cli.status import _shown, show_all, show_status
+from app.cli.workload_changes import images_of
 from app.framework.commands import Progress
 from app.kube.client import Client
 from app.kube.errors import CommandError, Forbidden, WrongCommandError

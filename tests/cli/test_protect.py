@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from app.cli.protect import ProtectError, set_protection, wanted_kind
-from app.features.deletionprotection.table import load_table
+from app.features.deletionprotection.protected_kinds import load_table
 from app.kube.client import Client
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import virtual

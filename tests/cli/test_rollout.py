@@ -12,12 +12,12 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from app.cli.changes import images_set, restarted, scaled_in, set_paused
 from app.cli.kinds import known, wanted
 from app.cli.main import app
 from app.cli.plan import of_pod, planned, whole
 from app.cli.rollout import history_text, undone
 from app.cli.status import Listing, _shown, show_all, show_status
+from app.cli.workload_changes import images_set, restarted, scaled_in, set_paused
 from app.features.cloneset.commands import progress_of
 from app.features.cloneset.defaults import with_defaults
 from app.features.cloneset.types import CloneSet

@@ -12,15 +12,15 @@ from app.admission.policies import WebhookPolicies, apply_policies
 from app.api.crd import manifests
 from app.certs.sources import CA_FILE, CERT_FILE, KEY_FILE
 from app.daemon.flags import parser
-from app.features.deletionprotection.table import load_table
+from app.features.deletionprotection.protected_kinds import load_table
 from app.generate import chart
 from app.generate.chart import admission_policies
 from app.manager import rbac, uninstall
 from app.manager.features import kinds, workloads
 from app.manager.gates import GATES, parse_gates
-from app.manager.handlers import WEBHOOKS
 from app.manager.rbac import default_rules, optional_rules, rules_of_gates
 from app.manager.settings import SECRET_NAME
+from app.manager.webhook_handlers import WEBHOOKS
 from tests.cluster.helm import helm
 from tests.deploy.rendering import CHART, ROOT, find, refusal, render
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from app.features.deletionprotection.refusals import RefusalCounters
+from app.features.deletionprotection.denials import RefusalCounters
 from app.manager.metrics import ManagerMetrics
-from app.manager.shared import Replica, families, merged, of_supervisor, text
+from app.manager.shared_state import Replica, families, merged, of_supervisor, text
 from tests.deploy.rendering import ROOT, find, render
 
 DASHBOARD: dict[str, Any] = json.loads(

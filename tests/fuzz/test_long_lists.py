@@ -21,7 +21,7 @@ from app.features.daemonset.validation import spec_errors as daemon_errors
 from app.features.persistentpodstate.plan import affinity_with
 from app.features.podprobe.plan.probes import impossible, pod_probe, rendered
 from app.features.podprobe.types import PodContainerProbe
-from app.features.uniteddeployment.plan.decisions import Situation, allocated, judged
+from app.features.uniteddeployment.plan.rollout import Situation, allocated, judged
 from app.features.uniteddeployment.plan.subsets import SubsetError, SubsetWorkload, wanted_workload
 from app.features.uniteddeployment.types import Subset, UnitedDeployment
 from app.features.workloadspread.plan.subsets import MAX_PATCHED_BYTES, patched, prepare

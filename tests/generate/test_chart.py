@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app.features.deletionprotection.table import Cascading, load_table, parse_table
+from app.features.deletionprotection.protected_kinds import Cascading, load_table, parse_table
 from app.generate.chart import admission_policies
 from tests.cluster.controlplane import ControlPlane
 from tests.features.deletionprotection.reviews import FORBIDDEN, LABEL, OF_SLICES

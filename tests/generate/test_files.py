@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from app.generate import __main__ as files
-from app.manager.handlers import WEBHOOKS
 from app.manager.rbac import all_rules
+from app.manager.webhook_handlers import WEBHOOKS
 
 ROOT = Path(__file__).parent.parent.parent
 

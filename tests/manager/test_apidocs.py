@@ -14,7 +14,7 @@ from app.api.conversion import convert
 from app.kube.clock import SystemClock
 from app.manager.apidocs import AdmissionAnswer, AdmissionReview, add_pages, review
 from app.manager.gates import GATES, parse_gates
-from app.manager.index import rules
+from app.manager.generated_indexes import rules
 from app.manager.standalone import Standalone
 
 pytestmark = pytest.mark.behaviour("MGR-148")

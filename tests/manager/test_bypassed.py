@@ -6,7 +6,7 @@ from app.admission.policies import WebhookPolicies, apply_policies
 from app.admission.registry import served
 from app.api.names import NAMESPACE_NAME
 from app.manager.gates import parse_gates
-from app.manager.handlers import WEBHOOKS, reviewed_namespaces
+from app.manager.webhook_handlers import WEBHOOKS, reviewed_namespaces
 
 pytestmark = pytest.mark.behaviour("MGR-123")
 POLICIES = WebhookPolicies.model_validate(

@@ -16,7 +16,7 @@ from app.framework.feature import AdmissionContext, AdmissionPart, Decisions, Fe
 from app.framework.options import Flag, Gate
 from app.framework.watched import Stores
 from app.kube.admission import Allowed, GroupVersionKind, GroupVersionResource, Handler, Operation, Review, Webhook
-from app.manager import features, flags, gates, handlers
+from app.manager import features, flags, gates, webhook_handlers
 from tests.kit.virtualtime import VirtualClock
 
 
@@ -57,16 +57,16 @@ def test_webhooks_and_handlers_must_match(
 ) -> None:
     made = Decisions([Handler(one, lambda _review: Allowed()) for one in answered])
     feature = Feature("s", admission=(AdmissionPart(lambda _: made, webhooks=declared),))
-    monkeypatch.setattr(handlers, "features", lambda: (feature,))
+    monkeypatch.setattr(webhook_handlers, "features", lambda: (feature,))
     with pytest.raises(ValueError, match=message):
-        handlers.build_handlers(lambda _: admission_context())
+        webhook_handlers.build_handlers(lambda _: admission_context())
 
 
 def test_a_slow_handler_stays_slow_behind_gates_and_policies(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Decisions([Handler(VALIDATE, lambda _review: Allowed(), lambda _review: True)])
     feature = Feature("s", admission=(AdmissionPart(lambda _: made, webhooks=(VALIDATE,), gates=("WorkloadSpread",)),))
-    monkeypatch.setattr(handlers, "features", lambda: (feature,))
-    built = handlers.build_handlers(lambda _: admission_context())
+    monkeypatch.setattr(webhook_handlers, "features", lambda: (feature,))
+    built = webhook_handlers.build_handlers(lambda _: admission_context())
     (found,) = (one for one in apply_to_handlers(built, WebhookPolicies(), "ours") if one.webhook.name == VALIDATE.name)
     group, version, kind = CLONE_SET.group, CLONE_SET.hub.name, CLONE_SET.kind
     asked = (GroupVersionKind(group, version, kind), GroupVersionResource(group, version, CLONE_SET.plural))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.framework.options import parse_bool
-from app.generate.pages import flags_page, gates_page
+from app.generate.reference_pages import flags_page, gates_page
 from app.kube.fielderrors import parse_duration
 from app.manager.features import features
 from app.manager.flags import FLAGS, FlagError, help_text, parse_flags

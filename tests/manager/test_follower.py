@@ -11,7 +11,7 @@ from app.kube.client import Client
 from app.kube.wire import Request
 from app.manager.follower import MISSING_SECONDS, Follower
 from app.manager.metrics import ManagerMetrics
-from app.manager.shared import Certificate, SharedValue
+from app.manager.shared_state import Certificate, SharedValue
 from tests.kit.virtualtime import EPOCH, VirtualClock
 from tests.kube.fakes import until, virtual
 from tests.manager.memory import MemoryApi

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.manager.handlers import WEBHOOKS
+from app.manager.webhook_handlers import WEBHOOKS
 from tests import openkruise
 from tests.cluster.controlplane import ControlPlane
 from tests.scenarios.world import eventually, manager

@@ -8,10 +8,10 @@ from app.kube.admission import PolicyRule
 from app.kube.client import Client
 from app.kube.wire import Response
 from app.manager.flags import parse_flags
-from app.manager.handlers import WEBHOOKS
 from app.manager.metrics import ManagerMetrics
 from app.manager.rbac import Granted, Rights, default_rules, missing_rights, rules_of, webhook_rules
 from app.manager.settings import read_settings
+from app.manager.webhook_handlers import WEBHOOKS
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import Connections, json_response, status_body, virtual
 

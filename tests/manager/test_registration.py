@@ -30,10 +30,10 @@ from app.features.sidecarset.kind import SIDECAR_SET
 from app.kube.client import Client
 from app.kube.errors import KubeError, RequestInfo, TransportError
 from app.kube.wire import Request, Response
-from app.manager.handlers import WEBHOOKS
 from app.manager.metrics import ManagerMetrics
 from app.manager.registration import KEEP_UNKNOWN_SECONDS, REPAIRS_BURST, REPAIRS_PER_SECOND, Registration
-from app.manager.shared import Certificate, SharedValue, families, text
+from app.manager.shared_state import Certificate, SharedValue, families, text
+from app.manager.webhook_handlers import WEBHOOKS
 from tests import openkruise
 from tests.kit.virtualtime import EPOCH, VirtualClock
 from tests.kube.fakes import json_response, status_body, until, virtual

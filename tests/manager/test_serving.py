@@ -18,7 +18,7 @@ from app.manager.health import Readiness, endpoint_fault, health_app, loopback_o
 from app.manager.metrics import ManagerMetrics
 from app.manager.process import Tasks
 from app.manager.serving import Server, StartError, bind, bind_address
-from app.manager.shared import CONTENT_TYPE, Certificate, Life, Replica, State, families, of_supervisor, text
+from app.manager.shared_state import CONTENT_TYPE, Certificate, Life, Replica, State, families, of_supervisor, text
 
 CERTIFICATES = issue(("127.0.0.1",), datetime.now(UTC))
 

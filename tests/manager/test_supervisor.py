@@ -20,7 +20,7 @@ from tests.deadline import Deadline
 PROGRAM = """
 import logging, os, signal, sys, time
 from pathlib import Path
-from app.manager.shared import Replica, State
+from app.manager.shared_state import Replica, State
 from app.manager.supervisor import Supervisor
 
 logging.basicConfig(level=logging.INFO)

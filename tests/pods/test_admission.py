@@ -8,7 +8,7 @@ import pytest
 
 from app.kube.wire import USER_AGENT
 from app.pods.admission import UNTRACKED, check_shape
-from app.pods.draft import PodRefusedError
+from app.pods.admission_draft import PodRefusedError
 from tests.features.admitting import World, pod
 
 

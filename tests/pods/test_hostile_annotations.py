@@ -11,8 +11,8 @@ import pytest
 
 from app.api import names
 from app.features.ephemeraljob import plan
-from app.features.sidecarset.plan import view
-from app.features.sidecarset.plan.facts import condition_for
+from app.features.sidecarset.plan import settings
+from app.features.sidecarset.plan.pod_state import condition_for
 from app.kube.objects import Pod, decode_pod
 from app.pods.container_meta import runtime_meta
 from app.pods.inplace.completion import is_update_complete
@@ -40,10 +40,10 @@ KEYS = (
     names.EPHEMERAL_JOB_BEGUN,
 )
 READERS: dict[str, Callable[[Pod], Any]] = {
-    "hash": lambda pod: view.recorded(pod.metadata.annotations, "set"),
-    "states of sets": view.in_place_states,
-    "a state to write": lambda pod: view.with_state(pod, "other", "digest", "2026-01-01T00:00:00Z", {"main": "i"}),
-    "twins": view.working_twins,
+    "hash": lambda pod: settings.recorded(pod.metadata.annotations, "set"),
+    "states of sets": settings.in_place_states,
+    "a state to write": lambda pod: settings.with_state(pod, "other", "digest", "2026-01-01T00:00:00Z", {"main": "i"}),
+    "twins": settings.working_twins,
     "state": update_state,
     "complete": lambda pod: is_update_complete(pod, vertical_scaling=True),
     "in grace": is_in_grace,

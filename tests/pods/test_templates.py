@@ -5,7 +5,7 @@ import json
 import pytest
 
 from app.kube.objects import Pod
-from app.pods.budget import ALLOWED, Disruption, NoBudget
+from app.pods.disruption_budget import ALLOWED, Disruption, NoBudget
 from app.pods.revisions import (
     Create,
     Revision,

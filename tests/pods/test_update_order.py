@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from app.api.fields import UpdatePriorityStrategy, UpdateScatterTerm
 from app.kube.objects import ObjectMeta, Pod
-from app.pods.order import by_priority, in_update_order, preparing_first, scattered, trailing_number
+from app.pods.sorting import by_priority, in_update_order, preparing_first, scattered, trailing_number
 
 MATCH = [UpdateScatterTerm(key="m", value="1")]
 

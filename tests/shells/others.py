@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from app.api import names
 from app.api.names import KRUISE_POD_READY
-from app.features.sidecarset.plan.missed import SIDECARS_MISSING, message
+from app.features.sidecarset.plan.missed_pods import SIDECARS_MISSING, message
 from app.kube.clock import rfc3339
 from app.kube.resources import CONFIGMAPS, NAMESPACES, NODES, PODS, SECRETS
 from tests.shells.building import CLONESETS, SELECTOR, controller, ours, pod, template

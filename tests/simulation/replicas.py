@@ -24,7 +24,7 @@ from app.manager.process import CHECK_SECONDS, Part, Process
 from app.manager.reconciler import Reconciler
 from app.manager.serving import StartError
 from app.manager.settings import Settings, read_settings
-from app.manager.shared import Certificate, Replica, SharedValue
+from app.manager.shared_state import Certificate, Replica, SharedValue
 from tests.simulation.faults import FaultyTransport
 from tests.simulation.streams import RandomByTask, Streams
 

@@ -84,7 +84,7 @@ def test_its_verb_is_a_command() -> None:
 
 def test_the_dashboard_has_its_section() -> None:
     program = (
-        "import json; from app.dashboard.totals import overview_model; from app.dashboard.pages import page_with\n"
+        "import json; from app.dashboard.overview import overview_model; from app.dashboard.pages import page_with\n"
         "kinds = [one for declared in features.features() for one in declared.dashboard()]\n"
         "row = kinds[-1].row({'metadata': {'name': 'a'}, 'spec': {'color': 'blue'}}, ())\n"
         "overview = overview_model(kinds)\n"

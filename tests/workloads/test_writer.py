@@ -12,7 +12,7 @@ from msgspec import Raw
 from app.features.cloneset.plan.settings import Gates, resolve_spec
 from app.kube.errors import RequestInfo, ServerError, TransportError
 from app.kube.objects import ControllerRevision, ObjectMeta, OwnerReference, Pod
-from app.pods.budget import Disruption, Verdict
+from app.pods.disruption_budget import Disruption, Verdict
 from app.pods.revisions import revision_of
 from app.workloads.state import Metrics, Outcome, PodHeldError, gather_results, outcome_of
 from app.workloads.steps import Step, StepKind, UpdatePlan

@@ -29,7 +29,7 @@ from app.kube.clock import parsed_rfc3339
 from app.kube.objects import Node, Pod, decode_node, decode_pod
 from app.kube.resources import NODES, PODS
 from app.kube.text import one_line
-from app.pods.obstacles import ways_out
+from app.pods.not_ready_reasons import ways_out
 from app.pods.predicates import Owner, is_active, is_controlled_by
 
 _SHOWN: Final = {

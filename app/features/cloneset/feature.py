@@ -31,9 +31,9 @@ from app.framework.feature import (
 from app.framework.options import Gate
 from app.kube.admission import PolicyRule
 from app.pods.admission import GATE as MANAGED_FIELDS
-from app.pods.budget import LeastAvailable
-from app.pods.order import UpdateOrder
+from app.pods.disruption_budget import LeastAvailable
 from app.pods.readiness import InitialMetadata
+from app.pods.sorting import UpdateOrder
 from app.workloads import controllers as engine
 from app.workloads.metrics import WorkloadCounters
 

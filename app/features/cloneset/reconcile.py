@@ -40,12 +40,12 @@ from app.kube.errors import Conflict, KubeError
 from app.kube.events import EventRecorder
 from app.kube.objects import OwnerReference, Pod, decode_metadata
 from app.kube.store import Store
-from app.pods.budget import LeastAvailable
+from app.pods.disruption_budget import LeastAvailable
 from app.pods.lifecycle import Lifecycle
-from app.pods.order import UpdateOrder
 from app.pods.predicates import refers_to
 from app.pods.readiness import InitialMetadata
 from app.pods.revisions import Revision
+from app.pods.sorting import UpdateOrder
 from app.workloads import controllers as engine
 from app.workloads.image_pulls import ImagePuller, RolloutCounts
 from app.workloads.pods import initial_metadata as engine_initial_metadata

@@ -17,8 +17,8 @@ from app.features.daemonset.reconcile import (
 from app.framework.commands import Commands
 from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature, Provides
 from app.framework.options import Gate
-from app.pods.budget import LeastAvailable
-from app.pods.order import UpdateOrder
+from app.pods.disruption_budget import LeastAvailable
+from app.pods.sorting import UpdateOrder
 from app.pods.template_check import TemplateLookups
 from app.workloads import controllers as engine
 from app.workloads.metrics import WorkloadCounters

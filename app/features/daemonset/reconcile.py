@@ -32,9 +32,9 @@ from app.kube.events import EventRecorder
 from app.kube.objects import Node, Pod
 from app.kube.resources import ObjectKey
 from app.kube.store import Change, Store
-from app.pods.budget import LeastAvailable
-from app.pods.order import UpdateOrder
+from app.pods.disruption_budget import LeastAvailable
 from app.pods.revisions import short_hash
+from app.pods.sorting import UpdateOrder
 from app.workloads import controllers as engine
 from app.workloads.reconciler import WorkloadReconciler, result_of
 from app.workloads.state import Caches, Outcome

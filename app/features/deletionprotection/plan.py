@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 from app.api import names
-from app.features.deletionprotection.table import Cascading, ProtectedKind
+from app.features.deletionprotection.protected_kinds import Cascading, ProtectedKind
 from app.framework.options import gate_is_off
 from app.kube.admission import Allowed, Denied, Operation, Review
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, NAMESPACES, Resource

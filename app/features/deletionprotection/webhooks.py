@@ -22,7 +22,7 @@ from app.features.deletionprotection.plan import (
     not_identified,
     not_listed,
 )
-from app.features.deletionprotection.table import Cascading, ProtectedKind, is_ours
+from app.features.deletionprotection.protected_kinds import Cascading, ProtectedKind, is_ours
 from app.kube.admission import (
     Allowed,
     Decision,

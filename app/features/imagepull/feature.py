@@ -35,8 +35,8 @@ from app.kube.admission import PolicyRule
 from app.kube.controller import Watch, to_self
 from app.kube.objects import Pod
 from app.kube.store import Store
-from app.pods.agents import NodeAgents, NoNodeAgents
-from app.pods.order import UpdateOrder
+from app.pods.node_agents import NodeAgents, NoNodeAgents
+from app.pods.sorting import UpdateOrder
 
 #: Flags read by these controllers.
 FLAGS: Final = ("nodeimage-creation-delay", "default-ttlseconds-for-always-nodeimage", "image-share-per-namespace")

@@ -12,8 +12,8 @@ from app.api import names
 from app.kube.fielderrors import shortened
 from app.kube.objects import ConfigMap, Pod
 from app.kube.resources import PODS
+from app.pods.admission_draft import Container, PodRefusedError
 from app.pods.container_meta import barrier_config_map, launch_priorities, priority_of_key
-from app.pods.draft import Container, PodRefusedError
 from app.pods.predicates import Owner, is_active, is_condition_true, refers_to
 
 # Admission: which key of the Pod's barrier ConfigMap each container waits for. [PW-11 … PW-15, PM-141 … PM-144, D-4]

@@ -8,7 +8,7 @@ from app.kube.admission import Denied, Review
 from app.kube.hashes import Random, random_suffix
 from app.kube.validation import DNS1123_SUBDOMAIN_MAX_LENGTH
 from app.pods.admission import MutatorOrder
-from app.pods.draft import PodDraft, PodRefusedError
+from app.pods.admission_draft import PodDraft, PodRefusedError
 
 
 class LaunchPriorityStep:

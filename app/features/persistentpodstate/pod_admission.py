@@ -14,8 +14,8 @@ from app.framework.watched import Watched
 from app.kube.admission import Denied, Review
 from app.kube.store import Store
 from app.pods.admission import MutatorOrder
+from app.pods.admission_draft import PodDraft
 from app.pods.custom_workloads import GroupKind
-from app.pods.draft import PodDraft
 from app.pods.predicates import controller_of
 
 #: Group, kind and name of a workload.

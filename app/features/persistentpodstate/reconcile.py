@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from app.api import names
 from app.features.persistentpodstate import plan
+from app.features.persistentpodstate.custom_workloads import ListedWorkloads
 from app.features.persistentpodstate.kind import PERSISTENT_POD_STATE
 from app.features.persistentpodstate.plan import Step, Workload, generation, lost, parse_kinds, recording, status_of
 from app.features.persistentpodstate.pod_admission import BY_RECORDED_NODE, STATES_BY_NODE, states_of
-from app.features.persistentpodstate.targets import ListedWorkloads
 from app.features.persistentpodstate.types import PersistentPodState
 from app.features.persistentpodstate.validation import KNOWN_TARGETS
 from app.features.statefulset.kind import STATEFUL_SET

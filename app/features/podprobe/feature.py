@@ -51,7 +51,7 @@ from app.framework.feature import (
 from app.framework.watched import BY_NAMESPACE, NODES, PODS, PODS_BY_NAMESPACE, Scope, Watched
 from app.kube.admission import PolicyRule
 from app.kube.controller import Watch, to_self
-from app.pods.budget import DisruptionBudget, LeastAvailable, NoBudget
+from app.pods.disruption_budget import DisruptionBudget, LeastAvailable, NoBudget
 
 WATCHED_NODE_POD_PROBES: Final[Watched[NodePodProbe]] = Watched(
     "NodePodProbes",

@@ -6,7 +6,7 @@ from app.api import names
 from app.features.podprobe.plan.liveness import annotation, readable
 from app.kube.admission import Review
 from app.pods.admission import MutatorOrder
-from app.pods.draft import PodDraft, is_controlled_by_group
+from app.pods.admission_draft import PodDraft, is_controlled_by_group
 
 
 class LivenessStep:

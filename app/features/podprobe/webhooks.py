@@ -22,7 +22,7 @@ from app.kube.selector_query import SelectorError
 from app.kube.selectors import compile_selector
 from app.kube.store import Store
 from app.pods.admission import MutatorOrder
-from app.pods.draft import PodDraft
+from app.pods.admission_draft import PodDraft
 
 GATE: Final = "PodProbeMarkerGate"
 DAEMON_GATE: Final = "KruiseDaemon"

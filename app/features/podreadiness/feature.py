@@ -18,7 +18,7 @@ from app.framework.watched import PODS
 from app.kube.admission import PolicyRule, Review
 from app.kube.controller import Watch
 from app.pods.admission import FieldTrackingStep, MutatorOrder
-from app.pods.draft import PodDraft, is_controlled_by_group
+from app.pods.admission_draft import PodDraft, is_controlled_by_group
 from app.pods.readiness import InitialMetadata
 from app.pods.readiness_writes import PodReadinessReconciler
 

@@ -9,9 +9,10 @@ from itertools import count
 from random import Random
 from typing import Final, TypeAlias, TypeVar
 
+from app.features.podunavailablebudget.denials import Refused
 from app.features.podunavailablebudget.index import Claims
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET, ProtectedOperation
-from app.features.podunavailablebudget.plan.judgement import (
+from app.features.podunavailablebudget.plan.disruption import (
     MAX_ENTRIES,
     Judgement,
     Outcome,
@@ -22,7 +23,6 @@ from app.features.podunavailablebudget.plan.judgement import (
     without_budget,
 )
 from app.features.podunavailablebudget.plan.pods import PodFacts, facts_of, related_budget
-from app.features.podunavailablebudget.refusals import Refused
 from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.kube.client import Client
 from app.kube.clock import Clock
@@ -33,7 +33,7 @@ from app.kube.resources import ObjectKey
 from app.kube.rulings import Ruling
 from app.kube.statuses import SharedStatus, Statuses
 from app.kube.store import Store
-from app.pods.budget import ALLOWED, Disruption, Verdict
+from app.pods.disruption_budget import ALLOWED, Disruption, Verdict
 
 # Pods as they were when this process granted their disruption. [PUB-56] A budget's status records only the time. A
 # controller in this process updates the Pod at once, and the Pod may be available again before the budget is

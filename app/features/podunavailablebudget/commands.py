@@ -24,7 +24,7 @@ from app.kube.errors import CommandError, Forbidden, NotFound
 from app.kube.objects import Pod
 from app.kube.resources import ObjectKey
 from app.kube.text import one_line
-from app.pods.obstacles import ways_out
+from app.pods.not_ready_reasons import ways_out
 
 _GATES: Final = {
     ProtectedOperation.DELETE: DELETE_GATE,

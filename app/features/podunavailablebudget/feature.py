@@ -19,20 +19,16 @@ from app.features.podunavailablebudget.budgets import (
     Grants,
     shared_statuses,
 )
+from app.features.podunavailablebudget.denials import SOURCE, RefusalRecord, Refused, refusal_counters
 from app.features.podunavailablebudget.index import Claims, DirectOwners, LiveOwners, Owners
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
 from app.features.podunavailablebudget.pod_admission import DELETE_GATE, UPDATE_GATE, BudgetGuard, BudgetStep
 from app.features.podunavailablebudget.reconcile import GATHER, BudgetReconciler
-from app.features.podunavailablebudget.refusals import SOURCE, RefusalRecord, Refused, refusal_counters
-from app.features.podunavailablebudget.targets import (
-    BUDGETS,
-    WATCHED,
-    Caches,
-    listed_workloads,
-)
+from app.features.podunavailablebudget.targets import BUDGETS, WATCHED, Caches, listed_workloads
 from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.features.podunavailablebudget.webhooks import BudgetLookups
 from app.framework.commands import Commands
+from app.framework.denials import ProtectionLog
 from app.framework.feature import (
     AdmissionContext,
     AdmissionPart,
@@ -43,13 +39,12 @@ from app.framework.feature import (
     Provides,
     Reconciling,
 )
-from app.framework.refusals import ProtectionLog
 from app.kube.admission import PolicyRule
 from app.kube.controller import Watch
 from app.kube.objects import Pod
 from app.kube.statuses import LocalStatuses, Statuses
 from app.pods.admission import Guarded
-from app.pods.budget import Disruption, DisruptionBudget
+from app.pods.disruption_budget import Disruption, DisruptionBudget
 
 if TYPE_CHECKING:
     from app.framework.dashboard import DashboardSection

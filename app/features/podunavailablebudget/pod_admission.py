@@ -9,17 +9,17 @@ import msgspec
 
 from app.api import names
 from app.features.podunavailablebudget.budgets import Budgets
+from app.features.podunavailablebudget.denials import Refused
 from app.features.podunavailablebudget.index import Claims, Owners
 from app.features.podunavailablebudget.kind import ProtectedOperation
 from app.features.podunavailablebudget.plan.pods import is_related, related_budget, unavailable_labels
-from app.features.podunavailablebudget.refusals import Refused
 from app.kube.admission import Denied, Review
 from app.kube.errors import KubeError, message_of
 from app.kube.jsonvalues import as_object, objects
 from app.kube.objects import OwnerReference, Pod
 from app.kube.patches import same
 from app.pods.admission import MutatorOrder, PodRequest, PodRequestKind, StepOutcome, ValidatorOrder
-from app.pods.draft import PodDraft
+from app.pods.admission_draft import PodDraft
 from app.pods.predicates import controller_of
 
 # Pod creation step that assigns a new Pod to its budget. [PUB-31, PW-16]

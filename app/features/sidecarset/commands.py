@@ -16,11 +16,11 @@ from app.features.sidecarset.defaults import with_defaults
 from app.features.sidecarset.history import set_owner
 from app.features.sidecarset.injection.selection import SidecarSetIndex
 from app.features.sidecarset.kind import RECORDED_FIELDS, SIDECAR_SET
-from app.features.sidecarset.plan.counts import PodCounts
-from app.features.sidecarset.plan.facts import pod_facts
-from app.features.sidecarset.plan.missed import lacking_sets
+from app.features.sidecarset.plan.missed_pods import lacking_sets
+from app.features.sidecarset.plan.pod_state import pod_facts
 from app.features.sidecarset.plan.preview import judged, obstacle, preview, progress_counts, standing
-from app.features.sidecarset.plan.view import SetView, injected_sets, recorded, set_view
+from app.features.sidecarset.plan.settings import SetView, injected_sets, recorded, set_view
+from app.features.sidecarset.plan.status import PodCounts
 from app.features.sidecarset.types import NOT_UPDATE, SidecarSet
 from app.framework.commands import Commands, History, Progress, Recorded, Report, Stored, counted
 from app.framework.dashboard import NAMED, DashboardSection, Row, Shown, mapping, number, pods, text

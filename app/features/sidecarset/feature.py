@@ -9,9 +9,9 @@ from app.api import names
 from app.features.sidecarset import webhooks
 from app.features.sidecarset.injection.selection import RecentSets, indexed
 from app.features.sidecarset.kind import SIDECAR_SET
-from app.features.sidecarset.missed import NAME as REPAIR
-from app.features.sidecarset.missed import BypassReport, Repair, bypassed_counter
-from app.features.sidecarset.plan.missed import MISSED_BY, lacking_sets, missing_from
+from app.features.sidecarset.missed_pods import NAME as REPAIR
+from app.features.sidecarset.missed_pods import BypassReport, Repair, bypassed_counter
+from app.features.sidecarset.plan.missed_pods import MISSED_BY, lacking_sets, missing_from
 from app.features.sidecarset.pod_admission import (
     RECORDED_REVISIONS,
     SIDECAR_SETS,
@@ -41,7 +41,7 @@ from app.framework.watched import CONFIGURATION, NAMESPACES, PODS
 from app.kube.admission import PolicyRule
 from app.kube.controller import Watch, to_self
 from app.kube.objects import Pod
-from app.pods.budget import DisruptionBudget
+from app.pods.disruption_budget import DisruptionBudget
 from app.pods.predicates import BY_CONTROLLER, controller_keys
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ from app.kube.objects import (
 from app.kube.resources import CONTROLLERREVISIONS, NAMESPACES
 from app.kube.store import Store
 from app.pods.admission import MutatorOrder, StepOutcome
-from app.pods.draft import PodDraft, PodRefusedError
+from app.pods.admission_draft import PodDraft, PodRefusedError
 
 # The SidecarSet step of Pod admission: find the sets that apply, choose revisions, inject. It is the shell around the
 # pure parts of this package and reads from caches. Only a set, namespace or revision that is not cached yet is read

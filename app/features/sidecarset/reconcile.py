@@ -17,10 +17,10 @@ from app.features.sidecarset.history import Recorded, RevisionRecorder, by_recor
 from app.features.sidecarset.injection.containers import MalformedSidecarSetError
 from app.features.sidecarset.injection.prepared import unusable
 from app.features.sidecarset.kind import SIDECAR_SET, MalformedSidecarSet
-from app.features.sidecarset.plan.counts import UNKNOWN, Counts, Neighbour, PodCounts, status_patch
-from app.features.sidecarset.plan.facts import pod_facts
-from app.features.sidecarset.plan.missed import MISSED_BY, missed_pods, missing_from, set_conditions
-from app.features.sidecarset.plan.view import SetView, injected_sets, set_view
+from app.features.sidecarset.plan.missed_pods import MISSED_BY, missed_pods, missing_from, set_conditions
+from app.features.sidecarset.plan.pod_state import pod_facts
+from app.features.sidecarset.plan.settings import SetView, injected_sets, set_view
+from app.features.sidecarset.plan.status import UNKNOWN, Counts, Neighbour, PodCounts, status_patch
 from app.features.sidecarset.types import SidecarSet
 from app.features.sidecarset.writes import Progress, Roller, SetReconcile
 from app.kube.client import Client
@@ -81,7 +81,7 @@ def by_injecting_set(pod: Pod) -> Iterable[str]:
 @dataclass(frozen=True, slots=True)
 class Caches:
     """The caches the controller reads. The Pods have indexes :data:`INJECTED_BY` and
-    :data:`app.features.sidecarset.plan.missed.MISSED_BY`; the revisions are those of the manager's namespace, with
+    :data:`app.features.sidecarset.plan.missed_pods.MISSED_BY`; the revisions are those of the manager's namespace, with
     index :data:`app.features.sidecarset.history.RECORDED_SET`."""
 
     sets: Store[SidecarSet]

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from app.features.sidecarset.kind import SIDECAR_SET
-from app.features.sidecarset.plan.counts import Judged, Neighbour, Neighbours, PodCounts
-from app.features.sidecarset.plan.facts import condition_patch
+from app.features.sidecarset.plan.pod_state import condition_patch
 from app.features.sidecarset.plan.rollout import CannotUpdateError, PodUpdate, idled, next_pods, next_to_idle, updated
-from app.features.sidecarset.plan.view import SetView
+from app.features.sidecarset.plan.settings import SetView
+from app.features.sidecarset.plan.status import Judged, Neighbour, Neighbours, PodCounts
 from app.features.sidecarset.types import SidecarSet
 from app.kube.client import Client, PatchType
 from app.kube.concurrency import concurrently
@@ -25,7 +25,7 @@ from app.kube.events import EventRecorder, reference
 from app.kube.objects import ObjectReference, Pod, decode_pod
 from app.kube.resources import PODS, ObjectKey
 from app.kube.store import key_of
-from app.pods.budget import RETRY_SECONDS, Disruption, DisruptionBudget
+from app.pods.disruption_budget import RETRY_SECONDS, Disruption, DisruptionBudget
 
 logger = logging.getLogger(__name__)
 

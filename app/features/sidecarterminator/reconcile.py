@@ -27,7 +27,7 @@ from app.kube.events import EventRecorder, reference
 from app.kube.objects import Pod, decode_metadata, decode_node
 from app.kube.resources import NODES, PODS, ObjectKey
 from app.kube.store import Change, Store, key_of
-from app.pods.agents import is_virtual
+from app.pods.node_agents import is_virtual
 
 logger = logging.getLogger(__name__)
 

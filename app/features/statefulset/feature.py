@@ -25,8 +25,8 @@ from app.framework.feature import (
     Provides,
 )
 from app.kube.admission import PolicyRule
-from app.pods.budget import LeastAvailable
-from app.pods.order import UpdateOrder
+from app.pods.disruption_budget import LeastAvailable
+from app.pods.sorting import UpdateOrder
 from app.workloads import controllers as engine
 from app.workloads.metrics import WorkloadCounters
 

@@ -38,9 +38,9 @@ from app.kube.events import EventRecorder
 from app.kube.objects import PersistentVolumeClaim, Pod
 from app.kube.resources import ObjectKey
 from app.kube.store import Change, Store
-from app.pods.budget import LeastAvailable
-from app.pods.order import UpdateOrder, by_readable_priority
+from app.pods.disruption_budget import LeastAvailable
 from app.pods.ordinals import ordinal_of
+from app.pods.sorting import UpdateOrder, by_readable_priority
 from app.workloads import controllers as engine
 from app.workloads.image_pulls import ImagePuller, RolloutCounts
 from app.workloads.reconciler import WorkloadReconciler, result_of

@@ -12,8 +12,8 @@ from app.api import names
 from app.api.webhooks import stored_model
 from app.features.uniteddeployment.defaults import with_defaults
 from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT
-from app.features.uniteddeployment.plan import decisions
-from app.features.uniteddeployment.plan.decisions import COLUMNS, Situation, explained, reserved_note, steps
+from app.features.uniteddeployment.plan import rollout
+from app.features.uniteddeployment.plan.rollout import COLUMNS, Situation, explained, reserved_note, steps
 from app.features.uniteddeployment.plan.status import PROGRESSING, UPDATED
 from app.features.uniteddeployment.plan.subsets import (
     KIND,
@@ -120,7 +120,7 @@ async def read_situation(client: Client, united: UnitedDeployment) -> Read:
         of_subset,
         client.clock.now(),
     )
-    return Read(replace(here, **decisions.judged(here)), claims, not new)
+    return Read(replace(here, **rollout.judged(here)), claims, not new)
 
 
 async def _owned(client: Client, kind: str, united: UnitedDeployment) -> list[SubsetWorkload]:
@@ -218,10 +218,10 @@ async def plan(client: Client, stored: Stored, _enabled: Enabled) -> Report:
     found = await read_situation(client, parsed(stored))
     here = found.here
     try:
-        allocated = decisions.allocated(here)
+        allocated = rollout.allocated(here)
     except ShareError as error:
         raise CommandError(f"UnitedDeployment {here.united.name}: {error}") from None
-    wanted, errors = decisions.wanted(here, allocated.replicas)
+    wanted, errors = rollout.wanted(here, allocated.replicas)
     update = here.revisions.update.name
     changes = "" if found.recorded else f"the template changes, revision {update}; "
     total = sum(one.replicas for one in wanted.values())
@@ -235,8 +235,8 @@ async def explain_object(client: Client, stored: Stored, _enabled: Enabled) -> R
     """Return a report on the subsets."""
     here = (await read_situation(client, parsed(stored))).here
     try:
-        replicas = decisions.allocated(here).replicas
-        _, problem = decisions.wanted(here, replicas)
+        replicas = rollout.allocated(here).replicas
+        _, problem = rollout.wanted(here, replicas)
     except ShareError as error:
         replicas, problem = {}, [f"the shares cannot be met, so nothing is changed: {error}"]
     rows, notes, todo = explained(here, replicas)

@@ -14,8 +14,8 @@ from app.features.cloneset.kind import CLONE_SET
 from app.features.statefulset.kind import STATEFUL_SET as ADVANCED_STATEFUL_SET_KIND
 from app.features.uniteddeployment import types
 from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT
-from app.features.uniteddeployment.plan import decisions
-from app.features.uniteddeployment.plan.decisions import Situation
+from app.features.uniteddeployment.plan import rollout
+from app.features.uniteddeployment.plan.rollout import Situation
 from app.features.uniteddeployment.plan.status import Outcome
 from app.features.uniteddeployment.plan.subsets import (
     KIND,
@@ -271,7 +271,7 @@ class UnitedDeploymentReconciler:
         labels = self._unseen_labels(state, pods)
         now = self._clock.now()
         here = Situation(united, kind, template, revisions, status, existing, pods, now, labels)
-        return replace(here, **decisions.judged(here))
+        return replace(here, **rollout.judged(here))
 
     def _unseen_labels(self, state: _State, pods: Mapping[str, Sequence[Pod]]) -> dict[str, bool]:
         """Return labels that were written but are not in the cache yet. Others are forgotten."""
@@ -296,13 +296,13 @@ class UnitedDeploymentReconciler:
             # Pods without their label would be counted wrongly. [UD-56]
             return await self._failed(here, state, errors)
         try:
-            allocated = decisions.allocated(here)
+            allocated = rollout.allocated(here)
         except ShareError as error:
             # [UD-41]
             said = f"Specified subset replicas is ineffective: {error}"
             self._writer.event(united, "Warning", "Failed SpecifySubsetReplicas", said)
             return await self._failed(here, state, [str(error)])
-        wanted, errors = decisions.wanted(here, allocated.replicas, patch_bytes=PATCH_BYTES)
+        wanted, errors = rollout.wanted(here, allocated.replicas, patch_bytes=PATCH_BYTES)
         for said in errors:
             self._writer.event(united, "Warning", "FailedUpdateSubset", said)
         missing = [one for name, one in sorted(wanted.items()) if name not in here.existing]

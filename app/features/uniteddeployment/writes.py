@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from app.api import names
 from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT
-from app.features.uniteddeployment.plan.decisions import Situation
+from app.features.uniteddeployment.plan.rollout import Situation
 from app.features.uniteddeployment.plan.status import (
     REQUIRED,
     SCALED_UP,

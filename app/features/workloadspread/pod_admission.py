@@ -35,8 +35,8 @@ from app.kube.resources import ObjectKey
 from app.kube.statuses import SharedStatus, Statuses
 from app.kube.store import Store
 from app.pods.admission import MutatorOrder, PodRequest, PodRequestKind, StepOutcome, ValidatorOrder, check_shape
+from app.pods.admission_draft import PodDraft, PodRefusedError
 from app.pods.custom_workloads import GroupKind
-from app.pods.draft import PodDraft, PodRefusedError
 from app.pods.predicates import FINISHED, controller_of
 
 # Finds the WorkloadSpread of a Pod, and reserves and frees places in its status. [WS-22 … WS-29, WS-35 … WS-43]

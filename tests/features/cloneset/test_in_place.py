@@ -10,7 +10,7 @@ import pytest
 from app.api import names
 from app.features.cloneset import reconcile
 from app.kube.resources import PODS
-from app.pods.agents import REPORT_SECONDS
+from app.pods.node_agents import REPORT_SECONDS
 from app.sandbox.kubelet.program import BEHAVIOUR, Pace
 from tests.features.cloneset.test_reconcile import is_ready
 from tests.features.cloneset.world import NAMESPACE, SmallCluster, in_cluster, rolling, small_cluster, template

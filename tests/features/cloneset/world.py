@@ -18,7 +18,7 @@ from app.kube.client import Client
 from app.kube.controller import Controller
 from app.kube.events import EventRecorder
 from app.kube.resources import PERSISTENTVOLUMECLAIMS, Resource
-from app.pods.agents import NodeAgents
+from app.pods.node_agents import NodeAgents
 from app.pods.readiness import InitialMetadata
 from app.sandbox.kubelet.program import Pace
 from tests.kit.cluster import ManagedCluster, managed, scenarios

@@ -17,7 +17,7 @@ from app.features.imagepull.kind import IMAGE_PULL_JOB
 from app.kube.clock import rfc3339
 from app.kube.objects import Pod
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, NODES, PODS
-from app.pods.budget import Disruption, Verdict
+from app.pods.disruption_budget import Disruption, Verdict
 from app.sandbox.kubelet.program import Pace
 from app.workloads.image_pulls import IMAGE_PULL_JOBS
 from app.workloads.state import Metrics

@@ -9,7 +9,7 @@ from typing import Any
 
 from app.admission.registry import build_registry
 from app.features.deletionprotection.plan import Count, Gates
-from app.features.deletionprotection.table import ProtectedKind, load_table
+from app.features.deletionprotection.protected_kinds import ProtectedKind, load_table
 from app.features.deletionprotection.webhooks import handlers
 from app.kube.admission import (
     Allowed,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.features.deletionprotection.table import FILE_NAME, SHIPPED
+from app.features.deletionprotection.protected_kinds import FILE_NAME, SHIPPED
 from app.framework.policies import PolicyError
 from app.kube.admission import Allowed, Denied, Review
 from app.kube.clock import SystemClock

@@ -23,7 +23,7 @@ from app.framework.watched import Watched
 from app.kube.client import Client
 from app.kube.objects import ObjectMeta, OwnerReference, Pod, PodSpec
 from app.kube.resources import Resource
-from app.pods.order import UpdateOrder
+from app.pods.sorting import UpdateOrder
 from tests.features.imagepull.world import JOBS, World, in_world
 from tests.kit.features import context, part_of, stores_of
 from tests.kit.virtualtime import VirtualClock

@@ -15,8 +15,8 @@ from app.kube.admission import Operation
 from app.kube.objects import ObjectMeta, Pod
 from app.kube.patches import apply
 from app.kube.store import Store
+from app.pods.admission_draft import PodDraft
 from app.pods.custom_workloads import ConfiguredList
-from app.pods.draft import PodDraft
 from tests.features.persistentpodstate.states import (
     GAME,
     GAMES,

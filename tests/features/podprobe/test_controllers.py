@@ -21,7 +21,7 @@ from app.kube.errors import NotFound
 from app.kube.resources import EVENTS, NODES, PODS
 from app.kube.store import Store
 from app.manager.gates import parse_gates
-from app.pods.draft import PodDraft
+from app.pods.admission_draft import PodDraft
 from tests.admission.recorded import cases
 from tests.admission.writing import review_of, written
 from tests.kit import cluster

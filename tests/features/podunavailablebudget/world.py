@@ -33,7 +33,7 @@ from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, PODS, REPLICASETS, Res
 from app.kube.store import Store
 from app.kube.wire import Transport
 from app.manager.process import Caches
-from app.pods.budget import Disruption, DisruptionBudget
+from app.pods.disruption_budget import Disruption, DisruptionBudget
 from app.sandbox.apiserver.server import ApiServer
 from tests.features.podunavailablebudget.unreliable import Adverse
 from tests.kit.cluster import ManagedCluster, scenarios

@@ -24,7 +24,7 @@ from app.kube.resources import CONTROLLERREVISIONS, CUSTOMRESOURCEDEFINITIONS, N
 from app.kube.store import Store
 from app.kube.wire import Request, Response, Transport
 from app.manager.process import Caches
-from app.pods.budget import DisruptionBudget
+from app.pods.disruption_budget import DisruptionBudget
 from app.sandbox.apiserver.server import ApiServer
 from app.sandbox.kubelet.program import Pace
 from app.sandbox.nodes import Nodes, simulated_nodes

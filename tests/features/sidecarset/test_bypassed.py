@@ -7,7 +7,7 @@ import pytest
 
 from app.api.names import NAMESPACE_NAME
 from app.features.sidecarset.injection.selection import SidecarSetIndex
-from app.features.sidecarset.plan.missed import CLOCK_SKEW, bypassed_pods
+from app.features.sidecarset.plan.missed_pods import CLOCK_SKEW, bypassed_pods
 from app.kube.objects import Pod
 from app.kube.selectors import compile_selector
 from tests.kit import objects

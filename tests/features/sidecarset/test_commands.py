@@ -7,11 +7,11 @@ import re
 import pytest
 
 from app.api import names
-from app.cli.changes import restarted, set_paused
 from app.cli.kinds import wanted
 from app.cli.plan import of_pod, planned, whole
 from app.cli.rollout import history_text, undone
 from app.cli.status import show_status
+from app.cli.workload_changes import restarted, set_paused
 from app.features.sidecarset.commands import parsed, progress_of
 from app.features.sidecarset.plan.preview import obstacle
 from app.kube.errors import CommandError

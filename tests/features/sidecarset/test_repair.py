@@ -10,8 +10,8 @@ import pytest
 
 from app.features.sidecarset.feature import FEATURE
 from app.features.sidecarset.kind import SIDECAR_SET
-from app.features.sidecarset.missed import NAME
-from app.features.sidecarset.plan.missed import Limits, limits_of, next_step, pod_patch
+from app.features.sidecarset.missed_pods import NAME
+from app.features.sidecarset.plan.missed_pods import Limits, limits_of, next_step, pod_patch
 from app.kube.client import Client, PatchType
 from app.kube.objects import Pod, decode_pod
 from app.kube.quantities import IntOrPercentError

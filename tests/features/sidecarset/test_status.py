@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api import names
-from app.features.sidecarset.plan.counts import Counts, PodCounts, status_patch
-from app.features.sidecarset.plan.facts import PodFacts, is_consistent, is_matched, pod_facts, twins_are_idle
-from app.features.sidecarset.plan.view import recorded, set_view
+from app.features.sidecarset.plan.pod_state import PodFacts, is_consistent, is_matched, pod_facts, twins_are_idle
+from app.features.sidecarset.plan.settings import recorded, set_view
+from app.features.sidecarset.plan.status import Counts, PodCounts, status_patch
 from app.features.sidecarset.types import SidecarSet
 from app.kube.objects import Pod, decode_pod
 from app.kube.resources import ObjectKey

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from app.api import names
-from app.features.sidecarset.plan.view import set_view
+from app.features.sidecarset.plan.settings import set_view
 from app.features.sidecarset.writes import Progress, Roller, SetReconcile
 from app.kube.client import Client, PatchType
 from app.kube.errors import KubeError
@@ -17,7 +17,7 @@ from app.kube.events import EventRecorder
 from app.kube.objects import Pod
 from app.kube.resources import PODS
 from app.kube.wire import Request, Response
-from app.pods.budget import ALLOWED, Disruption, DisruptionBudget, Verdict
+from app.pods.disruption_budget import ALLOWED, Disruption, DisruptionBudget, Verdict
 from app.sandbox.kubelet.program import Pace
 from tests.features.sidecarset.plan.test_rollout import OLD, pod_counts
 from tests.features.sidecarset.rolling_world import (

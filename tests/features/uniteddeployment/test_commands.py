@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.cli.changes import set_paused
+from app.cli.workload_changes import set_paused
 from app.features.uniteddeployment.commands import (
     explain_object,
     explain_pod,

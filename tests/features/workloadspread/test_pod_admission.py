@@ -27,7 +27,7 @@ from app.kube.resources import ObjectKey
 from app.kube.statuses import LocalStatuses
 from app.kube.store import Store
 from app.pods.admission import MutatorOrder
-from app.pods.draft import PodDraft, PodRefusedError
+from app.pods.admission_draft import PodDraft, PodRefusedError
 from tests.features.workloadspread.spreads import NOW, Json, spread
 from tests.kit.objects import pod_review
 

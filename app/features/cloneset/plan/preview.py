@@ -19,9 +19,9 @@ from app.pods.inplace.eligibility import Blocked
 from app.pods.inplace.state import GraceError, StateError, UpdateSpec
 from app.pods.inplace.steps import RefreshAction, refresh
 from app.pods.lifecycle import LifecycleState
-from app.pods.order import NodeLabels
 from app.pods.predicates import is_active
 from app.pods.revisions import Revision, short_hash
+from app.pods.sorting import NodeLabels
 from app.workloads.pods import InPlaceUpdates, PodFacts
 from app.workloads.report import (
     Action,

@@ -23,8 +23,8 @@ from app.features.cloneset.plan.status import Counts
 from app.features.cloneset.plan.update import UpdateOrder, plan_update, released_pods, update_order
 from app.pods.inplace.eligibility import Blocked
 from app.pods.lifecycle import LifecycleState, may_cancel_deletion
-from app.pods.order import NodeLabels
 from app.pods.revisions import short_hash
+from app.pods.sorting import NodeLabels
 from app.workloads.pods import InPlaceUpdates, PodFacts
 from app.workloads.settings import Revisions, UpdatePolicy
 from app.workloads.steps import Obstacle, StepKind, UpdatePlan

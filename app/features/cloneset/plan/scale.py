@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from app.features.cloneset.plan.settings import Limits
 from app.kube.objects import Pod
-from app.pods.order import NodeLabels, in_deletion_order, ranks_of
+from app.pods.sorting import NodeLabels, in_deletion_order, ranks_of
 from app.workloads.pods import MAX_CREATIONS, PodFacts
 
 # Counts of Pods to create, delete and update, and of Pods that may be unavailable [CS-87 … CS-95]. ``old`` means every

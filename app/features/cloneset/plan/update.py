@@ -11,7 +11,7 @@ from app.features.cloneset.types import RollingUpdate
 from app.kube.objects import Pod
 from app.kube.selector_query import SelectorError
 from app.pods.lifecycle import LifecycleState
-from app.pods.order import in_default_update_order, in_update_order
+from app.pods.sorting import in_default_update_order, in_update_order
 from app.workloads.pods import PodFacts
 from app.workloads.settings import UpdatePolicy
 from app.workloads.steps import Obstacle, Step, StepKind, UpdatePlan, in_place_step

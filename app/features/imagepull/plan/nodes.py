@@ -14,7 +14,7 @@ from app.kube.clock import parsed_rfc3339, rfc3339
 from app.kube.images import FamiliarImage
 from app.kube.objects import Node, ObjectMeta, Pod
 from app.kube.selectors import EVERYTHING, Selector, compile_selector
-from app.pods.agents import may_run_agent
+from app.pods.node_agents import may_run_agent
 
 # Nodes of a job. [IMG-43]
 

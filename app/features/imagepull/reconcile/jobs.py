@@ -34,8 +34,8 @@ from app.kube.resources import ObjectKey
 from app.kube.selectors import Selector
 from app.kube.statuses import KnownStatus, write_status
 from app.kube.store import Change, key_of
-from app.pods.order import UpdateOrder
 from app.pods.predicates import is_controlled_by
+from app.pods.sorting import UpdateOrder
 
 JOBS: Final = IMAGE_PULL_JOB.resource()
 #: Maximum number of concurrent NodeImage writes.

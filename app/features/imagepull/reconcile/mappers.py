@@ -19,7 +19,7 @@ from app.kube.objects import Node, Pod
 from app.kube.resources import ObjectKey
 from app.kube.selector_query import SelectorError
 from app.kube.store import Change, Store, key_of
-from app.pods.agents import is_ready, may_run_agent
+from app.pods.node_agents import is_ready, may_run_agent
 
 logger = logging.getLogger(__name__)
 

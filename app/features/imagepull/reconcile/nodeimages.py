@@ -26,7 +26,7 @@ from app.kube.patches import merge_difference
 from app.kube.resources import SECRETS, ObjectKey
 from app.kube.statuses import create_for_node, delete_without_node
 from app.kube.store import Change, Store
-from app.pods.agents import may_run_agent
+from app.pods.node_agents import may_run_agent
 
 logger = logging.getLogger(__name__)
 

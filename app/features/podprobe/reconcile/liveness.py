@@ -37,7 +37,7 @@ from app.kube.events import EventRecorder, reference
 from app.kube.objects import Pod, decode_metadata, decode_pod
 from app.kube.resources import PODS, ObjectKey
 from app.kube.store import Change, Store, key_of
-from app.pods.budget import Disruption, DisruptionBudget, LeastAvailable
+from app.pods.disruption_budget import Disruption, DisruptionBudget, LeastAvailable
 from app.pods.predicates import BY_CONTROLLER, owner_key
 
 logger = logging.getLogger(__name__)

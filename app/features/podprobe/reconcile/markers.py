@@ -36,7 +36,7 @@ from app.kube.selector_query import SelectorError
 from app.kube.selectors import Selector, compile_selector, label_keys, selector_keys
 from app.kube.statuses import KnownStatus, newest_status, write_status
 from app.kube.store import Change, Store, key_of
-from app.pods.agents import is_virtual
+from app.pods.node_agents import is_virtual
 
 Json = dict[str, Any]
 

@@ -19,7 +19,7 @@ from app.kube.objects import Node, Pod, decode_metadata, decode_pod
 from app.kube.resources import PODS, ObjectKey
 from app.kube.statuses import create_for_node, delete_without_node
 from app.kube.store import Change, Store, key_of
-from app.pods.agents import is_ready, may_run_agent
+from app.pods.node_agents import is_ready, may_run_agent
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from app.features.podunavailablebudget.kind import ProtectedOperation, protected_total
-from app.features.podunavailablebudget.plan.judgement import (
+from app.features.podunavailablebudget.plan.disruption import (
     DISRUPTED_FOR,
     UNAVAILABLE_FOR,
     EntryState,

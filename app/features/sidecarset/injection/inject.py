@@ -23,7 +23,7 @@ from app.features.sidecarset.injection.metadata import (
 )
 from app.features.sidecarset.injection.prepared import PreparedContent, PreparedVolume
 from app.features.sidecarset.injection.resources import ResourcesPolicy, ResourcesPolicyError, evaluate, targets
-from app.pods.draft import Container, ContainerList, PodDraft, PodRefusedError
+from app.pods.admission_draft import Container, ContainerList, PodDraft, PodRefusedError
 
 
 class InjectionRefusedError(PodRefusedError):

@@ -14,7 +14,7 @@ import orjson
 
 from app.api.gojson import STRING, GoField, GoType, GoTypeError, dumps_go, go_value, list_of, map_of, struct
 from app.kube.fielderrors import shortened
-from app.pods.draft import PodRefusedError
+from app.pods.admission_draft import PodRefusedError
 
 # The annotations that record the SidecarSets of a Pod: the injected list and the two hash records, byte for byte.
 # OpenKruise's controller and users' tools read them, so they are written exactly as Go would: struct fields in order,

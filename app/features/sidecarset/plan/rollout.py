@@ -18,15 +18,22 @@ from app.features.sidecarset.injection.metadata import (
     record_entry,
     timestamp,
 )
-from app.features.sidecarset.plan.counts import ALONE, Judged, Neighbours, PodCounts, max_unavailable_of
-from app.features.sidecarset.plan.facts import twins_to_idle, unsettled, working_twin
-from app.features.sidecarset.plan.view import HotSidecar, SetView, Strategy, in_place_states, with_state, working_twins
+from app.features.sidecarset.plan.pod_state import twins_to_idle, unsettled, working_twin
+from app.features.sidecarset.plan.settings import (
+    HotSidecar,
+    SetView,
+    Strategy,
+    in_place_states,
+    with_state,
+    working_twins,
+)
+from app.features.sidecarset.plan.status import ALONE, Judged, Neighbours, PodCounts, max_unavailable_of
 from app.kube.objects import Pod
 from app.kube.quantities import IntOrPercentError, scaled
-from app.pods.draft import PodRefusedError
+from app.pods.admission_draft import PodRefusedError
 from app.pods.inplace.batch import PodChange
-from app.pods.order import by_priority, scattered
 from app.pods.predicates import is_ready
+from app.pods.sorting import by_priority, scattered
 
 # How many Pods of a SidecarSet are updated now, which, and in which order. [SS-92 … SS-96, SS-124]
 

@@ -9,7 +9,7 @@ from app.features.statefulset.plan.claims import ClaimState
 from app.features.statefulset.plan.new_pods import NewRevisions
 from app.features.statefulset.plan.settings import Replica, Replicas, is_marked
 from app.pods.lifecycle import LifecycleState
-from app.pods.order import by_readable_priority
+from app.pods.sorting import by_readable_priority
 from app.workloads.pods import PodFacts
 from app.workloads.settings import UpdatePolicy
 from app.workloads.steps import Obstacle, Step, StepKind, UpdatePlan, in_place_step

@@ -26,7 +26,7 @@ from app.features.podprobe.plan.liveness import (
 from app.features.podprobe.pod_admission import LivenessStep
 from app.kube.objects import Pod
 from app.kube.patches import apply
-from app.pods.draft import PodDraft
+from app.pods.admission_draft import PodDraft
 from tests.admission.writing import review_of
 from tests.kit import objects
 

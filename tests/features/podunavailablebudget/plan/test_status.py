@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.features.podunavailablebudget.budgets import MAX_BUDGETS, Grants
-from app.features.podunavailablebudget.plan.judgement import MAX_ENTRIES, first_seen, track
+from app.features.podunavailablebudget.plan.disruption import MAX_ENTRIES, first_seen, track
 from app.features.podunavailablebudget.plan.pods import UNKNOWN, Expected, RunningContainer, desired_available
 from app.features.podunavailablebudget.plan.status import Observed, recompute
 from app.kube.quantities import IntOrPercentError

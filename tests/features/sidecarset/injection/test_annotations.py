@@ -10,9 +10,9 @@ import pytest
 
 from app.api import names
 from app.features.sidecarset.injection.metadata import hash_record, injected_list, kept_members, record_entry, timestamp
-from app.features.sidecarset.plan.view import MAX_SETS, injected_sets
+from app.features.sidecarset.plan.settings import MAX_SETS, injected_sets
 from app.kube.fielderrors import shortened
-from app.pods.draft import PodRefusedError
+from app.pods.admission_draft import PodRefusedError
 
 RECORDED = Path(__file__).parents[3] / "data" / "openkruise" / "01-created-v1beta1.json"
 KEY = "kruise.io/sidecarset-hash"

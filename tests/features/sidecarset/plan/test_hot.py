@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from app.api import names
 from app.features.sidecarset.plan import rollout
-from app.features.sidecarset.plan.facts import pod_facts
-from app.features.sidecarset.plan.view import HotSidecar, SetView, set_view
+from app.features.sidecarset.plan.pod_state import pod_facts
+from app.features.sidecarset.plan.settings import HotSidecar, SetView, set_view
 from app.kube.objects import Pod, decode_pod
 from tests.features.sidecarset.test_status import sidecar_set
 

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from app.features.uniteddeployment.plan import decisions
-from app.features.uniteddeployment.plan.decisions import Situation
+from app.features.uniteddeployment.plan import rollout
+from app.features.uniteddeployment.plan.rollout import Situation
 from app.features.uniteddeployment.plan.status import (
     Limits,
     Outcome,
@@ -217,7 +217,7 @@ def situated(
         for name, count in replicas.items()
     }
     here = Situation(owner, *given, Revisions(update, update, [update]), status or {}, existing, pods, NOW)
-    return replace(here, **decisions.judged(here))
+    return replace(here, **rollout.judged(here))
 
 
 def statuses(**conditions: Json | None) -> Json:
@@ -236,7 +236,7 @@ def ready(prefix: str, count: int, label: str | None = "false", since: float = 9
 def test_a_reservation_ends_when_its_pods_run() -> None:
     owner = united()
     first = situated(owner, {})
-    assert decisions.allocated(first).replicas == {"a": 3, "b": 3}
+    assert rollout.allocated(first).replicas == {"a": 3, "b": 3}
     # Two Pods of a find no node for 30 s.
     pending = [pod("a1", label="false", pending=31), pod("a2", label="false", pending=31)]
     second = situated(
@@ -246,7 +246,7 @@ def test_a_reservation_ends_when_its_pods_run() -> None:
         a=3,
         b=3,
     )
-    assert decisions.allocated(second).replicas == {"a": 3, "b": 5}
+    assert rollout.allocated(second).replicas == {"a": 3, "b": 5}
     assert {one.metadata.name: label for one, label in second.reservations["a"].labels} == {"a1": True, "a2": True}
     # One of them is ready for 300 s, the other is not.
     third = situated(
@@ -256,12 +256,12 @@ def test_a_reservation_ends_when_its_pods_run() -> None:
         a=3,
         b=5,
     )
-    assert decisions.allocated(third).replicas == {"a": 3, "b": 4}
+    assert rollout.allocated(third).replicas == {"a": 3, "b": 4}
     # And the other.
     fourth = situated(
         owner, {"a": ready("a", 3), "b": ready("b", 4)}, statuses(a=condition("False"), b=condition("True")), a=3, b=4
     )
-    assert decisions.allocated(fourth).replicas == {"a": 3, "b": 3}
+    assert rollout.allocated(fourth).replicas == {"a": 3, "b": 3}
     assert (fourth.condition("a") or {})["status"] == "True"
 
 
@@ -270,10 +270,10 @@ def test_a_new_subset_gets_substitutes_until_its_pods_run() -> None:
     owner = united(topology={"subsets": [{"name": "new", "maxReplicas": 3}, {"name": "b"}], **strategy()})
     here = situated(owner, {"b": ready("b", 6)}, statuses(b=condition("True")), b=6)
     assert (here.condition("new") or {})["reason"] == "created"
-    assert decisions.allocated(here).replicas == {"new": 3, "b": 6}
+    assert rollout.allocated(here).replicas == {"new": 3, "b": 6}
     alone = situated(owner, {})
     assert alone.condition("new") is None
-    assert decisions.allocated(alone).replicas == {"new": 3, "b": 3}
+    assert rollout.allocated(alone).replicas == {"new": 3, "b": 3}
 
 
 def strategy() -> Json:
@@ -305,7 +305,7 @@ def test_stuck_pods_do_not_block_a_rollout(kind: str, more: Json, field: str, wa
     rolling = {"conditions": [{"type": "UnitedDeploymentUpdated", "status": "False", "lastTransitionTime": ago(99)}]}
     status = statuses(a=condition("False"), b=condition("True")) | rolling
     here = situated(owner, pods, status, a=3, b=6)
-    made, errors = decisions.wanted(here, {"a": 3, "b": 6})
+    made, errors = rollout.wanted(here, {"a": 3, "b": 6})
     assert errors == []
     given = (made["a"].spec.get(field) or {}).get("rollingUpdate", {}).get("maxUnavailable")
     assert (made["a"].max_unavailable, given) == (wanted, wanted)

@@ -12,7 +12,7 @@ import msgspec
 from app.api import names
 from app.api.gojson import dumps_go
 from app.api.names import SIDECARSET_UPGRADABLE_CONDITION
-from app.features.sidecarset.plan.view import (
+from app.features.sidecarset.plan.settings import (
     HotSidecar,
     InPlaceState,
     SetView,

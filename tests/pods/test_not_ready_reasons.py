@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from app.kube.objects import decode_pod
-from app.pods.obstacles import Obstacle, obstacles
+from app.pods.not_ready_reasons import Obstacle, obstacles
 
 
 def found(spec: dict[str, Any] | None = None, status: dict[str, Any] | None = None, **metadata: Any) -> list[Obstacle]:

@@ -1,4 +1,4 @@
-"""Totals of Pods by owner, and the models of the overview."""
+"""Models of the overview, and totals of Pods by owner."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from app.api.kind import KindDefinition
-from app.generate import pages as kindpages
-from app.generate.pages import kinds_page
+from app.generate import reference_pages as kindpages
+from app.generate.reference_pages import kinds_page
 from app.generate.webhook_pages import filled_in
 from app.manager.features import kinds
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.kube.admission import Allowed, Patched
-from app.pods.draft import PodDraft
+from app.pods.admission_draft import PodDraft
 
 Json = dict[str, Any]
 

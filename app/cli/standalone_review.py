@@ -32,7 +32,7 @@ from app.kube.client import Client
 from app.kube.clock import SystemClock
 from app.kube.resources import NAMESPACES
 from app.kube.text import one_line, printable
-from app.manager import index
+from app.manager import generated_indexes
 from app.manager.features import features
 from app.manager.gates import FeatureGates
 from app.manager.manifests import Manifest, manifest_files, parse_manifests, read_manifests
@@ -214,7 +214,7 @@ def show(verdict: Verdict, console: Console) -> None:
 
 def _explain_rules(verdict: Verdict, console: Console) -> None:
     """Print the text of each rule behind a change."""
-    sentences = {rule: text for of_path in index.rules().values() for rule, text in of_path.items()}
+    sentences = {rule: text for of_path in generated_indexes.rules().values() for rule, text in of_path.items()}
     for rule in dict.fromkeys(operation.rule for operation in verdict.operations if operation.rule):
         parts = [f"{part}: {sentences[part]}" for part in rule.replace(",", " ").split() if part in sentences]
         for said in parts:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.admission.configurations import ServiceEndpoint, validating_configuration
-from app.features.deletionprotection.table import FILE_NAME, find_kind, load_table, parse_table
+from app.features.deletionprotection.protected_kinds import FILE_NAME, find_kind, load_table, parse_table
 from app.features.deletionprotection.webhooks import webhooks
 from app.framework.policies import PolicyError
 from app.kube.admission import Allowed, Denied, GroupVersionKind, GroupVersionResource, Operation, Review

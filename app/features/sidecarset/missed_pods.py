@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from app.api import names
 from app.features.sidecarset.injection.selection import indexed
-from app.features.sidecarset.plan.missed import (
+from app.features.sidecarset.plan.missed_pods import (
     REASON,
     Bypassed,
     Limits,

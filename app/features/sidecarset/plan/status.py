@@ -1,4 +1,4 @@
-"""Sums over the Pods of a SidecarSet, and the sets that share Pods with it. Pure."""
+"""Status of a SidecarSet: sums over its Pods, and the sets that share Pods with it. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
-from app.features.sidecarset.plan.facts import PodFacts, Wait
-from app.features.sidecarset.plan.view import Strategy, injected_sets
+from app.features.sidecarset.plan.pod_state import PodFacts, Wait
+from app.features.sidecarset.plan.settings import Strategy, injected_sets
 from app.kube.objects import Pod
 from app.kube.quantities import IntOrPercentError, scaled
 from app.kube.resources import ObjectKey
-from app.pods.order import default_update_key
+from app.pods.sorting import default_update_key
 
 # Pod counts of a SidecarSet, updated one Pod at a time, and the status computed from them. [SS-89, SS-106]
 

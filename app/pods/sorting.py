@@ -145,7 +145,7 @@ def _sidecar_restarts(pod: Pod) -> int:
 
 # The update order that users configure: by priority, scattered, and Pods with hooks first. Each function
 # reorders the Pods it is given; they are applied in sequence to the result of
-# :func:`app.pods.order.in_default_update_order`. [PM-127 … PM-135, CS-126 … CS-128]
+# :func:`app.pods.sorting.in_default_update_order`. [PM-127 … PM-135, CS-126 … CS-128]
 
 
 class UpdateOrder(Protocol):

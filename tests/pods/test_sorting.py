@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.kube.objects import Container, ContainerStatus, ObjectMeta, Pod, PodCondition, PodSpec, PodStatus
-from app.pods.order import (
+from app.pods.sorting import (
     HOSTNAME,
     deletion_cost,
     in_default_update_order,

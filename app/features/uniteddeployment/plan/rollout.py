@@ -1,4 +1,4 @@
-"""Inputs to the decisions about a UnitedDeployment, and explanations of those decisions. Pure."""
+"""Rollout of a UnitedDeployment: observed state, the desired workload of each subset, and explanations. Pure."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.features.sidecarset.plan.missed import message, missing_from, pod_patch, set_conditions
+from app.features.sidecarset.plan.missed_pods import message, missing_from, pod_patch, set_conditions
 from app.kube.objects import Pod, decode_pod
 from app.kube.resources import PODS
 from tests.features.sidecarset.rolling_world import NAMESPACE, World, in_world

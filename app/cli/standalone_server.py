@@ -30,7 +30,7 @@ from app.manager.limits import Limits
 from app.manager.metrics import ManagerMetrics
 from app.manager.process import BEAT_SECONDS, Tasks
 from app.manager.serving import Server, bind
-from app.manager.shared import CONTENT_TYPE, Counts, Replica
+from app.manager.shared_state import CONTENT_TYPE, Counts, Replica
 from app.manager.standalone import Standalone
 from app.manager.supervisor import Supervisor
 

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from prometheus_client import CollectorRegistry
 
-from app.features.sidecarset.missed import LOOKS, BypassReport, bypassed_counter
+from app.features.sidecarset.missed_pods import LOOKS, BypassReport, bypassed_counter
 from app.features.sidecarset.pod_admission import SIDECAR_SETS
 from app.kube.client import Client
 from app.kube.events import EventRecorder

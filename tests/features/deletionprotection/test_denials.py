@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from app.features.deletionprotection.refusals import RefusalCounters, RefusalRecord
-from app.framework import refusals
-from app.framework.refusals import ProtectionLog
-from app.manager.shared import continued, families, text
+from app.features.deletionprotection.denials import RefusalCounters, RefusalRecord
+from app.framework import denials
+from app.framework.denials import ProtectionLog
+from app.manager.shared_state import continued, families, text
 
 
 def exposed(registry: CollectorRegistry) -> list[str]:
@@ -78,12 +78,12 @@ def test_metrics_can_be_read_during_counting(monkeypatch: pytest.MonkeyPatch) ->
     counters = RefusalCounters(CollectorRegistry())
     counters.count("Service", "web", "a", "jane")
 
-    class Overtaken(refusals.Metric):
+    class Overtaken(denials.Metric):
         def add_sample(self, *args: Any, **more: Any) -> None:
             counters.count("Service", "web", f"meanwhile-{len(self.samples)}", "jane")
             super().add_sample(*args, **more)
 
-    monkeypatch.setattr(refusals, "Metric", Overtaken)
+    monkeypatch.setattr(denials, "Metric", Overtaken)
     assert [len(metric.samples) for metric in counters.collect()] == [1]
 
 

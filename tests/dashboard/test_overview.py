@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.dashboard.totals import PodTotals, state_of
+from app.dashboard.overview import PodTotals, state_of
 from app.kube.objects import Pod
 from app.kube.store import Change
 from app.pods.predicates import Owner

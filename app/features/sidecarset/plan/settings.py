@@ -1,4 +1,4 @@
-"""The parts of a SidecarSet that plans use, and the records of SidecarSets in Pods. Pure."""
+"""Settings of a SidecarSet as used by the plans, and the records of SidecarSets in Pods. Pure."""
 
 from __future__ import annotations
 

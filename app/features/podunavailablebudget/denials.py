@@ -1,4 +1,4 @@
-"""Records refusals: a metric, a line in the protection log and an event on the Pod. [PUB-69]"""
+"""Records denials: a metric, a line in the protection log and an event on the Pod. [PUB-69]"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from prometheus_client import CollectorRegistry
 
-from app.framework.refusals import ProtectionLog, RefusalMetrics
+from app.framework.denials import ProtectionLog, RefusalMetrics
 from app.kube.events import EventRecorder, reference
 from app.kube.objects import Pod
 from app.kube.resources import PODS

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from app.api import names
 from app.features.sidecarset.injection.selection import SidecarSetIndex, in_scope, replaced_bases
-from app.features.sidecarset.plan.view import injected_sets
+from app.features.sidecarset.plan.settings import injected_sets
 from app.kube.clock import rfc3339
 from app.kube.jsonvalues import as_object
 from app.kube.objects import Pod

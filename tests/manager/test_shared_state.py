@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from app.manager.shared import (
+from app.manager.shared_state import (
     Certificate,
     Counts,
     Family,

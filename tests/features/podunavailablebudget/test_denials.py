@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from app.features.podunavailablebudget.refusals import RefusalRecord, refusal_counters
-from app.framework.refusals import ProtectionLog
+from app.features.podunavailablebudget.denials import RefusalRecord, refusal_counters
+from app.framework.denials import ProtectionLog
 from app.kube.objects import Pod, decode_pod
-from app.manager.shared import families, text
+from app.manager.shared_state import families, text
 
 
 def made_up(name: str) -> Pod:
