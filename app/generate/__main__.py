@@ -97,8 +97,8 @@ def _identities() -> Iterator[tuple[str, Iterable[PolicyRule]]]:
         yield f"`kruise-manager`, where `kruise-manager-{name}-role` is bound", rules
     yield "`kruise-webhooks`: webhooks with `manager.separateControllers`", webhook_rules()
     for gate, rules in rules_of_gates().items():
-        if dry_runs := [rule for rule in rules if rule.own_namespace]:
-            yield f"`kruise-webhooks`, additionally with the gate {gate}", dry_runs
+        if reviewing := [rule for rule in rules if rule.for_reviews]:
+            yield f"`kruise-webhooks`, additionally with the gate {gate}", reviewing
     yield "`kruise-daemon`: the agent of each node", AGENT_RULES
     yield "`kruise-uninstall`: exists while `helm uninstall` runs", uninstall.permissions(workloads())
 

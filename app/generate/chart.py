@@ -131,12 +131,13 @@ def _manager_roles(rules: Iterable[PolicyRule]) -> list[dict[str, Any]]:
 
 def _gate_roles(gate: str, rules: Iterable[PolicyRule]) -> str:
     on = f'eq (include "kruise.gateIsOn" (list . "{gate}")) "true"'
-    made = rbac.gate_roles(gate, tuple(rules), _NAMESPACE)
+    given = tuple(rules)
+    made = rbac.gate_roles(gate, given, _NAMESPACE)
     documents = [_labelled(role) for role in made if role["apiVersion"].startswith("rbac.")]
-    for binding in documents:
-        if binding["kind"] == "RoleBinding" and binding["metadata"]["namespace"] == _NAMESPACE:
-            # The component that serves reviews sends the dry-run requests, so the role is bound to its identity.
-            binding["subjects"].append({"kind": "ServiceAccount", "name": _WEBHOOKS, "namespace": _NAMESPACE})
+    if any(rule.for_reviews for rule in given):
+        # Rules for reviews are the only ones of a gate that apply in the manager's namespace.
+        (binding,) = (one for one in documents if one["kind"] == "RoleBinding")
+        binding["subjects"].append({"kind": "ServiceAccount", "name": _WEBHOOKS, "namespace": _NAMESPACE})
     return f"{_HEAD}{{{{- if {on} }}}}\n{_documents(documents)}{{{{- end }}}}\n"
 
 

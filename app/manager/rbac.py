@@ -137,8 +137,11 @@ def rules_of(settings: Settings, webhooks: Iterable[Webhook]) -> tuple[PolicyRul
     """Return the permissions of a replica that serves these webhooks."""
     flags = settings.flags
     reconciles = flags.boolean("controllers")
-    of_slices = _of_slices if reconciles else _of_admission
-    found = [*_EVERY_REPLICA, *_of_webhooks(webhooks), *of_slices(settings.gates.enabled)]
+    of_features = _of_slices(settings.gates.enabled)
+    if not reconciles:
+        reviewing = (rule for rule in of_features if rule.for_reviews)
+        of_features = (*_of_admission(settings.gates.enabled), *reviewing)
+    found = [*_EVERY_REPLICA, *_of_webhooks(webhooks), *of_features]
     found += _registration() if reconciles else _serving()[1:]
     if settings.certificate_folder is None:
         writes = reconciles and not settings.external_certificates

@@ -9,7 +9,7 @@ from app.kube.client import Client
 from app.kube.wire import Response
 from app.manager.flags import parse_flags
 from app.manager.metrics import ManagerMetrics
-from app.manager.rbac import Granted, Rights, default_rules, missing_rights, rules_of, webhook_rules
+from app.manager.rbac import Granted, Rights, default_rules, missing_rights, rules_of, rules_of_gates, webhook_rules
 from app.manager.settings import read_settings
 from app.manager.webhook_handlers import WEBHOOKS
 from tests.kit.virtualtime import VirtualClock
@@ -128,6 +128,20 @@ def test_a_replica_without_controllers_reads_one_secret_and_registers_nothing() 
     assert {verb for rule in found if "customresourcedefinitions" in rule.resources for verb in rule.verbs} == {"get"}
     granted = [as_granted(rule) for rule in webhook_rules()]
     assert missing_rights(found, granted, granted) == []
+
+
+@pytest.mark.behaviour("MGR-146")
+def test_a_replica_without_controllers_needs_the_rights_of_enabled_reviews() -> None:
+    dry_runs = [rule for found in rules_of_gates().values() for rule in found if rule.for_reviews]
+    assert [rule.resources for rule in dry_runs] == [("configmaps", "secrets")]
+    gates = "--feature-gates=ResourceDistributionGate="
+    assert set(dry_runs) <= set(rules("--controllers=false", f"{gates}true"))
+    assert not set(dry_runs) & set(rules("--controllers=false", f"{gates}false"))
+
+
+def test_the_rights_of_a_gate_in_the_own_namespace_are_those_of_reviews() -> None:
+    """The chart binds them to both accounts."""
+    assert all(rule.own_namespace is rule.for_reviews for found in rules_of_gates().values() for rule in found)
 
 
 def answer(verbs: list[str], groups: list[str], resources: list[str]) -> Response:

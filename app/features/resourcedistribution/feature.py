@@ -47,7 +47,7 @@ FEATURE: Final = Feature(
                 PolicyRule(("update",), (names.APPS_GROUP,), (f"{_KIND}/finalizers",)),
                 PolicyRule(("create", "delete", "get", "patch"), ("",), ("configmaps", "secrets")),
                 # For the webhook's dry runs. [RD-15]
-                PolicyRule(("create",), ("",), ("configmaps", "secrets"), own_namespace=True),
+                PolicyRule(("create",), ("",), ("configmaps", "secrets"), own_namespace=True, for_reviews=True),
                 PolicyRule(("create", "patch"), ("",), ("events",)),
             ),
             gates=(GATE,),
