@@ -171,6 +171,33 @@ class Report:
         )
 
 
+DELETED: Final = "webhook configuration deleted"
+#: After these faults, reviews in flight to the killed process are lost, and failurePolicy Fail rejects those Pods.
+MAY_REFUSE: Final = (
+    "kill -9 of a webhook process",
+    "kill -9 of a replica",
+    "kill -9 of the leading replica",
+    "kill -9 and restart of the API server",
+)
+#: Minimum number of Pods with their sidecar, so that the other counts mean something.
+MIN_INJECTED: Final = 50
+
+
+def problems(report: Report) -> list[str]:
+    """Return what the load must not have seen with this fault."""
+    fault, count = report.fault, report.creations.count
+    found = []
+    if count(Outcome.INJECTED) <= MIN_INJECTED:
+        found.append(f"only {count(Outcome.INJECTED)} Pods have their sidecar")
+    if fault != DELETED and count(Outcome.WITHOUT_SIDECAR):
+        found.append(f"{count(Outcome.WITHOUT_SIDECAR)} Pods lack their sidecar")
+    if fault not in MAY_REFUSE and count(Outcome.REFUSED):
+        found.append(f"{count(Outcome.REFUSED)} Pods were refused")
+    if "API server" not in fault and count(Outcome.NO_API_SERVER):
+        found.append(f"the API server did not answer {count(Outcome.NO_API_SERVER)} times")
+    return found
+
+
 HEAD = (
     "| fault | creations | with sidecar | without | refused | no API server | first to last failure, s "
     "| longest time without a whole Pod, s | p99 ms | recovered after |\n"
@@ -278,7 +305,7 @@ FAULTS: Final[dict[str, Callable[[Site, _Watch], None]]] = {
     "rotation of the CA": certificate_rotation,
     "kill -9 and restart of the API server": api_server,
     "rolling update of both replicas": rolling_update,
-    "webhook configuration deleted": webhook_configuration,
+    DELETED: webhook_configuration,
 }
 
 
@@ -288,7 +315,7 @@ def run(made: Site, fault: str, *, before: float, after: float) -> Report:
     eventually(made.all_ready, "all is well before")
     eventually(made.leader, "a replica leads before")
     # The Pods are checked afterwards, so they are kept.
-    with pod_creations(made.control_plane, RATE, delete=fault != "webhook configuration deleted") as creations:
+    with pod_creations(made.control_plane, RATE, delete=fault != DELETED) as creations:
         began = time.monotonic()
         report = Report(fault, creations)
         eventually(lambda: time.monotonic() - began >= before, "the load runs", before + 5)

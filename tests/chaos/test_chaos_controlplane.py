@@ -8,19 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.chaos.faults import FAULTS, HOSTS, Report, Site, run, site
+from tests.chaos.faults import DELETED, FAULTS, HOSTS, Report, Site, problems, run, site
 from tests.chaos.load import NAMESPACE, Outcome
 from tests.scenarios.world import eventually
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.alone]
-#: After these faults, reviews in flight to the killed process are lost, and failurePolicy Fail rejects those Pods.
-MAY_REFUSE = (
-    "kill -9 of a webhook process",
-    "kill -9 of a replica",
-    "kill -9 of the leading replica",
-    "kill -9 and restart of the API server",
-)
-DELETED = "webhook configuration deleted"
 
 
 @pytest.fixture(scope="module")
@@ -31,26 +23,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 def brief(made: Site, fault: str) -> Report:
     report = run(made, fault, before=1.0, after=5.0)
-    assert report.creations.count(Outcome.INJECTED) > 50, report.creations.messages()
+    assert problems(report) == [], f"{report.creations.messages()}\n{made.balancer_log.read_text()}"
     return report
 
 
 @pytest.mark.parametrize("fault", [name for name in FAULTS if name != DELETED])
 def test_no_pod_is_created_without_its_sidecar(made: Site, fault: str) -> None:
-    report = brief(made, fault)
-    assert report.creations.count(Outcome.WITHOUT_SIDECAR) == 0
-    if fault not in MAY_REFUSE:
-        told = f"{report.creations.messages()}\n{made.balancer_log.read_text()}"
-        assert report.creations.count(Outcome.REFUSED) == 0, told
-    if "API server" not in fault:
-        assert report.creations.count(Outcome.NO_API_SERVER) == 0, report.creations.messages()
+    brief(made, fault)
 
 
 @pytest.mark.behaviour("MGR-123", "SS-136")
 def test_pods_created_while_the_webhook_was_missing_are_reported_and_counted(made: Site) -> None:
     before = bypassed(made)
     report = brief(made, DELETED)
-    assert report.creations.count(Outcome.REFUSED) == 0
     missing = report.creations.count(Outcome.WITHOUT_SIDECAR)
 
     def counted() -> bool:
