@@ -43,6 +43,7 @@ from app.kube.admission import (
 from app.kube.clock import Clock
 from app.kube.objects import Object
 from app.kube.resources import NAMESPACES, ObjectKey
+from app.kube.selectors import parse_query
 from app.kube.store import key_of
 from app.manager.features import features
 from app.manager.flags import parse_flags
@@ -219,9 +220,9 @@ class Standalone:
         obj: Mapping[str, Any] = manifest.object
         kind = find_kind(api_version, manifest.kind)
         watched = self._watched_as(api_version, manifest)
+        if watched is not None and (kind is not None or watched.scope is Scope.OWN):
+            self._refuse_second(manifest, watched, content)
         if kind is not None:
-            if watched is not None:
-                self._refuse_second(manifest, watched)
             obj = _with_identity(await self._admitted(manifest, kind), self._version)
         if watched is None:
             called = f"{manifest.kind} {manifest.name}"
@@ -233,16 +234,22 @@ class Standalone:
         self._draft(watched).put(stored)
 
     def _watched_as(self, api_version: str, manifest: Manifest) -> Watched[Any] | None:
-        wanted = (api_version.rpartition("/")[0], manifest.kind)
+        wanted, labels = (api_version.rpartition("/")[0], manifest.kind), manifest.object["metadata"].get("labels")
         for one in self._watched.values():
-            if (one.resource.group, one.resource.kind) == wanted and one.object_name in ("", manifest.name):
+            if (one.resource.group, one.resource.kind) != wanted or one.object_name not in ("", manifest.name):
+                continue
+            if parse_query(one.label_selector).matches(labels if isinstance(labels, dict) else {}):
                 return one
         return None
 
-    def _refuse_second(self, manifest: Manifest, watched: Watched[Any]) -> None:
-        namespace = str(manifest.object["metadata"].get("namespace") or "")
-        if self._draft(watched).get(manifest.name, namespace) is not None:
-            raise ManifestError(f"{manifest.at('metadata.name')}: {manifest.kind} {manifest.name} is defined twice")
+    def _refuse_second(self, manifest: Manifest, watched: Watched[Any], content: _Content) -> None:
+        """Raise ManifestError if this file, read up to here as ``content``, or another one defines the object too."""
+        where = (watched.key, ObjectKey(_namespace(watched, manifest.object["metadata"]), manifest.name))
+        others = {str(path): file.content for path, file in self._files.items()}
+        for file, objects in (others | {manifest.file: content}).items():
+            if where in objects:
+                said = f"{manifest.kind} {manifest.name} is also defined in {file}"
+                raise ManifestError(f"{manifest.at('metadata.name')}: {said}")
 
     async def _admitted(self, manifest: Manifest, kind: KindDefinition) -> dict[str, Any]:
         """Return the object as an API server with our webhooks would store it. Raises ManifestError."""
@@ -322,6 +329,12 @@ def _with_identity(stored: Mapping[str, Any], version: int) -> dict[str, Any]:
     return {**stored, "metadata": {**metadata, "uid": uid, "resourceVersion": str(version)}}
 
 
+def _namespace(watched: Watched[Any], metadata: Mapping[str, Any]) -> str:
+    if watched.scope is Scope.OWN:
+        return names.MANAGER_NAMESPACE  # the operator may be installed in a namespace of another name
+    return str(metadata.get("namespace") or "")
+
+
 def _decoded(watched: Watched[Any], manifest: Manifest, obj: Mapping[str, Any]) -> Any:
     """Decode an object into the form that caches hold. Raises ManifestError."""
     metadata = obj["metadata"]
@@ -330,8 +343,7 @@ def _decoded(watched: Watched[Any], manifest: Manifest, obj: Mapping[str, Any]) 
         labels = {**(metadata.get("labels") or {}), names.NAMESPACE_NAME: manifest.name}
         obj = {**obj, "metadata": {**metadata, "labels": labels}}
     if watched.scope is Scope.OWN:
-        # The operator may be installed in a namespace of another name.
-        obj = {**obj, "metadata": {**metadata, "namespace": names.MANAGER_NAMESPACE}}
+        obj = {**obj, "metadata": {**metadata, "namespace": _namespace(watched, metadata)}}
     try:
         return watched.decode(orjson.dumps(obj))
     except ValueError as error:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from app.admission.review import read_review
 from app.features.sidecarset.pod_admission import RECORDED_REVISIONS, SIDECAR_SETS, InjectionLookups
-from app.framework.watched import NAMESPACES
+from app.framework.watched import CONFIGURATION, NAMESPACES
 from app.kube.admission import Allowed, Denied, Patched, Review
 from app.kube.patches import apply
 from app.manager.gates import parse_gates
@@ -197,7 +197,7 @@ async def test_duplicate_set_names_are_an_error_that_can_be_fixed(tmp_path: Path
     touch(tmp_path / "b.yaml", SET.format(name="same"))
     found = standalone(tmp_path)
     await found.reload()
-    assert found.problems == (f"{tmp_path}/b.yaml:4: SidecarSet same is defined twice",)
+    assert found.problems == (f"{tmp_path}/b.yaml:4: SidecarSet same is also defined in {tmp_path}/a.yaml",)
     (tmp_path / "a.yaml").unlink()
     await found.reload()
     assert found.problems == ()
@@ -287,6 +287,36 @@ async def test_the_whitelist_is_read_from_files(tmp_path: Path, operator: str) -
     touch(tmp_path / "a.yaml", (tmp_path / "a.yaml").read_text("utf-8"))
     await found.reload()
     assert "whitelist not found" in found.problems[0]
+
+
+@virtual
+async def test_a_second_configuration_is_refused_whatever_its_namespace(tmp_path: Path) -> None:
+    """The manager reads the one in its own namespace, which standalone mode does not know."""
+    text = (
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: kruise-configuration, namespace: {}}}\ndata: {{a: '{}'}}\n"
+    )
+    touch(tmp_path / "a.yaml", text.format("kruise-system", 1))
+    touch(tmp_path / "b.yaml", text.format("shop", 2))
+    touch(tmp_path / "c.yaml", f"{text.format('one', 3)}---\n{text.format('two', 4)}")
+    found = standalone(tmp_path)
+    await found.reload()
+    said = f"ConfigMap kruise-configuration is also defined in {tmp_path}/a.yaml"
+    assert found.problems == (f"{tmp_path}/b.yaml:3: {said}", f"{tmp_path}/c.yaml:3: {said}")
+    assert [one.data for one in found.stores(CONFIGURATION).list()] == [{"a": "1"}]
+    (tmp_path / "a.yaml").unlink()
+    (tmp_path / "b.yaml").unlink()
+    await found.reload()
+    assert found.problems == (f"{tmp_path}/c.yaml:8: {said.replace('a.yaml', 'c.yaml')}",)
+
+
+@virtual
+async def test_revisions_of_other_kinds_are_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    text = "apiVersion: apps/v1\nkind: ControllerRevision\nmetadata: {name: web-1, labels: {app: web}}\nrevision: 1\n"
+    touch(tmp_path / "a.yaml", text)
+    found = standalone(tmp_path)
+    await found.reload()
+    assert "a.yaml:1: ControllerRevision web-1 is not used without a cluster" in caplog.text
+    assert found.stores(RECORDED_REVISIONS).list() == []
 
 
 @OPERATORS
