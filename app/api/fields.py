@@ -1,4 +1,4 @@
-"""Fields shared by several kinds: handlers, scheduling, lifecycle, targets, in-place updates, update order."""
+"""Fields shared by several kinds: handlers, scheduling, lifecycle, references, in-place updates, update order."""
 
 from __future__ import annotations
 
@@ -191,6 +191,27 @@ class Lifecycle(ApiModel):
     pre_normal: LifecycleHook | None = None
     """Hook that runs after the Pod is created. The Pod is not available until it has all labels and
     finalizers of the hook."""
+
+
+class ObjectReference(ApiModel):
+    """ObjectReference refers to another object."""
+
+    schema_keywords: ClassVar[dict[str, Any]] = {MAP_TYPE: "atomic"}
+
+    api_version: str = ""
+    """API version of the object."""
+    kind: str = ""
+    """Kind of the object."""
+    namespace: str = ""
+    """Namespace of the object."""
+    name: str = ""
+    """Name of the object."""
+    uid: str = ""
+    """UID of the object."""
+    resource_version: str = ""
+    """Resource version of the object."""
+    field_path: str = ""
+    """Path of the referenced field within the object."""
 
 
 class WorkloadReference(ApiModel):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Final
 
 from pydantic import Field
 
-from app.api.model import MAP_TYPE, ApiModel, KubeObject
+from app.api.fields import ObjectReference
+from app.api.model import ApiModel, KubeObject
 from app.api.schema import Int32, Int64, RawObject, Time, enum
 from app.features.broadcastjob.types import BroadcastJobSpec
 from app.features.imagepull.types import ImageListPullJobSpec
@@ -99,33 +100,12 @@ class AdvancedCronJobV1Alpha1Spec(_Spec):
     """Template of the job to create."""
 
 
-class ActiveJob(ApiModel):
-    """ActiveJob refers to a job that has not ended."""
-
-    schema_keywords: ClassVar[dict[str, Any]] = {MAP_TYPE: "atomic"}
-
-    api_version: str = ""
-    """Group and version of the job."""
-    kind: str = ""
-    """Kind of the job."""
-    namespace: str = ""
-    """Namespace of the job."""
-    name: str = ""
-    """Name of the job."""
-    uid: str = ""
-    """UID of the job."""
-    resource_version: str = ""
-    """Resource version of the job when it was first observed."""
-    field_path: str = ""
-    """Always empty, because the reference is to the whole job."""
-
-
 class AdvancedCronJobStatus(ApiModel):
     """AdvancedCronJobStatus is the observed state of an AdvancedCronJob."""
 
     type: str = ""
     """Kind of the created jobs: Job, BroadcastJob or ImageListPullJob."""
-    active: list[ActiveJob] | None = None
+    active: list[ObjectReference] | None = None
     """Jobs that have not ended."""
     last_schedule_time: Time = ""
     """Scheduled time of the last job that was started."""

@@ -5,11 +5,12 @@ v1alpha1 and v1beta1 have the same fields, except ``mode`` of a NodeImage's pull
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from app.api.model import MAP_TYPE, ApiModel, KubeObject
+from app.api.fields import ObjectReference
+from app.api.model import ApiModel, KubeObject
 from app.api.schema import Int32, Int64, IntOrString, LabelSelector, Time, label_selector_and
 
 ALWAYS: Final = "Always"
@@ -183,27 +184,6 @@ class ImageListPullJob(KubeObject):
     """Desired state of the ImageListPullJob."""
     status: ImageListPullJobStatus | None = None
     """Observed state of the ImageListPullJob."""
-
-
-class ObjectReference(ApiModel):
-    """ObjectReference refers to another object."""
-
-    schema_keywords: ClassVar[dict[str, Any]] = {MAP_TYPE: "atomic"}
-
-    api_version: str = ""
-    """API version of the object."""
-    kind: str = ""
-    """Kind of the object."""
-    namespace: str = ""
-    """Namespace of the object."""
-    name: str = ""
-    """Name of the object."""
-    uid: str = ""
-    """UID of the object."""
-    resource_version: str = ""
-    """Resource version of the object."""
-    field_path: str = ""
-    """Path of the referenced field within the object."""
 
 
 class PullSecretV1Alpha1(ApiModel):
