@@ -1,4 +1,4 @@
-"""The recorded sets on a real API server with our manager."""
+"""SidecarSets on a real API server with our manager: recorded ones, other versions, and their revisions."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from app.api import names
 from tests.cluster.controlplane import ControlPlane
 from tests.features.recorded_sets import NEVER_STORED, SETS, judged, read_alike
 from tests.features.writing import sidecar_set
-from tests.scenarios.world import eventually, manager
+from tests.scenarios.world import SYSTEM_NAMESPACE, eventually, manager
 
 pytestmark = pytest.mark.controlplane
 
@@ -101,3 +102,39 @@ def test_applying_a_v1alpha1_manifest_without_namespace_widens_the_scope(
         assert stored(api, "scoped", "v1alpha1")["spec"]["namespaceSelector"] == {"matchLabels": {"a": "b"}}
     finally:
         api.request("DELETE", f"{GROUP}/v1beta1/sidecarsets/scoped")
+
+
+def latest_revision(api: ControlPlane, name: str) -> str:
+    return str(eventually(lambda: stored(api, name)["status"]["latestRevision"], f"SidecarSet {name} has a revision"))
+
+
+def owners(api: ControlPlane, name: str) -> dict[str, list[str]]:
+    """Return the UIDs of the owners of each revision of a set."""
+    query = f"labelSelector={names.SIDECARSET_NAME}%3D{name}"
+    found = api.request("GET", f"/apis/apps/v1/namespaces/{SYSTEM_NAMESPACE}/controllerrevisions?{query}")[1]["items"]
+    return {
+        one["metadata"]["name"]: [owner["uid"] for owner in one["metadata"].get("ownerReferences", ())] for one in found
+    }
+
+
+@pytest.mark.behaviour("SS-121", "SS-104")
+def test_a_recreated_set_adopts_its_revision_before_it_is_collected(api: ControlPlane) -> None:
+    again = sidecar_set("again", containers=[{"name": "first", "image": "a:1"}])
+    gone = sidecar_set("gone", containers=[{"name": "second", "image": "a:1"}])
+    try:
+        applied(api, again)
+        revision = latest_revision(api, "again")
+        api.request("DELETE", f"{GROUP}/v1beta1/sidecarsets/again")
+        wanted = {revision: [applied(api, again)["metadata"]["uid"]]}
+        eventually(lambda: owners(api, "again") == wanted, "the new set owns the revision")
+        # After a restart, the garbage collector watches SidecarSets. Once it has deleted a revision whose owner is
+        # gone, it has also checked the adopted one.
+        api.restart_controller_manager()
+        applied(api, gone)
+        latest_revision(api, "gone")
+        api.request("DELETE", f"{GROUP}/v1beta1/sidecarsets/gone")
+        eventually(lambda: not owners(api, "gone"), "the revision is collected", 90)
+        assert owners(api, "again") == wanted
+    finally:
+        for name in ("again", "gone"):
+            api.request("DELETE", f"{GROUP}/v1beta1/sidecarsets/{name}")
