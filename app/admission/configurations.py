@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from app.kube.admission import Rule, Webhook
 from app.kube.wire import USER_AGENT
 
@@ -158,8 +160,8 @@ def _entry(webhook: Webhook, endpoint: Endpoint, ca_bundle: str) -> dict[str, An
         "rules": [_rule(rule) for rule in webhook.rules],
         "failurePolicy": webhook.failure_policy,
         "matchPolicy": "Equivalent",
-        "namespaceSelector": _selector(webhook.namespace_selector),
-        "objectSelector": _selector(webhook.object_selector),
+        "namespaceSelector": msgspec.to_builtins(webhook.namespace_selector or {}),
+        "objectSelector": msgspec.to_builtins(webhook.object_selector or {}),
         "sideEffects": webhook.side_effects,
         "timeoutSeconds": webhook.timeout_seconds,
         "admissionReviewVersions": ["v1"],
@@ -179,23 +181,6 @@ def _rule(rule: Rule) -> dict[str, Any]:
         "resources": list(rule.resources),
         "scope": rule.scope,
     }
-
-
-def _selector(selector: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return a selector as JSON: tuples and mappings of a declaration become lists and dicts."""
-    plain: dict[str, Any] = {}
-    if selector and selector.get("matchExpressions"):
-        plain["matchExpressions"] = [_expression(item) for item in selector["matchExpressions"]]
-    if selector and selector.get("matchLabels"):
-        plain["matchLabels"] = dict(selector["matchLabels"])
-    return plain
-
-
-def _expression(expression: Mapping[str, Any]) -> dict[str, Any]:
-    plain = {"key": expression["key"], "operator": expression["operator"]}
-    if expression.get("values"):
-        plain["values"] = list(expression["values"])
-    return plain
 
 
 def conversion_patch(crd: Mapping[str, Any], endpoint: Endpoint, ca_bundle: str) -> dict[str, Any] | None:

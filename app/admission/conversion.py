@@ -17,7 +17,7 @@ import orjson
 
 from app.admission.requests import LARGE_BYTES, MAX_VALUES, too_many_values, without_collections
 from app.api.conversion import ConversionError, UnknownKindError
-from app.kube.jsonvalues import hide_depth, items_of
+from app.kube.jsonvalues import as_object, hide_depth, items_of
 
 Convert: TypeAlias = Callable[[dict[str, Any], str], dict[str, Any]]
 
@@ -271,21 +271,16 @@ def _written(obj: dict[str, Any]) -> bytes:
 def _reason(item: dict[str, Any], error: Exception) -> str:
     if isinstance(error, ConversionError):
         return ascii(str(error)[:256])[1:-1]
-    metadata = item.get("metadata")
-    fields = metadata if isinstance(metadata, dict) else {}
+    fields = as_object(item.get("metadata"))
     name = f"{item.get('kind')} {fields.get('namespace') or ''}/{fields.get('name') or '(no name)'}"
     return ascii(f"{name}: {type(error).__name__}: {error}"[:256])[1:-1]
 
 
 def _answer(review: _Review, objects: bytes) -> bytes:
-    return b"".join(
-        (
-            b'{"kind":"ConversionReview","apiVersion":%b,"response":{"uid":%b,"convertedObjects":['
-            % (orjson.dumps(review.api_version), orjson.dumps(review.uid)),
-            objects,
-            b'],"result":{"metadata":{},"status":"Success"}}}',
-        )
-    )
+    return (
+        b'{"kind":"ConversionReview","apiVersion":%b,"response":{"uid":%b,"convertedObjects":[%b],'
+        b'"result":{"metadata":{},"status":"Success"}}}'
+    ) % (orjson.dumps(review.api_version), orjson.dumps(review.uid), objects)
 
 
 def _failure(review: _Review, message: str) -> bytes:

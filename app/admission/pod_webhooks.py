@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from app.api import names
 from app.kube.admission import (
@@ -22,8 +22,9 @@ from app.kube.admission import (
     Rule,
     Webhook,
 )
-from app.kube.errors import ApiError, KubeError
-from app.pods.admission import Guarded, PodMutator, PodRequest, PodRequestKind, PodValidator, StepOutcome, check_shape
+from app.kube.errors import KubeError, message_of
+from app.kube.jsonvalues import as_object
+from app.pods.admission import Guarded, PodMutator, PodRequest, PodRequestKind, PodValidator, check_shape
 from app.pods.admission_draft import PodDraft, PodRefusedError
 
 # ``/mutate-pod``: a pipeline of steps that change one draft of a new Pod. The order of the steps matters: later steps
@@ -31,6 +32,8 @@ from app.pods.admission_draft import PodDraft, PodRefusedError
 # their positions; ``pod_handler`` sorts them. [PW-7]
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T", PodMutator, PodValidator)
 
 MUTATE_POD: Final = Webhook(
     name="mpod.kb.io",
@@ -61,16 +64,21 @@ MUTATE_POD: Final = Webhook(
 )
 
 
+def _in_order(given: Iterable[T], what: str) -> Sequence[T]:
+    found = sorted(given, key=lambda one: one.order)
+    for first, second in pairwise(found):
+        if first.order == second.order:
+            both = f"{type(first).__name__} and {type(second).__name__}"
+            raise ValueError(f"two {what} have the position {int(first.order)}: {both}")
+    return found
+
+
 class PodPipeline:
     """Runs the steps on a new Pod in order. The first denial ends the review."""
 
     def __init__(self, steps: Iterable[PodMutator]) -> None:
         """Sort the steps. Raises ValueError if two steps have the same position."""
-        self.steps: Sequence[PodMutator] = sorted(steps, key=lambda step: step.order)
-        for first, second in pairwise(self.steps):
-            if first.order == second.order:
-                both = f"{type(first).__name__} and {type(second).__name__}"
-                raise ValueError(f"two Pod admission steps have the position {int(first.order)}: {both}")
+        self.steps = _in_order(steps, "Pod admission steps")
 
     def __call__(self, review: Review) -> Decision | Awaitable[Decision]:
         """Return the decision, or an awaitable if a step queries the API server."""
@@ -84,26 +92,29 @@ class PodPipeline:
         try:
             check_shape(pod)
             draft = PodDraft(pod, review.namespace)
-            for step in self.steps:
+            steps = iter(self.steps)
+            for step in steps:
                 outcome = step(draft, review)
                 if outcome is not None:
-                    return outcome if type(outcome) is Denied else self._rest(draft, review, step, outcome)
+                    return outcome if isinstance(outcome, Denied) else self._rest(draft, review, outcome, steps)
         except PodRefusedError as error:
             return Denied(error.message, code=error.code)
         return _finished(draft)
 
-    async def _rest(self, draft: PodDraft, review: Review, waiting: PodMutator, outcome: StepOutcome) -> Decision:
+    async def _rest(
+        self, draft: PodDraft, review: Review, waiting: Awaitable[Denied | None], steps: Iterator[PodMutator]
+    ) -> Decision:
         """Continue the pipeline from a step that has to wait."""
         try:
-            for step in (waiting, *self.steps[self.steps.index(waiting) + 1 :]):
-                if step is not waiting:
-                    outcome = step(draft, review)
-                denied = await outcome if isinstance(outcome, Awaitable) else outcome
+            denied = await waiting
+            for step in steps:
                 if denied is not None:
-                    return denied
+                    break
+                outcome = step(draft, review)
+                denied = await outcome if isinstance(outcome, Awaitable) else outcome
         except PodRefusedError as error:
             return Denied(error.message, code=error.code)
-        return _finished(draft)
+        return denied or _finished(draft)
 
 
 def pod_handler(steps: Iterable[PodMutator], webhook: Webhook = MUTATE_POD) -> Handler:
@@ -119,9 +130,7 @@ def _is_mirror(pod: Mapping[str, Any], groups: Collection[str]) -> bool:
     """
     if names.NODES_GROUP not in groups:
         return False
-    metadata = pod.get("metadata")
-    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
-    return isinstance(annotations, Mapping) and names.MIRROR_POD in annotations
+    return names.MIRROR_POD in as_object(as_object(pod.get("metadata")).get("annotations"))
 
 
 def _finished(draft: PodDraft) -> Decision:
@@ -154,13 +163,11 @@ _MAY_READ: Final = PolicyRule(("get",), ("",), ("pods",))
 def webhooks(guarded: Sequence[Guarded]) -> tuple[Webhook, ...]:
     """Return the webhook declarations for these Pods. Guards without a change gate get no update webhook. [PUB-129]"""
     changing = [one for one in guarded if one.change_gate]
-    return (*_removals(guarded), *((_changes(changing),) if changing else ()))
+    return (*(_removals(guarded) if guarded else ()), *((_changes(changing),) if changing else ()))
 
 
 def _removals(guarded: Sequence[Guarded]) -> Iterator[Webhook]:
-    if not guarded:
-        return
-    whose = _all(one.whose for one in guarded)
+    whose = " and ".join(one.whose for one in guarded)
     gates = tuple(one.removal_gate for one in guarded)
     yield Webhook(
         name="vpod.kb.io",
@@ -189,7 +196,7 @@ def _removals(guarded: Sequence[Guarded]) -> Iterator[Webhook]:
 
 
 def _changes(guarded: Sequence[Guarded]) -> Webhook:
-    whose = _all(one.whose for one in guarded)
+    whose = " and ".join(one.whose for one in guarded)
     labels = " || ".join(
         f"(has(object.metadata.labels) && object.metadata.labels.exists(key, key.startsWith('{one.label_prefix}')))"
         for one in guarded
@@ -215,10 +222,6 @@ def _changes(guarded: Sequence[Guarded]) -> Webhook:
     )
 
 
-def _all(names: Iterable[str]) -> str:
-    return " and ".join(names)
-
-
 class PodGuards:
     """Calls the guards in order. The first denial ends the review."""
 
@@ -227,11 +230,7 @@ class PodGuards:
 
         Raises ValueError if two guards have the same position.
         """
-        self.guards = sorted(guards, key=lambda guard: guard.order)
-        for first, second in pairwise(self.guards):
-            if first.order == second.order:
-                both = f"{type(first).__name__} and {type(second).__name__}"
-                raise ValueError(f"two Pod guards have the position {int(first.order)}: {both}")
+        self.guards = _in_order(guards, "Pod guards")
         self._fetch = fetch
 
     async def __call__(self, review: Review) -> Decision:
@@ -245,7 +244,7 @@ class PodGuards:
                 if denied is not None:
                     return denied
         except KubeError as error:
-            return Denied(error.message if isinstance(error, ApiError) else str(error), code=400)
+            return Denied(message_of(error), code=400)
         return Allowed()
 
     def _request(self, review: Review) -> PodRequest | None:
@@ -274,12 +273,11 @@ def handlers(guarded: Sequence[Guarded], guards: Iterable[PodValidator], fetch: 
 
 
 def _is_dry(options: object) -> bool:
-    given = options.get("dryRun") if isinstance(options, Mapping) else None
+    given = as_object(options).get("dryRun")
     return isinstance(given, list) and bool(given)
 
 
 def _name(review: Review) -> str:
     """Return the name of the Pod. In a deletecollection request, only the object itself has the name."""
-    metadata = (review.old_object or {}).get("metadata")
-    found = metadata.get("name") if isinstance(metadata, Mapping) else None
+    found = as_object((review.old_object or {}).get("metadata")).get("name")
     return review.name or (found if isinstance(found, str) else "")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import ipaddress
 import re
-from collections.abc import Callable, MutableMapping
-from typing import Any, Final, ParamSpec, TypeVar
+from collections.abc import Callable
+from typing import Final, ParamSpec, TypeVar
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -86,25 +86,18 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> tuple[list[by
 
     Raises DisconnectedError.
     """
-    message: MutableMapping[str, Any] = await receive()
-    if message["type"] == "http.disconnect":
-        raise DisconnectedError
-    body: bytes = message.get("body", b"")
-    if TOO_LARGE in scope:
-        return [body], False
-    if not message.get("more_body", False):
-        return [body], len(body) <= limit
-    parts = [body]
-    size = len(body)
-    while message.get("more_body", False):
-        if size > limit:
-            return parts, False
+    parts: list[bytes] = []
+    size = 0
+    while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise DisconnectedError
         parts.append(message.get("body", b""))
         size += len(parts[-1])
-    return parts, size <= limit
+        if TOO_LARGE in scope or size > limit:
+            return parts, False
+        if not message.get("more_body", False):
+            return parts, True
 
 
 _LOCAL_NAMES: Final = frozenset(("localhost", "127.0.0.1", "[::1]"))

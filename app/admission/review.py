@@ -24,7 +24,7 @@ from app.kube.admission import (
 )
 from app.kube.fielderrors import shortened
 from app.kube.images import remembered
-from app.kube.jsonvalues import MAX_DEPTH, nested_deeper, shallow_json
+from app.kube.jsonvalues import MAX_DEPTH, as_object, nested_deeper, shallow_json
 from app.kube.text import quoted
 
 # Encode a Decision or a Refusal as an AdmissionReview. The constant parts are prepared as bytes, because every Pod
@@ -52,37 +52,28 @@ class Refusal:
 
 def answer(uid: str, decision: Decision) -> bytes:
     """Return the AdmissionReview that carries a decision."""
+    if type(decision) is Denied:
+        return _refused(uid, V1, decision.message, decision.code, decision.reason)
+    patch: tuple[bytes, ...] = ()
     if type(decision) is Patched:
         try:
             operations = orjson.dumps([operation.as_json() for operation in decision.operations])
         except TypeError:
             return _refused(uid, V1, _unanswerable(decision), 400)
-        patch = b2a_base64(operations, newline=False)
-        return b"".join(
-            (
-                b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":',
-                _json_text(uid),
-                b',"allowed":true,"status":{"metadata":{},"code":200},"patchType":"JSONPatch","patch":"',
-                patch,
-                b'"',
-                _warnings(decision.warnings),
-                b"}}",
-            )
+        patch = (b',"patchType":"JSONPatch","patch":"', b2a_base64(operations, newline=False), b'"')
+    elif type(decision) is not Allowed:
+        raise TypeError(f"a handler returned {type(decision).__name__}, not a decision")
+    return b"".join(
+        (
+            b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":',
+            orjson.dumps(uid),
+            # Allowing responses carry code 200. [MGR-45]
+            b',"allowed":true,"status":{"metadata":{},"code":200}',
+            *patch,
+            _warnings(decision.warnings),
+            b"}}",
         )
-    if type(decision) is Denied:
-        return _refused(uid, V1, decision.message, decision.code, decision.reason)
-    if type(decision) is Allowed:
-        # Allowing responses carry code 200. [MGR-45]
-        return b"".join(
-            (
-                b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":',
-                _json_text(uid),
-                b',"allowed":true,"status":{"metadata":{},"code":200}',
-                _warnings(decision.warnings),
-                b"}}",
-            )
-        )
-    raise TypeError(f"a handler returned {type(decision).__name__}, not a decision")
+    )
 
 
 def _unanswerable(decision: Patched) -> str:
@@ -131,10 +122,6 @@ def _warnings(warnings: tuple[str, ...]) -> bytes:
     if not warnings:
         return b""
     return b',"warnings":' + orjson.dumps([printable(text) for text in warnings[:MAX_WARNINGS]])
-
-
-def _json_text(text: str) -> bytes:
-    return orjson.dumps(text)
 
 
 def printable(text: str) -> str:
@@ -276,21 +263,14 @@ def _text(holder: dict[str, Any], field: str, prefix: str = "") -> str:
     raise _WrongFieldError(f"request.{prefix}{field}: expected a string, got {_name(value)}")
 
 
-def _object(value: Any, field: str) -> dict[str, Any] | None:
-    if value is None or type(value) is dict:
-        return value
-    raise _WrongFieldError(f"request.{field}: expected an object, got {_name(value)}")
-
-
 def _read_object(value: Any, field: str, kind: dict[str, Any]) -> dict[str, Any] | None:
-    found = _object(value, field)
-    if found is not None and kind.get("kind") != "Pod":
+    if value is not None and type(value) is not dict:
+        raise _WrongFieldError(f"request.{field}: expected an object, got {_name(value)}")
+    if value is not None and kind.get("kind") != "Pod":
         # Managed fields are needed only for Pods. Anyone who may patch the object can nest them arbitrarily deep, and
         # the defaulting functions recurse.
-        metadata = found.get("metadata")
-        if type(metadata) is dict:
-            metadata.pop("managedFields", None)
-    return found
+        as_object(value.get("metadata")).pop("managedFields", None)
+    return value
 
 
 def _user(user: Any) -> tuple[str, tuple[str, ...]]:
@@ -348,8 +328,7 @@ def _lenient(text: str) -> Any:
 
 
 def _uid_of(document: Any) -> str:
-    request = document.get("request") if isinstance(document, dict) else None
-    uid = request.get("uid") if isinstance(request, dict) else None
+    uid = as_object(as_object(document).get("request")).get("uid")
     return printable(uid) if isinstance(uid, str) else ""
 
 

@@ -7,9 +7,9 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVarTuple
+from typing import Final, NamedTuple, TypeAlias, TypeVarTuple
 
 import msgspec
 from fastapi import FastAPI
@@ -415,30 +415,23 @@ class AdmissionApp(FastAPI):
         #: Body size limits by path, where they differ from the default.
         self.body_limits = {"/convert": conversion.MAX_BODY_BYTES}
         self._endpoints: dict[str, _Endpoint] = {}
-        self._unknown: _Endpoint | None = None
+        #: Answers POST requests to all other paths.
+        self.unknown: _Endpoint | None = None
 
     def _last_decision(self) -> str:
         return self.decisions[-1].line() if self.decisions else "none"
-
-    def count(self, paths: Iterable[PathStats]) -> None:
-        """Include these paths in the log summary."""
-        self.review_log = Summary(paths, self._last_decision)
 
     def serve(self, path: str, endpoint: _Endpoint) -> None:
         """Serve a path with an ASGI callable, bypassing middleware."""
         self._endpoints[path] = endpoint
         self.router.routes.append(StarletteRoute(path, endpoint=endpoint, name=path.lstrip("/"), methods=["POST"]))
 
-    def serve_unknown(self, endpoint: _Endpoint) -> None:
-        """Serve POST requests to all other paths."""
-        self._unknown = endpoint
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI entry: dispatch webhook paths directly and everything else through FastAPI."""
         if scope["type"] == "http":
             endpoint = self._endpoints.get(scope["path"])
             if endpoint is None and scope["method"] == "POST" and scope["path"] != "/healthz":
-                endpoint = self._unknown
+                endpoint = self.unknown
             if endpoint is not None:
                 await endpoint(scope, receive, send)
                 return
@@ -450,7 +443,8 @@ def create_app(
 ) -> AdmissionApp:
     """Create the application that serves all routes of a registry. ``worker`` handles large conversions."""
     app = AdmissionApp()
-    app.router.routes.append(StarletteRoute("/healthz", _Healthz))
+    # Any method. [MGR-21]
+    app.router.routes.append(StarletteRoute("/healthz", PlainTextResponse("ok")))
     for path, route in registry.routes.items():
         endpoint = ReviewEndpoint(app, route, metrics.path(path))
         app.serve(path, endpoint)
@@ -462,16 +456,7 @@ def create_app(
         # A replica with the gate on registered the path; without the gate there is nothing to check. [MGR-101]
         app.serve(path, ReviewEndpoint(app, Route(path, {}, frozenset(), unknown_passes=True), metrics.path(path)))
     app.serve("/convert", ConvertEndpoint(app, convert, metrics.path("/convert"), worker))
-    app.serve_unknown(UnknownPathEndpoint(app, tuple(registry.routes), metrics.path("unknown")))
-    app.count(metrics.path(path) for path in (*registry.routes, *registry.switched_off, "/convert", "unknown"))
+    app.unknown = UnknownPathEndpoint(app, tuple(registry.routes), metrics.path("unknown"))
+    paths = (*registry.routes, *registry.switched_off, "/convert", "unknown")
+    app.review_log.paths = tuple(map(metrics.path, paths))
     return app
-
-
-class _Healthz:
-    """Responds with 200 to any request for /healthz on the webhook port. [MGR-21]"""
-
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._send = PlainTextResponse("ok")(scope, receive, send)
-
-    def __await__(self) -> Any:
-        return self._send.__await__()
