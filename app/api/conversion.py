@@ -20,7 +20,7 @@ from app.api import names, structural
 from app.api.kind import ANY_KEY, FieldPath, KindDefinition, NotedField, Version, find_kind, known_kinds
 from app.api.model import Schema
 from app.kube.fielderrors import FieldError, Path
-from app.kube.jsonvalues import MAX_DEPTH, hide_depth, json_copy, nested_deeper
+from app.kube.jsonvalues import MAX_DEPTH, as_object, hide_depth, json_copy, nested_deeper
 from app.kube.patches import same
 from app.kube.validation import validate_annotations, validate_labels
 
@@ -207,8 +207,7 @@ def _check_objects(obj: Mapping[str, Any], parent: Json, fields: tuple[str, ...]
 
 
 def _called(obj: Mapping[str, Any]) -> str:
-    metadata = obj.get("metadata")
-    fields = metadata if isinstance(metadata, dict) else {}
+    fields = as_object(obj.get("metadata"))
     place = f"{fields['namespace']}/" if fields.get("namespace") else ""
     return f"{obj.get('kind')} {place}{fields.get('name') or '(no name)'}"
 

@@ -36,17 +36,15 @@ def manifest(kind: KindDefinition) -> dict[str, Any]:
 
 
 def _names(kind: KindDefinition) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    found = {
         "kind": kind.kind,
         "listKind": f"{kind.kind}List",
         "plural": kind.plural,
         "singular": kind.singular,
+        "shortNames": list(kind.short_names),
+        "categories": list(kind.categories),
     }
-    if kind.short_names:
-        found["shortNames"] = list(kind.short_names)
-    if kind.categories:
-        found["categories"] = list(kind.categories)
-    return found
+    return {key: value for key, value in found.items() if value}
 
 
 def _version(version: Version, *, stored: bool) -> dict[str, Any]:
@@ -66,22 +64,21 @@ def _version(version: Version, *, stored: bool) -> dict[str, Any]:
         }
         if version.scale.label_selector:
             subresources["scale"]["labelSelectorPath"] = version.scale.label_selector
-    if subresources:
-        found["subresources"] = subresources
-    if version.columns:
-        found["additionalPrinterColumns"] = [_column(column) for column in version.columns]
-    return found
+    columns = [_column(column) for column in version.columns]
+    more = {"subresources": subresources, "additionalPrinterColumns": columns}
+    return found | {key: value for key, value in more.items() if value}
 
 
 def _column(column: PrinterColumn) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": column.name, "type": column.type, "jsonPath": column.json_path}
-    if column.description:
-        found["description"] = column.description
-    if column.format:
-        found["format"] = column.format
-    if column.priority:
-        found["priority"] = column.priority
-    return found
+    found = {
+        "name": column.name,
+        "type": column.type,
+        "jsonPath": column.json_path,
+        "description": column.description,
+        "format": column.format,
+        "priority": column.priority,
+    }
+    return {key: value for key, value in found.items() if value}
 
 
 def _conversion(kind: KindDefinition) -> dict[str, Any]:

@@ -37,13 +37,17 @@ def dumps_go(value: Any, *, sort_keys: bool = False) -> str:
         _write(value, sort_keys, pieces.append)
     except RecursionError:
         raise ValueError("value is nested too deep to be written as JSON") from None
-    text = "".join(pieces)
-    for char, escaped in _ESCAPES:
-        # These characters can only occur inside strings, so they can be replaced in the encoded text.
-        if char in text:
-            text = text.replace(char, escaped)
+    text = escaped("".join(pieces))
     # A lone surrogate is not a valid character; Go reads it as the replacement character.
     return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
+
+
+def escaped(text: str) -> str:
+    """Return a JSON text with the characters escaped that Go escapes; they can occur only inside strings."""
+    for char, escape in _ESCAPES:
+        if char in text:
+            text = text.replace(char, escape)
+    return text
 
 
 def _write(value: Any, sort_keys: bool, out: Callable[[str], None]) -> None:

@@ -6,6 +6,7 @@ Pure functions of a structural schema (:mod:`app.api.schema`) and a JSON value, 
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +25,7 @@ from app.kube.fielderrors import (
     too_many,
     type_invalid,
 )
-from app.kube.jsonvalues import json_copy
+from app.kube.jsonvalues import as_object, json_copy
 from app.kube.regex import PatternError, compile_re2
 
 if TYPE_CHECKING:
@@ -43,8 +44,7 @@ def invalid_message(kind: KindDefinition, version: Version, obj: Mapping[str, An
     errors = validate(version.schema, obj)
     if not errors:
         return ""
-    metadata = obj.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    name = as_object(obj.get("metadata")).get("name")
     return f"{kind.kind}.{kind.group} {quote(str(name or ''))} is invalid: {aggregate(errors)}"
 
 
@@ -190,17 +190,19 @@ def _holds(schema: Schema, value: Any, path: Path) -> bool:
     return next(_errors(schema, value, path), None) is None
 
 
+_BOUNDS: Final = (
+    ("minimum", "exclusiveMinimum", "greater than", operator.lt),
+    ("maximum", "exclusiveMaximum", "less than", operator.gt),
+)
+
+
 def _number_errors(schema: Schema, value: float, path: Path) -> Iterator[FieldError]:
-    if "minimum" in schema:
-        strict = bool(schema.get("exclusiveMinimum"))
-        if value < schema["minimum"] or (strict and value == schema["minimum"]):
-            word = "greater than" if strict else "greater than or equal to"
-            yield invalid(path, value, f"{path} in body should be {word} {schema['minimum']}")
-    if "maximum" in schema:
-        strict = bool(schema.get("exclusiveMaximum"))
-        if value > schema["maximum"] or (strict and value == schema["maximum"]):
-            word = "less than" if strict else "less than or equal to"
-            yield invalid(path, value, f"{path} in body should be {word} {schema['maximum']}")
+    for bound, exclusive, word, is_beyond in _BOUNDS:
+        if bound in schema:
+            limit, strict = schema[bound], bool(schema.get(exclusive))
+            if is_beyond(value, limit) or (strict and value == limit):
+                relation = word if strict else f"{word} or equal to"
+                yield invalid(path, value, f"{path} in body should be {relation} {limit}")
     if schema.get("multipleOf") and value % schema["multipleOf"]:
         yield invalid(path, value, f"{path} in body should be a multiple of {schema['multipleOf']}")
 

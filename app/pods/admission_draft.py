@@ -188,14 +188,10 @@ class PodDraft:
     ) -> None:
         items = self._own_list(into)
         container = items[index]
-        env = container.get("env")
+        env = container.get("env") or ()
         path = f"/spec/{into}/{index}/env"
-        if env:
-            self._record("add", f"{path}/-", entry, rule)
-            items[index] = {**container, "env": [*env, entry]}
-        else:
-            self._record("add", path, [entry], rule)
-            items[index] = {**container, "env": [entry]}
+        self._record("add", f"{path}/-" if env else path, entry if env else [entry], rule)
+        items[index] = {**container, "env": [*env, entry]}
 
     def add_volume(self, volume: Mapping[str, Any], rule: str, *, rendered: orjson.Fragment | None = None) -> None:
         self._insert("volumes", len(self.volumes), volume, rule, rendered)

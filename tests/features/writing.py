@@ -53,7 +53,8 @@ class Lookups(SidecarSetLookups):
         defaults_allowed: bool = True,
         template: Sequence[str] | None = None,
     ) -> None:
-        super().__init__(None, Stores(()), "kruise-system", lambda: sets, defaults_allowed=defaults_allowed)
+        super().__init__(None, Stores(()), "kruise-system", defaults_allowed=defaults_allowed)
+        self._sets = sets
         self._whitelist = whitelist
         self.revisions = revisions
         self.template = template
@@ -62,6 +63,9 @@ class Lookups(SidecarSetLookups):
         #: Sets by name that only the API server has.
         self.live_sets: dict[str, SidecarSet] = {}
         self.asked_sets: list[str] = []
+
+    def sidecarsets(self) -> Sequence[SidecarSet]:
+        return self._sets
 
     async def whitelist(self) -> str | None:
         return self._whitelist

@@ -15,7 +15,7 @@ from typing import Any, Final
 from app.api.gojson import normalized
 from app.api.gopod import POD_TEMPLATE
 from app.kube.images import parse_image
-from app.kube.jsonvalues import fill, json_copy, object_at, objects
+from app.kube.jsonvalues import as_object, fill, json_copy, object_at, objects, part
 from app.kube.patches import same
 from app.kube.quantities import QuantityError, parse
 
@@ -45,14 +45,11 @@ def default_pod_template(template: dict[str, Any], *, host_ports: bool = False) 
     With ``host_ports`` and hostNetwork, a missing hostPort becomes the containerPort. [CS-18] A missing imagePullPolicy
     becomes Always whatever the tag; that of an init container stays missing.
     """
-    spec = template.setdefault("spec", {}) if template.get("spec") is None else object_at(template, "spec")
+    spec = part(template, "spec")
     if spec is None:
         return
     _fill(spec, {"restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler"})
-    if spec.get("securityContext") is None:
-        spec["securityContext"] = {}
-    if spec.get("terminationGracePeriodSeconds") is None:
-        spec["terminationGracePeriodSeconds"] = _GRACE_PERIOD_SECONDS
+    fill(spec, {"securityContext": {}, "terminationGracePeriodSeconds": _GRACE_PERIOD_SECONDS})
     for volume in objects(spec.get("volumes")):
         default_volume(volume)
     for name in ("initContainers", "containers", "ephemeralContainers"):
@@ -103,13 +100,11 @@ def _with_every_default(template: Mapping[str, Any], other: Mapping[str, Any]) -
 
 def default_claim_template(claim: dict[str, Any]) -> None:
     """Fill in the defaults of a claim template as OpenKruise does, without the claim's volumeMode. [CS-17]"""
-    status = claim.setdefault("status", {}) if claim.get("status") is None else object_at(claim, "status")
+    status = part(claim, "status")
     if status is not None:
         _fill(status, {"phase": "Pending"})
         round_up_to_milli(status.get("capacity"))
-    resources = object_at(object_at(claim, "spec"), "resources")
-    for name in ("limits", "requests"):
-        round_up_to_milli((resources or {}).get(name))
+    _round_up(as_object(claim.get("spec")).get("resources"))
 
 
 def default_container(container: dict[str, Any], *, startup_probe: bool = False) -> None:
@@ -128,10 +123,7 @@ def _default_container_fields(container: dict[str, Any], *, startup_probe: bool)
         _fill(port, {"protocol": "TCP"})
     for env in objects(container.get("env")):
         default_field_ref(object_at(object_at(env, "valueFrom"), "fieldRef"))
-    resources = container.get("resources")
-    if isinstance(resources, dict):
-        for name in ("limits", "requests"):
-            round_up_to_milli(resources.get(name))
+    _round_up(container.get("resources"))
     for probe in (object_at(container, name) for name in (_PROBES if startup_probe else _PROBES[:2])):
         if probe is not None:
             _fill(probe, _PROBE_NUMBERS)
@@ -155,11 +147,14 @@ def default_field_ref(reference: dict[str, Any] | None) -> None:
         _fill(reference, {"apiVersion": "v1"})
 
 
+def _round_up(resources: Any) -> None:
+    for name in ("limits", "requests"):
+        round_up_to_milli(as_object(resources).get(name))
+
+
 def round_up_to_milli(quantities: Any) -> None:
     """Round the quantities of a ResourceList up to thousandths, in canonical form."""
-    if not isinstance(quantities, dict):
-        return
-    for name, quantity in quantities.items():
+    for name, quantity in as_object(quantities).items():
         if isinstance(quantity, str | int | float) and not isinstance(quantity, bool):
             try:
                 quantities[name] = str(parse(quantity).round_up(_MILLI))
@@ -171,36 +166,27 @@ def default_volume(volume: dict[str, Any], *, every: bool = False) -> None:
     """Fill in the defaults of a volume. [SS-7] ``every`` includes defaults that only an API server writes."""
     if not any(value is not None for key, value in volume.items() if key != "name"):
         volume["emptyDir"] = {}
-    host_path = object_at(volume, "hostPath")
-    if host_path is not None and host_path.get("type") is None:
-        host_path["type"] = ""
+    fill(as_object(volume.get("hostPath")), {"type": ""})
     for name in ("secret", "configMap", "downwardAPI", "projected"):
-        source = object_at(volume, name)
-        if source is not None and source.get("defaultMode") is None:
-            source["defaultMode"] = _FILE_MODE
+        fill(as_object(volume.get(name)), {"defaultMode": _FILE_MODE})
     _default_downward_api(object_at(volume, "downwardAPI"))
     for projection in objects((object_at(volume, "projected") or {}).get("sources")):
         _default_downward_api(object_at(projection, "downwardAPI"))
-        token = object_at(projection, "serviceAccountToken")
-        if token is not None and token.get("expirationSeconds") is None:
-            token["expirationSeconds"] = _TOKEN_SECONDS
+        fill(as_object(projection.get("serviceAccountToken")), {"expirationSeconds": _TOKEN_SECONDS})
     if every:
         _default_rare_sources(volume)
 
 
 def _default_rare_sources(volume: dict[str, Any]) -> None:
     for name, fields in _VOLUME_FIELDS.items():
-        source = object_at(volume, name)
-        if source is not None:
-            _fill(source, fields)
+        _fill(as_object(volume.get(name)), fields)
     image = object_at(volume, "image")
     if image is not None and not image.get("pullPolicy"):
         image["pullPolicy"] = default_pull_policy(image.get("reference"))
     claim = object_at(object_at(object_at(volume, "ephemeral"), "volumeClaimTemplate"), "spec")
     if claim is not None:
         _fill(claim, {"volumeMode": "Filesystem"})
-        for name in ("limits", "requests"):
-            round_up_to_milli((object_at(claim, "resources") or {}).get(name))
+        _round_up(claim.get("resources"))
 
 
 def _default_downward_api(source: dict[str, Any] | None) -> None:
@@ -209,9 +195,7 @@ def _default_downward_api(source: dict[str, Any] | None) -> None:
 
 
 def _default_http_get(handler: dict[str, Any] | None) -> None:
-    action = object_at(handler, "httpGet")
-    if action is not None:
-        _fill(action, {"path": "/", "scheme": "HTTP"})
+    _fill(as_object((handler or {}).get("httpGet")), {"path": "/", "scheme": "HTTP"})
 
 
 def _fill(target: dict[str, Any], values: Mapping[str, Any]) -> None:

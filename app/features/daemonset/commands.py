@@ -15,7 +15,7 @@ from app.features.daemonset.plan.preview import preview
 from app.features.daemonset.plan.scale import DaemonPod, Observed, daemon_pod, observe
 from app.features.daemonset.plan.settings import KIND, Gates, ResolvedSpec, resolve_spec
 from app.features.daemonset.types import DaemonSet
-from app.framework.commands import Commands, Migration, Progress, Report, Stored, counted
+from app.framework.commands import Commands, Migration, Progress, Report, Stored, counted, unseen
 from app.framework.options import Enabled
 from app.kube.client import Client
 from app.kube.errors import CommandError
@@ -93,7 +93,7 @@ def progress_of(daemonset: DaemonSet) -> Progress:
     """Return the progress of the rollout according to the status. Pure."""
     status, settings = daemonset.status, resolved_spec(KIND, resolve_spec, daemonset, Gates()).settings
     if status is None or status.observed_generation < daemonset.metadata.generation:
-        return Progress(0, 0, 1, False, "", "waiting for the controller to observe the change")
+        return unseen(1)
     desired, updated, available = (
         status.desired_number_scheduled,
         status.updated_number_scheduled,

@@ -15,6 +15,7 @@ from app.api import names
 from app.features.deletionprotection.protected_kinds import Cascading, ProtectedKind
 from app.framework.options import gate_is_off
 from app.kube.admission import Allowed, Denied, Operation, Review
+from app.kube.jsonvalues import as_object
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, NAMESPACES, Resource
 
 T = TypeVar("T")
@@ -237,15 +238,15 @@ def _refused(message: str) -> Denied:
 
 def label_warnings(kinds: Mapping[tuple[str, str], ProtectedKind], review: Review) -> tuple[str, ...]:
     """Return warnings about a label value that protects nothing. ``kinds`` is keyed by group and resource. [DP-54]"""
-    metadata = (review.object or {}).get("metadata")
-    labels = metadata.get("labels") if isinstance(metadata, dict) else None
-    value = labels.get(names.DELETE_PROTECTION) if isinstance(labels, dict) else None
+    labels = as_object(as_object((review.object or {}).get("metadata")).get("labels"))
+    value = labels.get(names.DELETE_PROTECTION)
     kind = kinds.get((review.resource.group, review.resource.resource))
-    if value is None or value == Protection.ALWAYS or kind is None:
+    if value is None or kind is None:
         return ()
-    if value == Protection.CASCADING and kind.cascading is not Cascading.NOTHING:
+    effective = [Protection.ALWAYS, *([Protection.CASCADING] if kind.cascading is not Cascading.NOTHING else [])]
+    if value in effective:
         return ()
-    known = "Always and Cascading" if kind.cascading is not Cascading.NOTHING else "Always"
+    known = " and ".join(effective)
     return (f"label {names.DELETE_PROTECTION}={value!s:.63} protects nothing here: kind {kind.kind} supports {known}",)
 
 

@@ -22,12 +22,13 @@ from app.features.sidecarset.plan.preview import judged, obstacle, preview, prog
 from app.features.sidecarset.plan.settings import SetView, injected_sets, recorded, set_view
 from app.features.sidecarset.plan.status import PodCounts
 from app.features.sidecarset.types import NOT_UPDATE, SidecarSet
-from app.framework.commands import Commands, History, Progress, Recorded, Report, Stored, counted
+from app.framework.commands import Commands, History, Progress, Recorded, Report, Stored, counted, unseen
 from app.framework.dashboard import NAMED, DashboardSection, Row, Shown, mapping, number, pods, text
 from app.framework.options import Enabled
 from app.kube.client import Client
 from app.kube.clock import rfc3339
 from app.kube.errors import CommandError, NotFound
+from app.kube.jsonvalues import as_object
 from app.kube.objects import Namespace, Pod, decode_controller_revision, decode_metadata, decode_namespace, decode_pod
 from app.kube.resources import (
     CONTROLLERREVISIONS,
@@ -60,7 +61,7 @@ def progress_of(owner: SidecarSet) -> Progress:
     strategy = owner.spec.update_strategy
     status = owner.status
     if status is None or status.observed_generation < owner.metadata.generation:
-        return Progress(0, 0, 0, False, "", "waiting for the controller to observe the change")
+        return unseen(0)
     partition = strategy.partition if strategy.type != NOT_UPDATE else 0
     updated, ready, expected = progress_counts(status.to_dict(), partition)
     text = f"{counted(updated, expected, 'Pods', status.matched_pods)}, {ready} ready"
@@ -121,9 +122,7 @@ def _content(revision: Revision) -> Mapping[str, Any]:
         data = orjson.loads(revision.data)
     except orjson.JSONDecodeError:
         return {}
-    spec = data.get("spec") if isinstance(data, dict) else None
-    if not isinstance(spec, dict):
-        return {}
+    spec = as_object(as_object(data).get("spec"))
     return {field: spec[field] for field in RECORDED_FIELDS if spec.get(field)}
 
 

@@ -16,7 +16,7 @@ from app.features.sidecarset.types import (
     ROLLING_UPDATE,
     SHARE_DISABLED,
 )
-from app.kube.jsonvalues import json_copy, objects, part
+from app.kube.jsonvalues import fill, json_copy, object_at, objects, part
 
 REVISION_HISTORY_LIMIT: Final = 10
 MAX_UNAVAILABLE: Final = 1
@@ -45,16 +45,11 @@ def _default_strategies(spec: dict[str, Any]) -> None:
     update = part(spec, "updateStrategy")
     if update is not None:
         _default(update, "type", ROLLING_UPDATE)
-        if update.get("maxUnavailable") is None:
-            update["maxUnavailable"] = MAX_UNAVAILABLE
-        if update.get("partition") is None:
-            update["partition"] = 0
-    injection = part(spec, "injectionStrategy")
-    revision = injection.get("revision") if injection is not None else None
-    if isinstance(revision, dict):
+        fill(update, {"maxUnavailable": MAX_UNAVAILABLE, "partition": 0})
+    revision = object_at(part(spec, "injectionStrategy"), "revision")
+    if revision is not None:
         _default(revision, "policy", ALWAYS)
-    if spec.get("revisionHistoryLimit") is None:
-        spec["revisionHistoryLimit"] = REVISION_HISTORY_LIMIT
+    fill(spec, {"revisionHistoryLimit": REVISION_HISTORY_LIMIT})
     for patch in objects(spec.get("patchPodMetadata")):
         _default(patch, "patchPolicy", RETAIN)
 
@@ -68,15 +63,13 @@ def _default_sidecar(container: dict[str, Any], position: str) -> None:
         _default(upgrade, "upgradeType", COLD_UPGRADE)
     if sharing is not None:
         _default(sharing, "type", SHARE_DISABLED)
-    policy = container.get("resourcesPolicy")
-    if isinstance(policy, dict):
+    policy = object_at(container, "resourcesPolicy")
+    if policy is not None:
         # An empty pattern also means the default, and is replaced before the hashes are computed. [SS-23]
         _default(policy, "targetContainersNameRegex", MATCH_ALL_NAMES)
     for transfer in objects(container.get("transferEnv")):
-        source = transfer.get("sourceContainerNameFrom")
         # Without fieldRef it names no source, so there is nothing to default. [SS-9]
-        reference = source.get("fieldRef") if isinstance(source, dict) else None
-        default_field_ref(reference if isinstance(reference, dict) else None)
+        default_field_ref(object_at(transfer.get("sourceContainerNameFrom"), "fieldRef"))
 
 
 def _default(target: dict[str, Any], key: str, value: str) -> None:

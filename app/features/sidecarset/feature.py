@@ -18,11 +18,15 @@ from app.features.sidecarset.pod_admission import (
     InjectionLookups,
     NewerSets,
     SidecarSetStep,
-    malformed_events,
     refusal_events,
+)
+from app.features.sidecarset.reconcile import (
+    INJECTED_BY,
+    Caches,
+    SidecarSetReconciler,
+    by_injecting_set,
     set_aside_gauge,
 )
-from app.features.sidecarset.reconcile import INJECTED_BY, Caches, SetAside, SidecarSetReconciler, by_injecting_set
 from app.features.sidecarset.webhooks import SidecarSetLookups
 from app.features.sidecarset.writes import Roller
 from app.framework.commands import Commands
@@ -62,10 +66,10 @@ def sidecarset_controller(context: ControllerContext) -> Reconciling:
     """Return the SidecarSet controller."""
     stores = context.stores
     caches = Caches(stores(SIDECAR_SETS), stores(_PODS), stores(NAMESPACES), stores(RECORDED_REVISIONS))
-    aside = SetAside(malformed_events(context.events), context.counters(set_aside_gauge).set)
     budget = next(iter(context.provided(DisruptionBudget)), None)
     roller = Roller(context.client, context.events, budget)
-    reconciler = SidecarSetReconciler(context.client, caches, context.own_namespace, aside, roller)
+    ignored = context.counters(set_aside_gauge)
+    reconciler = SidecarSetReconciler(context.client, caches, context.own_namespace, context.events, ignored, roller)
     return Reconciling(
         reconciler,
         [
@@ -89,7 +93,7 @@ def decisions(context: AdmissionContext) -> Decisions:
         index, injection, context.clock, context.rng.random, sort_by_name=enabled(_SORT), report=report
     )
     lookups = SidecarSetLookups(
-        client, stores, context.own_namespace, sets.list, newer, defaults_allowed=enabled(_DEFAULTS_ALLOWED)
+        client, stores, context.own_namespace, newer, defaults_allowed=enabled(_DEFAULTS_ALLOWED)
     )
     # Without a cluster, an admitted set is never stored. [SS-39]
     recent = RecentSets(index, context.clock) if client is not None else None

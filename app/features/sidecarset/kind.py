@@ -22,7 +22,7 @@ from app.features.sidecarset.types import (
     SidecarSetV1Alpha1,
     SidecarSetV1Alpha1Spec,
 )
-from app.kube.jsonvalues import objects
+from app.kube.jsonvalues import as_object, objects
 from app.kube.validation import is_label_value
 
 # Conversion between the versions of SidecarSet, which express two fields differently. Each direction may lose data;
@@ -39,7 +39,7 @@ def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
         if namespace:
             spec["namespaceSelector"] = {"matchLabels": {names.NAMESPACE_NAME: namespace}}
     labels = _labels(obj)
-    if labels and labels.get(names.SIDECARSET_CUSTOM_VERSION):
+    if labels.get(names.SIDECARSET_CUSTOM_VERSION):
         version = labels.pop(names.SIDECARSET_CUSTOM_VERSION)
         obj["spec"] = {**(spec or {}), "customVersion": version}
         if not labels:
@@ -50,19 +50,17 @@ def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
 def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
     """Keep the selector, and move the custom version to its label if it is a valid label value. [SS-1, SS-2, SS-A]"""
     obj = canonical_v1alpha1(obj)
-    spec = obj.get("spec")
-    version = spec.pop("customVersion", None) if isinstance(spec, dict) else None
+    version = as_object(obj.get("spec")).pop("customVersion", None)
     if isinstance(version, str) and version and not is_label_value(version):
         # The field hides a label with this key, which reappears in v1beta1. [SS-B]
         metadata = obj.setdefault("metadata", {})
-        metadata["labels"] = {**(_labels(obj) or {}), names.SIDECARSET_CUSTOM_VERSION: version}
+        metadata["labels"] = {**_labels(obj), names.SIDECARSET_CUSTOM_VERSION: version}
     return obj
 
 
 def canonical_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
     """Drop empty names of pull secrets: OpenKruise shows ``{}`` in v1alpha1, and ``name: ""`` in v1beta1. [SS-3]"""
-    spec = obj.get("spec")
-    for secret in objects(spec.get("imagePullSecrets") if isinstance(spec, dict) else None):
+    for secret in objects(as_object(obj.get("spec")).get("imagePullSecrets")):
         if secret.get("name") == "":
             del secret["name"]
     return obj
@@ -73,10 +71,8 @@ def canary_base(annotations: Mapping[str, str]) -> str:
     return annotations.get(names.SIDECARSET_BASE, "") if annotations.get(names.SIDECARSET_CANARY) == "true" else ""
 
 
-def _labels(obj: dict[str, Any]) -> dict[str, Any] | None:
-    metadata = obj.get("metadata")
-    labels = metadata.get("labels") if isinstance(metadata, dict) else None
-    return labels if isinstance(labels, dict) else None
+def _labels(obj: dict[str, Any]) -> dict[str, Any]:
+    return as_object(as_object(obj.get("metadata")).get("labels"))
 
 
 _COLUMNS: Final = (

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter
 
-from app.api import names
+from app.features.cloneset.kind import CLONE_SET
+from app.features.daemonset.kind import DAEMON_SET
 from app.features.sidecarset.injection.selection import indexed
 from app.features.sidecarset.plan.missed_pods import (
     REASON,
@@ -24,13 +25,15 @@ from app.features.sidecarset.plan.missed_pods import (
     pod_patch,
 )
 from app.features.sidecarset.types import SidecarSet
+from app.features.statefulset.kind import STATEFUL_SET
 from app.kube.client import Client, PatchType, get_or_none
 from app.kube.controller import Result
 from app.kube.errors import Conflict, KubeError, NotFound, TooManyRequests, message_of
 from app.kube.events import EventRecorder, reference
+from app.kube.jsonvalues import as_object
 from app.kube.objects import Namespace, OwnerReference, Pod
 from app.kube.quantities import IntOrPercentError
-from app.kube.resources import DAEMONSETS, DEPLOYMENTS, PODS, REPLICASETS, STATEFULSETS, ObjectKey, Resource
+from app.kube.resources import DAEMONSETS, DEPLOYMENTS, PODS, REPLICASETS, STATEFULSETS, ObjectKey
 from app.kube.selectors import Selector
 from app.kube.store import Change, Store
 from app.pods.predicates import BY_CONTROLLER, Owner, controller_of, is_active, owner_key, refers_to
@@ -153,14 +156,12 @@ RETRY: Final = 5.0
 SLOW_RETRY: Final = 300.0
 
 #: Workloads whose Pods may be replaced, by group and kind. The Pods of others, such as Jobs, would repeat their work.
-_RESOURCES: Final[Mapping[tuple[str, str], Resource]] = {
-    ("apps", "Deployment"): DEPLOYMENTS,
-    ("apps", "ReplicaSet"): REPLICASETS,
-    ("apps", "StatefulSet"): STATEFULSETS,
-    ("apps", "DaemonSet"): DAEMONSETS,
-    (names.APPS_GROUP, "CloneSet"): Resource(names.APPS_GROUP, names.V1BETA1, "clonesets", "CloneSet"),
-    (names.APPS_GROUP, "StatefulSet"): Resource(names.APPS_GROUP, names.V1BETA1, "statefulsets", "StatefulSet"),
-    (names.APPS_GROUP, "DaemonSet"): Resource(names.APPS_GROUP, names.V1BETA1, "daemonsets", "DaemonSet"),
+_RESOURCES: Final = {
+    (one.group, one.kind): one
+    for one in (
+        *(DEPLOYMENTS, REPLICASETS, STATEFULSETS, DAEMONSETS),
+        *(kind.resource() for kind in (CLONE_SET, STATEFUL_SET, DAEMON_SET)),
+    )
 }
 
 #: Returns whether any set that the Pod's condition names would inject the Pod if it were created now.
@@ -265,6 +266,5 @@ class Repair:
 
 
 def _controller(obj: Mapping[str, Any]) -> OwnerReference | None:
-    metadata = obj.get("metadata")
-    references = metadata.get("ownerReferences") if isinstance(metadata, Mapping) else None
+    references = as_object(obj.get("metadata")).get("ownerReferences")
     return controller_of(references) if isinstance(references, list) else None

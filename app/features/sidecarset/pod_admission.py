@@ -8,8 +8,6 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from prometheus_client import CollectorRegistry, Gauge
-
 from app.api import names
 from app.features.sidecarset.history import RECORDED_SET, by_recorded_set
 from app.features.sidecarset.injection.containers import UnusableSidecarSetError
@@ -54,6 +52,7 @@ from app.pods.admission_draft import PodDraft, PodRefusedError
 logger = logging.getLogger(__name__)
 
 
+#: A set that cannot be parsed does not hide the others. [SS-130]
 SIDECAR_SETS: Final = dataclasses.replace(Watched.kind(SIDECAR_SET, SidecarSet), decode=read_sidecar_set)
 #: The revisions of SidecarSets, which live in the manager's namespace.
 RECORDED_REVISIONS: Final = Watched(
@@ -346,7 +345,6 @@ class SidecarSetStep:
 # A Pod refused because of a SidecarSet is also reported in an event on the set, for the set's author. [SS-120]
 
 REASON: Final = "FailedInjectPod"
-MALFORMED: Final = "Malformed"
 
 
 def refusal_events(recorder: EventRecorder, find_set: Callable[[str], Object | None]) -> RefusalReport:
@@ -359,23 +357,5 @@ def refusal_events(recorder: EventRecorder, find_set: Callable[[str], Object | N
         found = find_set(set_name)
         if found is not None:
             recorder.event(reference(SIDECAR_SET.resource(), found), "Warning", REASON, message)
-
-    return report
-
-
-def set_aside_gauge(registry: CollectorRegistry) -> Gauge:
-    """Return the gauge of ignored sets."""
-    return Gauge(
-        "kruise_sidecarsets_set_aside",
-        "SidecarSets that cannot be parsed and are not injected; an event on each states the reason.",
-        registry=registry,
-    )
-
-
-def malformed_events(recorder: EventRecorder) -> Callable[[SidecarSet, str], None]:
-    """Return a callback that reports an ignored set in a Warning event on it. [SS-130]"""
-
-    def report(found: SidecarSet, message: str) -> None:
-        recorder.event(reference(SIDECAR_SET.resource(), found), "Warning", MALFORMED, message)
 
     return report

@@ -8,9 +8,11 @@ writes the status if a number differs, deletes surplus revisions, and updates Po
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
+
+from prometheus_client import CollectorRegistry, Gauge
 
 from app.api import names
 from app.features.sidecarset.history import Recorded, RevisionRecorder, by_recorded_set
@@ -26,6 +28,7 @@ from app.features.sidecarset.writes import Progress, Roller, SetReconcile
 from app.kube.client import Client
 from app.kube.controller import Result
 from app.kube.errors import KubeError
+from app.kube.events import EventRecorder, reference
 from app.kube.expectations import is_at_least
 from app.kube.objects import ControllerRevision, Namespace, Pod
 from app.kube.resources import ObjectKey
@@ -54,13 +57,16 @@ OBSOLETE: Final = 60.0
 """Seconds after which the cache is trusted again if it never shows our write. [SS-90]"""
 
 
-class SetAside(NamedTuple):
-    """Callbacks for ignored sets; neither may block."""
+MALFORMED: Final = "Malformed"
 
-    #: Receives a set and the reason.
-    report: Callable[[SidecarSet, str], None]
-    #: Receives the number of ignored sets.
-    number: Callable[[int], None]
+
+def set_aside_gauge(registry: CollectorRegistry) -> Gauge:
+    """Return the gauge of ignored sets."""
+    return Gauge(
+        "kruise_sidecarsets_set_aside",
+        "SidecarSets that cannot be parsed and are not injected; an event on each states the reason.",
+        registry=registry,
+    )
 
 
 def malformation(owner: SidecarSet) -> str:
@@ -132,7 +138,8 @@ class SidecarSetReconciler:
         client: Client,
         caches: Caches,
         namespace: str,
-        aside: SetAside,
+        events: EventRecorder,
+        set_aside: Gauge,
         roller: Roller,
     ) -> None:
         self._client = client
@@ -141,7 +148,8 @@ class SidecarSetReconciler:
         self._written: dict[ObjectKey, _Written] = {}
         #: Pods that are being written, with the set that writes them.
         self._writing: dict[ObjectKey, str] = {}
-        self._aside = aside
+        self._events = events
+        self._set_aside = set_aside
         self._clock = client.clock
         self._caches = caches
         self._recorder = RevisionRecorder(client, caches.revisions, namespace)
@@ -207,7 +215,7 @@ class SidecarSetReconciler:
             if gone is not None:
                 self._recorder.forget(gone.uid)
                 if gone.malformed:
-                    self._aside.number(sum(one.malformed for one in self._states.values()))
+                    self._set_aside.set(sum(one.malformed for one in self._states.values()))
             return None
         state = self._states.get(key.name)
         if state is None or state.uid != owner.metadata.uid:
@@ -273,9 +281,10 @@ class SidecarSetReconciler:
         state.malformed = bool(problem)
         if problem and not known:
             logger.error("SidecarSet %s is ignored: %s", owner.name, problem)
-        self._aside.number(sum(one.malformed for one in self._states.values()))
+        self._set_aside.set(sum(one.malformed for one in self._states.values()))
         if problem:
-            self._aside.report(owner, f"ignored, no Pod gets its containers: {problem}; correct the field")
+            text = f"ignored, no Pod gets its containers: {problem}; correct the field"
+            self._events.event(reference(_SIDECARSETS, owner), "Warning", MALFORMED, text)
         return state.malformed
 
     async def _count(self, owner: SidecarSet, state: _State) -> Counts:

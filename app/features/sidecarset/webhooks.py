@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -225,9 +225,6 @@ def _warnings(given: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(found)
 
 
-FindSets = Callable[[], Iterable[SidecarSet]]
-
-
 class SidecarSetLookups:
     """Objects that validation needs: sets from a cache, everything else from the API server, in standalone mode from
     files."""
@@ -237,19 +234,21 @@ class SidecarSetLookups:
         client: Client | None,
         stores: Stores,
         own_namespace: str,
-        sidecarsets: FindSets,
         newer: NewerSets | None = None,
         *,
         defaults_allowed: bool = False,
     ) -> None:
         """``newer`` is None in standalone mode, where all sets are known. ``own_namespace`` is the manager's."""
-        self.sidecarsets = sidecarsets
         self.defaults_allowed = defaults_allowed
         self._client = client
         self._stores = stores
         self._live = LiveObjects(client, stores)
         self._namespace = own_namespace
         self._newer = newer
+
+    def sidecarsets(self) -> Iterable[SidecarSet]:
+        """Return the cached sets."""
+        return self._stores(SIDECAR_SETS).list()
 
     async def sidecarset(self, name: str) -> SidecarSet | None:
         """Read a set."""

@@ -36,7 +36,7 @@ from app.features.uniteddeployment.types import (
     UnitedDeployment,
     template_of,
 )
-from app.framework.commands import Commands, History, Progress, Recorded, Report, Stored, counted
+from app.framework.commands import Commands, History, Progress, Recorded, Report, Stored, counted, unseen
 from app.framework.options import Enabled
 from app.kube.client import Client, get_or_none
 from app.kube.clock import rfc3339
@@ -154,7 +154,7 @@ def progress_of(stored: Stored) -> Progress:
     status, spec = united.status, united.spec
     replicas = 1 if spec.replicas is None else spec.replicas
     if status is None or status.observed_generation < united.metadata.generation:
-        return Progress(0, 0, replicas, False, "", "waiting for the controller to observe the change")
+        return unseen(replicas)
     kind, template = template_of(spec) or ("", {})
     entries = status.subset_statuses or ()
     kept = sum(one.partition for one in entries) if kind != DEPLOYMENT else 0

@@ -12,7 +12,6 @@ from app.features.workloadspread.index import NamespaceSpreads, PreparedSpread, 
 from app.features.workloadspread.kind import WORKLOAD_SPREAD
 from app.features.workloadspread.plan.placement import (
     NewPod,
-    Place,
     SubsetRecord,
     by_ordinal,
     choose,
@@ -36,7 +35,6 @@ from app.kube.statuses import SharedStatus, Statuses
 from app.kube.store import Store
 from app.pods.admission import MutatorOrder, PodRequest, PodRequestKind, StepOutcome, ValidatorOrder, check_shape
 from app.pods.admission_draft import PodDraft, PodRefusedError
-from app.pods.custom_workloads import GroupKind
 from app.pods.predicates import FINISHED, controller_of
 
 # Finds the WorkloadSpread of a Pod, and reserves and frees places in its status. [WS-22 … WS-29, WS-35 … WS-43]
@@ -98,7 +96,8 @@ class Placer:
             for spread in here.by_target.get((*group_kind, current.name), ()):
                 if spread.selector is None or spread.selector.matches(labels):
                     return spread
-            if not _may_be_below(group_kind, here.kinds):
+            # Only a workload that a target may own is worth a request.
+            if not here.kinds - KNOWN_OWNERS and not (group_kind == _REPLICA_SET and _DEPLOYMENT in here.kinds):
                 return None
             current = await self._targets.above(current, namespace)
         return None
@@ -117,10 +116,6 @@ class Placer:
         key = name or str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
         pod = NewPod(version_of(controller.kind, labels, self._versioned), key, wanted, rfc3339(self._clock.now()))
         place = await self.statuses.decide(spread.key, lambda copy: choose(copy, pod))
-        return self._record(spread, place, name)
-
-    @staticmethod
-    def _record(spread: PreparedSpread, place: Place | None, name: str) -> SubsetRecord | None:
         if place is None:
             return None
         return SubsetRecord(spread.key.name, place.subset, place.counted if not name else "")
@@ -139,11 +134,6 @@ class Placer:
         version = version_of(controller.kind, labels, self._versioned)
         now = rfc3339(self._clock.now())
         await self.statuses.decide(spread.key, lambda copy: give_back(copy, version, record.subset, name, now))
-
-
-def _may_be_below(kind: GroupKind, targets: frozenset[GroupKind]) -> bool:
-    """Return whether a workload of this kind may be owned by a target. Avoids needless requests."""
-    return bool(targets - KNOWN_OWNERS) or (kind == _REPLICA_SET and _DEPLOYMENT in targets)
 
 
 # Pod creation step that assigns a new Pod to a subset. [WS-21 … WS-34]
@@ -253,13 +243,10 @@ class WorkloadSpreadGuard:
         record = record_of({key: value for key, value in annotations.items() if isinstance(value, str)})
         references = metadata.get("ownerReferences")
         controller = controller_of(references) if isinstance(references, Sequence) else None
-        if record is None or controller is None or not _is_active(pod, metadata):
+        is_active = not metadata.get("deletionTimestamp") and as_object(pod.get("status")).get("phase") not in FINISHED
+        if record is None or controller is None or not is_active:
             return None
         spread = self._placer.index.get(ObjectKey(request.namespace, record.spread))
         if spread is not None:
             await self._placer.give_back(spread, record, controller, request.name, labels)
         return None
-
-
-def _is_active(pod: Mapping[str, Any], metadata: Mapping[str, Any]) -> bool:
-    return not metadata.get("deletionTimestamp") and as_object(pod.get("status")).get("phase") not in FINISHED

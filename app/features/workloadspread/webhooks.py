@@ -12,6 +12,8 @@ from app.api import names
 from app.api.conversion import as_hub
 from app.api.gopod import POD
 from app.api.webhooks import Judgment, Submitted, former_of, validating, validating_webhook
+from app.features.cloneset.kind import CLONE_SET
+from app.features.statefulset.kind import STATEFUL_SET
 from app.features.workloadspread.kind import WORKLOAD_SPREAD
 from app.features.workloadspread.plan.targets import Whitelist, parse_whitelist
 from app.features.workloadspread.types import TargetReference, WorkloadSpread
@@ -24,7 +26,7 @@ from app.kube.client import Client, get_or_none
 from app.kube.fielderrors import FieldError
 from app.kube.objects import ConfigMap
 from app.kube.patches import PatchError, same, strategic_merge
-from app.kube.resources import DEPLOYMENTS, JOBS, REPLICASETS, STATEFULSETS, Resource
+from app.kube.resources import DEPLOYMENTS, JOBS, REPLICASETS, STATEFULSETS
 from app.kube.store import Store
 from app.pods.custom_workloads import ConfiguredList, WhitelistError
 from app.pods.template_check import PERMISSION, template_errors
@@ -118,12 +120,10 @@ class CustomWorkloads(ConfiguredList[Whitelist]):
         super().__init__(config_maps, namespace, key, parse_whitelist)
 
 
-CLONE_SETS: Final = Resource(names.APPS_GROUP, names.V1BETA1, "clonesets", "CloneSet")
-ADVANCED_STATEFUL_SETS: Final = Resource(names.APPS_GROUP, names.V1BETA1, "statefulsets", "StatefulSet")
 #: Resources of the built-in targets by group and kind, because two groups may use the same kind name.
 TARGETS: Final = {
     (one.group, one.kind): one
-    for one in (CLONE_SETS, DEPLOYMENTS, REPLICASETS, STATEFULSETS, ADVANCED_STATEFUL_SETS, JOBS)
+    for one in (CLONE_SET.resource(), DEPLOYMENTS, REPLICASETS, STATEFULSETS, STATEFUL_SET.resource(), JOBS)
 }
 
 

@@ -26,9 +26,7 @@ def lookups_for(*answers: Any) -> tuple[SidecarSetLookups, Connections]:
     connections = Connections()
     connections.answers.extend(answers)
     client = Client(connections, VirtualClock())
-    return SidecarSetLookups(
-        client, Stores(()), "kruise-system", lambda: (), NewerSets(client, lambda *_: False)
-    ), connections
+    return SidecarSetLookups(client, Stores(()), "kruise-system", NewerSets(client, lambda *_: False)), connections
 
 
 @pytest.mark.behaviour("SS-26")
@@ -120,7 +118,7 @@ async def test_without_a_cluster_there_are_no_revisions_and_no_requests() -> Non
     data = {"SidecarSet_PatchPodMetadata_WhiteList": "{}"}
     metadata = ObjectMeta(name="kruise-configuration", namespace="kruise-system")
     files(CONFIGURATION).put(ConfigMap(metadata=metadata, data=data))
-    lookups = SidecarSetLookups(None, files, "kruise-system", lambda: (), defaults_allowed=True)
+    lookups = SidecarSetLookups(None, files, "kruise-system", defaults_allowed=True)
     assert await lookups.revision("s-1") is None
     assert list(await lookups.revisions_of("s")) == []
     assert await lookups.template_errors({}) is None

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from app.api.gojson import STRING, GoField, GoType, GoTypeError, dumps_go, go_value, list_of, map_of, struct
+from app.api.gojson import STRING, GoField, GoType, GoTypeError, dumps_go, escaped, go_value, list_of, map_of, struct
 from app.kube.fielderrors import shortened
 from app.pods.admission_draft import PodRefusedError
 
@@ -209,10 +209,7 @@ def _skip_space(text: str, position: int) -> int:
 
 def _compact(text: str) -> str:
     """Return a JSON text without space between tokens, escaped as by Go's encoder."""
-    squeezed = _TEXT_OR_SPACE.sub(lambda found: found[1] or "", text)
-    for char, escaped in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026")):
-        squeezed = squeezed.replace(char, escaped)
-    return squeezed.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return escaped(_TEXT_OR_SPACE.sub(lambda found: found[1] or "", text))
 
 
 def _require_json(text: str, what: str) -> None:

@@ -17,6 +17,7 @@ from app.features.sidecarset.kind import MalformedSidecarSet
 from app.features.sidecarset.types import SidecarSet
 from app.kube.admission import STRANGER
 from app.kube.clock import Clock
+from app.kube.jsonvalues import as_object
 from app.kube.selectors import Operator, Selector
 from app.kube.store import Change, Store
 
@@ -185,7 +186,8 @@ class SidecarSetIndex:
 
         A set that becomes unusable stops matching, because its last usable state no longer reflects its spec.
         """
-        name = _name_of(obj)
+        given = as_object(obj.get("metadata")).get("name")
+        name = given if isinstance(given, str) else ""
         fingerprint = _fingerprint(obj)
         expected = self._expected.get(name)
         if expected and fingerprint and _shows(fingerprint[0], fingerprint[1], expected.uid, expected.generation):
@@ -294,12 +296,6 @@ def replaced_bases(sets: Iterable[PreparedSet]) -> frozenset[str]:
     return frozenset(prepared.canary_of for prepared in sets if prepared.canary_of)
 
 
-def _name_of(obj: Mapping[str, Any]) -> str:
-    metadata = obj.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, Mapping) else None
-    return name if isinstance(name, str) else ""
-
-
 def _shows(shown_uid: object, shown_generation: object, uid: str, generation: int) -> bool:
     """Return whether the cached set has this uid and at least this generation."""
     return shown_uid == uid and isinstance(shown_generation, int) and shown_generation >= generation
@@ -307,12 +303,9 @@ def _shows(shown_uid: object, shown_generation: object, uid: str, generation: in
 
 def _fingerprint(obj: Mapping[str, Any]) -> tuple[object, ...] | None:
     """Return what injection depends on; None for sets from files, which have no generation to compare."""
-    metadata, status = obj.get("metadata"), obj.get("status") or {}
-    annotations = (metadata.get("annotations") or {}) if isinstance(metadata, Mapping) else None
-    if not isinstance(metadata, Mapping) or not isinstance(annotations, Mapping) or not isinstance(status, Mapping):
-        return None
-    generation = metadata.get("generation")
-    if not generation:
+    metadata, status = as_object(obj.get("metadata")), obj.get("status") or {}
+    annotations, generation = metadata.get("annotations") or {}, metadata.get("generation")
+    if not generation or not isinstance(annotations, dict) or not isinstance(status, dict):
         return None
     latest = status.get("latestRevision")
     return metadata.get("uid"), generation, dict(annotations), metadata.get("deletionTimestamp"), latest

@@ -15,7 +15,7 @@ from app.api.gojson import GoTypeError, dumps_go
 from app.features.sidecarset.hashes import SidecarSetHashes, sidecarset_hashes
 from app.features.sidecarset.injection.metadata import MetadataPatch
 from app.features.sidecarset.types import NOT_UPDATE, SidecarSet
-from app.kube.jsonvalues import nested_deeper
+from app.kube.jsonvalues import as_object, nested_deeper
 from app.kube.objects import Pod
 from app.kube.selector_query import SelectorError
 from app.kube.selectors import Selector, compile_selector
@@ -227,13 +227,10 @@ def with_state(pod: Pod, set_name: str, digest: str, now: str, changed: Mapping[
     Entries of other sets are kept.
     """
     entries = _objects(pod.metadata.annotations.get(names.SIDECARSET_IN_PLACE_UPDATE_STATE, ""))
-    mine = entries.get(set_name)
-    known = InPlaceState()
-    if mine is not None:
-        try:
-            known = msgspec.convert(mine, InPlaceState)
-        except msgspec.ValidationError:
-            known = InPlaceState()
+    try:
+        known = msgspec.convert(entries.get(set_name, {}), InPlaceState)
+    except msgspec.ValidationError:
+        known = InPlaceState()
     before, ids = dict(known.before), dict(known.last_container_ids or {})
     statuses = {status.name: status for status in pod.status.container_statuses}
     for name in changed:
@@ -260,7 +257,7 @@ def _objects(text: str) -> dict[str, object]:
         return {}
     if nested_deeper(found):
         return {}  # it could not be serialized again
-    return {name: entry for name, entry in found.items() if isinstance(entry, dict)} if isinstance(found, dict) else {}
+    return {name: entry for name, entry in as_object(found).items() if isinstance(entry, dict)}
 
 
 def working_twins(pod: Pod) -> dict[str, str]:
