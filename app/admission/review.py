@@ -264,9 +264,11 @@ def _text(holder: dict[str, Any], field: str, prefix: str = "") -> str:
 
 
 def _read_object(value: Any, field: str, kind: dict[str, Any]) -> dict[str, Any] | None:
-    if value is not None and type(value) is not dict:
+    if value is None:
+        return None
+    if type(value) is not dict:
         raise _WrongFieldError(f"request.{field}: expected an object, got {_name(value)}")
-    if value is not None and kind.get("kind") != "Pod":
+    if kind.get("kind") != "Pod":
         # Managed fields are needed only for Pods. Anyone who may patch the object can nest them arbitrarily deep, and
         # the defaulting functions recurse.
         as_object(value.get("metadata")).pop("managedFields", None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from app.api.core.env import device_errors, env_errors, env_from_errors, mount_errors
@@ -28,74 +28,67 @@ _HEADER_MESSAGE: Final = "a valid HTTP header must consist of alphanumeric chara
 NEGATIVE: Final = "must be greater than or equal to 0"
 
 
-def probe_errors(container: Json, path: Path) -> list[FieldError]:
+def probe_errors(container: Json, path: Path) -> Iterator[FieldError]:
     """Validate the three probes of a defaulted container."""
-    errors: list[FieldError] = []
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
         if name not in container:
             continue
         probe, at = container[name], path.child(name)
-        errors += _probe_errors(probe, at)
+        yield from _probe_errors(probe, at)
         grace = probe.get("terminationGracePeriodSeconds")
         if name == "readinessProbe":
             if grace is not None:
                 detail = "must not be set for readinessProbes"
-                errors.append(invalid(at.child("terminationGracePeriodSeconds"), grace, detail))
+                yield invalid(at.child("terminationGracePeriodSeconds"), grace, detail)
         elif probe.get("successThreshold", 0) != 1:
-            errors.append(invalid(at.child("successThreshold"), probe.get("successThreshold", 0), "must be 1"))
-    return errors
+            yield invalid(at.child("successThreshold"), probe.get("successThreshold", 0), "must be 1")
 
 
-def _probe_errors(probe: Json, path: Path) -> list[FieldError]:
-    errors = handler_errors(probe, path)
+def _probe_errors(probe: Json, path: Path) -> Iterator[FieldError]:
+    yield from handler_errors(probe, path)
     for name in _NUMBERS:
         if probe.get(name, 0) < 0:
-            errors.append(invalid(path.child(name), probe[name], NEGATIVE))
+            yield invalid(path.child(name), probe[name], NEGATIVE)
     grace = probe.get("terminationGracePeriodSeconds")
     if grace is not None and grace <= 0:
-        errors.append(invalid(path.child("terminationGracePeriodSeconds"), grace, "must be greater than 0"))
-    return errors
+        yield invalid(path.child("terminationGracePeriodSeconds"), grace, "must be greater than 0")
 
 
-def lifecycle_errors(container: Json, path: Path) -> list[FieldError]:
+def lifecycle_errors(container: Json, path: Path) -> Iterator[FieldError]:
     """Validate ``lifecycle``: each hook has exactly one handler."""
     lifecycle = container.get("lifecycle", {})
-    errors: list[FieldError] = []
     for hook in ("postStart", "preStop"):
         if hook in lifecycle:
-            errors += handler_errors(lifecycle[hook], path.child("lifecycle", hook))
-    return errors
+            yield from handler_errors(lifecycle[hook], path.child("lifecycle", hook))
 
 
-def handler_errors(handler: Json, path: Path) -> list[FieldError]:
+def handler_errors(handler: Json, path: Path) -> Iterator[FieldError]:
     """Validate that there is exactly one handler, and the handler itself."""
     given = [name for name in _HANDLERS if name in handler]
     if not given:
-        return [required(path, "must specify a handler type")]
-    first, *others = given
-    errors = _action_errors(first, handler[first], path.child(first))
-    return errors + [forbidden(path.child(name), "may not specify more than 1 handler type") for name in others]
+        yield required(path, "must specify a handler type")
+    for name in given[:1]:
+        yield from _action_errors(name, handler[name], path.child(name))
+    for name in given[1:]:
+        yield forbidden(path.child(name), "may not specify more than 1 handler type")
 
 
-def _action_errors(name: str, action: Json, path: Path) -> list[FieldError]:
-    match name:
-        case "exec":
-            return [] if action.get("command") else [required(path.child("command"))]
-        case "httpGet":
-            errors = action_port_errors(action["port"], path.child("port"))
-            if action.get("scheme") not in ("HTTP", "HTTPS"):
-                errors.append(not_supported(path.child("scheme"), action.get("scheme", ""), ("HTTP", "HTTPS")))
-            for header in action.get("httpHeaders", ()):
-                errors += header_errors(header["name"], path.child("httpHeaders"))
-            return errors
-        case "sleep":
-            limit = LONGEST_GRACE_PERIOD_SECONDS
-            if 0 <= action["seconds"] <= limit:
-                return []
+def _action_errors(name: str, action: Json, path: Path) -> Iterator[FieldError]:
+    if name == "exec":
+        if not action.get("command"):
+            yield required(path.child("command"))
+    elif name == "sleep":
+        limit = LONGEST_GRACE_PERIOD_SECONDS
+        if not 0 <= action["seconds"] <= limit:
             detail = f"must be non-negative and less than terminationGracePeriodSeconds ({limit})"
-            return [invalid(path, action["seconds"], detail)]
-        case _:
-            return action_port_errors(action["port"], path.child("port"))
+            yield invalid(path, action["seconds"], detail)
+    else:
+        yield from action_port_errors(action["port"], path.child("port"))
+    if name == "httpGet":
+        if action.get("scheme") not in ("HTTP", "HTTPS"):
+            yield not_supported(path.child("scheme"), action.get("scheme", ""), ("HTTP", "HTTPS"))
+        for header in action.get("httpHeaders", ()):
+            yield from header_errors(header["name"], path.child("httpHeaders"))
 
 
 def header_errors(name: str, path: Path) -> list[FieldError]:
@@ -114,19 +107,17 @@ _STANDARD: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 _HUGE_PAGES: Final = "hugepages-"
 
 
-def resource_errors(resources: Json, path: Path) -> list[FieldError]:
+def resource_errors(resources: Json, path: Path) -> Iterator[FieldError]:
     """Validate ``resources``, in order of names. Quantities have already been parsed."""
     limits, requests = _parsed(resources.get("limits", {})), _parsed(resources.get("requests", {}))
-    errors: list[FieldError] = []
     for name, quantity in limits.items():
-        errors += _quantity_errors(name, quantity, path.child("limits").key(name))
+        yield from _quantity_errors(name, quantity, path.child("limits").key(name))
     for name, quantity in requests.items():
-        errors += _quantity_errors(name, quantity, path.child("requests").key(name))
-        errors += _limit_errors(name, quantity, limits.get(name), path)
+        yield from _quantity_errors(name, quantity, path.child("requests").key(name))
+        yield from _limit_errors(name, quantity, limits.get(name), path)
     for index, claim in enumerate(resources.get("claims", ())):
         # The Pod's resourceClaims are not available here; a container cannot define one.
-        errors.append(not_found(path.child("claims").index(index), claim["name"]))
-    return errors
+        yield not_found(path.child("claims").index(index), claim["name"])
 
 
 def _parsed(quantities: Mapping[str, str]) -> dict[str, Quantity]:
@@ -173,92 +164,91 @@ _LARGEST_ID: Final = 2**31 - 1
 _FOR_NATIVE_SIDECARS: Final = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
 
 
-def container_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> list[FieldError]:
+def container_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> Iterator[FieldError]:
     """Validate one of ``spec.containers``. ``volumes`` are the valid volumes by name."""
-    errors = _common_errors(container, volumes, path)
-    return errors + lifecycle_errors(container, path) + probe_errors(container, path)
+    yield from _common_errors(container, volumes, path)
+    yield from lifecycle_errors(container, path)
+    yield from probe_errors(container, path)
 
 
-def init_container_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> list[FieldError]:
+def init_container_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> Iterator[FieldError]:
     """Validate one of ``spec.initContainers``."""
-    errors = _common_errors(container, volumes, path)
+    yield from _common_errors(container, volumes, path)
     policy = container.get("restartPolicy")
     if policy is not None and policy not in _RESTART_POLICIES:
-        errors.append(not_supported(path.child("restartPolicy"), policy, _RESTART_POLICIES))
+        yield not_supported(path.child("restartPolicy"), policy, _RESTART_POLICIES)
     if policy == "Always":
-        return errors + lifecycle_errors(container, path) + probe_errors(container, path)
+        yield from lifecycle_errors(container, path)
+        yield from probe_errors(container, path)
+        return
     detail = "may not be set for init containers without restartPolicy=Always"
-    return errors + [forbidden(path.child(name), detail) for name in _FOR_NATIVE_SIDECARS if name in container]
+    for name in _FOR_NATIVE_SIDECARS:
+        if name in container:
+            yield forbidden(path.child(name), detail)
 
 
-def _common_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> list[FieldError]:
+def _common_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> Iterator[FieldError]:
     name, image = container["name"], container.get("image", "")
     if name:
-        errors = [invalid(path.child("name"), name, message) for message in is_dns1123_label(name)]
+        yield from (invalid(path.child("name"), name, message) for message in is_dns1123_label(name))
     else:
-        errors = [required(path.child("name"))]
+        yield required(path.child("name"))
     if not image:
-        errors.append(required(path.child("image")))
+        yield required(path.child("image"))
     elif image != image.strip():
-        errors.append(invalid(path.child("image"), image, "must not have leading or trailing whitespace"))
+        yield invalid(path.child("image"), image, "must not have leading or trailing whitespace")
     message_policy = container.get("terminationMessagePolicy", "File")
     if message_policy not in _MESSAGE_POLICIES:
-        errors.append(not_supported(path.child("terminationMessagePolicy"), message_policy, _MESSAGE_POLICIES))
-    errors += _port_errors(container.get("ports", ()), path.child("ports"))
-    errors += env_errors(container.get("env", ()), path.child("env"))
-    errors += env_from_errors(container.get("envFrom", ()), path.child("envFrom"))
-    errors += mount_errors(container, volumes, path.child("volumeMounts"))
-    errors += device_errors(container, volumes, path.child("volumeDevices"))
+        yield not_supported(path.child("terminationMessagePolicy"), message_policy, _MESSAGE_POLICIES)
+    yield from _port_errors(container.get("ports", ()), path.child("ports"))
+    yield from env_errors(container.get("env", ()), path.child("env"))
+    yield from env_from_errors(container.get("envFrom", ()), path.child("envFrom"))
+    yield from mount_errors(container, volumes, path.child("volumeMounts"))
+    yield from device_errors(container, volumes, path.child("volumeDevices"))
     if container["imagePullPolicy"] not in _PULL_POLICIES:
-        errors.append(not_supported(path.child("imagePullPolicy"), container["imagePullPolicy"], _PULL_POLICIES))
-    errors += resource_errors(container.get("resources", {}), path.child("resources"))
-    return errors + _security_errors(container.get("securityContext", {}), path.child("securityContext"))
+        yield not_supported(path.child("imagePullPolicy"), container["imagePullPolicy"], _PULL_POLICIES)
+    yield from resource_errors(container.get("resources", {}), path.child("resources"))
+    yield from _security_errors(container.get("securityContext", {}), path.child("securityContext"))
 
 
-def _port_errors(ports: Sequence[Json], path: Path) -> list[FieldError]:
-    errors: list[FieldError] = []
+def _port_errors(ports: Sequence[Json], path: Path) -> Iterator[FieldError]:
     names: set[str] = set()
     for index, port in enumerate(ports):
         at = path.index(index)
         name, number, host_port = port.get("name", ""), port["containerPort"], port.get("hostPort", 0)
         if name:
             messages = is_port_name(name)
-            errors += [invalid(at.child("name"), name, message) for message in messages]
+            yield from [invalid(at.child("name"), name, message) for message in messages]
             if not messages and name in names:
-                errors.append(duplicate(at.child("name"), name))
+                yield duplicate(at.child("name"), name)
             names.add(name)
         if number:
-            errors += [invalid(at.child("containerPort"), number, message) for message in is_port_number(number)]
+            yield from [invalid(at.child("containerPort"), number, message) for message in is_port_number(number)]
         else:
-            errors.append(required(at.child("containerPort")))
+            yield required(at.child("containerPort"))
         if host_port:
-            errors += [invalid(at.child("hostPort"), host_port, message) for message in is_port_number(host_port)]
+            yield from [invalid(at.child("hostPort"), host_port, message) for message in is_port_number(host_port)]
         if port["protocol"] not in _PROTOCOLS:
-            errors.append(not_supported(at.child("protocol"), port["protocol"], _PROTOCOLS))
-    return errors
+            yield not_supported(at.child("protocol"), port["protocol"], _PROTOCOLS)
 
 
-def host_port_errors(containers: Sequence[Json], path: Path) -> list[FieldError]:
+def host_port_errors(containers: Sequence[Json], path: Path) -> Iterator[FieldError]:
     """Validate that no two containers use the same host port."""
-    errors: list[FieldError] = []
     taken: set[str] = set()
     for index, container in enumerate(containers):
         for position, port in enumerate(container.get("ports", ())):
             if port.get("hostPort"):
                 name = f"{port['protocol']}/{port.get('hostIP', '')}/{port['hostPort']}"
                 if name in taken:
-                    errors.append(duplicate(path.index(index).child("ports").index(position).child("hostPort"), name))
+                    yield duplicate(path.index(index).child("ports").index(position).child("hostPort"), name)
                 taken.add(name)
-    return errors
 
 
-def _security_errors(context: Json, path: Path) -> list[FieldError]:
-    errors: list[FieldError] = []
+def _security_errors(context: Json, path: Path) -> Iterator[FieldError]:
     for name in ("runAsUser", "runAsGroup"):
         number = context.get(name, 0)
         if not 0 <= number <= _LARGEST_ID:
-            errors.append(invalid(path.child(name), number, f"must be between 0 and {_LARGEST_ID}, inclusive"))
+            yield invalid(path.child(name), number, f"must be between 0 and {_LARGEST_ID}, inclusive")
     if context.get("allowPrivilegeEscalation") is False and context.get("privileged"):
         detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
-        errors.append(invalid(path, context, detail))
-    return errors
+        yield invalid(path, context, detail)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from app.kube.fielderrors import FieldError, Path, forbidden, invalid, not_found, not_supported, required
@@ -45,39 +45,35 @@ _NO_SOURCE: Final = "must specify one of: `fieldRef`, `resourceFieldRef`, `confi
 _TWO_SOURCES: Final = "may not have more than one field specified at a time"
 
 
-def env_errors(variables: Sequence[Json], path: Path) -> list[FieldError]:
+def env_errors(variables: Sequence[Json], path: Path) -> Iterator[FieldError]:
     """Validate ``env``. Names may occur twice: the last one wins, and tools rely on it."""
-    errors: list[FieldError] = []
     for index, variable in enumerate(variables):
         at = path.index(index)
         if variable["name"]:
             name = variable["name"]
-            errors += [invalid(at.child("name"), name, message) for message in is_env_var_name(name)]
+            yield from [invalid(at.child("name"), name, message) for message in is_env_var_name(name)]
         else:
-            errors.append(required(at.child("name")))
+            yield required(at.child("name"))
         if "valueFrom" in variable:
-            errors += _source_errors(variable, at.child("valueFrom"))
-    return errors
+            yield from _source_errors(variable, at.child("valueFrom"))
 
 
-def _source_errors(variable: Json, path: Path) -> list[FieldError]:
+def _source_errors(variable: Json, path: Path) -> Iterator[FieldError]:
     source = variable["valueFrom"]
-    errors: list[FieldError] = []
     if "fieldRef" in source:
-        errors += field_ref_errors(source["fieldRef"], ENV_FIELDS, path.child("fieldRef"))
+        yield from field_ref_errors(source["fieldRef"], ENV_FIELDS, path.child("fieldRef"))
     if "resourceFieldRef" in source:
-        errors += resource_ref_errors(source["resourceFieldRef"], path.child("resourceFieldRef"))
+        yield from resource_ref_errors(source["resourceFieldRef"], path.child("resourceFieldRef"))
     for kind in ("configMapKeyRef", "secretKeyRef"):
         if kind in source:
-            errors += _key_errors(source[kind], path.child(kind))
+            yield from _key_errors(source[kind], path.child(kind))
     given = sum(kind in source for kind in _SOURCES)
     if not given:
-        errors.append(invalid(path, "", _NO_SOURCE))
+        yield invalid(path, "", _NO_SOURCE)
     elif variable.get("value"):
-        errors.append(invalid(path, "", "may not be specified when `value` is not empty"))
+        yield invalid(path, "", "may not be specified when `value` is not empty")
     elif given > 1:
-        errors.append(invalid(path, "", _TWO_SOURCES))
-    return errors
+        yield invalid(path, "", _TWO_SOURCES)
 
 
 def _key_errors(selector: Json, path: Path) -> list[FieldError]:
@@ -125,26 +121,24 @@ def resource_ref_errors(reference: Json, path: Path, *, of_volume: bool = False)
     return [not_supported(path.child("resource"), resource, _RESOURCES)]
 
 
-def env_from_errors(sources: Sequence[Json], path: Path) -> list[FieldError]:
+def env_from_errors(sources: Sequence[Json], path: Path) -> Iterator[FieldError]:
     """Validate ``envFrom``. Errors about the number of sources are reported at the list, as in Kubernetes."""
-    errors: list[FieldError] = []
     for index, source in enumerate(sources):
         at = path.index(index)
         prefix = source.get("prefix")
         if prefix:
-            errors += [invalid(at.child("prefix"), prefix, message) for message in is_env_var_name(prefix)]
+            yield from [invalid(at.child("prefix"), prefix, message) for message in is_env_var_name(prefix)]
         given = [kind for kind in ("configMapRef", "secretRef") if kind in source]
         for kind in given:
             name = source[kind].get("name", "")
             if name:
-                errors += [invalid(at.child(kind, "name"), name, message) for message in is_dns1123_subdomain(name)]
+                yield from [invalid(at.child(kind, "name"), name, message) for message in is_dns1123_subdomain(name)]
             else:
-                errors.append(required(at.child(kind, "name")))
+                yield required(at.child(kind, "name"))
         if not given:
-            errors.append(invalid(path, "", "must specify one of: `configMapRef` or `secretRef`"))
+            yield invalid(path, "", "must specify one of: `configMapRef` or `secretRef`")
         elif len(given) > 1:
-            errors.append(invalid(path, "", _TWO_SOURCES))
-    return errors
+            yield invalid(path, "", _TWO_SOURCES)
 
 
 def backstep_errors(text: str, path: Path) -> list[FieldError]:
@@ -178,71 +172,64 @@ _RECURSIVE: Final = ("Disabled", "Enabled", "IfPossible")
 _NO_BLOCK: Final = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
 
 
-def mount_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> list[FieldError]:
+def mount_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> Iterator[FieldError]:
     """Validate ``volumeMounts``. ``volumes`` are the valid volumes by name."""
-    errors: list[FieldError] = []
     devices = {device["name"]: device["devicePath"] for device in container.get("volumeDevices", ())}
     taken: set[str] = set()
     for index, mount in enumerate(container.get("volumeMounts", ())):
         at = path.index(index)
         name, mount_path = mount["name"], mount["mountPath"]
         if not name:
-            errors.append(required(at.child("name")))
+            yield required(at.child("name"))
         if name not in volumes:
-            errors.append(not_found(at.child("name"), name))
+            yield not_found(at.child("name"), name)
         if not mount_path:
-            errors.append(required(at.child("mountPath")))
+            yield required(at.child("mountPath"))
         if mount_path in taken:
-            errors.append(invalid(at.child("mountPath"), mount_path, "must be unique"))
+            yield invalid(at.child("mountPath"), mount_path, "must be unique")
         taken.add(mount_path)
         if name in devices:
-            errors.append(invalid(at.child("name"), name, "must not already exist in volumeDevices"))
+            yield invalid(at.child("name"), name, "must not already exist in volumeDevices")
         if mount_path in devices.values():
             detail = "must not already exist as a path in volumeDevices"
-            errors.append(invalid(at.child("mountPath"), mount_path, detail))
+            yield invalid(at.child("mountPath"), mount_path, detail)
         # Kubernetes reports these at the list instead of the item.
-        errors += _sub_path_errors(mount, path, at)
-        errors += _mode_errors(mount, container, path)
-    return errors
+        yield from _sub_path_errors(mount, path, at)
+        yield from _mode_errors(mount, container, path)
 
 
-def _sub_path_errors(mount: Json, path: Path, at: Path) -> list[FieldError]:
+def _sub_path_errors(mount: Json, path: Path, at: Path) -> Iterator[FieldError]:
     plain, expression = mount.get("subPath", ""), mount.get("subPathExpr", "")
-    errors = descending_errors(plain, path.child("subPath"))
+    yield from descending_errors(plain, path.child("subPath"))
     if expression:
         if plain:
-            detail = "subPathExpr and subPath are mutually exclusive"
-            errors.append(invalid(at.child("subPathExpr"), expression, detail))
-        errors += descending_errors(expression, path.child("subPathExpr"))
-    return errors
+            yield invalid(at.child("subPathExpr"), expression, "subPathExpr and subPath are mutually exclusive")
+        yield from descending_errors(expression, path.child("subPathExpr"))
 
 
-def _mode_errors(mount: Json, container: Json, path: Path) -> list[FieldError]:
-    errors: list[FieldError] = []
+def _mode_errors(mount: Json, container: Json, path: Path) -> Iterator[FieldError]:
     propagation, recursive = mount.get("mountPropagation"), mount.get("recursiveReadOnly")
     if propagation is not None:
         at = path.child("mountPropagation")
         if propagation not in _PROPAGATIONS:
-            errors.append(not_supported(at, propagation, _PROPAGATIONS))
+            yield not_supported(at, propagation, _PROPAGATIONS)
         if propagation == "Bidirectional" and not container.get("securityContext", {}).get("privileged"):
             detail = "Bidirectional mount propagation is available only to privileged containers"
-            errors.append(forbidden(at, detail))
+            yield forbidden(at, detail)
     if recursive is not None:
         at = path.child("recursiveReadOnly")
         if recursive not in _RECURSIVE:
-            errors.append(not_supported(at, recursive, _RECURSIVE))
+            yield not_supported(at, recursive, _RECURSIVE)
         elif recursive != "Disabled":
             if not mount.get("readOnly"):
-                errors.append(forbidden(at, "may only be specified when readOnly is true"))
+                yield forbidden(at, "may only be specified when readOnly is true")
             if propagation not in (None, "None"):
                 detail = "may only be specified when mountPropagation is None or not specified"
-                errors.append(forbidden(at, detail))
-    return errors
+                yield forbidden(at, detail)
 
 
-def device_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> list[FieldError]:
+def device_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> Iterator[FieldError]:
     """Validate ``volumeDevices``: volumes exposed as raw block devices. Only claims are allowed."""
-    errors: list[FieldError] = []
     mounts = {mount["name"]: mount["mountPath"] for mount in container.get("volumeMounts", ())}
     names: set[str] = set()
     taken: set[str] = set()
@@ -250,26 +237,25 @@ def device_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> l
         at = path.index(index)
         name, device_path = device["name"], device["devicePath"]
         if not name:
-            errors.append(required(at.child("name")))
+            yield required(at.child("name"))
         if name in names:
-            errors.append(invalid(at.child("name"), name, "must be unique"))
-        errors += _claim_errors(name, volumes, at.child("name"))
+            yield invalid(at.child("name"), name, "must be unique")
+        yield from _claim_errors(name, volumes, at.child("name"))
         if not device_path:
-            errors.append(required(at.child("devicePath")))
+            yield required(at.child("devicePath"))
         if device_path in taken:
-            errors.append(invalid(at.child("devicePath"), device_path, "must be unique"))
+            yield invalid(at.child("devicePath"), device_path, "must be unique")
         if backstep_errors(device_path, at):
-            errors.append(invalid(at.child("devicePath"), device_path, "can not contain backsteps ('..')"))
+            yield invalid(at.child("devicePath"), device_path, "can not contain backsteps ('..')")
         else:
             taken.add(device_path)
         if name in mounts:
-            errors.append(invalid(at.child("name"), name, "must not already exist in volumeMounts"))
+            yield invalid(at.child("name"), name, "must not already exist in volumeMounts")
         if device_path in mounts.values():
             detail = "must not already exist as a path in volumeMounts"
-            errors.append(invalid(at.child("devicePath"), device_path, detail))
+            yield invalid(at.child("devicePath"), device_path, detail)
         if name:
             names.add(name)
-    return errors
 
 
 def _claim_errors(name: str, volumes: Mapping[str, Json], path: Path) -> list[FieldError]:

@@ -125,76 +125,66 @@ _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _MOST_WEIGHT: Final = 100
 
 
-def node_selector_term_errors(term: NodeSelectorTerm, path: Path) -> list[FieldError]:
-    """Return the errors in a node selector term."""
-    errors: list[FieldError] = []
+def node_selector_term_errors(term: NodeSelectorTerm, path: Path) -> Iterator[FieldError]:
+    """Validate a node selector term."""
     for index, requirement in enumerate(term.match_expressions or ()):
         at = path.child("matchExpressions").index(index)
         values = requirement.values or []
-        errors += requirement_errors(requirement.key, requirement.operator, values, at, of_node=True)
+        yield from requirement_errors(requirement.key, requirement.operator, values, at, of_node=True)
     for index, requirement in enumerate(term.match_fields or ()):
-        errors += _field_errors(requirement, path.child("matchFields").index(index))
-    return errors
+        yield from _field_errors(requirement, path.child("matchFields").index(index))
 
 
-def preferred_term_errors(terms: Sequence[PreferredSchedulingTerm], path: Path) -> list[FieldError]:
-    """Return the errors in preferred terms."""
-    errors: list[FieldError] = []
+def preferred_term_errors(terms: Sequence[PreferredSchedulingTerm], path: Path) -> Iterator[FieldError]:
+    """Validate preferred terms."""
     for index, term in enumerate(terms):
         at = path.index(index)
         if not 0 < term.weight <= _MOST_WEIGHT:
-            errors.append(invalid(at.child("weight"), term.weight, "must be in the range 1-100"))
-        errors += node_selector_term_errors(term.preference, at.child("preference"))
-    return errors
+            yield invalid(at.child("weight"), term.weight, "must be in the range 1-100")
+        yield from node_selector_term_errors(term.preference, at.child("preference"))
 
 
-def toleration_errors(tolerations: Sequence[Toleration], path: Path) -> list[FieldError]:
-    """Return the errors in tolerations."""
-    errors: list[FieldError] = []
+def toleration_errors(tolerations: Sequence[Toleration], path: Path) -> Iterator[FieldError]:
+    """Validate tolerations."""
     for index, toleration in enumerate(tolerations):
-        errors += _toleration_errors(toleration, path.index(index))
-    return errors
+        yield from _toleration_errors(toleration, path.index(index))
 
 
-def _field_errors(requirement: NodeSelectorRequirement, path: Path) -> list[FieldError]:
-    errors: list[FieldError] = []
+def _field_errors(requirement: NodeSelectorRequirement, path: Path) -> Iterator[FieldError]:
     values = requirement.values or []
     if requirement.operator not in _SET:
-        errors.append(invalid(path.child("operator"), requirement.operator, "not a valid selector operator"))
+        yield invalid(path.child("operator"), requirement.operator, "not a valid selector operator")
     elif len(values) != 1:
         detail = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
-        errors.append(required(path.child("values"), detail))
+        yield required(path.child("values"), detail)
     if requirement.key != _NAME_FIELD:
-        errors.append(invalid(path.child("key"), requirement.key, "not a valid field selector key"))
-        return errors
+        yield invalid(path.child("key"), requirement.key, "not a valid field selector key")
+        return
     for index, value in enumerate(values):
-        errors += [invalid(path.child("values").index(index), value, text) for text in is_dns1123_subdomain(value)]
-    return errors
+        yield from [invalid(path.child("values").index(index), value, text) for text in is_dns1123_subdomain(value)]
 
 
-def _toleration_errors(toleration: Toleration, path: Path) -> list[FieldError]:
-    errors: list[FieldError] = []
+def _toleration_errors(toleration: Toleration, path: Path) -> Iterator[FieldError]:
     operator = path.child("operator")
     if toleration.key:
-        errors += [invalid(path.child("key"), toleration.key, text) for text in is_qualified_name(toleration.key)]
+        yield from [invalid(path.child("key"), toleration.key, text) for text in is_qualified_name(toleration.key)]
     elif toleration.operator != "Exists":
         detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
-        errors.append(invalid(operator, toleration.operator, detail))
+        yield invalid(operator, toleration.operator, detail)
     if toleration.toleration_seconds is not None and toleration.effect != "NoExecute":
         detail = "effect must be 'NoExecute' when `tolerationSeconds` is set"
-        errors.append(invalid(path.child("effect"), toleration.effect, detail))
+        yield invalid(path.child("effect"), toleration.effect, detail)
     if toleration.operator in ("Equal", ""):
         texts = is_label_value(toleration.value)
         if texts:
-            errors.append(invalid(operator, toleration.value, ";".join(texts)))
+            yield invalid(operator, toleration.value, ";".join(texts))
     elif toleration.operator == "Exists":
         if toleration.value:
-            errors.append(invalid(operator, _go(toleration), "value must be empty when `operator` is 'Exists'"))
+            yield invalid(operator, _go(toleration), "value must be empty when `operator` is 'Exists'")
     else:
-        errors.append(not_supported(operator, toleration.operator, ("Equal", "Exists")))
+        yield not_supported(operator, toleration.operator, ("Equal", "Exists"))
     if toleration.effect and toleration.effect not in _EFFECTS:
-        errors.append(not_supported(path.child("effect"), toleration.effect, _EFFECTS))
-    return errors
+        yield not_supported(path.child("effect"), toleration.effect, _EFFECTS)
 
 
 def _go(toleration: Toleration) -> GoLiteral:

@@ -3,8 +3,8 @@ server."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from app.api.core.env import (
     ENV_FIELDS,
@@ -21,6 +21,7 @@ from app.kube.quantities import parse
 from app.kube.validation import is_dns1123_label, is_dns1123_subdomain
 
 Json = Mapping[str, Any]
+_Check: TypeAlias = Callable[[Json, Path], Iterable[FieldError]]
 
 _HOST_PATH_TYPES: Final = (
     "",
@@ -56,7 +57,7 @@ def volume_errors(volumes: Sequence[Json], path: Path) -> tuple[list[FieldError]
     valid: dict[str, Json] = {}
     for index, volume in enumerate(volumes):
         at = path.index(index)
-        found = _source_errors(volume, at)
+        found = list(_source_errors(volume, at))
         name = volume.get("name")
         if not isinstance(name, str | None):
             found.append(type_invalid(at.child("name"), "", "expected string"))
@@ -72,23 +73,21 @@ def volume_errors(volumes: Sequence[Json], path: Path) -> tuple[list[FieldError]
     return errors, valid
 
 
-def _source_errors(volume: Json, path: Path) -> list[FieldError]:
+def _source_errors(volume: Json, path: Path) -> Iterator[FieldError]:
     # Known sources come first and in Kubernetes' order, which decides which of several sources is the surplus one.
     given = [key for key in _SOURCES if volume.get(key) is not None]
     given += [key for key, value in volume.items() if value is not None and key != "name" and key not in _SOURCES]
-    errors: list[FieldError] = []
     for position, kind in enumerate(given):
         if position:
-            errors.append(forbidden(path.child(kind), "may not specify more than 1 volume type"))
+            yield forbidden(path.child(kind), "may not specify more than 1 volume type")
         elif kind in _SOURCES:
             try:
                 source = go_value(VOLUME_SOURCES[kind], volume[kind], str(path.child(kind)))
             except GoTypeError as error:
                 field, _, reason = str(error).partition(": ")
-                errors.append(type_invalid(field, "", reason))
+                yield type_invalid(field, "", reason)
             else:
-                errors += _CHECKS[kind](source, path.child(kind))
-    return errors
+                yield from _CHECKS[kind](source, path.child(kind))
 
 
 def _empty_dir(source: Json, path: Path) -> list[FieldError]:
@@ -98,108 +97,105 @@ def _empty_dir(source: Json, path: Path) -> list[FieldError]:
     return []
 
 
-def _host_path(source: Json, path: Path) -> list[FieldError]:
+def _host_path(source: Json, path: Path) -> Iterator[FieldError]:
     if not source["path"]:
-        return [required(path.child("path"))]
-    errors = backstep_errors(source["path"], path.child("path"))
+        yield required(path.child("path"))
+        return
+    yield from backstep_errors(source["path"], path.child("path"))
     if source.get("type", "") not in _HOST_PATH_TYPES:
-        errors.append(not_supported(path.child("type"), source["type"], _HOST_PATH_TYPES))
-    return errors
+        yield not_supported(path.child("type"), source["type"], _HOST_PATH_TYPES)
 
 
-def _keyed(name: str) -> Callable[[Json, Path], list[FieldError]]:
+def _keyed(name: str) -> _Check:
     """Return a validator for a Secret or ConfigMap volume; ``name`` is the field that names it."""
 
-    def errors_of(source: Json, path: Path) -> list[FieldError]:
-        errors = [] if source.get(name) else [required(path.child(name))]
-        errors += mode_errors(source.get("defaultMode"), path.child("defaultMode"))
+    def errors_of(source: Json, path: Path) -> Iterator[FieldError]:
+        if not source.get(name):
+            yield required(path.child(name))
+        yield from mode_errors(source.get("defaultMode"), path.child("defaultMode"))
         for index, item in enumerate(source.get("items", ())):
             at = path.child("items").index(index)
-            errors += [required(at.child(key)) for key in ("key", "path") if not item[key]]
-            errors += local_file_errors(item["path"], at.child("path"))
-            errors += mode_errors(item.get("mode"), at.child("mode"))
-        return errors
+            yield from (required(at.child(key)) for key in ("key", "path") if not item[key])
+            yield from local_file_errors(item["path"], at.child("path"))
+            yield from mode_errors(item.get("mode"), at.child("mode"))
 
     return errors_of
 
 
-def _nfs(source: Json, path: Path) -> list[FieldError]:
-    errors = [required(path.child(key)) for key in ("server", "path") if not source[key]]
+def _nfs(source: Json, path: Path) -> Iterator[FieldError]:
+    yield from (required(path.child(key)) for key in ("server", "path") if not source[key])
     if not source["path"].startswith("/"):
-        errors.append(invalid(path.child("path"), source["path"], "must be an absolute path"))
-    return errors
+        yield invalid(path.child("path"), source["path"], "must be an absolute path")
 
 
 def _claim(source: Json, path: Path) -> list[FieldError]:
     return [] if source["claimName"] else [required(path.child("claimName"))]
 
 
-def _csi(source: Json, path: Path) -> list[FieldError]:
+def _csi(source: Json, path: Path) -> Iterator[FieldError]:
     driver, at = source["driver"], path.child("driver")
-    errors = [] if driver else [required(at)]
-    return errors + [invalid(at, driver, message) for message in is_dns1123_subdomain(driver.lower())]
+    if not driver:
+        yield required(at)
+    yield from (invalid(at, driver, message) for message in is_dns1123_subdomain(driver.lower()))
 
 
-def _downward_api(source: Json, path: Path) -> list[FieldError]:
-    errors = mode_errors(source.get("defaultMode"), path.child("defaultMode"))
+def _downward_api(source: Json, path: Path) -> Iterator[FieldError]:
+    yield from mode_errors(source.get("defaultMode"), path.child("defaultMode"))
     for item in source.get("items", ()):
         # Kubernetes reports errors of items at the source itself.
         if not item["path"]:
-            errors.append(required(path.child("path")))
-        errors += local_file_errors(item["path"], path.child("path"))
+            yield required(path.child("path"))
+        yield from local_file_errors(item["path"], path.child("path"))
         field, resource = item.get("fieldRef"), item.get("resourceFieldRef")
         if field is not None:
-            errors += field_ref_errors(field, _FILE_FIELDS, path.child("fieldRef"))
+            yield from field_ref_errors(field, _FILE_FIELDS, path.child("fieldRef"))
             if resource is not None:
-                detail = "fieldRef and resourceFieldRef can not be specified simultaneously"
-                errors.append(invalid(path, "resource", detail))
+                yield invalid(path, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously")
         elif resource is not None:
-            errors += resource_ref_errors(resource, path.child("resourceFieldRef"), of_volume=True)
+            yield from resource_ref_errors(resource, path.child("resourceFieldRef"), of_volume=True)
         else:
-            errors.append(required(path, "one of fieldRef and resourceFieldRef is required"))
-        errors += mode_errors(item.get("mode"), path.child("mode"))
-    return errors
+            yield required(path, "one of fieldRef and resourceFieldRef is required")
+        yield from mode_errors(item.get("mode"), path.child("mode"))
 
 
-def _projected(source: Json, path: Path) -> list[FieldError]:
-    errors = mode_errors(source.get("defaultMode"), path.child("defaultMode"))
+def _projected(source: Json, path: Path) -> Iterator[FieldError]:
+    yield from mode_errors(source.get("defaultMode"), path.child("defaultMode"))
     taken: set[str] = set()
     for index, projection in enumerate(source.get("sources") or ()):
         at = path.child("sources").index(index)
         for kind in projection:
             if kind in _PROJECTIONS:
-                errors += _PROJECTIONS[kind](projection[kind], at.child(kind))
+                yield from _PROJECTIONS[kind](projection[kind], at.child(kind))
             for item in projection[kind].get("items") or ():
                 if item["path"] in taken:
                     shown = item["path"] if kind == "downwardAPI" else projection[kind].get("name", "")
-                    errors.append(invalid(path, shown, "conflicting duplicate paths"))
+                    yield invalid(path, shown, "conflicting duplicate paths")
                 taken.add(item["path"])
         if len(projection) > 1:
-            errors.append(forbidden(at, "may not specify more than 1 volume type per source"))
-    return errors
+            yield forbidden(at, "may not specify more than 1 volume type per source")
 
 
-def _token(source: Json, path: Path) -> list[FieldError]:
+def _token(source: Json, path: Path) -> Iterator[FieldError]:
     seconds, at = source["expirationSeconds"], path.child("expirationSeconds")
-    errors: list[FieldError] = []
     if seconds < 600:
-        errors.append(invalid(at, seconds, "may not specify a duration less than 10 minutes"))
+        yield invalid(at, seconds, "may not specify a duration less than 10 minutes")
     if seconds > _LONGEST_TOKEN:
-        errors.append(invalid(at, seconds, "may not specify a duration larger than 2^32 seconds"))
+        yield invalid(at, seconds, "may not specify a duration larger than 2^32 seconds")
     # Kubernetes reports the path at the volume's source, two levels up.
     projected = Path(str(path).rpartition(".sources[")[0])
-    if not source["path"]:
-        return [*errors, required(projected.child("path"))]
-    return errors + local_file_errors(source["path"], projected.child("path"))
+    if source["path"]:
+        yield from local_file_errors(source["path"], projected.child("path"))
+    else:
+        yield required(projected.child("path"))
 
 
-_PROJECTIONS: Final[Mapping[str, Callable[[Json, Path], list[FieldError]]]] = {
+_PROJECTIONS: Final[Mapping[str, _Check]] = {
     "secret": _keyed("name"),
     "configMap": _keyed("name"),
     "downwardAPI": _downward_api,
     "serviceAccountToken": _token,
 }
-_CHECKS: Final[Mapping[str, Callable[[Json, Path], list[FieldError]]]] = {
+_CHECKS: Final[Mapping[str, _Check]] = {
     "emptyDir": _empty_dir,
     "hostPath": _host_path,
     "secret": _keyed("secretName"),

@@ -72,8 +72,10 @@ def _entry_errors(probe: Mapping[str, Any], path: Path, names: set[str], conditi
     conditions.add(condition)
     if found is not None:
         return [found]
-    errors = probe_errors(probe.get("probe") or {}, path.child("probe"))
-    return errors + _policies_errors(policies, path.child("markerPolicy"))
+    return [
+        *probe_errors(probe.get("probe") or {}, path.child("probe")),
+        *_policies_errors(policies, path.child("markerPolicy")),
+    ]
 
 
 def _name_error(probe: Mapping[str, Any], path: Path, names: set[str]) -> FieldError | None:

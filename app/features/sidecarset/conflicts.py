@@ -186,19 +186,17 @@ def _excludes(expression: Mapping[str, Any], allowed: _Allowed) -> bool:
 _BASE_PATH = Path("metadata").child("annotations").key(names.SIDECARSET_BASE)
 
 
-def update_errors(sidecar_set: SidecarSet, older: SidecarSet) -> list[FieldError]:
-    """Return errors for containers that were added or renamed, or whose upgradeType changed. [SS-28]"""
+def update_errors(sidecar_set: SidecarSet, older: SidecarSet) -> Iterator[FieldError]:
+    """Reject containers that were added or renamed, or whose upgradeType changed. [SS-28]"""
     upgrade_types = {c.name: c.upgrade_strategy.upgrade_type for c in older.spec.containers or ()}
     path = SPEC.child("containers")
-    errors: list[FieldError] = []
     for container in sidecar_set.spec.containers or ():
         name = container.name
         if name not in upgrade_types:
-            errors.append(invalid(path, name, f"container {name} is not found"))
+            yield invalid(path, name, f"container {name} is not found")
         elif upgrade_types[name] not in ("", container.upgrade_strategy.upgrade_type):
             at = path.child("upgradeStrategy", "upgradeType")
-            errors.append(invalid(at, name, f"container {name} upgradeType is immutable"))
-    return errors
+            yield invalid(at, name, f"container {name} upgradeType is immutable")
 
 
 def base_of(sidecar_set: SidecarSet) -> str:
@@ -208,39 +206,35 @@ def base_of(sidecar_set: SidecarSet) -> str:
 
 def canary_errors(
     sidecar_set: SidecarSet, older: SidecarSet | None, find: Callable[[str], SidecarSet | None]
-) -> list[FieldError]:
-    """Return the errors in a canary. ``find`` returns a set by name. [SS-29]"""
+) -> Iterator[FieldError]:
+    """Validate a canary. ``find`` returns a set by name. [SS-29]"""
     base = base_of(sidecar_set)
     if not base:
-        return []
-    errors: list[FieldError] = []
+        return
     former = base_of(older) if older is not None else ""
     if former and former != base:
-        errors.append(invalid(_BASE_PATH, base, f"field is immutable; the base is {former}"))
+        yield invalid(_BASE_PATH, base, f"field is immutable; the base is {former}")
     if base == sidecar_set.name:
-        errors.append(invalid(_BASE_PATH, base, "a canary cannot be its own base"))
+        yield invalid(_BASE_PATH, base, "a canary cannot be its own base")
     elif base != former:
         found = find(base)
         if found is None:
-            errors.append(invalid(_BASE_PATH, base, f"SidecarSet {base} not found; create the base first"))
+            yield invalid(_BASE_PATH, base, f"SidecarSet {base} not found; create the base first")
         elif base_of(found):
-            errors.append(invalid(_BASE_PATH, base, f"SidecarSet {base} is itself a canary; use its base"))
+            yield invalid(_BASE_PATH, base, f"SidecarSet {base} is itself a canary; use its base")
     update_type = sidecar_set.spec.update_strategy.type
     if update_type != NOT_UPDATE:
         detail = f"a canary must use {NOT_UPDATE}: only new Pods get it"
-        errors.append(invalid(SPEC.child("updateStrategy", "type"), update_type, detail))
-    return errors
+        yield invalid(SPEC.child("updateStrategy", "type"), update_type, detail)
 
 
-def conflict_errors(sidecar_set: SidecarSet, others: Iterable[SidecarSet]) -> list[FieldError]:
+def conflict_errors(sidecar_set: SidecarSet, others: Iterable[SidecarSet]) -> Iterator[FieldError]:
     """Return the conflicts with other sets for the same Pods, sorted by the other set's name. [SS-30]"""
-    errors: list[FieldError] = []
     for other in sorted(others, key=lambda found: found.name):
         if _may_meet(sidecar_set, other):
-            errors += _container_conflicts(sidecar_set, other)
-            errors += _volume_conflicts(sidecar_set, other)
-            errors += _annotation_conflicts(sidecar_set, other)
-    return errors
+            yield from _container_conflicts(sidecar_set, other)
+            yield from _volume_conflicts(sidecar_set, other)
+            yield from _annotation_conflicts(sidecar_set, other)
 
 
 def _may_meet(one: SidecarSet, other: SidecarSet) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -97,21 +97,20 @@ def set_errors(sidecar_set: SidecarSet, facts: Facts) -> list[FieldError | str]:
     return errors
 
 
-def metadata_errors(sidecar_set: SidecarSet) -> list[FieldError]:
+def metadata_errors(sidecar_set: SidecarSet) -> Iterator[FieldError]:
     """Check the metadata. The API server's own checks are repeated for sets that come from files. [SS-16]"""
     metadata, path = sidecar_set.metadata, Path("metadata")
     name = metadata.name
-    errors: list[FieldError] = []
     if not name:
-        errors.append(required(path.child("name"), "name or generateName is required"))
+        yield required(path.child("name"), "name or generateName is required")
     elif re.fullmatch(_NAME, name) is None:
-        errors.append(invalid(path.child("name"), name, regex_message(_NAME_MESSAGE, _NAME, "example-com")))
+        yield invalid(path.child("name"), name, regex_message(_NAME_MESSAGE, _NAME, "example-com"))
     if len(name) > NAME_LIMIT:
-        errors.append(invalid(path.child("name"), name, max_len_message(NAME_LIMIT)))
+        yield invalid(path.child("name"), name, max_len_message(NAME_LIMIT))
     if metadata.namespace:
-        errors.append(forbidden(path.child("namespace"), "not allowed on this type"))
-    errors += validate_labels(metadata.labels, path.child("labels"))
-    return errors + validate_annotations(metadata.annotations, path.child("annotations"))
+        yield forbidden(path.child("namespace"), "not allowed on this type")
+    yield from validate_labels(metadata.labels, path.child("labels"))
+    yield from validate_annotations(metadata.annotations, path.child("annotations"))
 
 
 def selector_errors(selector: Mapping[str, Any], path: Path) -> list[FieldError]:
@@ -150,50 +149,46 @@ def _named_revision(sidecar_set: SidecarSet) -> tuple[str, str]:
     return ((revision.revision_name or ""), (revision.custom_version or "")) if revision is not None else ("", "")
 
 
-def revision_errors(sidecar_set: SidecarSet, revision: InjectRevision, facts: Facts) -> list[FieldError]:
+def revision_errors(sidecar_set: SidecarSet, revision: InjectRevision, facts: Facts) -> Iterator[FieldError]:
     """One of the names must be set and refer to an existing revision. [SS-26]"""
-    errors: list[FieldError] = []
     path = Path("revision")
     if not (revision.revision_name or revision.custom_version):
         shown = GoLiteral(
             "v1beta1.SidecarSetInjectRevision{CustomVersion:(*string)(nil), RevisionName:(*string)(nil), "
             f"Policy:{quote(revision.policy)}}}"
         )
-        errors.append(invalid(path, shown, "revisionName and customVersion cannot be empty simultaneously"))
+        yield invalid(path, shown, "revisionName and customVersion cannot be empty simultaneously")
     elif facts.revision_asked and facts.revision is None:
         name = revision.revision_name or sidecar_set.name
         detail = f'Cannot find specific ControllerRevision, err: ControllerRevision.apps "{name}" not found'
-        errors.append(invalid(path, None, detail))
+        yield invalid(path, None, detail)
     elif facts.revision is not None:
         # The content of another set would be recorded as this one's. [SS-34]
         owner = facts.revision.metadata.labels.get(names.SIDECARSET_NAME, "")
         if owner != sidecar_set.name:
             at = SPEC.child("injectionStrategy", "revision", "revisionName")
             whose = f"belongs to SidecarSet {owner}" if owner else "does not belong to a SidecarSet"
-            errors.append(invalid(at, facts.revision.metadata.name, f"the ControllerRevision {whose}"))
+            yield invalid(at, facts.revision.metadata.name, f"the ControllerRevision {whose}")
     if revision.policy not in ("", *REVISION_POLICIES):
         at = SPEC.child("injectionStrategy", "revision", "policy")
-        errors.append(not_supported(at, revision.policy, REVISION_POLICIES))
-    return errors
+        yield not_supported(at, revision.policy, REVISION_POLICIES)
 
 
-def update_strategy_errors(strategy: UpdateStrategy, path: Path) -> list[FieldError]:
+def update_strategy_errors(strategy: UpdateStrategy, path: Path) -> Iterator[FieldError]:
     """Check only what RollingUpdate uses. [SS-24, SS-25]"""
     if strategy.type != ROLLING_UPDATE:
-        return []
-    errors: list[FieldError] = []
+        return
     if strategy.selector is not None:
         if strategy.partition not in (None, 0):
-            errors.append(forbidden(path, "Partition and Selector cannot be used together"))
-        errors += selector_errors(strategy.selector, path.child("selector"))
-    errors += _count_errors(strategy.partition, path.child("partition"))
-    errors += _count_errors(strategy.max_unavailable, path.child("maxUnavailable"))
+            yield forbidden(path, "Partition and Selector cannot be used together")
+        yield from selector_errors(strategy.selector, path.child("selector"))
+    yield from _count_errors(strategy.partition, path.child("partition"))
+    yield from _count_errors(strategy.max_unavailable, path.child("maxUnavailable"))
     priority, scatter = strategy.priority_strategy, strategy.scatter_strategy
     if reason := priority_error(priority.to_dict() if priority is not None else None):
-        errors.append(required(path.child("priorityStrategy"), reason))
+        yield required(path.child("priorityStrategy"), reason)
     if reason := scatter_error([term.to_dict() for term in scatter or ()]):
-        errors.append(required(path.child("scatterStrategy"), reason))
-    return errors
+        yield required(path.child("scatterStrategy"), reason)
 
 
 def _count_errors(value: int | str | None, path: Path) -> list[FieldError]:
@@ -205,45 +200,37 @@ def _count_errors(value: int | str | None, path: Path) -> list[FieldError]:
 
 def _container_errors(
     init_containers: Sequence[SidecarContainer], containers: Sequence[SidecarContainer]
-) -> list[FieldError]:
-    errors: list[FieldError] = []
+) -> Iterator[FieldError]:
     for index, container in enumerate(init_containers):
-        errors += _resources_errors(container, index)
+        yield from _resources_errors(container, index)
         if container.resources_policy is not None and not container.keeps_running:
             # [SS-23]
             at = SPEC.child("initContainers").index(index).child("resourcesPolicy")
-            errors.append(forbidden(at, "may only be set for init containers with restartPolicy Always"))
+            yield forbidden(at, "may only be set for init containers with restartPolicy Always")
     for index, container in enumerate(containers):
-        errors += _policy_word_errors(container, SPEC.child("containers").index(index))
-        errors += transfer_errors(container.transfer_env or (), SPEC.child("containers").index(index))
-        errors += _resources_errors(container, index)
-    return errors
+        yield from _policy_word_errors(container, SPEC.child("containers").index(index))
+        yield from transfer_errors(container.transfer_env or (), SPEC.child("containers").index(index))
+        yield from _resources_errors(container, index)
 
 
-def _policy_word_errors(container: SidecarContainer, path: Path) -> list[FieldError]:
-    """Return the errors in podInjectPolicy and shareVolumePolicy: OpenKruise's message, plus index and valid values.
-    [SS-20]"""
-    errors: list[FieldError] = []
+def _policy_word_errors(container: SidecarContainer, path: Path) -> Iterator[FieldError]:
+    """Validate podInjectPolicy and shareVolumePolicy: OpenKruise's message, plus index and valid values. [SS-20]"""
     if container.pod_inject_policy not in POD_INJECT_POLICIES:
-        at = path.child("podInjectPolicy")
         words = f"unsupported pod inject policy; choose one of: {', '.join(POD_INJECT_POLICIES)}"
-        errors.append(invalid(at, container.pod_inject_policy, words))
+        yield invalid(path.child("podInjectPolicy"), container.pod_inject_policy, words)
     if container.share_volume_policy.type not in SHARE_TYPES:
         shown = GoLiteral(f"v1beta1.ShareVolumePolicy{{Type:{quote(container.share_volume_policy.type)}}}")
         words = f"unsupported share volume policy; choose one of: {', '.join(SHARE_TYPES)}"
-        errors.append(invalid(path.child("shareVolumePolicy"), shown, words))
-    return errors
+        yield invalid(path.child("shareVolumePolicy"), shown, words)
 
 
-def transfer_errors(entries: Iterable[TransferEnvVar], path: Path) -> list[FieldError]:
+def transfer_errors(entries: Iterable[TransferEnvVar], path: Path) -> Iterator[FieldError]:
     """The name of the source container must come from a label or an annotation. ``path`` is the container's. [SS-22]"""
-    errors: list[FieldError] = []
     for index, entry in enumerate(entries):
         source = entry.source_container_name_from
         if source is not None and source.field_ref is not None:
             at = path.child("transferEnv").index(index).child("sourceContainerNameFrom", "fieldRef")
-            errors += field_ref_errors(source.field_ref.to_dict(), (), at)
-    return errors
+            yield from field_ref_errors(source.field_ref.to_dict(), (), at)
 
 
 def _resources_errors(container: SidecarContainer, index: int) -> list[FieldError]:
@@ -261,20 +248,18 @@ def _resources_errors(container: SidecarContainer, index: int) -> list[FieldErro
     return errors
 
 
-def patch_errors(patches: Iterable[PatchPodMetadata], path: Path) -> list[FieldError]:
+def patch_errors(patches: Iterable[PatchPodMetadata], path: Path) -> Iterator[FieldError]:
     """Each entry must have annotations, and no key may appear in two entries. [SS-27]"""
-    errors: list[FieldError] = []
     seen: set[str] = set()
     for index, patch in enumerate(patches):
         annotations = patch.annotations or {}
         if not annotations:
-            errors.append(required(path, "no annotations defined for SidecarSet"))
-        errors += validate_annotations(annotations, path.index(index).child("annotations"))
-        errors += [
+            yield required(path, "no annotations defined for SidecarSet")
+        yield from validate_annotations(annotations, path.index(index).child("annotations"))
+        yield from [
             required(path, f"patch annotation[{key}] already exist") for key in sorted(annotations) if key in seen
         ]
         seen.update(annotations)
-    return errors
 
 
 # Annotations that SidecarSets may write to Pods: the administrator's whitelist. [SS-31]

@@ -111,7 +111,7 @@ def _placing_errors(subset: WorkloadSpreadSubset, at: Path, *, v1alpha1: bool) -
         errors += node_selector_term_errors(subset.required_node_selector, at.child(old_term if v1alpha1 else term))
     preferred = at.child(old_terms if v1alpha1 else terms)
     errors += preferred_term_errors(subset.preferred_node_selector or (), preferred)
-    return errors + toleration_errors(subset.tolerations or (), at.child("tolerations"))
+    return [*errors, *toleration_errors(subset.tolerations or (), at.child("tolerations"))]
 
 
 def _number_error(

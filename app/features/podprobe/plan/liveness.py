@@ -35,7 +35,7 @@ def readable(container: str, probe: Mapping[str, Any]) -> PodContainerProbe | No
         read = PodContainerProbe.model_validate({"name": container, "containerName": container, "probe": probe})
     except ValidationError:
         return None
-    return None if probe_errors(read.probe.to_dict(), _PROBE) else read
+    return None if any(probe_errors(read.probe.to_dict(), _PROBE)) else read
 
 
 def annotation(probes: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
