@@ -35,13 +35,13 @@ class PodRefusedError(Exception):
 class PodDraft:
     """A Pod with the changes recorded so far. ``namespace`` is the request's, used if the Pod names none. [PW-6]"""
 
-    __slots__ = ("_metadata", "_operations", "_owned", "_spec", "namespace", "original")
+    __slots__ = ("_operations", "_owned", "metadata", "namespace", "original", "spec")
 
     def __init__(self, pod: Mapping[str, Any], namespace: str = "") -> None:
         self.original = pod
-        self._metadata: Mapping[str, Any] = pod.get("metadata") or _NOTHING
-        self._spec: Mapping[str, Any] = pod.get("spec") or _NOTHING
-        self.namespace: str = self._metadata.get("namespace") or namespace or "default"
+        self.metadata: Mapping[str, Any] = pod.get("metadata") or _NOTHING
+        self.spec: Mapping[str, Any] = pod.get("spec") or _NOTHING
+        self.namespace: str = self.metadata.get("namespace") or namespace or "default"
         self._operations: list[PatchOperation] = []
         #: Parts already copied: "metadata", "spec", "annotations" and names of lists in the spec.
         self._owned: set[str] = set()
@@ -51,55 +51,47 @@ class PodDraft:
     @property
     def name(self) -> str:
         """``metadata.name``; empty until the API server generates it."""
-        return self._metadata.get("name") or ""
+        return self.metadata.get("name") or ""
 
     @property
     def generate_name(self) -> str:
-        return self._metadata.get("generateName") or ""
+        return self.metadata.get("generateName") or ""
 
     @property
     def labels(self) -> Mapping[str, str]:
-        return self._metadata.get("labels") or _NOTHING
+        return self.metadata.get("labels") or _NOTHING
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        return self._metadata.get("annotations") or _NOTHING
+        return self.metadata.get("annotations") or _NOTHING
 
     @property
     def owner_references(self) -> Sequence[Mapping[str, Any]]:
-        return self._metadata.get("ownerReferences") or ()
+        return self.metadata.get("ownerReferences") or ()
 
     @property
     def managed_fields(self) -> Sequence[Mapping[str, Any]]:
-        return self._metadata.get("managedFields") or ()
+        return self.metadata.get("managedFields") or ()
 
     @property
     def containers(self) -> Sequence[Container]:
-        return self._spec.get("containers") or ()
+        return self.spec.get("containers") or ()
 
     @property
     def init_containers(self) -> Sequence[Container]:
-        return self._spec.get("initContainers") or ()
+        return self.spec.get("initContainers") or ()
 
     @property
     def volumes(self) -> Sequence[Mapping[str, Any]]:
-        return self._spec.get("volumes") or ()
+        return self.spec.get("volumes") or ()
 
     @property
     def image_pull_secrets(self) -> Sequence[Mapping[str, Any]]:
-        return self._spec.get("imagePullSecrets") or ()
+        return self.spec.get("imagePullSecrets") or ()
 
     @property
     def readiness_gates(self) -> Sequence[Mapping[str, Any]]:
-        return self._spec.get("readinessGates") or ()
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        return self._metadata
-
-    @property
-    def spec(self) -> Mapping[str, Any]:
-        return self._spec
+        return self.spec.get("readinessGates") or ()
 
     @property
     def display(self) -> str:
@@ -144,7 +136,7 @@ class PodDraft:
             held[key] = value
 
     def remove_managed_fields(self, rule: str) -> None:
-        if "managedFields" in self._metadata:
+        if "managedFields" in self.metadata:
             self._record("remove", "/metadata/managedFields", None, rule)
             del self._own_metadata()["managedFields"]
 
@@ -219,8 +211,7 @@ class PodDraft:
 
         The value is shared, not copied.
         """
-        held = self._metadata if part == "metadata" else self._spec
-        former = held.get(field)
+        former = (self.metadata if part == "metadata" else self.spec).get(field)
         if same(former, value):
             return
         own = self._own_metadata() if part == "metadata" else self._own_spec()
@@ -257,16 +248,16 @@ class PodDraft:
             self._owned.add("metadata")
             if self.original.get("metadata") is None:
                 self._record("add", "/metadata", {}, "")
-            self._metadata = dict(self._metadata)
-        return self._metadata  # type: ignore[return-value]  # a dict from here on
+            self.metadata = dict(self.metadata)
+        return self.metadata  # type: ignore[return-value]  # a dict from here on
 
     def _own_spec(self) -> dict[str, Any]:
         if "spec" not in self._owned:
             self._owned.add("spec")
             if self.original.get("spec") is None:
                 self._record("add", "/spec", {}, "")
-            self._spec = dict(self._spec)
-        return self._spec  # type: ignore[return-value]  # a dict from here on
+            self.spec = dict(self.spec)
+        return self.spec  # type: ignore[return-value]  # a dict from here on
 
     def _own_list(self, field: str) -> list[Any]:
         spec = self._own_spec()
@@ -280,7 +271,7 @@ class PodDraft:
         self, field: str, index: int, value: Mapping[str, Any], rule: str, rendered: orjson.Fragment | None = None
     ) -> None:
         shown = value if rendered is None else rendered
-        absent = self._spec.get(field) is None
+        absent = self.spec.get(field) is None
         items = self._own_list(field)
         if absent:
             # "add" replaces a null member and creates a missing one.

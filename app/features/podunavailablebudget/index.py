@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 from app.features.podunavailablebudget.plan.pods import Claim, Workload, claim_of, matches, workload_of
 from app.features.podunavailablebudget.types import PodUnavailableBudget
@@ -26,16 +26,8 @@ MAX_REMEMBERED: Final = 4_096
 REMEMBERED: Final = 60.0
 
 
-class Owners(Protocol):
-    """Finds the workloads above an object."""
-
-    async def above(self, controller: OwnerReference, namespace: str) -> Sequence[Workload]:
-        """Return the controller and its ancestors. The chain ends at the first one that cannot be read."""
-        ...
-
-
 class LiveOwners:
-    """Reads owners from the API server."""
+    """Finds the workloads above an object on the API server. The chain ends at the first one that cannot be read."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -80,6 +72,9 @@ class DirectOwners:
 
     async def above(self, controller: OwnerReference, namespace: str) -> Sequence[Workload]:  # noqa: ARG002
         return (workload_of(controller.api_version, controller.kind, controller.name),)
+
+
+Owners: TypeAlias = LiveOwners | DirectOwners
 
 
 class Claims:

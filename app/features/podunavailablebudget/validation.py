@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -205,50 +205,44 @@ def _how_many_errors(spec: Mapping[str, Any]) -> list[FieldError]:
     return [invalid(at, shown, "must not be greater than 100%")] if len(digits) > 3 or int(digits or 0) > 100 else []
 
 
-def _protection_errors(spec: Mapping[str, Any]) -> list[FieldError]:
-    """Return the errors in the protection settings. [PUB-16]"""
-    errors = [
-        not_supported(SPEC.child("protectOperations").index(index), operation, OPERATIONS)
-        for index, operation in enumerate(spec.get("protectOperations") or ())
-        if operation not in OPERATIONS
-    ]
+def _protection_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Validate the protection settings. [PUB-16]"""
+    for index, operation in enumerate(spec.get("protectOperations") or ()):
+        if operation not in OPERATIONS:
+            yield not_supported(SPEC.child("protectOperations").index(index), operation, OPERATIONS)
     ignored = spec.get("ignoredPodSelector")
-    return errors + (_selector_errors(ignored, SPEC.child("ignoredPodSelector")) if ignored is not None else [])
+    if ignored is not None:
+        yield from _selector_errors(ignored, SPEC.child("ignoredPodSelector"))
 
 
-def _annotation_errors(annotations: Mapping[str, Any], spec: Mapping[str, Any]) -> list[FieldError]:
-    """Return the errors in annotations that conversion has not removed: invalid values, or values that differ from the
-    field. [PUB-17]"""
-    errors = []
-    operations = annotations.get(names.PUB_PROTECT_OPERATIONS)
-    if operations is not None:
-        at = ANNOTATIONS.key(names.PUB_PROTECT_OPERATIONS)
-        unknown = [item for item in split_operations(str(operations)) if item not in OPERATIONS]
-        errors += [not_supported(at, item, OPERATIONS) for item in dict.fromkeys(unknown)]
+def _annotation_errors(annotations: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Validate the annotations that conversion has not removed: invalid values, or values that differ from the field.
+    [PUB-17]"""
+    at = ANNOTATIONS.key(names.PUB_PROTECT_OPERATIONS)
+    for item in dict.fromkeys(split_operations(str(annotations.get(names.PUB_PROTECT_OPERATIONS) or ""))):
+        if item not in OPERATIONS:
+            yield not_supported(at, item, OPERATIONS)
     total = annotations.get(names.PUB_PROTECT_TOTAL_REPLICAS)
     if total is not None:
         at = ANNOTATIONS.key(names.PUB_PROTECT_TOTAL_REPLICAS)
         number, field = parse_total(str(total).strip()), spec.get("protectTotalReplicas")
         if number is None:
-            errors.append(invalid(at, str(total), "must be a 32-bit integer"))
+            yield invalid(at, str(total), "must be a 32-bit integer")
         elif field is not None and field != number:
-            errors.append(invalid(at, str(total), f"must be equal to spec.protectTotalReplicas, which is {field}"))
+            yield invalid(at, str(total), f"must be equal to spec.protectTotalReplicas, which is {field}")
         elif number < 1:
-            errors.append(invalid(at, str(total), "must be greater than or equal to 1"))
-    return errors
+            yield invalid(at, str(total), "must be greater than or equal to 1")
 
 
-def _conflict(spec: Mapping[str, Any], other: Other) -> list[FieldError]:
-    """Return the errors from a conflict with another budget. [PUB-19]"""
+def _conflict(spec: Mapping[str, Any], other: Other) -> Iterator[FieldError]:
+    """Reject a conflict with another budget. [PUB-19]"""
+    way_out = f"is in conflict with other {_KIND} {other.name}: change or delete that one"
     target, theirs = spec.get("targetRef"), other.spec.get("targetRef")
-    if target is not None and theirs is not None and _workload(target) == _workload(theirs):
-        detail = f"pub.spec.targetRef is in conflict with other {_KIND} {other.name}: change or delete that one"
-        return [invalid(SPEC.child("targetRef"), go_target(target), detail)]
     selector, other_selector = spec.get("selector"), other.spec.get("selector")
-    if selector is not None and other_selector is not None and loosely_overlap(selector, other_selector):
-        detail = f"pub.spec.selector is in conflict with other {_KIND} {other.name}: change or delete that one"
-        return [invalid(SPEC.child("selector"), go_label_selector(selector), detail)]
-    return []
+    if target is not None and theirs is not None and _workload(target) == _workload(theirs):
+        yield invalid(SPEC.child("targetRef"), go_target(target), f"pub.spec.targetRef {way_out}")
+    elif selector is not None and other_selector is not None and loosely_overlap(selector, other_selector):
+        yield invalid(SPEC.child("selector"), go_label_selector(selector), f"pub.spec.selector {way_out}")
 
 
 def _workload(target: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -18,7 +18,8 @@ from app.features.sidecarset.injection.selection import SidecarSetIndex
 from app.features.sidecarset.kind import RECORDED_FIELDS, SIDECAR_SET
 from app.features.sidecarset.plan.missed_pods import lacking_sets
 from app.features.sidecarset.plan.pod_state import pod_facts
-from app.features.sidecarset.plan.preview import judged, obstacle, preview, progress_counts, standing
+from app.features.sidecarset.plan.preview import judged, obstacle, preview, standing
+from app.features.sidecarset.plan.rollout import partition_of
 from app.features.sidecarset.plan.settings import SetView, injected_sets, recorded, set_view
 from app.features.sidecarset.plan.status import PodCounts
 from app.features.sidecarset.types import NOT_UPDATE, SidecarSet
@@ -63,7 +64,8 @@ def progress_of(owner: SidecarSet) -> Progress:
     if status is None or status.observed_generation < owner.metadata.generation:
         return unseen(0)
     partition = strategy.partition if strategy.type != NOT_UPDATE else 0
-    updated, ready, expected = progress_counts(status.to_dict(), partition)
+    updated, ready = status.updated_pods, status.updated_ready_pods
+    expected = status.matched_pods - partition_of(partition, status.matched_pods)
     text = f"{counted(updated, expected, 'Pods', status.matched_pods)}, {ready} ready"
     done = updated >= expected and ready >= expected
     kept = status.matched_pods - updated

@@ -233,19 +233,16 @@ def transfer_errors(entries: Iterable[TransferEnvVar], path: Path) -> Iterator[F
             yield from field_ref_errors(source.field_ref.to_dict(), (), at)
 
 
-def _resources_errors(container: SidecarContainer, index: int) -> list[FieldError]:
+def _resources_errors(container: SidecarContainer, index: int) -> Iterator[FieldError]:
     """Validate the resourcesPolicy. Like OpenKruise, report its path as ``spec[index].resourcesPolicy``. [SS-23]"""
-    policy = container.resources_policy
-    if policy is None:
-        return []
+    if container.resources_policy is None:
+        return
     path = SPEC.index(index).child("resourcesPolicy")
+    yield from policy_errors(container.resources_policy.to_dict(), path)
     own = container.core.get("resources") or {}
-    errors = policy_errors(policy.to_dict(), path)
     if own.get("limits") or own.get("requests"):
-        errors.append(
-            forbidden(path, f"container {container.name}: cannot be combined with resources.limits or requests")
-        )
-    return errors
+        detail = f"container {container.name}: cannot be combined with resources.limits or requests"
+        yield forbidden(path, detail)
 
 
 def patch_errors(patches: Iterable[PatchPodMetadata], path: Path) -> Iterator[FieldError]:

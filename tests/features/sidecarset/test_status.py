@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api import names
-from app.features.sidecarset.plan.pod_state import PodFacts, is_consistent, is_matched, pod_facts, twins_are_idle
-from app.features.sidecarset.plan.settings import recorded, set_view
+from app.features.sidecarset.plan.pod_state import PodFacts, is_matched, pod_facts, twins_are_idle, unsettled
+from app.features.sidecarset.plan.settings import in_place_states, recorded, set_view
 from app.features.sidecarset.plan.status import Counts, PodCounts, status_patch
 from app.features.sidecarset.types import SidecarSet
 from app.kube.objects import Pod, decode_pod
@@ -211,15 +211,16 @@ FULL = {"shipper": "docker.io/library/a:1"}
 def test_a_pod_is_consistent_if_its_sidecars_run_the_images_in_the_spec(
     containers: dict[str, str], seen: dict[str, Any], consistent: bool
 ) -> None:
-    assert is_consistent(set_view(sidecar_set()), pod(containers, **seen)) is consistent
+    seen_pod = pod(containers, **seen)
+    assert (not unsettled(set_view(sidecar_set()), seen_pod, in_place_states(seen_pod))) is consistent
 
 
 @pytest.mark.behaviour("SS-96")
 def test_a_pod_without_all_its_container_statuses_is_not_consistent() -> None:
     view, seen = set_view(sidecar_set()), pod()
-    assert is_consistent(view, seen)
+    assert pod_facts(view, seen, SHOP).ready
     fewer = msgspec.structs.replace(seen.status, container_statuses=seen.status.container_statuses[:1])
-    assert not is_consistent(view, msgspec.structs.replace(seen, status=fewer))
+    assert not pod_facts(view, msgspec.structs.replace(seen, status=fewer), SHOP).ready
 
 
 @pytest.mark.behaviour("SS-96", "SS-106")

@@ -209,7 +209,8 @@ def judge(
     if is_recorded(status, pod, now):
         return Ruling(allow("a disruption of the Pod is already granted"))
     if not is_computed(budget):
-        return Ruling(_not_computed(budget), provisional=True)
+        text = _FORBIDDEN.format(budget.name, "its status is not computed yet: try again shortly")
+        return Ruling(Judgement(Outcome.NOT_COMPUTED, "the budget is not computed yet", text), provisional=True)
     if status.desired_available == 0:
         return Ruling(allow("the budget requires no available Pods"))
     return _charge(budget, status, pod.metadata.name, operation, now)
@@ -260,8 +261,3 @@ def _charge(
     noted = {**(getattr(status, field) or {}), name: rfc3339(now)}
     charged = status.model_copy(update={"unavailable_allowed": status.unavailable_allowed - 1, field: noted})
     return Ruling(allow("the budget allows it"), budget.model_copy(update={"status": charged}))
-
-
-def _not_computed(budget: PodUnavailableBudget) -> Judgement:
-    text = _FORBIDDEN.format(budget.name, "its status is not computed yet: try again shortly")
-    return Judgement(Outcome.NOT_COMPUTED, "the budget is not computed yet", text)

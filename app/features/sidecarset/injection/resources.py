@@ -6,7 +6,7 @@ Pod.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,8 +49,8 @@ class ResourcesPolicy:
 
 def compile_policy(policy: Mapping[str, Any]) -> ResourcesPolicy:
     """Compile a container's ``resourcesPolicy`` from JSON. Raises :class:`ResourcesPolicyError`."""
-    if errors := policy_errors(policy, Path("resourcesPolicy"), tried=False):
-        raise ResourcesPolicyError(str(errors[0]))
+    for error in policy_errors(policy, Path("resourcesPolicy"), tried=False):
+        raise ResourcesPolicyError(str(error))
     expressions = policy["resourcesExpr"]
     limits, requests = (_compiled(expressions.get(kind) or {}) for kind in _KINDS)
     return ResourcesPolicy(
@@ -144,58 +144,37 @@ def _amount(expression: Expression, variable: Quantity, kind: str, name: str) ->
     return amount.round_up(_FINEST[name])
 
 
-def policy_errors(policy: Mapping[str, Any], path: Path, *, tried: bool = True) -> list[FieldError]:
-    """Return every error in a ``resourcesPolicy`` itself; ``path`` is its location. [SS-23, SS-67]
+def policy_errors(policy: Mapping[str, Any], path: Path, *, tried: bool = True) -> Iterator[FieldError]:
+    """Validate a ``resourcesPolicy``, whose fields have the right types; ``path`` is its location. [SS-23, SS-67]
 
     ``tried``: also reject an expression that has no value for any amount a container could have. Conflicts with other
     fields (own resources, a plain init container) are checked by the caller.
     """
-    if not isinstance(policy, Mapping):
-        return [invalid(path, policy, "must be an object")]
-    errors: list[FieldError] = []
     mode = policy.get("targetContainersMode") or ""
     if mode not in MODES:
-        errors.append(not_supported(path.child("targetContainersMode"), mode, MODES))
-    errors.extend(_pattern_errors(policy.get("targetContainersNameRegex"), path.child("targetContainersNameRegex")))
-    at = path.child("resourcesExpr")
-    expressions = policy.get("resourcesExpr")
-    if not isinstance(expressions, Mapping):
-        return [*errors, required(at, "limits or requests must be given")]
-    given = {kind: expressions[kind] for kind in _KINDS if expressions.get(kind) is not None}
-    if not given:
-        errors.append(required(at, "at least one of limits and requests must be given"))
-    for kind, amounts in given.items():
-        if not isinstance(amounts, Mapping):
-            errors.append(invalid(at.child(kind), amounts, "must be an object"))
-            continue
-        for name in RESOURCES:
-            errors.extend(_expression_errors(amounts.get(name), name, at.child(kind, name), tried=tried))
-    return errors
-
-
-def _pattern_errors(pattern: Any, path: Path) -> list[FieldError]:
-    if pattern is None:
-        return []
-    if not isinstance(pattern, str):
-        return [invalid(path, pattern, "must be a string")]
+        yield not_supported(path.child("targetContainersMode"), mode, MODES)
+    pattern = policy.get("targetContainersNameRegex")
     try:
-        compile_re2(pattern)
+        compile_re2(pattern or MATCH_ALL)
     except PatternError as error:
-        return [invalid(path, pattern, f"invalid regex: {error}")]
-    return []
+        yield invalid(path.child("targetContainersNameRegex"), pattern, f"invalid regex: {error}")
+    at, expressions = path.child("resourcesExpr"), policy.get("resourcesExpr") or {}
+    if all(expressions.get(kind) is None for kind in _KINDS):
+        yield required(at, "at least one of limits and requests must be given")
+    for kind in _KINDS:
+        for name in RESOURCES:
+            if text := (expressions.get(kind) or {}).get(name):
+                yield from _expression_errors(text, name, at.child(kind, name), tried=tried)
 
 
-def _expression_errors(text: Any, name: str, path: Path, *, tried: bool) -> list[FieldError]:
-    if text is None or text == "":
-        return []
-    if not isinstance(text, str):
-        return [invalid(path, text, "must be a string")]
+def _expression_errors(text: str, name: str, path: Path, *, tried: bool) -> Iterator[FieldError]:
     try:
         expression = compile_expression(text, name)
+        reason = _never_usable(expression, name) if tried else ""
     except ExpressionError as error:
-        return [invalid(path, text, f"invalid expression: {error}")]
-    reason = _never_usable(expression, name) if tried else ""
-    return [invalid(path, text, f"invalid expression: {reason}")] if reason else []
+        reason = str(error)
+    if reason:
+        yield invalid(path, text, f"invalid expression: {reason}")
 
 
 def _never_usable(expression: Expression, name: str) -> str:

@@ -242,11 +242,6 @@ def is_migrated(view: SetView, pod: Pod, late: frozenset[str], *, up: bool) -> b
 # ---- whether the containers match the spec
 
 
-def is_consistent(view: SetView, pod: Pod) -> bool:
-    """Return whether the set's containers in the Pod run what its spec says, as far as can be determined. [SS-96]"""
-    return _all_reported(pod) and not unsettled(view, pod, in_place_states(pod))
-
-
 def _all_reported(pod: Pod) -> bool:
     return len(pod.status.container_statuses) == len(pod.spec.containers)
 

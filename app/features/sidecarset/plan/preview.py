@@ -105,13 +105,6 @@ def standing(view: SetView, one: Judged, pod_counts: PodCounts, obstacle: Obstac
     return "outdated", waits_for(view, facts, pod_counts)
 
 
-def progress_counts(status: Mapping[str, Any], strategy_partition: int | str | None) -> tuple[int, int, int]:
-    """Return how many Pods are updated, how many of those are ready, and how many must be updated."""
-    matched = int(status.get("matchedPods") or 0)
-    expected = matched - partition_of(strategy_partition, matched)
-    return int(status.get("updatedPods") or 0), int(status.get("updatedReadyPods") or 0), expected
-
-
 # Why a Pod cannot be updated in place: the first field besides images in which the set differs. [SS-93]
 
 _LISTS = ("containers", "initContainers")

@@ -73,23 +73,13 @@ def test_an_unreadable_quantity_in_the_pod_is_refused_with_its_field() -> None:
         (policy(limits={"memory": "100 - memory"}), "resourcesExpr.limits.memory", "negative"),
         (policy(limits={"cpu": "cpu/0"}), "resourcesExpr.limits.cpu", "division by zero"),
         (policy(limits={"cpu": "cpu*1e300"}), "resourcesExpr.limits.cpu", "out of range"),
-        (policy(limits={"cpu": 1}), "resourcesExpr.limits.cpu", "must be a string"),
-        (policy(limits="cpu"), "resourcesExpr.limits", "must be an object"),
-        (policy(regex=5, limits={}), "targetContainersNameRegex", "must be a string"),  # type: ignore[arg-type]
         ({"targetContainersMode": "sum"}, "resourcesExpr", "Required value"),
     ],
 )
 def test_an_invalid_policy_is_refused_by_field(source: dict[str, Any], field: str, message: str) -> None:
-    errors = policy_errors(source, AT)
+    errors = list(policy_errors(source, AT))
     assert [error.field for error in errors] == [f"spec.containers[0].resourcesPolicy.{field}"]
     assert message in str(errors[0])
-
-
-def test_a_non_object_is_not_a_policy() -> None:
-    source: Any = []
-    assert [error.field for error in policy_errors(source, AT)] == ["spec.containers[0].resourcesPolicy"]
-    with pytest.raises(ResourcesPolicyError):
-        compile_policy(source)
 
 
 @pytest.mark.behaviour("SS-23", "SS-67")
@@ -106,7 +96,7 @@ def test_a_non_object_is_not_a_policy() -> None:
     ],
 )
 def test_a_valid_policy_is_accepted(source: dict[str, Any]) -> None:
-    assert policy_errors(source, AT) == []
+    assert list(policy_errors(source, AT)) == []
     compile_policy(source)
 
 
