@@ -192,13 +192,6 @@ class GoLiteral:
         return self.text
 
 
-class _OmitValue:
-    __slots__ = ()
-
-
-_OMIT = _OmitValue()
-
-
 def _value_text(value: object) -> str:
     match value:
         case None:
@@ -233,7 +226,7 @@ class FieldError:
     def body(self) -> str:
         """Return the message without the field's path."""
         text = _TITLES[self.type]
-        if self.type not in _WITHOUT_VALUE and self.value is not _OMIT:
+        if self.type not in _WITHOUT_VALUE:
             text = f"{text}: {_value_text(self.value)}"
         return f"{text}: {self.detail}" if self.detail else text
 
@@ -283,21 +276,15 @@ def forbidden(path: Path | str, detail: str) -> FieldError:
 
 
 def too_long(path: Path | str, max_length: int) -> FieldError:
-    """Return the error for a string of more than ``max_length`` bytes (a negative number omits the limit)."""
-    if max_length < 0:
-        detail = "value is too long"
-    else:
-        detail = f"may not be more than {max_length} {'byte' if max_length == 1 else 'bytes'}"
+    """Return the error for a string of more than ``max_length`` bytes."""
+    detail = f"may not be more than {max_length} {'byte' if max_length == 1 else 'bytes'}"
     return FieldError(ErrorType.TOO_LONG, str(path), "", detail)
 
 
 def too_many(path: Path | str, actual: int, maximum: int) -> FieldError:
-    """Return the error for a list of more than ``maximum`` items (a negative ``actual`` omits the count)."""
-    if maximum < 0:
-        detail = "has too many items"
-    else:
-        detail = f"must have at most {maximum} {'item' if maximum == 1 else 'items'}"
-    return FieldError(ErrorType.TOO_MANY, str(path), actual if actual >= 0 else _OMIT, detail)
+    """Return the error for a list of more than ``maximum`` items."""
+    detail = f"must have at most {maximum} {'item' if maximum == 1 else 'items'}"
+    return FieldError(ErrorType.TOO_MANY, str(path), actual, detail)
 
 
 def internal(path: Path | str, detail: str) -> FieldError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from app.api import names
 from app.api.model import KubeObject
@@ -26,8 +26,7 @@ G = TypeVar("G")
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
-class OwnedObjects:
+class OwnedObjects(NamedTuple):
     """The Pods and revisions that one object controls, revisions oldest first."""
 
     pods: Sequence[Pod]
@@ -45,14 +44,6 @@ async def owned_objects(client: Client, owner: Owner, selector: Mapping[str, Any
         [pod for pod in pods.items if is_controlled_by(pod.metadata, owner)],
         in_order(of_owner(map(revision_of, revisions.items), owner)),
     )
-
-
-async def pods_and_revisions(
-    client: Client, kind: WorkloadKind, owner: KubeObject, selector: Mapping[str, Any]
-) -> tuple[Sequence[Pod], Sequence[Revision]]:
-    """Return the Pods that the workload controls and its selector matches, and its revisions, oldest first."""
-    found = await owned_objects(client, kind.owner(owner.metadata), selector)
-    return found.pods, found.revisions
 
 
 def revisions_to_come(content: Content, recorded: Sequence[Revision], current: str, collisions: int) -> Revisions:
@@ -136,7 +127,7 @@ async def restart(
     refuse_paused(kind.resource, owner.name, paused=paused)
     if recreates:
         return await restart_by_template(client, kind.resource, owner)
-    pods, _ = await pods_and_revisions(client, kind, owner, selector)
+    pods, _ = await owned_objects(client, kind.owner(owner.metadata), selector)
     return await restart_each(client, owner, pods)
 
 
@@ -197,9 +188,8 @@ async def native_workload(
         raise CommandError(f"{called}: is being deleted")
     stored = await client.create(resource, moved_manifest(found, resource), namespace, dry_run=True)
     owner = Owner(native.api_version, native.kind, name, namespace, str(found["metadata"]["uid"]))
-    owned = await owned_objects(client, owner, stored["spec"]["selector"])
-    revisions = [revision for revision in owned.revisions if is_controlled_by(revision, owner)]
-    return NativeWorkload(found, stored, owned.pods, revisions)
+    pods, revisions = await owned_objects(client, owner, stored["spec"]["selector"])
+    return NativeWorkload(found, stored, pods, [one for one in revisions if is_controlled_by(one, owner)])
 
 
 def becomes(coming: Preview, pod: str) -> str:

@@ -60,16 +60,16 @@ def options(context: ControllerContext, kind: KindDefinition) -> dict[str, Any]:
 
 
 def least_available(
-    context: ControllerContext, kind: KindDefinition, watched: Watched[Owned], rule: Callable[[Owned], int]
+    context: ControllerContext, watched: Watched[Owned], rule: Callable[[Owned], int]
 ) -> LeastAvailable:
     """Return the function that returns the minimum number of available Pods of an object of this kind. ``rule``
     computes it. [PPM-53]"""
-    objects = context.stores(watched)
+    objects, resource = context.stores(watched), watched.resource
 
     def least(owner: OwnerReference, namespace: str) -> int | None:
-        if (owner.group, owner.kind) != (kind.group, kind.kind):
+        if (owner.group, owner.kind) != (resource.group, resource.kind):
             return None
-        return max(0, rule(known(objects.get(owner.name, namespace), kind.resource(), owner)))
+        return max(0, rule(known(objects.get(owner.name, namespace), resource, owner)))
 
     return least
 

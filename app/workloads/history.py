@@ -14,9 +14,8 @@ from app.kube.selectors import Selector
 from app.kube.store import Change, Store
 from app.pods.history import RevisionHistory
 from app.pods.predicates import is_controlled_by, ownerless
-from app.pods.revisions import Revision, current_revision, short_hash, surplus_of_workload
+from app.pods.revisions import Revision, current_revision, surplus_of_workload
 from app.workloads.settings import OWNER, Content, Revisions
-from app.workloads.state import AnySnapshot
 
 
 class History:
@@ -80,19 +79,3 @@ class History:
 
     async def label(self, content: Content, revision: Revision, labels: Mapping[str, str]) -> None:
         await self._revisions.label(content, revision, labels)
-
-
-async def truncate_history(history: History, snapshot: AnySnapshot, needed: Collection[Revision], limit: int) -> None:
-    """Delete old revisions that are not in use. [PM-93]
-
-    ``needed`` revisions are kept, as are those of Pods and the current revision in the status. Writing the status does
-    not trigger another reconcile, so this is the last chance after a rollout.
-    """
-    ordered, workload = snapshot.revisions.ordered, snapshot.workload
-    if len(ordered) <= limit:
-        return
-    hashes = {pod.revision for pod in snapshot.pods}
-    in_use = {one.name for one in ordered if short_hash(one.name) in hashes}
-    in_use.update(one.name for one in needed)
-    in_use.add(str(snapshot.state.present_status(workload).status.get("currentRevision") or ""))
-    await history.truncate(snapshot.resolved.content, ordered, in_use, limit)

@@ -223,11 +223,10 @@ class JobReconciler(ABC, Generic[J, S]):
 
 def with_status(job: J, status: Status) -> J:
     """Return a copy of the job with another status."""
-    return (
-        job
-        if status == (known.to_dict() if (known := getattr(job, "status", None)) is not None else {})
-        else (type(job).model_validate({**job.to_dict(), "status": status}))
-    )
+    present = getattr(job, "status", None)
+    if status == (present.to_dict() if present is not None else {}):
+        return job
+    return type(job).model_validate({**job.to_dict(), "status": status})
 
 
 async def write_each(given: Sequence[T], write: Callable[[T], Awaitable[KubeError | None]], *, first: int = 1) -> None:

@@ -9,16 +9,16 @@ from math import inf
 from typing import Any, Final
 
 from app.api import names
-from app.kube.objects import OwnerReference, Pod
+from app.kube.objects import Pod
 from app.pods.inplace.completion import is_update_complete
 from app.pods.inplace.eligibility import Blocked, InPlaceOptions, blocked_on_pod, update_spec
 from app.pods.inplace.state import StateError, UpdateSpec, is_in_grace
 from app.pods.inplace.steps import finished_annotations
-from app.pods.lifecycle import Lifecycle, LifecycleState, is_hooked, state_members, state_of
+from app.pods.lifecycle import Lifecycle, LifecycleState, is_hooked, state_of
 from app.pods.predicates import available_after, is_active, is_running_and_ready, is_specified_delete
-from app.pods.readiness import InitialMetadata, has_gate, initial_conditions
+from app.pods.readiness import has_gate, initial_conditions
 from app.pods.revisions import Revision, short_hash
-from app.workloads.settings import UpdatePolicy, WorkloadKind, WorkloadSettings
+from app.workloads.settings import UpdatePolicy, WorkloadSettings
 
 
 def gets_initial_conditions(pod: Pod, lifecycle: Lifecycle | None) -> bool:
@@ -32,30 +32,6 @@ def awaits_initial_conditions(pod: Pod) -> bool:
     require the same resource version, so one would fail."""
     preparing = state_of(pod) == LifecycleState.PREPARING_NORMAL
     return preparing and bool(pod.spec.node_name) and bool(initial_conditions(pod))
-
-
-def initial_metadata(
-    kind: WorkloadKind, lifecycle_of: Callable[[OwnerReference, str], tuple[Lifecycle | None] | None]
-) -> InitialMetadata:
-    """Return the function for a Pod's initial metadata. A Pod without a preNormal hook becomes Normal when it is
-    scheduled, in the same write as its first conditions; an unschedulable Pod gets only its conditions. [CS-135]
-
-    ``lifecycle_of`` returns the hooks of the referenced workload in a tuple; None if it is missing, was replaced or is
-    being deleted.
-    """
-
-    def members(pod: Pod, now: datetime) -> Mapping[str, Any] | None:
-        reference = kind.managing_reference(pod.metadata)
-        found = lifecycle_of(reference, pod.metadata.namespace) if reference is not None else None
-        if found is None or not gets_initial_conditions(pod, found[0]):
-            return {}
-        if not pod.spec.node_name:
-            scheduled = pod.condition("PodScheduled")
-            return {} if scheduled is not None and scheduled.status == "False" else None
-        labels, annotations = state_members(LifecycleState.NORMAL, now)
-        return {"labels": labels, "annotations": annotations}
-
-    return members
 
 
 # Facts about a Pod, computed once per resource version and generation. Pure. Availability depends on the time, so the

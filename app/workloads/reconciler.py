@@ -14,17 +14,17 @@ from app.kube.client import Client
 from app.kube.clock import Clock
 from app.kube.controller import Result, Watch
 from app.kube.errors import Conflict, Forbidden, KubeError, NotFound
-from app.kube.events import INVALID_SPEC, EventRecorder
+from app.kube.events import INVALID_SPEC
 from app.kube.objects import ControllerRevision, PersistentVolumeClaim, Pod, decode_metadata
 from app.kube.resources import NODES, ObjectKey
 from app.kube.selector_query import SelectorError
 from app.kube.statuses import KnownStatus, write_status
 from app.kube.store import Change
-from app.pods.disruption_budget import DisruptionBudget, NoBudget
-from app.pods.node_agents import NodeAgents, NoNodeAgents
+from app.pods.disruption_budget import DisruptionBudget
+from app.pods.node_agents import NodeAgents
 from app.pods.predicates import is_active, ownerless
-from app.pods.revisions import Revision
-from app.workloads.history import History, truncate_history
+from app.pods.revisions import Revision, short_hash
+from app.workloads.history import History
 from app.workloads.pods import PodFacts, observed_pods
 from app.workloads.settings import OWNER, WorkloadKind
 from app.workloads.state import (
@@ -195,7 +195,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         client: Client,
         kind: WorkloadKind,
         caches: Caches[W],
-        events: EventRecorder,
+        writer: Writer,
         make_state: Callable[[str, ObjectKey], S],
         *,
         budget: DisruptionBudget | None = None,
@@ -208,11 +208,12 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         self.clock = client.clock
         self.kind = kind
         self.caches = caches
-        self.budget = budget if budget is not None else NoBudget()
         self.metrics = metrics if metrics is not None else Metrics()
-        self.writer = self.make_writer(events)
-        self.writer.budget = self.budget
-        self.writer.agents = agents if agents is not None else NoNodeAgents()
+        self.writer = writer
+        if budget is not None:
+            writer.budget = budget
+        if agents is not None:
+            writer.agents = agents
         self.history = History(client, caches.revisions)
         self.states: States[S] = States(make_state)
         expectations = self.writer.expectations
@@ -226,9 +227,6 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         self._nodes_until = 0.0
 
     # ---- implemented by kinds
-
-    def make_writer(self, events: EventRecorder) -> Writer:
-        return Writer(self.client, events, self.kind)
 
     @abstractmethod
     def resolve(self, workload: W) -> R:
@@ -408,9 +406,18 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
                 state.side_task_left = True  # the rollout is over: its ImagePullJobs must be deleted [CS-139]
 
     async def truncate_history(self, snapshot: Snapshot[W, S, R], needed: Collection[Revision]) -> None:
-        """Delete old revisions that no Pod uses and that are not ``needed``; log and retry failures. [PM-93]"""
+        """Delete old revisions, except those that are ``needed``, of Pods, or current in the status; log and retry
+        failures. Writing the status does not trigger another reconcile, so this is the last chance after a rollout.
+        [PM-93]"""
+        ordered, limit = snapshot.revisions.ordered, snapshot.resolved.settings.history_limit
+        if len(ordered) <= limit:
+            return
+        hashes = {pod.revision for pod in snapshot.pods}
+        in_use = {one.name for one in ordered if short_hash(one.name) in hashes}
+        in_use.update(one.name for one in needed)
+        in_use.add(str(snapshot.state.present_status(snapshot.workload).status.get("currentRevision") or ""))
         try:
-            await truncate_history(self.history, snapshot, needed, snapshot.resolved.settings.history_limit)
+            await self.history.truncate(snapshot.resolved.content, ordered, in_use, limit)
         except KubeError as error:
             logger.info("%s: cleanup failed: %s", snapshot.owner, error)
             snapshot.state.side_task_left = True

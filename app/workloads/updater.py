@@ -7,9 +7,8 @@ from collections.abc import Collection
 from typing import Final
 
 from app.api import names
-from app.kube.clock import Clock
 from app.kube.errors import Conflict, KubeError, message_of
-from app.pods.disruption_budget import RETRY_SECONDS, Disruption, DisruptionBudget
+from app.pods.disruption_budget import RETRY_SECONDS, Disruption
 from app.pods.inplace.eligibility import Blocked, blocked_on_pod
 from app.pods.inplace.state import StateError, update_state
 from app.pods.lifecycle import LifecycleState
@@ -30,15 +29,10 @@ MAX_NAMED_PODS: Final = 3
 
 
 class Updater:
-    """Carries out update plans. ``budget`` is checked before a Pod is taken out of service [PUB-90].
+    """Carries out update plans. Kinds override :meth:`recreate` to replace a Pod differently."""
 
-    Kinds override :meth:`recreate` to replace a Pod differently.
-    """
-
-    def __init__(self, writer: Writer, clock: Clock, budget: DisruptionBudget, metrics: Metrics) -> None:
+    def __init__(self, writer: Writer, metrics: Metrics) -> None:
         self.writer = writer
-        self._clock = clock
-        self._budget = budget
         self._metrics = metrics
 
     async def recreate(self, snapshot: AnySnapshot, step: Step, target: Revision) -> None:  # noqa: ARG002
@@ -58,7 +52,7 @@ class Updater:
         due = [pod for pod in snapshot.pods if not pod.settled]
         if not due:
             return outcome, frozenset()
-        settings, now = snapshot.resolved.settings, self._clock.now()
+        settings, now = snapshot.resolved.settings, self.writer.clock.now()
         by_subresource = not settings.gates.vertical_scaling or await self.writer.server.has_resize_subresource()
         steps: list[tuple[PodFacts, PodRefresh]] = []
         errors: list[str] = []
@@ -80,7 +74,7 @@ class Updater:
             outcome.message = message_of(outcome.error)
         elif errors:
             outcome.message = "; ".join(errors[:MAX_NAMED_PODS])
-        return outcome, frozenset(pod for pod, step in steps if step.writes)
+        return outcome, frozenset(pod for pod, _ in steps)
 
     def _finished(self, pod: PodFacts) -> None:
         try:
@@ -89,7 +83,7 @@ class Updater:
             return
         if state is not None and state.update_timestamp is not None:
             namespace = pod.pod.metadata.namespace
-            seconds = (self._clock.now() - state.update_timestamp).total_seconds()
+            seconds = (self.writer.clock.now() - state.update_timestamp).total_seconds()
             self._metrics.in_place_finished(namespace, max(0.0, seconds))
             logger.info("inplace: Pod %s/%s updated in %.0f s", namespace, pod.name, seconds)
 
@@ -158,14 +152,14 @@ class Updater:
         blocked = None if isinstance(spec, Blocked) else blocked_on_pod(pod, spec)
         if blocked is None or step.obstacle != str(blocked) or not self.writer.agents.runs_on(pod.spec.node_name):
             return 0.0
-        return seconds_for_report(pod, self._clock.now())
+        return seconds_for_report(pod, self.writer.clock.now())
 
     async def _within_budget(self, snapshot: AnySnapshot, steps: list[Step], outcome: Outcome) -> list[Step]:
         """Return the steps up to the first Pod that a budget blocks. [PUB-90]"""
         if not snapshot.resolved.settings.gates.budget:
             return steps
         for index, step in enumerate(steps):
-            verdict = await self._budget.ask(step.pod.pod, Disruption.UPDATE)
+            verdict = await self.writer.budget.ask(step.pod.pod, Disruption.UPDATE)
             if not verdict.allowed:
                 outcome.requeue_after.append(RETRY_SECONDS)
                 return steps[:index]

@@ -98,12 +98,12 @@ class Writer:
     ) -> None:
         self.wording = wording if wording is not None else Wording()
         self._client = client
-        self._clock = client.clock
+        self.clock = client.clock
         self._events = events
         self._kind = kind
         self.expectations = Expectations(client.clock)
         self.server = ServerVersion(client)
-        #: Checked before a Pod is deleted [PUB-90]; NoBudget by default.
+        #: Checked before a Pod is deleted or taken out of service. [PUB-90]
         self.budget: DisruptionBudget = NoBudget()
         self.agents: NodeAgents = NoNodeAgents()
 
@@ -140,7 +140,7 @@ class Writer:
         try:
             for claim in pod.claims:
                 await self.create_claim(workload, claim)
-            body = pod.body(self._clock.now())
+            body = pod.body(self.clock.now())
             by = "" if pod.managed_fields else UNTRACKED
             try:
                 await self._client.create(PODS, body, metadata.namespace, field_manager=by, decode=decode_metadata)
@@ -337,7 +337,7 @@ class Writer:
                 return  # it was scheduled after it was chosen, or another leader moved it
             if state is LifecycleState.PREPARING_UPDATE and _became_ready(pod, found):
                 return
-            now = self._clock.now()
+            now = self.clock.now()
             body = state_patch(found, state, now, rearm)
             if body is not None:
                 body["metadata"]["resourceVersion"] = found.metadata.resource_version
@@ -391,10 +391,10 @@ class Writer:
             overtaken = at != revision or state_of(found) != was or _became_ready(pod, found)
             if overtaken or not is_active(found) or awaits_initial_conditions(found):
                 return None
-            unready = unready_patch(found, spec, self._clock.now())
+            unready = unready_patch(found, spec, self.clock.now())
             if unready is not None:
                 found = await self._patch(owner_uid, found, unready, "status", decode_pod)
-            now = self._clock.now()
+            now = self.clock.now()
             state_labels, annotations = state_members(LifecycleState.UPDATING, now) if shows_state else ({}, {})
             begun = start(
                 found,
@@ -418,7 +418,7 @@ class Writer:
             except Conflict:
                 if attempt == CONFLICT_ATTEMPTS - 1:
                     raise
-                await self._clock.sleep(conflict_wait(attempt) if attempt else 0.0)
+                await self.clock.sleep(conflict_wait(attempt) if attempt else 0.0)
             try:
                 pod = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
             except NotFound:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.features.cloneset.reconcile import CloneSetReconciler
-from app.features.cloneset.writes import CloneSetSnapshot
+from app.features.cloneset.writes import Observed
 from app.kube.controller import Result
 from app.kube.store import Change
 from app.workloads.state import Outcome
@@ -17,11 +17,11 @@ from tests.features.cloneset.test_watches import KEY, claim_of, filled, pod_of
 from tests.kube.fakes import virtual
 
 
-async def snapshot_seen(shell: Any, monkeypatch: pytest.MonkeyPatch) -> CloneSetSnapshot:
+async def snapshot_seen(shell: Any, monkeypatch: pytest.MonkeyPatch) -> Observed:
     """Reconcile, and return the snapshot passed to the plan."""
-    seen: list[CloneSetSnapshot] = []
+    seen: list[Observed] = []
 
-    async def reconcile(snapshot: CloneSetSnapshot) -> Result | None:
+    async def reconcile(snapshot: Observed) -> Result | None:
         seen.append(snapshot)
         return None
 

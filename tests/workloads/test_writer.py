@@ -56,7 +56,7 @@ async def test_a_pod_held_by_a_budget_is_kept_without_an_error() -> None:
     snapshot: Any = SimpleNamespace(revision_of=lambda _: None, resolved=SimpleNamespace(settings=settings))
     snapshot.owner = SimpleNamespace(uid=owner.metadata.uid)
     facts: Any = SimpleNamespace(pod=pod)
-    updater = Updater(writer, shell.reconciler.clock, writer.budget, Metrics())
+    updater = Updater(writer, Metrics())
     plan = UpdatePlan("hash", (Step(StepKind.PREPARE, facts),))
     outcome = await updater.carry_out(snapshot, plan, Outcome(), ())
     assert (outcome.changed, outcome.error, outcome.requeue_after) == (False, None, [1.0])

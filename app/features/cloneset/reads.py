@@ -20,7 +20,7 @@ from app.kube.objects import Node, Pod, decode_node
 from app.kube.resources import NODES
 from app.pods.predicates import is_active
 from app.workloads import commands as engine
-from app.workloads.commands import pods_and_revisions, resolved_spec, revisions_of
+from app.workloads.commands import owned_objects, resolved_spec, revisions_of
 from app.workloads.pods import InPlaceUpdates, PodFacts, pod_facts
 from app.workloads.report import Preview
 from app.workloads.settings import Revisions
@@ -50,7 +50,7 @@ async def situation(client: Client, owner: CloneSet, gates: Gates) -> Situation:
 
     The update revision may not be recorded yet. Raises CommandError.
     """
-    pods, recorded = await pods_and_revisions(client, KIND, owner, owner.spec.selector)
+    pods, recorded = await owned_objects(client, KIND.owner(owner.metadata), owner.spec.selector)
     nodes: dict[str, Node] = {}
     if topology_keys(owner.spec.template):
         nodes = {node.metadata.name: node for node in (await client.list(NODES, decode=decode_node)).items}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from random import Random
 from typing import Any, Final
 
@@ -17,15 +18,14 @@ from app.features.cloneset.plan.rollout import (
     counted,
     planned_scaling,
     planned_update,
-    released,
 )
+from app.features.cloneset.plan.scale import RolloutState
 from app.features.cloneset.plan.settings import KIND, Gates, ResolvedSpec, limits, resolve_spec, settings_of
 from app.features.cloneset.plan.status import REQUIRED, base_status, progress
-from app.features.cloneset.plan.update import in_order
+from app.features.cloneset.plan.update import in_order, released
 from app.features.cloneset.types import CloneSet
 from app.features.cloneset.webhooks import SPECS
 from app.features.cloneset.writes import (
-    CloneSetSnapshot,
     CloneSetState,
     CloneSetUpdater,
     Observed,
@@ -38,30 +38,27 @@ from app.kube.client import Client, PatchType
 from app.kube.controller import Result
 from app.kube.errors import Conflict, KubeError
 from app.kube.events import EventRecorder
-from app.kube.objects import OwnerReference, Pod, decode_metadata
+from app.kube.objects import Pod, decode_metadata
 from app.kube.store import Store
 from app.pods.disruption_budget import LeastAvailable
-from app.pods.lifecycle import Lifecycle
+from app.pods.lifecycle import Lifecycle, LifecycleState, state_members
 from app.pods.predicates import refers_to
 from app.pods.readiness import InitialMetadata
 from app.pods.revisions import Revision
 from app.pods.sorting import UpdateOrder
 from app.workloads import controllers as engine
 from app.workloads.image_pulls import ImagePuller, RolloutCounts
-from app.workloads.pods import initial_metadata as engine_initial_metadata
+from app.workloads.pods import gets_initial_conditions
 from app.workloads.reconciler import WorkloadReconciler, result_of
 from app.workloads.settings import DEFAULT_MAX_UNAVAILABLE, share
 from app.workloads.state import Caches, Outcome, failures_of
 from app.workloads.status import FAILED_SCALE, FAILED_UPDATE, WAITING_FOR_AGENT, with_failures
+from app.workloads.writer import Writer
 
 logger = logging.getLogger(__name__)
 
-_CLONESETS: Final = CLONE_SET.resource()
-
 
 # Reconciliation: compute the plan, carry it out, report the result. [CS-44 … CS-68]
-
-CloneSetCaches = Caches[CloneSet]
 
 
 class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpec]):
@@ -76,7 +73,7 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
     def __init__(
         self,
         client: Client,
-        caches: CloneSetCaches,
+        caches: Caches[CloneSet],
         events: EventRecorder,
         rng: Random,
         *,
@@ -84,11 +81,11 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
         exclude_preparing_delete: bool = False,
         **options: Any,
     ) -> None:
-        super().__init__(client, KIND, caches, events, CloneSetState, **options)
+        super().__init__(client, KIND, caches, Writer(client, events, KIND), CloneSetState, **options)
         self._gates = gates if gates is not None else Gates()
         self._exclude = exclude_preparing_delete
         self._scaler = Scaler(self.writer, rng)
-        self._updater = CloneSetUpdater(self.writer, self.clock, self.budget, self.metrics)
+        self._updater = CloneSetUpdater(self.writer, self.metrics)
         self._puller = ImagePuller(client, self.writer, self.history)
 
     def resolve(self, workload: CloneSet) -> ResolvedSpec:
@@ -96,26 +93,32 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
 
     async def reconcile(self, snapshot: Observed) -> Result | None:
         """Reconcile one CloneSet. [CS-55 … CS-65]"""
-        current = self._counted(snapshot)
+        inputs = Inputs(
+            snapshot.resolved, snapshot.pods, snapshot.revisions, snapshot.state.in_place, snapshot.now.timestamp()
+        )
+        rollout = counted(inputs)
         scaling, updating = Outcome(message=None), Outcome(message=None)
         deleting = snapshot.workload.deleting
         if not deleting:
-            current = await self._prepare(current)
-            scaling = await self._scale(current)
+            owned = await self._prepare(snapshot, rollout)
+            nodes = await self.node_labels() if asks_for_nodes(inputs, rollout) else {}
+            plan = planned_scaling(inputs, rollout, nodes.get)
+            scaling = await self._scaler.carry_out(snapshot, owned, plan, self.clock.monotonic())
             if not scaling.changed:
-                updating = await self._update(current)
-        again = await self._report(current, scaling, updating)
+                updating = await self._update(snapshot, inputs, rollout)
+        again = await self._report(snapshot, rollout, scaling, updating)
         if not deleting:
             # Newly created Pods may be at a revision that the status no longer contains.
-            revisions = current.revisions
+            revisions = snapshot.revisions
             needed = (revisions.current, revisions.update) if scaling.changed else (revisions.update,)
-            await self._clean_up(current, needed)
-        return self._result(current, again, scaling, updating)
+            await self._clean_up(snapshot, needed)
+        times = (again, self.seconds_until(rollout.next_available))
+        return result_of((scaling, updating), times, retry=bool(updating.message))  # [CS-65]
 
-    async def _report(self, snapshot: CloneSetSnapshot, scaling: Outcome, updating: Outcome) -> float:
+    async def _report(self, snapshot: Observed, rollout: RolloutState, scaling: Outcome, updating: Outcome) -> float:
         """Write the status if it changed. Return the seconds until the progress deadline must be checked again. [CS-58,
         CS-61, CS-148]"""
-        workload, rollout, settings = snapshot.workload, snapshot.rollout, snapshot.resolved.settings
+        workload, settings = snapshot.workload, snapshot.resolved.settings
         now, present = self.clock.now(), snapshot.state.present_status(workload).status
         wanted = base_status(
             rollout.counts,
@@ -141,7 +144,7 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
         await self.write_status(snapshot, wanted, REQUIRED)
         return judged.requeue_after
 
-    async def _clean_up(self, snapshot: CloneSetSnapshot, needed: Collection[Revision]) -> None:
+    async def _clean_up(self, snapshot: Observed, needed: Collection[Revision]) -> None:
         """Remove the names of deleted Pods from podsToDelete, and delete unused revisions that are not in ``needed``. A
         failure is logged and retried. [CS-62, PM-93]"""
         named = snapshot.workload.spec.scale_strategy.pods_to_delete
@@ -169,7 +172,7 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
             operations.append({"op": "remove", "path": path})
         with suppress(Conflict):
             await self.client.patch(
-                _CLONESETS,
+                self.kind.resource,
                 workload.name,
                 operations,
                 workload.metadata.namespace,
@@ -177,59 +180,41 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
                 decode=decode_metadata,
             )
 
-    def _counted(self, snapshot: Observed) -> CloneSetSnapshot:
-        inputs = Inputs(
-            snapshot.resolved, snapshot.pods, snapshot.revisions, snapshot.state.in_place, snapshot.now.timestamp()
-        )
+    async def _prepare(self, snapshot: Observed, rollout: RolloutState) -> PodsAndClaims:
+        """Run the steps that precede creating, deleting and updating Pods. Return the Pods and the remaining claims."""
         name, namespace, pods = snapshot.owner.name, snapshot.owner.namespace, self.caches.pods
-        pods_and_claims = PodsAndClaims(
+        owned = PodsAndClaims(
             [one.pod for one in snapshot.pods],
             snapshot.observed.inactive,
             snapshot.claims,
             lambda instance: pods.get(pod_name(name, instance), namespace) is not None,
         )
-        return CloneSetSnapshot.of(snapshot, inputs, counted(inputs), pods_and_claims)
-
-    async def _prepare(self, snapshot: CloneSetSnapshot) -> CloneSetSnapshot:
-        """Run the steps that precede creating, deleting and updating Pods."""
         await self.release_foreign(snapshot)
         settings = snapshot.resolved.settings
         if not settings.reuse_claims and snapshot.claims:
-            snapshot = await self._scaler.clean_up_claims(snapshot)
+            owned = await self._scaler.clean_up_claims(snapshot, owned)
         if settings.gates.pre_download:
-            await self._puller.reconcile(snapshot, _pull_counts(snapshot))
-        return snapshot
+            await self._puller.reconcile(snapshot, _pull_counts(rollout))
+        return owned
 
-    async def _scale(self, snapshot: CloneSetSnapshot) -> Outcome:
-        inputs, rollout = snapshot.inputs, snapshot.rollout
-        nodes = await self.node_labels() if asks_for_nodes(inputs, rollout) else {}
-        plan = planned_scaling(inputs, rollout, nodes.get)
-        return await self._scaler.carry_out(snapshot, plan, self.clock.monotonic())
-
-    async def _update(self, snapshot: CloneSetSnapshot) -> Outcome:
+    async def _update(self, snapshot: Observed, inputs: Inputs, rollout: RolloutState) -> Outcome:
         """Continue updates in progress, then plan and start others: an update in progress must not depend on the plan.
         [CS-122 … CS-132]"""
-        inputs, rollout = snapshot.inputs, snapshot.rollout
         outcome, moved = await self._updater.refresh(snapshot, released(rollout))
         if outcome.error is not None:
             return outcome
         return await self._updater.carry_out(snapshot, planned_update(inputs, rollout), outcome, moved)
 
-    def _result(self, snapshot: CloneSetSnapshot, again: float, scaling: Outcome, updating: Outcome) -> Result | None:
-        """Return when to reconcile next. [CS-65]"""
-        times = (again, self.seconds_until(snapshot.rollout.next_available))
-        return result_of((scaling, updating), times, retry=bool(updating.message))
 
-
-def _pull_counts(snapshot: CloneSetSnapshot) -> RolloutCounts:
-    rolling, numbers = snapshot.resolved.settings.rolling_update, snapshot.rollout.limits
+def _pull_counts(rollout: RolloutState) -> RolloutCounts:
+    rolling, numbers = rollout.settings.rolling_update, rollout.limits
     wanted = rolling.max_unavailable if rolling is not None else None
     at_once = share(DEFAULT_MAX_UNAVAILABLE if wanted is None else wanted, numbers.replicas, round_up=False)
     return RolloutCounts(
         replicas=numbers.replicas,
         partition=numbers.partition,
         max_unavailable=at_once or 0,
-        updated_ready=snapshot.rollout.counts.updated_ready,
+        updated_ready=rollout.counts.updated_ready,
     )
 
 
@@ -240,9 +225,9 @@ SET_CLAIMS: Final = CLAIMS.selected("PersistentVolumeClaims", names.CLONESET_INS
 WATCHED: Final = (CLONE_SETS, PODS, SET_CLAIMS, REVISIONS)
 
 
-def caches_of(stores: Stores) -> CloneSetCaches:
+def caches_of(stores: Stores) -> Caches[CloneSet]:
     """Return the caches that the controller reads."""
-    return CloneSetCaches(stores(CLONE_SETS), stores(PODS), stores(SET_CLAIMS), stores(REVISIONS))
+    return Caches(stores(CLONE_SETS), stores(PODS), stores(SET_CLAIMS), stores(REVISIONS))
 
 
 def cloneset_controller(context: ControllerContext) -> Reconciling:
@@ -266,15 +251,27 @@ def initial_metadata_of(context: ControllerContext) -> InitialMetadata:
 
 
 def initial_metadata(sets: Store[CloneSet]) -> InitialMetadata:
-    """Provide the metadata that is written to a new CloneSet Pod together with its initial conditions. [CS-135]"""
+    """Return the function for the metadata that is written to a new Pod together with its initial conditions. A Pod
+    without a preNormal hook becomes Normal when it is scheduled; an unschedulable Pod gets only its conditions.
+    [CS-135]"""
 
-    def lifecycle_of(reference: OwnerReference, namespace: str) -> tuple[Lifecycle | None] | None:
-        owner = sets.get(reference.name, namespace)
-        if owner is None or owner.deleting or not refers_to(reference, namespace, KIND.owner(owner.metadata)):
-            return None
-        return (Lifecycle.of(owner.spec.lifecycle.to_dict()) if owner.spec.lifecycle is not None else None,)
+    def members(pod: Pod, now: datetime) -> Mapping[str, Any] | None:
+        reference, namespace = KIND.managing_reference(pod.metadata), pod.metadata.namespace
+        owner = sets.get(reference.name, namespace) if reference is not None else None
+        if reference is None or owner is None or owner.deleting:
+            return {}
+        lifecycle = Lifecycle.of(owner.spec.lifecycle.to_dict()) if owner.spec.lifecycle is not None else None
+        if not refers_to(reference, namespace, KIND.owner(owner.metadata)) or not gets_initial_conditions(
+            pod, lifecycle
+        ):
+            return {}
+        if not pod.spec.node_name:
+            scheduled = pod.condition("PodScheduled")
+            return {} if scheduled is not None and scheduled.status == "False" else None
+        labels, annotations = state_members(LifecycleState.NORMAL, now)
+        return {"labels": labels, "annotations": annotations}
 
-    return engine_initial_metadata(KIND, lifecycle_of)
+    return members
 
 
 def least_available_of(context: ControllerContext) -> LeastAvailable:
@@ -286,7 +283,7 @@ def least_available_of(context: ControllerContext) -> LeastAvailable:
         numbers = limits(settings_of(found, gates))
         return numbers.replicas - max(1, numbers.max_unavailable)
 
-    return engine.least_available(context, CLONE_SET, CLONE_SETS, least)
+    return engine.least_available(context, CLONE_SETS, least)
 
 
 def update_order_of(context: ControllerContext) -> UpdateOrder:

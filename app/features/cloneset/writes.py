@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final, TypeAlias
 
 from app.features.cloneset.plan.new_pods import PodMaker, pod_name
-from app.features.cloneset.plan.rollout import Inputs, RolloutState
 from app.features.cloneset.plan.scale import ScalePlan
 from app.features.cloneset.plan.settings import ResolvedSpec
 from app.features.cloneset.types import CloneSet
@@ -72,23 +71,6 @@ class PodsAndClaims:
         return replace(self, claims=kept) if taken else self
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloneSetSnapshot(Snapshot[CloneSet, CloneSetState, ResolvedSpec]):
-    """Snapshot of one CloneSet with its plan inputs and counts."""
-
-    inputs: Inputs
-    rollout: RolloutState
-    pods_and_claims: PodsAndClaims
-
-    @classmethod
-    def of(
-        cls, observed: Observed, inputs: Inputs, rollout: RolloutState, pods_and_claims: PodsAndClaims
-    ) -> CloneSetSnapshot:
-        """Extend the observed snapshot with the inputs to the plan and the counts."""
-        known = {one.name: getattr(observed, one.name) for one in fields(observed)}
-        return cls(**known, inputs=inputs, rollout=rollout, pods_and_claims=pods_and_claims)
-
-
 #: Seconds until an unchanged limit is reported again.
 LIMIT_EVENT_INTERVAL: Final = 30.0
 
@@ -100,24 +82,24 @@ class Scaler:
         self._writer = writer
         self._rng = rng
 
-    async def carry_out(self, snapshot: CloneSetSnapshot, plan: ScalePlan, now: float) -> Outcome:
+    async def carry_out(self, snapshot: Observed, owned: PodsAndClaims, plan: ScalePlan, now: float) -> Outcome:
         """Carry out one step of the plan. ``now`` is monotonic time. [CS-96 … CS-105]"""
         self._report_limit(snapshot, plan, now)
         try:
-            if await self._finish(snapshot):
+            if await self._finish(snapshot, owned):
                 return Outcome(changed=True)  # the snapshot still lists the deleted claims
         except KubeError as error:
             return Outcome(changed=True, error=error, message=message_of(error))
         if plan.cancel_deletion:
             return await self._cancel_deletion(snapshot, plan)
         if plan.create:
-            return await self._create(snapshot, plan, now)
+            return await self._create(snapshot, owned, plan, now)
         snapshot.state.creation_backoff.reset()
         if plan.remove:
-            return await self._remove(snapshot, plan)
+            return await self._remove(snapshot, owned, plan)
         return Outcome()
 
-    def _report_limit(self, snapshot: CloneSetSnapshot, plan: ScalePlan, now: float) -> None:
+    def _report_limit(self, snapshot: Observed, plan: ScalePlan, now: float) -> None:
         """Record an event when the creation limit changes, and periodically while it applies. [CS-99]"""
         limit, state = plan.limited_to, snapshot.state
         if limit is not None and (limit != state.limited_to or now - state.limited_at >= LIMIT_EVENT_INTERVAL):
@@ -126,7 +108,7 @@ class Scaler:
             state.limited_at = now
         state.limited_to = limit
 
-    async def _cancel_deletion(self, snapshot: CloneSetSnapshot, plan: ScalePlan) -> Outcome:
+    async def _cancel_deletion(self, snapshot: Observed, plan: ScalePlan) -> Outcome:
         uid, lifecycle = snapshot.owner.uid, snapshot.resolved.settings.lifecycle
         found = await gather_results(
             self._writer.set_state(uid, one.pod, LifecycleState.PREPARING_NORMAL, lifecycle)
@@ -134,11 +116,11 @@ class Scaler:
         )
         return outcome_of(found)
 
-    async def _create(self, snapshot: CloneSetSnapshot, plan: ScalePlan, now: float) -> Outcome:
+    async def _create(self, snapshot: Observed, owned: PodsAndClaims, plan: ScalePlan, now: float) -> Outcome:
         state, revisions = snapshot.state, snapshot.revisions
         if waits := state.creation_backoff.remaining(now):
             return Outcome(message=None, requeue_after=[waits])
-        ids, waiting = self._instance_ids(snapshot, plan.create)
+        ids, waiting = self._instance_ids(snapshot, owned, plan.create)
         if not ids:
             return Outcome(message=_waiting(waiting))
         makers = [_maker(snapshot.resolved, revision) for revision in (revisions.current, revisions.update)]
@@ -149,7 +131,7 @@ class Scaler:
         if all(maker is None for maker, _ in pairs):
             name = revisions.update.name
             return Outcome(message=f"ControllerRevision {name} contains no usable Pod template")
-        claims = {id_: {claim.metadata.name for claim in snapshot.pods_and_claims.claims_of(id_)} for id_ in ids}
+        claims = {id_: {claim.metadata.name for claim in owned.claims_of(id_)} for id_ in ids}
         new = {id_: maker.new_pod(id_, claims[id_]) for maker, id_ in pairs if maker is not None}
         made, refused = await self._writer.create_pods(snapshot.workload, list(new.values()))
         failures = {id_: refused[pod.name] for id_, pod in new.items() if pod.name in refused}
@@ -164,18 +146,18 @@ class Scaler:
             waiting=_waiting(waiting) if waiting else "",
         )
 
-    def _instance_ids(self, snapshot: CloneSetSnapshot, count: int) -> tuple[list[str], list[Pod]]:
+    def _instance_ids(self, snapshot: Observed, owned: PodsAndClaims, count: int) -> tuple[list[str], list[Pod]]:
         """Return the IDs to use now, and the terminating Pods whose IDs must become free first. [CS-117, CS-119]
 
         A released Pod keeps its name and its claims, so its replacement gets another ID. [CS-68]
         """
-        pods_and_claims, state = snapshot.pods_and_claims.without_claims_of_others(), snapshot.state
-        state.failed_ids = {id_ for id_ in state.failed_ids if not pods_and_claims.name_taken(id_)}
-        active, inactive = pods_and_claims.active, pods_and_claims.inactive
+        owned, state = owned.without_claims_of_others(), snapshot.state
+        state.failed_ids = {id_ for id_ in state.failed_ids if not owned.name_taken(id_)}
+        active, inactive = owned.active, owned.inactive
         held = {instance_id(pod.metadata.labels): pod for pod in inactive}
         in_use = {instance_id(pod.metadata.labels) for pod in active}
-        free = free_instance_ids(active, pods_and_claims.claims, held)
-        offered = {instance_id(claim.metadata.labels) for claim in pods_and_claims.claims}
+        free = free_instance_ids(active, owned.claims, held)
+        offered = {instance_id(claim.metadata.labels) for claim in owned.claims}
         awaited = [
             pod
             for id_, pod in held.items()
@@ -187,14 +169,14 @@ class Scaler:
         taken = in_use.union(held, offered)
         return instance_ids(count - len(waiting), free, taken, self._rng), waiting
 
-    async def _finish(self, snapshot: CloneSetSnapshot) -> bool:
+    async def _finish(self, snapshot: Observed, owned: PodsAndClaims) -> bool:
         """Delete remaining claims of Pods that the controller deleted. Return whether there were any. Raises any API
         error. A forbidden deletion is not retried. [CS-106]"""
-        state, pods_and_claims = snapshot.state, snapshot.pods_and_claims
-        state.deleted_ids.difference_update([instance_id(pod.metadata.labels) for pod in pods_and_claims.active])
+        state = snapshot.state
+        state.deleted_ids.difference_update([instance_id(pod.metadata.labels) for pod in owned.active])
         found = False
         for id_ in sorted(state.deleted_ids):
-            claims = pods_and_claims.claims_of(id_)
+            claims = owned.claims_of(id_)
             if not claims:
                 state.deleted_ids.discard(id_)
             for claim in claims:
@@ -206,7 +188,7 @@ class Scaler:
                 found = True
         return found
 
-    async def _remove(self, snapshot: CloneSetSnapshot, plan: ScalePlan) -> Outcome:
+    async def _remove(self, snapshot: Observed, owned: PodsAndClaims, plan: ScalePlan) -> Outcome:
         """Delete the planned Pods concurrently; the plan already respects the limits. [CS-105]"""
 
         async def remove(pod: Pod, prepare: bool) -> None:
@@ -225,7 +207,7 @@ class Scaler:
         #: Instance IDs of deleted Pods, even if deleting their claims failed: the snapshot is stale in that case too.
         deleted: list[str] = []
         by_id: dict[str, list[PersistentVolumeClaim]] = {}
-        for claim in snapshot.pods_and_claims.claims:
+        for claim in owned.claims:
             if id_ := instance_id(claim.metadata.labels):
                 by_id.setdefault(id_, []).append(claim)
         found = await gather_results(remove(removal.pod.pod, removal.prepare) for removal in plan.remove)
@@ -233,11 +215,10 @@ class Scaler:
         outcome.changed = outcome.changed or bool(deleted)
         return outcome
 
-    async def clean_up_claims(self, snapshot: CloneSetSnapshot) -> CloneSetSnapshot:
-        """Delete the claims of Pods that are gone, and return the snapshot with the remaining claims. Raises any API
+    async def clean_up_claims(self, snapshot: Observed, owned: PodsAndClaims) -> PodsAndClaims:
+        """Delete the claims of Pods that are gone, and return the active Pods and the remaining claims. Raises any API
         error. [CS-120]"""
-        present, workload = snapshot.pods_and_claims, snapshot.workload
-        plan = cleanup(present.claims, present.active, present.inactive)
+        workload, plan = snapshot.workload, cleanup(owned.claims, owned.active, owned.inactive)
         for claim, pod in plan.hand_over:
             await self._writer.hand_over_claim(workload, claim, pod)
         kept = list(plan.kept)
@@ -249,7 +230,7 @@ class Scaler:
                 kept.append(claim)
             else:
                 await self._writer.delete_claim(workload, claim, cleaning=True)
-        return replace(snapshot, pods_and_claims=PodsAndClaims(present.active, [], kept))
+        return PodsAndClaims(owned.active, [], kept)
 
 
 def _maker(resolved: ResolvedSpec, revision: Revision) -> PodMaker | None:

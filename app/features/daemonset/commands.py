@@ -28,7 +28,7 @@ from app.pods.revisions import Revision, short_hash
 from app.workloads.commands import (
     moved_manifest,
     nothing_happens,
-    pods_and_revisions,
+    owned_objects,
     refuse_paused,
     resolved_spec,
     restart_by_template,
@@ -72,7 +72,7 @@ class Situation:
 async def situation(client: Client, owner: DaemonSet, gates: Gates) -> Situation:
     """Read the inputs from the cluster. The current revision may not be stored yet. Raises CommandError."""
     resolved = resolved_spec(KIND, resolve_spec, owner, gates)
-    pods, known = await pods_and_revisions(client, KIND, owner, owner.spec.selector)
+    pods, known = await owned_objects(client, KIND.owner(owner.metadata), owner.spec.selector)
     nodes: Sequence[Node] = (await client.list(NODES, decode=decode_node)).items
     collisions = (owner.status.collision_count or 0) if owner.status is not None else 0
     revisions = revisions_to_come(resolved.content, known, "", collisions)

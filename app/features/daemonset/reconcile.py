@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from app.api import names
 from app.features.daemonset.kind import DAEMON_SET
-from app.features.daemonset.plan.scale import observe, plan_scaling
+from app.features.daemonset.plan.scale import Observed, observe, plan_scaling
 from app.features.daemonset.plan.settings import KIND, Gates, ResolvedSpec, resolve_spec, settings_of
 from app.features.daemonset.plan.status import REQUIRED, base_status
 from app.features.daemonset.plan.update import next_available
@@ -17,7 +17,6 @@ from app.features.daemonset.webhooks import SPECS
 from app.features.daemonset.writes import (
     WORDING,
     DaemonSetImagePuller,
-    DaemonSetSnapshot,
     DaemonSetState,
     DaemonSetUpdater,
     Scaler,
@@ -63,19 +62,13 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
         gates: Gates | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(client, KIND, caches, events, DaemonSetState, **options)
+        super().__init__(client, KIND, caches, Writer(client, events, KIND, WORDING), DaemonSetState, **options)
         self._gates = gates if gates is not None else Gates()
         self._cluster_nodes = nodes
-        self._scaler = Scaler(self.writer, self.clock, caches.pods, rng)
-        self._updater = DaemonSetUpdater(
-            self._scaler, clock=self.clock, writer=self.writer, budget=self.budget, metrics=self.metrics
-        )
+        self._scaler = Scaler(self.writer, caches.pods, rng)
+        self._updater = DaemonSetUpdater(self.writer, self.metrics, self._scaler)
 
         self._puller = DaemonSetImagePuller(client, self.writer, self.history)
-
-    def make_writer(self, events: EventRecorder) -> Writer:
-        """Return a writer with the event messages of DaemonSets. [DS-69]"""
-        return Writer(self.client, events, self.kind, WORDING)
 
     def resolve(self, workload: DaemonSet) -> ResolvedSpec:
         return resolve_spec(workload, self._gates)
@@ -110,22 +103,21 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
             self.writer.event(snapshot.workload, "SelectingAll", text, warning=True)
             return None
         await self.release_foreign(snapshot)
-        seen = self._with_nodes(snapshot)
-        settings, state = seen.resolved.settings, seen.state
+        nodes, settings = self._observed(snapshot), snapshot.resolved.settings
         if settings.gates.pre_download_images:
-            await self._puller.reconcile(seen, counts_of(seen))
-        plan = plan_scaling(seen.nodes, settings, state.held(self.clock.monotonic()))
-        scaling, updating = await self._scaler.carry_out(seen, plan), Outcome()
+            await self._puller.reconcile(snapshot, counts_of(nodes, settings.limits(nodes.desired)))
+        plan = plan_scaling(nodes, settings, snapshot.state.held(self.clock.monotonic()))
+        scaling, updating = await self._scaler.carry_out(snapshot, plan), Outcome()
         if not scaling.changed and scaling.error is None:
             # Scaling wrote nothing, so the counts are still valid. [DS-22]
-            updating = await self._updater.update(seen)
-        await self._report(seen, updating)
-        await self.truncate_history(seen, (seen.revisions.update,))  # [PM-93]
+            updating = await self._updater.update(snapshot, nodes)
+        await self._report(snapshot, nodes, updating)
+        await self.truncate_history(snapshot, (snapshot.revisions.update,))  # [PM-93]
         # Reconcile again when the next ready Pod becomes available. [DS-68]
-        return result_of((scaling, updating), [self.seconds_until(next_available(seen.nodes))], retry=False)
+        return result_of((scaling, updating), [self.seconds_until(next_available(nodes))], retry=False)
 
-    def _with_nodes(self, snapshot: Seen) -> DaemonSetSnapshot:
-        """Add all nodes of the cluster, and the DaemonSet's Pods in any state."""
+    def _observed(self, snapshot: Seen) -> Observed:
+        """Return all nodes of the cluster, and the DaemonSet's Pods in any state."""
         state, resolved, revisions = snapshot.state, snapshot.resolved, snapshot.revisions
         found = [state.facts_of_node(resolved, node) for node in self._cluster_nodes.list()]
         state.nodes = {one.node.metadata.name: one for one in found}
@@ -133,20 +125,19 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
         pods = state.facts_of_pods(resolved, [*(one.pod for one in snapshot.observed.active), *inactive])
         # Revisions with the same data are equivalent. [DS-54]
         new = {short_hash(one.name) for one in revisions.ordered if one.data == revisions.update.data}
-        nodes = observe(
+        return observe(
             {name: one.eligibility for name, one in state.nodes.items()},
             pods,
             unselected=frozenset(name for name, one in state.nodes.items() if not one.selected),
             new=new | {short_hash(revisions.update.name)},
             now=snapshot.now.timestamp(),
         )
-        return DaemonSetSnapshot.of(snapshot, nodes)
 
-    async def _report(self, snapshot: DaemonSetSnapshot, updating: Outcome) -> None:
+    async def _report(self, snapshot: Seen, nodes: Observed, updating: Outcome) -> None:
         """Write the status. [DS-66, DS-67]"""
         revisions = snapshot.revisions
         wanted = base_status(
-            snapshot.nodes,
+            nodes,
             generation=snapshot.workload.metadata.generation,
             update_hash=short_hash(revisions.update.name),
             collision_count=revisions.collision_count,
@@ -198,7 +189,7 @@ def least_available_of(context: ControllerContext) -> LeastAvailable:
         desired = found.status.desired_number_scheduled if found.status is not None else 0
         return desired - max(1, settings_of(found, gates).limits(desired).max_unavailable)
 
-    return engine.least_available(context, DAEMON_SET, DAEMON_SETS, least)
+    return engine.least_available(context, DAEMON_SETS, least)
 
 
 def update_order_of(context: ControllerContext) -> UpdateOrder:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, TypeAlias
 
@@ -11,10 +11,9 @@ from app.api import names
 from app.features.daemonset.plan.new_pods import PodMaker
 from app.features.daemonset.plan.nodes import NodeFacts, node_facts
 from app.features.daemonset.plan.scale import DaemonPod, Observed, ScalePlan, daemon_pod
-from app.features.daemonset.plan.settings import ResolvedSpec
+from app.features.daemonset.plan.settings import Limits, ResolvedSpec
 from app.features.daemonset.plan.update import RollingPlan, plan_update
 from app.features.daemonset.types import DaemonSet
-from app.kube.clock import Clock
 from app.kube.errors import KubeError
 from app.kube.hashes import random_suffix
 from app.kube.objects import Node, Pod
@@ -28,6 +27,7 @@ from app.workloads.predownload import Decision, changed_images
 from app.workloads.state import (
     TIMER_TOLERANCE,
     AnySnapshot,
+    Metrics,
     Outcome,
     Snapshot,
     WorkloadState,
@@ -96,18 +96,6 @@ class DaemonSetState(WorkloadState[ResolvedSpec]):
 Seen: TypeAlias = Snapshot[DaemonSet, DaemonSetState, ResolvedSpec]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DaemonSetSnapshot(Snapshot[DaemonSet, DaemonSetState, ResolvedSpec]):
-    """Snapshot of one DaemonSet with the nodes of the cluster."""
-
-    nodes: Observed
-
-    @classmethod
-    def of(cls, seen: Seen, nodes: Observed) -> DaemonSetSnapshot:
-        """Return the engine's snapshot with the nodes added."""
-        return cls(**{one.name: getattr(seen, one.name) for one in fields(seen)}, nodes=nodes)
-
-
 _NAME_ATTEMPTS: Final = 20
 
 
@@ -121,13 +109,13 @@ WORDING: Final = Wording(
 )
 
 
-async def remove(writer: Writer, clock: Clock, snapshot: AnySnapshot, pod: Pod, *, hooked: bool) -> bool:
+async def remove(writer: Writer, snapshot: AnySnapshot, pod: Pod, *, hooked: bool) -> bool:
     """Delete the Pod, or put it into PreparingDelete while a hook holds it. Return whether anything was written.
     [DS-59, PM-72]"""
     if not hooked:
         return await writer.delete_pod(snapshot.workload, pod)
     going, lifecycle = LifecycleState.PREPARING_DELETE, snapshot.resolved.settings.lifecycle
-    if state_of(pod) == going and readiness_patch(pod, going, lifecycle, clock.now()) is None:
+    if state_of(pod) == going and readiness_patch(pod, going, lifecycle, writer.clock.now()) is None:
         return False
     await writer.set_state(snapshot.owner.uid, pod, going, lifecycle)
     return True
@@ -136,13 +124,12 @@ async def remove(writer: Writer, clock: Clock, snapshot: AnySnapshot, pod: Pod, 
 class Scaler:
     """Carries out scale plans. ``rng`` draws the suffixes of Pod names."""
 
-    def __init__(self, writer: Writer, clock: Clock, pods: Store[Pod], rng: Random) -> None:
+    def __init__(self, writer: Writer, pods: Store[Pod], rng: Random) -> None:
         self._writer = writer
-        self._clock = clock
         self._pods = pods
         self._rng = rng
 
-    async def carry_out(self, snapshot: DaemonSetSnapshot, plan: ScalePlan) -> Outcome:
+    async def carry_out(self, snapshot: Seen, plan: ScalePlan) -> Outcome:
         """Create Pods, then delete Pods. [DS-32, DS-33]"""
         created = await self.create(snapshot, plan.create)
         deleted = await self._delete(snapshot, plan)
@@ -153,8 +140,8 @@ class Scaler:
             requeue_after=[*created.requeue_after, *deleted.requeue_after, *plan.waits],
         )
 
-    async def create(self, snapshot: DaemonSetSnapshot, nodes: Sequence[str]) -> Outcome:
-        state, now = snapshot.state, self._clock.monotonic()
+    async def create(self, snapshot: Seen, nodes: Sequence[str]) -> Outcome:
+        state, now = snapshot.state, self._writer.clock.monotonic()
         if not nodes:
             return Outcome()
         if waits := state.creation_backoff.remaining(now):
@@ -179,21 +166,19 @@ class Scaler:
                 break
         return name
 
-    async def _delete(self, snapshot: DaemonSetSnapshot, plan: ScalePlan) -> Outcome:
+    async def _delete(self, snapshot: Seen, plan: ScalePlan) -> Outcome:
         if not plan.delete:
             return Outcome()
         for pod in plan.ended:
             self._record_ended(snapshot, pod)
-        found = await gather_results(
-            remove(self._writer, self._clock, snapshot, pod.pod, hooked=pod.hooked) for pod in plan.delete
-        )
+        found = await gather_results(remove(self._writer, snapshot, pod.pod, hooked=pod.hooked) for pod in plan.delete)
         outcome = outcome_of([one for one in found if one is not False])
         for pod, one in zip(plan.delete, found, strict=True):
             if pod in plan.ended and not isinstance(one, KubeError):
-                snapshot.state.note_ended(pod.node, self._clock.monotonic())
+                snapshot.state.note_ended(pod.node, self._writer.clock.monotonic())
         return outcome
 
-    def _record_ended(self, snapshot: DaemonSetSnapshot, pod: DaemonPod) -> None:
+    def _record_ended(self, snapshot: Seen, pod: DaemonPod) -> None:
         """Emit an event about a finished Pod. [DS-29]"""
         where = f"daemon pod {pod.pod.metadata.namespace}/{pod.name} on node {pod.node}"
         if pod.pod.status.phase == "Failed":
@@ -205,20 +190,21 @@ class Scaler:
 
 
 class DaemonSetUpdater(Updater):
-    """Carries out rolling plans. ``options`` are those of the base class."""
+    """Carries out rolling plans."""
 
-    def __init__(self, scaler: Scaler, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, writer: Writer, metrics: Metrics, scaler: Scaler) -> None:
+        super().__init__(writer, metrics)
         self._scaler = scaler
 
-    async def update(self, snapshot: DaemonSetSnapshot) -> Outcome:
+    async def update(self, snapshot: Seen, nodes: Observed) -> Outcome:
         """Continue updates in progress, then plan and start others: an update in progress must not depend on the plan.
         [DS-45, DS-46, PM-45]"""
         outcome, moved = await self.refresh(snapshot, ())
         if outcome.error is not None:
             return outcome
-        plan = plan_update(snapshot.nodes, snapshot.resolved.settings)
-        self._record_limit(snapshot, plan)
+        settings = snapshot.resolved.settings
+        plan = plan_update(nodes, settings)
+        self._record_limit(snapshot, plan, settings.limits(nodes.desired))
         if plan.create:
             created = await self._scaler.create(snapshot, plan.create)
             outcome.requeue_after += created.requeue_after
@@ -229,7 +215,7 @@ class DaemonSetUpdater(Updater):
         outcome.changed |= changed
         return outcome
 
-    def _steps(self, snapshot: DaemonSetSnapshot, plan: RollingPlan) -> list[Step]:
+    def _steps(self, snapshot: Seen, plan: RollingPlan) -> list[Step]:
         facts = {one.pod.metadata.uid: one for one in snapshot.pods}
         found = []
         for pod in plan.update:
@@ -240,7 +226,7 @@ class DaemonSetUpdater(Updater):
                     found.append(step)
         return found
 
-    def _step_of(self, snapshot: DaemonSetSnapshot, pod: DaemonPod, facts: PodFacts) -> Step | None:
+    def _step_of(self, snapshot: Seen, pod: DaemonPod, facts: PodFacts) -> Step | None:
         """Return the step that updates the Pod, if any. [DS-45, DS-48, DS-49]"""
         settings, revisions = snapshot.resolved.settings, snapshot.revisions
         if settings.surges or not settings.in_place:
@@ -252,11 +238,11 @@ class DaemonSetUpdater(Updater):
 
     async def recreate(self, snapshot: AnySnapshot, step: Step, target: Revision) -> None:  # noqa: ARG002
         """Delete the Pod; scaling creates its replacement. [DS-45]"""
-        await remove(self.writer, self._clock, snapshot, step.pod.pod, hooked=step.pod.delete_hooked)
+        await remove(self.writer, snapshot, step.pod.pod, hooked=step.pod.delete_hooked)
 
-    def _record_limit(self, snapshot: DaemonSetSnapshot, plan: RollingPlan) -> None:
+    def _record_limit(self, snapshot: Seen, plan: RollingPlan, limits: Limits) -> None:
         """Warn when maxUnavailable starts to hold Pods back, and when the numbers change. [DS-78]"""
-        state, limits = snapshot.state, snapshot.resolved.settings.limits(snapshot.nodes.desired)
+        state = snapshot.state
         numbers = (plan.unavailable, limits.max_unavailable) if plan.waiting else None
         if numbers is not None and numbers != state.limit_reported:
             owner = snapshot.owner
@@ -300,9 +286,8 @@ class DaemonSetImagePuller(ImagePuller):
         return found
 
 
-def counts_of(snapshot: DaemonSetSnapshot) -> RolloutCounts:
+def counts_of(nodes: Observed, limits: Limits) -> RolloutCounts:
     """Return the counts that the decision depends on."""
-    nodes, limits = snapshot.nodes, snapshot.resolved.settings.limits(snapshot.nodes.desired)
     eligible = [node for node in nodes.nodes if node.eligibility.should_run and node.pods]
     updated = [node.pods[0] for node in eligible if nodes.is_new(node.pods[0])]
     return RolloutCounts(

@@ -29,7 +29,7 @@ from app.workloads.commands import (
     moved_manifest,
     moving_steps,
     native_workload,
-    pods_and_revisions,
+    owned_objects,
     resolved_spec,
     revisions_of,
 )
@@ -61,7 +61,7 @@ class Situation:
 async def situation(client: Client, owner: StatefulSet, gates: Gates) -> Situation:
     """Read the inputs from the cluster. The update revision may not be recorded yet. Raises CommandError."""
     resolved = resolved_spec(KIND, resolve_spec, owner, gates)
-    pods, recorded = await pods_and_revisions(client, KIND, owner, owner.spec.selector)
+    pods, recorded = await owned_objects(client, KIND.owner(owner.metadata), owner.spec.selector)
     revisions = revisions_of(owner.status, resolved.content, recorded)
     return Situation(resolved, [pod_facts(pod, resolved.settings) for pod in pods], revisions)
 

@@ -46,7 +46,6 @@ from app.workloads.image_pulls import ImagePuller, RolloutCounts
 from app.workloads.reconciler import WorkloadReconciler, result_of
 from app.workloads.state import Caches, Outcome, failures_of
 from app.workloads.status import WAITING_FOR_AGENT, with_failures
-from app.workloads.writer import Writer
 
 # Reconciliation: compute the plan, carry it out, report the result. [AS-34 … AS-41, AS-116 … AS-121]
 
@@ -68,16 +67,13 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         gates: Gates | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(client, KIND, caches, events, StatefulSetState, **options)
+        self._writer = NamedClaimsWriter(client, events, KIND, WORDING)
+        super().__init__(client, KIND, caches, self._writer, StatefulSetState, **options)
         self._gates = gates if gates is not None else Gates()
         self._claims = claims
         self._scaler = Scaler(self._writer, claims)
-        self._updater = StatefulSetUpdater(self._writer, self.clock, self.budget, self.metrics)
+        self._updater = StatefulSetUpdater(self._writer, self.metrics)
         self._puller = ImagePuller(client, self._writer, self.history)
-
-    def make_writer(self, events: EventRecorder) -> Writer:
-        self._writer = NamedClaimsWriter(self.client, events, KIND, WORDING)
-        return self._writer
 
     def resolve(self, workload: StatefulSet) -> ResolvedSpec:
         return resolve_spec(workload, self._gates)
@@ -241,7 +237,7 @@ def least_available_of(context: ControllerContext) -> LeastAvailable:
         settings = settings_of(found.spec, gates)
         return settings.replicas - settings.update_limit
 
-    return engine.least_available(context, STATEFUL_SET, STATEFUL_SETS, least)
+    return engine.least_available(context, STATEFUL_SETS, least)
 
 
 def update_order_of(context: ControllerContext) -> UpdateOrder:

@@ -60,8 +60,9 @@ class StatefulSetState(WorkloadState[ResolvedSpec]):
         known, self.leaving = self.leaving, {}
         for pod in pods:
             found = known.get(pod.metadata.uid)
-            fresh = found is None or found.pod is not pod
-            self.leaving[pod.metadata.uid] = pod_facts(pod, resolved.settings) if fresh or found is None else found
+            if found is None or found.pod is not pod:
+                found = pod_facts(pod, resolved.settings)
+            self.leaving[pod.metadata.uid] = found
         return list(self.leaving.values())
 
 
@@ -189,7 +190,7 @@ class Scaler:
             (
                 *(self._set_state(snapshot, one, LifecycleState.NORMAL) for one in plan.cancel_deletion),
                 *(self._set_state(snapshot, one, LifecycleState.PREPARING_DELETE) for one in plan.prepare),
-                *(self._delete(snapshot, one) for one in plan.delete),
+                *(self.writer.delete_pod(snapshot.workload, one.facts.pod) for one in plan.delete),
             )
         )
         return outcome_of(found) if found else Outcome()
@@ -197,9 +198,6 @@ class Scaler:
     async def _set_state(self, snapshot: Observed, one: Replica, state: LifecycleState) -> None:
         lifecycle = snapshot.resolved.settings.lifecycle
         await self.writer.set_state(snapshot.owner.uid, one.facts.pod, state, lifecycle)
-
-    async def _delete(self, snapshot: Observed, one: Replica) -> None:
-        await self.writer.delete_pod(snapshot.workload, one.facts.pod)
 
     def claims_of(self, snapshot: Observed) -> Claims:
         return partial(self.claims.get, namespace=snapshot.owner.namespace)

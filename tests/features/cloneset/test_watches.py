@@ -9,11 +9,10 @@ import orjson
 import pytest
 
 from app.features.cloneset.feature import FEATURE
-from app.features.cloneset.plan.rollout import Inputs, counted
 from app.features.cloneset.plan.scale import ScalePlan
 from app.features.cloneset.plan.settings import Gates, resolve_spec
 from app.features.cloneset.types import CloneSet
-from app.features.cloneset.writes import CloneSetSnapshot, CloneSetState, PodsAndClaims
+from app.features.cloneset.writes import CloneSetState, Observed, PodsAndClaims
 from app.kube.controller import Result
 from app.kube.errors import Forbidden, ServerError
 from app.kube.expectations import ScaleAction
@@ -406,22 +405,18 @@ async def test_a_claim_that_cannot_be_given_to_its_ended_pod_is_reported() -> No
     assert (told["type"], told["message"]) == ("Warning", f"failed to update PVC data-{pod['metadata']['name']}: no")
 
 
-def snapshot_of(owner: CloneSet, pods_and_claims: PodsAndClaims) -> CloneSetSnapshot:
+def snapshot_of(owner: CloneSet) -> Observed:
     nothing = Revision("", 0, b"")
     resolved, revisions = resolve_spec(owner, Gates()), Revisions(nothing, nothing, ())
-    inputs = Inputs(resolved, [], revisions, InPlaceUpdates(), 0.0)
-    return CloneSetSnapshot(
+    return Observed(
         workload=owner,
         state=CloneSetState(owner.metadata.uid, KEY),
         resolved=resolved,
         status={},
         observed=ObservedPods([], [], []),
-        claims=pods_and_claims.claims,
+        claims=[],
         revisions=revisions,
         now=datetime(2026, 1, 1, tzinfo=UTC),
-        inputs=inputs,
-        rollout=counted(inputs),
-        pods_and_claims=pods_and_claims,
     )
 
 
@@ -464,9 +459,9 @@ def test_ids_of_failed_creations_come_after_those_with_claims(kept: bool) -> Non
     owner = CloneSet.model_validate(found["CloneSet"][0])
     going = pod_of(found["Pod"][0], deletionTimestamp="2026-01-01T00:00:00Z")
     instance = going.metadata.labels["apps.kruise.io/cloneset-instance-id"]
-    snapshot = snapshot_of(owner, PodsAndClaims([], [going], [claim_of(found, instance)] if kept else []))
+    snapshot, there = snapshot_of(owner), PodsAndClaims([], [going], [claim_of(found, instance)] if kept else [])
     snapshot.state.failed_ids = {"7f4x2"}
-    ids, waiting = shell.reconciler._scaler._instance_ids(snapshot, 1)
+    ids, waiting = shell.reconciler._scaler._instance_ids(snapshot, there, 1)
     assert (ids, waiting) == (([], [going]) if kept else (["7f4x2"], []))
 
 
@@ -479,7 +474,7 @@ def test_only_creations_without_free_claims_wait(reuse: bool, used: int, waits: 
     going = [pod_of(one, deletionTimestamp="2026-01-01T00:00:00Z") for one in found["Pod"]]
     held = [claim_of(found, pod.metadata.labels["apps.kruise.io/cloneset-instance-id"]) for pod in going]
     there = PodsAndClaims([], going, [claim_of(found, "aaaaa"), *held])
-    ids, waiting = shell.reconciler._scaler._instance_ids(snapshot_of(CloneSet.model_validate(spec), there), 2)
+    ids, waiting = shell.reconciler._scaler._instance_ids(snapshot_of(CloneSet.model_validate(spec)), there, 2)
     assert len(going) > 1
     assert "aaaaa" in ids
     assert (len(ids), len(waiting)) == (used, waits)
@@ -489,11 +484,11 @@ def test_only_creations_without_free_claims_wait(reuse: bool, used: int, waits: 
 @virtual
 async def test_an_unusable_current_revision_is_replaced_by_the_update_revision() -> None:
     shell, found = filled()
-    snapshot = snapshot_of(CloneSet.model_validate(found["CloneSet"][0]), PodsAndClaims([], [], []))
+    snapshot = snapshot_of(CloneSet.model_validate(found["CloneSet"][0]))
     by_hand = Revision("hooked-byhand", 1, b"{}")
     update = Revision("hooked-update", 2, snapshot.resolved.content.data)
     snapshot = replace(snapshot, revisions=Revisions(by_hand, update, [by_hand, update]))
-    await shell.reconciler._scaler.carry_out(snapshot, ScalePlan(create_current=1), 0.0)
+    await shell.reconciler._scaler.carry_out(snapshot, PodsAndClaims([], [], []), ScalePlan(create_current=1), 0.0)
     (made,) = [body for _, path, body in shell.server.requests if path.endswith("/pods")]
     assert made["metadata"]["labels"]["controller-revision-hash"] == "hooked-update"
 
@@ -522,8 +517,8 @@ async def test_a_claim_is_orphaned_only_if_its_pod_is_really_gone(there: bool) -
     if there:
         shell.server.stored["/api/v1/namespaces/moving/pods/hooked-gx7bz"] = found["Pod"][0]
     claim = claim_of(found, "gx7bz")
-    cleaned = await shell.reconciler._scaler.clean_up_claims(snapshot_of(owner, PodsAndClaims([], [], [claim])))
-    assert cleaned.pods_and_claims.claims == ([claim] if there else [])
+    cleaned = await shell.reconciler._scaler.clean_up_claims(snapshot_of(owner), PodsAndClaims([], [], [claim]))
+    assert cleaned.claims == ([claim] if there else [])
     assert (shell.writes == []) is there
 
 

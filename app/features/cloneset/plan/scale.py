@@ -3,12 +3,16 @@ Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from math import inf
 from typing import Any, TypeAlias
 
-from app.features.cloneset.plan.settings import Limits
+from app.features.cloneset.plan.settings import Limits, Settings, limits
+from app.features.cloneset.plan.status import Counts
 from app.kube.objects import Pod
+from app.pods.lifecycle import LifecycleState, may_cancel_deletion
 from app.pods.sorting import NodeLabels, in_deletion_order, ranks_of
 from app.workloads.pods import MAX_CREATIONS, PodFacts
 
@@ -183,6 +187,113 @@ def _surge(pods: PodCounts, limits: Limits, old_surplus: int, new_surplus: int) 
     return surge, min(surge, part_old)
 
 
+@dataclass(frozen=True, slots=True)
+class RolloutState:
+    """Counts of the active Pods of one CloneSet. ``current`` and ``update`` are short hashes; ``now`` is in POSIX
+    seconds."""
+
+    settings: Settings
+    pods: Sequence[PodFacts]
+    current: str
+    update: str
+    now: float
+    limits: Limits
+    counts: Counts
+    pod_counts: PodCounts
+    #: The difference used for scaling and the one used for updates. [CS-83]
+    to_scale: Diff
+    to_update: Diff
+    #: Time at which the next Pod becomes available if nothing else changes; inf if none will.
+    next_available: float
+    in_place_surge: bool = False
+
+    def is_new(self, pod: PodFacts) -> bool:
+        """Return whether scaling counts the Pod as updated. [CS-83]"""
+        early = self.settings.gates.preparing_update_as_update
+        return pod.revision == self.update or (early and pod.lifecycle == LifecycleState.PREPARING_UPDATE)
+
+    def is_marked(self, pod: PodFacts) -> bool:
+        """Return whether deletion of the Pod was requested."""
+        return pod.marked or pod.name in self.settings.pods_to_delete
+
+
+def rollout_state(
+    pods: Sequence[PodFacts], settings: Settings, current: str, update: str, now: float, *, in_place_surge: bool = False
+) -> RolloutState:
+    """Count the Pods and compare them with the desired state. [CS-87, CS-144]
+
+    ``in_place_surge``: the gate CloneSetInPlaceSurge is on, and the update revision can be reached in place.
+    """
+    pod_counts, named = PodCounts(), settings.pods_to_delete
+    ready = available = updated = updated_ready = updated_available = preparing_update = 0
+    next_available = inf
+    for pod in pods:
+        is_available = pod.available_after < now
+        is_new = pod.revision == update
+        if is_available:
+            available += 1
+            updated_available += is_new
+        elif pod.available_after < next_available:
+            next_available = pod.available_after
+        ready += pod.update_ready
+        if is_new:
+            updated += 1
+            updated_ready += pod.update_ready
+        elif pod.lifecycle == LifecycleState.PREPARING_UPDATE:
+            preparing_update += settings.gates.preparing_update_as_update
+        if is_available and not pod.marked and not named:
+            # Fast path for most Pods.
+            if is_new:
+                pod_counts.new += 1
+            else:
+                pod_counts.old += 1
+            continue
+        pod_counts.count(
+            new=is_new,
+            preparing_delete=pod.preparing_delete,
+            marked=pod.marked or pod.name in named,
+            available=is_available,
+        )
+    numbers = limits(settings)
+    compared = partial(
+        diff,
+        limits=numbers,
+        same_revision=current == update,
+        rollback=settings.gates.partition_rollback,
+        exclude_preparing_delete=settings.exclude_preparing_delete,
+        in_place_surge=in_place_surge,
+    )
+    to_update = compared(pod_counts)
+    scaling_counts = _counts_for_scaling(pods, named, update, now) if preparing_update else pod_counts
+    return RolloutState(
+        settings=settings,
+        pods=pods,
+        current=current,
+        update=update,
+        now=now,
+        limits=numbers,
+        counts=Counts(len(pods), ready, available, updated, updated_ready, updated_available),
+        pod_counts=scaling_counts,
+        to_scale=compared(scaling_counts) if preparing_update else to_update,
+        to_update=to_update,
+        next_available=next_available,
+        in_place_surge=in_place_surge,
+    )
+
+
+def _counts_for_scaling(pods: Sequence[PodFacts], named: Collection[str], update: str, now: float) -> PodCounts:
+    """Count Pods for scaling when the gate PreparingUpdateAsUpdate is on. [CS-87]"""
+    pod_counts = PodCounts()
+    for pod in pods:
+        pod_counts.count(
+            new=pod.revision == update or pod.lifecycle == LifecycleState.PREPARING_UPDATE,
+            preparing_delete=pod.preparing_delete,
+            marked=pod.marked or pod.name in named,
+            available=pod.available(now),
+        )
+    return pod_counts
+
+
 # Which Pods a CloneSet creates and deletes now [CS-96 … CS-111]. The steps have a fixed order, and only the first one
 # that applies is planned: the next reconcile starts from its result. Pure.
 
@@ -216,30 +327,16 @@ class ScalePlan:
         return self.create_current + self.create_update
 
 
-def plan_scale(
-    pods: Sequence[PodFacts],
-    pod_counts: PodCounts,
-    limits: Limits,
-    difference: Diff,
-    *,
-    is_new: Callable[[PodFacts], bool],
-    is_marked: Callable[[PodFacts], bool],
-    available: int,
-    now: float,
-    order: DeletionOrder,
-    may_cancel_deletion: bool,
-) -> ScalePlan:
-    """Plan which Pods to create and delete. ``available`` is the number of available Pods at ``now`` (POSIX seconds),
-    including marked ones. [CS-96 … CS-104]"""
+def plan_scale(rollout: RolloutState, order: DeletionOrder) -> ScalePlan:
+    """Plan which Pods to create and delete. [CS-96 … CS-104]"""
+    pods, pod_counts, limits, difference = rollout.pods, rollout.pod_counts, rollout.limits, rollout.to_scale
     # Skip the scan if the counts show that no Pod is leaving. [CS-194]
-    marked = [pod for pod in pods if is_marked(pod)] if pod_counts.marked or pod_counts.preparing_delete else []
+    marked = [pod for pod in pods if rollout.is_marked(pod)] if pod_counts.marked or pod_counts.preparing_delete else []
     preparing = [pod for pod in pods if pod.preparing_delete] if pod_counts.preparing_delete else []
-    leaving = len(marked) + sum(1 for pod in preparing if not is_marked(pod))
-    wanted = _wanted_again(pod_counts, limits, difference, leaving) if may_cancel_deletion else 0
-    if wanted > 0 and (back := [pod for pod in preparing if not is_marked(pod)]):
-        return ScalePlan(
-            cancel_deletion=_deletions_to_cancel(back, wanted, limits.partition - pod_counts.active_old, is_new)
-        )
+    leaving = len(marked) + sum(1 for pod in preparing if not rollout.is_marked(pod))
+    wanted = _wanted_again(rollout, leaving) if may_cancel_deletion(rollout.settings.lifecycle) else 0
+    if wanted > 0 and (back := [pod for pod in preparing if not rollout.is_marked(pod)]):
+        return ScalePlan(cancel_deletion=_deletions_to_cancel(rollout, back, wanted))
     limited = difference.create_limit if difference.create > difference.create_limit else None
     if difference.create_limit:  # [CS-93, CS-100]
         create = min(difference.create_limit, MAX_CREATIONS)  # [CS-195]
@@ -248,11 +345,11 @@ def plan_scale(
     # Deletions proceed even if creations are limited.
     removals = [Removal(pod, prepare=False) for pod in preparing if not pod.delete_hooked]  # [CS-102]
     if not removals:
-        spare = available - max(0, limits.replicas - limits.max_unavailable)
-        budget = _Budget(difference.delete_ready_limit, spare, now)
+        spare = rollout.counts.available - max(0, limits.replicas - limits.max_unavailable)
+        budget = _Budget(difference.delete_ready_limit, spare, rollout.now)
         victims = [pod for pod in marked if not pod.preparing_delete]  # [CS-103]
         if not leaving and difference.delete:  # [CS-104]
-            victims = _victims(pods, difference, is_new, order)
+            victims = _victims(rollout, order)
         # A Pod without its initial conditions enters PreparingDelete only after it has them.
         victims = [pod for pod in victims if not (pod.awaits_initial_conditions and pod.delete_hooked)]
         removals = [Removal(pod, prepare=pod.delete_hooked) for pod in victims if budget.allows(pod)]
@@ -280,31 +377,28 @@ class _Budget:
         return True
 
 
-def _wanted_again(pod_counts: PodCounts, limits: Limits, difference: Diff, leaving: int) -> int:
+def _wanted_again(rollout: RolloutState, leaving: int) -> int:
     """Return how many Pods preparing for deletion are needed again, without exceeding the surge. [CS-97]"""
-    active = pod_counts.total - pod_counts.preparing_delete
-    return min(limits.replicas - pod_counts.total + leaving, limits.replicas + difference.surge - active)
+    replicas, pods = rollout.limits.replicas, rollout.pod_counts
+    return replicas - pods.total + min(leaving, rollout.to_scale.surge + pods.preparing_delete)
 
 
-def _deletions_to_cancel(
-    back: Sequence[PodFacts], wanted: int, missing_old: int, is_new: Callable[[PodFacts], bool]
-) -> tuple[PodFacts, ...]:
+def _deletions_to_cancel(rollout: RolloutState, back: Sequence[PodFacts], wanted: int) -> tuple[PodFacts, ...]:
     """Choose the Pods to keep: first as many old Pods as the partition is missing, then new Pods, then the other old
     Pods."""
     if wanted < len(back):
-        old, new = ([pod for pod in back if is_new(pod) is want] for want in (False, True))
-        first = max(0, missing_old)
+        old, new = ([pod for pod in back if rollout.is_new(pod) is want] for want in (False, True))
+        first = max(0, rollout.limits.partition - rollout.pod_counts.active_old)
         back = [*old[:first], *new, *old[first:]]
     return tuple(back[:wanted])
 
 
-def _victims(
-    pods: Sequence[PodFacts], difference: Diff, is_new: Callable[[PodFacts], bool], order: DeletionOrder
-) -> list[PodFacts]:
+def _victims(rollout: RolloutState, order: DeletionOrder) -> list[PodFacts]:
     """Choose the Pods to delete: the number per revision follows from the difference, the Pods from the deletion order.
     [CS-104]"""
-    old = [pod for pod in pods if not is_new(pod)]
-    new = [pod for pod in pods if is_new(pod)]
+    difference = rollout.to_scale
+    old = [pod for pod in rollout.pods if not rollout.is_new(pod)]
+    new = [pod for pod in rollout.pods if rollout.is_new(pod)]
     from_old = min(difference.delete_old, difference.delete)
     return [*_first(old, from_old, order), *_first(new, difference.delete - from_old, order)]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from app.features.cloneset.plan.scale import Diff
-from app.features.cloneset.plan.settings import Settings
+from app.features.cloneset.plan.scale import RolloutState
 from app.features.cloneset.types import RollingUpdate
 from app.kube.objects import Pod
 from app.kube.selector_query import SelectorError
@@ -22,73 +21,55 @@ from app.workloads.steps import Obstacle, Step, StepKind, UpdatePlan, in_place_s
 UpdateOrder: TypeAlias = Callable[[Sequence[PodFacts]], Sequence[PodFacts]]
 
 
-def plan_update(
-    pods: Sequence[PodFacts],
-    difference: Diff,
-    settings: Settings,
-    *,
-    current: str,
-    update: str,
-    now: float,
-    order: UpdateOrder,
-    obstacle: Obstacle,
-) -> UpdatePlan:
-    """Plan the update steps. ``current`` and ``update`` are the short hashes of the revisions; ``now`` is in POSIX
-    seconds. [CS-123 … CS-132]"""
+def plan_update(rollout: RolloutState, order: UpdateOrder, obstacle: Obstacle) -> UpdatePlan:
+    """Plan the update steps. ``obstacle`` returns why a Pod cannot be updated in place, or None. [CS-123 … CS-132]"""
+    settings, difference = rollout.settings, rollout.to_update
     if settings.on_delete or settings.paused or not difference.update:
         return UpdatePlan()
-    target = update if difference.update > 0 else current
-    chosen = chosen_pods(pods, difference, update=update, now=now, order=order)
+    target = rollout.update if difference.update > 0 else rollout.current
+    policy = settings.update_policy or UpdatePolicy.RECREATE
     steps: list[Step] = []
-    for pod in chosen:
-        reason = obstacle(pod) if _in_place_wanted(settings) else "the policy is ReCreate"
+    for pod in chosen_pods(rollout, order):
+        reason = "the policy is ReCreate" if policy is UpdatePolicy.RECREATE else obstacle(pod)
         if reason is None:
             step = in_place_step(pod, settings.lifecycle)
             if step is not None:
                 steps.append(step)
-        elif settings.rolling_update is not None and settings.rolling_update.policy is UpdatePolicy.IN_PLACE_ONLY:
-            return UpdatePlan(target, tuple(steps), in_place_only_failure(pod), reason)
-        else:
+        elif policy is UpdatePolicy.IN_PLACE_ONLY:
+            failure = f"find Pod {pod.name} update strategy is InPlaceOnly but can not update in-place"  # [CS-132]
+            return UpdatePlan(target, tuple(steps), failure, reason)
+        elif not pod.marked:  # otherwise it is already being replaced
             steps.append(Step(StepKind.RECREATE, pod, reason))
     return UpdatePlan(target, tuple(steps))
 
 
-def released_pods(
-    pods: Sequence[PodFacts], difference: Diff, settings: Settings, *, update: str
-) -> frozenset[PodFacts]:
+def released(rollout: RolloutState) -> frozenset[PodFacts]:
     """Return the Pods that are preparing for an update they no longer need. They return to service.
 
     OpenKruise always returns Pods at the update revision to service, and only those [PM-75]. So a partition rollback
     that waits for a hook never completes there, and a Pod whose update was canceled by a higher partition or by
     OnDelete stays out of service.
     """
-    preparing = [pod for pod in pods if pod.lifecycle == LifecycleState.PREPARING_UPDATE]
+    settings, update = rollout.settings, rollout.update
+    preparing = [pod for pod in rollout.pods if pod.lifecycle == LifecycleState.PREPARING_UPDATE]
     if not preparing:
         return frozenset()
-    wanted = 0 if settings.on_delete else difference.update
-    forward = wanted > 0
-    candidates = [pod for pod in preparing if wanted and (pod.revision == update) != forward]
     if settings.paused:
-        # While the rollout is paused, Pods that already wait for their hook keep waiting.
-        candidates = [pod for pod in preparing if pod.revision != update]
-        return frozenset(preparing) - frozenset(candidates)
+        # Pods that already wait for their hook keep waiting.
+        return frozenset(pod for pod in preparing if pod.revision == update)
+    wanted = 0 if settings.on_delete else rollout.to_update.update
+    candidates = [pod for pod in preparing if (pod.revision == update) != (wanted > 0)]
     kept = sorted(candidates, key=lambda pod: pod.name)[: abs(wanted)]
     return frozenset(preparing) - frozenset(kept)
 
 
-def in_place_only_failure(pod: PodFacts) -> str:
-    """Return the message of condition FailedUpdate. [CS-132]"""
-    return f"find Pod {pod.name} update strategy is InPlaceOnly but can not update in-place"
-
-
-def chosen_pods(
-    pods: Sequence[PodFacts], difference: Diff, *, update: str, now: float, order: UpdateOrder
-) -> list[PodFacts]:
+def chosen_pods(rollout: RolloutState, order: UpdateOrder) -> list[PodFacts]:
     """Return the candidates in order, as many as maxUnavailable allows. [CS-124]"""
+    difference, update, now = rollout.to_update, rollout.update, rollout.now
     forward = difference.update > 0
     unavailable = at_target = 0
     candidates = []
-    for pod in pods:
+    for pod in rollout.pods:
         is_new = pod.revision == update
         if pod.available_after >= now:
             unavailable += 1
@@ -118,10 +99,6 @@ def chosen_pods(
             unavailable += 1
         chosen.append(pod)
     return chosen
-
-
-def _in_place_wanted(settings: Settings) -> bool:
-    return settings.rolling_update is not None and settings.rolling_update.policy is not UpdatePolicy.RECREATE
 
 
 # The update order [CS-125 … CS-128]. Pure.

@@ -111,15 +111,11 @@ def plan_update(
             if step is not None:
                 steps.append(step)
         elif settings.policy is UpdatePolicy.IN_PLACE_ONLY:
-            return RolloutPlan(UpdatePlan(update, tuple(steps), in_place_only_failure(pod, reason), reason), grow)
+            failure = f"update strategy is InPlaceOnly but Pod {pod.name} can not update in-place: {reason}"  # [AS-110]
+            return RolloutPlan(UpdatePlan(update, tuple(steps), failure, reason), grow)
         else:
             _replace(pod, reason, steps)
     return RolloutPlan(UpdatePlan(update, tuple(steps)), grow)
-
-
-def in_place_only_failure(pod: Replica, reason: str) -> str:
-    """Return the message of condition FailedUpdatePod. [AS-110]"""
-    return f"update strategy is InPlaceOnly but Pod {pod.name} can not update in-place: {reason}"
 
 
 class _Disruptions:

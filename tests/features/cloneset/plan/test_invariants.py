@@ -13,10 +13,9 @@ from math import inf
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.features.cloneset.plan.rollout import RolloutState, released, rollout_state, scale, update
-from app.features.cloneset.plan.scale import deletion_order
+from app.features.cloneset.plan.scale import RolloutState, deletion_order, plan_scale, rollout_state
 from app.features.cloneset.plan.settings import Gates, RollingUpdate, Settings
-from app.features.cloneset.plan.update import update_order
+from app.features.cloneset.plan.update import plan_update, released, update_order
 from app.pods.lifecycle import Hook, Lifecycle
 from app.workloads.pods import PodFacts
 from app.workloads.settings import UpdatePolicy
@@ -89,7 +88,7 @@ def old(pods: list[PodFacts], wanted: Settings) -> int:
 
 def acted(rollout: RolloutState, pods: list[PodFacts], can_in_place: bool) -> list[PodFacts]:
     """The Pods after the plan was carried out."""
-    scaling = scale(rollout, deletion_order({}, {}.get, rollout.now))
+    scaling = plan_scale(rollout, deletion_order({}, {}.get, rollout.now))
     if scaling.cancel_deletion or scaling.create or scaling.remove:
         after = list(pods)
         for revived in scaling.cancel_deletion:
@@ -103,12 +102,11 @@ def acted(rollout: RolloutState, pods: list[PodFacts], can_in_place: bool) -> li
         made = [OLD] * scaling.create_current + [NEW] * scaling.create_update
         return after + [pod(revision, available=False, lifecycle="PreparingNormal") for revision in made]
     after = list(pods)
-    updating = update(rollout, update_order(pods, None), lambda _pod: None if can_in_place else "/spec")
+    updating = plan_update(rollout, update_order(pods, None), lambda _pod: None if can_in_place else "/spec")
     for step in updating.steps:
         match step.kind:
             case StepKind.RECREATE:
-                if not step.pod.marked:
-                    after[after.index(step.pod)] = replace(step.pod, marked=True)
+                after[after.index(step.pod)] = replace(step.pod, marked=True)
             case StepKind.IN_PLACE:
                 held = rollout.settings.lifecycle is not None and step.pod.pod.metadata.finalizers
                 assert not (held and step.pod.lifecycle == "PreparingUpdate")

@@ -2,8 +2,9 @@
 
 import pytest
 
-from app.features.cloneset.plan.scale import PodCounts, Removal, ScalePlan, diff, plan_scale
-from app.features.cloneset.plan.settings import RollingUpdate, Settings, limits
+from app.features.cloneset.plan.scale import Removal, ScalePlan, plan_scale, rollout_state
+from app.features.cloneset.plan.settings import RollingUpdate, Settings
+from app.pods.lifecycle import Hook, Lifecycle
 from app.workloads.pods import PodFacts
 from tests.features.cloneset.samples import NEW, OLD, pod
 
@@ -17,35 +18,12 @@ def planned(
     replicas: int,
     *,
     settings: Settings | None = None,
-    may_cancel_deletion: bool = True,
+    lifecycle: Lifecycle | None = None,
     **strategy,
 ) -> ScalePlan:
     strategy = {"max_unavailable": 1, **strategy}
-    settings = settings or Settings(replicas=replicas, rolling_update=RollingUpdate(**strategy))
-    numbers = limits(settings)
-    pod_counts = PodCounts()
-    for one in pods:
-        pod_counts.count(
-            new=one.revision == NEW,
-            preparing_delete=one.preparing_delete,
-            marked=one.marked,
-            available=one.available(0.0),
-        )
-    difference = diff(
-        pod_counts, numbers, same_revision=False, exclude_preparing_delete=settings.exclude_preparing_delete
-    )
-    return plan_scale(
-        pods,
-        pod_counts,
-        numbers,
-        difference,
-        is_new=lambda p: p.revision == NEW,
-        is_marked=lambda p: p.marked,
-        available=sum(p.available(0.0) for p in pods),
-        now=0.0,
-        order=by_name,
-        may_cancel_deletion=may_cancel_deletion,
-    )
+    settings = settings or Settings(replicas=replicas, rolling_update=RollingUpdate(**strategy), lifecycle=lifecycle)
+    return plan_scale(rollout_state(pods, settings, OLD, NEW, 0.0), by_name)
 
 
 def removed(plan: ScalePlan) -> list[PodFacts]:
@@ -71,7 +49,7 @@ def test_a_pod_preparing_deletion_is_revived_when_needed() -> None:
     pods = [pod(), *leaving]
     assert planned(pods, 2).cancel_deletion == (leaving[0],)
     assert planned(pods, 3).cancel_deletion == tuple(leaving)
-    assert planned(pods, 3, may_cancel_deletion=False) == ScalePlan()
+    assert planned(pods, 3, lifecycle=Lifecycle(pre_delete=Hook(mark_not_ready=True))) == ScalePlan()
 
 
 @pytest.mark.behaviour("CS-97")

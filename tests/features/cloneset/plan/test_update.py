@@ -1,10 +1,12 @@
 """Which Pods are updated now, and by what step."""
 
+from dataclasses import replace
+
 import pytest
 
 from app.features.cloneset.defaults import with_defaults
-from app.features.cloneset.plan.rollout import Inputs, counted, planned_update, rollout_state, update
-from app.features.cloneset.plan.scale import Diff
+from app.features.cloneset.plan.rollout import Inputs, counted, planned_update
+from app.features.cloneset.plan.scale import Diff, RolloutState, rollout_state
 from app.features.cloneset.plan.settings import Gates, RollingUpdate, Settings, resolve_spec
 from app.features.cloneset.plan.update import chosen_pods, plan_update, update_order
 from app.features.cloneset.types import CloneSet
@@ -25,6 +27,12 @@ def parse(text: str) -> list[PodFacts]:
     return [pod(OLD if letter.lower() == "o" else NEW, available=letter.isupper()) for letter in text.replace(" ", "")]
 
 
+def rollout_of(pods: list[PodFacts], settings: Settings | None = None, *, update: int, maximum: int) -> RolloutState:
+    """Return the state in which that many Pods must move."""
+    found = rollout_state(pods, settings or Settings(), OLD, NEW, 0.0)
+    return replace(found, to_update=Diff(update=update, update_max=maximum))
+
+
 @pytest.mark.behaviour("CS-124", "CS-94")
 @pytest.mark.parametrize(("pods", "update", "maximum", "updated"), [
     pytest.param("OOO", 3, 1, 1, id="L1"),
@@ -40,7 +48,7 @@ def parse(text: str) -> list[PodFacts]:
 ])  # fmt: skip
 def test_updates_match_the_worked_examples(pods: str, update: int, maximum: int, updated: int) -> None:
     listed = parse(pods)
-    chosen = chosen_pods(listed, Diff(update=update, update_max=maximum), update=NEW, now=0.0, order=as_listed)
+    chosen = chosen_pods(rollout_of(listed, update=update, maximum=maximum), as_listed)
     assert len(chosen) == updated
     if pods in ("oOO", "Oo"):
         assert [p.available(0.0) for p in chosen] == [False]
@@ -53,8 +61,7 @@ def test_a_pod_that_prepares_its_deletion_is_not_updated() -> None:
         pod(OLD, lifecycle="Updating", in_grace=True),
         pod(OLD, lifecycle="Updated", in_grace=True),
     ]
-    chosen = chosen_pods(pods, Diff(update=3, update_max=9), update=NEW, now=0.0, order=as_listed)
-    assert chosen == pods[1:]
+    assert chosen_pods(rollout_of(pods, update=3, maximum=9), as_listed) == pods[1:]
 
 
 @pytest.mark.behaviour("CS-128", "CS-188")
@@ -64,7 +71,7 @@ def test_a_pod_that_waits_for_its_update_is_replaced_even_if_the_only_serving_po
     pods = [marked, preparing, new]
     settings = Settings(replicas=3, rolling_update=RollingUpdate(partition=1, max_unavailable=1))
     rollout = rollout_state(pods, settings, OLD, NEW, 0.0)
-    plan = update(rollout, update_order(pods, None), lambda _pod: "the policy is ReCreate")
+    plan = plan_update(rollout, update_order(pods, None), lambda _pod: "the policy is ReCreate")
     assert plan.steps == (Step(StepKind.RECREATE, preparing, "the policy is ReCreate"),)
 
 
@@ -75,16 +82,9 @@ def planned(
     policy: UpdatePolicy, pods, obstacle=lambda _pod: None, lifecycle=None, on_delete=False, **strategy
 ) -> UpdatePlan:
     rolling = None if on_delete else RollingUpdate(policy=policy, **strategy)
-    return plan_update(
-        pods,
-        Diff(update=len(pods), update_max=len(pods) + 1),
-        Settings(replicas=len(pods), rolling_update=rolling, on_delete=on_delete, lifecycle=lifecycle),
-        current=OLD,
-        update=NEW,
-        now=0.0,
-        order=as_listed,
-        obstacle=obstacle,
-    )
+    settings = Settings(replicas=len(pods), rolling_update=rolling, on_delete=on_delete, lifecycle=lifecycle)
+    rollout = rollout_of(pods, settings, update=len(pods), maximum=len(pods) + 1)
+    return plan_update(rollout, as_listed, obstacle)
 
 
 @pytest.mark.behaviour("CS-130")
