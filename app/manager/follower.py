@@ -11,19 +11,17 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
-from typing import Any, Final
-
-import msgspec
+from typing import Any, Final, TypeVar
 
 from app.certs.issue import CertificateError, CertificateSet, expiry
 from app.certs.sources import CertificateSource
-from app.kube.client import Client
+from app.kube.client import Client, Decode
 from app.kube.clock import Backoff
 from app.kube.errors import KubeError, NotFound
-from app.kube.objects import ObjectMeta
+from app.kube.objects import Object, decode_metadata
 from app.kube.reflector import Reflector, ReflectorMetrics
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, SECRETS, Resource
-from app.kube.store import Store
+from app.kube.store import Change, Store
 from app.manager.metrics import ManagerMetrics
 from app.manager.shared_state import Certificate, SharedValue
 
@@ -59,16 +57,14 @@ class MissingDefinitions:
             self._changed(missing)
 
 
+T = TypeVar("T", bound=Object)
+
 #: Seconds between reads if no watch event arrives. [MGR-37]
 SYNC_SECONDS: Final = 60.0
 #: Maximum delay after a failure.
 RETRY_CAP_SECONDS: Final = 15.0
 #: Seconds between two reads while a definition is missing.
 MISSING_SECONDS: Final = 5.0
-
-
-class _Named(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
 
 
 class Follower:
@@ -105,7 +101,7 @@ class Follower:
         """Return the watch on the Secret (namespace, name), to be run as a task."""
         if secret is None:
             return []
-        return [watch_of_one(self._client, SECRETS, secret, self.wake, self._rng, metrics)]
+        return [watch_of_one(self._client, SECRETS, secret, lambda _: self.wake(), self._rng, metrics, decode_metadata)]
 
     async def use_certificate(self) -> None:
         """Read the certificate and pass it to the listeners. Raises KubeError or CertificateError."""
@@ -160,19 +156,20 @@ def watch_of_one(
     client: Client,
     resource: Resource,
     key: tuple[str, str],
-    changed: Callable[[], None],
+    changed: Callable[[Change[T]], None],
     rng: Random,
     metrics: ReflectorMetrics,
-) -> Reflector[Any]:
+    decode: Decode[T],
+) -> Reflector[T]:
     """Return a watch that calls ``changed`` whenever one object, given by namespace and name, changes."""
     namespace, name = key
-    store: Store[_Named] = Store()
-    store.subscribe(lambda _: changed())
+    store: Store[T] = Store()
+    store.subscribe(changed)
     return Reflector(
         client,
         resource,
         store,
-        decode=msgspec.json.Decoder(_Named).decode,
+        decode=decode,
         rng=rng,
         namespace=namespace,
         field_selector=f"metadata.name={name}",  # so that RBAC can be limited to that name

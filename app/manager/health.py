@@ -58,7 +58,7 @@ class Readiness:
         for name in awaited:
             state = self._replica.state(name)
             if not state.ready:
-                return f"{name}: " + ("; ".join(f"{what}: {why}" for what, why in state.missing.items()) or "starting")
+                return f"{name}: {state.obstacle}"
         reconciler = self._replica.state(self._reconciler)
         if not reconciler.registered:
             return "webhooks: not registered yet"
@@ -74,8 +74,7 @@ class Readiness:
         lines = []
         for name in self._webhook_processes:
             state = self._replica.state(name)
-            why = "; ".join(f"{what}: {why}" for what, why in state.missing.items()) or "starting"
-            lines.append(f"[+]{name} ok" if state.ready else f"[-]{name} not ready: {why}")
+            lines.append(f"[+]{name} ok" if state.ready else f"[-]{name} not ready: {state.obstacle}")
         registered = self._replica.state(self._reconciler).registered
         lines.append("[+]webhooks ok" if registered else "[-]webhooks not registered yet")
         if any(self._replica.state(name).only_strangers for name in self._webhook_processes):
@@ -274,8 +273,7 @@ def _process_lines(replica: Replica) -> list[str]:
     now, monotonic = time.time(), time.monotonic()
     for name in replica.processes:
         life, state = replica.lives[name].read() or Life(), replica.state(name)
-        told = "ready" if state.ready else "; ".join(f"{what}: {why}" for what, why in state.missing.items())
-        parts = [f"process {state.pid or life.pid}", told or "starting"]
+        parts = [f"process {state.pid or life.pid}", "ready" if state.ready else state.obstacle]
         if life.pid:
             parts.append(f"up {now - life.started:.0f} s, {life.restarts} restarts, {life.hangs} hangs")
         parts.append(f"last heartbeat {max(0.0, monotonic - replica.last_beat(name)):.1f} s ago")

@@ -29,9 +29,9 @@ from app.kube.leases import LeaderElector, LeaderMetrics, LeadershipLost, LeaseT
 from app.kube.objects import Lease, ObjectReference, decode_lease
 from app.kube.reflector import Reflector
 from app.kube.resources import LEASES
-from app.kube.store import Change, Store
+from app.kube.store import Change
 from app.manager.features import features, kinds
-from app.manager.follower import Follower
+from app.manager.follower import Follower, watch_of_one
 from app.manager.health import cache_lines, endpoint_fault, queue_lines
 from app.manager.limits import PAGES
 from app.manager.process import Process
@@ -358,7 +358,6 @@ class Reconciler(LeaderMetrics):
 
     def _watched_lease(self, elector: LeaderElector) -> Reflector[Lease]:
         """Watch the Lease, so that a candidate notices its release at once."""
-        store: Store[Lease] = Store()
 
         def changed(change: Change[Lease]) -> None:
             holder = change.new.spec.holder_identity if change.new is not None else ""
@@ -366,18 +365,9 @@ class Reconciler(LeaderMetrics):
             if not holder:
                 elector.wake()
 
-        store.subscribe(changed)
-        process = self._process
-        return Reflector(
-            process.client.named("leader-election"),
-            LEASES,
-            store,
-            decode=decode_lease,
-            rng=process.rng,
-            namespace=elector.namespace,
-            field_selector=f"metadata.name={elector.name}",
-            metrics=process.metrics.reflectors,
-        )
+        process, key = self._process, (elector.namespace, elector.name)
+        client, metrics = process.client.named("leader-election"), process.metrics.reflectors
+        return watch_of_one(client, LEASES, key, changed, process.rng, metrics, decode_lease)
 
     # ---- controllers
 
@@ -413,19 +403,17 @@ def certificate_source(process: Process) -> CertificateSource:
     step = settings.flags.seconds("certificate-rotation-step")
     if settings.external_certificates and settings.certificate_folder is not None:
         return ExternalFolder(settings.certificate_folder, clock, step)
+    where = {"namespace": settings.own_namespace, "name": settings.secret_name}
     if settings.external_certificates:
-        where = {"namespace": settings.own_namespace, "name": settings.secret_name}
         return ExternalSecret(client, clock, **where, step_seconds=step)
     if settings.certificate_folder is not None:
         return FileCertificates(settings.certificate_folder, settings.certificate_hosts, clock, settings.renew_before)
     if not settings.flags.boolean("controllers"):
-        where = {"namespace": settings.own_namespace, "name": settings.secret_name}
         return SecretReader(client, clock, **where, hosts=settings.certificate_hosts)
     return SecretCertificates(
         client,
         clock,
-        namespace=settings.own_namespace,
-        name=settings.secret_name,
+        **where,
         hosts=settings.certificate_hosts,
         renew_before=settings.renew_before,
         step_seconds=step,

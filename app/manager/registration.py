@@ -41,6 +41,7 @@ from app.kube.admission import Webhook
 from app.kube.client import Client
 from app.kube.clock import Backoff, TokenBucket
 from app.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError, NotFound, TransportError
+from app.kube.objects import decode_metadata
 from app.kube.reflector import Reflector, ReflectorMetrics
 from app.kube.resources import (
     CUSTOMRESOURCEDEFINITIONS,
@@ -225,7 +226,9 @@ class Registration:
         if secret is not None:
             watched.append((SECRETS, *secret))
         return [
-            watch_of_one(self._client, resource, (namespace, name), self.wake, self._rng, metrics)
+            watch_of_one(
+                self._client, resource, (namespace, name), lambda _: self.wake(), self._rng, metrics, decode_metadata
+            )
             for resource, namespace, name in watched
         ]
 

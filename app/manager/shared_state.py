@@ -179,6 +179,11 @@ class State(msgspec.Struct, frozen=True, array_like=True):
         """Whether it is fully operational."""
         return bool(self.pid) and not self.missing and not self.stopping
 
+    @property
+    def obstacle(self) -> str:
+        """Why it is not operational yet."""
+        return "; ".join(f"{what}: {why}" for what, why in self.missing.items()) or "starting"
+
 
 class Details(msgspec.Struct, frozen=True, array_like=True):
     """Metrics and debug pages of a process, published every few seconds and on request."""

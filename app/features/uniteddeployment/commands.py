@@ -83,9 +83,7 @@ async def revisions_of(client: Client, united: UnitedDeployment) -> list[Revisio
 
 async def read_situation(client: Client, united: UnitedDeployment) -> Read:
     """Read the inputs from the cluster. The current revision may not be stored yet. Raises CommandError."""
-    given = template_of(united.spec)
-    if given is None:
-        raise CommandError(f"UnitedDeployment {united.name}: has no template")
+    kind, template = template_of(united.spec) or ("", {})
     try:
         selector = compile_selector(united.spec.selector)
         query = to_query(united.spec.selector)
@@ -94,13 +92,13 @@ async def read_situation(client: Client, united: UnitedDeployment) -> Read:
     namespace = united.metadata.namespace or ""
     owned = {kind: await _owned(client, kind, united) for kind in TEMPLATES}
     subsets = {one.name for one in united.spec.subsets}
-    claims = claim(given[0], subsets, owned, (), selector.matches)
+    claims = claim(kind, subsets, owned, (), selector.matches)
     pods = (await client.list(PODS, namespace, label_selector=query, decode=decode_pod)).items
     of_subset = {
         name: [
             pod
             for pod in pods
-            if pod.metadata.labels.get(names.SUBSET_NAME) == name and is_of(RESOURCES[given[0]], workload, pod)
+            if pod.metadata.labels.get(names.SUBSET_NAME) == name and is_of(RESOURCES[kind], workload, pod)
         ]
         for name, workload in claims.existing.items()
     }
@@ -113,7 +111,8 @@ async def read_situation(client: Client, united: UnitedDeployment) -> Read:
     current = next((one for one in known if one.name == status.get("currentRevision")), update)
     here = Situation(
         united,
-        *given,
+        kind,
+        template,
         Revisions(current, update, [*known, *([update] if new else [])]),
         status,
         claims.existing,

@@ -41,7 +41,6 @@ from app.features.uniteddeployment.writes import (
     Creations,
     SubsetWriter,
     UnseenWorkloads,
-    present_status,
     report,
 )
 from app.framework.feature import ControllerContext, Reconciling
@@ -50,11 +49,12 @@ from app.kube.client import Client, get_or_none
 from app.kube.controller import Result, Watch
 from app.kube.errors import ApiError, KubeError, NotFound, message_of
 from app.kube.events import INVALID_SPEC, EventRecorder
+from app.kube.expectations import is_at_least
 from app.kube.objects import ControllerRevision, Pod, decode_metadata
 from app.kube.resources import DEPLOYMENTS, STATEFULSETS, ObjectKey, Resource
 from app.kube.selector_query import SelectorError
 from app.kube.selectors import Selector, compile_selector
-from app.kube.statuses import KnownStatus
+from app.kube.statuses import KnownStatus, newest_status
 from app.kube.store import Change, Store
 from app.pods.predicates import BY_CONTROLLER, controller_keys, is_controlled_by, ownerless
 from app.workloads.history import History
@@ -200,7 +200,7 @@ class UnitedDeploymentReconciler:
     @staticmethod
     def _lacks_known(united: UnitedDeployment, state: _State, claims: Claims) -> bool:
         """Return whether a subset in both the topology and the status has no workload."""
-        entries = present_status(united, state.status).status.get("subsetStatuses")
+        entries = newest_status(united, state.status).status.get("subsetStatuses")
         known = {one.get("name") for one in entries if isinstance(one, dict)} if isinstance(entries, list) else set()
         wanted = {one.name for one in united.spec.subsets}
         return bool((wanted & known) - claims.existing.keys() - {one.subset for one in claims.adopt})
@@ -251,7 +251,7 @@ class UnitedDeploymentReconciler:
     ) -> Situation:
         kind, template = found
         content = content_of(united)
-        status = present_status(united, state.status).status
+        status = newest_status(united, state.status).status
         ordered = self._history.revisions(content, selector)
         current, collisions = str(status.get("currentRevision") or ""), int(status.get("collisionCount") or 0)
         try:
@@ -281,7 +281,7 @@ class UnitedDeploymentReconciler:
         state.labels = {
             uid: (label, version)
             for uid, (label, version) in state.labels.items()
-            if uid in shown and _is_older(shown[uid], version)
+            if uid in shown and not is_at_least(shown[uid], version)
         }
         return {uid: label for uid, (label, _) in state.labels.items()}
 
@@ -328,7 +328,7 @@ class UnitedDeploymentReconciler:
             "; ".join((*errors, *([unprovisioned] if unprovisioned else ()))),
             unprovisioned,
         )
-        present = present_status(united, state.status)
+        present = newest_status(united, state.status)
         state.status = await report(self._client, here, present, wanted, allocated.remarked, outcome) or state.status
         await self._truncate(here, state)
         if outcome.error:
@@ -368,7 +368,7 @@ class UnitedDeploymentReconciler:
 
     async def _failed(self, here: Situation, state: _State, errors: Sequence[str]) -> Result:
         """Write the errors to the status and change nothing else."""
-        present = present_status(here.united, state.status)
+        present = newest_status(here.united, state.status)
         outcome = Outcome(error="; ".join(errors))
         state.status = await report(self._client, here, present, {}, frozenset(), outcome) or state.status
         return Result(requeue=True)
@@ -377,7 +377,7 @@ class UnitedDeploymentReconciler:
         """Delete old revisions beyond the limit. [PM-93]"""
         limit = here.united.spec.revision_history_limit
         # Use the status just written: that write triggers no reconcile, so this is the last one of a rollout.
-        current = str(present_status(here.united, state.status).status.get("currentRevision") or "")
+        current = str(newest_status(here.united, state.status).status.get("currentRevision") or "")
         used: set[str] = {here.revisions.update.name, current}
         used |= {one.metadata.labels.get(names.UNITED_REVISION_HASH, "") for one in here.existing.values()}
         await self._history.truncate(
@@ -386,10 +386,6 @@ class UnitedDeploymentReconciler:
             used,
             REVISION_HISTORY_LIMIT if limit is None else limit,
         )
-
-
-def _is_older(shown: str, written: str) -> bool:
-    return not shown.isdigit() or not written.isdigit() or int(shown) < int(written)
 
 
 def _is_stale(error: KubeError) -> bool:

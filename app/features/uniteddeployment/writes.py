@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from app.api import names
 from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT
@@ -205,10 +205,9 @@ class SubsetWriter:
             if isinstance(answer, KubeError)
         ]
 
-    def event(self, united: UnitedDeployment, type_: str, reason: str, message: str) -> None:
+    def event(self, united: UnitedDeployment, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         """Emit an event for one object."""
-        regarding = reference(UNITED_DEPLOYMENT.resource(), united)
-        self._events.event(regarding, "Warning" if type_ == "Warning" else "Normal", reason, message)
+        self._events.event(reference(UNITED_DEPLOYMENT.resource(), united), type_, reason, message)
 
     async def _patch(self, kind: str, workload: SubsetWorkload, operations: Sequence[Mapping[str, Any]]) -> None:
         """Patch the workload if its UID still matches."""
@@ -348,14 +347,6 @@ class UnseenWorkloads:
 
 #: Default of spec.replicas, normally set by the webhook.
 _REPLICAS: Final = 1
-
-
-def present_status(united: UnitedDeployment, known: KnownStatus | None) -> KnownStatus:
-    """Return the status as last written, until the cache shows a newer one. [UD-66]"""
-    version = united.metadata.resource_version
-    if known is not None and known.version.isdigit() and version.isdigit() and int(known.version) >= int(version):
-        return known
-    return KnownStatus(united.status.to_dict() if united.status is not None else {}, version)
 
 
 async def report(

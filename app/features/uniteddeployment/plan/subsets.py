@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -29,6 +28,7 @@ from app.kube.quantities import IntOrPercentError, scaled
 from app.kube.resources import DEPLOYMENTS, Resource
 from app.kube.validation import is_dns1123_subdomain
 from app.pods.node_fit import joining_problem
+from app.pods.ordinals import ordinal_of
 from app.pods.predicates import Owner, is_active, is_controlled_by, is_running_and_ready
 from app.workloads.settings import Content, WorkloadKind
 
@@ -347,8 +347,6 @@ def _oldest_first(found: Sequence[SubsetWorkload]) -> list[SubsetWorkload]:
 
 # Pods of a subset, and which of them block a rollout. [UD-50]
 
-_ORDINAL: Final = re.compile(r"-([0-9]{1,10})$")
-
 
 def is_of(resource: Resource, workload: SubsetWorkload, pod: Pod) -> bool:
     """Return whether a workload of that resource created the Pod. The Pods of a Deployment belong to its ReplicaSets,
@@ -375,7 +373,7 @@ def stuck_pods(workload: SubsetWorkload, pods: Iterable[Pod], update: str) -> li
     strategy, status = workload.spec.update_strategy or {}, workload.status
     if strategy.get("type") == ON_DELETE or workload.metadata.labels.get(names.UNITED_REVISION_HASH) != update:
         return []
-    partition = _partition(strategy)
+    name, partition = workload.metadata.name, partition_of(STATEFUL_SET, workload)
     seen = status.observed_generation >= workload.metadata.generation and bool(status.update_revision)
 
     def is_old(pod: Pod) -> bool:
@@ -387,19 +385,11 @@ def stuck_pods(workload: SubsetWorkload, pods: Iterable[Pod], update: str) -> li
     return [
         pod
         for pod in pods
-        if is_active(pod) and not is_running_and_ready(pod) and _ordinal(pod) >= partition and is_old(pod)
+        if is_active(pod)
+        and not is_running_and_ready(pod)
+        and ordinal_of(name, pod.metadata.name) >= partition
+        and is_old(pod)
     ]
-
-
-def _partition(strategy: Mapping[str, Any]) -> int:
-    rolling = strategy.get("rollingUpdate")
-    found = rolling.get("partition") if isinstance(rolling, dict) else None
-    return found if isinstance(found, int) and not isinstance(found, bool) else 0
-
-
-def _ordinal(pod: Pod) -> int:
-    found = _ORDINAL.search(pod.metadata.name)
-    return int(found[1]) if found is not None else -1
 
 
 # Content of a revision. [UD-42, UD-45]
