@@ -22,6 +22,14 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _OPERATORS: Final = {operator.value: operator for operator in Operator}
 
 
+def pinned(spec: Mapping[str, Any], node: str) -> dict[str, Any]:
+    """Return the Pod spec with a required node affinity to this node only."""
+    term = {"matchFields": [{"key": _NAME, "operator": "In", "values": [node]}]}
+    affinity = spec.get("affinity") or {}
+    node_affinity = {**(affinity.get("nodeAffinity") or {}), _REQUIRED: {"nodeSelectorTerms": [term]}}
+    return {**spec, "affinity": {**affinity, "nodeAffinity": node_affinity}}
+
+
 @dataclass(frozen=True, slots=True)
 class Toleration:
     """A toleration of taints."""

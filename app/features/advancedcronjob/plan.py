@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
-from app.api import names
+from app.api import model, names
 from app.features.advancedcronjob.cron import Every, Schedule, ScheduleError, latest_until, load_zone, parse
 from app.features.advancedcronjob.kind import ADVANCED_CRON_JOB
 from app.features.advancedcronjob.types import AdvancedCronJob
@@ -17,7 +17,7 @@ from app.features.broadcastjob.types import BroadcastJob
 from app.features.imagepull.kind import IMAGE_LIST_PULL_JOB
 from app.features.imagepull.types import ImageListPullJob
 from app.kube.clock import rfc3339
-from app.kube.objects import Job
+from app.kube.objects import Job, ObjectMeta
 from app.kube.resources import JOBS, Resource
 from app.pods.predicates import controller_reference
 
@@ -121,23 +121,15 @@ class Child:
 
 def child_of_job(job: Job) -> Child:
     """Return the Child for a Job."""
-    found = job.metadata
-    return Child(
-        JOBS,
-        found.name,
-        found.uid,
-        found.resource_version,
-        _by_conditions((one.type, one.status) for one in job.status.conditions),
-        job.status.start_time,
-        moment(found.annotations.get(names.SCHEDULED_AT)),
-        found.deletion_timestamp is not None,
-    )
+    state = _by_conditions((one.type, one.status) for one in job.status.conditions)
+    return _child(JOBS, job.metadata, state, job.status.start_time)
 
 
 def child_of_broadcast_job(job: BroadcastJob) -> Child:
     """Return the Child for a BroadcastJob."""
     conditions = (job.status.conditions if job.status is not None else None) or ()
-    return _child(BROADCAST_JOBS, job, _by_conditions((one.type, one.status) for one in conditions))
+    started = moment(job.status.start_time) if job.status is not None else None
+    return _child(BROADCAST_JOBS, job.metadata, _by_conditions((one.type, one.status) for one in conditions), started)
 
 
 def child_of_image_job(job: ImageListPullJob) -> Child:
@@ -147,21 +139,16 @@ def child_of_image_job(job: ImageListPullJob) -> Child:
         state = State.ACTIVE
     else:
         state = State.SUCCESSFUL if status.succeeded == status.desired else State.FAILED
-    return _child(IMAGE_LIST_PULL_JOBS, job, state)
+    started = moment(status.start_time) if status is not None else None
+    return _child(IMAGE_LIST_PULL_JOBS, job.metadata, state, started)
 
 
-def _child(resource: Resource, job: BroadcastJob | ImageListPullJob, state: State) -> Child:
-    found = job.metadata
-    return Child(
-        resource,
-        found.name,
-        found.uid,
-        found.resource_version,
-        state,
-        moment(job.status.start_time if job.status is not None else None),
-        moment(found.annotations.get(names.SCHEDULED_AT)),
-        bool(found.deletion_timestamp),
-    )
+def _child(
+    resource: Resource, metadata: ObjectMeta | model.ObjectMeta, state: State, started: datetime | None
+) -> Child:
+    scheduled = moment(metadata.annotations.get(names.SCHEDULED_AT))
+    deleting = bool(metadata.deletion_timestamp)
+    return Child(resource, metadata.name, metadata.uid, metadata.resource_version, state, started, scheduled, deleting)
 
 
 def _by_conditions(conditions: Iterable[tuple[str, str]]) -> State:

@@ -233,12 +233,9 @@ class AdvancedCronJobReconciler:
         self, cron: AdvancedCronJob, state: _State, resource: Resource, made: ObjectMeta, run: datetime
     ) -> None:
         state.last = run
-        if not self._is_known(cron, made.uid):
+        if all(child.uid != made.uid for child in self._children(cron)):
             version = made.resource_version
             state.unseen = Child(resource, made.name, made.uid, version, State.ACTIVE, None, run, deleting=False)
-
-    def _is_known(self, cron: AdvancedCronJob, uid: str) -> bool:
-        return any(child.uid == uid for child in self._children(cron))
 
     async def _trim(self, cron: AdvancedCronJob, children: Sequence[Child]) -> None:
         """Delete finished jobs beyond the history limits. Failed deletions are retried in the next reconcile.

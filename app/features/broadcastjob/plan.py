@@ -15,7 +15,7 @@ from app.features.broadcastjob.types import FAIL_FAST, FAILED, NEVER, PAUSE, PAU
 from app.kube.clock import rfc3339
 from app.kube.objects import Node, Pod, Taint
 from app.kube.quantities import IntOrPercentError, Quantity, QuantityError, parse, scaled
-from app.pods.node_fit import NO_SCHEDULE, Placement, placement_of
+from app.pods.node_fit import NO_SCHEDULE, Placement, pinned, placement_of
 from app.pods.predicates import controller_reference, is_active
 from app.pods.revisions import pod_of_template
 
@@ -139,14 +139,6 @@ def new_pod(job: BroadcastJob, node: str, *, by_scheduler: bool) -> dict[str, An
     )
     body["spec"] = pinned(body["spec"], node) if by_scheduler else {**body["spec"], "nodeName": node}
     return body
-
-
-def pinned(spec: Mapping[str, Any], node: str) -> dict[str, Any]:
-    """Return the Pod spec with a required node affinity to this node only."""
-    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
-    affinity = spec.get("affinity") or {}
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    return {**spec, "affinity": {**affinity, "nodeAffinity": {**(affinity.get("nodeAffinity") or {}), **required}}}
 
 
 # Next step of a BroadcastJob, and its status. [BJ-7 … BJ-16]
@@ -290,20 +282,19 @@ def next_step(
     return step(Next.RUN, delete=unfit, create=to_run[: max(0, room)], crowded=room < 0)
 
 
-def phase_of(step: Step) -> str:
-    """Return the status phase after the step."""
-    return {
-        Next.COUNT: FAILED,
-        Next.PAUSE: PAUSED,
-        Next.FAIL: FAILED,
-        Next.RUN: RUNNING,
-        Next.COMPLETE: "completed",
-    }[step.next]
+#: Phases after each step.
+_PHASES: Final = {
+    Next.COUNT: FAILED,
+    Next.PAUSE: PAUSED,
+    Next.FAIL: FAILED,
+    Next.RUN: RUNNING,
+    Next.COMPLETE: "completed",
+}
 
 
 def status_after(job: BroadcastJob, step: Step, counts: Counts, started: datetime, now: datetime) -> dict[str, Any]:
     """Return the status fields after the step, with a condition if the job has ended. [BJ-9, BJ-10]"""
-    phase = phase_of(step)
+    phase = _PHASES[step.next]
     known = job.status.phase if job.status is not None else None
     if step.next is Next.PAUSE and known not in (None, "", RUNNING, PAUSED):
         phase = known

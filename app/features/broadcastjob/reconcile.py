@@ -256,16 +256,12 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         self.expected.expect(key, ScaleAction.CREATE, node)
         try:
             await self.client.create(PODS, body, namespace, decode=decode_pod)
-        except AlreadyExists as error:
-            # The Pod exists: a response was lost or the cache lags behind.
-            if await self._is_ours(job, name):
+        except KubeError as error:
+            if isinstance(error, AlreadyExists) and await self._is_ours(job, name):
+                # A response was lost or the cache lags behind.
                 if self._caches.pods.get(name, namespace) is not None:
                     self.expected.observe(key, ScaleAction.CREATE, node)
                 return None
-            self.expected.observe(key, ScaleAction.CREATE, node)
-            self.record_event(job, "Warning", "FailedCreate", f"Error creating: {message_of(error)}")
-            return error
-        except KubeError as error:
             self.expected.observe(key, ScaleAction.CREATE, node)
             self.record_event(job, "Warning", "FailedCreate", f"Error creating: {message_of(error)}")
             return error

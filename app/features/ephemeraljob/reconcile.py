@@ -314,18 +314,14 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
                 subresource="ephemeralcontainers",
                 decode=decode_metadata,
             )
-        except NotFound as error:
-            self.expected.observe(key, ScaleAction.CREATE, metadata.name)
-            if error.status.details is None or not error.status.details.name:  # not about this Pod
-                self.record_event(job, "Warning", "CreateFailed", NO_SUBRESOURCE)
-                return error
-        except Conflict as error:
-            # The name now belongs to another Pod, or the Pod has just changed. The cache will catch up.
-            self.expected.observe(key, ScaleAction.CREATE, metadata.name)
-            return error
         except KubeError as error:
             self.expected.observe(key, ScaleAction.CREATE, metadata.name)
-            self.record_event(job, "Warning", "CreateFailed", message_of(error))
+            if isinstance(error, Conflict):
+                return error  # the name now belongs to another Pod, or the Pod has just changed
+            if isinstance(error, NotFound) and error.status.details is not None and error.status.details.name:
+                return None  # the Pod is gone
+            message = NO_SUBRESOURCE if isinstance(error, NotFound) else message_of(error)
+            self.record_event(job, "Warning", "CreateFailed", message)
             return error
         return None
 

@@ -26,7 +26,7 @@ from app.pods.predicates import is_ready
 from app.pods.revisions import Revision, revision_of, short_hash
 from app.workloads.pods import InPlaceUpdates, ObservedPods
 from app.workloads.settings import Revisions
-from app.workloads.state import Metrics
+from app.workloads.state import Metrics, Snapshot
 from tests.features.cloneset.shell import Shell
 from tests.features.cloneset.test_takeover import recorded
 from tests.kube.fakes import virtual
@@ -408,7 +408,7 @@ async def test_a_claim_that_cannot_be_given_to_its_ended_pod_is_reported() -> No
 def snapshot_of(owner: CloneSet) -> Observed:
     nothing = Revision("", 0, b"")
     resolved, revisions = resolve_spec(owner, Gates()), Revisions(nothing, nothing, ())
-    return Observed(
+    return Snapshot(
         workload=owner,
         state=CloneSetState(owner.metadata.uid, KEY),
         resolved=resolved,

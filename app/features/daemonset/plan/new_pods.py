@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from app.api import names
 from app.features.daemonset.plan.settings import ResolvedSpec
+from app.pods.node_fit import pinned
 from app.pods.revisions import Revision, pod_of_template, short_hash
 from app.workloads.pods import NewPod
 
@@ -47,8 +48,10 @@ class PodMaker:
             labels=labels,
             readiness_gates=self._readiness_gates,
         )
-        body["spec"] |= {"tolerations": resolved.tolerations, **self._place(body["spec"], node)}
-        return body
+        spec = {**body["spec"], "tolerations": resolved.tolerations}
+        if resolved.settings.gates.by_scheduler:  # [DS-35]
+            return {**body, "spec": pinned(spec, node)}
+        return {**body, "spec": {**spec, "nodeName": node, "schedulerName": SCHEDULER}}
 
     @property
     def _readiness_gates(self) -> tuple[str, ...]:
@@ -58,15 +61,3 @@ class PodMaker:
             *((names.IN_PLACE_UPDATE_READY,) if settings.in_place else ()),
             *((names.KRUISE_POD_READY,) if settings.gates.ready_gate else ()),
         )
-
-    def _place(self, spec: Mapping[str, Any], node: str) -> dict[str, Any]:
-        """Return the spec fields that assign the Pod to the node. [DS-35]"""
-        if not self.resolved.settings.gates.by_scheduler:
-            return {"nodeName": node, "schedulerName": SCHEDULER}
-        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
-        affinity = spec.get("affinity") or {}
-        node_affinity = {
-            **(affinity.get("nodeAffinity") or {}),
-            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]},
-        }
-        return {"affinity": {**affinity, "nodeAffinity": node_affinity}}
