@@ -177,7 +177,6 @@ class Agent:
         return next((f"{name} has not synced yet" for name, ready in checks.items() if not ready), "")
 
     async def run(self) -> None:
-        """Run until canceled."""
         async with asyncio.TaskGroup() as tasks:
             for reflector in self._reflectors:
                 tasks.create_task(reflector.run(), name=f"reflector {reflector.resource.kind}")

@@ -197,7 +197,6 @@ class MetaReporter:
         )
 
     async def run(self) -> None:
-        """Run until canceled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.controller.run(), name="container meta")
             tasks.create_task(self.restarter.run(), name="container meta restarter")

@@ -85,15 +85,12 @@ class Metrics(ControllerMetrics, QueueMetrics):
         )
 
     def exposition(self) -> bytes:
-        """Return all metrics in the Prometheus text format."""
         return generate_latest(self._registry)
 
     def on_response(self, code: str, method: str, host: str) -> None:
-        """Count a response from the API server."""
         self._requests.labels(code, method, host).inc()
 
     def plugin_failed(self, name: str) -> None:
-        """Count a failed run of a credential provider plugin."""
         self._plugin_errors.labels(name).inc()
 
     # ---- queues
@@ -118,36 +115,29 @@ class Metrics(ControllerMetrics, QueueMetrics):
             self._longest.labels(queue.name).set_function(partial(longest, queue))
 
     def depth(self, name: str, keys: int) -> None:
-        """Set the number of ready keys."""
         self._depth.labels(name).set(keys)
 
     def added(self, name: str) -> None:
-        """Count an added key."""
         self._adds.labels(name).inc()
 
     def retried(self, name: str) -> None:
-        """Count a retry of a failed key."""
         self._retries.labels(name).inc()
 
     def waited(self, name: str, seconds: float) -> None:
-        """Observe how long a key waited."""
         self._waits.labels(name).observe(seconds)
 
     def worked(self, name: str, seconds: float) -> None:
-        """Observe how long processing a key took."""
         self._works.labels(name).observe(seconds)
 
     # ---- controllers
 
     def reconciled(self, controller: str, result: str, seconds: float) -> None:  # noqa: ARG002 - of the protocol
-        """Count a finished reconcile."""
         self._reconciles.labels(controller, result).inc()
 
     def active_workers(self, controller: str, workers: int) -> None:
         """Ignored: the queue depth is more informative."""
 
     def panicked(self, controller: str) -> None:
-        """Count an unexpected exception."""
         self._panics.labels(controller).inc()
 
 
@@ -200,7 +190,6 @@ class HealthServer:
         return await asyncio.start_server(self._serve, host or None, port, limit=_MAX_HEAD)
 
     def answer(self, method: str, path: str) -> Answer:
-        """Return the response to a request."""
         if method not in ("GET", "HEAD"):
             return 405, _TEXT, b"only GET\n"
         match path.partition("?")[0]:

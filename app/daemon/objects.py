@@ -236,7 +236,6 @@ class RecreateRequest(Struct, frozen=True):
 
     @property
     def pod_uid(self) -> str:
-        """UID of the Pod."""
         return self.metadata.labels.get(names.CRR_POD_UID, "")
 
 

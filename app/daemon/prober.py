@@ -153,7 +153,6 @@ class Prober:
         )
 
     async def run(self) -> None:
-        """Run until canceled."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.controller.run(), name="probes to run")

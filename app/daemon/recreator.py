@@ -80,7 +80,6 @@ class Recreator:
         )
 
     async def run(self) -> None:
-        """Run until canceled."""
         await self.controller.run()
 
     def _keys(self, change: Change[RecreateRequest]) -> Iterable[ObjectKey]:

@@ -103,7 +103,6 @@ class Client:
         subresource: str = "",
         decode: Decode[T] | None = None,
     ) -> T:
-        """Return the current object."""
         return await self._send("GET", resource.path_of(namespace, name, subresource), {}, decode)
 
     async def list(

@@ -40,18 +40,15 @@ class SystemClock:
     """The system clock and the timers of the event loop."""
 
     def now(self) -> datetime:
-        """Return the wall clock time."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep on an event loop timer."""
         await asyncio.sleep(max(0.0, seconds))
 
     async def wait_for(self, awaitable: Awaitable[T], seconds: float) -> T:
-        """Await with an event loop timer."""
         async with asyncio.timeout(seconds):
             return await awaitable
 
@@ -122,7 +119,6 @@ class TokenBucket:
         self._filled_at = clock.monotonic()
 
     def limit(self, *, qps: float, burst: int) -> None:
-        """Change the rate and the burst."""
         self._fill()
         self._qps, self._burst = qps, float(burst)
         self._tokens = min(self._tokens, self._burst)

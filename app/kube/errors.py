@@ -94,7 +94,6 @@ class ApiError(KubeError):
 
     @property
     def code(self) -> int:
-        """The HTTP status code."""
         return self.status.code
 
     @property

@@ -166,16 +166,13 @@ class Path:
     text: str = ""
 
     def child(self, *names: str) -> Path:
-        """Return the path of a nested field."""
         joined = ".".join(names)
         return Path(f"{self.text}.{joined}" if self.text else joined)
 
     def index(self, index: int) -> Path:
-        """Return the path of a list item."""
         return Path(f"{self.text}[{index}]")
 
     def key(self, key: str) -> Path:
-        """Return the path of a map entry."""
         return Path(f"{self.text}[{key}]")
 
     def __str__(self) -> str:

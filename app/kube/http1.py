@@ -121,7 +121,6 @@ class _Answer:
             self.head = Head(status, headers)
 
     def on_body(self, data: bytes) -> None:
-        """Add content."""
         if not self.complete:
             self.body.append(data)
 
@@ -263,7 +262,6 @@ class PlainTransport:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
-        """Send a request and yield the response as it arrives."""
         try:
             connection, head = await self._begin(request)
             try:

@@ -97,7 +97,6 @@ class LeaderElector:
 
     @property
     def leading(self) -> bool:
-        """Return whether this candidate holds the lease."""
         return self._leading
 
     @property

@@ -142,7 +142,6 @@ class LineHandler(logging.Handler):
                 self.flush()
 
     def flush(self) -> None:
-        """Write the buffered lines."""
         self._scheduled = False
         lines, self._lines = self._lines, []
         if not lines:

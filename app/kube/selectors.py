@@ -138,7 +138,6 @@ class Selector:
         return not self.requirements
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether ``labels`` meet every requirement."""
         for key, value in self._pairs:
             if labels.get(key) != value:
                 return False

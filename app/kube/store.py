@@ -65,7 +65,6 @@ class Store(Generic[T]):
         return self._ready.is_set()
 
     async def wait_until_ready(self) -> None:
-        """Wait until the store has been filled once."""
         await self._ready.wait()
 
     def __len__(self) -> int:
@@ -75,11 +74,9 @@ class Store(Generic[T]):
         return key in self._objects
 
     def get(self, name: str, namespace: str = "") -> T | None:
-        """Return the object of that name, or None."""
         return self._objects.get(ObjectKey(namespace, name))
 
     def by_key(self, key: ObjectKey) -> T | None:
-        """Return the object with that key, or None."""
         return self._objects.get(key)
 
     def list(self, namespace: str = "") -> Sequence[T]:

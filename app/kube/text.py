@@ -70,7 +70,6 @@ class BoundedLabels:
         self._known: set[tuple[str, ...]] = set()
 
     def of(self, *values: str) -> tuple[str, ...]:
-        """Return the label values to count under."""
         labels = tuple(value[:MAX_LENGTH] for value in values)
         if labels in self._known:
             return labels

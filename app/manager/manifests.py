@@ -37,17 +37,14 @@ class Manifest:
 
     @property
     def line(self) -> int:
-        """Line where the object begins."""
         return int(self.node.start_mark.line) + 1
 
     @property
     def kind(self) -> str:
-        """``kind``, or an empty string."""
         return str(self.object.get("kind") or "")
 
     @property
     def name(self) -> str:
-        """``metadata.name``, or an empty string."""
         metadata = self.object.get("metadata")
         return str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
 

@@ -86,7 +86,6 @@ class Tasks:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def raise_failure(self) -> None:
-        """Raise the exception of a failed task, if any."""
         if self._failure is not None:
             raise self._failure
 
@@ -259,7 +258,6 @@ class Process:
 
     @property
     def client(self) -> Client:
-        """The client for the API server."""
         if self._client is None:
             raise RuntimeError("the process is not running yet")
         return self._client

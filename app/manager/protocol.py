@@ -259,7 +259,6 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(400, "chunking", "the body's chunks are too small")
 
     def on_message_begin(self) -> None:
-        """Called at the first byte of a request."""
         if self._phase:
             raise self._stop(400, "pipelining", "a request before the response to the previous one")
         self._phase, self._since = _RECEIVING, self.loop.time()
@@ -272,13 +271,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self.pending = True
 
     def on_url(self, url: bytes) -> None:
-        """Called for a part of the URL."""
         self.url += url
         if len(self.url) > self._limits.url_bytes:
             raise self._stop(414, "url_bytes", f"URL is longer than {self._limits.url_bytes} bytes")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Called for each complete header."""
         headers = self.headers
         if len(headers) >= self._limits.headers or not self._in_head:
             raise self._stop(431, "headers", f"more than {self._limits.headers} headers, or headers after the body")
@@ -332,7 +329,6 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:
-        """Called for a part of the body."""
         if self._phase != _RECEIVING:
             return
         held = self._body.size + len(body)
@@ -438,7 +434,6 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.loop.call_soon(self.give_up)
 
     def resume_writing(self) -> None:
-        """Called when the client has caught up."""
         self._unread_since = 0.0
         super().resume_writing()
         if self._phase == _ANSWERING:

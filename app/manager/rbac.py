@@ -252,7 +252,6 @@ class Rights:
         self._reported: list[str] = []
 
     async def run(self) -> None:
-        """Check until canceled."""
         while True:
             await self.check()
             await self._client.clock.sleep(CHECK_SECONDS)

@@ -278,7 +278,6 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def main_loop(self) -> None:
-        """Wait until stopped."""
         await self._stopped.wait()
 
     @contextlib.contextmanager

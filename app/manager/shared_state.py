@@ -326,7 +326,6 @@ class Replica:
         return self._flags[0] == 1
 
     def latch_ready(self) -> None:
-        """Record that the whole replica is ready."""
         self._flags[0] = 1
 
 

@@ -124,7 +124,6 @@ class Standalone:
 
     @property
     def summary(self) -> str:
-        """Return a summary of the loaded objects."""
         counts = [f"{len(self.stores(one))} {one.name}" for one in self._watched.values()]
         return f"{', '.join(counts[:-1])} and {counts[-1]}"
 

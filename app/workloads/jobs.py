@@ -215,7 +215,6 @@ class JobReconciler(ABC, Generic[J, S]):
         self._events.event(reference(self._resource, job), type_, reason, message)
 
     def warn_once(self, job: J, state: JobState, reason: str, message: str) -> None:
-        """Record a warning unless it was recorded before."""
         if message not in state.warnings:
             state.warnings.add(message)
             self.record_event(job, "Warning", reason, message)

@@ -51,7 +51,6 @@ class CreationBackoff:
         self.refused += 1
 
     def reset(self) -> None:
-        """Reset after a successful creation or a change to the spec."""
         self.refused, self.until = 0, 0.0
 
 

@@ -100,7 +100,6 @@ class GrpcRuntime:
         self.name, self.version = said.runtime_name, said.runtime_version
 
     async def images(self, seconds: float) -> Sequence[Image]:
-        """List the images of the node."""
         said: pb.ListImagesResponse = await self._image(
             "ListImages", pb.ListImagesRequest(), pb.ListImagesResponse, seconds
         )
@@ -128,7 +127,6 @@ class GrpcRuntime:
         return await self._list(wanted)
 
     async def container(self, container_id: str) -> Container | None:
-        """Return a container; None if the runtime does not have it."""
         found = await self._list(pb.ContainerFilter(id=container_id))
         return next((one for one in found if one.id == container_id), None)
 
@@ -140,7 +138,6 @@ class GrpcRuntime:
         return [Container(one.id, one.metadata.name, _state(one.state), one.created_at) for one in said.containers]
 
     async def details(self, container_id: str) -> ContainerDetails:
-        """Return a container with its times, labels and annotations."""
         request = pb.ContainerStatusRequest(container_id=container_id)
         said: pb.ContainerStatusResponse = await self._runtime(
             "ContainerStatus", request, pb.ContainerStatusResponse, _CALL_SECONDS

@@ -206,7 +206,6 @@ class SubsetWriter:
         ]
 
     def event(self, united: UnitedDeployment, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
-        """Emit an event for one object."""
         self._events.event(reference(UNITED_DEPLOYMENT.resource(), united), type_, reason, message)
 
     async def _patch(self, kind: str, workload: SubsetWorkload, operations: Sequence[Mapping[str, Any]]) -> None:
@@ -281,7 +280,6 @@ class Creations:
     doubt_until: float = 0.0
 
     def note(self, written: Written, now: float) -> None:
-        """Record the result of creations."""
         self.made.update(dict.fromkeys(written.names, now))
         if written.unanswered:
             self.doubt_until = now + DOUBT_SECONDS

@@ -28,7 +28,6 @@ class PodMaker:
 
     @property
     def name_base(self) -> str:
-        """Prefix of Pod names."""
         return f"{self.resolved.owner.name}-"[:MAX_NAME_BASE]
 
     def new_pod(self, name: str, node: str) -> NewPod:

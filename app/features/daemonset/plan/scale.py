@@ -93,7 +93,6 @@ class Observed:
 
     @cached_property
     def desired(self) -> int:
-        """Number of eligible nodes."""
         return sum(node.eligibility.should_run for node in self.nodes)
 
     def is_new(self, pod: DaemonPod) -> bool:

@@ -56,7 +56,6 @@ class Progress:
 
     @property
     def desired(self) -> int:
-        """Return the number of nodes."""
         nodes = (self.not_synced, self.active, self.succeeded, self.failed, self.awaited)
         return sum(map(len, nodes))
 

@@ -49,7 +49,6 @@ class _Run:
         self.steps.append(PreviewStep(self.step, action, pod, reason))
 
     def put(self, name: str, revision: str) -> None:
-        """Add an available Pod at that revision."""
         self.pods[name] = pod_facts(_serving(name, revision), self.resolved.settings)
 
     @property

@@ -88,7 +88,6 @@ class Settings:
 
     @property
     def replicas(self) -> int:
-        """Number of slots."""
         return len(self.slots)
 
     @property

@@ -75,7 +75,6 @@ class Situation:
 
     @property
     def subsets(self) -> Sequence[Subset]:
-        """The subsets in the order of the topology."""
         return self.united.spec.subsets
 
     @property
@@ -91,7 +90,6 @@ class Situation:
 
     @property
     def limits(self) -> Limits:
-        """Timeouts of the adaptive strategy."""
         given = self.united.spec.schedule_strategy.adaptive
         critical = given.reschedule_critical_seconds if given is not None else None
         duration = given.unschedulable_duration if given is not None else None

@@ -255,7 +255,6 @@ class Reservation:
 
     @property
     def reserved(self) -> int:
-        """Number of reserved Pods."""
         return len(self.uids)
 
 

@@ -89,7 +89,6 @@ class SubsetWorkload(Struct, frozen=True):
 
     @property
     def replicas(self) -> int:
-        """Desired number of Pods."""
         return 1 if self.spec.replicas is None else self.spec.replicas
 
 
