@@ -216,8 +216,3 @@ def _state(name: str, old: ProbeState | None, result: Result) -> ProbeState:
     is_same = old is not None and old.state == result.state
     since = old.last_transition_time if old is not None and is_same else result.probed_at
     return ProbeState(name, result.state, result.probed_at, since, result.message)
-
-
-def event_reason(state: str) -> str:
-    """Return the event reason for a probe state. [KD-68]"""
-    return "KruiseProbeSucceeded" if state == SUCCEEDED else "KruiseProbeFailed"

@@ -228,7 +228,8 @@ class Prober:
         regarding = ObjectReference(
             api_version=PODS.api_version, kind=PODS.kind, namespace=key.namespace, name=key.pod, uid=key.uid
         )
-        self._recorder.event(regarding, "Normal", probe_plan.event_reason(result.state), result.message)
+        reason = "KruiseProbeSucceeded" if result.state == probe_plan.SUCCEEDED else "KruiseProbeFailed"
+        self._recorder.event(regarding, "Normal", reason, result.message)
 
     # ---- one probe
 

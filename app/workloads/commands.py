@@ -74,20 +74,16 @@ RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
 _MANAGER: Final = "pykruise"
 
 
-def planned(head: str, coming: Preview) -> Report:
-    """Return the report of a preview, one row per Pod; ``head`` says what happens to the workload itself."""
+def planned(kind: WorkloadKind, owner: KubeObject, before: str, update: Revision, coming: Preview) -> Report:
+    """Return the report of a preview, one row per Pod. ``before`` is the update revision in the status."""
+    template = "the template is unchanged" if update.uid and update.name == before else "the template changes"
+    called = f"{kind.resource.kind} {owner.metadata.namespace}/{owner.name}"
+    head = f"{called}: {template}, update revision {update.name}"
     if not coming.steps:
         return Report(head, notes=[nothing_happens(coming)])
     rows = [(str(one.step), one.pod, one.action.value, one.reason or "-") for one in coming.steps]
     notes = [f"{len(coming.rest)} Pods keep their revision: {', '.join(coming.rest)}"] if coming.rest else []
     return Report(head, PLAN_COLUMNS, rows, [*notes, *([coming.ends] if coming.ends else [])])
-
-
-def template_head(kind: WorkloadKind, owner: KubeObject, before: str, update: Revision) -> str:
-    """Return what happens to the template; ``before`` is the update revision in the status."""
-    template = "the template is unchanged" if update.uid and update.name == before else "the template changes"
-    called = f"{kind.resource.kind} {owner.metadata.namespace}/{owner.name}"
-    return f"{called}: {template}, update revision {update.name}"
 
 
 def nothing_happens(coming: Preview) -> str:

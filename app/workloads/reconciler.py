@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import Any, ClassVar, Final, Generic
@@ -51,31 +52,22 @@ from app.workloads.writer import Writer
 COALESCE_SECONDS: Final = 0.05
 
 
+@dataclass(frozen=True, slots=True)
 class EventMappers(Generic[W, S]):
     """Event mappers of one controller's watches."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        kind: WorkloadKind,
-        expectations: Expectations,
-        history: History,
-        states: States[S],
-        *,
-        adopts: bool = False,
-    ) -> None:
-        self._clock = clock
-        self._kind = kind
-        self._expectations = expectations
-        self._history = history
-        self._states = states
-        self._adopts = adopts
+    clock: Clock
+    kind: WorkloadKind
+    expectations: Expectations
+    history: History
+    states: States[S]
+    adopts: bool = False
 
     def keys_for_workload(self, change: Change[W]) -> Iterable[ObjectKey]:
         """Return the workload's own key, except for our own status writes. [CS-44]"""
         found = change.object
         key = ObjectKey(found.metadata.namespace, found.name)
-        state = self._states.get(key)
+        state = self.states.get(key)
         if state is not None and state.written is not None and _is_own_status_write(change, state.written.version):
             return ()
         return (key,)
@@ -83,8 +75,8 @@ class EventMappers(Generic[W, S]):
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
         """Return the workloads that manage the Pod or managed it before the change; for an orphan, those that may adopt
         it. [CS-45 … CS-48]"""
-        pod, expected = change.object, self._expectations
-        managing = self._kind.managing_reference
+        pod, expected = change.object, self.expectations
+        managing = self.kind.managing_reference
         references = [managing(one.metadata) for one in (change.old, change.new) if one is not None]
         keys: dict[ObjectKey, None] = {}
         for uid, name in {found.uid: found.name for found in references if found is not None}.items():
@@ -102,25 +94,25 @@ class EventMappers(Generic[W, S]):
                     state.pods_deleted_by_others = True
         if change.new is None:
             expected.versions.forget(pod.metadata.uid)
-        if self._adopts and pod.metadata.controller is None:
+        if self.adopts and pod.metadata.controller is None:
             keys |= dict.fromkeys(self._keys_of_adopters(pod))
         return keys
 
     def _keys_of_adopters(self, pod: Pod) -> Iterable[ObjectKey]:
         """Return known workloads whose selector matches; others find the Pod in their first reconcile. [PM-109]"""
-        for state in self._states.in_namespace(pod.metadata.namespace):
+        for state in self.states.in_namespace(pod.metadata.namespace):
             if state.resolved is not None and state.resolved.selector.matches(pod.metadata.labels):
                 yield state.key
 
     def _known(self, key: ObjectKey, uid: str) -> S | None:
         """Return the state of the workload at that key if it has this UID. Expectations are kept by UID and only for
         known workloads, so a forged reference cannot fulfill any."""
-        state = self._states.get(key)
+        state = self.states.get(key)
         return state if state is not None and state.uid == uid else None
 
     def keys_for_claim(self, change: Change[PersistentVolumeClaim]) -> Iterable[ObjectKey]:
         """Return the workload of a claim that is created, deleted or transferred; other changes are ignored. [CS-49]"""
-        claim, managing = change.object, self._kind.managing_reference
+        claim, managing = change.object, self.kind.managing_reference
         old = managing(change.old.metadata) if change.old is not None else None
         new = managing(change.new.metadata) if change.new is not None else None
         going = change.new is None or claim.metadata.deletion_timestamp is not None
@@ -132,28 +124,28 @@ class EventMappers(Generic[W, S]):
             keys.append(key)
             if self._known(key, reference.uid) is None:
                 continue
-            self._expectations.creation_observed(reference.uid, name)
+            self.expectations.creation_observed(reference.uid, name)
             if going:
-                self._expectations.deletion_observed(reference.uid, name)
+                self.expectations.deletion_observed(reference.uid, name)
         return keys
 
     def keys_for_revision(self, change: Change[ControllerRevision]) -> Iterable[ObjectKey]:
         """Update the history. Changes to revisions do not enqueue a workload. [CS-49]"""
-        self._history.observe(change)
+        self.history.observe(change)
         return ()
 
     def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:
         """Return the delay of a reconcile triggered by a Pod, so that a burst of events causes few reconciles."""
-        state = self._states.get(key)
+        state = self.states.get(key)
         if state is None or state.waits_for_change(change):
             return 0.0
         if state.next_reconcile is None:
             state.next_reconcile = state.last_reconcile + COALESCE_SECONDS
-        return state.next_reconcile - self._clock.monotonic()
+        return state.next_reconcile - self.clock.monotonic()
 
     def begun(self, state: S) -> None:
         """Record the start of a reconcile. A delayed reconcile that is due by now is no longer needed."""
-        state.last_reconcile = self._clock.monotonic()
+        state.last_reconcile = self.clock.monotonic()
         if state.next_reconcile is not None and state.next_reconcile <= state.last_reconcile + TIMER_TOLERANCE:
             state.next_reconcile = None
 
@@ -218,7 +210,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         self.states: States[S] = States(make_state)
         expectations = self.writer.expectations
         self.mappers: EventMappers[W, S] = EventMappers(
-            client.clock, kind, expectations, self.history, self.states, adopts=self.adopts
+            client.clock, kind, expectations, self.history, self.states, self.adopts
         )
         self._expectations = ExpectationCheck(
             client, caches.pods, expectations, self.metrics, timeout=expectation_timeout, force=force_expectations

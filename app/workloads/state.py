@@ -258,50 +258,41 @@ def claim_expectation(name: str) -> str:
     return f"pvc/{name}"
 
 
+@dataclass(frozen=True, slots=True)
 class ExpectationCheck:
     """Checks whether the cache shows our writes. It may take ``timeout`` seconds; with ``force``, overdue expectations
     are dropped (gate ForceDeleteTimeoutExpectationGate)."""
 
-    def __init__(
-        self,
-        client: Client,
-        pods: Store[Pod],
-        expectations: Expectations,
-        metrics: Metrics,
-        *,
-        timeout: float,
-        force: bool,
-    ) -> None:
-        self._client = client
-        self._pods = pods
-        self._expectations = expectations
-        self._metrics = metrics
-        self._timeout = timeout
-        self._force = force
+    client: Client
+    pods: Store[Pod]
+    expectations: Expectations
+    metrics: Metrics
+    timeout: float
+    force: bool
 
     async def unsatisfied(self, owner: Owner) -> Result | None:
         """Return when to check again; None if the cache shows our writes."""
-        expected, uid = self._expectations, owner.uid
+        expected, uid = self.expectations, owner.uid
         unsatisfied = expected.scale.unsatisfied(uid)
         if unsatisfied is not None:
-            if unsatisfied.waited < self._timeout:
-                return Result(requeue_after=unsatisfied.remaining(self._timeout))
-            self._metrics.expectation_leaked(owner.namespace, owner.name)
+            if unsatisfied.waited < self.timeout:
+                return Result(requeue_after=unsatisfied.remaining(self.timeout))
+            self.metrics.expectation_leaked(owner.namespace, owner.name)
             logger.warning("%s: the cache is missing our writes: %s", owner, unsatisfied.outstanding)
-            if self._force or await self._cache_is_complete(owner):
+            if self.force or await self._cache_is_complete(owner):
                 expected.scale.forget(uid)
             return Result(requeue_after=RECHECK_DELAY)
         written = expected.written.get(uid)
         if not written:
             return None
-        for pod in self._pods.by_index(OWNER, owner.index_key):
+        for pod in self.pods.by_index(OWNER, owner.index_key):
             if pod.metadata.uid not in written:
                 continue
             late = expected.versions.unsatisfied(pod.metadata)
             if late is None:
                 continue
-            if late.waited < self._timeout:
-                return Result(requeue_after=late.remaining(self._timeout))
+            if late.waited < self.timeout:
+                return Result(requeue_after=late.remaining(self.timeout))
             # Waiting longer does not help, whether the cache is behind or the write was lost.
             await self._forget_if_shown(pod)
         written.clear()
@@ -309,18 +300,18 @@ class ExpectationCheck:
 
     async def _cache_is_complete(self, owner: Owner) -> bool:
         """Return whether the API server has the same Pods as the cache, so that the expected change will never come."""
-        live = await self._client.list(PODS, owner.namespace, decode=decode_pod)
+        live = await self.client.list(PODS, owner.namespace, decode=decode_pod)
         present = {pod.metadata.uid for pod in live.items if is_controlled_by(pod.metadata, owner)}
-        return present == {pod.metadata.uid for pod in self._pods.by_index(OWNER, owner.index_key)}
+        return present == {pod.metadata.uid for pod in self.pods.by_index(OWNER, owner.index_key)}
 
     async def _forget_if_shown(self, pod: Pod) -> None:
-        live = await get_or_none(self._client, PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
+        live = await get_or_none(self.client, PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
         if live is None:
             return
         if live.metadata.uid == pod.metadata.uid and is_at_least(
             pod.metadata.resource_version, live.metadata.resource_version
         ):
-            self._expectations.versions.forget(pod.metadata.uid)
+            self.expectations.versions.forget(pod.metadata.uid)
 
 
 #: Maximum number of concurrent requests of one workload.

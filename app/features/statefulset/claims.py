@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -42,28 +41,21 @@ class Expandable(dict[str, bool | None]):
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class StorageClasses:
-    """Storage classes of a cluster."""
-
-    expandable: Mapping[str, bool | None] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, classes: Iterable[StorageClass]) -> StorageClasses:
-        """Build the map. An unset allowVolumeExpansion means false. The key "" is the default class; if there are
-        several, the newest one applies. [AS-31]"""
-        found = list(classes)
-        known = Expandable({one.metadata.name: one.allow_volume_expansion for one in found})
-        defaults = [one for one in found if one.metadata.annotations.get(_DEFAULT) == "true"]
-        if defaults:
-            newest = max(defaults, key=lambda one: (one.metadata.creation_timestamp or _LONG_AGO, one.metadata.name))
-            known[""] = newest.allow_volume_expansion
-        return cls(known)
+def expandable(classes: Iterable[StorageClass]) -> Expandable:
+    """Return the map of these classes. An unset allowVolumeExpansion means false. The key "" is the default class; if
+    there are several, the newest one applies. [AS-31]"""
+    found = list(classes)
+    known = Expandable({one.metadata.name: one.allow_volume_expansion for one in found})
+    defaults = [one for one in found if one.metadata.annotations.get(_DEFAULT) == "true"]
+    if defaults:
+        newest = max(defaults, key=lambda one: (one.metadata.creation_timestamp or _LONG_AGO, one.metadata.name))
+        known[""] = newest.allow_volume_expansion
+    return known
 
 
-async def list_storage_classes(client: Client) -> StorageClasses:
-    """List the storage classes from the API server."""
-    return StorageClasses.of((await client.list(STORAGE_CLASSES, decode=decode_storage_class)).items)
+async def read_expandable(client: Client) -> Expandable:
+    """Read from the API server which storage classes allow expansion. Raises KubeError."""
+    return expandable((await client.list(STORAGE_CLASSES, decode=decode_storage_class)).items)
 
 
 class ClaimGoingError(KubeError):
@@ -110,13 +102,13 @@ class NamedClaimsWriter(Writer):
         """Expand claims. Each is given with the name of its Pod. Return an error message, or "". [AS-104]"""
         try:
             asks = any(growth.storage_class for _, growth in wanted)
-            classes = await list_storage_classes(self._client) if asks else StorageClasses()
+            classes = await read_expandable(self._client) if asks else Expandable()
         except KubeError as error:
             return str(error)
         found = [await self._grow_claim(workload, pod, growth, classes) for pod, growth in wanted]
         return "; ".join([problem for problem in found if problem][:3])
 
-    async def _grow_claim(self, workload: KubeObject, pod: str, growth: Growth, classes: StorageClasses) -> str:
+    async def _grow_claim(self, workload: KubeObject, pod: str, growth: Growth, classes: Expandable) -> str:
         name, owner = growth.claim.metadata.name, f"{self._kind.resource.kind} {workload.metadata.name}"
         if growth.patch is None:
             text = f"failed to update pvc {name}: contains diff other than spec resource, wait pvc to be deleted"
@@ -133,7 +125,7 @@ class NamedClaimsWriter(Writer):
         return ""
 
 
-def _check_class(name: str, classes: StorageClasses) -> None:
+def _check_class(name: str, classes: Expandable) -> None:
     """Raise KubeError if the class does not allow expansion. A claim without a class is not checked. [AS-104]"""
-    if name and classes.expandable[name] is not True:
+    if name and classes[name] is not True:
         raise KubeError(f"storage class {quote(name)} does not allow volume expansion")

@@ -99,7 +99,7 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
     found = await situation(client, wanted, Gates.of(enabled))
     coming = found.preview(client.clock.now().timestamp())
     before = wanted.status.update_revision if wanted.status is not None else ""
-    return engine.planned(engine.template_head(KIND, wanted, before, found.revisions.update), coming)
+    return engine.planned(KIND, wanted, before, found.revisions.update, coming)
 
 
 async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) -> Sequence[str]:

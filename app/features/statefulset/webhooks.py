@@ -19,7 +19,7 @@ from app.api.webhooks import (
     validating,
     validating_webhook,
 )
-from app.features.statefulset.claims import list_storage_classes
+from app.features.statefulset.claims import read_expandable
 from app.features.statefulset.defaults import ClaimGates, with_defaults
 from app.features.statefulset.kind import STATEFUL_SET
 from app.features.statefulset.types import StatefulSetSpec, StatefulSetV1Alpha1Spec
@@ -61,7 +61,7 @@ class Lookups(TemplateLookups):
     async def expandable(self) -> Mapping[str, bool | None]:
         """Return whether each storage class allows volume expansion, by name ("" for the default class). Empty without
         a client."""
-        return (await list_storage_classes(self.client)).expandable if self.client is not None else {}
+        return await read_expandable(self.client) if self.client is not None else {}
 
 
 def handlers(lookups: Lookups) -> tuple[Handler, ...]:

@@ -248,25 +248,8 @@ def _steps(
     rules: tuple[PolicyRule, ...],
     kept: Mapping[str, Any] | None,
 ) -> tuple[Step, ...]:
-    """Return all steps, including completed ones; ``kept`` is the backup of an earlier takeover."""
-    steps = _forward(seen, deployment, before, image, kinds, rules)
-    if "agents" not in before:
-        return steps
-    if kept is not None and kept.get("agents") != before["agents"]:
-        body = _packed(before, seen.namespace)
-        steps = (*steps, Step("save the node agents too", "patch", CONFIGMAPS, BACKUP, seen.namespace, body))
-    return (*steps, *node_agents.handover(seen, before["agents"], image))
-
-
-def _forward(
-    seen: Installed,
-    deployment: Json,
-    before: Json,
-    image: str,
-    kinds: Sequence[KindDefinition],
-    rules: tuple[PolicyRule, ...],
-) -> tuple[Step, ...]:
-    """Return all steps for the manager, including completed ones; ``before`` is the backup of the installation."""
+    """Return all steps, including completed ones. ``before`` is the backup of the installation, ``kept`` that of an
+    earlier takeover."""
     had = before["definitions"]
     # OpenKruise has these permissions cluster-wide, and the namespaces may not exist yet. Our chart narrows them later.
     everywhere = (replace(rule, namespace="") for rule in rules)
@@ -298,7 +281,12 @@ def _forward(
     steps += [_definition(kind, seen) for kind in kinds if kind.crd_name in had]
     left = [*cluster_role["rules"], *rights_to_other_kinds(before["clusterRole"]["rules"])]
     steps.append(rights(left, "remove the permissions that only OpenKruise needed", exact=True))
-    return tuple(steps)
+    if "agents" not in before:
+        return tuple(steps)
+    if kept is not None and kept.get("agents") != before["agents"]:
+        body = _packed(before, seen.namespace)
+        steps.append(Step("save the node agents too", "patch", CONFIGMAPS, BACKUP, seen.namespace, body))
+    return (*steps, *node_agents.handover(seen, before["agents"], image))
 
 
 def rights_to_other_kinds(rules: Iterable[Json]) -> Iterator[Json]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.api.conversion import convert
-from app.features.statefulset.claims import StorageClass, StorageClasses
+from app.features.statefulset.claims import StorageClass, expandable
 from app.kube.objects import ObjectMeta
 from tests.admission.writing import ALPHA, BETA
 from tests.features.statefulset.writing import claim, lookups, refusal, rolling, stateful_set, write
@@ -146,9 +146,9 @@ def test_the_newest_default_class_is_used_and_classes_do_not_allow_expansion_by_
         StorageClass(ObjectMeta(name="a", annotations=default)),
         StorageClass(ObjectMeta(name="b", annotations=default), allow_volume_expansion=True),
     ]
-    known = StorageClasses.of(made).expandable
+    known = expandable(made)
     assert (known[""], known["a"], known["b"], known["c"]) == (True, False, True, None)
-    assert "" not in StorageClasses.of([]).expandable
+    assert "" not in expandable([])
 
 
 @pytest.mark.behaviour("AS-150")

@@ -137,7 +137,7 @@ def observe(
 # Where to create Pods and which Pods to delete, independent of a rollout. [DS-24 … DS-31, DS-33]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ScalePlan:
     """Nodes to create Pods on, and Pods to delete.
 
@@ -145,14 +145,6 @@ class ScalePlan:
     them. ``waits``: positive numbers of seconds after which to reconcile again.
     """
 
-    create: tuple[str, ...] = ()
-    delete: tuple[DaemonPod, ...] = ()
-    ended: tuple[DaemonPod, ...] = ()
-    waits: tuple[float, ...] = ()
-
-
-@dataclass(slots=True)
-class _Found:
     create: list[str] = field(default_factory=list)
     delete: list[DaemonPod] = field(default_factory=list)
     ended: list[DaemonPod] = field(default_factory=list)
@@ -162,27 +154,24 @@ class _Found:
 def plan_scaling(observed: Observed, settings: Settings, held: Mapping[str, float]) -> ScalePlan:
     """Plan which Pods to create and delete. ``held`` maps nodes to the seconds for which their finished Pods are kept
     because earlier Pods also finished there. [DS-29]"""
-    found = _Found()
+    plan = ScalePlan()
     for node in observed.nodes:
         if node.eligibility.should_run and not node.pods:
-            found.create.append(node.name)
+            plan.create.append(node.name)
         elif node.eligibility.should_continue:
-            _keep(node, observed, settings, held, found)
+            _keep(node, observed, settings, held, plan)
         else:
-            found.delete += node.live
+            plan.delete += node.live
     # An unbound Pod whose node no longer exists would stay pending forever. [DS-28]
-    found.delete += [pod for pod in observed.strays if not pod.bound and not pod.terminating]
+    plan.delete += [pod for pod in observed.strays if not pod.bound and not pod.terminating]
     limits = settings.limits(observed.desired)
-    create = sorted(found.create)
+    plan.create.sort()
     if settings.partitioned_scaling and not settings.on_delete and limits.partition:
-        create = create[: _missing_new(observed, limits.partition)]
-    delete = found.delete[: limits.burst]
-    return ScalePlan(
-        create=tuple(create[: limits.burst]),
-        delete=tuple(delete),
-        ended=tuple(pod for pod in found.ended if pod in delete),
-        waits=tuple(found.waits),
-    )
+        del plan.create[_missing_new(observed, limits.partition) :]
+    del plan.create[limits.burst :]
+    del plan.delete[limits.burst :]
+    plan.ended = [pod for pod in plan.ended if pod in plan.delete]
+    return plan
 
 
 def _missing_new(observed: Observed, partition: int) -> int:
@@ -191,7 +180,7 @@ def _missing_new(observed: Observed, partition: int) -> int:
     return max(0, observed.desired - new - min(partition, observed.desired))
 
 
-def _keep(node: NodePods, observed: Observed, settings: Settings, held: Mapping[str, float], found: _Found) -> None:
+def _keep(node: NodePods, observed: Observed, settings: Settings, held: Mapping[str, float], plan: ScalePlan) -> None:
     """Handle a node that has Pods or may keep them. [DS-25 … DS-27]"""
     running: list[DaemonPod] = []
     waiting = False
@@ -199,20 +188,20 @@ def _keep(node: NodePods, observed: Observed, settings: Settings, held: Mapping[
         if pod.ended:
             if node.name in held:
                 waiting = True
-                found.waits.append(held[node.name])
+                plan.waits.append(held[node.name])
             else:
-                found.delete.append(pod)
-                found.ended.append(pod)
+                plan.delete.append(pod)
+                plan.ended.append(pod)
         elif pod.preparing_delete:
-            found.delete.append(pod)
+            plan.delete.append(pod)
         else:
             running.append(pod)
     if not settings.surges:
-        found.delete += running[1:]  # [DS-26]
+        plan.delete += running[1:]  # [DS-26]
     elif not running and not waiting and node.eligibility.should_run and not _is_full(node, observed):
-        found.create.append(node.name)
+        plan.create.append(node.name)
     elif len(running) > 1:
-        _end_surge(running, observed, found)
+        _end_surge(running, observed, plan)
 
 
 def _is_full(node: NodePods, observed: Observed) -> bool:
@@ -220,16 +209,16 @@ def _is_full(node: NodePods, observed: Observed) -> bool:
     return any(observed.is_new(pod) and not pod.ended for pod in node.live)
 
 
-def _end_surge(running: Sequence[DaemonPod], observed: Observed, found: _Found) -> None:
+def _end_surge(running: Sequence[DaemonPod], observed: Observed, plan: ScalePlan) -> None:
     """Keep the oldest Pod of each template, and the old one only until the new one is available. An available old Pod
     is preferred to an unavailable one, because it may be the only one in service. [DS-27]"""
     new = next((pod for pod in running if observed.is_new(pod)), None)
     olds = [pod for pod in running if not observed.is_new(pod)]
     old = next(filter(observed.available, olds), olds[0] if olds else None)
-    found.delete += [pod for pod in running if pod is not new and pod is not old]
+    plan.delete += [pod for pod in running if pod is not new and pod is not old]
     if new is None or old is None:
         return
     if not old.ready or observed.available(new):
-        found.delete.append(old)
+        plan.delete.append(old)
     elif new.available_after > observed.now and new.ready:
-        found.waits.append(max(0.001, new.available_after - observed.now + 0.001))
+        plan.waits.append(max(0.001, new.available_after - observed.now + 0.001))

@@ -26,13 +26,12 @@ from app.kube.concurrency import settled
 from app.kube.controller import Result
 from app.kube.errors import Conflict, Forbidden, KubeError, NotFound
 from app.kube.events import EventRecorder, reference
-from app.kube.expectations import is_at_least
 from app.kube.images import FamiliarImage
 from app.kube.objects import Metadata, OwnerReference, Pod, decode_metadata
 from app.kube.patches import merge_difference
 from app.kube.resources import ObjectKey
 from app.kube.selectors import Selector
-from app.kube.statuses import KnownStatus, write_status
+from app.kube.statuses import KnownStatus, newest_status, write_status
 from app.kube.store import Change, key_of
 from app.pods.predicates import is_controlled_by
 from app.pods.sorting import UpdateOrder
@@ -278,12 +277,11 @@ class ImagePullJobReconciler:
             raise errors[0]
 
     def _known(self, job: ImagePullJob) -> KnownStatus:
-        metadata = job.metadata
-        known = self._statuses.get(metadata.uid)
-        if known is not None and not is_at_least(metadata.resource_version, known.version):
-            return known
-        self._statuses.pop(metadata.uid, None)
-        return KnownStatus(job.status.to_dict() if job.status is not None else {}, metadata.resource_version)
+        written = self._statuses.get(job.metadata.uid)
+        known = newest_status(job, written)
+        if known is not written:
+            self._statuses.pop(job.metadata.uid, None)
+        return known
 
     async def _report(self, job: ImagePullJob, known: KnownStatus, wanted: Mapping[str, Any]) -> None:
         """Write the status if it changed. [IMG-57]"""

@@ -50,30 +50,30 @@ def test_the_partition_covers_missing_pods(
 def test_without_partitioned_scaling_every_node_gets_its_pod() -> None:
     pods = [pod(f"n{n}", NEW) for n in range(1, 6)] + [pod(f"n{n}") for n in range(7, 11)]
     settings = Settings(max_unavailable=1, partition=5)
-    assert plan_scaling(cluster(10, pods), settings, {}).create == ("n6",)
+    assert plan_scaling(cluster(10, pods), settings, {}).create == ["n6"]
 
 
 @pytest.mark.behaviour("DS-24")
 def test_a_terminating_pod_keeps_its_place_without_surge() -> None:
     observed = cluster(1, [pod("n1", terminating=True)])
-    assert plan_scaling(observed, STANDARD, {}).create == ()
-    assert plan_scaling(observed, SURGE, {}).create == ("n1",)
+    assert plan_scaling(observed, STANDARD, {}).create == []
+    assert plan_scaling(observed, SURGE, {}).create == ["n1"]
 
 
 @pytest.mark.behaviour("DS-25")
 def test_a_pod_preparing_deletion_is_planned_for_deletion_again() -> None:
     going = pod("n1", preparing_delete=True)
-    assert plan_scaling(cluster(1, [going]), STANDARD, {}).delete == (going,)
+    assert plan_scaling(cluster(1, [going]), STANDARD, {}).delete == [going]
 
 
 @pytest.mark.behaviour("DS-25", "DS-29")
 def test_a_finished_pod_is_deleted_with_backoff() -> None:
     failed = pod("n1", ended=True, available=False)
     plan = plan_scaling(cluster(1, [failed]), STANDARD, {})
-    assert (plan.delete, plan.ended) == ((failed,), (failed,))
+    assert (plan.delete, plan.ended) == ([failed], [failed])
     held = plan_scaling(cluster(1, [failed]), STANDARD, {"n1": 3.5})
-    assert (held.delete, held.create, held.waits) == ((), (), (3.5,))
-    assert plan_scaling(cluster(1, [failed]), SURGE, {"n1": 3.5}).create == ()
+    assert (held.delete, held.create, held.waits) == ([], [], [3.5])
+    assert plan_scaling(cluster(1, [failed]), SURGE, {"n1": 3.5}).create == []
 
 
 @pytest.mark.behaviour("DS-25", "DS-27", "DS-47")
@@ -81,16 +81,16 @@ def test_with_surge_a_finished_pod_is_replaced_at_once() -> None:
     for hash_ in (OLD, NEW):
         failed = pod("n1", hash_, ended=True, available=False)
         plan = plan_scaling(cluster(1, [failed]), SURGE, {})
-        assert (plan.delete, plan.create) == ((failed,), ("n1",))
+        assert (plan.delete, plan.create) == ([failed], ["n1"])
     waits = pod("n1", NEW, preparing_delete=True)
-    assert plan_scaling(cluster(1, [failed, waits]), SURGE, {}).create == ()
+    assert plan_scaling(cluster(1, [failed, waits]), SURGE, {}).create == []
 
 
 @pytest.mark.behaviour("DS-26")
 def test_of_several_pods_the_oldest_stays() -> None:
     unbound, young, first = pod("n1", bound=False, age=1), pod("n1", age=3), pod("n1", age=2)
     plan = plan_scaling(cluster(1, [unbound, young, first]), STANDARD, {})
-    assert plan.delete == (young, unbound)
+    assert plan.delete == [young, unbound]
 
 
 @pytest.mark.behaviour("DS-27")
@@ -99,13 +99,13 @@ def test_with_surge_old_and_new_pods_stay_until_the_new_one_is_available() -> No
     assert set(plan_scaling(cluster(1, [old, older, new, newer]), SURGE, {}).delete) == {old, newer}
     ready = pod("n1", NEW, ready=True, available_after=NOW + 5)
     waiting = plan_scaling(cluster(1, [older, ready]), SURGE, {})
-    assert waiting.delete == ()
-    assert waiting.waits == (pytest.approx(5.001),)
-    assert plan_scaling(cluster(1, [older, pod("n1", NEW)]), SURGE, {}).delete == (older,)
+    assert waiting.delete == []
+    assert waiting.waits == [pytest.approx(5.001)]
+    assert plan_scaling(cluster(1, [older, pod("n1", NEW)]), SURGE, {}).delete == [older]
     broken = pod("n1", available=False)
-    assert plan_scaling(cluster(1, [broken, new]), SURGE, {}).delete == (broken,)
+    assert plan_scaling(cluster(1, [broken, new]), SURGE, {}).delete == [broken]
     serves, first = pod("n1", age=2), pod("n1", age=1, available=False)
-    assert plan_scaling(cluster(1, [first, serves, new]), SURGE, {}).delete == (first,)
+    assert plan_scaling(cluster(1, [first, serves, new]), SURGE, {}).delete == [first]
 
 
 @pytest.mark.behaviour("DS-28", "DS-18")
@@ -113,7 +113,7 @@ def test_pods_leave_ineligible_nodes() -> None:
     kept, gone = pod("n1"), pod("n2")
     stray, lost = pod("n9", bound=False), pod("n9")
     observed = cluster(2, [kept, gone, stray, lost], eligibility={"n1": KEEPS_ONLY, "n2": NEITHER})
-    assert plan_scaling(observed, STANDARD, {}).delete == (gone, stray)
+    assert plan_scaling(observed, STANDARD, {}).delete == [gone, stray]
 
 
 @pytest.mark.behaviour("DS-33")
