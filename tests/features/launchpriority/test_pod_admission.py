@@ -22,6 +22,29 @@ def containers(**priorities: Any) -> list[Json]:
     ]
 
 
+@pytest.mark.behaviour("PW-11", "PW-12", "PW-13", "PW-15", "PM-141", "PM-142")
+@pytest.mark.parametrize(
+    ("annotation", "priorities", "keys"),
+    [
+        pytest.param("Ordered", {"a": None, "b": "5"}, {"a": "p_0", "b": "p_-1"}, id="Ordered overrides env"),
+        pytest.param(None, {"a": None, "b": "5"}, {"a": "p_0", "b": "p_5"}, id="env"),
+        pytest.param('{"b": 2, "a": 1}', {"a": None, "b": None}, {"a": "p_1", "b": "p_2"}, id="JSON by container"),
+        pytest.param(None, {"a": "3", "b": "3"}, {}, id="equal priorities need no order"),
+        pytest.param("ordered", {"a": None, "b": None}, {}, id="an unknown word is ignored"),
+    ],
+)
+def test_containers_wait_for_their_key(annotation: str | None, priorities: Json, keys: dict[str, str]) -> None:
+    annotations = {} if annotation is None else {ANNOTATION: annotation}
+    answer = World().create(pod(containers=containers(**priorities), annotations=annotations))
+    found = {}
+    for name in priorities:
+        for env in answer.container(name)["env"] or ():
+            if env["name"] == "KRUISE_CONTAINER_BARRIER":
+                assert env["valueFrom"]["configMapKeyRef"]["name"] == "web-0-barrier"
+                found[name] = env["valueFrom"]["configMapKeyRef"]["key"]
+    assert found == keys
+
+
 @pytest.mark.behaviour("PW-14")
 @pytest.mark.parametrize("annotation", ["Ordered", "{"])
 def test_a_single_container_needs_no_order(annotation: str) -> None:

@@ -68,26 +68,6 @@ async def requests(there: Simulated) -> dict[str, Json]:
     return {one["metadata"]["name"]: one for one in (await there.client.list(REQUESTS, "default")).items}
 
 
-@pytest.mark.behaviour("SS-111", "SS-112", "SS-113")
-@in_managed(GATE)
-async def test_a_job_completes_despite_an_endless_sidecar(there: Simulated) -> None:
-    await there.create(JOBS, job(container("main", "sleep 5"), container("side", CLEAN, TRUE)))
-    found = await ended(there)
-    assert found["status"]["phase"] == "Succeeded"
-    uid = found["metadata"]["uid"]
-    (request,) = (await requests(there)).values()
-    metadata, spec = request["metadata"], request["spec"]
-    assert metadata["name"] == f"sidecar-termination-{uid}"
-    assert [(one["kind"], one["uid"], one["controller"]) for one in metadata["ownerReferences"]] == [("Pod", uid, True)]
-    (wanted,) = spec["containers"]
-    assert wanted["name"] == "side"
-    assert wanted["statusContext"]["containerID"]
-    assert spec["strategy"] == {"forceRecreate": True, "failurePolicy": "Ignore", "terminationGracePeriodSeconds": 5}
-    (event,) = await events_of(there, found["metadata"]["name"], "SidecarTerminator")
-    assert event["type"] == "Normal"
-    assert event["message"] == "Kruise SidecarTerminator is trying to terminate sidecar [side] using crr"
-
-
 @pytest.mark.behaviour("SS-111")
 @pytest.mark.parametrize(("env", "flags"), [({}, [GATE]), (TRUE, [])], ids=["no env", "gate off"])
 def test_other_containers_are_left_alone(env: Json, flags: list[str]) -> None:
@@ -130,34 +110,6 @@ async def test_the_exit_code_of_a_sidecar_counts_unless_it_says_otherwise(
     assert found["status"]["phase"] == phase
     assert await all_over(there) == {"main": 0, "side": 3}
     assert (await pod(there))["status"]["phase"] == phase
-
-
-@pytest.mark.behaviour("SS-115")
-@pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (2, "Failed")])
-@in_managed(GATE)
-async def test_both_kinds_of_sidecars_end_in_two_steps_with_a_request_each(
-    there: Simulated, code: int, phase: str
-) -> None:
-    await there.create(
-        JOBS,
-        job(
-            container("main", f"sleep 5; exit {code}"),
-            container("proxy", CLEAN, TRUE),
-            container("side", UNCLEAN, IGNORED),
-        ),
-    )
-    assert await ended(there, "Complete" if not code else "Failed")
-    assert await all_over(there) == {"main": code, "proxy": 0, "side": 3}
-    found = await pod(there)
-    assert found["status"]["phase"] == phase
-    condition = next(one for one in found["status"]["conditions"] if one["type"] == "SidecarTerminated")
-    assert (condition["status"], condition["message"]) == ("True", "Terminated by Sidecar Terminator")
-    prefix = f"sidecar-termination-{found['metadata']['uid']}"
-    made = await requests(there)
-    assert {name: [one["name"] for one in request["spec"]["containers"]] for name, request in made.items()} == {
-        prefix: ["proxy"],
-        f"{prefix}-ignore-exit-code": ["side"],
-    }
 
 
 @pytest.mark.behaviour("SS-114")
