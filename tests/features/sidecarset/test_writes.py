@@ -56,36 +56,6 @@ async def test_max_unavailable_holds_and_updates_use_free_room_at_once(world: Wo
     assert len(world.sent.to_pods()) == 10
 
 
-@pytest.mark.behaviour("SS-95", "SS-103")
-@in_world(pace=Pace(start=0.1, restart=0.5))
-async def test_partition_selector_and_pause_hold_pods(world: World) -> None:
-    strategy: dict[str, Any] = {"maxUnavailable": 2, "partition": "50%"}
-    await world.apply(updateStrategy=strategy)
-    await world.settles(0, 0, 0, 0)
-    await world.pods_of("a", "b", "c", "d", labels={"canary": "no"})
-    await world.pods_of("e", "f", labels={"canary": "yes"})
-    await world.settles(6, 6, 6, 6)
-    await world.apply(containers=[sidecar("a:2")], updateStrategy=strategy)
-    await world.settles(6, 3, 6, 3)
-    # Raising the partition reverts no Pod.
-    await world.apply(containers=[sidecar("a:2")], updateStrategy={"maxUnavailable": 2, "partition": 6})
-    await world.settles(6, 3, 6, 3)
-    await world.apply(containers=[sidecar("a:3")], updateStrategy={"paused": True})
-    await world.settles(6, 0, 6, 0)
-    selector = {"matchLabels": {"canary": "yes"}}
-    await world.apply(containers=[sidecar("a:3")], updateStrategy={"selector": selector})
-    await world.settles(6, 2, 6, 2)
-    await world.clock.sleep(5)
-    found = await world.images()
-    assert {name for name, image in found.items() if image == "a:3"} == {"e", "f"}
-    # Rollback: the former hash is current again, and only Pods that left it are updated.
-    before = len(world.sent.to_pods())
-    await world.apply(containers=[sidecar("a:1")])
-    await world.settles(6, 6, 6, 6)
-    assert set((await world.images()).values()) == {"a:1"}
-    assert len(world.sent.to_pods()) - before == sum(image != "a:1" for image in found.values())
-
-
 async def conditions(world: World) -> list[tuple[str, str, str]]:
     """Status, reason and message of each Pod's SidecarSetUpgradable condition."""
     found = [one for pod in await world.pods() for one in pod["status"]["conditions"]]
