@@ -188,7 +188,7 @@ _BEHIND: Final = ("-n", "--namespace", "--kubeconfig", "--context", "-A", "--all
 
 def run(command: Callable[[], Any]) -> int:
     """Run the command line and return its exit code."""
-    from typer.exceptions import Abort, TyperException
+    from typer.exceptions import TyperException
 
     try:
         result = command()
@@ -199,7 +199,8 @@ def run(command: Callable[[], Any]) -> int:
             return 0
         complain(_sentence(error))
         return 2
-    except (KeyboardInterrupt, Abort):
+    except KeyboardInterrupt:
+        # While the output is flushed; in a command, Typer returns this exit code.
         return INTERRUPTED
     except BrokenPipeError:
         # The reader closed the pipe.

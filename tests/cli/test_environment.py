@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import subprocess
@@ -17,6 +18,7 @@ from app.cli.kinds import known, wanted
 from app.cli.main import app
 from app.cli.plan import of_pod, whole
 from app.cli.status import _shown, show_all, show_status
+from app.cli.verbs import run
 from app.cli.workload_changes import images_of
 from app.framework.commands import Progress
 from app.kube.client import Client
@@ -59,6 +61,16 @@ def test_an_unusable_file_is_named(tmp_path: Path) -> None:
     program = f"from app.cli.verbs import run; run(lambda: open({str(missing)!r}, 'w'))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr == f"pykruise: {missing}: No such file or directory\n"
+
+
+@pytest.mark.behaviour("CLI-11")
+def test_an_interrupt_while_a_pipe_is_full_exits(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.StringIO):
+        def flush(self) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "stdout", Full())
+    assert run(lambda: None) == 130
 
 
 @pytest.mark.behaviour("CLI-11")
