@@ -18,10 +18,9 @@ from app.admission.server import AdmissionApp, Decided, create_app
 from app.api.conversion import convert
 from app.certs.issue import CertificateError, expiry
 from app.certs.tls import ServingContext
-from app.manager.callers import KnownCallers
 from app.manager.conversions import conversion_worker
 from app.manager.health import Readiness, cache_lines, debug_page, health_app, loopback_only, metrics_app, self_check
-from app.manager.limits import PAGES, Limits
+from app.manager.limits import PAGES, KnownCallers, Limits
 from app.manager.process import CHECK_SECONDS, GRACE_SECONDS, Process
 from app.manager.serving import Server, StartError, client_names, read_client_ca
 from app.manager.shared_state import CONTENT_TYPE

@@ -20,7 +20,7 @@ from app.admission.configurations import Endpoint, ServiceEndpoint
 from app.admission.requests import is_local
 from app.kube.controller import Controller
 from app.kube.store import Store
-from app.manager.callers import ONLY_STRANGERS
+from app.manager.limits import ONLY_STRANGERS
 from app.manager.shared_state import Certificate, Life, Replica
 
 #: Timeout of the self-check. [MGR-121]

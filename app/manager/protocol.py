@@ -15,8 +15,7 @@ from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
 from app.admission.requests import TOO_LARGE
 from app.kube.admission import LEAVES_NO_TRACE, STRANGER
-from app.manager.callers import plain_address
-from app.manager.limits import Connections
+from app.manager.limits import Connections, plain_address
 
 #: Bytes of a response to write before checking whether the client reads, and of one part of a request body.
 SLICE_BYTES: Final = 256 * 1024

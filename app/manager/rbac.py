@@ -18,9 +18,9 @@ from app.kube.admission import PolicyRule, Webhook
 from app.kube.client import Client
 from app.kube.errors import KubeError
 from app.kube.resources import LEASES, SELFSUBJECTRULESREVIEWS
-from app.manager import callers
 from app.manager.features import features, kinds
 from app.manager.gates import GATES
+from app.manager.limits import ENDPOINTSLICE_PERMISSION
 from app.manager.metrics import ManagerMetrics
 from app.manager.settings import SECRET_NAME, Settings
 from app.manager.webhook_handlers import WEBHOOKS
@@ -174,7 +174,7 @@ def _kinds_of(rule: PolicyRule) -> set[str]:
 
 
 def _of_webhooks(webhooks: Iterable[Webhook]) -> tuple[PolicyRule, ...]:
-    return (callers.PERMISSION, *(rule for webhook in webhooks for rule in webhook.permissions))
+    return (ENDPOINTSLICE_PERMISSION, *(rule for webhook in webhooks for rule in webhook.permissions))
 
 
 # Check which declared permissions the API server does not grant. A missing permission would otherwise only show in an

@@ -15,8 +15,7 @@ from typing import Any, Final
 
 import uvicorn
 
-from app.manager.callers import KnownCallers, plain_address
-from app.manager.limits import Connections, Limits, within_descriptors
+from app.manager.limits import Connections, KnownCallers, Limits, plain_address, within_descriptors
 from app.manager.protocol import BoundedProtocol
 
 # Accepting connections. The port's limit includes handshakes, and accepting continues after running out of file

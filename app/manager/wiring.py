@@ -27,8 +27,8 @@ from app.kube.events import EventRecorder
 from app.kube.queue import RateLimits
 from app.kube.resources import ObjectKey
 from app.kube.selectors import Selector
-from app.manager.callers import KnownCallers
 from app.manager.features import features
+from app.manager.limits import KnownCallers
 from app.manager.process import Process
 
 T = TypeVar("T")

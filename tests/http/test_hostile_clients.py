@@ -31,8 +31,7 @@ from app.certs.tls import ServingContext
 from app.kube.admission import STRANGER as ASKED_BY_STRANGER
 from app.kube.admission import Allowed, Decide, Decision, Handler, Operation, Review, Rule, Webhook
 from app.manager import limits, serving
-from app.manager.callers import KnownCallers
-from app.manager.limits import Limits
+from app.manager.limits import KnownCallers, Limits
 from app.manager.protocol import BoundedProtocol
 from app.manager.serving import Server, bind
 from tests.admission.requests import review_of

@@ -13,8 +13,8 @@ import pytest
 from app.admission.configurations import ServiceEndpoint, UrlEndpoint
 from app.certs.issue import issue
 from app.certs.tls import ServingContext
-from app.manager.callers import ONLY_STRANGERS
 from app.manager.health import Readiness, endpoint_fault, health_app, loopback_only, metrics_app, self_check
+from app.manager.limits import ONLY_STRANGERS
 from app.manager.metrics import ManagerMetrics
 from app.manager.process import Tasks
 from app.manager.serving import Server, StartError, bind, bind_address

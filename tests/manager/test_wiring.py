@@ -14,7 +14,7 @@ from app.kube.client import Client
 from app.kube.controller import Result
 from app.kube.errors import NotFound, RequestInfo, Status
 from app.kube.resources import NAMESPACES, ObjectKey
-from app.manager.callers import KnownCallers
+from app.manager.limits import KnownCallers
 from app.manager.process import Process
 from app.manager.wiring import (
     ABSENT_SECONDS,

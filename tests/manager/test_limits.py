@@ -9,7 +9,7 @@ import pytest
 
 from app.kube.client import Client
 from app.kube.reflector import ReflectorMetrics
-from app.manager.callers import MANY_REVIEWS, REPORT_SECONDS, KnownCallers, Turns, plain_address
+from app.manager.limits import MANY_REVIEWS, REPORT_SECONDS, KnownCallers, Turns, plain_address
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import Connections, listing, running, until, virtual
 
