@@ -282,7 +282,7 @@ def _user(user: Any) -> tuple[str, tuple[str, ...]]:
         raise _WrongFieldError(f"request.userInfo: expected an object, got {_name(user)}")
     groups = user.get("groups")
     if groups is None:
-        return _text(user, "username", "userInfo."), ()
+        groups = []
     if type(groups) is not list:
         raise _WrongFieldError(f"request.userInfo.groups: expected a list, got {_name(groups)}")
     for index, group in enumerate(groups):

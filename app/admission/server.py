@@ -140,10 +140,7 @@ class _PostEndpoint:
         if scope["method"] != "POST":
             message = f"method: expected POST, got {scope['method']}"
             return self.refuse(Refusal("wrong_method", message, code=405))
-        content_type = b""
-        for name, value in scope["headers"]:
-            if name == b"content-type":
-                content_type = value
+        content_type: bytes = dict(scope["headers"]).get(b"content-type", b"")
         parts, complete = await read_body(scope, receive, self.max_body_bytes)
         if not complete:
             return self.refuse(too_large(parts[0], self.max_body_bytes))

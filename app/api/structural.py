@@ -1,4 +1,4 @@
-"""What an API server does with a custom resource's schema, for use without one: defaulting, validation, pruning.
+"""What an API server does with a custom resource's schema, for use without one: validation and unknown fields.
 
 Pure functions of a structural schema (:mod:`app.api.schema`) and a JSON value, with the API server's own messages.
 """
@@ -25,7 +25,7 @@ from app.kube.fielderrors import (
     too_many,
     type_invalid,
 )
-from app.kube.jsonvalues import as_object, json_copy
+from app.kube.jsonvalues import as_object
 from app.kube.regex import PatternError, compile_re2
 
 if TYPE_CHECKING:
@@ -46,29 +46,6 @@ def invalid_message(kind: KindDefinition, version: Version, obj: Mapping[str, An
         return ""
     name = as_object(obj.get("metadata")).get("name")
     return f"{kind.kind}.{kind.group} {quote(str(name or ''))} is invalid: {aggregate(errors)}"
-
-
-def with_defaults(schema: Schema, value: Any) -> Any:
-    """Return a copy of ``value`` with the schema defaults of missing fields filled in."""
-    value = json_copy(value)
-    _fill(schema, value)
-    return value
-
-
-def _fill(schema: Schema, value: Any) -> None:
-    if isinstance(value, dict):
-        for key, sub in schema.get("properties", {}).items():
-            if "default" in sub and value.get(key) is None:
-                value[key] = json_copy(sub["default"])
-            if key in value:
-                _fill(sub, value[key])
-        values = schema.get("additionalProperties")
-        if isinstance(values, dict):
-            for item in value.values():
-                _fill(values, item)
-    elif isinstance(value, list) and "items" in schema:
-        for item in value:
-            _fill(schema["items"], item)
 
 
 def validate(schema: Schema, value: Any, path: Path | None = None) -> list[FieldError]:
@@ -286,24 +263,3 @@ def _unknown(schema: Schema, value: Any, path: Path, *, top: bool = False) -> It
     elif isinstance(value, list) and "items" in schema:
         for index, item in enumerate(value):
             yield from _unknown(schema["items"], item, path.index(index))
-
-
-def pruned(schema: Schema, value: Any, *, top: bool = True) -> Any:
-    """Return a copy of ``value`` without the fields that are not in the schema."""
-    if isinstance(value, dict):
-        properties, values = schema.get("properties", {}), schema.get("additionalProperties")
-        kept: dict[str, Any] = {}
-        for key, item in value.items():
-            if top and key in _ENVELOPE:
-                kept[key] = json_copy(item)
-            elif key in properties:
-                kept[key] = pruned(properties[key], item, top=False)
-            elif isinstance(values, dict):
-                kept[key] = pruned(values, item, top=False)
-            elif schema.get(PRESERVE):
-                kept[key] = json_copy(item)
-        return kept
-    if isinstance(value, list):
-        items = schema.get("items", {PRESERVE: True})
-        return [pruned(items, item, top=False) for item in value]
-    return value

@@ -21,7 +21,9 @@ from app.kube.admission import (
     Patched,
     Review,
 )
+from app.kube.jsonvalues import json_copy
 from app.kube.patches import apply
+from app.sandbox.apiserver.customvalidation import fill_defaults, normalized
 
 Json = dict[str, Any]
 ALPHA = "apps.kruise.io/v1alpha1"
@@ -76,7 +78,8 @@ def review_of(kind: KindDefinition, obj: Json, old: Json | None = None) -> Revie
 def written(kind: KindDefinition, handlers: Sequence[Handler], obj: Json, old: Json | None = None) -> Written:
     """Create ``obj``, or update ``old`` to it, in its own version. ``handlers``: of this kind."""
     version = kind.version(obj["apiVersion"])
-    obj = structural.with_defaults(version.schema, structural.pruned(version.schema, obj))
+    obj = normalized(version.schema, json_copy(obj))
+    fill_defaults(version.schema, obj)
     warnings: tuple[str, ...] = ()
     for mutating in (True, False):
         for handler in (one for one in handlers if one.webhook.mutating is mutating):

@@ -21,6 +21,7 @@ from app.kube.config import load_config
 from app.kube.transport import AiohttpTransport
 from app.manager.features import kinds
 from app.pods.template_check import template_errors
+from app.sandbox.apiserver.customvalidation import fill_defaults, normalized
 from tests.api.record_template_answers import ANSWERS, ask
 from tests.api.template_cases import CASES
 from tests.cluster.controlplane import ControlPlane
@@ -97,8 +98,8 @@ def test_missing_fields_are_defaulted_and_unknown_ones_pruned(served: ControlPla
     code, stored = served.request("POST", PATH, given)
     assert code == 201
     schema = SIDECAR_SET.hub.schema
-    ours = structural.with_defaults(schema, structural.pruned(schema, given))
-    ours["spec"]["updateStrategy"] = {}
+    ours = normalized(schema, given)
+    fill_defaults(schema, ours)
     assert stored["spec"] == ours["spec"]
     assert stored["spec"]["containers"][0]["fieldOfTheFuture"] == 1
     assert "mistake" not in stored["spec"]
