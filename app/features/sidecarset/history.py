@@ -134,14 +134,6 @@ def by_recorded_set(revision: ControllerRevision) -> Iterable[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """The revision with a set's current content, and the set's collision count."""
-
-    latest: str
-    collision_count: int
-
-
-@dataclass(frozen=True, slots=True)
 class _RecordedSet:
     """A set as an :class:`app.pods.history.Recorded`. Local writes are remembered by the set's name."""
 
@@ -207,10 +199,11 @@ class RevisionRecorder:
 
     # ---- writes
 
-    async def record(self, owner: SidecarSet, collision_count: int) -> Recorded:
-        """Make sure that a revision has the current content and is the newest. [SS-73 … SS-75]"""
+    async def record(self, owner: SidecarSet, collision_count: int) -> tuple[str, int]:
+        """Make sure that a revision has the current content and is the newest. Return its name, and the set's collision
+        count. [SS-73 … SS-75]"""
         latest, collisions = await self._history.record(self._recorded(owner), self.revisions(owner), collision_count)
-        return Recorded(latest.name, collisions)
+        return latest.name, collisions
 
     async def truncate(self, owner: SidecarSet, latest: str, in_pods: Collection[str]) -> None:
         """Delete the oldest unused revisions beyond the set's limit. [SS-76]"""

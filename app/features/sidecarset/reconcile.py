@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from prometheus_client import CollectorRegistry, Gauge
 
 from app.api import names
-from app.features.sidecarset.history import Recorded, RevisionRecorder, by_recorded_set
+from app.features.sidecarset.history import RevisionRecorder, by_recorded_set
 from app.features.sidecarset.injection.containers import MalformedSidecarSetError
 from app.features.sidecarset.injection.prepared import unusable
 from app.features.sidecarset.kind import SIDECAR_SET, MalformedSidecarSet
@@ -228,18 +228,18 @@ class SidecarSetReconciler:
         if self._is_malformed(owner, state):
             return None
         present = _present_status(owner, state).status
-        recorded = Recorded(present.get("latestRevision") or "", present.get("collisionCount") or 0)
+        latest, collisions = present.get("latestRevision") or "", present.get("collisionCount") or 0
         failure: KubeError | None = None
         try:
-            recorded = await self._recorder.record(owner, recorded.collision_count)
+            latest, collisions = await self._recorder.record(owner, collisions)
         except KubeError as error:
             # Counting does not require permission to write revisions.
             failure = error
-        await self._write_status(owner, state, await self._count(owner, state), recorded)
+        await self._write_status(owner, state, await self._count(owner, state), latest, collisions)
         if failure is not None:
             raise failure
-        await self._recorder.truncate(owner, recorded.latest, state.pod_counts.revisions)
-        again = await self._roll_out(owner, state, recorded.latest)
+        await self._recorder.truncate(owner, latest, state.pod_counts.revisions)
+        again = await self._roll_out(owner, state, latest)
         recount = max(0.001, state.recount_at - self._clock.monotonic())
         return Result(requeue_after=min(again, recount) if again else recount)
 
@@ -330,14 +330,15 @@ class SidecarSetReconciler:
             return cached
         return written.pod
 
-    async def _write_status(self, owner: SidecarSet, state: _State, counts: Counts, recorded: Recorded) -> None:
+    async def _write_status(
+        self, owner: SidecarSet, state: _State, counts: Counts, latest: str, collisions: int
+    ) -> None:
         """Write one merge patch with the differences; after a conflict, retry on the current status. [SS-89]"""
 
         missed = missed_pods(self._caches.pods.by_index(MISSED_BY, owner.name), owner.name)
 
         def difference(present: Mapping[str, Any]) -> Mapping[str, Any]:
-            generation, collisions = owner.metadata.generation, recorded.collision_count
-            patch = status_patch(present, counts, generation, recorded.latest, collisions)
+            patch = status_patch(present, counts, owner.metadata.generation, latest, collisions)
             conditions = set_conditions(present.get("conditions"), missed, self._clock.now())
             return patch if conditions is None else {**patch, "conditions": conditions or None}
 
