@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from pkgutil import resolve_name
 from random import Random
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
@@ -299,6 +300,11 @@ class Feature:
             yield from working.permissions
         for one in (*self.watched_for_admission(enabled), *self.watched_for_controllers(enabled)):
             yield one.permission
+
+
+def lazily(path: str) -> Callable[[], tuple[Any, ...]]:
+    """Return a function that imports an object, such as ``app.features.cloneset.commands:COMMANDS``."""
+    return lambda: (resolve_name(path),)
 
 
 def is_on(gates: tuple[str, ...], enabled: Enabled) -> bool:

@@ -8,8 +8,7 @@ from app.api import names
 from app.features.advancedcronjob import webhooks
 from app.features.advancedcronjob.kind import ADVANCED_CRON_JOB
 from app.features.advancedcronjob.reconcile import NAME, WATCHED, advancedcronjob_controller
-from app.framework.commands import Commands
-from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature
+from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature, lazily
 from app.kube.admission import PolicyRule
 from app.pods.template_check import GATE, TemplateLookups
 
@@ -20,13 +19,6 @@ def decisions(context: AdmissionContext) -> Decisions:
     """Return the handlers of both webhooks."""
     lookups = TemplateLookups(context.enabled, context.client, context.own_namespace)
     return Decisions(webhooks.handlers(lookups, context.clock.now))
-
-
-def commands() -> tuple[Commands, ...]:
-    """Return the commands of AdvancedCronJob."""
-    from app.features.advancedcronjob.commands import COMMANDS
-
-    return (COMMANDS,)
 
 
 FEATURE: Final = Feature(
@@ -52,5 +44,5 @@ FEATURE: Final = Feature(
     ),
     admission=(AdmissionPart(decisions, webhooks=webhooks.WEBHOOKS),),
     gates=(GATE,),
-    commands=commands,
+    commands=lazily("app.features.advancedcronjob.commands:COMMANDS"),
 )

@@ -8,8 +8,7 @@ from app.api import names
 from app.features.broadcastjob import webhooks
 from app.features.broadcastjob.kind import BROADCAST_JOB
 from app.features.broadcastjob.reconcile import NAME, WATCHED, broadcastjob_controller
-from app.framework.commands import Commands
-from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature
+from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature, lazily
 from app.kube.admission import PolicyRule
 from app.pods.template_check import GATE, TemplateLookups
 
@@ -19,13 +18,6 @@ _KIND: Final = BROADCAST_JOB.plural
 def decisions(context: AdmissionContext) -> Decisions:
     """Return the handlers of both webhooks."""
     return Decisions(webhooks.handlers(TemplateLookups(context.enabled, context.client, context.own_namespace)))
-
-
-def commands() -> tuple[Commands, ...]:
-    """Return the commands for BroadcastJobs."""
-    from app.features.broadcastjob.commands import COMMANDS
-
-    return (COMMANDS,)
 
 
 FEATURE: Final = Feature(
@@ -52,5 +44,5 @@ FEATURE: Final = Feature(
     gates=(GATE,),
     flags=("expectation-timeout", "assign-bcj-pods-by-scheduler"),
     workloads=(BROADCAST_JOB,),
-    commands=commands,
+    commands=lazily("app.features.broadcastjob.commands:COMMANDS"),
 )

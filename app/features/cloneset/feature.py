@@ -18,7 +18,6 @@ from app.features.cloneset.reconcile import (
 )
 from app.features.cloneset.validation import GATE as STRICT_VALIDATION
 from app.features.cloneset.webhooks import CloneSetLookups
-from app.framework.commands import Commands
 from app.framework.feature import (
     AdmissionContext,
     AdmissionPart,
@@ -27,6 +26,7 @@ from app.framework.feature import (
     Feature,
     Protected,
     Provides,
+    lazily,
 )
 from app.framework.options import Gate
 from app.kube.admission import PolicyRule
@@ -42,13 +42,6 @@ def decisions(context: AdmissionContext) -> Decisions:
     """Return the handlers of both webhooks."""
     lookups = CloneSetLookups(context.enabled, context.client, context.own_namespace)
     return Decisions(webhooks.handlers(lookups))
-
-
-def commands() -> tuple[Commands, ...]:
-    """Return the commands for CloneSets."""
-    from app.features.cloneset.commands import COMMANDS
-
-    return (COMMANDS,)
 
 
 FEATURE: Final = Feature(
@@ -97,5 +90,5 @@ FEATURE: Final = Feature(
     flags=(engine.EXPECTATION_TIMEOUT, "cloneset-scaling-exclude-preparing-delete"),
     protected=(Protected(CLONE_SET, cascading="replicas"),),
     workloads=(CLONE_SET,),
-    commands=commands,
+    commands=lazily("app.features.cloneset.commands:COMMANDS"),
 )

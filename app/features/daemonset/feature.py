@@ -14,8 +14,7 @@ from app.features.daemonset.reconcile import (
     least_available_of,
     update_order_of,
 )
-from app.framework.commands import Commands
-from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature, Provides
+from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature, Provides, lazily
 from app.framework.options import Gate
 from app.pods.disruption_budget import LeastAvailable
 from app.pods.sorting import UpdateOrder
@@ -27,13 +26,6 @@ from app.workloads.metrics import WorkloadCounters
 def decisions(context: AdmissionContext) -> Decisions:
     """Return the handlers of both webhooks."""
     return Decisions(webhooks.handlers(TemplateLookups(context.enabled, context.client, context.own_namespace)))
-
-
-def commands() -> tuple[Commands, ...]:
-    """Return the commands for DaemonSets."""
-    from app.features.daemonset.commands import COMMANDS
-
-    return (COMMANDS,)
 
 
 FEATURE: Final = Feature(
@@ -63,5 +55,5 @@ FEATURE: Final = Feature(
     ),
     flags=(engine.EXPECTATION_TIMEOUT, "assign-pods-by-scheduler"),
     workloads=(DAEMON_SET,),
-    commands=commands,
+    commands=lazily("app.features.daemonset.commands:COMMANDS"),
 )

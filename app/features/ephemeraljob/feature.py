@@ -8,9 +8,7 @@ from app.api import names
 from app.features.ephemeraljob import webhooks
 from app.features.ephemeraljob.kind import EPHEMERAL_JOB
 from app.features.ephemeraljob.reconcile import NAME, WATCHED, ephemeraljob_controller
-from app.framework.commands import Commands
-from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature
-from app.framework.verbs import Verb
+from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature, lazily
 from app.kube.admission import PolicyRule
 
 _KIND: Final = EPHEMERAL_JOB.plural
@@ -19,20 +17,6 @@ _KIND: Final = EPHEMERAL_JOB.plural
 def decisions(context: AdmissionContext) -> Decisions:  # noqa: ARG001
     """Return the webhook handlers."""
     return Decisions(webhooks.handlers())
-
-
-def commands() -> tuple[Commands, ...]:
-    """Return the commands for EphemeralJobs."""
-    from app.features.ephemeraljob.commands import COMMANDS
-
-    return (COMMANDS,)
-
-
-def verbs() -> tuple[Verb, ...]:
-    """Return ``pykruise debug``."""
-    from app.features.ephemeraljob.commands import DEBUG
-
-    return (DEBUG,)
 
 
 FEATURE: Final = Feature(
@@ -55,6 +39,6 @@ FEATURE: Final = Feature(
     ),
     admission=(AdmissionPart(decisions, webhooks=webhooks.WEBHOOKS),),
     flags=("expectation-timeout",),
-    commands=commands,
-    verbs=verbs,
+    commands=lazily("app.features.ephemeraljob.commands:COMMANDS"),
+    verbs=lazily("app.features.ephemeraljob.commands:DEBUG"),
 )

@@ -18,7 +18,6 @@ from app.features.imagepull.reconcile.nodeimages import NodeImageReconciler
 from app.features.imagepull.secrets import READING, WATCHED_COPIES
 from app.features.imagepull.types import ImageListPullJob, ImagePullJob
 from app.features.imagepull.webhooks import DAEMON_GATE, JOB_GATE
-from app.framework.commands import ExplainNode
 from app.framework.feature import (
     AdmissionContext,
     AdmissionPart,
@@ -28,8 +27,8 @@ from app.framework.feature import (
     Feature,
     Provides,
     Reconciling,
+    lazily,
 )
-from app.framework.verbs import Verb
 from app.framework.watched import NODES, PODS, PODS_BY_NAMESPACE, Scope, Watched, agents_namespace
 from app.kube.admission import PolicyRule
 from app.kube.controller import Watch, to_self
@@ -209,20 +208,6 @@ def decisions(context: AdmissionContext) -> Decisions:
     return Decisions(webhooks.handlers(context.clock, context.enabled))
 
 
-def node() -> tuple[ExplainNode, ...]:
-    """Return the section of ``pykruise explain node``."""
-    from app.features.imagepull.commands import explain_node
-
-    return (explain_node,)
-
-
-def verbs() -> tuple[Verb, ...]:
-    """Return the ``pykruise pull`` command."""
-    from app.features.imagepull.commands import PULL
-
-    return (PULL,)
-
-
 FEATURE: Final = Feature(
     name="imagepull",
     kinds=(IMAGE_PULL_JOB, IMAGE_LIST_PULL_JOB, NODE_IMAGE),
@@ -232,6 +217,6 @@ FEATURE: Final = Feature(
     provides=(Provides(NodeAgents, node_agents, watched=(WATCHED_NODE_IMAGES, AGENT_PODS)),),
     gates=(DAEMON_GATE, JOB_GATE),
     flags=FLAGS,
-    explain_node=node,
-    verbs=verbs,
+    explain_node=lazily("app.features.imagepull.commands:explain_node"),
+    verbs=lazily("app.features.imagepull.commands:PULL"),
 )

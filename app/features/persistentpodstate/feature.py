@@ -10,8 +10,7 @@ from app.features.persistentpodstate.kind import PERSISTENT_POD_STATE
 from app.features.persistentpodstate.plan import parse_kinds
 from app.features.persistentpodstate.pod_admission import STATES, PersistentPodStateStep
 from app.features.persistentpodstate.reconcile import FORGET_LOST, NAME, WATCHED, persistentpodstate_controller
-from app.framework.commands import Commands
-from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature
+from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature, lazily
 from app.framework.live import LiveObjects
 from app.framework.watched import CONFIGURATION
 from app.kube.admission import PolicyRule
@@ -28,13 +27,6 @@ def injection(context: AdmissionContext) -> Decisions:
     key = names.PPS_CUSTOM_WORKLOAD_WHITELIST_KEY
     listed = ConfiguredList(context.stores(CONFIGURATION), context.own_namespace, key, parse_kinds)
     return Decisions(steps=(PersistentPodStateStep(context.stores(STATES), listed),))
-
-
-def commands() -> tuple[Commands, ...]:
-    """Return the ``pykruise explain`` commands."""
-    from app.features.persistentpodstate.commands import COMMANDS  # imported only for commands
-
-    return (COMMANDS,)
 
 
 FEATURE: Final = Feature(
@@ -59,5 +51,5 @@ FEATURE: Final = Feature(
         AdmissionPart(injection, watched=(STATES, CONFIGURATION)),
     ),
     gates=(FORGET_LOST,),
-    commands=commands,
+    commands=lazily("app.features.persistentpodstate.commands:COMMANDS"),
 )

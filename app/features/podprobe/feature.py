@@ -38,7 +38,6 @@ from app.features.podprobe.reconcile.markers import (
 from app.features.podprobe.reconcile.nodes import NodePodProbeReconciler
 from app.features.podprobe.types import PodProbeMarker
 from app.features.podprobe.webhooks import DAEMON_GATE, GATE, LIVENESS_GATE, SERVERLESS_GATE, ServerlessProbesStep
-from app.framework.commands import ExplainNode
 from app.framework.feature import (
     AdmissionContext,
     AdmissionPart,
@@ -47,6 +46,7 @@ from app.framework.feature import (
     Decisions,
     Feature,
     Reconciling,
+    lazily,
 )
 from app.framework.watched import BY_NAMESPACE, NODES, PODS, PODS_BY_NAMESPACE, Scope, Watched
 from app.kube.admission import PolicyRule
@@ -188,13 +188,6 @@ def liveness(_context: AdmissionContext) -> Decisions:
     return Decisions(steps=(LivenessStep(),))
 
 
-def node() -> tuple[ExplainNode, ...]:
-    """Return the functions that explain a node on the command line."""
-    from app.features.podprobe.commands import explain_node
-
-    return (explain_node,)
-
-
 FEATURE: Final = Feature(
     name="podprobe",
     kinds=(POD_PROBE_MARKER, NODE_POD_PROBE),
@@ -206,5 +199,5 @@ FEATURE: Final = Feature(
         AdmissionPart(liveness, gates=(LIVENESS_GATE,)),
     ),
     gates=(GATE, DAEMON_GATE, SERVERLESS_GATE, LIVENESS_GATE),
-    explain_node=node,
+    explain_node=lazily("app.features.podprobe.commands:explain_node"),
 )

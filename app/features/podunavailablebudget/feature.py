@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from app.api import names
 from app.features.podunavailablebudget import webhooks
@@ -27,7 +27,6 @@ from app.features.podunavailablebudget.reconcile import GATHER, BudgetReconciler
 from app.features.podunavailablebudget.targets import BUDGETS, WATCHED, Caches, listed_workloads
 from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.features.podunavailablebudget.webhooks import BudgetLookups
-from app.framework.commands import Commands
 from app.framework.denials import ProtectionLog
 from app.framework.feature import (
     AdmissionContext,
@@ -38,6 +37,7 @@ from app.framework.feature import (
     Feature,
     Provides,
     Reconciling,
+    lazily,
 )
 from app.kube.admission import PolicyRule
 from app.kube.controller import Watch
@@ -45,9 +45,6 @@ from app.kube.objects import Pod
 from app.kube.statuses import LocalStatuses, Statuses
 from app.pods.admission import Guarded
 from app.pods.disruption_budget import Disruption, DisruptionBudget
-
-if TYPE_CHECKING:
-    from app.framework.dashboard import DashboardSection
 
 NAME: Final = "podunavailablebudget-controller"
 _GATES: Final = (DELETE_GATE, UPDATE_GATE)
@@ -190,20 +187,6 @@ def budget_controller(context: ControllerContext) -> Reconciling:
     )
 
 
-def commands() -> tuple[Commands, ...]:
-    """Return the ``pykruise explain`` commands."""
-    from app.features.podunavailablebudget.commands import COMMANDS  # imported only for commands
-
-    return (COMMANDS,)
-
-
-def dashboard() -> tuple[DashboardSection[Any], ...]:
-    """Return the dashboard section."""
-    from app.features.podunavailablebudget.commands import SECTION  # imported only if the dashboard is served
-
-    return (SECTION,)
-
-
 FEATURE: Final = Feature(
     name="podunavailablebudget",
     kinds=(POD_UNAVAILABLE_BUDGET,),
@@ -246,6 +229,6 @@ FEATURE: Final = Feature(
     ),
     gates=(DELETE_GATE, UPDATE_GATE, RESIZE_GATE, VERTICAL_SCALING),
     flags=("protection-log-path",),
-    commands=commands,
-    dashboard=dashboard,
+    commands=lazily("app.features.podunavailablebudget.commands:COMMANDS"),
+    dashboard=lazily("app.features.podunavailablebudget.commands:SECTION"),
 )

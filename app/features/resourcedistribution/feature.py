@@ -10,8 +10,7 @@ from app.features.resourcedistribution import webhooks
 from app.features.resourcedistribution.kind import RESOURCE_DISTRIBUTION
 from app.features.resourcedistribution.reconcile import NAME, WATCHED, resourcedistribution_controller
 from app.features.resourcedistribution.webhooks import GATE, dry_run_error, structural_error
-from app.framework.commands import Commands
-from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature
+from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature, lazily
 from app.kube.admission import PolicyRule
 
 _KIND = RESOURCE_DISTRIBUTION.plural
@@ -22,13 +21,6 @@ def decisions(context: AdmissionContext) -> Decisions:
     client = context.client
     check = partial(dry_run_error, client, context.own_namespace) if client is not None else structural_error
     return Decisions(webhooks.handlers(check, enabled=context.enabled(GATE)))
-
-
-def commands() -> tuple[Commands, ...]:
-    """Return the commands for ResourceDistributions."""
-    from app.features.resourcedistribution.commands import COMMANDS
-
-    return (COMMANDS,)
 
 
 FEATURE: Final = Feature(
@@ -57,5 +49,5 @@ FEATURE: Final = Feature(
     # Served even if the gate is off, to deny requests with that reason. [RD-10]
     admission=(AdmissionPart(decisions, webhooks=webhooks.WEBHOOKS),),
     gates=(GATE,),
-    commands=commands,
+    commands=lazily("app.features.resourcedistribution.commands:COMMANDS"),
 )

@@ -3,7 +3,7 @@ injection."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from app.api import names
 from app.features.sidecarset import webhooks
@@ -29,7 +29,6 @@ from app.features.sidecarset.reconcile import (
 )
 from app.features.sidecarset.webhooks import SidecarSetLookups
 from app.features.sidecarset.writes import Roller
-from app.framework.commands import Commands
 from app.framework.feature import (
     AdmissionContext,
     AdmissionPart,
@@ -39,6 +38,7 @@ from app.framework.feature import (
     Decisions,
     Feature,
     Reconciling,
+    lazily,
 )
 from app.framework.options import Gate
 from app.framework.watched import CONFIGURATION, NAMESPACES, PODS
@@ -47,9 +47,6 @@ from app.kube.controller import Watch, to_self
 from app.kube.objects import Pod
 from app.pods.disruption_budget import DisruptionBudget
 from app.pods.predicates import BY_CONTROLLER, controller_keys
-
-if TYPE_CHECKING:
-    from app.framework.dashboard import DashboardSection
 
 NAME: Final = "sidecarset-controller"
 _DEFAULTS_ALLOWED: Final = "SidecarSetPatchPodMetadataDefaultsAllowed"
@@ -131,20 +128,6 @@ def repair_controller(context: ControllerContext) -> Reconciling:
     return Reconciling(repair, [Watch(pods, repair.keys_for_pod)])
 
 
-def commands() -> tuple[Commands, ...]:
-    """Return the SidecarSet commands."""
-    from app.features.sidecarset.commands import COMMANDS
-
-    return (COMMANDS,)
-
-
-def dashboard() -> tuple[DashboardSection[Any], ...]:
-    """Return the SidecarSet section of the dashboard."""
-    from app.features.sidecarset.commands import SECTION  # imported only when the dashboard is served
-
-    return (SECTION,)
-
-
 FEATURE: Final = Feature(
     name="sidecarset",
     kinds=(SIDECAR_SET,),
@@ -210,7 +193,7 @@ FEATURE: Final = Feature(
         ),
     ),
     gates=(_DEFAULTS_ALLOWED, _SORT, REPAIR_GATE),
-    commands=commands,
-    dashboard=dashboard,
+    commands=lazily("app.features.sidecarset.commands:COMMANDS"),
+    dashboard=lazily("app.features.sidecarset.commands:SECTION"),
     judging_pods=(SIDECAR_SET,),
 )

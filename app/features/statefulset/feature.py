@@ -14,7 +14,6 @@ from app.features.statefulset.reconcile import (
     statefulset_controller,
     update_order_of,
 )
-from app.framework.commands import Commands
 from app.framework.feature import (
     AdmissionContext,
     AdmissionPart,
@@ -23,6 +22,7 @@ from app.framework.feature import (
     Feature,
     Protected,
     Provides,
+    lazily,
 )
 from app.kube.admission import PolicyRule
 from app.pods.disruption_budget import LeastAvailable
@@ -34,13 +34,6 @@ from app.workloads.metrics import WorkloadCounters
 def decisions(context: AdmissionContext) -> Decisions:
     """Return the handlers of both webhooks."""
     return Decisions(webhooks.handlers(webhooks.Lookups(context.enabled, context.client)))
-
-
-def commands() -> tuple[Commands, ...]:
-    """Return the commands for StatefulSets."""
-    from app.features.statefulset.commands import COMMANDS
-
-    return (COMMANDS,)
 
 
 FEATURE: Final = Feature(
@@ -79,5 +72,5 @@ FEATURE: Final = Feature(
     flags=(engine.EXPECTATION_TIMEOUT,),
     protected=(Protected(STATEFUL_SET, cascading="replicas"),),
     workloads=(STATEFUL_SET,),
-    commands=commands,
+    commands=lazily("app.features.statefulset.commands:COMMANDS"),
 )

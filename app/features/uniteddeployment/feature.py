@@ -8,8 +8,7 @@ from app.api import names
 from app.features.uniteddeployment import webhooks
 from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT
 from app.features.uniteddeployment.reconcile import NAME, WATCHED, uniteddeployment_controller
-from app.framework.commands import Commands
-from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature, Protected
+from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature, Protected, lazily
 from app.kube.admission import PolicyRule
 from app.pods.template_check import GATE, TemplateLookups
 
@@ -18,13 +17,6 @@ def decisions(context: AdmissionContext) -> Decisions:
     """Return the handlers of both webhooks."""
     lookups = TemplateLookups(context.enabled, context.client, context.own_namespace)
     return Decisions(webhooks.handlers(lookups, short_hash=context.enabled(webhooks.SHORT_HASH_GATE)))
-
-
-def commands() -> tuple[Commands, ...]:
-    """Return the commands for UnitedDeployments."""
-    from app.features.uniteddeployment.commands import COMMANDS
-
-    return (COMMANDS,)
 
 
 FEATURE: Final = Feature(
@@ -53,7 +45,7 @@ FEATURE: Final = Feature(
     ),
     admission=(AdmissionPart(decisions, webhooks=webhooks.WEBHOOKS),),
     workloads=(UNITED_DEPLOYMENT,),
-    commands=commands,
+    commands=lazily("app.features.uniteddeployment.commands:COMMANDS"),
     gates=(GATE,),
     protected=(Protected(UNITED_DEPLOYMENT, cascading="replicas"),),
 )

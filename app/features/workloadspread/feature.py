@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from app.api import names
 from app.features.workloadspread import webhooks
@@ -14,15 +14,11 @@ from app.features.workloadspread.reconcile import NAME, VERSIONED_FLAG, WATCHED,
 from app.features.workloadspread.targets import DirectTargets, LiveTargets, Targets
 from app.features.workloadspread.types import WorkloadSpread
 from app.features.workloadspread.webhooks import GATE, SPREADS, CustomWorkloads, SpreadLookups
-from app.framework.commands import Commands
-from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature
+from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature, lazily
 from app.framework.watched import CONFIGURATION
 from app.kube.admission import PolicyRule
 from app.kube.statuses import LocalStatuses, Statuses
 from app.pods.admission import Guarded
-
-if TYPE_CHECKING:
-    from app.framework.dashboard import DashboardSection
 
 #: Permissions to write the status optimistically, and to read the object after a conflict.
 _MAY_COUNT: Final = (
@@ -58,20 +54,6 @@ def placing(context: AdmissionContext) -> Decisions:
     return Decisions(steps=(WorkloadSpreadStep(placer),), guards=(WorkloadSpreadGuard(placer),))
 
 
-def commands() -> tuple[Commands, ...]:
-    """Return the ``pykruise explain`` commands."""
-    from app.features.workloadspread.commands import COMMANDS  # imported only for commands
-
-    return (COMMANDS,)
-
-
-def dashboard() -> tuple[DashboardSection[Any], ...]:
-    """Return the dashboard section."""
-    from app.features.workloadspread.commands import SECTION  # imported only if the dashboard is served
-
-    return (SECTION,)
-
-
 GUARDED: Final = Guarded("WorkloadSpreads", (names.MATCHED_WORKLOAD_SPREAD,), removal_gate=GATE)
 
 FEATURE: Final = Feature(
@@ -104,6 +86,6 @@ FEATURE: Final = Feature(
     ),
     gates=(GATE,),
     flags=(VERSIONED_FLAG,),
-    commands=commands,
-    dashboard=dashboard,
+    commands=lazily("app.features.workloadspread.commands:COMMANDS"),
+    dashboard=lazily("app.features.workloadspread.commands:SECTION"),
 )
