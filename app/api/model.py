@@ -30,7 +30,7 @@ class ApiModel(BaseModel):
     )
 
     #: Fields (by Python name) that are written even if never set, as in Go without omitempty.
-    always_serialised: ClassVar[frozenset[str]] = frozenset()
+    always_serialized: ClassVar[frozenset[str]] = frozenset()
     #: Whether the schema requires these fields, as for a Go type without the optional marker.
     always_required: ClassVar[bool] = True
     #: Schema keywords of this object beyond those of its fields (see app.api.schema).
@@ -45,8 +45,8 @@ class ApiModel(BaseModel):
         return data
 
     @model_validator(mode="after")
-    def _keep_always_serialised(self) -> Self:
-        self.model_fields_set.update(self.always_serialised)
+    def _keep_always_serialized(self) -> Self:
+        self.model_fields_set.update(self.always_serialized)
         return self
 
     def to_dict(self) -> dict[str, Any]:

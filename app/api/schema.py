@@ -142,7 +142,7 @@ def _model(model: type[ApiModel]) -> Schema:
     required = sorted(
         field.alias or name
         for name, field in model.model_fields.items()
-        if field.is_required() or (model.always_required and name in model.always_serialised)
+        if field.is_required() or (model.always_required and name in model.always_serialized)
     )
     if required:
         schema["required"] = required

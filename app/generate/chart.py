@@ -13,7 +13,7 @@ from app.api.kind import KindDefinition
 from app.daemon.rbac import RULES as AGENT_RULES
 from app.features.deletionprotection.plan import Protection, refusal_text
 from app.features.deletionprotection.protected_kinds import Cascading, ProtectedKind
-from app.features.deletionprotection.webhooks import LABELLED
+from app.features.deletionprotection.webhooks import LABELED
 from app.kube.admission import PolicyRule, Webhook
 from app.manager import rbac
 from app.manager.gates import ALIASES, GATES, GROUPS, forced_off, forced_on
@@ -76,7 +76,7 @@ def templates(
     found["daemon-roles.yaml"] = _agent_roles()
     found["uninstall-roles.yaml"] = _HEAD + _documents(_hook_roles(workloads))
     found["deletion-protection-policies.yaml"] = _if(
-        "deletionProtection.admissionPolicies", [_labelled(policy) for policy in policies]
+        "deletionProtection.admissionPolicies", [_labeled(policy) for policy in policies]
     )
     found["_declared.tpl"] = _declared(webhooks)
     return {f"{FOLDER}/{name}": text for name, text in found.items()}
@@ -126,14 +126,14 @@ def _crd(kind: KindDefinition) -> dict[str, Any]:
 
 def _manager_roles(rules: Iterable[PolicyRule]) -> list[dict[str, Any]]:
     made = rbac.manifests(rules, _NAMESPACE)
-    return [_labelled(role) for role in made if role["apiVersion"].startswith("rbac.")]
+    return [_labeled(role) for role in made if role["apiVersion"].startswith("rbac.")]
 
 
 def _gate_roles(gate: str, rules: Iterable[PolicyRule]) -> str:
     on = f'eq (include "kruise.gateIsOn" (list . "{gate}")) "true"'
     given = tuple(rules)
     made = rbac.gate_roles(gate, given, _NAMESPACE)
-    documents = [_labelled(role) for role in made if role["apiVersion"].startswith("rbac.")]
+    documents = [_labeled(role) for role in made if role["apiVersion"].startswith("rbac.")]
     if any(rule.for_reviews for rule in given):
         # Rules for reviews are the only ones of a gate that apply in the manager's namespace.
         (binding,) = (one for one in documents if one["kind"] == "RoleBinding")
@@ -144,12 +144,12 @@ def _gate_roles(gate: str, rules: Iterable[PolicyRule]) -> str:
 def _webhooks_roles(rules: Iterable[PolicyRule]) -> list[dict[str, Any]]:
     made = rbac.roles(rules, _NAMESPACE, _WEBHOOKS, f"{_WEBHOOKS}-role", f"{_WEBHOOKS}-namespaced-role")
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": _WEBHOOKS, "namespace": _NAMESPACE}}
-    return [_labelled(one) for one in (account, *made, rbac.extension_binding(_WEBHOOKS, _NAMESPACE))]
+    return [_labeled(one) for one in (account, *made, rbac.extension_binding(_WEBHOOKS, _NAMESPACE))]
 
 
 def _agent_roles() -> str:
     made = rbac.roles(AGENT_RULES, _NAMESPACE, _AGENT, f"{_AGENT}-role", f"{_AGENT}-secret-role")
-    granting = [_labelled(made[index]) for index in range(len(made)) if made[index - index % 2]["rules"]]
+    granting = [_labeled(made[index]) for index in range(len(made)) if made[index - index % 2]["rules"]]
     on = (
         '{{- if and (dig "enabled" true (.Values.daemon | default dict)) '
         '(eq (include "kruise.gateIsOn" (list . "KruiseDaemon")) "true") }}'
@@ -164,7 +164,7 @@ def _hook_roles(workloads: Iterable[KindDefinition]) -> list[dict[str, Any]]:
     ]
 
 
-def _labelled(document: Mapping[str, Any]) -> dict[str, Any]:
+def _labeled(document: Mapping[str, Any]) -> dict[str, Any]:
     return {**document, "metadata": {**document["metadata"], **_LABELS}}
 
 
@@ -243,7 +243,7 @@ def _policy(
         "spec": {
             "failurePolicy": "Fail",
             "matchConstraints": {
-                "objectSelector": LABELLED,
+                "objectSelector": LABELED,
                 "resourceRules": [
                     {
                         "apiGroups": [kind.group],

@@ -142,7 +142,7 @@ NamespaceLabels = Mapping[str, Mapping[str, str]]
 
 def choose_node(pod: Pod, infos: Sequence[NodeInfo], namespaces: NamespaceLabels | None = None) -> tuple[str, str]:
     """Return the name of the best node and "", or "" and the message why no node fits."""
-    others = _Neighbours(pod, infos, namespaces or {})
+    others = _Neighbors(pod, infos, namespaces or {})
     reasons: Counter[str] = Counter()
     suitable = []
     helpless = 0
@@ -158,7 +158,7 @@ def choose_node(pod: Pod, infos: Sequence[NodeInfo], namespaces: NamespaceLabels
     return "", _message(len(infos), reasons, helpless)
 
 
-def _rank(pod: Pod, info: NodeInfo, others: _Neighbours) -> tuple[int, int, int, str]:
+def _rank(pod: Pod, info: NodeInfo, others: _Neighbors) -> tuple[int, int, int, str]:
     """Return the sort key of a node: by affinity, then soft spreading, then the fewest Pods."""
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
     weight = sum(one.weight for one in affinity.preferred if _holds(one.preference, info.node)) if affinity else 0
@@ -185,7 +185,7 @@ def _message(nodes: int, reasons: Mapping[str, int], helpless: int) -> str:
     return f"{none}: {counted}. preemption: {none}: {', '.join(parts)}."
 
 
-def _reasons(pod: Pod, info: NodeInfo, others: _Neighbours) -> Iterator[str]:
+def _reasons(pod: Pod, info: NodeInfo, others: _Neighbors) -> Iterator[str]:
     """Return why the Pod cannot run on the node: the reasons given by the first filter that rejects it."""
     node, spec = info.node, pod.spec
     if node.spec.unschedulable and not _tolerated(spec, Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")):
@@ -266,7 +266,7 @@ def _matches(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) ->
     return Requirement(requirement.key, Operator(requirement.operator), requirement.values).matches(labels)
 
 
-class _Neighbours:
+class _Neighbors:
     """Running Pods, indexed for the affinity and spreading rules of the Pod to schedule."""
 
     def __init__(self, pod: Pod, infos: Sequence[NodeInfo], namespaces: NamespaceLabels) -> None:

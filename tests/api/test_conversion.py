@@ -123,9 +123,9 @@ def test_the_custom_version_label_is_ordinary_in_v1beta1_and_hidden_by_the_field
     seen = convert(stored, ALPHA)
     assert seen["metadata"]["labels"] == {CUSTOM: "v2"}
     assert convert(seen, BETA) == stored
-    labelled = obj(BETA, {}, labels={CUSTOM: "v1"})
-    assert convert(labelled, ALPHA)["metadata"]["labels"] == {CUSTOM: "v1"}
-    assert convert(convert(labelled, ALPHA), BETA) == labelled
+    labeled = obj(BETA, {}, labels={CUSTOM: "v1"})
+    assert convert(labeled, ALPHA)["metadata"]["labels"] == {CUSTOM: "v1"}
+    assert convert(convert(labeled, ALPHA), BETA) == labeled
 
 
 @pytest.mark.behaviour("SS-3")

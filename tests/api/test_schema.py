@@ -14,7 +14,7 @@ from app.api.schema import Int32, IntOrString, LabelSelector, RawObject, enum, s
 class Inner(ApiModel):
     """An inner object."""
 
-    always_serialised = frozenset({"count"})
+    always_serialized = frozenset({"count"})
     schema_keywords = {"x-kubernetes-map-type": "atomic"}  # noqa: RUF012
 
     count: Int32 = 0

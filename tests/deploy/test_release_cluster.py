@@ -22,7 +22,7 @@ from tests.cluster.cluster import RUN_NAME, Cluster, left_over
 from tests.cluster.run import Run
 from tests.deploy.release import NAMESPACE, Release
 from tests.deploy.rendering import find, render
-from tests.scenarios.test_deletion_protection import DEFINITION, FORBIDDEN, INGRESS, LABEL, SERVICE, labelled, workload
+from tests.scenarios.test_deletion_protection import DEFINITION, FORBIDDEN, INGRESS, LABEL, SERVICE, labeled, workload
 from tests.scenarios.test_launch_order import BECOMES_READY_AFTER, container, pod, started
 from tests.scenarios.world import World, eventually
 
@@ -223,10 +223,10 @@ def test_protected_workloads_are_not_deleted(release: Release, kind: str) -> Non
 @pytest.mark.parametrize("kind", ["Namespace", "Service", "Ingress", "CustomResourceDefinition"])
 def test_other_protected_objects_are_not_deleted(release: Release, kind: str) -> None:  # U-90
     manifests = {
-        "Namespace": NAMESPACE_MANIFEST.format(label=labelled("Always")),
-        "Service": SERVICE.format(name="web", label=labelled("Always")),
-        "Ingress": INGRESS.format(label=labelled("Always")),
-        "CustomResourceDefinition": DEFINITION.format(group="shop.example.com", label=labelled("Always")),
+        "Namespace": NAMESPACE_MANIFEST.format(label=labeled("Always")),
+        "Service": SERVICE.format(name="web", label=labeled("Always")),
+        "Ingress": INGRESS.format(label=labeled("Always")),
+        "CustomResourceDefinition": DEFINITION.format(group="shop.example.com", label=labeled("Always")),
     }
     names = {"CustomResourceDefinition": "widgets.shop.example.com"}
     with protected(release, kind.lower(), manifests[kind], names.get(kind, "web")) as web:

@@ -175,7 +175,7 @@ def review_of(pod: Json | None, *, operation: Operation = Operation.CREATE, **fi
 
 
 def sidecarset(name: str = "s", *containers: Json, match: dict[str, str] | None = None, **spec: Any) -> Json:
-    """A SidecarSet for Pods labelled app=web (or ``match``), with the defaults injection depends on filled in."""
+    """A SidecarSet for Pods labeled app=web (or ``match``), with the defaults injection depends on filled in."""
     annotations = spec.pop("annotations", {})
     metadata = spec.pop("metadata", {})
     inits = spec.pop("initContainers", [])

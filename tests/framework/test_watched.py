@@ -39,8 +39,8 @@ def test_the_error_names_an_undeclared_cache() -> None:
 
 
 def test_another_scope_or_selector_is_another_cache() -> None:
-    labelled, own = PODS.selected("Pods of ours", "app=web"), replace(PODS, scope=Scope.OWN, name="own Pods")
-    stores = Stores([PODS, labelled, own])
-    assert len({id(stores(one)) for one in (PODS, labelled, own)}) == len(stores.by_name) == 3
+    labeled, own = PODS.selected("Pods of ours", "app=web"), replace(PODS, scope=Scope.OWN, name="own Pods")
+    stores = Stores([PODS, labeled, own])
+    assert len({id(stores(one)) for one in (PODS, labeled, own)}) == len(stores.by_name) == 3
     assert own.permission.own_namespace
-    assert not labelled.permission.own_namespace
+    assert not labeled.permission.own_namespace

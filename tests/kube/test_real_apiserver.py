@@ -172,7 +172,7 @@ class Watching(AiohttpTransport):
 
 @asynccontextmanager
 async def reflecting(cluster, resource=CONFIGMAPS, **options):
-    """Run a reflector of objects labelled l=v in the test's namespace through a breakable connection."""
+    """Run a reflector of objects labeled l=v in the test's namespace through a breakable connection."""
     config = await load_config(str(cluster.control_plane.kubeconfig), environ={})
     async with Line(config.host) as line:
         transport = Watching(replace(config, host=f"https://127.0.0.1:{line.port}"))
@@ -189,18 +189,18 @@ async def reflecting(cluster, resource=CONFIGMAPS, **options):
         await transport.close()
 
 
-def labelled(name: str, **data: str) -> dict:
+def labeled(name: str, **data: str) -> dict:
     return {"metadata": {"name": name, "labels": {"l": "v"}}, "data": data}
 
 
 @pytest.mark.parametrize("streaming", [True, False], ids=["streaming list", "list and watch"])
 async def test_a_store_follows_the_server(cluster, streaming):
     client, ns = cluster.client, cluster.namespace
-    await client.create(CONFIGMAPS, labelled("a"), ns)
+    await client.create(CONFIGMAPS, labeled("a"), ns)
     await client.create(CONFIGMAPS, config_map("other"), ns)
     async with reflecting(cluster, streaming_list=streaming) as it:
         assert [c.metadata.name for c in it.store.list()] == ["a"]
-        await client.create(CONFIGMAPS, labelled("b"), ns)
+        await client.create(CONFIGMAPS, labeled("b"), ns)
         await client.patch(CONFIGMAPS, "a", {"data": {"x": "1"}}, ns)
         await client.patch(CONFIGMAPS, "other", {"metadata": {"labels": {"l": "v"}}}, ns)
         await until(lambda: len(it.store) == 3, 20)
@@ -242,7 +242,7 @@ async def things(cluster):
 
 
 def thing(name: str) -> dict:
-    return {"apiVersion": THINGS.api_version, "kind": THINGS.kind, **labelled(name)}
+    return {"apiVersion": THINGS.api_version, "kind": THINGS.kind, **labeled(name)}
 
 
 async def test_an_expired_version_causes_a_relist(cluster, things):
@@ -264,7 +264,7 @@ async def test_a_broken_connection_resumes(cluster):
     client, ns = cluster.client, cluster.namespace
     async with reflecting(cluster) as it:
         it.line.cut()
-        await client.create(CONFIGMAPS, labelled("a"), ns)
+        await client.create(CONFIGMAPS, labeled("a"), ns)
         await until(lambda: ObjectKey(ns, "a") in it.store, 30)
         assert it.metrics.lists == [0]
         assert it.metrics.errors == {ReflectorError.WATCH_FAILED: 1}

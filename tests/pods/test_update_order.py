@@ -53,20 +53,20 @@ def test_terms_apply_by_the_number_of_matching_candidates() -> None:
     unmatched = UpdateScatterTerm(key="c", value="1")
     twice = scattered(scattered(all_pods, all_pods, [b]), all_pods, [a])
     assert names(scattered(all_pods, all_pods, [a, unmatched, b])) == names(twice)
-    unlabelled = [UpdateScatterTerm(key="m", value="")]
-    assert names(scattered(pods("..MMMM"), pods("..MMMM"), unlabelled))[-1] == 1
+    unlabeled = [UpdateScatterTerm(key="m", value="")]
+    assert names(scattered(pods("..MMMM"), pods("..MMMM"), unlabeled))[-1] == 1
 
 
 @pytest.mark.behaviour("PM-130", "PM-7")
 def test_of_several_terms_those_without_pods_do_not_count() -> None:
     all_pods = pods("..MMMM....")
     absent, a = UpdateScatterTerm(key="other", value=""), MATCH[0]
-    unlabelled = UpdateScatterTerm(key="m", value="")
-    assert names(scattered(all_pods, all_pods, [unlabelled, a])) == names(scattered(all_pods, all_pods, MATCH))
-    assert names(scattered(all_pods, all_pods, [absent, unlabelled])) == list(range(10))
+    unlabeled = UpdateScatterTerm(key="m", value="")
+    assert names(scattered(all_pods, all_pods, [unlabeled, a])) == names(scattered(all_pods, all_pods, MATCH))
+    assert names(scattered(all_pods, all_pods, [absent, unlabeled])) == list(range(10))
     # One Pod with the label, though empty, is enough.
     all_pods[0].metadata.labels["m"] = ""
-    assert names(scattered(all_pods, all_pods, [unlabelled, absent])) != list(range(10))
+    assert names(scattered(all_pods, all_pods, [unlabeled, absent])) != list(range(10))
 
 
 @given(st.text("M.", max_size=14), st.integers(0, 14))
@@ -79,7 +79,7 @@ def test_scatter_loses_no_pod(pattern: str, count: int) -> None:
         assert pattern[found[-1]] == "M"
 
 
-def labelled(*labels: dict[str, str]) -> list[Pod]:
+def labeled(*labels: dict[str, str]) -> list[Pod]:
     return [Pod(ObjectMeta(str(index), labels=own)) for index, own in enumerate(labels)]
 
 
@@ -90,7 +90,7 @@ def weight(number: int, **labels: str) -> dict[str, Any]:
 @pytest.mark.behaviour("PM-127")
 def test_weights_of_matching_terms_add_up_and_ties_keep_their_order() -> None:
     strategy = UpdatePriorityStrategy.model_validate({"weightPriority": [weight(50, a="1"), weight(30, b="1")]})
-    given_pods = labelled({}, {"b": "1"}, {"a": "1"}, {"a": "1", "b": "1"}, {"b": "1"})
+    given_pods = labeled({}, {"b": "1"}, {"a": "1"}, {"a": "1", "b": "1"}, {"b": "1"})
     assert names(by_priority(given_pods, strategy)) == [3, 2, 1, 4, 0]
     assert names(by_priority(given_pods, None)) == [0, 1, 2, 3, 4]
 
@@ -98,7 +98,7 @@ def test_weights_of_matching_terms_add_up_and_ties_keep_their_order() -> None:
 @pytest.mark.behaviour("PM-128")
 def test_ordered_keys_compare_trailing_numbers() -> None:
     strategy = UpdatePriorityStrategy.model_validate({"orderPriority": [{"orderedKey": "k1"}, {"orderedKey": "k2"}]})
-    given_pods = labelled({"k2": "9"}, {"k1": "sts-2"}, {"k1": "sts-10"}, {}, {"k1": "none", "k2": "99"}, {"k2": "10"})
+    given_pods = labeled({"k2": "9"}, {"k1": "sts-2"}, {"k1": "sts-10"}, {}, {"k1": "none", "k2": "99"}, {"k2": "10"})
     assert names(by_priority(given_pods, strategy)) == [3, 2, 1, 4, 5, 0]
 
 
@@ -114,6 +114,6 @@ def test_trailing_numbers_are_parsed(text: str, number: int) -> None:
 @pytest.mark.behaviour("PM-135")
 def test_pods_that_prepare_an_update_come_first() -> None:
     state = "lifecycle.apps.kruise.io/state"
-    given_pods = labelled({}, {state: "PreparingUpdate"}, {state: "Normal"}, {state: "PreparingUpdate"})
+    given_pods = labeled({}, {state: "PreparingUpdate"}, {state: "Normal"}, {state: "PreparingUpdate"})
     assert names(preparing_first(given_pods)) == [1, 3, 0, 2]
     assert names(in_update_order(given_pods, given_pods, None, None)) == [1, 3, 0, 2]

@@ -105,8 +105,8 @@ def test_untracked_pods_can_be_applied(world: World) -> None:
         return found
 
     assert "managedFields" not in metadata()
-    labelled = f"{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, labels: {{team: blue}}}}}}"
-    world.kubectl("apply", "--server-side", "-n", world.namespace, "-f", "-", stdin=labelled)
+    labeled = f"{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, labels: {{team: blue}}}}}}"
+    world.kubectl("apply", "--server-side", "-n", world.namespace, "-f", "-", stdin=labeled)
     found = metadata()
     assert found["labels"]["team"] == "blue"
     assert {"before-first-apply", "kubectl"} <= {entry["manager"] for entry in found["managedFields"]}

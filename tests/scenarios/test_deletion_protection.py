@@ -70,13 +70,13 @@ spec: {selector: {matchLabels: {app: web}}, containers: [{name: log, image: "log
 """
 
 
-def labelled(value: str) -> str:
+def labeled(value: str) -> str:
     return f"{LABEL}: {value}"
 
 
 def workload(kind: str, value: str, replicas: int = 0) -> str:
     service = "serviceName: web" if kind == "StatefulSet" else ""
-    return WORKLOAD.format(kind=kind, label=labelled(value), replicas=replicas, service=service)
+    return WORKLOAD.format(kind=kind, label=labeled(value), replicas=replicas, service=service)
 
 
 def delete(world: World, kind: str, name: str = "web", *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -104,8 +104,8 @@ WORKLOADS = [
     ("kind", "webhook", "manifest"),
     [
         *((kind, webhook, workload(kind, "Always")) for kind, webhook in WORKLOADS),
-        ("Service", "vservice.kb.io", SERVICE.format(name="web", label=labelled("Always"))),
-        ("Ingress", "vingress.kb.io", INGRESS.format(label=labelled("Always"))),
+        ("Service", "vservice.kb.io", SERVICE.format(name="web", label=labeled("Always"))),
+        ("Ingress", "vingress.kb.io", INGRESS.format(label=labeled("Always"))),
     ],
     ids=lambda value: value if re.fullmatch("[A-Z][A-Za-z]+", value) else "",
 )
@@ -172,7 +172,7 @@ def test_a_namespace_can_be_deleted_without_pods_and_volumes(world: World) -> No
 def test_a_definition_is_protected(world: World) -> None:
     group = f"{world.namespace}.example.com"
     name = f"widgets.{group}"
-    world.kubectl("apply", "-f", "-", stdin=DEFINITION.format(group=group, label=labelled("Always")))
+    world.kubectl("apply", "-f", "-", stdin=DEFINITION.format(group=group, label=labeled("Always")))
     refusal(world.kubectl("delete", "crd", name, check=False), "vcustomresourcedefinition.kb.io", "Always")
     world.kubectl("label", "crd", name, f"{LABEL}=Cascading", "--overwrite")
     refused = world.kubectl("delete", "crd", name, check=False)
@@ -183,7 +183,7 @@ def test_a_definition_is_protected(world: World) -> None:
 
 @pytest.mark.behaviour("DP-2", "DP-3")
 def test_only_protected_objects_of_a_collection_remain(world: World) -> None:
-    for name, label in (("a", ""), ("b", labelled("Always")), ("c", "")):
+    for name, label in (("a", ""), ("b", labeled("Always")), ("c", "")):
         world.apply(SERVICE.format(name=name, label=label))
     raw = f"/api/v1/namespaces/{world.namespace}/services"
     deleted = world.kubectl("delete", "--raw", raw, check=False)
@@ -213,12 +213,12 @@ def test_an_object_without_the_label_is_deleted_without_a_call(world: World) -> 
     namespace = f"{world.namespace}-free"
     world.kubectl("create", "namespace", namespace)
     world.apply(SERVICE.format(name="web", label=""))
-    world.apply(workload("Deployment", "Always").replace(labelled("Always"), ""))
+    world.apply(workload("Deployment", "Always").replace(labeled("Always"), ""))
     for kind in ("service", "deployment"):
         assert delete(world, kind).returncode == 0
     world.kubectl("delete", "namespace", namespace, "--wait=false")
     assert {webhook: calls(world, webhook) for webhook in webhooks} == before
-    world.apply(SERVICE.format(name="web", label=labelled("Always")))
+    world.apply(SERVICE.format(name="web", label=labeled("Always")))
     refusal(delete(world, "service"), "vservice.kb.io", "Always")
     assert calls(world, "vservice.kb.io") == before["vservice.kb.io"] + 1
     assert calls(world, "vdeletionprotectionlabel.kb.io") == before["vdeletionprotectionlabel.kb.io"]
@@ -227,7 +227,7 @@ def test_an_object_without_the_label_is_deleted_without_a_call(world: World) -> 
 
 @pytest.mark.behaviour("DP-54", "DP-29", "DP-6")
 def test_an_ineffective_label_gets_a_warning(world: World) -> None:
-    made = world.apply(SERVICE.format(name="web", label=labelled("Cascading")))
+    made = world.apply(SERVICE.format(name="web", label=labeled("Cascading")))
     assert "Warning: label policy.kruise.io/delete-protection=Cascading protects nothing here" in made.stderr
     again = world.kubectl("annotate", "service", "web", "-n", world.namespace, "a=b")
     assert "Warning" not in again.stderr
@@ -241,7 +241,7 @@ def test_an_ineffective_label_gets_a_warning(world: World) -> None:
 def test_a_protected_object_blocks_the_deletion_of_its_namespace(world: World) -> None:
     namespace = f"{world.namespace}-held"
     world.kubectl("create", "namespace", namespace)
-    world.kubectl("apply", "-n", namespace, "-f", "-", stdin=SERVICE.format(name="web", label=labelled("Always")))
+    world.kubectl("apply", "-n", namespace, "-f", "-", stdin=SERVICE.format(name="web", label=labeled("Always")))
     world.kubectl("delete", "namespace", namespace, "--wait=false")
 
     def held() -> bool:
@@ -264,7 +264,7 @@ def test_a_protected_object_blocks_the_deletion_of_its_namespace(world: World) -
 def test_a_definition_can_be_deleted_if_its_objects_are_visibly_gone(tmp_path: Path) -> None:
     with ControlPlane() as own, manager(own, tmp_path, "--feature-gates=DeletionProtectionForCRDCascadingGate=true"):
         name = "widgets.shop.example.com"
-        own.kubectl("apply", "-f", "-", stdin=DEFINITION.format(group="shop.example.com", label=labelled("Cascading")))
+        own.kubectl("apply", "-f", "-", stdin=DEFINITION.format(group="shop.example.com", label=labeled("Cascading")))
         own.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
         widget = {
             "apiVersion": "shop.example.com/v1",
@@ -304,7 +304,7 @@ def test_without_a_manager_only_labeled_objects_are_protected(tmp_path: Path) ->
         older = control_plane.kubectl("get", "sidecarsets.v1alpha1.apps.kruise.io", "log", check=False)
         assert "conversion webhook for apps.kruise.io/v1beta1" in older.stderr
         control_plane.kubectl("get", "pod", "before")
-        for name, label in (("free", ""), ("held", labelled("Always"))):
+        for name, label in (("free", ""), ("held", labeled("Always"))):
             service = SERVICE.format(name=name, label=label)
             control_plane.kubectl("apply", "-n", "default", "-f", "-", stdin=service)
         control_plane.kubectl("delete", "service", "free", "-n", "default")

@@ -76,9 +76,9 @@ def test_a_slow_resize_is_checked_again_and_retried(seconds: int, waits: int) ->
 
 def test_a_label_alone_completes_nothing() -> None:
     """The label is written long after the update, when the gate is enabled."""
-    unlabelled = pod("Normal", labels={names.CONTROLLER_REVISION_HASH: "web-abc"}, record={})
+    unlabeled = pod("Normal", labels={names.CONTROLLER_REVISION_HASH: "web-abc"}, record={})
     settings = Settings(gates=replace(Settings().gates, template_hash=True))
-    found = refresh_pod(unlabelled, settings, NOW, returns=False)
+    found = refresh_pod(unlabeled, settings, NOW, returns=False)
     assert found.patch is not None
     assert names.POD_TEMPLATE_HASH in found.patch["metadata"]["labels"]
     assert found.completes is False

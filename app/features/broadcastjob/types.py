@@ -84,7 +84,7 @@ class JobCondition(ApiModel):
 class BroadcastJobStatus(ApiModel):
     """BroadcastJobStatus is the observed state of a BroadcastJob."""
 
-    always_serialised: ClassVar[frozenset[str]] = frozenset({"active", "succeeded", "failed", "desired"})
+    always_serialized: ClassVar[frozenset[str]] = frozenset({"active", "succeeded", "failed", "desired"})
     always_required: ClassVar[bool] = False
 
     conditions: list[JobCondition] | None = None

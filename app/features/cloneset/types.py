@@ -187,7 +187,7 @@ class CloneSetCondition(ApiModel):
 class CloneSetStatus(ApiModel):
     """Observed state of the CloneSet."""
 
-    always_serialised: ClassVar[frozenset[str]] = frozenset(
+    always_serialized: ClassVar[frozenset[str]] = frozenset(
         {"replicas", "ready_replicas", "available_replicas", "updated_replicas", "updated_ready_replicas"}
     )
 

@@ -136,7 +136,7 @@ class ContainerRecreateState(ContainerRecreateStateV1Alpha1):
 class ContainerSnapshot(ApiModel):
     """ContainerSnapshot is a copy of one container's status in the Pod."""
 
-    always_serialised: ClassVar[frozenset[str]] = frozenset({"ready", "restart_count"})
+    always_serialized: ClassVar[frozenset[str]] = frozenset({"ready", "restart_count"})
 
     name: str
     """Name of the container."""

@@ -114,7 +114,7 @@ class DaemonSetCondition(ApiModel):
 class _Status(ApiModel):
     """Observed state of the DaemonSet."""
 
-    always_serialised: ClassVar[frozenset[str]] = frozenset(
+    always_serialized: ClassVar[frozenset[str]] = frozenset(
         {
             "current_number_scheduled",
             "number_misscheduled",

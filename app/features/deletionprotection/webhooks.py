@@ -42,7 +42,7 @@ Refused: TypeAlias = Callable[[str, str, str, str], None]
 
 GATE: Final = "ResourcesDeletionProtection"
 #: Objects without the label are deleted without a webhook call. [DP-30]
-LABELLED: Final = {"matchExpressions": [{"key": names.DELETE_PROTECTION, "operator": "Exists"}]}
+LABELED: Final = {"matchExpressions": [{"key": names.DELETE_PROTECTION, "operator": "Exists"}]}
 #: The same condition for webhooks that also handle other operations. [DP-30]
 _DELETED_WITH_LABEL: Final = (
     MatchCondition(
@@ -100,7 +100,7 @@ def deletion_webhook(kind: ProtectedKind) -> Webhook:
         failure_policy="Fail",
         timeout_seconds=10,
         # For our own kinds, the webhook also handles writes (CS-173), whether the object is labeled or not.
-        object_selector=None if ours else LABELLED,
+        object_selector=None if ours else LABELED,
         match_conditions=_DELETED_WITH_LABEL if ours else (),
         # If the gate is off, these webhooks are not registered; the others stay registered and allow everything. [DP-5]
         gate=GATE if kind.cascading is Cascading.NOTHING else "",
@@ -130,7 +130,7 @@ def label_webhook(table: Sequence[ProtectedKind]) -> Webhook:
         ),
         failure_policy="Ignore",
         timeout_seconds=2,
-        object_selector=LABELLED,
+        object_selector=LABELED,
         match_conditions=(
             MatchCondition("label-without-effect", f"has(object.metadata.labels) && {without_effect}"),
             MatchCondition(

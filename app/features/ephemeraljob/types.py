@@ -65,7 +65,7 @@ class EphemeralJobCondition(ApiModel):
 class EphemeralJobStatus(ApiModel):
     """EphemeralJobStatus is the observed state of an EphemeralJob."""
 
-    always_serialised: ClassVar[frozenset[str]] = frozenset({"match", "running", "succeeded", "waiting", "failed"})
+    always_serialized: ClassVar[frozenset[str]] = frozenset({"match", "running", "succeeded", "waiting", "failed"})
     always_required: ClassVar[bool] = False
 
     conditions: list[EphemeralJobCondition] | None = None

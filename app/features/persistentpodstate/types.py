@@ -115,7 +115,7 @@ class PodState(ApiModel):
 class PersistentPodStateStatus(ApiModel):
     """PersistentPodStateStatus holds the recorded states of Pods."""
 
-    always_serialised: ClassVar[frozenset[str]] = frozenset({"observed_generation"})
+    always_serialized: ClassVar[frozenset[str]] = frozenset({"observed_generation"})
 
     observed_generation: Int64
     """Generation of the object that this status reflects."""

@@ -57,7 +57,7 @@ class PodUnavailableBudgetV1Alpha1Spec(_Spec):
 class PodUnavailableBudgetStatus(ApiModel):
     """PodUnavailableBudgetStatus reports the available Pods and the outstanding grants."""
 
-    always_serialised: ClassVar[frozenset[str]] = frozenset(
+    always_serialized: ClassVar[frozenset[str]] = frozenset(
         {"unavailable_allowed", "current_available", "desired_available", "total_replicas"}
     )
 

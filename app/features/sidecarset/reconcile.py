@@ -22,7 +22,7 @@ from app.features.sidecarset.kind import SIDECAR_SET, MalformedSidecarSet
 from app.features.sidecarset.plan.missed_pods import MISSED_BY, missed_pods, missing_from, set_conditions
 from app.features.sidecarset.plan.pod_state import pod_facts
 from app.features.sidecarset.plan.settings import SetView, injected_sets, set_view
-from app.features.sidecarset.plan.status import UNKNOWN, Counts, Neighbour, PodCounts, status_patch
+from app.features.sidecarset.plan.status import UNKNOWN, Counts, Neighbor, PodCounts, status_patch
 from app.features.sidecarset.types import SidecarSet
 from app.features.sidecarset.writes import Progress, Roller, SetReconcile
 from app.kube.client import Client
@@ -248,17 +248,17 @@ class SidecarSetReconciler:
         view = state.view
         assert view is not None  # noqa: S101  # the Pods have been counted
 
-        def neighbour(name: str) -> Neighbour | None:
+        def neighbor(name: str) -> Neighbor | None:
             other = self._states.get(name)
             if other is None:
                 # It has not been reconciled yet, as under a new leader.
                 return UNKNOWN if self._caches.sets.get(name) is not None else None
             if other.view is None:
                 return None  # it is malformed
-            return Neighbour(other.view.strategy, other.pod_counts, not other.counting)
+            return Neighbor(other.view.strategy, other.pod_counts, not other.counting)
 
         one = SetReconcile(
-            owner, view, state.pod_counts, state.progress, latest, self._observe, neighbour, self._writing
+            owner, view, state.pod_counts, state.progress, latest, self._observe, neighbor, self._writing
         )
         return await self._roller.carry_out(one)
 

@@ -288,7 +288,7 @@ class SidecarSetCondition(ApiModel):
 class SidecarSetStatus(ApiModel):
     """SidecarSetStatus reports how many Pods have the sidecars, and the progress of an update."""
 
-    always_serialised: ClassVar[frozenset[str]] = frozenset({"matched_pods", "updated_pods", "ready_pods"})
+    always_serialized: ClassVar[frozenset[str]] = frozenset({"matched_pods", "updated_pods", "ready_pods"})
 
     observed_generation: Int64 = 0
     """Generation of the SidecarSet this status is based on."""

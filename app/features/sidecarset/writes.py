@@ -16,7 +16,7 @@ from app.features.sidecarset.kind import SIDECAR_SET
 from app.features.sidecarset.plan.pod_state import condition_patch
 from app.features.sidecarset.plan.rollout import CannotUpdateError, PodUpdate, idled, next_pods, next_to_idle, updated
 from app.features.sidecarset.plan.settings import SetView
-from app.features.sidecarset.plan.status import Judged, Neighbour, Neighbours, PodCounts
+from app.features.sidecarset.plan.status import Judged, Neighbor, Neighbors, PodCounts
 from app.features.sidecarset.types import SidecarSet
 from app.kube.client import Client, PatchType
 from app.kube.concurrency import concurrently
@@ -85,7 +85,7 @@ class SetReconcile:
     latest: str
     observe: Observe
     #: The other sets of its Pods, and the Pods that are being written, with the set that writes them.
-    neighbour: Callable[[str], Neighbour | None]
+    neighbor: Callable[[str], Neighbor | None]
     writing: dict[ObjectKey, str]
 
 
@@ -147,7 +147,7 @@ class Roller:
 
     async def _end_hot_upgrades(self, one: SetReconcile) -> bool:
         """End hot upgrades. A ready Pod is briefly not ready, which its other sets must allow. [SS-81, SS-131]"""
-        beside = Neighbours(one.view.name, one.neighbour, one.writing)
+        beside = Neighbors(one.view.name, one.neighbor, one.writing)
         due = next_to_idle(one.view.strategy, one.pod_counts, self._holds(one.progress), beside)
         one.progress.waits |= beside.waited
         await self._written(one, due, self._idle)
@@ -160,7 +160,7 @@ class Roller:
         while left:
             holds = self._holds(one.progress)
             uncertain = sum(hold.uncertain for hold in holds.values())
-            beside = Neighbours(one.view.name, one.neighbour, one.writing)
+            beside = Neighbors(one.view.name, one.neighbor, one.writing)
             chosen = next_pods(one.view.strategy, one.pod_counts, holds, uncertain, left, beside)
             one.progress.waits |= beside.waited
             if not chosen:

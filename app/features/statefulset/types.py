@@ -152,7 +152,7 @@ class StatefulSetCondition(ApiModel):
 class StatefulSetStatusV1Alpha1(ApiModel):
     """Observed state of the StatefulSet."""
 
-    always_serialised: ClassVar[frozenset[str]] = frozenset(
+    always_serialized: ClassVar[frozenset[str]] = frozenset(
         {"replicas", "ready_replicas", "available_replicas", "current_replicas", "updated_replicas"}
     )
 
@@ -183,7 +183,7 @@ class StatefulSetStatusV1Alpha1(ApiModel):
 class VolumeClaimStatus(ApiModel):
     """VolumeClaimStatus describes the claims of one claim template."""
 
-    always_serialised: ClassVar[frozenset[str]] = frozenset({"compatible_replicas", "compatible_ready_replicas"})
+    always_serialized: ClassVar[frozenset[str]] = frozenset({"compatible_replicas", "compatible_ready_replicas"})
 
     volume_claim_name: str
     """Name of the claim template."""

@@ -116,7 +116,7 @@ class Scaler:
             *(
                 (pod.name, self._relabel(snapshot, pod))
                 for pod in replicas.wanted
-                if not pod.terminating and self._mislabelled(snapshot, pod)
+                if not pod.terminating and self._mislabeled(snapshot, pod)
             ),
         ]
         found = await gather_results(
@@ -143,7 +143,7 @@ class Scaler:
                 self.writer.event(snapshot.workload, "SuccessfulUpdate", f"{text} successful")
         return failure
 
-    def _mislabelled(self, snapshot: Observed, pod: Replica) -> bool:
+    def _mislabeled(self, snapshot: Observed, pod: Replica) -> bool:
         wanted = self._identity(snapshot, pod)
         labels = pod.facts.pod.metadata.labels
         return any(labels.get(key) != value for key, value in wanted.items())

@@ -169,7 +169,7 @@ class UnitedDeploymentReconciler:
             selector = compile_selector(united.spec.selector)
             claims = self._claims(united, found, selector)
             if not claims.release and self._lacks_known(united, state, claims):
-                strayed = await self._unseen.unlabelled(united, found[0])
+                strayed = await self._unseen.unlabeled(united, found[0])
                 claims = replace(claims, release=[(found[0], one) for one in strayed])
             if claims.adopt or claims.release:
                 return await self._claim(united, found[0], claims)

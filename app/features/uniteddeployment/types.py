@@ -287,7 +287,7 @@ class SubsetStatus(ApiModel):
 class _StatusFields(ApiModel):
     """Status fields that both versions share."""
 
-    always_serialised: ClassVar[frozenset[str]] = frozenset({"replicas", "updated_replicas", "current_revision"})
+    always_serialized: ClassVar[frozenset[str]] = frozenset({"replicas", "updated_replicas", "current_revision"})
 
     observed_generation: Int64 = 0
     """Generation of the UnitedDeployment that this status describes."""
@@ -323,7 +323,7 @@ class UnitedDeploymentStatus(_StatusFields):
 class UpdateStatus(ApiModel):
     """Progress of the update."""
 
-    always_serialised: ClassVar[frozenset[str]] = frozenset({"updated_revision"})
+    always_serialized: ClassVar[frozenset[str]] = frozenset({"updated_revision"})
     always_required: ClassVar[bool] = False
 
     updated_revision: str = ""

@@ -49,7 +49,7 @@ SUBSETS: Final = SPEC.child("topology", "subsets")
 LONGEST_NAME: Final = 52
 #: The API server appends a dash and five characters to the names of workloads, and the Pods of most kinds carry the
 #: name of the workload's revision as a label.
-LONGEST_LABELLED_NAME: Final = LONGEST_NAME - 6
+LONGEST_LABELED_NAME: Final = LONGEST_NAME - 6
 #: Maximum number of subsets. Each reconcile builds all of their workloads.
 MAX_SUBSETS: Final = 1_000
 #: Maximum number of patches to validate. The controller reports errors in the rest.
@@ -93,11 +93,11 @@ def creation_errors(united: UnitedDeployment, *, short_hash: bool) -> list[Field
     ``short_hash``: Pods of CloneSets carry only a hash. [UD-71]"""
     given, name = template_of(united.spec), united.metadata.name or ""
     kind = given[0] if given is not None else DEPLOYMENT
-    labelled = kind in (STATEFUL_SET, ADVANCED_STATEFUL_SET) or (kind == CLONE_SET and not short_hash)
-    most = LONGEST_LABELLED_NAME if labelled else LONGEST_NAME
+    labeled = kind in (STATEFUL_SET, ADVANCED_STATEFUL_SET) or (kind == CLONE_SET and not short_hash)
+    most = LONGEST_LABELED_NAME if labeled else LONGEST_NAME
     if len(name) <= most:
         return []
-    carried = f"its {'CloneSets' if kind == CLONE_SET else 'StatefulSets'}" if labelled else "its revision"
+    carried = f"its {'CloneSets' if kind == CLONE_SET else 'StatefulSets'}" if labeled else "its revision"
     detail = f"must be no more than {most} characters: a label of the Pods holds the name of {carried} and a hash"
     return [invalid(Path("metadata").child("name"), name, detail)]
 

@@ -313,7 +313,7 @@ class UnseenWorkloads:
             creations.made = {name: since for name, since in creations.made.items() if name in there}
         return 1.0 if creations.made else 0.0
 
-    async def unlabelled(self, united: UnitedDeployment, kind: str) -> list[SubsetWorkload]:
+    async def unlabeled(self, united: UnitedDeployment, kind: str) -> list[SubsetWorkload]:
         """Return owned workloads that have lost their subset label. [UD-32]"""
         namespace, selector = united.metadata.namespace or "", f"!{names.SUBSET_NAME}"
         listed = await self._client.list(

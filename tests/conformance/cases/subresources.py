@@ -71,7 +71,7 @@ def _budget(available: int = 1, **status: Any) -> list[Call]:
     return [*prepared(_BUDGETS, budget), quiet(patch(MERGE_PATCH, f"{_BUDGETS}/b/status", {"status": status}))]
 
 
-_LABELLED = pod("a", metadata={"labels": {"app": "a"}}, nodeName="n")
+_LABELED = pod("a", metadata={"labels": {"app": "a"}}, nodeName="n")
 _SCALE = {
     "apiVersion": "autoscaling/v1",
     "kind": "Scale",
@@ -301,7 +301,7 @@ CASES = [
     # Eviction.
     Case(
         "eviction",
-        *prepared(PODS, _LABELLED),
+        *prepared(PODS, _LABELED),
         post(f"{_POD}/eviction", _eviction()),
         get(
             _POD, keep=["metadata.deletionGracePeriodSeconds", "status.conditions.*.type", "status.conditions.*.reason"]
@@ -315,30 +315,30 @@ CASES = [
     Case("eviction-no-body", *prepared(PODS, pod("a")), post(f"{_POD}/eviction", {})),
     Case(
         "eviction-old-version",
-        *prepared(PODS, _LABELLED),
+        *prepared(PODS, _LABELED),
         post(f"{_POD}/eviction", {**_eviction(), "apiVersion": "policy/v1beta1"}, keep=_ERROR),
     ),
     Case("eviction-wrong-kind", *prepared(PODS, pod("a")), post(f"{_POD}/eviction", pod("a"), keep=_ERROR)),
     Case(
         "eviction-grace",
-        *prepared(PODS, _LABELLED),
+        *prepared(PODS, _LABELED),
         post(f"{_POD}/eviction", _eviction(deleteOptions={"gracePeriodSeconds": 3})),
         get(_POD, keep=["metadata.deletionGracePeriodSeconds"]),
     ),
     Case(
         "eviction-dry-run",
-        *prepared(PODS, _LABELLED),
+        *prepared(PODS, _LABELED),
         post(f"{_POD}/eviction", _eviction(deleteOptions={"dryRun": ["All"]})),
         get(_POD, keep=["metadata.deletionTimestamp"]),
     ),
     Case(
         "eviction-precondition",
-        *prepared(PODS, _LABELLED),
+        *prepared(PODS, _LABELED),
         post(f"{_POD}/eviction", _eviction(deleteOptions={"preconditions": {"uid": "7"}})),
     ),
     Case(
         "eviction-budget-allows",
-        *prepared(PODS, _LABELLED),
+        *prepared(PODS, _LABELED),
         quiet(patch(MERGE_PATCH, f"{_POD}/status", _READY)),
         *_budget(0, disruptionsAllowed=1),
         post(f"{_POD}/eviction", _eviction(), until=lambda status, _: status != 429),
@@ -346,7 +346,7 @@ CASES = [
     ),
     Case(
         "eviction-budget-forbids",
-        *prepared(PODS, _LABELLED),
+        *prepared(PODS, _LABELED),
         quiet(patch(MERGE_PATCH, f"{_POD}/status", _READY)),
         *_budget(),
         get(
@@ -358,7 +358,7 @@ CASES = [
     ),
     Case(
         "eviction-two-budgets",
-        *prepared(PODS, _LABELLED),
+        *prepared(PODS, _LABELED),
         quiet(patch(MERGE_PATCH, f"{_POD}/status", _READY)),
         *_budget(),
         *prepared(
@@ -369,7 +369,7 @@ CASES = [
     ),
     Case(
         "eviction-of-an-ended-pod",
-        *prepared(PODS, _LABELLED),
+        *prepared(PODS, _LABELED),
         quiet(patch(MERGE_PATCH, f"{_POD}/status", {"status": {"phase": "Succeeded"}})),
         *_budget(),
         post(f"{_POD}/eviction", _eviction()),

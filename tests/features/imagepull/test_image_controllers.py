@@ -212,18 +212,18 @@ async def test_nodes_are_chosen_by_names_by_labels_and_by_pods(there: World) -> 
     await there.nodes("n3", zone="b")
     never = {"type": "Never"}
     await there.job("named", "a", selector={"names": ["n3", "n9"]})
-    await there.job("labelled", "b", selector={"matchLabels": {"zone": "a"}}, completionPolicy=never, parallelism=9)
+    await there.job("labeled", "b", selector={"matchLabels": {"zone": "a"}}, completionPolicy=never, parallelism=9)
     await there.job("of-pods", "c", podSelector={"matchLabels": {"app": "x"}}, completionPolicy=never)
     await there.pod("p1", "n2", app="x")
     await there.pod("p2", "n2", app="x")
     await there.pod("p3", "n1", app="y")
     await there.counts("named", desired=1, succeeded=1)
-    await there.counts("labelled", desired=2, succeeded=2)
+    await there.counts("labeled", desired=2, succeeded=2)
     await there.counts("of-pods", desired=1, succeeded=1)
     assert await there.tag("n2", "c", "latest") is not None
     assert await there.tag("n1", "c", "latest") is None
     await there.client.patch(NODES, "n3", {"metadata": {"labels": {"zone": "a"}}})
-    await there.counts("labelled", desired=3, succeeded=3)
+    await there.counts("labeled", desired=3, succeeded=3)
     await there.client.patch(PODS, "p3", {"metadata": {"labels": {"app": "x"}}}, "default")
     await there.counts("of-pods", desired=2, succeeded=2)
     await there.client.delete(PODS, "p3", "default", grace_period_seconds=0)

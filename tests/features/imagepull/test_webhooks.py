@@ -128,8 +128,8 @@ def test_recorded_openkruise_objects_are_accepted_unchanged() -> None:
     by_kind = {kind.kind: kind for kind in KINDS.values()}
     for item in json.loads(path.read_text("utf-8"))["items"]:
         if kind := by_kind.get(item["kind"]):
-            labelled = {**item, "metadata": {**item["metadata"], "labels": {"a": "b"}}}
-            found = written(kind, of(kind), labelled, item)
+            labeled = {**item, "metadata": {**item["metadata"], "labels": {"a": "b"}}}
+            found = written(kind, of(kind), labeled, item)
             assert found.message == ""
             assert found.obj is not None
             assert found.obj["spec"] == item["spec"]

@@ -179,9 +179,9 @@ async def test_a_refusal_names_its_operation_and_is_recorded(cluster: SmallClust
     assert await replica.update(pod, changed) == Denied(text, 403, "Forbidden")
     assert replica.refused == [("web-0", "jane")] * 3
     # A change of irrelevant fields is no update.
-    labelled = copy.deepcopy(pod)
-    labelled["metadata"]["labels"]["x"] = "y"
-    assert is_allowed(await replica.update(pod, labelled))
+    labeled = copy.deepcopy(pod)
+    labeled["metadata"]["labels"]["x"] = "y"
+    assert is_allowed(await replica.update(pod, labeled))
     unprotected = copy.deepcopy(pod)
     unprotected["metadata"]["annotations"]["pub.kruise.io/no-protect"] = "true"
     assert is_allowed(await replica.update(pod, unprotected))

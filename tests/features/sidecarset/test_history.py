@@ -103,10 +103,10 @@ def test_content_that_go_cannot_read_is_recorded_unchanged() -> None:
 
 @pytest.mark.behaviour("SS-73", "SS-B")
 def test_labels_of_a_revision_are_those_of_the_set_with_hash_name_and_custom_version() -> None:
-    labelled = {"team": "mesh", names.SIDECARSET_CUSTOM_VERSION: "by-label"}
+    labeled = {"team": "mesh", names.SIDECARSET_CUSTOM_VERSION: "by-label"}
     common = {"team": "mesh", names.CONTROLLER_HASH: "abc", names.SIDECARSET_NAME: "logs"}
-    assert revision_labels(owner(labels=labelled), "abc") == common | {names.SIDECARSET_CUSTOM_VERSION: "by-label"}
-    assert revision_labels(owner(labels=labelled, customVersion="v7"), "abc") == common | {
+    assert revision_labels(owner(labels=labeled), "abc") == common | {names.SIDECARSET_CUSTOM_VERSION: "by-label"}
+    assert revision_labels(owner(labels=labeled, customVersion="v7"), "abc") == common | {
         names.SIDECARSET_CUSTOM_VERSION: "v7"
     }
     assert revision_labels(owner(), "abc") == {names.CONTROLLER_HASH: "abc", names.SIDECARSET_NAME: "logs"}

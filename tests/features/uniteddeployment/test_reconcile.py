@@ -143,15 +143,15 @@ async def test_foreign_and_unlisted_workloads_are_left_alone(there: World) -> No
         "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {}, "spec": {}}},
     }
 
-    def labelled(name: str, subset: str, **metadata: Any) -> dict[str, Any]:
+    def labeled(name: str, subset: str, **metadata: Any) -> dict[str, Any]:
         labels = {"app": "web", "apps.kruise.io/subset-name": subset}
         return {**body, "metadata": {"name": name, "labels": labels, **metadata}}
 
     boss = await there.client.create(CONFIGMAPS, {"metadata": {"name": "boss"}}, NAMESPACE)
     uid = boss["metadata"]["uid"]
     theirs = {"apiVersion": "v1", "kind": "ConfigMap", "name": "boss", "uid": uid, "controller": True}
-    await there.client.create(CLONE_SETS, labelled("theirs", "a", ownerReferences=[theirs]), NAMESPACE)
-    await there.client.create(CLONE_SETS, labelled("nobodys", "z"), NAMESPACE)
+    await there.client.create(CLONE_SETS, labeled("theirs", "a", ownerReferences=[theirs]), NAMESPACE)
+    await there.client.create(CLONE_SETS, labeled("nobodys", "z"), NAMESPACE)
     await there.unite({"name": "a"})
     await there.settled(30)
     names = {one["metadata"]["name"]: one for one in (await there.client.list(CLONE_SETS, NAMESPACE)).items}
@@ -200,8 +200,8 @@ async def test_nothing_is_written_twice_while_the_cache_lags(there: World) -> No
     await there.pods("b", 2)
     await there.settled(60)
     requests = [(request.path, request.body) for request in there.manager.requests if request.method == "PATCH"]
-    labelled = [one for one in requests if "/pods/" in one[0]]
-    assert len(labelled) == len(set(labelled)) > 0
+    labeled = [one for one in requests if "/pods/" in one[0]]
+    assert len(labeled) == len(set(labeled)) > 0
 
 
 def is_creation(request: Request) -> bool:

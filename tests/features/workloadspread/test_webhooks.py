@@ -229,8 +229,8 @@ def test_the_gate_blocks_only_spec_writes() -> None:
     refused = create(obj, enabled=False)
     assert refused.message.startswith("feature-gate WorkloadSpread is not enabled; ")
     assert refused.code == 403
-    labelled = {**obj, "metadata": {**obj["metadata"], "labels": {"a": "b"}}}
-    assert create(labelled, enabled=False, old=obj).obj
+    labeled = {**obj, "metadata": {**obj["metadata"], "labels": {"a": "b"}}}
+    assert create(labeled, enabled=False, old=obj).obj
     assert create(spread(A), enabled=False, old=obj).code == 403
 
 

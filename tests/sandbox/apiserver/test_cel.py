@@ -6,7 +6,7 @@ import pytest
 
 from app.sandbox.apiserver.cel import CelError, compiled
 
-LABELLED = {"metadata": {"labels": {"app": "web", "a/b": "1"}}}
+LABELED = {"metadata": {"labels": {"app": "web", "a/b": "1"}}}
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ LABELLED = {"metadata": {"labels": {"app": "web", "a/b": "1"}}}
     ],
 )
 def test_evaluates_webhook_expressions(expression: str, expected: Any) -> None:
-    variables = {"object": LABELLED, "oldObject": {"metadata": {}}, "request": {"operation": "CREATE"}}
+    variables = {"object": LABELED, "oldObject": {"metadata": {}}, "request": {"operation": "CREATE"}}
     assert compiled(expression).evaluate(variables) is expected
 
 

@@ -27,7 +27,7 @@ from app.features.sidecarset.plan.settings import (
     with_state,
     working_twins,
 )
-from app.features.sidecarset.plan.status import ALONE, Judged, Neighbours, PodCounts, max_unavailable_of
+from app.features.sidecarset.plan.status import ALONE, Judged, Neighbors, PodCounts, max_unavailable_of
 from app.kube.objects import Pod
 from app.kube.quantities import IntOrPercentError, scaled
 from app.pods.admission_draft import PodRefusedError
@@ -84,13 +84,13 @@ def next_pods(
     held: Collection[str] = (),
     uncertain: int = 0,
     limit: int = 0,
-    neighbours: Neighbours = ALONE,
+    neighbors: Neighbors = ALONE,
 ) -> list[Judged]:
     """Return the Pods to update now. Pods in ``held`` (uids) are skipped; ``limit`` caps the result (0 means no limit);
-    ``neighbours`` are the other sets of these Pods, whose limits apply as well. [SS-95]"""
+    ``neighbors`` are the other sets of these Pods, whose limits apply as well. [SS-95]"""
     if strategy.paused or not strategy.rolling:
         return []
-    allowed, costly, ready = room(strategy, pod_counts, uncertain, neighbours.writing(pod_counts))
+    allowed, costly, ready = room(strategy, pod_counts, uncertain, neighbors.writing(pod_counts))
     if limit:
         allowed = min(allowed, limit)
     candidates = [one for one in pod_counts.waiting if one.pod.metadata.uid not in held]
@@ -104,7 +104,7 @@ def next_pods(
             if not costly or ready < one.facts.ready:
                 break
             if one.facts.ready:
-                if not neighbours.take(one.pod):
+                if not neighbors.take(one.pod):
                     continue
                 ready -= 1
             costly -= 1
@@ -113,18 +113,18 @@ def next_pods(
 
 
 def next_to_idle(
-    strategy: Strategy, pod_counts: PodCounts, held: Collection[str], neighbours: Neighbours
+    strategy: Strategy, pod_counts: PodCounts, held: Collection[str], neighbors: Neighbors
 ) -> list[Judged]:
     """Return the Pods whose former twin gets the empty image now. A ready Pod is briefly unavailable: at most
     maxUnavailable of those are returned, but always at least one. [SS-81]"""
     limit = max(1, max_unavailable_of(strategy.max_unavailable, pod_counts.counts.matched))
-    left = limit - pod_counts.down - neighbours.writing(pod_counts)
+    left = limit - pod_counts.down - neighbors.writing(pod_counts)
     taken: list[Judged] = []
     for one in sorted(pod_counts.migrated, key=lambda one: one.rank):
         if one.pod.metadata.uid in held:
             continue
         if is_ready(one.pod):
-            if left <= 0 or not neighbours.take(one.pod, idle=True):
+            if left <= 0 or not neighbors.take(one.pod, idle=True):
                 continue
             left -= 1
         taken.append(one)

@@ -211,7 +211,7 @@ def max_unavailable_of(value: int | str | None, matched: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbour:
+class Neighbor:
     """Another set: its limit, and the state of its Pods."""
 
     strategy: Strategy
@@ -221,12 +221,12 @@ class Neighbour:
 
 
 @dataclass(slots=True)
-class Neighbours:
+class Neighbors:
     """The other sets of the Pods, and the Pods being written now, each with the set that writes it."""
 
     own_name: str
     #: Returns a set by name, or None if it is unknown.
-    find: Callable[[str], Neighbour | None]
+    find: Callable[[str], Neighbor | None]
     written_now: Mapping[ObjectKey, str]
     #: Whether a Pod had to wait for another set.
     waited: bool = False
@@ -264,5 +264,5 @@ class Neighbours:
         return other.pod_counts.disturbed + begun + self._taken.get(name, 0) < limit
 
 
-UNKNOWN: Final = Neighbour(Strategy(rolling=True), PodCounts(), known=False)
-ALONE: Final = Neighbours("", lambda _: None, {})
+UNKNOWN: Final = Neighbor(Strategy(rolling=True), PodCounts(), known=False)
+ALONE: Final = Neighbors("", lambda _: None, {})

@@ -40,7 +40,7 @@ STATEFUL: Final = (STATEFUL_SET, ADVANCED_STATEFUL_SET)
 #: Number of characters that the API server adds to a generateName.
 GENERATED: Final = 5
 #: Maximum length of the name of a workload whose Pods carry the name of its revision as a label.
-LONGEST_LABELLED: Final = 52
+LONGEST_LABELED: Final = 52
 #: Default of maxUnavailable, by kind.
 _MAX_UNAVAILABLE: Final[Mapping[str, str]] = {CLONE_SET: "20%", DEPLOYMENT: "25%"}
 #: Names of the kinds in events.
@@ -189,7 +189,7 @@ def generated_name(kind: str, united: str, subset: str) -> str:
     """Return the generateName of a subset's workload. It omits the subset if the name would be too long: except in
     Deployments, Pods carry the name of the workload's revision as a label. [UD-27]"""
     prefix = f"{united}-{subset}-"
-    too_long = kind != DEPLOYMENT and len(prefix) + GENERATED > LONGEST_LABELLED
+    too_long = kind != DEPLOYMENT and len(prefix) + GENERATED > LONGEST_LABELED
     return f"{united}-" if too_long or is_dns1123_subdomain(f"{prefix}x") else prefix
 
 

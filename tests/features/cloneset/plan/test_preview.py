@@ -107,7 +107,7 @@ def test_a_pod_in_an_unknown_lifecycle_state_is_named_and_kept() -> None:
 
 @pytest.mark.behaviour("PM-140")
 def test_pods_without_an_agent_to_refresh_their_env_are_previewed_as_replaced() -> None:
-    def labelled(tier: str) -> ResolvedSpec:
+    def labeled(tier: str) -> ResolvedSpec:
         field = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['tier']"}}}
         container = {"name": "main", "image": "nginx:1", "env": [{"name": "TIER", **field}]}
         template = {"metadata": {"labels": {"app": "web", "tier": tier}}, "spec": {"containers": [container]}}
@@ -115,7 +115,7 @@ def test_pods_without_an_agent_to_refresh_their_env_are_previewed_as_replaced() 
         made = clone_set("web", template=template, updateStrategy=strategy, replicas=1)
         return resolve_spec(CloneSet.model_validate(with_defaults(made)), Gates())
 
-    before, wanted = revision(labelled("a"), 1), labelled("b")
+    before, wanted = revision(labeled("a"), 1), labeled("b")
     runs = pod(short_hash(before.name), name="web-0")
     status = PodStatus(container_statuses=(ContainerStatus(name="main", container_id="containerd://1"),))
     runs.pod = msgspec.structs.replace(runs.pod, status=status)

@@ -16,7 +16,7 @@ from app.api.fields import OrderPriorityTerm, UpdatePriorityStrategy, UpdateScat
 from app.features.sidecarset.plan.pod_state import PodFacts, Wait
 from app.features.sidecarset.plan.rollout import expanded, in_order, next_pods, next_to_idle, partition_of, room
 from app.features.sidecarset.plan.settings import Strategy
-from app.features.sidecarset.plan.status import Neighbour, Neighbours, PodCounts, max_unavailable_of
+from app.features.sidecarset.plan.status import Neighbor, Neighbors, PodCounts, max_unavailable_of
 from app.kube.objects import ObjectMeta, Pod, PodCondition, PodSpec, PodStatus
 from app.kube.resources import ObjectKey
 
@@ -127,11 +127,11 @@ def test_a_second_rolling_set_keeps_its_limit() -> None:
     found.observe(ObjectKey("shop", "p"), OLD, both)
 
     def chosen(other: PodCounts, *, limit: int = 1, rolls: bool = True, writing: int = 0) -> int:
-        beside = Neighbour(rolling(max_unavailable=limit) if rolls else Strategy(), other)
+        beside = Neighbor(rolling(max_unavailable=limit) if rolls else Strategy(), other)
         writes = {ObjectKey("shop", f"w{number}"): "t" for number in range(writing)}
-        neighbours = Neighbours("s", {"t": beside}.get, writes)
-        taken = len(next_pods(rolling(), found, neighbours=neighbours))
-        assert neighbours.waited is not bool(taken)
+        neighbors = Neighbors("s", {"t": beside}.get, writes)
+        taken = len(next_pods(rolling(), found, neighbors=neighbors))
+        assert neighbors.waited is not bool(taken)
         return taken
 
     busy = PodFacts(True, True, False, "", disturbed=True)
@@ -152,8 +152,8 @@ def test_sets_that_end_hot_upgrades_do_not_wait_for_each_other() -> None:
     found.observe(ObjectKey("shop", "p"), PodFacts(True, True, False, "", disturbed=True, migrated=True), both)
 
     def idled(other: PodCounts, *, limit: int = 1) -> int:
-        beside = Neighbour(rolling(max_unavailable=limit), other)
-        return len(next_to_idle(rolling(), found, (), Neighbours("s", {"t": beside}.get, {})))
+        beside = Neighbor(rolling(max_unavailable=limit), other)
+        return len(next_to_idle(rolling(), found, (), Neighbors("s", {"t": beside}.get, {})))
 
     waiting = PodFacts(True, True, False, "", disturbed=True, migrated=True)
     down = PodFacts(True, True, False, "", disturbed=True, down=True)
@@ -205,7 +205,7 @@ def test_the_least_useful_pod_is_updated_first() -> None:
     assert [one.pod.metadata.name for one in ordered] == ["down", "short", "middle", "long"]
 
 
-def _labelled(labels: Sequence[Mapping[str, str]]) -> PodCounts:
+def _labeled(labels: Sequence[Mapping[str, str]]) -> PodCounts:
     found = PodCounts()
     for index, one in enumerate(labels):
         found.observe(ObjectKey("shop", f"p{index}"), OLD, pod(f"p{index}", labels=one))
@@ -215,7 +215,7 @@ def _labelled(labels: Sequence[Mapping[str, str]]) -> PodCounts:
 @pytest.mark.behaviour("SS-94")
 def test_priority_by_weight_and_by_order() -> None:
     labels = [{"tier": "a"}, {"tier": "b"}, {"rank": "n-2"}, {"rank": "n-10"}, {}]
-    found = _labelled(labels)
+    found = _labeled(labels)
     weights = [
         WeightPriorityTerm.model_validate({"weight": 20, "matchSelector": {"matchLabels": {"tier": "b"}}}),
         WeightPriorityTerm.model_validate({"weight": 10, "matchSelector": {"matchLabels": {"tier": "a"}}}),
@@ -231,7 +231,7 @@ def test_priority_by_weight_and_by_order() -> None:
 
 @pytest.mark.behaviour("SS-94")
 def test_scatter_terms_apply_per_value() -> None:
-    found = _labelled([{"zone": "a"}] * 3 + [{"zone": "b"}] * 3 + [{}] * 3)
+    found = _labeled([{"zone": "a"}] * 3 + [{"zone": "b"}] * 3 + [{}] * 3)
     star = UpdateScatterTerm(key="zone", value="*")
     named = UpdateScatterTerm(key="zone", value="b")
     assert [(one.key, one.value) for one in expanded([named, star], found.matched())] == [("zone", "b"), ("zone", "a")]

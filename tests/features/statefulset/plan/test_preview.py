@@ -34,10 +34,10 @@ def revisions(resolved: ResolvedSpec, *, other_field: str = "image") -> Revision
 
 
 def ran(resolved: ResolvedSpec, pods: list[Json], **options: Any) -> Preview:
-    labelled = [
+    labeled = [
         {**one, "metadata": {**one["metadata"], "labels": {"app": "web", **one["metadata"]["labels"]}}} for one in pods
     ]
-    return preview(resolved, [facts(one, resolved.settings) for one in labelled], revisions(resolved, **options), NOW)
+    return preview(resolved, [facts(one, resolved.settings) for one in labeled], revisions(resolved, **options), NOW)
 
 
 def shown(found: Preview) -> list[tuple[int, str, str]]:

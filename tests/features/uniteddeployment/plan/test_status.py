@@ -85,7 +85,7 @@ def found(
         pytest.param(pod(), True, 0, True, 0, id="new in a subset that was unschedulable"),
         pytest.param(pod(ready=400), True, 0, False, 0, id="new there, but ready for a long time"),
         pytest.param(pod(pending=31), False, 0, True, 0, id="unscheduled for too long"),
-        pytest.param(pod(pending=31, label="false"), False, 0, True, 0, id="unscheduled for too long, labelled"),
+        pytest.param(pod(pending=31, label="false"), False, 0, True, 0, id="unscheduled for too long, labeled"),
         pytest.param(pod(pending=10), False, 0, False, 20, id="no node yet"),
         pytest.param(pod(old=True, ready=900), False, 99, False, 0, id="old, and the rollout is only slow"),
         pytest.param(pod(old=True, pending=99), False, 99, True, 0, id="old, unscheduled, late rollout"),

@@ -217,7 +217,7 @@ def test_each_workload_is_kept_adopted_released_or_deleted() -> None:
     first, second = workload("a1", "2026-01-01T00:00:01Z"), workload("a2", "2026-01-01T00:00:00Z")
     gone = workload("gone", "2026-01-01T00:00:00Z", deletionTimestamp="2026-01-01T00:00:09Z")
     other, removed = workload("other", "2026-01-01T00:00:00Z"), workload("z1", "2026-01-01T00:00:00Z", "z")
-    relabelled = workload("b1", "2026-01-01T00:00:00Z", "b", labels={"apps.kruise.io/subset-name": "b"})
+    relabeled = workload("b1", "2026-01-01T00:00:00Z", "b", labels={"apps.kruise.io/subset-name": "b"})
     orphans = [
         workload("b3", "2026-01-01T00:00:03Z", "b"),
         workload("b2", "2026-01-01T00:00:02Z", "b"),
@@ -225,7 +225,7 @@ def test_each_workload_is_kept_adopted_released_or_deleted() -> None:
         workload("z2", "2026-01-01T00:00:00Z", "z"),
         workload("b0", "2026-01-01T00:00:00Z", "b", labels={"apps.kruise.io/subset-name": "b"}),
     ]
-    owned = {"cloneSetTemplate": [first, second, gone, removed, relabelled], "deploymentTemplate": [other]}
+    owned = {"cloneSetTemplate": [first, second, gone, removed, relabeled], "deploymentTemplate": [other]}
     found = claim("cloneSetTemplate", {"a", "b"}, owned, orphans, lambda labels: labels.get("app") == "web")
     assert {name: one.metadata.name for name, one in found.existing.items()} == {"a": "a2"}
     assert {(kind, one.metadata.name) for kind, one in found.surplus} == {
