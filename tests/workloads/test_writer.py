@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,22 @@ PODS = "/api/v1/namespaces/moving/pods/"
 
 def preconditions(shell: Any, path: str) -> list[Any]:
     return [body["preconditions"] for method, at, body in shell.server.requests if (method, at) == ("DELETE", path)]
+
+
+@virtual
+async def test_an_unexpected_error_is_raised_after_all_writes_have_finished() -> None:
+    finished: list[str] = []
+
+    async def fail() -> None:
+        raise ValueError("unexpected")
+
+    async def write() -> None:
+        await asyncio.sleep(1)
+        finished.append("written")
+
+    with pytest.raises(ValueError, match="unexpected"):
+        await gather_results([fail(), write()])
+    assert finished == ["written"]
 
 
 @pytest.mark.behaviour("PUB-92")
