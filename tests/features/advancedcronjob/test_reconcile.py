@@ -198,18 +198,6 @@ async def test_an_unreadable_schedule_is_reported_once_and_not_retried(there: Wo
     await made(there, 1, seconds=70)
 
 
-@pytest.mark.behaviour("ACJ-13")
-@in_world
-async def test_takeover_writes_only_the_status(there: World) -> None:
-    await cron(there, paused=True)
-    await there.settled(10)
-    before = await there.get(CRONS, "acj")
-    there.writes.clear()
-    await there.settled(600)
-    assert await there.get(CRONS, "acj") == before
-    assert there.writes == []
-
-
 Reconcile = Callable[[], Awaitable[Any]]
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.features.launchpriority.feature import FEATURE, GATE, NAME
+from app.features.launchpriority.feature import NAME
 from app.features.launchpriority.reconcile import STALL_SECONDS, LaunchBarrierReconciler
 from app.kube.client import Client
 from app.kube.errors import Conflict, ServerError
@@ -18,9 +18,8 @@ from app.kube.resources import ObjectKey
 from app.kube.store import Store
 from app.kube.wire import Request, Response
 from tests.features.launchpriority.pods import COMPLETED, CURRENT, ordered
-from tests.kit.features import controller_of
 from tests.kit.virtualtime import VirtualClock
-from tests.kube.fakes import json_response, running, status_body, until, virtual
+from tests.kube.fakes import json_response, running, status_body, virtual
 from tests.pods.apiserver import ApiServer, config_map_path, pod_path
 
 KEY = ObjectKey("shop", "web-0")
@@ -84,29 +83,6 @@ async def test_each_step_adds_a_key_and_a_pod_annotation_that_wakes_the_kubelet(
     assert setting.annotations == {COMPLETED: "true"}
     await setting.reconcile(KEY)  # the cache does not show the annotation yet
     assert setting.server.writes() == [CREATE, ADD, ANNOTATE, ADD, ANNOTATE]
-
-
-@virtual
-@pytest.mark.behaviour("PM-146", "PM-151")
-async def test_pods_with_a_launch_order_are_reconciled_regardless_of_their_owner() -> None:
-    setting = Setting()
-    controller = controller_of(FEATURE, setting.client, {"Pods": setting.pods}, events=setting.events)
-    async with running(controller.run()):
-        await until(lambda: setting.data)
-        setting.report("a")
-        await until(lambda: "p_3" in setting.data)
-        setting.report("b")
-        await until(lambda: setting.completed)
-        setting.report("c")
-    assert setting.server.writes() == [CREATE, ADD, ANNOTATE, ADD, ANNOTATE]
-    assert {request.headers["User-Agent"] for request in setting.server.requests} == {
-        "kruise-manager/container-launch-priority-controller"
-    }
-    assert (controller.name, controller.workers) == ("container-launch-priority-controller", 4)
-    assert GATE == "PodWebhook"
-    permissions = FEATURE.permissions(lambda _gate: True)
-    assert {resource for rule in permissions for resource in rule.resources} == {"pods", "configmaps", "events"}
-    assert not FEATURE.running(lambda gate: gate != GATE)
 
 
 @virtual

@@ -125,29 +125,6 @@ def test_pods_without_an_agent_to_refresh_their_env_are_previewed_as_replaced() 
     assert found.steps[0].reason.startswith("no node agent reports the Pod's containers")
 
 
-@pytest.mark.behaviour("CS-90")
-def test_surge_pods_come_first_and_are_removed() -> None:
-    found = previewed(resolved(replicas=4, strategy=rolling(maxSurge=2, maxUnavailable=0)), old_pods(4))
-    actions = [one.action for one in found.steps]
-    assert actions[:2] == [Action.CREATE, Action.CREATE]
-    assert found.steps[0].reason == "maxSurge"
-    assert found.rest == ()
-
-
-@pytest.mark.behaviour("CS-90")
-def test_with_the_gate_surge_pods_cover_an_in_place_update() -> None:
-    wanted = resolved(replicas=3, strategy=rolling(policy="InPlaceIfPossible", maxSurge=1, maxUnavailable=0))
-    wanted = replace(wanted, settings=replace(wanted.settings, gates=Gates(in_place_surge=True)))
-    found = previewed(wanted, old_pods(3))
-    assert steps_of(found) == [
-        (1, "create", "web-(new 1)"),
-        (2, "update in place", "web-0"),
-        (3, "update in place", "web-1"),
-        (4, "update in place", "web-2"),
-        (5, "delete", "web-(new 1)"),
-    ]
-
-
 @pytest.mark.behaviour("CS-124")
 def test_broken_pods_that_use_up_the_budget_are_named() -> None:
     pods = [*old_pods(3), pod(revision(resolved(), 2).name.rpartition("-")[2], name="web-sick", available=False)]
@@ -161,15 +138,6 @@ def test_the_preview_names_the_hook_that_it_waits_for() -> None:
     lifecycle = {"inPlaceUpdate": {"finalizersHandler": [HOLD]}}
     found = previewed(resolved(replicas=1, lifecycle=lifecycle), old_pods(1, update_hooked=True))
     assert [one.reason for one in found.steps] == ["image of main becomes nginx:2, after its inPlaceUpdate hook"]
-
-
-@pytest.mark.behaviour("CS-100", "CS-104")
-def test_scaling_precedes_updating() -> None:
-    found = previewed(resolved(replicas=2), old_pods(4))
-    assert [one.action for one in found.steps][:2] == [Action.DELETE, Action.DELETE]
-    more = previewed(resolved(replicas=3), old_pods(2))
-    assert more.steps[0].action is Action.CREATE
-    assert more.steps[0].pod == "web-(new 1)"
 
 
 # --- explain
