@@ -16,10 +16,15 @@ from typing import Any, Final
 import msgspec
 
 from app.kube.admission import Rule, Webhook
+from app.kube.resources import MUTATINGWEBHOOKCONFIGURATIONS, VALIDATINGWEBHOOKCONFIGURATIONS
 from app.kube.wire import USER_AGENT
 
 MUTATING_NAME: Final = "kruise-mutating-webhook-configuration"
 VALIDATING_NAME: Final = "kruise-validating-webhook-configuration"
+CONFIGURATIONS: Final = (
+    (MUTATINGWEBHOOKCONFIGURATIONS, MUTATING_NAME),
+    (VALIDATINGWEBHOOKCONFIGURATIONS, VALIDATING_NAME),
+)
 API_VERSION: Final = "admissionregistration.k8s.io/v1"
 
 

@@ -143,6 +143,7 @@ def _named(step: Step) -> str:
 
 async def observed(client: Client, namespace: str) -> Installed:
     """Return what is installed."""
+    from app.admission.configurations import CONFIGURATIONS
     from app.api import names
     from app.kube.resources import CONFIGMAPS, CUSTOMRESOURCEDEFINITIONS, DAEMONSETS, DEPLOYMENTS, NAMESPACES
     from app.manager import rbac
@@ -150,7 +151,6 @@ async def observed(client: Client, namespace: str) -> Installed:
         BACKUP,
         CLUSTER_ROLE_BINDINGS,
         CLUSTER_ROLES,
-        CONFIGURATIONS,
         DAEMON,
         DAEMON_PULL_ROLE,
         DAEMON_ROLE,

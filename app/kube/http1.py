@@ -285,7 +285,8 @@ class PlainTransport:
             except ConnectionLost as error:
                 if error.begun or request.method != "GET":
                     raise
-        connection = await self._open()
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            connection = await Connection.open(self._host, self._port, self._context, self.config.server_name)
         return connection, await self._send(connection, request, target, headers)
 
     async def _send(self, connection: Connection, request: Request, target: str, headers: Mapping[str, str]) -> Head:
@@ -296,10 +297,6 @@ class PlainTransport:
             raise
         self._on_response(str(head.status), request.method, self._authority)
         return head
-
-    async def _open(self) -> Connection:
-        async with asyncio.timeout(_CONNECT_SECONDS):
-            return await Connection.open(self._host, self._port, self._context, self.config.server_name)
 
     def _take(self) -> Connection | None:
         now = asyncio.get_running_loop().time()

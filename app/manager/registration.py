@@ -21,8 +21,8 @@ from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar
 import msgspec
 
 from app.admission.configurations import (
+    CONFIGURATIONS,
     MUTATING_NAME,
-    VALIDATING_NAME,
     Endpoint,
     conversion_patch,
     match_conditions_dropped,
@@ -45,9 +45,7 @@ from app.kube.objects import decode_metadata
 from app.kube.reflector import Reflector, ReflectorMetrics
 from app.kube.resources import (
     CUSTOMRESOURCEDEFINITIONS,
-    MUTATINGWEBHOOKCONFIGURATIONS,
     SECRETS,
-    VALIDATINGWEBHOOKCONFIGURATIONS,
     Resource,
 )
 from app.manager.follower import RETRY_CAP_SECONDS, SYNC_SECONDS, MissingDefinitions, serve, watch_of_one
@@ -131,10 +129,6 @@ REPAIRS_BURST: Final = 10
 REPAIRS_PER_SECOND: Final = 0.1
 #: Seconds the leader keeps an entry it does not declare, because a terminating replica may still serve it. [MGR-120]
 KEEP_UNKNOWN_SECONDS: Final = 60.0
-_CONFIGURATIONS: Final = (
-    (MUTATINGWEBHOOKCONFIGURATIONS, MUTATING_NAME),
-    (VALIDATINGWEBHOOKCONFIGURATIONS, VALIDATING_NAME),
-)
 
 
 class _DefinitionSpec(TypedDict, total=False):
@@ -188,7 +182,7 @@ class Registration:
         self._may_have_been_away = may_have_been_away
         self._rng = rng
         self._backoff = Backoff(rng, base=0.5, cap=RETRY_CAP_SECONDS)
-        objects = len(kinds) + len(_CONFIGURATIONS)
+        objects = len(kinds) + len(CONFIGURATIONS)
         self._repairs = TokenBucket(self.clock, qps=REPAIRS_PER_SECOND * objects, burst=REPAIRS_BURST * objects)
         self._missing = MissingDefinitions(metrics, absent_changed)
         self._wake = asyncio.Event()
@@ -220,7 +214,7 @@ class Registration:
         ``secret`` is the namespace and name of the certificate Secret.
         """
         watched: list[tuple[Resource, str, str]] = [
-            *((resource, "", name) for resource, name in _CONFIGURATIONS),
+            *((resource, "", name) for resource, name in CONFIGURATIONS),
             *((CUSTOMRESOURCEDEFINITIONS, "", kind.crd_name) for kind in self._kinds),
         ]
         if secret is not None:
@@ -284,7 +278,7 @@ class Registration:
         self._certificates.published(complete and not attempts.failures)
         if len(self._missing) < len(self._kinds):
             self.defined.set()  # Definitions that we may not read count as installed.
-        if known == len(_CONFIGURATIONS):
+        if known == len(CONFIGURATIONS):
             self.registered.set()  # A definition that cannot be written does not block reviews.
         attempts.raise_first()
 
@@ -363,7 +357,7 @@ class Registration:
 
     async def _read_configurations(self, attempts: Attempts) -> list[_Configuration]:
         found: list[_Configuration] = []
-        for resource, name in _CONFIGURATIONS:
+        for resource, name in CONFIGURATIONS:
             try:
                 live = await attempts.result(self._client.get(resource, name))
             except NotFound:

@@ -113,10 +113,7 @@ class Acceptor:
         """Open a connection; ``stranger`` is the address of a stranger, or empty for a known caller."""
         task = self._loop.create_task(self._handshake(connection, stranger))
         self._opening[task] = bool(stranger)
-        task.add_done_callback(self._opened)
-
-    def _opened(self, task: asyncio.Task[None]) -> None:
-        self._opening.pop(task, None)
+        task.add_done_callback(lambda task: self._opening.pop(task, None))
 
     async def _handshake(self, connection: socket.socket, stranger: str) -> None:
         try:

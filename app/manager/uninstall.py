@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME
+from app.admission.configurations import CONFIGURATIONS
 from app.api import names
 from app.api.kind import KindDefinition
 from app.features.ephemeraljob.kind import EPHEMERAL_JOB
@@ -25,9 +25,7 @@ from app.kube.objects import ObjectMeta, decode_metadata
 from app.kube.resources import (
     DEPLOYMENTS,
     LEASES,
-    MUTATINGWEBHOOKCONFIGURATIONS,
     PODS,
-    VALIDATINGWEBHOOKCONFIGURATIONS,
     Resource,
 )
 
@@ -52,11 +50,6 @@ _FINALIZERS: Final = (
 #: Maximum number of concurrent writes.
 _AT_ONCE: Final = 8
 
-_CONFIGURATIONS: Final[tuple[tuple[Resource, str], ...]] = (
-    (VALIDATINGWEBHOOKCONFIGURATIONS, VALIDATING_NAME),
-    (MUTATINGWEBHOOKCONFIGURATIONS, MUTATING_NAME),
-)
-
 
 class UninstallRefusedError(Exception):
     """One of our objects is still in use or did not stop. The message names it and the fix."""
@@ -74,9 +67,9 @@ def permissions(workloads: Iterable[KindDefinition]) -> tuple[PolicyRule, ...]:
         *held,
         PolicyRule(
             ("delete",),
-            (MUTATINGWEBHOOKCONFIGURATIONS.group,),
-            tuple(resource.plural for resource, _ in _CONFIGURATIONS),
-            names=tuple(name for _, name in _CONFIGURATIONS),
+            ("admissionregistration.k8s.io",),
+            tuple(resource.plural for resource, _ in CONFIGURATIONS),
+            names=tuple(name for _, name in CONFIGURATIONS),
         ),
         PolicyRule(("patch",), ("apps",), ("deployments/scale",), names=(DEPLOYMENT, CONTROLLERS), own_namespace=True),
         PolicyRule(("list",), ("",), ("pods",), own_namespace=True),
@@ -93,7 +86,7 @@ async def prepare_uninstall(client: Client, namespace: str, workloads: Sequence[
     if in_use := await _in_use(client, workloads):
         raise UninstallRefusedError(in_use)
     await _stop(client, namespace)
-    for resource, name in _CONFIGURATIONS:
+    for resource, name in CONFIGURATIONS:
         await _delete(client, resource, name)
     await _delete(client, LEASES, LEASE, namespace)
     for kind, finalizer in _FINALIZERS:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from app.admission.configurations import CONFIGURATIONS
 from app.cli.takeover import ROLLOUT_SECONDS, run
 from app.daemon.objects import NODE_IMAGES
 from app.kube.client import Client, PatchType
@@ -42,7 +43,6 @@ from app.manager.takeover.model import (
     BACKUP,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
-    CONFIGURATIONS,
     DAEMON,
     DAEMON_ROLE,
     ROLE_BINDINGS,

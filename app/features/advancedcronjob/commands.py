@@ -9,12 +9,12 @@ from app.api.webhooks import stored_model
 from app.features.advancedcronjob.cron import ScheduleError
 from app.features.advancedcronjob.defaults import with_defaults
 from app.features.advancedcronjob.kind import ADVANCED_CRON_JOB
-from app.features.advancedcronjob.plan import MANY, made_by, moment, name_of, schedule_of, what_is_due
+from app.features.advancedcronjob.plan import MANY, made_by, name_of, schedule_of, what_is_due
 from app.features.advancedcronjob.types import FORBID, REPLACE, AdvancedCronJob
 from app.framework.commands import Commands, Report, Stored, report, table
 from app.framework.options import Enabled
 from app.kube.client import Client
-from app.kube.clock import rfc3339
+from app.kube.clock import parsed_rfc3339, rfc3339
 from app.kube.errors import CommandError
 from app.kube.text import one_line
 
@@ -38,8 +38,9 @@ def _planned(client: Client, stored: Stored) -> tuple[list[str], list[str]]:
     kind = made_by(cron)
     made = kind.kind if kind is not None else "nothing"
     lines = [f"AdvancedCronJob {metadata.namespace}/{name}: {made} on schedule {spec.schedule!r}"]
-    last = moment(status.last_schedule_time if status is not None else None)
-    due = what_is_due(schedule, last or moment(metadata.creation_timestamp) or now, now, spec.starting_deadline_seconds)
+    last = parsed_rfc3339(status.last_schedule_time if status is not None else None)
+    since = last or parsed_rfc3339(metadata.creation_timestamp) or now
+    due = what_is_due(schedule, since, now, spec.starting_deadline_seconds)
     active = [one_line(one.name) for one in (status.active if status is not None else None) or ()]
     todo: list[str] = []
     if spec.paused:

@@ -16,7 +16,7 @@ from app.features.broadcastjob.kind import BROADCAST_JOB
 from app.features.broadcastjob.types import BroadcastJob
 from app.features.imagepull.kind import IMAGE_LIST_PULL_JOB
 from app.features.imagepull.types import ImageListPullJob
-from app.kube.clock import rfc3339
+from app.kube.clock import parsed_rfc3339, rfc3339
 from app.kube.objects import Job, ObjectMeta
 from app.kube.resources import JOBS, Resource
 from app.pods.predicates import controller_reference
@@ -128,7 +128,7 @@ def child_of_job(job: Job) -> Child:
 def child_of_broadcast_job(job: BroadcastJob) -> Child:
     """Return the Child for a BroadcastJob."""
     conditions = (job.status.conditions if job.status is not None else None) or ()
-    started = moment(job.status.start_time) if job.status is not None else None
+    started = parsed_rfc3339(job.status.start_time) if job.status is not None else None
     return _child(BROADCAST_JOBS, job.metadata, _by_conditions((one.type, one.status) for one in conditions), started)
 
 
@@ -139,14 +139,14 @@ def child_of_image_job(job: ImageListPullJob) -> Child:
         state = State.ACTIVE
     else:
         state = State.SUCCESSFUL if status.succeeded == status.desired else State.FAILED
-    started = moment(status.start_time) if status is not None else None
+    started = parsed_rfc3339(status.start_time) if status is not None else None
     return _child(IMAGE_LIST_PULL_JOBS, job.metadata, state, started)
 
 
 def _child(
     resource: Resource, metadata: ObjectMeta | model.ObjectMeta, state: State, started: datetime | None
 ) -> Child:
-    scheduled = moment(metadata.annotations.get(names.SCHEDULED_AT))
+    scheduled = parsed_rfc3339(metadata.annotations.get(names.SCHEDULED_AT))
     deleting = bool(metadata.deletion_timestamp)
     return Child(resource, metadata.name, metadata.uid, metadata.resource_version, state, started, scheduled, deleting)
 
@@ -154,15 +154,6 @@ def _child(
 def _by_conditions(conditions: Iterable[tuple[str, str]]) -> State:
     ended = {"Complete": State.SUCCESSFUL, "Failed": State.FAILED}
     return next((ended[type_] for type_, status in conditions if status == "True" and type_ in ended), State.ACTIVE)
-
-
-def moment(text: str | None) -> datetime | None:
-    """Parse a time from an annotation or status as UTC; None if it is missing or invalid."""
-    try:
-        found = datetime.fromisoformat(text or "")
-        return found.astimezone(UTC) if found.tzinfo is not None else None
-    except (ValueError, OverflowError):
-        return None
 
 
 def last_scheduled(known: Iterable[datetime | None], children: Iterable[Child]) -> datetime | None:
@@ -245,7 +236,7 @@ def status_of(
         for child in sorted(children, key=lambda child: child.name)
         if child.state is State.ACTIVE
     ]
-    last = last_scheduled((last, moment(present.get("lastScheduleTime"))), ())
+    last = last_scheduled((last, parsed_rfc3339(present.get("lastScheduleTime"))), ())
     status: dict[str, Any] = {}
     if resource is not None:
         status["type"] = resource.kind

@@ -20,7 +20,6 @@ from app.features.advancedcronjob.plan import (
     child_of_job,
     last_scheduled,
     made_by,
-    moment,
     name_of,
     new_job,
     schedule_of,
@@ -37,7 +36,7 @@ from app.features.imagepull.types import ImageListPullJob
 from app.framework.feature import ControllerContext, Reconciling
 from app.framework.watched import JOBS, Watched
 from app.kube.client import Client
-from app.kube.clock import rfc3339
+from app.kube.clock import parsed_rfc3339, rfc3339
 from app.kube.controller import Result, Watch
 from app.kube.errors import UNANSWERED, AlreadyExists, Conflict, KubeError, NotFound, message_of
 from app.kube.events import EventRecorder, reference
@@ -122,7 +121,7 @@ class AdvancedCronJobReconciler:
             state = self._states[key] = _State(cron.metadata.uid)
         children = self._children(cron)
         status = newest_status(cron, state.written).status
-        state.last = last_scheduled((state.last, moment(status.get("lastScheduleTime"))), children)
+        state.last = last_scheduled((state.last, parsed_rfc3339(status.get("lastScheduleTime"))), children)
         await self._report(cron, state, children)
         await self._trim(cron, children)
         if cron.spec.paused or made_by(cron) is None:
@@ -140,7 +139,7 @@ class AdvancedCronJobReconciler:
     async def _start(self, cron: AdvancedCronJob, state: _State, children: Sequence[Child]) -> Result | None:
         await self._find_unsure(cron, state)
         spec, now = cron.spec, self._clock.now()
-        since = state.last or moment(cron.metadata.creation_timestamp) or now
+        since = state.last or parsed_rfc3339(cron.metadata.creation_timestamp) or now
         try:
             schedule = schedule_of(spec.schedule, spec.time_zone)
         except ScheduleError as error:

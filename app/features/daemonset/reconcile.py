@@ -83,8 +83,8 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
     def keys_for_node(self, change: Change[Node]) -> Iterable[ObjectKey]:
         """Return the DaemonSets that the change affects. DaemonSets without state are queued anyway. [DS-71]"""
         old, new = change.old, change.new
-        if old is not None and new is not None and _is_alike(old, new):
-            return
+        if old is not None and new is not None and old.spec == new.spec and old.metadata.labels == new.metadata.labels:
+            return  # most updates of nodes are heartbeats
         for state in self.states.everywhere():
             resolved = state.resolved
             if resolved is None:
@@ -146,11 +146,6 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
         waiting = {WAITING_FOR_AGENT: updating.waiting or None}
         wanted["conditions"] = with_failures(present.get("conditions") or [], waiting, self.clock.now())
         await self.write_status(snapshot, wanted, REQUIRED)
-
-
-def _is_alike(old: Node, new: Node) -> bool:
-    """Return whether a node's spec and labels are unchanged. Most node updates are heartbeats."""
-    return old.spec == new.spec and old.metadata.labels == new.metadata.labels
 
 
 NAME: Final = "daemonset-controller"

@@ -10,16 +10,13 @@ from typing import Any, Final, Literal
 
 import orjson
 
-from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME
 from app.api import names
 from app.kube.resources import (
     CONFIGMAPS,
     CUSTOMRESOURCEDEFINITIONS,
     DAEMONSETS,
     DEPLOYMENTS,
-    MUTATINGWEBHOOKCONFIGURATIONS,
     NAMESPACES,
-    VALIDATINGWEBHOOKCONFIGURATIONS,
     Resource,
 )
 from app.manager import rbac
@@ -39,10 +36,6 @@ CLUSTER_ROLE_BINDINGS: Final = Resource(_RBAC, "v1", "clusterrolebindings", "Clu
 ROLES: Final = Resource(_RBAC, "v1", "roles", "Role")
 ROLE_BINDINGS: Final = Resource(_RBAC, "v1", "rolebindings", "RoleBinding")
 BY_KIND: Final = {one.kind: one for one in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS, NAMESPACES)}
-CONFIGURATIONS: Final = (
-    (MUTATINGWEBHOOKCONFIGURATIONS, MUTATING_NAME),
-    (VALIDATINGWEBHOOKCONFIGURATIONS, VALIDATING_NAME),
-)
 _CONTAINERS: Final = ("manager", "daemon")
 ROLLING: Final = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
 

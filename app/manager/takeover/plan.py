@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import orjson
 
+from app.admission.configurations import CONFIGURATIONS
 from app.admission.policies import ALWAYS_EXCLUDED
 from app.api import crd, names
 from app.api.kind import KindDefinition
@@ -29,7 +30,6 @@ from app.manager.takeover.model import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     COMMAND,
-    CONFIGURATIONS,
     DAEMON,
     ROLE_BINDINGS,
     ROLES,

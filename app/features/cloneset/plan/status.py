@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from app.features.cloneset.types import NO_DEADLINE
+from app.kube.clock import parsed_rfc3339
 from app.workloads.settings import Revisions
 from app.workloads.status import Condition, Status, condition, with_condition, without_condition
 
@@ -101,7 +102,7 @@ def progress(
     if present is None or _moved(old, new, reason):
         moving = with_condition(conditions, UPDATED, now, refresh=True)
         return Progress(moving, _again(deadline))
-    since = _time(present.get("lastUpdateTime")) or now
+    since = parsed_rfc3339(present.get("lastUpdateTime")) or now
     left = deadline - (now - since).total_seconds()
     if reason == DEADLINE_EXCEEDED or left < 0:
         message = f"CloneSet revision {new.get('updateRevision')} has timed out progressing"
@@ -135,10 +136,3 @@ def _moved(old: Status, new: Status, reason: str | None) -> bool:
 def _again(left: float) -> float:
     """Return the seconds until the next check, which is one second after the deadline. [CS-154]"""
     return left + 1 if left >= 1 else max(left, 0.001)
-
-
-def _time(text: object) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text) if isinstance(text, str) else None
-    except ValueError:
-        return None
