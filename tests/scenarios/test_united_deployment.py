@@ -175,9 +175,13 @@ def test_unschedulable_pods_are_kept_and_replaced_until_they_run(world: World, t
     world.kubectl("label", "node", node, f"room-for-{world.namespace}=yes")
     eventually(lambda: counts(world, kind) == {"one": 2, "two": 2}, "they run, so their replacements are deleted", 120)
     eventually(lambda: ready(world, 4), "four Pods are ready", 120)
-    assert not world.list("pods", "-l", f"{RESERVED}=true")
-    entry = status(world)["subsetStatuses"][0]
-    assert (entry["conditions"][0]["status"], entry.get("reservedPods", 0)) == ("True", 0)
+    eventually(lambda: not world.list("pods", "-l", f"{RESERVED}=true"), "no Pod is reserved any more")
+
+    def schedulable() -> bool:
+        entry = status(world)["subsetStatuses"][0]
+        return (entry["conditions"][0]["status"], entry.get("reservedPods", 0)) == ("True", 0)
+
+    eventually(schedulable, "the subset takes Pods again")
 
 
 @pytest.mark.behaviour("UD-58", "UD-62")
