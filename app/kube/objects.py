@@ -575,7 +575,7 @@ class Lease(Struct, frozen=True):
 
 
 class ObjectReference(Struct, frozen=True):
-    """Reference to the object that an event is about."""
+    """Reference to any object."""
 
     api_version: str = ""
     kind: str = ""

@@ -154,7 +154,6 @@ class InPlaceUpdates:
     def obstacle(
         self, pod: PodFacts, target: Revision, ordered: Sequence[Revision], settings: WorkloadSettings
     ) -> str | None:
-        """Return why the Pod cannot be updated in place; None if it can."""
         found = self.spec_between(pod.revision, target, ordered, settings)
         replaceable = settings.update_policy == UpdatePolicy.IN_PLACE_IF_POSSIBLE
         if not isinstance(found, Blocked) and replaceable:

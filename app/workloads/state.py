@@ -43,7 +43,6 @@ class CreationBackoff:
     until: float = 0.0
 
     def remaining(self, now: float) -> float:
-        """Return the seconds left; 0 if a creation may be tried."""
         return self.until - now if now < self.until - TIMER_TOLERANCE else 0.0
 
     def refuse(self, now: float) -> None:
@@ -176,7 +175,6 @@ class Snapshot(Generic[W, S, R]):
 
     @property
     def owner(self) -> Owner:
-        """The workload in the form used in owner references."""
         return self.resolved.owner
 
     @property
@@ -243,7 +241,6 @@ class Expectations:
         return self.scale.observe(owner_uid, ScaleAction.DELETE, name)
 
     def expect_version(self, owner_uid: str, written: Meta) -> None:
-        """Expect this version of a Pod in the cache."""
         self.versions.expect(written)
         self.written.setdefault(owner_uid, set()).add(written.uid or "")
 

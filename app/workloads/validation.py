@@ -252,7 +252,6 @@ def claim_change_errors(
 
 
 def _claim(template: Any) -> tuple[str, Mapping[str, Any]]:
-    """Return the name and the spec of a template."""
     found = template if isinstance(template, Mapping) else {}
     metadata, spec = (one if isinstance(one := found.get(part), Mapping) else {} for part in ("metadata", "spec"))
     return str(metadata.get("name") or ""), spec

@@ -363,7 +363,6 @@ class Writer:
             await self.patch_pod(owner.uid, pod, adoption_patch(pod.metadata, owner.reference))
 
     async def release(self, owner_uid: str, pod: Pod) -> None:
-        """Release the Pod. [CS-55]"""
         with suppress(PodGoneError):
             await self.patch_pod(owner_uid, pod, release_patch(pod.metadata, owner_uid))
 

@@ -36,12 +36,10 @@ class Situation:
     nodes: Mapping[str, Node]
 
     def node_labels(self, name: str) -> Mapping[str, str] | None:
-        """Return the labels of a node, or None if it is unknown."""
         node = self.nodes.get(name)
         return node.metadata.labels if node is not None else None
 
     def preview(self, now: float) -> Preview:
-        """Preview the rollout, starting at POSIX seconds ``now``."""
         return preview(self.resolved, self.pods, self.revisions, now, self.node_labels)
 
 

@@ -62,7 +62,6 @@ class Situation:
         )
 
     def obstacle(self, pod: DaemonPod) -> str | None:
-        """Return why a Pod cannot be updated in place, or None."""
         if not has_gate(pod.pod, names.IN_PLACE_UPDATE_READY):
             return f"the Pod has no readiness gate {names.IN_PLACE_UPDATE_READY}"
         settings = self.resolved.settings

@@ -134,7 +134,6 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         return list(found)
 
     def _marking(self, pod: Pod) -> list[ObjectKey]:
-        """Return the jobs that have containers in the Pod."""
         jobs = (job for uid in marked_by(pod) for job in self.jobs.by_index(BY_UID, uid))
         return [key_of(job) for job in jobs if job.metadata.namespace == pod.metadata.namespace]
 

@@ -38,7 +38,6 @@ class NodeImages:
         self._turns = KeyedLocks()
 
     def get(self, name: str) -> NodeImage | None:
-        """Return the newest known state, or None if there is none."""
         cached, written = self.store.get(name), self._written.get(name)
         if written is None:
             return cached
@@ -52,7 +51,6 @@ class NodeImages:
         return written
 
     def all(self) -> Iterable[NodeImage]:
-        """Return the newest known state of all NodeImages."""
         for one in self.store.list():
             found = self.get(one.metadata.name)
             if found is not None:
@@ -171,7 +169,6 @@ class WaitingJobs:
         self._usages.pop(name, None)
 
     def add(self, key: ObjectKey) -> bool:
-        """Add a waiting job. Return whether it is new."""
         keys = self._keys.setdefault(key.namespace, {})
         if key in keys:
             return False
@@ -179,7 +176,6 @@ class WaitingJobs:
         return True
 
     def remove(self, key: ObjectKey) -> None:
-        """Remove a job that no longer waits."""
         keys = self._keys.get(key.namespace)
         if keys is not None:
             keys.pop(key, None)

@@ -12,19 +12,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from app.features.imagepull.kind import NODE_IMAGE
-from app.kube.objects import ObjectMeta, Struct, decoder
+from app.kube.objects import ObjectMeta, ObjectReference, Struct, decoder
 
 NODE_IMAGES: Final = NODE_IMAGE.resource()
-
-
-class JobReference(Struct, frozen=True):
-    """Reference to a job that requested a tag."""
-
-    api_version: str = ""
-    kind: str = ""
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
 
 
 class SecretReference(Struct, frozen=True):
@@ -52,7 +42,7 @@ class ImageTag(Struct, frozen=True):
     version: int = 0
     image_pull_policy: str = ""
     pull_policy: TagPolicy | None = None
-    owner_references: tuple[JobReference, ...] = ()
+    owner_references: tuple[ObjectReference, ...] = ()
 
 
 class ImageEntry(Struct, frozen=True):

@@ -235,7 +235,6 @@ class PullSecrets:
 
     @property
     def known(self) -> Mapping[str, frozenset[ObjectKey]]:
-        """Return the remembered sources by job."""
         return {job: frozenset(known.verified) for job, known in self._known.items()}
 
     def has_copies(self, job: ObjectKey) -> bool:

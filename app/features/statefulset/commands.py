@@ -54,7 +54,6 @@ class Situation:
     revisions: Revisions
 
     def preview(self, now: float) -> Preview:
-        """Preview the rollout, starting at POSIX seconds ``now``."""
         return preview(self.resolved, self.pods, self.revisions, now)
 
 

@@ -119,7 +119,6 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         return result_of((scaling, updating), [again], retry=bool(updating.message))
 
     async def _work(self, snapshot: Observed, replicas: Replicas) -> tuple[Outcome, Outcome]:
-        """Scale and update. Return both outcomes."""
         current, update = snapshot.current_hash, snapshot.update_hash
         listed = candidates(replicas, current=current, update=update)
         refreshed, moved = await self._updater.refresh(snapshot, released(replicas, listed, update=update))

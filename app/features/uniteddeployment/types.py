@@ -241,7 +241,6 @@ class UnitedDeploymentSpec(ApiModel):
 
     @property
     def schedule_strategy(self) -> ScheduleStrategy:
-        """The schedule strategy, or the default."""
         return (self.topology.schedule_strategy if self.topology is not None else None) or ScheduleStrategy()
 
 

@@ -45,12 +45,10 @@ class PodCounts:
 
     @property
     def active_old(self) -> int:
-        """Number of old Pods that are not preparing for deletion."""
         return self.old - self.preparing_delete_old
 
     @property
     def active_new(self) -> int:
-        """Number of new Pods that are not preparing for deletion."""
         return self.new - self.preparing_delete_new
 
     @property

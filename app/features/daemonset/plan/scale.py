@@ -77,7 +77,6 @@ class NodePods:
 
     @property
     def live(self) -> list[DaemonPod]:
-        """Pods that are not terminating."""
         return [pod for pod in self.pods if not pod.terminating]
 
 

@@ -61,7 +61,6 @@ class Progress:
 
     @property
     def finished(self) -> int:
-        """Return the number of nodes that have succeeded or failed."""
         return len(self.succeeded) + len(self.failed)
 
 

@@ -54,7 +54,6 @@ class Request:
 
     @property
     def reference(self) -> Json:
-        """Return the job as an owner reference of a tag."""
         metadata, resource = self.job.metadata, IMAGE_PULL_JOB.resource()
         return {
             "apiVersion": resource.api_version,
@@ -283,7 +282,6 @@ def _owners(tag: Mapping[str, Any]) -> list[Json]:
 
 
 def _add_secrets(entry: Json, secrets: Sequence[Mapping[str, str]]) -> bool:
-    """Add missing secrets. Return whether there were any."""
     present = list(entry.get("pullSecrets") or ())
     known = {(one.get("namespace"), one.get("name")) for one in present}
     missing = [dict(one) for one in secrets if (one["namespace"], one["name"]) not in known]
@@ -341,7 +339,6 @@ class Usage:
     by_namespace: Mapping[str, Held] | None = None
 
     def of(self, namespace: str) -> Held:
-        """Return the usage of a namespace's jobs."""
         return (self.by_namespace or {}).get(namespace, _NOTHING)
 
 

@@ -43,7 +43,6 @@ class ImageListPullJobReconciler:
         self._events = events
 
     def keys_for_job(self, change: Change[ImagePullJob]) -> Iterable[ObjectKey]:
-        """Return the list that owns the job."""
         found: dict[ObjectKey, None] = {}
         for job in (change.old, change.new):
             for owner in job.metadata.owner_references if job is not None else ():

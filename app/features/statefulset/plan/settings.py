@@ -238,7 +238,6 @@ class Replica:
         return self.healthy and complete and self.facts.available(now)
 
     def is_at(self, revision: str) -> bool:
-        """Return whether the Pod is at the revision with that short hash."""
         return self.facts.revision == revision
 
 
@@ -268,7 +267,6 @@ class Replicas:
 
     @property
     def missing(self) -> int:
-        """Number of slots without a Pod."""
         return self.settings.replicas - len(self.wanted)
 
     def next_available(self, now: float) -> float:

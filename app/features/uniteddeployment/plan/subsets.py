@@ -237,7 +237,6 @@ def _strategy_field(kind: str) -> str:
 
 
 def _rolls(kind: str, spec: Mapping[str, Any]) -> bool:
-    """Return whether the strategy is a rolling update."""
     return as_object(spec.get(_strategy_field(kind))).get("type") in (None, "", ROLLING_UPDATE)
 
 
