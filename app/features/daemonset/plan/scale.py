@@ -197,15 +197,12 @@ def _keep(node: NodePods, observed: Observed, settings: Settings, held: Mapping[
             running.append(pod)
     if not settings.surges:
         plan.delete += running[1:]  # [DS-26]
-    elif not running and not waiting and node.eligibility.should_run and not _is_full(node, observed):
-        plan.create.append(node.name)
+    elif not running and not waiting and node.eligibility.should_run:
+        # A Pod of the current template that waits for its hook still fills the node. [DS-47]
+        if not any(observed.is_new(pod) and not pod.ended for pod in node.live):
+            plan.create.append(node.name)
     elif len(running) > 1:
         _end_surge(running, observed, plan)
-
-
-def _is_full(node: NodePods, observed: Observed) -> bool:
-    """Return whether the node already has a Pod of the current template, which waits for its hook. [DS-47]"""
-    return any(observed.is_new(pod) and not pod.ended for pod in node.live)
 
 
 def _end_surge(running: Sequence[DaemonPod], observed: Observed, plan: ScalePlan) -> None:

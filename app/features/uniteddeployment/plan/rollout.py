@@ -326,7 +326,8 @@ def explained(here: Situation, replicas: Mapping[str, int]) -> tuple[list[tuple[
         )
         late = [one.metadata.name for one in pods if one.metadata.uid in reserved]
         if late:
-            notes.append(f"subset {subset.name}: substitutes run for {', '.join(sorted(late)[:5])}{_more(late)}")
+            more = f" and {len(late) - 5} more" if len(late) > 5 else ""
+            notes.append(f"subset {subset.name}: substitutes run for {', '.join(sorted(late)[:5])}{more}")
         known = here.schedulable.get(subset.name)
         if known is not None and known.unschedulable:
             todo.append(
@@ -367,7 +368,3 @@ def reserved_note(here: Situation, subset: str, pod: Pod) -> str:
     if pod.metadata.uid in here.reserved_pods(subset):
         return "; reserved: a substitute runs until this Pod has been ready long enough"
     return ""
-
-
-def _more(found: Sequence[str]) -> str:
-    return f" and {len(found) - 5} more" if len(found) > 5 else ""
