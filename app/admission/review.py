@@ -52,8 +52,6 @@ class Refusal:
 
 def answer(uid: str, decision: Decision) -> bytes:
     """Return the AdmissionReview that carries a decision."""
-    if type(decision) is Denied:
-        return _refused(uid, V1, decision.message, decision.code, decision.reason)
     patch: tuple[bytes, ...] = ()
     if type(decision) is Patched:
         try:
@@ -61,6 +59,8 @@ def answer(uid: str, decision: Decision) -> bytes:
         except TypeError:
             return _refused(uid, V1, _unanswerable(decision), 400)
         patch = (b',"patchType":"JSONPatch","patch":"', b2a_base64(operations, newline=False), b'"')
+    elif type(decision) is Denied:
+        return _refused(uid, V1, decision.message, decision.code, decision.reason)
     elif type(decision) is not Allowed:
         raise TypeError(f"a handler returned {type(decision).__name__}, not a decision")
     return b"".join(

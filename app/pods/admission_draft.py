@@ -111,7 +111,7 @@ class PodDraft:
 
     def set_name(self, name: str, rule: str) -> None:
         """Set ``metadata.name`` of a Pod that has only ``generateName``."""
-        metadata = self._own("metadata")
+        metadata = self._own_metadata()
         self._record("replace" if "name" in metadata else "add", "/metadata/name", name, rule)
         metadata["name"] = name
 
@@ -121,7 +121,7 @@ class PodDraft:
         changed = {key: value for key, value in annotations.items() if current.get(key) != value}
         if not changed:
             return
-        metadata = self._own("metadata")
+        metadata = self._own_metadata()
         if not current:
             metadata["annotations"] = changed
             self._owned.add("annotations")
@@ -138,7 +138,7 @@ class PodDraft:
     def remove_managed_fields(self, rule: str) -> None:
         if "managedFields" in self.metadata:
             self._record("remove", "/metadata/managedFields", None, rule)
-            del self._own("metadata")["managedFields"]
+            del self._own_metadata()["managedFields"]
 
     def insert_container(
         self,
@@ -196,7 +196,7 @@ class PodDraft:
             for secret in secrets[len(present) :]:
                 self._insert("imagePullSecrets", len(self.image_pull_secrets), secret, rule)
             return
-        self._own("spec")["imagePullSecrets"] = list(secrets)
+        self._own_spec()["imagePullSecrets"] = list(secrets)
         self._owned.add("imagePullSecrets")
         self._record("replace", "/spec/imagePullSecrets", list(secrets), rule)
 
@@ -214,7 +214,7 @@ class PodDraft:
         former = getattr(self, part).get(field)
         if same(former, value):
             return
-        own = self._own(part)
+        own = self._own_metadata() if part == "metadata" else self._own_spec()
         path = f"/{part}/{escape(field)}"
         if value is None:
             del own[field]
@@ -243,18 +243,24 @@ class PodDraft:
     def _record(self, op: Literal["add", "replace", "remove"], path: str, value: Any, rule: str) -> None:
         self._operations.append(PatchOperation(op, path, value, rule))
 
-    def _own(self, part: Literal["metadata", "spec"]) -> dict[str, Any]:
-        held = getattr(self, part)
-        if part not in self._owned:
-            self._owned.add(part)
-            if self.original.get(part) is None:
-                self._record("add", f"/{part}", {}, "")
-            held = dict(held)
-            setattr(self, part, held)
-        return held  # type: ignore[no-any-return]
+    def _own_metadata(self) -> dict[str, Any]:
+        if "metadata" not in self._owned:
+            self._owned.add("metadata")
+            if self.original.get("metadata") is None:
+                self._record("add", "/metadata", {}, "")
+            self.metadata = dict(self.metadata)
+        return self.metadata  # type: ignore[return-value]  # a dict from here on
+
+    def _own_spec(self) -> dict[str, Any]:
+        if "spec" not in self._owned:
+            self._owned.add("spec")
+            if self.original.get("spec") is None:
+                self._record("add", "/spec", {}, "")
+            self.spec = dict(self.spec)
+        return self.spec  # type: ignore[return-value]  # a dict from here on
 
     def _own_list(self, field: str) -> list[Any]:
-        spec = self._own("spec")
+        spec = self._own_spec()
         if field not in self._owned:
             self._owned.add(field)
             spec[field] = list(spec.get(field) or ())
