@@ -41,9 +41,10 @@ def context(
     events: EventRecorder | None = None,
     rng: Random | None = None,
     provided: Mapping[type[Any], Any] | None = None,
+    registry: CollectorRegistry | None = None,
 ) -> ControllerContext:
     """Return the context of a controller; ``provided``: what other features provide."""
-    registry = CollectorRegistry()
+    registry = registry if registry is not None else CollectorRegistry()
     made: dict[Any, Any] = {}
 
     def counters(make: Callable[[CollectorRegistry], Any]) -> Any:

@@ -293,7 +293,7 @@ def reporter() -> Case:
                 PODS, "web-0", {"spec": {"containers": [{"name": "main", "image": "nginx:2", "env": env}]}}
             ),
         },
-        decides_by_time=["late: Pods"],
+        decides_by_time=["late: Pods", "a new leader"],
         replaces=[PODS],
     )
 

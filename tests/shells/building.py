@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from prometheus_client import CollectorRegistry
+
 from app.api.kind import find_kind
 from app.framework.feature import ControllerPart
 from app.kube.client import Client
@@ -13,6 +15,7 @@ from app.kube.events import EventRecorder
 from app.kube.resources import Resource
 from app.manager.features import features
 from app.manager.gates import GATES
+from app.pods.disruption_budget import LeastAvailable
 from tests.kit.features import context, stores_of
 from tests.shells.checks import Edit
 from tests.shells.world import Running, World
@@ -33,10 +36,15 @@ def controller(name: str) -> Callable[[World, Client], Running]:
     def start(world: World, client: Client) -> Running:
         stores = stores_of(part)
         events = EventRecorder(client, part.name)
-        made = part.make(context(part, client, stores, gates=ALL_GATES, events=events, rng=world.rng))
+        registry = CollectorRegistry()
+        provided = {LeastAvailable: lambda *_: 1}
+        given = context(
+            part, client, stores, gates=ALL_GATES, events=events, rng=world.rng, provided=provided, registry=registry
+        )
+        made = part.make(given)
         loop = Controller(part.name, client.clock, made.watches, made.reconcile, workers=world.workers)
         watched = {one.key: one for one in part.watched}
-        return Running([loop], [loop.run], [(one, stores(one)) for one in watched.values()], [events])
+        return Running([loop], [loop.run], [(one, stores(one)) for one in watched.values()], [events], registry)
 
     return start
 

@@ -28,12 +28,20 @@ Json = dict[str, Any]
 RESIZE: Final = "no edit changes resources"
 #: By default, a Pod that is being updated blocks the update of the others.
 AT_ONCE: Final = {"updateStrategy": {"rollingUpdate": {"maxUnavailable": "100%"}}}
+SPREAD: Final = {
+    "maxSkew": 1,
+    "topologyKey": "kubernetes.io/hostname",
+    "whenUnsatisfiable": "ScheduleAnyway",
+    "labelSelector": SELECTOR,
+}
 #: Pods with this label wait for a hook before they are deleted.
 HOOKED: Final = {"preDelete": {"labelsHandler": {"hold": "yes"}}}
 #: An ImagePullJob that replaced ours is left to its TTL.
 PULL_REPLACED: Final = "replaced: DELETE imagepulljobs"
 #: Images are not pulled ahead once the rollout is over.
-PULLS_DELAYED: Final = ("down: POST imagepulljobs", "down: PATCH controllerrevisions")
+PULLS_DELAYED: Final = tuple(
+    f"{kind}: {write}" for kind in ("down", "stuck") for write in ("POST imagepulljobs", "PATCH controllerrevisions")
+)
 #: Whether images are pulled ahead depends on how far the rollout is.
 PULLS: Final = r'^imagepulljobs.*|"apps.kruise.io/(image-predownload-ignored|pre-predownload-created)":"true",?'
 
@@ -69,8 +77,8 @@ def cloneset() -> Case:
         {
             "scale up": change({"replicas": 7}),
             "new image": change({"template": template("nginx:2")}),
-            "new template": change({"template": template("nginx:2", hostname="x"), **AT_ONCE}),
-            "scale down": change({"replicas": 1, "scaleStrategy": {"enablePVCReuse": True}}),
+            "new template": change({"template": template("nginx:2", topologySpreadConstraints=[SPREAD]), **AT_ONCE}),
+            "scale down": change({"replicas": 3, "scaleStrategy": {"enablePVCReuse": True}}),
             "a Pod is named": name_a_pod,
             "a Pod is deleted": delete_pods,
             "deleted": delete(CLONESETS, name),
@@ -79,15 +87,17 @@ def cloneset() -> Case:
         ignored=PULLS,
         collected=["persistentvolumeclaims", "imagepulljobs"],
         final=[PULL_REPLACED],
+        keeps={"CloneSetReconciler._nodes": "the labels of nodes, for some seconds"},
         careless={"PATCH clonesets/status": "names are removed from podsToDelete without waiting for the cache"},
     )
 
 
 async def name_a_pod(world: World) -> None:
-    """Name a Pod for deletion, as a user would."""
+    """Name a Pod for deletion, and change the image of the others."""
     name = world.objects(PODS)[0]["metadata"]["name"]
     strategy = {"podsToDelete": [name], "enablePVCReuse": False}
-    await patch(CLONESETS, "web", {"spec": {"scaleStrategy": strategy}})(world)
+    changed = template("nginx:3", topologySpreadConstraints=[SPREAD])
+    await patch(CLONESETS, "web", {"spec": {"scaleStrategy": strategy, "template": changed}})(world)
 
 
 async def empty_node(world: World) -> None:
@@ -293,6 +303,7 @@ def ephemeraljob() -> Case:
             "deleted": delete(EPHEMERALJOBS, "again"),
         },
         replaces=[EPHEMERALJOBS],
+        counts={"stripped": "a Pod keeps the containers of a job that no longer selects it"},
         careless={"PATCH pods/ephemeralcontainers": "a job ends with the event of its replacement"},
     )
 
@@ -436,8 +447,9 @@ def advancedcronjob() -> Case:
         },
         rest=20.0,
         timed=True,
-        decides_by_time=["AdvancedCronJobs", "late: BroadcastJobs"],
+        decides_by_time=["AdvancedCronJobs", "late: BroadcastJobs", "a new leader"],
         careless={"DELETE broadcastjobs": AGAIN},
+        final=["crashed: PATCH advancedcronjobs/status"],  # no process runs until the edit ends
         never=dict.fromkeys(
             (f"{verb} {kind}" for verb in ("POST", "DELETE") for kind in ("jobs", "imagelistpulljobs")),
             "as BroadcastJobs",

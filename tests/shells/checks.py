@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
@@ -16,6 +16,7 @@ from app.kube.resources import NODES, Resource
 from tests.shells.world import (
     NAMESPACE,
     REST_SECONDS,
+    SIBLINGS,
     TWIN_NAMESPACE,
     Fault,
     Running,
@@ -24,6 +25,7 @@ from tests.shells.world import (
     Target,
     World,
     Write,
+    is_sibling,
 )
 
 Json = dict[str, Any]
@@ -64,6 +66,8 @@ class Case:
     replaces: Sequence[Resource] = ()
     #: Edits of all objects of a watched resource that do not occur, and why.
     fixed: Mapping[str, str] = field(default_factory=dict)
+    #: Copies of its objects (of ``SIBLINGS``) that have an effect although they should be unusable, and why.
+    counts: Mapping[str, str] = field(default_factory=dict)
     #: Where deleted objects are remembered for a while, and why.
     keeps: Mapping[str, str] = field(default_factory=dict)
     #: Resources whose objects the garbage collector may delete before the controller does.
@@ -96,6 +100,7 @@ class Stage:
     name: str
     edit: Edit
     before: Saved
+    after: Saved
     picture: Counter[str]
     writes: list[Write]
     reads: list[Write]
@@ -110,11 +115,11 @@ class Report:
     writes: dict[str, str] = field(default_factory=dict)
     #: Request that failed, met another writer, or read a changed object → later writes of the same reconcile, with the
     #: conditions they set to True; after a failure, also its events; after a lost response, also its reads; while a
-    #: resource is down, the number of requests.
+    #: resource is down, the number of requests; while one object is stuck, how many others were written.
     after_failure: dict[str, list[str]] = field(default_factory=dict)
     creations: set[str] = field(default_factory=set)
-    #: How often each request was made, each event recorded, each controller and each call to the runtime run, without
-    #: any fault.
+    #: How often each request was made, each event recorded, each counter increased, each controller and each call to
+    #: the runtime run, without any fault.
     done: Counter[str] = field(default_factory=Counter)
     #: The writes of one reconcile, in order, without any fault.
     orders: set[str] = field(default_factory=set)
@@ -223,6 +228,10 @@ class Trial:
         self._ignored = re.compile(case.ignored)
         #: Requests that were tested while their resource was down.
         self._down: set[str] = set()
+        #: The resources, except nodes, that the shell watches or lists, by name.
+        self._read: dict[str, Resource | Target] = {}
+        #: Writes, by what they set, that were tested with faults that each stage does not repeat.
+        self._sites: set[tuple[str, str]] = set()
 
     async def run(self) -> Report:
         """Run the case without faults, then each stage with each fault."""
@@ -268,6 +277,7 @@ class Trial:
                     name,
                     edit,
                     saved,
+                    self.server.save(),
                     world.picture(self._ignored),
                     world.writes[writes:],
                     world.reads[reads:],
@@ -279,7 +289,11 @@ class Trial:
         self.report.done = Counter(one.signature for one in (*world.writes, *world.reads) if one.done) + world.effects
         self.report.done.update(event for _, event in world.events)
         self.report.done.update(f"reconcile {one.controller}" for one in world.passes)
+        self.report.done.update(world.metrics())
         self.report.sent = world.sent()
+        self._read = {one.resource.plural: one.resource for one, _ in world.running.stores}
+        self._read |= {one.target.plural: one.target for one in world.reads if one.signature.startswith("LIST")}
+        self._read.pop(NODES.plural, None)
         self._note_orders(world)
         self._failed("calm", world)
         await self._forgets(world)
@@ -340,6 +354,18 @@ class Trial:
 
     # ---- with faults
 
+    def _of_each_site(self, world: World) -> Iterator[tuple[Fault, str]]:
+        """Yield further faults of each kind of write, some together with a cache that is late."""
+        names = {one.resource.plural: one.name for one, _ in world.running.stores}
+        for write in world.writes:
+            if (site := (write.signature, write.sets)) in self._sites:
+                continue
+            self._sites.add(site)
+            yield Fault("stuck", write.signature, write.number), ""
+            if name := names.get(write.target.plural, ""):
+                yield Fault("lost", write.signature, write.number), name
+            yield Fault("crashed", write.signature, write.number), ""
+
     async def _again(self, stage: Stage, number: int) -> None:
         """Repeat the stage with a new shell, then with one shell per fault."""
         fresh = await self._repeat(stage, number, "fresh", None)
@@ -368,6 +394,24 @@ class Trial:
                     for kind in kinds if signature.startswith("GET") else ():
                         fault = Fault(kind, signature, read_number)
                         await self._repeat(stage, number, f"{name} are {how}, {fault}", fault, **given)
+        for write in _first_of_each(fresh.writes):
+            others = {one.object for one in fresh.writes if one.signature == write.signature} - {write.object}
+            kind = "stuck" if others else "crashed" if write.target.subresource == "status" else ""
+            if kind and f"{kind}: {write.signature}" not in self.case.final:
+                fault = Fault(kind, write.signature, write.number)
+                await self._repeat(stage, number, str(fault), fault)
+        for fault, held in self._of_each_site(fresh):
+            if f"{fault.kind}: {fault.signature}" not in self.case.final:
+                during = f"{fault}, {held} are late" if held else str(fault)
+                await self._repeat(stage, number, during, fault, held=held)
+        await self._repeat(stage, number, "a new leader", None, takeover=True)
+        if any(one.signature.startswith("LIST") for one in fresh.reads):
+            await self._repeat(stage, number, "lists in several pages", None, paged=True)
+        for way in SIBLINGS:
+            self.server.restore(stage.before)
+            if way not in self.case.counts and self.server.add_siblings(way, self._read.values(), stage.after):
+                beside = replace(stage, before=self.server.save())
+                await self._repeat(beside, number, f"{way} siblings", None)
         await self._repeat(stage, number, "several workers", None, workers=WORKERS)
         shared = {one.resource for one, _ in fresh.running.stores if not one.resource.namespaced} - {NODES}
         if not shared and not stage.changes_nodes and not self.case.timed:
@@ -426,14 +470,18 @@ class Trial:
                 await following.edit(world)
 
         name = f"{stage.name} and {following.name}"
-        one = Stage(name, both, stage.before, Counter(), [], [], Counter())
+        one = Stage(name, both, stage.before, stage.before, Counter(), [], [], Counter())
         calm = await self._repeat(one, number, "at once", None)
         self._note_orders(calm)
         for held in [watched.name for watched, _ in calm.running.stores if watched.name in calm.shown]:
             await self._repeat(one, number, f"at once, {held} are late", None)
         held = ""
         for fault in _faults(calm):
-            if fault.kind == "refused" and f"{fault.kind}: {fault.signature}" not in self.case.final:
+            if fault.kind == "lost" and fault.signature.startswith(("POST", "DELETE")):
+                fault = replace(fault, then_refused=True)
+            elif fault.kind != "refused":
+                continue
+            if f"{fault.kind}: {fault.signature}" not in self.case.final:
                 await self._repeat(one, number, str(fault), fault)
 
     async def _repeat(
@@ -448,6 +496,8 @@ class Trial:
         nudged: bool = False,
         workers: int = 1,
         twins: bool = False,
+        paged: bool = False,
+        takeover: bool = False,
     ) -> World:
         self.server.restore(stage.before)
         if twins:
@@ -456,9 +506,10 @@ class Trial:
         world = self._world(str(number), workers)
         await world.settle(0.5)
         for write in (one for one in world.writes if one.done and not self.case.restart_writes):
-            self._problem(f"{stage.name}: a restart writes {write.signature}")
+            if not is_sibling(write.object.name):
+                self._problem(f"{stage.name}, {what}: a restart writes {write.signature}")
         world.reset()
-        world.fault = fault
+        world.fault, world.paged, world.crashed = fault, paged, takeover
         world.held, world.relisted = held, {held}
         world.lagging, world.lag = lagging, self.case.lag
         world.one_by_one, world.nudged = one_by_one, nudged
@@ -466,6 +517,13 @@ class Trial:
         await stage.edit(world)
         await world.settle(self.case.rest)
         during = f"{stage.name}, {what}"
+        if world.unread:
+            self._problem(f"{during}: {world.unread} lists are not read to their end")
+        if crashed := world.crashed:
+            await world.stop()
+            world, effects = self._world(str(number)), world.effects
+            await world.settle(self.case.rest)
+            world.effects += effects
         for plural, what_is_gone in world.undone():
             if f"{what_is_gone} of {plural}" not in self.case.overwrites:
                 self._problem(f"{during}: the {what_is_gone} that another writer added is gone from {plural}")
@@ -473,18 +531,21 @@ class Trial:
             if write.target.namespace == TWIN_NAMESPACE and write.changes:
                 self._problem(f"{during}: {write.signature} {write.target.key}")
         if world.met is not None and fault is not None:
-            self._judge(during, fault.kind, world, world.met)
+            self._judge(during, fault, world, world.met)
         self._note_preconditions(world)
         alike = fault is None or fault.kind not in ("replaced", "gone", "outrun")
         alike &= bool(stage.picture) and not (
             fault is not None and fault.kind == "wiped" and self.case.relies_on_status
         )
-        if alike and not {held, lagging, f"late: {held}"}.intersection(self.case.decides_by_time):
-            self._compare(during, stage, world, changed=fault is not None and fault.kind in ("changed", "contested"))
+        alike &= not {what, held, lagging, f"late: {held}"}.intersection(self.case.decides_by_time)
+        if alike:
+            changed = fault is not None and fault.kind in ("changed", "contested")
+            self._compare(during, stage, world, changed=changed, crashed=crashed)
         self._failed(during, world)
         self._compare_with_recorded()
         await world.stop()
-        await self._is_done(during)
+        if not alike or not (paged or crashed or (fault is not None and fault.kind == "stuck")):
+            await self._is_done(during)
         return world
 
     def _nodes(self) -> list[Json]:
@@ -497,13 +558,24 @@ class Trial:
         world = self._world("restarted")
         await world.settle(RESTART_SECONDS)
         for write in world.writes:
-            if write.done:
+            if write.done and not is_sibling(write.object.name):
                 self._problem(f"{during}: a restart writes {write.signature}: {str(write.body)[:200]}")
         world.problems.clear()
         await world.stop()
 
-    def _judge(self, during: str, kind: str, world: World, met: Write) -> None:
+    def _judge(self, during: str, fault: Fault, world: World, met: Write) -> None:
         """Record what a reconcile wrote after the fault."""
+        kind = fault.kind
+        if kind == "stuck":
+            others: dict[Target, None] = {}
+            for one in world.writes[met.position + 1 :]:
+                if one.signature == met.signature and one.done:
+                    if one.object == met.object:
+                        break
+                    others[one.object] = None
+            known = set(self.report.after_failure.get(f"stuck: {met.signature}", ()))
+            self.report.after_failure[f"stuck: {met.signature}"] = sorted(known | {f"{len(others)} others"})
+            return
         if kind == "down":
             sent = sum(one.signature == met.signature and one.status == met.status for one in world.writes)
             self.report.after_failure[f"down: {met.signature}"] = [f"{sent} requests"]
@@ -517,6 +589,8 @@ class Trial:
         if kind == "lost":
             followers += [one.signature for one in world.reads if one.of is met.of and one.position > met.position]
         what = met.signature if kind == "refused" else f"{kind}: {met.signature}"
+        if fault.then_refused:
+            what = f"{kind}, then refused: {met.signature}"
         if failed or (followers and (kind in ("contested", "wiped") or (read and kind != "gone"))):
             known = set(self.report.after_failure.get(what, ()))
             self.report.after_failure[what] = sorted(known | set(followers))
@@ -527,7 +601,7 @@ class Trial:
         if kind == "refused" and not met.of.requeued and not retried:
             self._problem(f"{during}: the reconcile neither failed nor asked to run again: {met.of.result}")
 
-    def _compare(self, during: str, stage: Stage, world: World, *, changed: bool) -> None:
+    def _compare(self, during: str, stage: Stage, world: World, *, changed: bool, crashed: bool) -> None:
         wanted, found = stage.picture, world.picture(self._ignored)
         if changed:
             wanted, found = _unchanged(wanted), _unchanged(found)
@@ -537,7 +611,7 @@ class Trial:
             return
         if world.effects != stage.effects:
             self._problem(f"{during}: {dict(world.effects)} instead of {dict(stage.effects)}")
-        if world.met is not None:
+        if world.met is not None or crashed:
             return  # an object may be created twice after a failed write, as long as only one remains
         for verb in ("POST", "DELETE"):
             calm, now = self._made(stage.writes, verb), self._made(world.writes, verb)
@@ -546,7 +620,11 @@ class Trial:
             self._problem(f"{during}: {verb} {dict(now)} instead of {dict(calm)}")
 
     def _made(self, writes: Sequence[Write], verb: str) -> Counter[str]:
-        done = [one for one in writes if one.changes and one.target.plural not in self.case.collected]
+        done = [
+            one
+            for one in writes
+            if one.changes and one.target.plural not in self.case.collected and not is_sibling(one.object.name)
+        ]
         return Counter(one.signature for one in done if one.signature.startswith(verb))
 
 

@@ -63,28 +63,32 @@ def readiness() -> Case:
 def sidecarset() -> Case:
     def injected(name: str) -> Edit:
         async def edit(world: World) -> None:
-            (one,) = world.objects(SIDECARSETS)
-            record = {
-                "hash": one["metadata"]["annotations"][names.SIDECARSET_HASH],
-                "sidecarList": ["shipper"],
-                "updateTimestamp": "2030-01-01T00:00:00Z",
+            records = {
+                one["metadata"]["name"]: {
+                    "hash": one["metadata"]["annotations"][names.SIDECARSET_HASH],
+                    "sidecarList": [one["spec"]["containers"][0]["name"]],
+                    "updateTimestamp": "2030-01-01T00:00:00Z",
+                }
+                for one in world.objects(SIDECARSETS)
             }
+            same = {each: {**record, "hash": "same"} for each, record in records.items()}
             annotations = {
-                names.SIDECARSET_HASH: json.dumps({"logs": record}),
-                names.SIDECARSET_INJECTED_LIST: "logs",
-                names.SIDECARSET_HASH_WITHOUT_IMAGE: json.dumps({"logs": {**record, "hash": "same"}}),
+                names.SIDECARSET_HASH: json.dumps(records),
+                names.SIDECARSET_INJECTED_LIST: ",".join(records),
+                names.SIDECARSET_HASH_WITHOUT_IMAGE: json.dumps(same),
             }
             body = pod(name)
-            body["spec"] = {"containers": [{"name": "main", "image": "nginx:1"}, {"name": "shipper", "image": "a:1"}]}
+            containers = {"main": "nginx:1", "shipper": "a:1", "tracer": "a:1"}
+            body["spec"] = {"containers": [{"name": each, "image": image} for each, image in containers.items()]}
             body["metadata"]["annotations"] = annotations
             await create(PODS, body)(world)
 
         return edit
 
-    def spec(image: str, **more: Any) -> Json:
+    def spec(image: str, name: str = "shipper") -> Json:
         strategy = {"type": "RollingUpdate", "maxUnavailable": 1, "partition": 0}
         container = {
-            "name": "shipper",
+            "name": name,
             "image": image,
             "shareVolumePolicy": {"type": "disabled"},
             "upgradeStrategy": {"upgradeType": "ColdUpgrade"},
@@ -94,7 +98,6 @@ def sidecarset() -> Case:
             "containers": [container],
             "updateStrategy": strategy,
             "revisionHistoryLimit": 100,
-            **more,
         }
 
     def annotations(version: str) -> Json:
@@ -106,7 +109,10 @@ def sidecarset() -> Case:
     return Case(
         "sidecarset-controller",
         controller("sidecarset-controller"),
-        [(SIDECARSETS, {"metadata": {"name": "logs", **annotations("one")}, "spec": spec("a:1")})],
+        [
+            (SIDECARSETS, {"metadata": {"name": "logs", **annotations("one")}, "spec": spec("a:1")}),
+            (SIDECARSETS, {"metadata": {"name": "traces", **annotations("one")}, "spec": spec("a:1", "tracer")}),
+        ],
         {
             "a Pod": injected("web-0"),
             "another Pod": injected("web-1"),
@@ -259,6 +265,7 @@ def terminator() -> Case:
         ],
         {"the main container ends": main_ends},
         never={"DELETE containerrecreaterequests": "only requests that no agent answers are deleted"},
+        counts={"stripped": "sidecars of every Pod are terminated"},
     )
 
 
@@ -285,6 +292,7 @@ def budget() -> Case:
             ),
             "deleted": delete(BUDGETS, "web"),
         },
+        counts={"foreign": "a budget counts every Pod that it selects"},
         replaces=[CLONESETS],
     )
 
@@ -617,6 +625,7 @@ def probed(state: str) -> Edit:
 
     async def edit(world: World) -> None:
         now = rfc3339(world.clock.now() + timedelta(seconds=5))
+        other = {"name": "other", "namespace": "default", "uid": "other", "probeStates": []}
         for one in world.objects(NODE_PROBES):
             statuses = [
                 {
@@ -636,7 +645,7 @@ def probed(state: str) -> Edit:
                 }
                 for entry in one["spec"].get("podProbes") or ()
             ]
-            world.store(NODE_PROBES, {**one, "status": {"podProbeStatuses": statuses}})
+            world.store(NODE_PROBES, {**one, "status": {"podProbeStatuses": [other, *statuses]}})
 
     return edit
 
@@ -679,22 +688,24 @@ def pod_probe_marker() -> Case:
 def node_pod_probe() -> Case:
     async def probes(world: World) -> None:
         (one,) = (one for one in world.objects(NODE_PROBES) if one["metadata"]["name"] == "node-a")
-        (which,) = world.objects(PODS)
         probe = {"name": "idle#healthy", "containerName": "main", "probe": {"exec": {"command": ["/check"]}}}
-        entry = {
-            "name": "web-0",
-            "namespace": "default",
-            "uid": which["metadata"]["uid"],
-            "IP": "10.0.0.1",
-            "probes": [probe],
-        }
-        world.store(NODE_PROBES, {**one, "spec": {"podProbes": [entry]}})
+        entries = [
+            {
+                "name": which["metadata"]["name"],
+                "namespace": "default",
+                "uid": which["metadata"]["uid"],
+                "IP": "10.0.0.1",
+                "probes": [probe],
+            }
+            for which in world.objects(PODS)
+        ]
+        world.store(NODE_PROBES, {**one, "spec": {"podProbes": entries}})
 
     node = {"metadata": {"name": "node-c"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     return Case(
         "nodepodprobe-controller",
         controller("nodepodprobe-controller"),
-        [(MARKERS, marker("idle")), (PODS, pod("web-0"))],
+        [(MARKERS, marker("idle")), (PODS, pod("web-0")), (PODS, pod("web-1"))],
         {
             "a node": create(NODES, node),
             "probes": probes,
@@ -715,21 +726,33 @@ def node_pod_probe() -> Case:
 
 def liveness() -> Case:
     probes = [{"name": "main", "livenessProbe": {"exec": {"command": ["/alive"]}, "periodSeconds": 5}}]
-    body = pod("web-0")
-    body["metadata"]["annotations"] = {
+    annotations = {
         names.CONTAINER_PROBE_CONTEXT: json.dumps(probes),
         names.USING_ENHANCED_LIVENESS: "true",
     }
+    workload = {"replicas": 2, "selector": SELECTOR, "template": template()}
+
+    async def pods(world: World) -> None:
+        (owner,) = world.objects(CLONESETS)
+        for name in ("web-0", "web-1"):
+            body = owned(world, pod(name), owner)
+            body["metadata"]["annotations"] = annotations
+            await create(PODS, body)(world)
+
     return Case(
         "enhancedlivenessprobe-controller",
         controller("enhancedlivenessprobe-controller"),
-        [(NODE_PROBES, {"metadata": {"name": "node-a"}, "spec": {}})],
+        [
+            (CLONESETS, {"metadata": {"name": "web"}, "spec": workload}),
+            (NODE_PROBES, {"metadata": {"name": "node-a"}, "spec": {}}),
+        ],
         {
-            "a Pod": create(PODS, body),
-            "it fails": probed("Failed"),
-            "it goes": delete(PODS, "web-0"),
+            "Pods": pods,
+            "they fail": probed("Failed"),
+            "one goes": delete(PODS, "web-0"),
         },
         final=["taken: POST containerrecreaterequests"],
+        counts={"foreign": "every Pod with probes is probed"},
         fixed={"containerrecreaterequests are gone": "no webhook has set the node's label on them"},
         decided_live=["PATCH nodepodprobes"],
         replaces=[NODE_PROBES],

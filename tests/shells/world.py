@@ -10,14 +10,16 @@ import re
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from itertools import product
 from random import Random
 from types import MethodType
 from typing import Any, Final, TypeAlias
 
 import orjson
 from msgspec import Struct
+from prometheus_client import CollectorRegistry
 from pydantic import BaseModel
 
 from app.api.crd import manifest
@@ -33,7 +35,7 @@ from app.kube.objects import ObjectReference
 from app.kube.queue import WorkQueue
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, NAMESPACES, NODES, PODS, ObjectKey, Resource
 from app.kube.selectors import parse_query
-from app.kube.store import Store
+from app.kube.store import Store, key_of
 from app.kube.wire import Request, Response
 from app.manager.features import kinds
 from app.sandbox.apiserver.server import ApiServer
@@ -47,6 +49,10 @@ Event: TypeAlias = tuple[float, Json | None, Json | None]
 NAMESPACE: Final = "default"
 #: May hold copies of all objects of the namespace.
 TWIN_NAMESPACE: Final = "twins"
+#: Begins the names of unusable copies, so that they come first.
+SIBLING: Final = "0-"
+#: Why a copy is unusable.
+SIBLINGS: Final = ("deleted", "foreign", "stripped", "invalid")
 NODE_NAMES: Final = ("node-a", "node-b")
 #: A reconcile that failed must run again within this time (virtual seconds).
 REQUEUED_WITHIN: Final = 60.0
@@ -58,7 +64,7 @@ HELD_SECONDS: Final = 20.0
 TAKEN_SECONDS: Final = 5.0
 #: How long another writer changes the object of a contested write.
 CONTESTED_SECONDS: Final = 2.0
-#: How long a resource that is down refuses writes.
+#: How long a resource that is down, or an object that is stuck, refuses writes.
 DOWN_SECONDS: Final = 10.0
 MAX_ROUNDS: Final = 400
 _PASS: ContextVar[Pass | None] = ContextVar("pass", default=None)
@@ -116,6 +122,12 @@ class Write:
     @property
     def done(self) -> bool:
         return 200 <= self.status < 300
+
+    @property
+    def object(self) -> Target:
+        """The object that it writes, also if it creates it."""
+        name = ((self.body or {}).get("metadata") or {}).get("name", "") if isinstance(self.body, dict) else ""
+        return replace(self.target, name=self.target.name or name)
 
     @property
     def sets(self) -> str:
@@ -190,14 +202,18 @@ class Fault:
     outrun: changed at first, then replaced when it is read again. taken: for a while, another object has the name.
     going: for a while, an object of the name is being deleted. wiped: another writer has removed its status. contested:
     for a while, its object changes before each such request. ignored: the runtime reports success but does nothing.
+    stuck: as down, but only for this object. crashed: takes effect, and the process ends at once.
     """
 
     kind: str
     signature: str
     number: int
+    #: Whether the next request of the reconcile is refused too.
+    then_refused: bool = False
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.signature} #{self.number}"
+        then = ", then refused" if self.then_refused else ""
+        return f"{self.kind}{then}: {self.signature} #{self.number}"
 
 
 def preconditions(request: Request) -> str:
@@ -272,6 +288,28 @@ class Server:
             text = _UUID.sub(lambda found: uids.get(found[0], found[0]), text)
             storage.create(collection, f"{TWIN_NAMESPACE}/{obj['metadata']['name']}", orjson.loads(text))
 
+    def add_siblings(self, way: str, resources: Iterable[Resource | Target], saved: Saved) -> int:
+        """Add, in front of the others, an unusable copy of one object of each resource, now or as saved. Return how
+        many there are."""
+        count = 0
+        for resource in resources:
+            collection = self.collection(resource.group, resource.version, resource.plural)
+            objects, keys = saved.objects.get(collection.name, ({}, []))
+            for key in (collection.keys or keys)[:1]:
+                namespace, _, name = key.rpartition("/")
+                obj = _unusable(copy.deepcopy((collection.objects or objects)[key].obj), way, self.other_owner())
+                if obj is not None:
+                    obj["metadata"] |= {"name": f"{SIBLING}{name}", "uid": self.api.core.new_uid()}
+                    self.api.core.storage.create(collection, f"{namespace}/{SIBLING}{name}".removeprefix("/"), obj)
+                    count += 1
+        return count
+
+    def other_owner(self) -> Json:
+        """Return a reference to an owner that no shell knows."""
+        name = NODE_NAMES[0]
+        node = self.collection("", "v1", "nodes").objects[name].obj
+        return {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"]}
+
     def seed(self, text: str) -> None:
         """Seed the uids of new objects: runs with the same seed have the same uids."""
         self.api.core.rng.seed(text)
@@ -319,6 +357,7 @@ class Running:
     mains: list[Callable[[], Awaitable[Any]]]
     stores: list[tuple[Watched[Any], Store[Any]]]
     recorders: list[EventRecorder]
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
 
 
 class World:
@@ -350,6 +389,11 @@ class World:
         self.problems: list[str] = []
         self.fault: Fault | None = None
         self.met: Write | None = None
+        #: Whether the process has ended, so that no request leaves it.
+        self.crashed = False
+        #: Whether lists begin with a page without objects, and how many were not read further.
+        self.paged = False
+        self.unread = 0
         self.held: str = ""
         #: Caches that relist once they are no longer held, so that they miss the events in between.
         self.relisted: set[str] = set()
@@ -373,7 +417,8 @@ class World:
         self._deleted: set[str] = set()
         self._foreign: tuple[Target, float] | None = None
         self._contested: tuple[str, float] | None = None
-        self._down: tuple[str, float] = ("", 0.0)
+        #: Requests, all or of one object, that are refused, and until when.
+        self._down: tuple[str, Target | None, float] = ("", None, 0.0)
         #: Objects that another writer has changed, by uid, and the uids of those to which it has added an owner.
         self._changed: dict[str, Target] = {}
         self._shared: set[str] = set()
@@ -397,8 +442,12 @@ class World:
             self._listen(recorder)
         for watched, store in self.running.stores:
             resource = watched.resource
-            objects = server.collection(resource.group, resource.version, resource.plural).objects.values()
-            store.replace([self._decoded(watched, one.obj) for one in objects if matches(watched, one.obj)])
+            collection = server.collection(resource.group, resource.version, resource.plural)
+            objects = [collection.objects[key].obj for key in collection.keys]
+            store.replace([self._decoded(watched, one) for one in objects if matches(watched, one)])
+            first = [key_of(one) for one in store.list() if is_sibling(one.metadata.name)]
+            for controller, key in product(self.running.controllers, first):
+                controller.queue.add(key)
         server.world = self
         for main in self.running.mains:
             self._remembering.append(getattr(main, "__self__", None))
@@ -472,6 +521,8 @@ class World:
         sub = f"/{target.subresource}" if target.subresource else ""
         named = request.method != "GET" or target.name
         signature = f"{request.method} {target.plural}{sub}" if named else f"LIST {target.plural}"
+        if self.crashed:
+            raise TransportError(RequestInfo(request.method, request.target), "the process has ended")
         number = self._numbers[signature] = self._numbers[signature] + 1
         body = orjson.loads(request.body) if request.body else None
         write = Write(
@@ -547,20 +598,33 @@ class World:
 
     async def _through(self, request: Request, write: Write) -> Response:
         fault = self.fault
+        if self.paged and write.signature.startswith("LIST"):
+            if not request.query.get("continue"):
+                self.unread += 1
+                return json_response(200, {"metadata": {"resourceVersion": "1", "continue": "next"}, "items": []})
+            self.unread -= 1
+            request = replace(request, query={name: one for name, one in request.query.items() if name != "continue"})
         if self._contested is not None and self._contested[0] == write.signature:
             if self.clock.monotonic() < self._contested[1]:
                 self.interfere("changed", write.target)
             return await self._inner.request(request)
-        if self._down[0] == write.signature and self.clock.monotonic() < self._down[1]:
+        signature, stuck, until = self._down
+        if signature == write.signature and stuck in (None, write.object) and self.clock.monotonic() < until:
             return _refused(write)
-        if fault is None or (fault.signature, fault.number) != (write.signature, write.number):
+        if fault is None or not self._is_met(fault, write):
             return await self._inner.request(request)
-        self.fault, self.met = None, write
-        if fault.kind == "down":
-            self._down = (write.signature, self.clock.monotonic() + DOWN_SECONDS)
-        if fault.kind in ("refused", "down"):
+        self.fault = None
+        if fault.number:
+            self.met = write
+        if fault.then_refused:
+            self.fault = Fault("refused", "", 0)
+        if fault.kind in ("down", "stuck"):
+            stuck = write.object if fault.kind == "stuck" else None
+            self._down = (write.signature, stuck, self.clock.monotonic() + DOWN_SECONDS)
+        if fault.kind in ("refused", "down", "stuck"):
             return _refused(write)
-        if fault.kind == "lost":
+        if fault.kind in ("lost", "crashed"):
+            self.crashed = fault.kind == "crashed"
             response = await self._inner.request(request)
             write.status = response.status
             raise TransportError(RequestInfo(request.method, request.target), "the response was lost")
@@ -575,6 +639,11 @@ class World:
             self.interfere("changed" if fault.kind in ("outrun", "contested") else fault.kind, write.target)
         return await self._inner.request(request)
 
+    def _is_met(self, fault: Fault, write: Write) -> bool:
+        if self.met is not None and not fault.number:
+            return write.of is self.met.of
+        return (fault.signature, fault.number) == (write.signature, write.number)
+
     def stream(self, request: Request) -> Any:
         """Reject watches: the caches are filled by hand."""
         raise NotImplementedError(request.path)
@@ -588,11 +657,6 @@ class World:
         """Return the collection of an object, and its entry if there is one."""
         collection = self.server.collection(target.group, target.version, target.plural)
         return collection, collection.objects.get(target.key)
-
-    def _other_owner(self) -> Json:
-        name = NODE_NAMES[0]
-        node = self.server.collection("", "v1", "nodes").objects[name].obj
-        return {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"]}
 
     def undone(self) -> Iterator[tuple[str, str]]:
         """Yield the resource and the metadata that another writer set and that is gone."""
@@ -618,7 +682,7 @@ class World:
             metadata["annotations"] = {**metadata.get("annotations", {}), "shells.test/changed": "true"}
             references = metadata.get("ownerReferences")
             if references and target.plural != "persistentvolumeclaims":  # with another owner, one is not collected
-                metadata["ownerReferences"] = [self._other_owner(), *references]
+                metadata["ownerReferences"] = [self.server.other_owner(), *references]
                 self._shared.add(metadata["uid"])
             self._changed[metadata["uid"]] = target
             storage.update(collection, entry, {**entry.obj, "metadata": metadata})
@@ -665,8 +729,12 @@ class World:
             self._foreign = (target, self.clock.monotonic() + TAKEN_SECONDS)
 
     def objects(self, resource: Resource) -> list[Json]:
-        """Return all objects of a resource, without twins."""
-        return [one for one in self.server.api.objects(resource) if one["metadata"].get("namespace") != TWIN_NAMESPACE]
+        """Return all objects of a resource, without twins and unusable copies."""
+        return [
+            one
+            for one in self.server.api.objects(resource)
+            if one["metadata"].get("namespace") != TWIN_NAMESPACE and not is_sibling(one["metadata"]["name"])
+        ]
 
     def store(self, resource: Resource, obj: Json) -> None:
         """Write an object as another component would."""
@@ -735,6 +803,15 @@ class World:
         random = re.compile(rf"\b({'|'.join(self._random) or '(?!)'})\b")
         return sorted({random.sub("*", one) for one in found})
 
+    def metrics(self) -> Counter[str]:
+        """Return the counters of the shell, and the counts of its histograms."""
+        found: Counter[str] = Counter()
+        for sample in (sample for family in self.running.registry.collect() for sample in family.samples):
+            if sample.name.endswith(("_total", "_count")):
+                labels = ",".join(f"{name}={value}" for name, value in sorted(sample.labels.items()))
+                found[f"metric {sample.name}{{{labels}}}"] = int(sample.value)
+        return found
+
     def _show(self, watched: Watched[Any], store: Store[Any], before: Json | None, after: Json | None) -> bool:
         shown = after if after is not None else before
         if shown is not None:
@@ -790,7 +867,7 @@ class World:
             step = min(step * 2, 16.0)
             if self.held and idle > 3.0:
                 self.held, idle, step = "", 0.0, 0.1
-            if idle >= rest:
+            if idle >= rest or self.crashed:
                 return
         self.problems.append(f"does not become idle: {[one.signature for one in self.writes[-6:]]}")
 
@@ -845,7 +922,7 @@ class World:
             if name.startswith(("events", "leases", "customresourcedefinitions", "namespaces")):
                 continue
             for key, entry in collection.objects.items():
-                if key.startswith(f"{TWIN_NAMESPACE}/"):
+                if key.startswith(f"{TWIN_NAMESPACE}/") or is_sibling(entry.obj["metadata"]["name"]):
                     continue
                 if text := ignored.sub("", f"{name}: {comparable(entry.obj)}"):
                     found[text] += 1
@@ -855,6 +932,29 @@ class World:
 def _refused(write: Write) -> Response:
     write.status = 500
     return json_response(500, status_body(500, "InternalError", "refused by the test"))
+
+
+def is_sibling(name: str) -> bool:
+    """Return whether an object is an unusable copy, or was created for one."""
+    return name.startswith(SIBLING)
+
+
+def _unusable(obj: Json, way: str, other_owner: Json) -> Json | None:
+    """Make an object unusable. Return None where that way would not."""
+    metadata, spec = obj["metadata"], obj.get("spec") or {}
+    owned = bool(metadata.get("ownerReferences"))
+    metadata.pop("generateName", None)
+    if way == "deleted" and not owned and obj["kind"] != "Pod":
+        metadata |= {"deletionTimestamp": metadata["creationTimestamp"], "finalizers": ["shells.test/going"]}
+    elif way == "foreign" and owned:
+        metadata["ownerReferences"] = [{**other_owner, "controller": True}]
+    elif way == "stripped" and (owned or obj["kind"] == "Pod"):
+        metadata |= {"ownerReferences": [], "labels": {}, "annotations": {}}
+    elif way == "invalid" and not owned and "selector" in spec:
+        obj["spec"] = {**spec, "selector": {"matchExpressions": [{"key": "a", "operator": "Odd"}]}}
+    else:
+        return None
+    return obj
 
 
 def _newest(queue: Sequence[Event]) -> list[Event]:
