@@ -282,9 +282,6 @@ class ResolvedSpec(Generic[Settings]):
         return (self.spec.get("selector") or {}).get("matchLabels") or {}
 
 
-DEFAULT_MAX_UNAVAILABLE: Final = "20%"
-"""Default of maxUnavailable."""
-
 _percent = re.compile(r"([+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?)%", re.ASCII).fullmatch
 
 

@@ -10,6 +10,7 @@ from random import Random
 from typing import Any, Final
 
 from app.api import names
+from app.features.cloneset.defaults import MAX_UNAVAILABLE
 from app.features.cloneset.kind import CLONE_SET
 from app.features.cloneset.plan.new_pods import pod_name
 from app.features.cloneset.plan.rollout import (
@@ -50,7 +51,7 @@ from app.workloads import controllers as engine
 from app.workloads.image_pulls import ImagePuller, RolloutCounts
 from app.workloads.pods import gets_initial_conditions
 from app.workloads.reconciler import WorkloadReconciler, result_of
-from app.workloads.settings import DEFAULT_MAX_UNAVAILABLE, share
+from app.workloads.settings import share
 from app.workloads.state import Caches, Outcome, failures_of
 from app.workloads.status import FAILED_SCALE, FAILED_UPDATE, WAITING_FOR_AGENT, with_failures
 from app.workloads.writer import Writer
@@ -209,7 +210,7 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
 def _pull_counts(rollout: RolloutState) -> RolloutCounts:
     rolling, numbers = rollout.settings.rolling_update, rollout.limits
     wanted = rolling.max_unavailable if rolling is not None else None
-    at_once = share(DEFAULT_MAX_UNAVAILABLE if wanted is None else wanted, numbers.replicas, round_up=False)
+    at_once = share(MAX_UNAVAILABLE if wanted is None else wanted, numbers.replicas, round_up=False)
     return RolloutCounts(
         replicas=numbers.replicas,
         partition=numbers.partition,

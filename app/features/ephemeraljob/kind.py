@@ -1,4 +1,4 @@
-"""Kind definition of EphemeralJob: version and columns."""
+"""Kind definition of EphemeralJob: version, columns and defaults."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from app.api import names
 from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version
 from app.features.ephemeraljob.types import EphemeralJob
 
+#: Assumed if parallelism and ttlSecondsAfterFinished are unset; not written to the object.
+PARALLELISM: Final = 1
+TTL_SECONDS: Final = 1800
 _COLUMNS: Final = (
     PrinterColumn("STATUS", "string", ".status.phase", "Phase of the job."),
     PrinterColumn("MATCH", "integer", ".status.match", "Number of targeted Pods."),

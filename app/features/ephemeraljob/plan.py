@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
+from app.features.ephemeraljob.kind import PARALLELISM
 from app.features.ephemeraljob.types import ERROR, FAILED, PAUSED, RUNNING, SUCCEEDED, UNKNOWN, WAITING, EphemeralJob
 from app.kube.objects import Pod
 from app.kube.selectors import Selector
@@ -104,7 +105,6 @@ def written(record: Record) -> str:
 
 MARK: Final = "KRUISE_EJOB_ID"
 """Environment variable of each added container, with the job's UID. [EJ-7]"""
-TTL_SECONDS: Final = 1800
 _BEGIN: Final = datetime.min.replace(tzinfo=UTC)
 
 
@@ -244,7 +244,7 @@ def next_step(
     if not spec.paused:
         # [EJ-9, EJ-15]
         busy = sum(counts[state] for state in (State.UNCOUNTED, State.WAITING, State.RUNNING))
-        room = max(0, (1 if spec.parallelism is None else spec.parallelism) - busy)
+        room = max(0, (PARALLELISM if spec.parallelism is None else spec.parallelism) - busy)
         inject = [one.pod for one in chosen if one.state is State.ABSENT][:room]
     if spec.replicas is not None:
         # Pods that already have the containers count as initial Pods too: OpenKruise may have added them.

@@ -9,10 +9,9 @@ from functools import partial
 from typing import Any, Final
 
 from app.api import names
-from app.features.ephemeraljob.kind import EPHEMERAL_JOB
+from app.features.ephemeraljob.kind import EPHEMERAL_JOB, TTL_SECONDS
 from app.features.ephemeraljob.plan import (
     NONE,
-    TTL_SECONDS,
     Candidate,
     Record,
     State,

@@ -13,6 +13,8 @@ from app.kube.jsonvalues import json_copy, objects, part
 
 TIMEOUT_SECONDS: Final = 600
 BACKOFF_LIMIT: Final = 3
+#: Assumed if parallelism is unset; not written to the object.
+PARALLELISM: Final = 1
 
 
 def job_with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from app.features.statefulset.types import ORDERED_READY, RETAIN
 from app.kube.jsonvalues import json_copy
 
 REPLICAS: Final = 1
+MAX_UNAVAILABLE: Final = 1
 REVISION_HISTORY_LIMIT: Final = 10
-_ROLLING: Final = {"partition": 0, "maxUnavailable": 1, "podUpdatePolicy": RECREATE, "minReadySeconds": 0}
+_ROLLING: Final = {"partition": 0, "maxUnavailable": MAX_UNAVAILABLE, "podUpdatePolicy": RECREATE, "minReadySeconds": 0}
 
 
 @dataclass(frozen=True, slots=True)

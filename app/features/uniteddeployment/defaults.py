@@ -21,6 +21,9 @@ from app.kube.jsonvalues import json_copy, object_at, objects
 
 REPLICAS: Final = 1
 REVISION_HISTORY_LIMIT: Final = 10
+#: Assumed if rescheduleCriticalSeconds and unschedulableDuration are unset; not written to the object.
+RESCHEDULE_CRITICAL_SECONDS: Final = 30
+UNSCHEDULABLE_SECONDS: Final = 300
 #: Structs of a workload's spec that Go marshals even if they are empty.
 _ALWAYS_PRINTED: Final[Mapping[str, tuple[str, ...]]] = {
     STATEFUL_SET: ("updateStrategy",),

@@ -19,10 +19,6 @@ ADVANCED_STATEFUL_SET: Final = "advancedStatefulSetTemplate"
 CLONE_SET: Final = "cloneSetTemplate"
 DEPLOYMENT: Final = "deploymentTemplate"
 TEMPLATES: Final = (STATEFUL_SET, ADVANCED_STATEFUL_SET, CLONE_SET, DEPLOYMENT)
-RESCHEDULE_CRITICAL_SECONDS: Final = 30
-"""Default of rescheduleCriticalSeconds."""
-UNSCHEDULABLE_SECONDS: Final = 300
-"""Default of unschedulableDuration."""
 
 _COMMON_FIELDS: Final[Mapping[str, str]] = {
     "minReadySeconds": "Minimum number of seconds a Pod must be ready before it is considered available.",

@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from app.api.fields import ON_DELETE
 from app.features.cloneset import types as api
-from app.features.cloneset.defaults import REVISION_HISTORY_LIMIT
+from app.features.cloneset.defaults import MAX_UNAVAILABLE, REPLICAS, REVISION_HISTORY_LIMIT
 from app.features.cloneset.kind import CLONE_SET
 from app.features.cloneset.types import CloneSet
 from app.kube.selectors import compile_selector, selector_text
@@ -16,7 +16,6 @@ from app.pods.claims import claim_templates_hash
 from app.pods.lifecycle import Lifecycle
 from app.workloads import settings as engine
 from app.workloads.settings import (
-    DEFAULT_MAX_UNAVAILABLE,
     Content,
     EngineGates,
     ImagePullSettings,
@@ -149,7 +148,7 @@ def settings_of(cloneset: CloneSet, gates: Gates, *, exclude_preparing_delete: b
         rolling = RollingUpdate()
     limit = spec.revision_history_limit
     return Settings(
-        replicas=max(0, 1 if spec.replicas is None else spec.replicas),
+        replicas=max(0, REPLICAS if spec.replicas is None else spec.replicas),
         min_ready_seconds=max(0, spec.min_ready_seconds),
         progress_deadline=spec.progress_deadline_seconds,
         history_limit=REVISION_HISTORY_LIMIT if limit is None else max(0, limit),
@@ -209,11 +208,11 @@ def limits(settings: Settings) -> Limits:
         # Even without a rollingUpdate block, some Pods may be unavailable; otherwise marked Pods would never be
         # deleted. [CS-85]
         partition, surge = 0, 0
-        unavailable = max(1, _count(DEFAULT_MAX_UNAVAILABLE, replicas, round_up=False)) if replicas else 0
+        unavailable = max(1, _count(MAX_UNAVAILABLE, replicas, round_up=False)) if replicas else 0
     else:
         partition = partition_count(rolling.partition, replicas)
         surge = 0 if rolling.paused else _count(rolling.max_surge, replicas, round_up=True)
-        wanted = DEFAULT_MAX_UNAVAILABLE if rolling.max_unavailable is None else rolling.max_unavailable
+        wanted = MAX_UNAVAILABLE if rolling.max_unavailable is None else rolling.max_unavailable
         unavailable = _count(wanted, replicas, round_up=surge == 0)
     scaling = settings.scale_max_unavailable
     return Limits(

@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
+from app.features.imagepull.defaults import PARALLELISM
 from app.features.imagepull.objects import NodeImage
 from app.features.imagepull.plan.tags import says_otherwise
 from app.features.imagepull.types import FAILED, NEVER, SUCCEEDED, ImageListPullJob, ImagePullJob
@@ -196,7 +197,7 @@ def parallelism(job: ImagePullJob) -> int:
     """Return how many nodes may pull at the same time. An invalid value pauses the job."""
     value = job.spec.parallelism
     if value is None:
-        return 1
+        return PARALLELISM
     try:
         return int(value)
     except ValueError:

@@ -24,6 +24,7 @@ from app.features.sidecarset.injection.containers import (
 )
 from app.features.sidecarset.injection.metadata import MetadataPatch, RecordEntry, record_entry
 from app.features.sidecarset.kind import RECORDED_FIELDS, SPECS, canary_base
+from app.features.sidecarset.types import RETAIN
 from app.kube.fielderrors import shortened
 from app.kube.jsonvalues import MAX_DEPTH, nested_deeper, without_managed_fields
 from app.kube.objects import ControllerRevision
@@ -305,7 +306,7 @@ def _metadata_patch(entry: Mapping[str, Any], set_name: str) -> MetadataPatch:
     for key, value in annotations.items():
         if not isinstance(value, str):
             raise MalformedSidecarSetError(f"spec.patchPodMetadata.annotations[{key}]: expected a string")
-    return MetadataPatch(set_name, entry.get("patchPolicy") or "Retain", tuple(sorted(annotations.items())))
+    return MetadataPatch(set_name, entry.get("patchPolicy") or RETAIN, tuple(sorted(annotations.items())))
 
 
 def _used_volumes(

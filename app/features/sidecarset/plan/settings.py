@@ -12,9 +12,10 @@ import orjson
 from app.api import names
 from app.api.fields import UpdatePriorityStrategy, UpdateScatterTerm
 from app.api.gojson import GoTypeError, dumps_go
+from app.features.sidecarset.defaults import MAX_UNAVAILABLE
 from app.features.sidecarset.hashes import SidecarSetHashes, sidecarset_hashes
 from app.features.sidecarset.injection.metadata import MetadataPatch
-from app.features.sidecarset.types import NOT_UPDATE, SidecarSet
+from app.features.sidecarset.types import NOT_UPDATE, RETAIN, SidecarSet
 from app.kube.jsonvalues import as_object, nested_deeper
 from app.kube.objects import Pod
 from app.kube.selector_query import SelectorError
@@ -109,7 +110,7 @@ def set_view(sidecar_set: SidecarSet) -> SetView:
         images=images,
         sidecar_list=tuple(sorted({container.name for container in containers} | lasting)),
         patches=tuple(
-            MetadataPatch(sidecar_set.name, patch.patch_policy or "Retain", tuple(sorted(patch.annotations.items())))
+            MetadataPatch(sidecar_set.name, patch.patch_policy or RETAIN, tuple(sorted(patch.annotations.items())))
             for patch in spec.patch_pod_metadata or ()
             if patch.annotations
         ),
@@ -124,7 +125,7 @@ def _strategy(sidecar_set: SidecarSet) -> Strategy:
         paused=given.paused,
         selector=_update_selector(given.selector),
         partition=given.partition,
-        max_unavailable=1 if given.max_unavailable is None else given.max_unavailable,
+        max_unavailable=MAX_UNAVAILABLE if given.max_unavailable is None else given.max_unavailable,
         priority=given.priority_strategy,
         scatter=given.scatter_strategy,
     )

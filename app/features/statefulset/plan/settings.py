@@ -10,7 +10,7 @@ from typing import Final, Self
 from app.api import names
 from app.api.fields import ON_DELETE, ON_POD_ROLLING_UPDATE, UpdatePriorityStrategy
 from app.features.statefulset import types as api
-from app.features.statefulset.defaults import REVISION_HISTORY_LIMIT
+from app.features.statefulset.defaults import MAX_UNAVAILABLE, REPLICAS, REVISION_HISTORY_LIMIT
 from app.features.statefulset.kind import STATEFUL_SET
 from app.features.statefulset.types import StatefulSet
 from app.kube.selectors import compile_selector, selector_text
@@ -149,13 +149,13 @@ def settings_of(spec: api.StatefulSetSpec, gates: Gates, *, repairs: bool = Fals
     policy = spec.persistent_volume_claim_retention_policy or api.ClaimRetentionPolicy()
     in_place, unordered, limit = rolling.in_place_update_strategy, rolling.unordered_update, spec.revision_history_limit
     return Settings(
-        slots=Slots.of(max(0, 1 if spec.replicas is None else spec.replicas), start, reserved),
+        slots=Slots.of(max(0, REPLICAS if spec.replicas is None else spec.replicas), start, reserved),
         ordered=spec.pod_management_policy != api.PARALLEL,
         repairs=repairs,
         scale_max_unavailable=spec.scale_strategy.max_unavailable if spec.scale_strategy is not None else None,
         on_delete=spec.update_strategy.type == ON_DELETE,
         partition=max(0, rolling.partition or 0),
-        max_unavailable=1 if rolling.max_unavailable is None else rolling.max_unavailable,
+        max_unavailable=MAX_UNAVAILABLE if rolling.max_unavailable is None else rolling.max_unavailable,
         policy=UpdatePolicy.of(rolling.pod_update_policy),
         paused=rolling.paused,
         unordered=unordered is not None,

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from app.api import names
+from app.features.uniteddeployment.defaults import RESCHEDULE_CRITICAL_SECONDS, UNSCHEDULABLE_SECONDS
 from app.features.uniteddeployment.plan import allocation
 from app.features.uniteddeployment.plan.allocation import Schedulability, pending_pods
 from app.features.uniteddeployment.plan.status import (
@@ -37,8 +38,6 @@ from app.features.uniteddeployment.plan.subsets import (
 from app.features.uniteddeployment.types import (
     ADAPTIVE,
     DEPLOYMENT,
-    RESCHEDULE_CRITICAL_SECONDS,
-    UNSCHEDULABLE_SECONDS,
     Subset,
     UnitedDeployment,
 )

@@ -9,7 +9,7 @@ from typing import Any, Final
 from app.api import names
 from app.api.gojson import dumps_go
 from app.api.gopod import POD
-from app.features.uniteddeployment.defaults import as_printed
+from app.features.uniteddeployment.defaults import REPLICAS, as_printed
 from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT
 from app.features.uniteddeployment.types import (
     ADVANCED_STATEFUL_SET,
@@ -89,7 +89,7 @@ class SubsetWorkload(Struct, frozen=True):
 
     @property
     def replicas(self) -> int:
-        return 1 if self.spec.replicas is None else self.spec.replicas
+        return REPLICAS if self.spec.replicas is None else self.spec.replicas
 
 
 decode_subset_workload = decoder(SubsetWorkload)
