@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from app.api.fields import RECREATE, ROLLING_UPDATE
 from app.features.cloneset.commands import parsed
+from app.features.cloneset.plan.diff import Inputs, counted
 from app.features.cloneset.plan.preview import explain as explained
 from app.features.cloneset.plan.preview import preview
-from app.features.cloneset.plan.rollout import Inputs, counted
 from app.features.cloneset.plan.scale import topology_keys
 from app.features.cloneset.plan.settings import KIND, Gates, ResolvedSpec, resolve_spec
 from app.features.cloneset.types import CloneSet

@@ -12,18 +12,12 @@ from typing import Any, Final
 from app.api import names
 from app.features.cloneset.defaults import MAX_UNAVAILABLE
 from app.features.cloneset.kind import CLONE_SET
+from app.features.cloneset.plan.diff import Inputs, RolloutState, counted
 from app.features.cloneset.plan.new_pods import pod_name
-from app.features.cloneset.plan.rollout import (
-    Inputs,
-    asks_for_nodes,
-    counted,
-    planned_scaling,
-    planned_update,
-)
-from app.features.cloneset.plan.scale import RolloutState
+from app.features.cloneset.plan.scale import asks_for_nodes, planned_scaling
 from app.features.cloneset.plan.settings import KIND, Gates, ResolvedSpec, limits, resolve_spec, settings_of
 from app.features.cloneset.plan.status import REQUIRED, base_status, progress
-from app.features.cloneset.plan.update import in_order, released
+from app.features.cloneset.plan.update import in_order, planned_update, released
 from app.features.cloneset.types import CloneSet
 from app.features.cloneset.webhooks import SPECS
 from app.features.cloneset.writes import (

@@ -19,9 +19,9 @@ from app.features.sidecarset.kind import RECORDED_FIELDS, SIDECAR_SET
 from app.features.sidecarset.plan.missed_pods import lacking_sets
 from app.features.sidecarset.plan.pod_state import pod_facts
 from app.features.sidecarset.plan.preview import judged, obstacle, preview, standing
-from app.features.sidecarset.plan.rollout import partition_of
 from app.features.sidecarset.plan.settings import SetView, injected_sets, recorded, set_view
 from app.features.sidecarset.plan.status import PodCounts
+from app.features.sidecarset.plan.update import partition_of
 from app.features.sidecarset.types import NOT_UPDATE, SidecarSet
 from app.framework.commands import Commands, History, Progress, Recorded, Report, Stored, counted, unseen
 from app.framework.dashboard import NAMED, DashboardSection, Row, Shown, mapping, number, pods, text

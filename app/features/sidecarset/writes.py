@@ -14,9 +14,9 @@ from typing import Final
 
 from app.features.sidecarset.kind import SIDECAR_SET
 from app.features.sidecarset.plan.pod_state import condition_patch
-from app.features.sidecarset.plan.rollout import CannotUpdateError, PodUpdate, idled, next_pods, next_to_idle, updated
 from app.features.sidecarset.plan.settings import SetView
 from app.features.sidecarset.plan.status import Judged, Neighbor, Neighbors, PodCounts
+from app.features.sidecarset.plan.update import CannotUpdateError, PodUpdate, idled, next_pods, next_to_idle, updated
 from app.features.sidecarset.types import SidecarSet
 from app.kube.client import Client, PatchType
 from app.kube.concurrency import concurrently

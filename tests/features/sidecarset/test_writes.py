@@ -19,7 +19,7 @@ from app.kube.resources import PODS
 from app.kube.wire import Request, Response
 from app.pods.disruption_budget import ALLOWED, Disruption, DisruptionBudget, Verdict
 from app.sandbox.kubelet.program import Pace
-from tests.features.sidecarset.plan.test_rollout import OLD, pod_counts
+from tests.features.sidecarset.plan.test_update import OLD, pod_counts
 from tests.features.sidecarset.rolling_world import (
     NAMESPACE,
     World,

@@ -11,10 +11,10 @@ from typing import Final
 import msgspec
 
 from app.api import names
-from app.features.cloneset.plan.rollout import Inputs, counted, planned_scaling, planned_update
-from app.features.cloneset.plan.scale import Removal, RolloutState, ScalePlan, deletion_order
+from app.features.cloneset.plan.diff import Inputs, RolloutState, counted
+from app.features.cloneset.plan.scale import Removal, ScalePlan, deletion_order, planned_scaling
 from app.features.cloneset.plan.settings import ResolvedSpec
-from app.features.cloneset.plan.update import released
+from app.features.cloneset.plan.update import planned_update, released
 from app.kube.objects import ObjectMeta, Pod
 from app.pods.inplace.eligibility import Blocked
 from app.pods.inplace.state import GraceError, StateError, UpdateSpec

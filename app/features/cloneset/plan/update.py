@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from app.features.cloneset.plan.scale import RolloutState
+from app.features.cloneset.plan.diff import Inputs, RolloutState
 from app.features.cloneset.types import RollingUpdate
 from app.kube.objects import Pod
 from app.kube.selector_query import SelectorError
@@ -19,6 +19,17 @@ from app.workloads.steps import Obstacle, Step, StepKind, UpdatePlan, in_place_s
 
 #: Sorts candidates into update order. [CS-125 … CS-128]
 UpdateOrder: TypeAlias = Callable[[Sequence[PodFacts]], Sequence[PodFacts]]
+
+
+def planned_update(inputs: Inputs, rollout: RolloutState) -> UpdatePlan:
+    """Plan the update steps. [CS-123 … CS-132]"""
+    target = inputs.revisions.update if rollout.to_update.update > 0 else inputs.revisions.current
+    settings, ordered = inputs.resolved.settings, inputs.revisions.ordered
+    return plan_update(
+        rollout,
+        update_order(rollout.pods, inputs.resolved.strategy),
+        lambda pod: inputs.updates.obstacle(pod, target, ordered, settings),
+    )
 
 
 def plan_update(rollout: RolloutState, order: UpdateOrder, obstacle: Obstacle) -> UpdatePlan:

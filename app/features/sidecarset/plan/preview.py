@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from app.features.sidecarset.plan.pod_state import PodFacts, Wait, pod_facts
-from app.features.sidecarset.plan.rollout import CannotUpdateError, next_pods, partition_of, updated
 from app.features.sidecarset.plan.settings import SetView
 from app.features.sidecarset.plan.status import Judged, PodCounts, max_unavailable_of
+from app.features.sidecarset.plan.update import CannotUpdateError, next_pods, partition_of, updated
 from app.kube.objects import Pod
 from app.kube.store import key_of
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from app.features.cloneset.plan.scale import Diff, PodCounts, diff
+from app.features.cloneset.plan.diff import Diff, PodCounts, diff
 from app.features.cloneset.plan.settings import RollingUpdate, Settings, limits, partition_count
 
 pytestmark = pytest.mark.behaviour("CS-84", "CS-85", "CS-86", "CS-87", "CS-88", "CS-89", "CS-90", "CS-91", "CS-92")

@@ -13,7 +13,8 @@ from math import inf
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.features.cloneset.plan.scale import RolloutState, deletion_order, plan_scale, rollout_state
+from app.features.cloneset.plan.diff import RolloutState, rollout_state
+from app.features.cloneset.plan.scale import deletion_order, plan_scale
 from app.features.cloneset.plan.settings import Gates, RollingUpdate, Settings
 from app.features.cloneset.plan.update import plan_update, released, update_order
 from app.pods.lifecycle import Hook, Lifecycle

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from app.features.cloneset.defaults import with_defaults
+from app.features.cloneset.plan.diff import rollout_state
 from app.features.cloneset.plan.preview import explain, preview
-from app.features.cloneset.plan.scale import rollout_state
 from app.features.cloneset.plan.settings import Gates, ResolvedSpec, resolve_spec
 from app.features.cloneset.types import CloneSet
 from app.kube.objects import ContainerStatus, PodCondition, PodStatus

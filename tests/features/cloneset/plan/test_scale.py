@@ -2,7 +2,8 @@
 
 import pytest
 
-from app.features.cloneset.plan.scale import Removal, ScalePlan, plan_scale, rollout_state
+from app.features.cloneset.plan.diff import rollout_state
+from app.features.cloneset.plan.scale import Removal, ScalePlan, plan_scale
 from app.features.cloneset.plan.settings import RollingUpdate, Settings
 from app.pods.lifecycle import Hook, Lifecycle
 from app.workloads.pods import PodFacts

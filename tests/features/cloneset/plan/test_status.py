@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.features.cloneset.plan.scale import rollout_state
+from app.features.cloneset.plan.diff import rollout_state
 from app.features.cloneset.plan.settings import Settings
 from app.features.cloneset.plan.status import REQUIRED, Counts, base_status, progress
 from app.pods.revisions import Revision

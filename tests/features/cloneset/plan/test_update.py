@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from app.features.cloneset.defaults import with_defaults
-from app.features.cloneset.plan.rollout import Inputs, counted, planned_update
-from app.features.cloneset.plan.scale import Diff, RolloutState, rollout_state
+from app.features.cloneset.plan.diff import Diff, Inputs, RolloutState, counted, rollout_state
 from app.features.cloneset.plan.settings import Gates, RollingUpdate, Settings, resolve_spec
-from app.features.cloneset.plan.update import chosen_pods, plan_update, update_order
+from app.features.cloneset.plan.update import chosen_pods, plan_update, planned_update, update_order
 from app.features.cloneset.types import CloneSet
 from app.pods.lifecycle import Hook, Lifecycle
 from app.pods.revisions import Revision

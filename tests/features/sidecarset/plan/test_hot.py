@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api import names
-from app.features.sidecarset.plan import rollout
+from app.features.sidecarset.plan import update
 from app.features.sidecarset.plan.pod_state import pod_facts
 from app.features.sidecarset.plan.settings import HotSidecar, SetView, set_view
 from app.kube.objects import Pod, decode_pod
@@ -87,7 +87,7 @@ def test_the_idle_or_failed_container_gets_the_new_image(
     images: tuple[str, str], working: str, good: set[str], target: str
 ) -> None:
     works = SIDECAR.first if working == SIDECAR.first else SIDECAR.second
-    assert rollout.twin_to_upgrade(SIDECAR, dict(zip(("c-1", "c-2"), images, strict=True)), works, good) == target
+    assert update.twin_to_upgrade(SIDECAR, dict(zip(("c-1", "c-2"), images, strict=True)), works, good) == target
 
 
 @pytest.mark.behaviour("SS-81", "SS-84", "SS-85")
@@ -132,7 +132,7 @@ def test_the_idle_or_failed_container_gets_the_new_image(
 def test_a_hot_upgrade_changes_images_and_the_working_container(
     found: Pod, wanted: str, images: dict[str, str], working: str, versions: tuple[str, ...]
 ) -> None:
-    change = rollout.upgraded(view(wanted), found, "9")
+    change = update.upgraded(view(wanted), found, "9")
     assert change.images == images
     after = {**found.metadata.annotations, **change.annotations}
     assert json.loads(after[names.SIDECARSET_WORKING_HOT_UPGRADE_CONTAINER]) == {"c": working}
@@ -158,7 +158,7 @@ def test_a_hot_upgrade_changes_images_and_the_working_container(
 def test_the_old_container_becomes_idle_once_the_new_one_is_ready(found: Pod, migrated: bool, ready: bool) -> None:
     facts = pod_facts(view(), found, {})
     assert (facts.migrated, facts.ready) == (migrated, ready)
-    change = rollout.migrated(view(), found)
+    change = update.migrated(view(), found)
     if migrated:
         assert change.images == {"c-1": "e"}
 
@@ -173,6 +173,6 @@ def test_the_working_container_never_gets_the_empty_image(
     first: str, second: str, working: str, unready: set[str], late: set[str], wanted: str
 ) -> None:
     found = pod(first, second, working, unready=tuple(unready), late=tuple(late), versions=("1", "5", "5", "1"))
-    for change in (rollout.upgraded(view(wanted), found, "9"), rollout.migrated(view(wanted), found)):
+    for change in (update.upgraded(view(wanted), found, "9"), update.migrated(view(wanted), found)):
         after = {"c-1": first, "c-2": second} | change.images
         assert set(after.values()) != {"e"} or first == second == "e"

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from app.api import names
 from app.api.fields import OrderPriorityTerm, UpdatePriorityStrategy, UpdateScatterTerm, WeightPriorityTerm
 from app.features.sidecarset.plan.pod_state import PodFacts, Wait
-from app.features.sidecarset.plan.rollout import expanded, in_order, next_pods, next_to_idle, partition_of, room
 from app.features.sidecarset.plan.settings import Strategy
 from app.features.sidecarset.plan.status import Neighbor, Neighbors, PodCounts, max_unavailable_of
+from app.features.sidecarset.plan.update import expanded, in_order, next_pods, next_to_idle, partition_of, room
 from app.kube.objects import ObjectMeta, Pod, PodCondition, PodSpec, PodStatus
 from app.kube.resources import ObjectKey
 
