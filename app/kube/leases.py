@@ -33,11 +33,12 @@ JITTER = 2.2
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """Durations in seconds; each must be longer than the next."""
+    """Durations in seconds; each must be longer than the next. The manager's ``--leader-election`` flags have these
+    defaults."""
 
-    lease_duration: float
-    renew_deadline: float
-    retry_period: float
+    lease_duration: float = 15.0
+    renew_deadline: float = 10.0
+    retry_period: float = 2.0
 
     def __post_init__(self) -> None:
         if not self.lease_duration > self.renew_deadline > self.retry_period > 0:

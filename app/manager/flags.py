@@ -12,6 +12,7 @@ from typing import Final
 
 from app.framework.options import Flag, FlagValue, parse_bool, parse_delay, parse_integer, parse_positive
 from app.kube.fielderrors import parse_duration
+from app.kube.leases import LeaseTimes
 from app.kube.logs import FLAGS_WITHOUT_EFFECT, own_flags
 from app.kube.queue import RateLimits
 from app.manager.features import features
@@ -24,6 +25,8 @@ class FlagError(ValueError):
 
 #: The defaults of the flags for retries.
 _RETRIES: Final = RateLimits()
+#: The defaults of the flags for leader election.
+_LEASE: Final = LeaseTimes()
 _LOGS: Final = "logs always go to standard error, in the format of --logging-format"
 
 
@@ -122,11 +125,16 @@ def _flags() -> tuple[Flag, ...]:
             "leader-election-namespace", "kruise-system", str, "namespace of the Lease; defaults to the manager's own"
         ),
         Flag("leader-election-id", "kruise-manager", str, "name of the Lease"),
-        Flag("leader-election-lease-duration", 15.0, parse_duration, "duration of the Lease"),
-        Flag("leader-election-renew-deadline", 10.0, parse_duration, "time the leader keeps trying to renew the Lease"),
+        Flag("leader-election-lease-duration", _LEASE.lease_duration, parse_duration, "duration of the Lease"),
+        Flag(
+            "leader-election-renew-deadline",
+            _LEASE.renew_deadline,
+            parse_duration,
+            "time the leader keeps trying to renew the Lease",
+        ),
         Flag(
             "leader-election-retry-period",
-            2.0,
+            _LEASE.retry_period,
             parse_duration,
             "interval between attempts to acquire or renew the Lease",
         ),
