@@ -33,8 +33,6 @@ _Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 CA_COMMON_NAME: Final = "webhook-cert-ca"
 LIFETIME: Final = timedelta(days=3650)
-#: How long before expiry a certificate is renewed, unless ``CERTS_RENEW_BEFORE`` is set.
-DEFAULT_RENEW_BEFORE: Final = timedelta(days=180)
 #: A CA that is valid for at least another year is reused. [MGR-34]
 CA_REUSE: Final = timedelta(days=365)
 #: Certificates are backdated so that an API server whose clock is behind trusts a new one.

@@ -7,8 +7,7 @@ API server has had time to load that CA, and the old CA is dropped only after ev
 
 The state is kept in the Secret, so any replica can resume a rotation, and the Secret's resourceVersion decides between
 concurrent writers. Each replica measures the duration of a step on its own monotonic clock; clocks of different
-machines are never compared. The published bundle always trusts every certificate in use. Lifetimes, and
-how long before expiry a rotation begins: app/certs/issue.py.
+machines are never compared. The published bundle always trusts every certificate in use. Lifetimes: app/certs/issue.py.
 """
 
 from __future__ import annotations
@@ -31,6 +30,8 @@ _NEXT_KEYS: Final = {
     "next-tls.crt": "cert",
     "next-tls.key": "key",
 }
+#: How long before expiry a certificate is renewed, unless ``CERTS_RENEW_BEFORE`` is set.
+DEFAULT_RENEW_BEFORE: Final = timedelta(days=180)
 _END: Final = b"-----END CERTIFICATE-----"
 _PREVIOUS_KEY: Final = "previous-ca-cert.pem"
 _RETIRED_KEY: Final = "retired-ca-fingerprints"

@@ -37,7 +37,8 @@ from app.manager.supervisor import Supervisor
 logger = logging.getLogger(__name__)
 
 GRACE_SECONDS: Final = 5.0
-#: Generated certificates are renewed this long before they expire.
+#: How long before expiry generated certificates are renewed. Later than in a cluster, because here renewal replaces the
+#: CA unannounced, and clients must be given the new one.
 RENEW_BEFORE: Final = timedelta(days=30)
 
 

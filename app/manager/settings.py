@@ -13,7 +13,8 @@ from typing import Final
 from app.admission.configurations import Endpoint, ServiceEndpoint, UrlEndpoint
 from app.api import names
 from app.api.crd import WEBHOOK_SERVICE
-from app.certs.issue import DEFAULT_RENEW_BEFORE, LIFETIME
+from app.certs.issue import LIFETIME
+from app.certs.rotation import DEFAULT_RENEW_BEFORE
 from app.kube.leases import LeaseTimes
 from app.manager.flags import Flags
 from app.manager.gates import FeatureGateError, FeatureGates, parse_gates

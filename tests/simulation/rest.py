@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from app.certs.issue import DEFAULT_RENEW_BEFORE, CertificateError, expiry, from_secret_data
+from app.certs.issue import CertificateError, expiry, from_secret_data
+from app.certs.rotation import DEFAULT_RENEW_BEFORE
 from app.kube.clock import Clock
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, PODS, SECRETS, Resource
 from app.manager.settings import SECRET_NAME
