@@ -23,7 +23,7 @@ from app.certs.issue import CertificateSet
 from app.certs.sources import CA_FILE, ensure_files
 from app.certs.tls import ServingContext
 from app.kube.clock import SystemClock
-from app.manager.conversions import conversion_worker
+from app.manager.conversion_process import conversion_worker
 from app.manager.gates import FeatureGates
 from app.manager.health import metrics_app
 from app.manager.limits import Limits

@@ -18,7 +18,7 @@ from app.admission.server import AdmissionApp, Decided, create_app
 from app.api.conversion import convert
 from app.certs.issue import CertificateError, expiry
 from app.certs.tls import ServingContext
-from app.manager.conversions import conversion_worker
+from app.manager.conversion_process import conversion_worker
 from app.manager.health import Readiness, cache_lines, debug_page, health_app, loopback_only, metrics_app, self_check
 from app.manager.limits import PAGES, KnownCallers, Limits
 from app.manager.process import CHECK_SECONDS, GRACE_SECONDS, Process

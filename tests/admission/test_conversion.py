@@ -17,7 +17,7 @@ from app.admission.registry import build_registry
 from app.admission.server import create_app
 from app.api import names
 from app.api.conversion import ConversionError, convert
-from app.manager.conversions import MODULE, conversion_worker
+from app.manager.conversion_process import MODULE, conversion_worker
 from tests.admission.requests import recorded
 from tests.kube.hostile import chain
 

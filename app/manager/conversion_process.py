@@ -1,4 +1,4 @@
-"""Worker process for large conversions, started as ``python -m app.manager.conversions``.
+"""Worker process for large conversions, started as ``python -m app.manager.conversion_process``.
 
 Its arguments are the feature folders, so that it supports the same kinds as the process that started it.
 """
@@ -11,7 +11,7 @@ import sys
 from app.admission.conversion_worker import ConversionWorker, work
 from app.manager.features import FOLDERS, features
 
-MODULE = "app.manager.conversions"
+MODULE = "app.manager.conversion_process"
 
 
 def conversion_worker() -> ConversionWorker:
