@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Final
 
 from app.api import names
-from app.features.statefulset.claims import NamedClaimsWriter
 from app.features.statefulset.kind import STATEFUL_SET
 from app.features.statefulset.plan.claims import (
     GROWN_BY,
@@ -29,7 +28,14 @@ from app.features.statefulset.plan.status import FAILED_CREATE, FAILED_UPDATE, R
 from app.features.statefulset.plan.update import candidates, plan_update, released
 from app.features.statefulset.types import StatefulSet
 from app.features.statefulset.webhooks import SPECS
-from app.features.statefulset.writes import WORDING, Observed, Scaler, StatefulSetState, StatefulSetUpdater
+from app.features.statefulset.writes import (
+    WORDING,
+    NamedClaimsWriter,
+    Observed,
+    Scaler,
+    StatefulSetState,
+    StatefulSetUpdater,
+)
 from app.framework.feature import ControllerContext, Reconciling
 from app.framework.watched import CLAIMS, PODS, REVISIONS, Stores, Watched
 from app.kube.client import Client

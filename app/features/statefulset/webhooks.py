@@ -19,9 +19,9 @@ from app.api.webhooks import (
     validating,
     validating_webhook,
 )
-from app.features.statefulset.claims import read_expandable
 from app.features.statefulset.defaults import ClaimGates, with_defaults
 from app.features.statefulset.kind import STATEFUL_SET
+from app.features.statefulset.plan.claims import STORAGE_CLASSES, decode_storage_class, expandable
 from app.features.statefulset.types import StatefulSetSpec, StatefulSetV1Alpha1Spec
 from app.features.statefulset.validation import Facts, annotation_warnings, name_errors, spec_errors, warnings
 from app.kube.admission import Allowed, Decision, Handler, Operation, PolicyRule, Review
@@ -61,7 +61,9 @@ class Lookups(TemplateLookups):
     async def expandable(self) -> Mapping[str, bool | None]:
         """Return whether each storage class allows volume expansion, by name ("" for the default class). Empty without
         a client."""
-        return await read_expandable(self.client) if self.client is not None else {}
+        if self.client is None:
+            return {}
+        return expandable((await self.client.list(STORAGE_CLASSES, decode=decode_storage_class)).items)
 
 
 def handlers(lookups: Lookups) -> tuple[Handler, ...]:

@@ -1,21 +1,34 @@
-"""Writes of the StatefulSet controller, and the state it keeps for them."""
+"""Writes of the StatefulSet controller, to Pods and claims, and the state it keeps for them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from app.features.statefulset.claims import NamedClaimsWriter
-from app.features.statefulset.plan.claims import Claims, in_the_way, missing_claims, reference_changes
+from app.api.model import KubeObject
+from app.features.statefulset.plan.claims import (
+    STORAGE_CLASSES,
+    Claims,
+    Expandable,
+    Growth,
+    decode_storage_class,
+    expandable,
+    in_the_way,
+    missing_claims,
+    reference_changes,
+)
 from app.features.statefulset.plan.new_pods import PodMaker, identity
 from app.features.statefulset.plan.scale import ScalePlan, plan_scaling
 from app.features.statefulset.plan.settings import Replica, Replicas, ResolvedSpec
 from app.features.statefulset.plan.update import BEGUN, CLAIMS_GROWN, MARKED
 from app.features.statefulset.types import StatefulSet
-from app.kube.errors import Conflict, KubeError, message_of
-from app.kube.objects import PersistentVolumeClaim, Pod
+from app.kube.client import PatchType
+from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, message_of
+from app.kube.fielderrors import quote
+from app.kube.objects import PersistentVolumeClaim, Pod, decode_metadata
+from app.kube.resources import PERSISTENTVOLUMECLAIMS
 from app.kube.store import Change, Store
 from app.pods.lifecycle import LifecycleState
 from app.pods.predicates import is_ready
@@ -35,7 +48,83 @@ from app.workloads.state import (
 )
 from app.workloads.steps import Step
 from app.workloads.updater import Updater
-from app.workloads.writer import Wording
+from app.workloads.writer import Wording, Writer
+
+
+class ClaimGoingError(KubeError):
+    """A claim that a Pod needs is being deleted."""
+
+
+class NamedClaimsWriter(Writer):
+    """Writer for claims with fixed names. It needs no expectations: creating a claim twice fails with AlreadyExists."""
+
+    def is_failed_creation(self, error: KubeError) -> bool:
+        """Return whether to record an event for the error. A taken name is not reported. [AS-123]"""
+        return super().is_failed_creation(error) and not isinstance(error, AlreadyExists)
+
+    async def create_claim(self, workload: KubeObject, claim: Mapping[str, Any]) -> None:
+        """Create a claim for a new Pod. Raises any API error. [AS-65, AS-67]"""
+        name, namespace = claim["metadata"]["name"], workload.metadata.namespace
+        owner = f"{self._kind.resource.kind} {workload.metadata.name}"
+        pod = f"{workload.metadata.name}-{name.rpartition('-')[2]}"
+        try:
+            try:
+                await self._client.create(PERSISTENTVOLUMECLAIMS, claim, namespace, decode=decode_metadata)
+            except AlreadyExists:
+                found = await self._client.get(PERSISTENTVOLUMECLAIMS, name, namespace, decode=decode_metadata)
+                if found.metadata.deletion_timestamp is not None:
+                    raise ClaimGoingError(f"pvc {name} is to be deleted") from None
+                return
+        except KubeError as error:
+            text = f"create Claim {name} for Pod {pod} in {owner} failed error: {message_of(error)}"
+            self.event(workload, "FailedCreate", text, warning=True)
+            raise
+        self.event(workload, "SuccessfulCreate", f"create Claim {name} Pod {pod} in {owner} success")
+
+    async def patch_claim(self, claim: PersistentVolumeClaim, body: Mapping[str, Any]) -> None:
+        """Apply a strategic merge patch to an existing claim. Ignores a missing claim. Raises any other API error."""
+        name, namespace = claim.metadata.name, claim.metadata.namespace
+        try:
+            await self._client.patch(
+                PERSISTENTVOLUMECLAIMS, name, body, namespace, kind=PatchType.STRATEGIC, decode=decode_metadata
+            )
+        except NotFound:
+            return
+
+    async def grow_claims(self, workload: KubeObject, wanted: Sequence[tuple[str, Growth]]) -> str:
+        """Expand claims. Each is given with the name of its Pod. Return an error message, or "". [AS-104]"""
+        try:
+            asks = any(growth.storage_class for _, growth in wanted)
+            classes = await self._expandable() if asks else Expandable()
+        except KubeError as error:
+            return str(error)
+        found = [await self._grow_claim(workload, pod, growth, classes) for pod, growth in wanted]
+        return "; ".join([problem for problem in found if problem][:3])
+
+    async def _expandable(self) -> Expandable:
+        return expandable((await self._client.list(STORAGE_CLASSES, decode=decode_storage_class)).items)
+
+    async def _grow_claim(self, workload: KubeObject, pod: str, growth: Growth, classes: Expandable) -> str:
+        name, owner = growth.claim.metadata.name, f"{self._kind.resource.kind} {workload.metadata.name}"
+        if growth.patch is None:
+            text = f"failed to update pvc {name}: contains diff other than spec resource, wait pvc to be deleted"
+            self.event(workload, "FailedUpdatePVC", text, warning=True)
+            return text
+        try:
+            _check_class(growth.storage_class, classes)
+            await self.patch_claim(growth.claim, growth.patch)
+        except KubeError as error:
+            text = f"resize Claim {name} for Pod {pod} in {owner} failed error: {message_of(error)}"
+            self.event(workload, "FailedResize", text, warning=True)
+            return message_of(error)
+        self.event(workload, "SuccessfulResize", f"resize Claim {name} Pod {pod} in {owner} success")
+        return ""
+
+
+def _check_class(name: str, classes: Expandable) -> None:
+    """Raise KubeError if the class does not allow expansion. A claim without a class is not checked. [AS-104]"""
+    if name and classes[name] is not True:
+        raise KubeError(f"storage class {quote(name)} does not allow volume expansion")
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.api.conversion import convert
-from app.features.statefulset.claims import StorageClass, expandable
+from app.features.statefulset.plan.claims import StorageClass, expandable
 from app.kube.objects import ObjectMeta
 from tests.admission.writing import ALPHA, BETA
 from tests.features.statefulset.writing import claim, lookups, refusal, rolling, stateful_set, write

@@ -1,15 +1,17 @@
-"""Claims of a StatefulSet: which to create, keep, delete or resize. Pure."""
+"""Claims of a StatefulSet: which to create, keep, delete or resize, and which storage classes allow it. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
 from app.features.statefulset.plan.new_pods import pod_name
 from app.features.statefulset.plan.settings import Replica, Replicas, ResolvedSpec
-from app.kube.objects import PersistentVolumeClaim
+from app.kube.objects import ObjectMeta, PersistentVolumeClaim, Struct, decoder
 from app.kube.quantities import QuantityError, parse
+from app.kube.resources import Resource
 from app.pods.claims import (
     claim_name,
     claim_template_name,
@@ -197,3 +199,43 @@ def _present(resolved: ResolvedSpec, pod: str, claims: Claims) -> Iterator[Pair]
 def _staying(resolved: ResolvedSpec, pod: Replica, claims: Claims) -> Iterator[Pair]:
     present = _present(resolved, pod.name, claims)
     return ((template, claim) for template, claim in present if claim.metadata.deletion_timestamp is None)
+
+
+# Storage classes that allow volume expansion. [AS-31]
+
+STORAGE_CLASSES: Final = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
+_DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
+
+
+class StorageClass(Struct, frozen=True):
+    """StorageClass fields that the controller reads."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    allow_volume_expansion: bool = False
+
+
+decode_storage_class = decoder(StorageClass)
+
+
+class Expandable(dict[str, bool | None]):
+    """Whether a storage class allows volume expansion, by name; None for a class that does not exist."""
+
+    def __contains__(self, name: object) -> bool:
+        """Return True for every name. For "", return whether there is a default class. [AS-31]"""
+        return name != "" or super().__contains__(name)
+
+    def __missing__(self, name: str) -> None:
+        return None
+
+
+def expandable(classes: Iterable[StorageClass]) -> Expandable:
+    """Return the map of these classes. An unset allowVolumeExpansion means false. The key "" is the default class; if
+    there are several, the newest one applies. [AS-31]"""
+    found = list(classes)
+    known = Expandable({one.metadata.name: one.allow_volume_expansion for one in found})
+    defaults = [one for one in found if one.metadata.annotations.get(_DEFAULT_CLASS) == "true"]
+    if defaults:
+        newest = max(defaults, key=lambda one: (one.metadata.creation_timestamp or _LONG_AGO, one.metadata.name))
+        known[""] = newest.allow_volume_expansion
+    return known
