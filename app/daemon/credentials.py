@@ -18,16 +18,14 @@ import msgspec
 
 from app.daemon.cri.types import Auth
 from app.kube.images import parse_image
-from app.kube.objects import Secret, Struct
+from app.kube.objects import PULL_SECRET_KEYS, Secret, Struct
 
 # Follows the kubelet, so that credentials work for a pre-pull exactly when they work for a Pod. [KD-36, KD-37]
 # https://kubernetes.io/docs/concepts/containers/images/#config-json
 
 logger = logging.getLogger(__name__)
 
-CONFIG_JSON: Final = ("kubernetes.io/dockerconfigjson", ".dockerconfigjson")
 _LEGACY: Final = ".dockercfg"
-CONFIG_FILE: Final = ("kubernetes.io/dockercfg", _LEGACY)
 _DOCKER_HUB: Final = "docker.io"
 _DEFAULT_REGISTRY: Final = "index.docker.io"
 #: Longest registry key and longest label in it; longer keys are ignored.
@@ -133,13 +131,13 @@ class Credential:
 def read_secret(secret: Secret) -> list[Credential]:
     """Return the credentials in a Secret; none for other Secret types. Raises :class:`CredentialsError`."""
     name = f"{secret.metadata.namespace}/{secret.metadata.name}"
-    if secret.type not in (CONFIG_JSON[0], CONFIG_FILE[0]):
+    key = PULL_SECRET_KEYS.get(secret.type)
+    if key is None:
         return []
     if (size := sum(map(len, secret.data.values()))) > MAX_SECRET_BYTES:
         raise CredentialsError(f"Secret {name} is ignored: it holds {size} bytes, more than {MAX_SECRET_BYTES}")
-    legacy = secret.type == CONFIG_FILE[0]
-    content = secret.data.get((CONFIG_FILE if legacy else CONFIG_JSON)[1], b"")
-    return _of_file(content, f"Secret {name}", legacy=legacy, what=f" of type {secret.type}")
+    content = secret.data.get(key, b"")
+    return _of_file(content, f"Secret {name}", legacy=key == _LEGACY, what=f" of type {secret.type}")
 
 
 def _of_file(content: bytes, where: str, *, legacy: bool, what: str = "") -> list[Credential]:

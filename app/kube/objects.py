@@ -549,6 +549,13 @@ class ConfigMap(Struct, frozen=True):
     binary_data: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+#: Types of pull Secrets, and the key of their content.
+PULL_SECRET_KEYS: Final = {
+    "kubernetes.io/dockerconfigjson": ".dockerconfigjson",
+    "kubernetes.io/dockercfg": ".dockercfg",
+}
+
+
 class Secret(Struct, frozen=True):
     """A Secret; the values of ``data`` are decoded."""
 

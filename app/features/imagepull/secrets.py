@@ -24,7 +24,7 @@ from app.kube.admission import PolicyRule
 from app.kube.client import Client
 from app.kube.errors import AlreadyExists, Forbidden, KubeError, NotFound
 from app.kube.expectations import is_at_least
-from app.kube.objects import Metadata, ObjectMeta, Struct, decode_metadata, decoder
+from app.kube.objects import PULL_SECRET_KEYS, Metadata, ObjectMeta, Struct, decode_metadata, decoder
 from app.kube.patches import merge_difference
 from app.kube.resources import SECRETS, ObjectKey
 from app.kube.store import Store
@@ -34,7 +34,6 @@ logger = logging.getLogger(__name__)
 BY_SOURCE: Final = "source"
 BY_JOB: Final = "job"
 _MAX_NAME: Final = 253
-PULL_SECRET_TYPES: Final = ("kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg")
 _CONTENT: Final = ("data", "type")
 _IS_KEY: Final = re.compile(r"([a-z0-9-]{1,63})/([a-z0-9.-]{1,253})").fullmatch
 _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
@@ -287,7 +286,7 @@ class PullSecrets:
             return _Verified(until)
         except Forbidden:
             return _Verified(until, forbidden=True)
-        if live.get("type") not in PULL_SECRET_TYPES:
+        if live.get("type") not in PULL_SECRET_KEYS:
             return _Verified(until)
         version = str(live["metadata"]["resourceVersion"])
         if copy is not None:
