@@ -13,7 +13,7 @@ from typing import Any, Final
 from app.api import names
 from app.daemon.credentials import Keyring
 from app.daemon.cri.types import Runtime
-from app.daemon.image_puller import ImagePuller
+from app.daemon.image_puller import MAX_WORKERS, SHARE_PERCENT, ImagePuller
 from app.daemon.meta_reporter import MetaReporter
 from app.daemon.metrics import Metrics
 from app.daemon.objects import (
@@ -65,8 +65,8 @@ class Agent:
         *,
         keyrings: Sequence[Keyring] = (),
         features: Features | None = None,
-        max_pulls: int = -1,
-        image_share: int = 100,
+        max_pulls: int = MAX_WORKERS,
+        image_share: int = SHARE_PERCENT,
         metrics: Metrics | None = None,
         network: Network | None = None,
         watches: bool = True,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 from app.daemon.agent import Features
+from app.daemon.image_puller import MAX_WORKERS, SHARE_PERCENT
 from app.kube import logs
 
 _BOOLEANS: Final = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
@@ -40,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
         "--max-workers-for-pull-image",
         "--max-concurrency",
         type=int,
-        default=-1,
+        default=MAX_WORKERS,
         help="maximum number of concurrent image pulls; unlimited by default",
     )
     flag(
@@ -48,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         choices=range(1, 101),
         metavar="PERCENT",
-        default=100,
+        default=SHARE_PERCENT,
         help="percentage of --max-workers-for-pull-image (if 4 or more) that jobs in one namespace may use",
     )
     flag(

@@ -51,6 +51,9 @@ _SECRET_SECONDS: Final = (300.0, 600.0)
 _SECRET_BYTES: Final = 2 * 1024 * 1024
 _READ_AT_ONCE: Final = 4
 _MAX_CREDENTIALS: Final = 256
+#: Defaults of --max-workers-for-pull-image (-1 means unlimited) and --image-share-per-namespace.
+MAX_WORKERS: Final = -1
+SHARE_PERCENT: Final = 100
 #: Below this many workers, none is reserved for other namespaces. [KD-106]
 _SHARED_FROM: Final = 4
 _RUNTIME_AWAY_SECONDS: Final = 1.0
@@ -130,8 +133,8 @@ class ImagePuller:
         keyrings: Sequence[Keyring],
         rng: Random,
         *,
-        max_workers: int = -1,
-        share: int = 100,
+        max_workers: int,
+        share: int,
         controller: Callable[..., Controller],
     ) -> None:
         self._key = ObjectKey("", node)
