@@ -1,13 +1,14 @@
-"""Cluster lookups for deletion protection. Objects are read from the API server, because lookups are rare and must be
-accurate.
+"""Cluster lookups for deletion protection: which objects count, and how they are counted.
 
-Lists stop at the first page with an object that counts. Pods and custom resources are listed by metadata only.
+Objects are read from the API server, because lookups are rare and must be accurate. Lists stop at the first page with
+an object that counts. Pods and custom resources are listed by metadata only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from dataclasses import dataclass
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from app.features.deletionprotection.plan import Count
 from app.kube.client import Client, Decode
@@ -41,6 +42,44 @@ _decode_named = decoder(_Named)
 _decode_claim = decoder(_Claim)
 
 
+def _is_live(obj: _Named) -> bool:
+    return obj.metadata.deletion_timestamp is None
+
+
+def _is_bound(claim: _Claim) -> bool:
+    return claim.status.phase == "Bound" and claim.metadata.deletion_timestamp is None
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted(Generic[T]):
+    """How objects are listed, and which of them count."""
+
+    resource: Resource
+    decode: Decode[T]
+    counts: Callable[[T], bool]
+    field_selector: str = ""
+    metadata_only: bool = False
+
+
+def _metadata_of(resource: Resource, field_selector: str = "") -> _Counted[_Named]:
+    return _Counted(resource, _decode_named, _is_live, field_selector, metadata_only=True)
+
+
+class NamespaceContent(NamedTuple):
+    """Objects that prevent the deletion of their namespace, and their names in messages."""
+
+    listed: str
+    found: str
+    objects: _Counted[Any]
+
+
+#: In the order in which they are counted. The API server filters out finished Pods. [DP-22, DP-23]
+CONTENTS: Final = (
+    NamespaceContent("pods", "active pods", _metadata_of(PODS, _NOT_FINISHED)),
+    NamespaceContent("pvc", '"Bound" status pvc', _Counted(PERSISTENTVOLUMECLAIMS, _decode_claim, _is_bound)),
+)
+
+
 class DeletionLookups:
     """Counts objects that must be deleted before the protected object. Raises KubeError or TimeoutError if a list
     fails."""
@@ -56,19 +95,13 @@ class DeletionLookups:
             return ""
         return found.metadata.uid
 
-    async def active_pods(self, namespace: str) -> Count:
-        """Count the active Pods. The API server filters out finished ones. [DP-22]"""
-        return await self._in_time(
-            self._count(PODS, namespace, _decode_named, _is_live, field_selector=_NOT_FINISHED, metadata_only=True)
-        )
-
-    async def bound_claims(self, namespace: str) -> Count:
-        """Count the bound volume claims. [DP-23]"""
-        return await self._in_time(self._count(PERSISTENTVOLUMECLAIMS, namespace, _decode_claim, _is_bound))
+    async def contents(self, content: NamespaceContent, namespace: str) -> Count:
+        """Count the objects of a kind that protect the namespace. [DP-22, DP-23]"""
+        return await self._in_time(self._count(content.objects, namespace))
 
     async def custom_resources(self, resource: Resource) -> Count:
         """Count the custom resources by metadata only, because they may be large. [DP-27, DP-51]"""
-        return await self._in_time(self._count(resource, "", _decode_named, _is_live, metadata_only=True))
+        return await self._in_time(self._count(_metadata_of(resource), ""))
 
     async def _in_time(self, asking: Awaitable[T]) -> T:
         try:
@@ -76,36 +109,19 @@ class DeletionLookups:
         except TimeoutError:
             raise TimeoutError(f"no response from the API server within {LIST_SECONDS:g} s") from None
 
-    async def _count(
-        self,
-        resource: Resource,
-        namespace: str,
-        decode: Decode[T],
-        counts: Callable[[T], bool],
-        *,
-        field_selector: str = "",
-        metadata_only: bool = False,
-    ) -> Count:
+    async def _count(self, objects: _Counted[Any], namespace: str) -> Count:
         token = ""
         while True:
             page = await self._client.list_page(
-                resource,
+                objects.resource,
                 namespace,
-                field_selector=field_selector,
+                field_selector=objects.field_selector,
                 limit=PAGE_SIZE,
                 continue_token=token,
-                metadata_only=metadata_only,
-                decode=decode,
+                metadata_only=objects.metadata_only,
+                decode=objects.decode,
             )
-            found = sum(map(counts, page.items))
+            found = sum(map(objects.counts, page.items))
             token = page.continue_token
             if found or not token:
                 return Count(found, at_least=bool(token))
-
-
-def _is_live(obj: _Named) -> bool:
-    return obj.metadata.deletion_timestamp is None
-
-
-def _is_bound(claim: _Claim) -> bool:
-    return claim.status.phase == "Bound" and claim.metadata.deletion_timestamp is None

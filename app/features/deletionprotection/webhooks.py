@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from app.api import names
-from app.features.deletionprotection.lookups import DeletionLookups
+from app.features.deletionprotection.lookups import CONTENTS, DeletionLookups
 from app.features.deletionprotection.plan import (
     Count,
     CustomResources,
@@ -181,15 +181,12 @@ class DeletionJudge:
         return judge_identity(question, live)
 
     async def _contents(self, lookups: DeletionLookups, namespace: str) -> Denied | None:
-        for resource, what, count in (
-            ("pods", "active pods", lookups.active_pods),
-            ("pvc", '"Bound" status pvc', lookups.bound_claims),
-        ):
+        for content in CONTENTS:
             try:
-                found = await count(namespace)
+                found = await lookups.contents(content, namespace)
             except (KubeError, TimeoutError) as error:
-                return not_listed(resource, message_of(error))
-            if (denied := judge_count(self._shown_to_caller(found), what)) is not None:
+                return not_listed(content.listed, message_of(error))
+            if (denied := judge_count(self._shown_to_caller(found), content.found)) is not None:
                 return denied
         return None
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.admission.registry import build_registry
+from app.features.deletionprotection.lookups import NamespaceContent
 from app.features.deletionprotection.plan import Count, Gates
 from app.features.deletionprotection.protected_kinds import ProtectedKind, load_table
 from app.features.deletionprotection.webhooks import handlers
@@ -83,11 +84,9 @@ class Cluster:
             raise self.live_uid
         return self.live_uid
 
-    async def active_pods(self, namespace: str) -> Count:
-        return self._answer(("pods", namespace), self.pods)
-
-    async def bound_claims(self, namespace: str) -> Count:
-        return self._answer(("claims", namespace), self.claims)
+    async def contents(self, content: NamespaceContent, namespace: str) -> Count:
+        pods = content.listed == "pods"
+        return self._answer(("pods" if pods else "claims", namespace), self.pods if pods else self.claims)
 
     async def custom_resources(self, resource: Resource) -> Count:
         return self._answer(resource, self.crs)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.features.deletionprotection.lookups import LIST_SECONDS, DeletionLookups
+from app.features.deletionprotection.lookups import CONTENTS, LIST_SECONDS, DeletionLookups
 from app.features.deletionprotection.plan import Count
 from app.kube.client import Client
 from app.kube.errors import Forbidden
@@ -14,6 +14,7 @@ from app.kube.wire import Request, Response
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import Connections, json_response, listing, status_body, virtual
 
+ACTIVE_PODS, BOUND_CLAIMS = CONTENTS
 WIDGETS = Resource("example.com", "v1", "widgets", "Widget")
 GOING = {"deletionTimestamp": "2026-11-21T03:10:17Z"}
 
@@ -32,7 +33,7 @@ def asked(*answers: Response) -> tuple[DeletionLookups, Connections]:
 @pytest.mark.behaviour("DP-22")
 async def test_terminating_pods_do_not_count_and_finished_pods_are_not_fetched() -> None:
     lookups, transport = asked(listing(1, item("a"), item("b", GOING), item("c")))
-    assert await lookups.active_pods("shop") == Count(2)
+    assert await lookups.contents(ACTIVE_PODS, "shop") == Count(2)
     (request,) = transport.requests
     assert request.path == "/api/v1/namespaces/shop/pods"
     assert request.query == {"limit": "500", "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
@@ -63,7 +64,7 @@ async def test_claims_count_while_they_are_bound() -> None:
         item("e"),
     ]
     lookups, transport = asked(listing(1, *claims))
-    assert await lookups.bound_claims("shop") == Count(1)
+    assert await lookups.contents(BOUND_CLAIMS, "shop") == Count(1)
     assert transport.requests[0].path == "/api/v1/namespaces/shop/persistentvolumeclaims"
 
 
@@ -106,5 +107,5 @@ async def test_an_unresponsive_api_server_is_abandoned_before_the_review_times_o
     transport.answers.append(never)
     clock = VirtualClock()
     with pytest.raises(TimeoutError, match="no response from the API server within 8 s"):
-        await DeletionLookups(Client(transport, clock)).active_pods("shop")
+        await DeletionLookups(Client(transport, clock)).contents(ACTIVE_PODS, "shop")
     assert clock.monotonic() == pytest.approx(LIST_SECONDS)
