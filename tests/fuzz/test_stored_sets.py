@@ -6,8 +6,8 @@ from typing import Any
 import orjson
 import pytest
 
-from app.features.sidecarset.injection.containers import UnusableSidecarSetError
 from app.features.sidecarset.injection.prepared import prepare_revision
+from app.features.sidecarset.injection.prepared_containers import UnusableSidecarSetError
 from app.features.sidecarset.injection.selection import indexed
 from app.features.sidecarset.kind import MalformedSidecarSet, read_sidecar_set
 from app.features.sidecarset.reconcile import malformation

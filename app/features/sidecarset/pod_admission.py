@@ -10,7 +10,6 @@ from typing import Any, Final, TypeAlias
 
 from app.api import names
 from app.features.sidecarset.history import RECORDED_SET, by_recorded_set
-from app.features.sidecarset.injection.containers import UnusableSidecarSetError
 from app.features.sidecarset.injection.inject import InjectionRefusedError, inject, plan_injection
 from app.features.sidecarset.injection.metadata import timestamp
 from app.features.sidecarset.injection.prepared import (
@@ -21,6 +20,7 @@ from app.features.sidecarset.injection.prepared import (
     recorded_revision,
     takes_recorded,
 )
+from app.features.sidecarset.injection.prepared_containers import UnusableSidecarSetError
 from app.features.sidecarset.injection.selection import SidecarSetIndex, in_scope, need_namespace_labels, replaced_bases
 from app.features.sidecarset.kind import SIDECAR_SET, read_sidecar_set
 from app.features.sidecarset.types import SidecarSet

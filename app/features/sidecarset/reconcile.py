@@ -16,8 +16,8 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from app.api import names
 from app.features.sidecarset.history import RevisionRecorder, by_recorded_set
-from app.features.sidecarset.injection.containers import MalformedSidecarSetError
 from app.features.sidecarset.injection.prepared import unusable
+from app.features.sidecarset.injection.prepared_containers import MalformedSidecarSetError
 from app.features.sidecarset.kind import SIDECAR_SET, MalformedSidecarSet
 from app.features.sidecarset.plan.missed_pods import MISSED_BY, missed_pods, missing_from, set_conditions
 from app.features.sidecarset.plan.pod_state import pod_facts

@@ -8,12 +8,6 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from app.api import names
-from app.features.sidecarset.injection.containers import (
-    EnvTransfer,
-    PreparedSidecar,
-    SidecarContainer,
-    version_annotations,
-)
 from app.features.sidecarset.injection.metadata import (
     MetadataPatchError,
     hash_record,
@@ -22,6 +16,12 @@ from app.features.sidecarset.injection.metadata import (
     patched_annotations,
 )
 from app.features.sidecarset.injection.prepared import PreparedContent, PreparedVolume
+from app.features.sidecarset.injection.prepared_containers import (
+    EnvTransfer,
+    PreparedSidecar,
+    SidecarContainer,
+    version_annotations,
+)
 from app.features.sidecarset.injection.resources import ResourcesPolicy, ResourcesPolicyError, evaluate, targets
 from app.pods.admission_draft import Container, ContainerList, PodDraft, PodRefusedError
 

@@ -11,7 +11,8 @@ import orjson
 from app.api import names
 from app.api.gojson import GoField, GoTypeError, go_value, struct
 from app.features.sidecarset.hashes import sidecarset_hashes
-from app.features.sidecarset.injection.containers import (
+from app.features.sidecarset.injection.metadata import MetadataPatch, RecordEntry, record_entry
+from app.features.sidecarset.injection.prepared_containers import (
     MalformedSidecarSetError,
     PreparedSidecar,
     UnusableSidecarSetError,
@@ -22,7 +23,6 @@ from app.features.sidecarset.injection.containers import (
     refuse_other_than_text,
     selector_of,
 )
-from app.features.sidecarset.injection.metadata import MetadataPatch, RecordEntry, record_entry
 from app.features.sidecarset.kind import RECORDED_FIELDS, SPECS, canary_base
 from app.features.sidecarset.types import RETAIN
 from app.kube.fielderrors import shortened
@@ -100,7 +100,7 @@ def recorded_revision(
 # What a SidecarSet injects, precomputed whenever the set changes, so that a review only matches and copies. Built from
 # the JSON of a defaulted v1beta1 SidecarSet, or of a ControllerRevision of one. A container that needs nothing from the
 # Pod (no shared mounts, transferred env or computed resources) is serialized here and copied into patches as bytes
-# (:mod:`app.features.sidecarset.injection.containers`). Prepared objects are shared by all reviews and never modified.
+# (see ``prepared_containers``). Prepared objects are shared by all reviews and never modified.
 
 _HASHES = (names.SIDECARSET_HASH, names.SIDECARSET_HASH_WITHOUT_IMAGE)
 

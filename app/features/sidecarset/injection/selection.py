@@ -1,4 +1,5 @@
-"""Which SidecarSets apply to a Pod: an index of prepared sets that checks only the few whose labels can match.
+"""Which SidecarSets apply to a Pod, and in which order: an index of prepared sets that checks only the few whose
+labels can match.
 
 Each set is indexed under the namespaces it names [SS-36] and, within them, under one label its selector requires: the
 most selective one. A lookup among a thousand sets of which one matches therefore costs about as much as a lookup in a
@@ -11,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from app.features.sidecarset.injection.containers import UnusableSidecarSetError
 from app.features.sidecarset.injection.prepared import PreparedSet, prepare
+from app.features.sidecarset.injection.prepared_containers import UnusableSidecarSetError
 from app.features.sidecarset.kind import MalformedSidecarSet
 from app.features.sidecarset.types import SidecarSet
 from app.kube.admission import STRANGER
