@@ -13,15 +13,24 @@ from typing import Any, Final, Protocol, TypeVar
 import orjson
 from pydantic.alias_generators import to_camel
 
-from app.dashboard.overview import Node, Nodes, Overview, PodTotals, Revision, Workload, Workloads, overview_model
+from app.dashboard.overview import (
+    Node,
+    Nodes,
+    Overview,
+    PodTotals,
+    Workload,
+    Workloads,
+    overview_model,
+    target_revision,
+    workload,
+)
 from app.framework.commands import Commands
-from app.framework.dashboard import LONGEST, SHOWN, DashboardSection, PodJudge, Stored, mapping, text
+from app.framework.dashboard import SHOWN, DashboardSection, PodJudge, Stored
 from app.kube.client import Client
 from app.kube.objects import Meta, Namespace, Pod, decode_metadata, decode_namespace, decode_pod
 from app.kube.reflector import Reflector
 from app.kube.resources import NAMESPACES, PODS, ObjectKey, Resource
 from app.kube.store import Change, Store, key_of
-from app.kube.text import one_line
 from app.pods.predicates import Owner, is_active
 
 
@@ -67,33 +76,6 @@ class Lacking:
 
 
 T = TypeVar("T")
-
-
-def workload(commands: Commands, stored: Mapping[str, Any], revisions: Sequence[Revision]) -> Workload:
-    """Return a workload's row. If the workload cannot be read, the row shows the reason."""
-    metadata = mapping(stored, "metadata")
-    named = {
-        "kind": commands.kind.kind,
-        "namespace": text(metadata, "namespace"),
-        "name": text(metadata, "name"),
-        "revisions": list(revisions),
-    }
-    try:
-        progress = commands.progress(stored) if commands.progress is not None else None
-    except Exception as error:  # noqa: BLE001 - an object that bypassed admission must not break the page
-        return Workload(**named, state="unknown", message=one_line(f"cannot be read: {error}"[:LONGEST]), part=0.0)
-    if progress is None:
-        return Workload(**named, state="unknown", message="", part=0.0)
-    state = "failed" if progress.failed else "done" if progress.done else "under way"
-    return Workload(
-        **named, state=state, message=one_line((progress.failed or progress.text)[:LONGEST]), part=progress.part
-    )
-
-
-def target_revision(stored: Mapping[str, Any]) -> str:
-    """Return the revision of new Pods according to the status."""
-    status = mapping(stored, "status")
-    return text(status, "updateRevision") or text(status, "daemonSetHash")
 
 
 def shown(rows: Collection[T], place: Callable[[T], Any]) -> dict[str, Any]:

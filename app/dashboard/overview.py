@@ -1,17 +1,19 @@
-"""Models of the overview, and totals of Pods by owner."""
+"""Models of the overview, the rows of workloads, and totals of Pods by owner."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
 from pydantic import Field, create_model
 
-from app.framework.dashboard import DashboardModel, DashboardSection
+from app.framework.commands import Commands
+from app.framework.dashboard import LONGEST, DashboardModel, DashboardSection, mapping, text
 from app.kube.objects import Pod
 from app.kube.store import Change
+from app.kube.text import one_line
 from app.pods.predicates import Owner, is_ready, owner_key
 
 
@@ -91,6 +93,33 @@ def overview_model(sections: Iterable[DashboardSection[Any]]) -> type[Overview]:
         rows: Any = (list.__class_getitem__(one.row_type), Field(default_factory=list))
         fields[one.name] = (create_model(one.title, __base__=Section, __doc__=f"{one.title}.", items=rows), ...)
     return create_model("Overview", __base__=Overview, __doc__=Overview.__doc__, **fields)
+
+
+def workload(commands: Commands, stored: Mapping[str, Any], revisions: Sequence[Revision]) -> Workload:
+    """Return a workload's row. If the workload cannot be read, the row shows the reason."""
+    metadata = mapping(stored, "metadata")
+    named = {
+        "kind": commands.kind.kind,
+        "namespace": text(metadata, "namespace"),
+        "name": text(metadata, "name"),
+        "revisions": list(revisions),
+    }
+    try:
+        progress = commands.progress(stored) if commands.progress is not None else None
+    except Exception as error:  # noqa: BLE001 - an object that bypassed admission must not break the page
+        return Workload(**named, state="unknown", message=one_line(f"cannot be read: {error}"[:LONGEST]), part=0.0)
+    if progress is None:
+        return Workload(**named, state="unknown", message="", part=0.0)
+    state = "failed" if progress.failed else "done" if progress.done else "under way"
+    return Workload(
+        **named, state=state, message=one_line((progress.failed or progress.text)[:LONGEST]), part=progress.part
+    )
+
+
+def target_revision(stored: Mapping[str, Any]) -> str:
+    """Return the revision of new Pods according to the status."""
+    status = mapping(stored, "status")
+    return text(status, "updateRevision") or text(status, "daemonSetHash")
 
 
 K = TypeVar("K")

@@ -14,7 +14,8 @@ import orjson
 import pytest
 
 from app.api.crd import manifest
-from app.dashboard.board import Board, shown, workload
+from app.dashboard.board import Board, shown
+from app.dashboard.overview import workload
 from app.dashboard.pages import create_dashboard
 from app.framework.commands import Commands
 from app.framework.dashboard import SHOWN
