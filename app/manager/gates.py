@@ -1,4 +1,7 @@
-"""Feature gates: those of OpenKruise and of our features, and their dependencies. Pure."""
+"""Feature gates: those of OpenKruise with their defaults, and dependencies between gates. Pure.
+
+Gates that OpenKruise does not have are declared by their feature, in ``app/features/*/feature.py``.
+"""
 
 from __future__ import annotations
 
