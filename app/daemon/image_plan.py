@@ -18,6 +18,7 @@ SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
 IF_NOT_PRESENT: Final = "IfNotPresent"
 DAEMON: Final = "kruise-daemon"
+#: As in app/features/imagepull/defaults.py, for NodeImages whose defaults are not set.
 TIMEOUT_SECONDS: Final = 600
 BACKOFF_LIMIT: Final = 3
 LONGEST_PAUSE: Final = 30.0

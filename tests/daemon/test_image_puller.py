@@ -11,9 +11,10 @@ from random import Random
 import pytest
 
 from app.daemon.credentials import Credential, Entry, credentials
-from app.daemon.image_plan import joined
+from app.daemon.image_plan import BACKOFF_LIMIT, TIMEOUT_SECONDS, joined
 from app.daemon.image_puller import SecretCache
 from app.daemon.objects import NODE_IMAGES, SecretReference
+from app.features.imagepull import defaults
 from app.kube.resources import SECRETS as SECRET
 from tests.daemon.node import NAMESPACE, NODE, Agent, Node, on_bare_node, on_node, tag
 from tests.kube.fakes import running
@@ -112,6 +113,11 @@ async def test_a_failed_pull_is_retried_up_to_the_limit(one: Node, agent: Agent)
         return len(await one.events("PullImageFailed")) == 2
 
     await one.until(told)  # the job, and the NodeImage
+
+
+@pytest.mark.behaviour("KD-34")
+def test_the_agent_assumes_the_defaults_that_the_webhook_sets() -> None:
+    assert (TIMEOUT_SECONDS, BACKOFF_LIMIT) == (defaults.TIMEOUT_SECONDS, defaults.BACKOFF_LIMIT)
 
 
 @pytest.mark.behaviour("KD-34")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from app.api import names
 from app.api.fields import ON_DELETE, ROLLING_UPDATE
 from app.api.webhooks import stored_model
-from app.features.cloneset.defaults import with_defaults
+from app.features.cloneset.defaults import REPLICAS, with_defaults
 from app.features.cloneset.kind import CLONE_SET
 from app.features.cloneset.types import CloneSet
 from app.framework.commands import Commands, Migration, Progress, Stored, progress_by_counts, unseen
@@ -34,7 +34,7 @@ def parsed(obj: Mapping[str, Any]) -> CloneSet:
 def progress_of(cloneset: CloneSet) -> Progress:
     """Return the progress of the rollout according to the status. Pure."""
     status, spec = cloneset.status, cloneset.spec
-    replicas = 1 if spec.replicas is None else spec.replicas
+    replicas = REPLICAS if spec.replicas is None else spec.replicas
     if status is None or status.observed_generation < cloneset.metadata.generation:
         return unseen(replicas)
     expected, conditions = status.expected_updated_replicas, status.conditions or ()
@@ -79,7 +79,7 @@ def scale_in(stored: Stored, pods: Sequence[str]) -> Sequence[Mapping[str, Any]]
     """Return the patch that names the Pods to delete and lowers the replicas accordingly."""
     spec = stored["spec"]
     named = list((spec.get("scaleStrategy") or {}).get("podsToDelete") or ())
-    replicas = 1 if spec.get("replicas") is None else spec["replicas"]
+    replicas = REPLICAS if spec.get("replicas") is None else spec["replicas"]
     strategy = {**(spec.get("scaleStrategy") or {}), "podsToDelete": list(dict.fromkeys([*named, *pods]))}
     return [
         {"op": "add", "path": "/spec/replicas", "value": max(0, replicas - len(set(pods) - set(named)))},

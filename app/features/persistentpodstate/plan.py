@@ -13,6 +13,7 @@ from app.api import names
 from app.features.persistentpodstate.kind import PERSISTENT_POD_STATE
 from app.features.persistentpodstate.types import PersistentPodState, PersistentPodStateSpec, PodState
 from app.features.persistentpodstate.validation import LEAST_WEIGHT, MOST_WEIGHT
+from app.features.statefulset.defaults import REPLICAS
 from app.features.statefulset.types import StatefulSet
 from app.kube.jsonvalues import as_object
 from app.kube.objects import Pod
@@ -78,7 +79,7 @@ def native(found: NativeWorkload) -> Workload:
 def advanced(found: StatefulSet, *, start_ordinal: bool) -> Workload:
     """Read an Advanced StatefulSet. ``start_ordinal``: whether spec.ordinals.start is respected."""
     spec, metadata = found.spec, found.metadata
-    replicas = 1 if spec.replicas is None else spec.replicas
+    replicas = REPLICAS if spec.replicas is None else spec.replicas
     start = spec.ordinals.start if start_ordinal and spec.ordinals is not None else 0
     return Workload(
         _ADVANCED,

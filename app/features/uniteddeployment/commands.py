@@ -10,7 +10,7 @@ import orjson
 
 from app.api import names
 from app.api.webhooks import stored_model
-from app.features.uniteddeployment.defaults import with_defaults
+from app.features.uniteddeployment.defaults import REPLICAS, with_defaults
 from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT
 from app.features.uniteddeployment.plan import rollout
 from app.features.uniteddeployment.plan.rollout import COLUMNS, Situation, explained, reserved_note, steps
@@ -151,7 +151,7 @@ def progress_of(stored: Stored) -> Progress:
     """Return the progress of the rollout according to the status. Pure."""
     united = parsed(stored)
     status, spec = united.status, united.spec
-    replicas = 1 if spec.replicas is None else spec.replicas
+    replicas = REPLICAS if spec.replicas is None else spec.replicas
     if status is None or status.observed_generation < united.metadata.generation:
         return unseen(replicas)
     kind, template = template_of(spec) or ("", {})

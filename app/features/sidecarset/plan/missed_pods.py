@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from app.api import names
+from app.features.cloneset import defaults as cloneset
 from app.features.sidecarset.injection.selection import SidecarSetIndex, in_scope, replaced_bases
 from app.features.sidecarset.plan.settings import injected_sets
 from app.kube.clock import rfc3339
@@ -133,7 +134,9 @@ def limits_of(group: str, kind: str, workload: Mapping[str, Any]) -> Limits:
         allowed = scaled(rolling.get("maxUnavailable", "25%"), replicas, round_up=False)
         return Limits(replicas, 1 if not surge and not allowed else allowed)
     if (group, kind) == ("apps.kruise.io", "CloneSet"):
-        return Limits(replicas, scaled(rolling.get("maxUnavailable", "20%"), replicas, round_up=True))
+        return Limits(
+            replicas, scaled(rolling.get("maxUnavailable", cloneset.MAX_UNAVAILABLE), replicas, round_up=True)
+        )
     if kind == "ReplicaSet":
         return Limits(replicas, 1)
     return Limits(replicas, scaled(rolling.get("maxUnavailable", 1), replicas, round_up=True))

@@ -9,6 +9,7 @@ from typing import Any, Final
 from app.api import names
 from app.api.gojson import dumps_go
 from app.api.gopod import POD
+from app.features.cloneset import defaults as cloneset
 from app.features.uniteddeployment.defaults import REPLICAS, as_printed
 from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT
 from app.features.uniteddeployment.types import (
@@ -42,7 +43,7 @@ GENERATED: Final = 5
 #: Maximum length of the name of a workload whose Pods carry the name of its revision as a label.
 LONGEST_LABELED: Final = 52
 #: Default of maxUnavailable, by kind.
-_MAX_UNAVAILABLE: Final[Mapping[str, str]] = {CLONE_SET: "20%", DEPLOYMENT: "25%"}
+_MAX_UNAVAILABLE: Final[Mapping[str, str]] = {CLONE_SET: cloneset.MAX_UNAVAILABLE, DEPLOYMENT: "25%"}
 #: Names of the kinds in events.
 SHOWN_KINDS: Final[Mapping[str, str]] = {
     STATEFUL_SET: "StatefulSet",
