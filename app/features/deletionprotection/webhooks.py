@@ -1,4 +1,4 @@
-"""Deletion protection webhooks and the record of denied deletions."""
+"""Deletion protection webhooks, and the functions that answer them."""
 
 from __future__ import annotations
 
