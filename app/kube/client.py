@@ -113,9 +113,11 @@ class Client:
         label_selector: str = "",
         field_selector: str = "",
         page_size: int = PAGE_SIZE,
+        metadata_only: bool = False,
         decode: Decode[T] | None = None,
     ) -> Listing[T]:
-        """Return all objects, fetched in pages. Items of core kinds have no apiVersion or kind."""
+        """Return all objects, fetched in pages. Items of core kinds have no apiVersion or kind. With
+        ``metadata_only``, the server sends only the metadata of each object."""
         items: list[T] = []
         token = ""
         while True:
@@ -127,6 +129,7 @@ class Client:
                     field_selector=field_selector,
                     limit=page_size,
                     continue_token=token,
+                    metadata_only=metadata_only,
                     decode=decode,
                 )
             except Gone:
@@ -152,8 +155,7 @@ class Client:
         metadata_only: bool = False,
         decode: Decode[T] | None = None,
     ) -> Listing[T]:
-        """Return one page; the ``continue_token`` in the result requests the next. With ``metadata_only``, the server
-        sends only the metadata of each object."""
+        """Return one page; the ``continue_token`` in the result requests the next."""
         query = selectors(label_selector, field_selector)
         if limit:
             query["limit"] = str(limit)

@@ -424,17 +424,9 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         """Return the labels of all nodes, read on demand. [CS-114]"""
         now = self.clock.monotonic()
         if now >= self._nodes_until:
-            nodes: dict[str, Mapping[str, str]] = {}
-            token = ""
-            while True:
-                page = await self.client.list_page(
-                    NODES, metadata_only=True, continue_token=token, decode=decode_metadata
-                )
-                nodes.update({node.metadata.name: node.metadata.labels for node in page.items})
-                token = page.continue_token
-                if not token:
-                    break
-            self._nodes, self._nodes_until = nodes, now + NODE_LABELS_TTL
+            found = await self.client.list(NODES, metadata_only=True, decode=decode_metadata)
+            self._nodes = {node.metadata.name: node.metadata.labels for node in found.items}
+            self._nodes_until = now + NODE_LABELS_TTL
         return self._nodes
 
 

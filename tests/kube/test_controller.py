@@ -93,7 +93,8 @@ async def test_read_only_caches_are_waited_for_too():
 @virtual
 async def test_results_schedule_the_next_reconcile():
     times: list[float] = []
-    results = [Result(requeue_after=30), Result(requeue=True), Result(requeue=True), Result(), None]
+    again = Result(requeue=True)
+    results = [again, again, Result(requeue_after=30), again, again, Result()]
 
     async def reconcile(key: ObjectKey) -> Result | None:
         times.append(round(setup.clock.monotonic(), 3))
@@ -102,10 +103,11 @@ async def test_results_schedule_the_next_reconcile():
     setup = Setup(reconcile)
     setup.store.replace([pod("a")])
     async with running(setup.controller.run()):
-        await until(lambda: len(times) == 4)
+        await until(lambda: len(times) == len(results))
         await setup.clock.sleep(1000)
-    assert times == [0, 30, 30.005, 30.015]
-    assert setup.metrics.results == {"requeue_after": 1, "requeue": 2, "success": 1}
+    # A reconcile that asks for a time has succeeded, so the back-off begins anew.
+    assert times == [0, 0.005, 0.015, 30.015, 30.02, 30.03]
+    assert setup.metrics.results == {"requeue_after": 1, "requeue": 4, "success": 1}
 
 
 REQUEST = RequestInfo("PATCH", "/apis/x")

@@ -86,6 +86,18 @@ async def test_a_cache_older_than_our_write_is_not_trusted():
     assert versions.unsatisfied(meta("1")) is None
 
 
+@virtual
+@pytest.mark.behaviour("PM-97")
+async def test_each_write_is_waited_for_from_its_own_first_check():
+    clock = VirtualClock()
+    versions = ResourceVersionExpectations(clock)
+    for written in ("100", "200"):
+        versions.expect(meta(written))
+        assert versions.unsatisfied(meta("1")).waited == 0
+        await clock.sleep(400)
+        versions.observe(meta(written))
+
+
 @pytest.mark.behaviour("PM-97")
 @pytest.mark.parametrize(
     ("cached", "expected", "answer"),

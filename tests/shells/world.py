@@ -391,7 +391,7 @@ class World:
         self.met: Write | None = None
         #: Whether the process has ended, so that no request leaves it.
         self.crashed = False
-        #: Whether lists begin with a page without objects, and how many were not read further.
+        #: Whether lists have three pages, of which the second has all objects, and how many were not read to their end.
         self.paged = False
         self.unread = 0
         self.held: str = ""
@@ -596,14 +596,25 @@ class World:
             raise CriError("refused by the test")
         return False
 
+    async def _page(self, request: Request) -> Response:
+        """Return one of three pages: the objects are in the second one."""
+        page = request.query.get("continue", "first")
+        self.unread += {"first": 1, "second": 0, "third": -1}[page]
+        if page == "second":
+            request = replace(request, query={name: one for name, one in request.query.items() if name != "continue"})
+            answer = await self._inner.request(request)
+            if answer.status != 200:
+                return answer
+            found = orjson.loads(answer.body)
+        else:
+            found = {"metadata": {"resourceVersion": "1"}, "items": []}
+        found["metadata"]["continue"] = {"first": "second", "second": "third", "third": ""}[page]
+        return json_response(200, found)
+
     async def _through(self, request: Request, write: Write) -> Response:
         fault = self.fault
         if self.paged and write.signature.startswith("LIST"):
-            if not request.query.get("continue"):
-                self.unread += 1
-                return json_response(200, {"metadata": {"resourceVersion": "1", "continue": "next"}, "items": []})
-            self.unread -= 1
-            request = replace(request, query={name: one for name, one in request.query.items() if name != "continue"})
+            return await self._page(request)
         if self._contested is not None and self._contested[0] == write.signature:
             if self.clock.monotonic() < self._contested[1]:
                 self.interfere("changed", write.target)

@@ -102,16 +102,8 @@ class NewerSets:
         return [one for one in found if one is not None]
 
     async def _list(self, _: None) -> Mapping[str, ObjectMeta]:
-        found: dict[str, ObjectMeta] = {}
-        token = ""
-        while True:
-            page = await self._client.list_page(
-                SIDECAR_SET.resource(), continue_token=token, metadata_only=True, decode=decode_metadata
-            )
-            found |= {one.metadata.name: one.metadata for one in page.items}
-            token = page.continue_token
-            if not token:
-                return found
+        found = await self._client.list(SIDECAR_SET.resource(), metadata_only=True, decode=decode_metadata)
+        return {one.metadata.name: one.metadata for one in found.items}
 
     async def _get(self, name: str) -> Mapping[str, Any] | None:
         return await get_or_none(self._client, SIDECAR_SET.resource(), name)

@@ -379,15 +379,8 @@ class WorkloadSpreadReconciler:
         late = {one.pod for one in compute(spread, versions, target.wanted, now).missed if one.coming}
         if not late:
             return late
-        token = ""
-        while True:
-            page = await self._client.list_page(
-                PODS, key.namespace, metadata_only=True, continue_token=token, decode=decode_metadata
-            )
-            late -= {one for pod in page.items if not self._is_cached(pod.metadata) for one in keys_of(pod.metadata)}
-            token = page.continue_token
-            if not token:
-                return late
+        found = await self._client.list(PODS, key.namespace, metadata_only=True, decode=decode_metadata)
+        return late - {one for pod in found.items if not self._is_cached(pod.metadata) for one in keys_of(pod.metadata)}
 
     def _is_cached(self, pod: ObjectMeta) -> bool:
         known = self._caches.pods.get(pod.name, pod.namespace)

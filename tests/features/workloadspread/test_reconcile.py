@@ -71,7 +71,7 @@ async def test_a_place_is_kept_for_a_pod_missing_in_the_cache(
     there: World, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long the watch lags; otherwise the subset would take one Pod too many."""
-    monkeypatch.setitem(Client.list_page.__kwdefaults__, "limit", 1)  # the Pod is on the second page
+    monkeypatch.setitem(Client.list.__kwdefaults__, "page_size", 1)  # the Pod is on the second page
     await there.workload(2)
     await there.spread(A, B)
     await there.pod("a1", "a")
