@@ -565,6 +565,23 @@ async def test_a_certificate_is_not_served_before_its_authority_is_published(cod
 
 
 @pytest.mark.behaviour("MGR-36")
+@pytest.mark.parametrize("path", [DEFINITION, MUTATING, VALIDATING])
+@virtual
+async def test_a_registration_that_cannot_be_read_holds_back_a_rotation(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complete: list[bool] = []
+    monkeypatch.setattr(SecretCertificates, "published", lambda _, found: complete.append(found))
+    api, registration, _ = prepared()
+    await registered(registration)
+    await registration.sync()
+    api.fail = failing(path, "GET", 500, "InternalError")
+    with contextlib.suppress(KubeError):
+        await registration.sync()
+    assert complete[-2:] == [True, False]
+
+
+@pytest.mark.behaviour("MGR-36")
 @virtual
 async def test_a_replica_without_the_right_to_publish_serves_the_secret() -> None:
     api, registration, _ = prepared()
