@@ -461,13 +461,19 @@ async def test_an_interrupted_agent_stops_each_container_once(one: Node, forced:
 
 
 @pytest.mark.behaviour("KD-16")
+@pytest.mark.parametrize("stopping", [False, True])
 @on_node
-async def test_an_unavailable_runtime_is_waited_for(one: Node, agent: Agent) -> None:
+async def test_an_unavailable_runtime_is_waited_for(one: Node, agent: Agent, stopping: bool) -> None:
     one.runtime.on_stop = one.restart
     pod = await one.pod({"name": "app"})
-    one.runtime.away = True
+    one.newest(pod["metadata"]["uid"], "app").stop_seconds = 1.0
+    one.runtime.away = not stopping
     await one.request(pod, "app")
-    await until_state(one, phase="Recreating")
+    if stopping:
+        await one.until(lambda: bool(one.runtime.stops))
+        one.runtime.away = True
+    else:
+        await until_state(one, phase="Recreating")
     await one.clock.sleep(60)
     one.runtime.away = False
     await until_state(one, phase="Recreating", app="Recreating")
