@@ -35,6 +35,10 @@ def parse_policy(text: str, source: str, model: type[M]) -> M:
     try:
         document = yaml.safe_load(text)
         return model.model_validate({} if document is None else document)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f":{mark.line + 1}" if mark else ""
+        raise PolicyError(f"{source}{line}: is not YAML: {error.problem or error.context}") from None
     except yaml.YAMLError as error:
         raise PolicyError(f"{source}: is not YAML: {' '.join(str(error).split())}") from None
     except ValidationError as error:

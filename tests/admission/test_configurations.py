@@ -290,8 +290,9 @@ def test_a_folder_without_the_file_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("webhooks: [", "is not YAML: while parsing a flow node"),
-        ("a: b: c", 'is not YAML: mapping values are not allowed here in "<unicode string>", line 1'),
+        ("webhooks: [", "webhooks.yaml:1: is not YAML: expected the node content"),
+        ("webhooks: \x00", "webhooks.yaml: is not YAML: unacceptable character"),
+        ("a: 1\nb: c: d", "webhooks.yaml:2: is not YAML: mapping values are not allowed here"),
         ("webhook: {}", "webhook: unknown field"),
         ("webhooks: {mpod.kb.io: {failurepolicy: Fail}}", "webhooks.mpod.kb.io.failurepolicy: unknown field"),
         (
