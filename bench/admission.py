@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def sidecarset(name: str, app: str) -> dict[str, object]:
-    """The measured set: two containers, a volume and env, for Pods labelled ``app``."""
+    """The measured set: two containers, a volume and env, for Pods labeled ``app``."""
     return {
         "apiVersion": "apps.kruise.io/v1beta1",
         "kind": "SidecarSet",

@@ -67,7 +67,6 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
         self._cluster_nodes = nodes
         self._scaler = Scaler(self.writer, caches.pods, rng)
         self._updater = DaemonSetUpdater(self.writer, self.metrics, self._scaler)
-
         self._puller = DaemonSetImagePuller(client, self.writer, self.history)
 
     def resolve(self, workload: DaemonSet) -> ResolvedSpec:
