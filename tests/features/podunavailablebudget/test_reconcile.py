@@ -460,6 +460,11 @@ async def test_grants_are_released_when_done_or_expired(cluster: SmallCluster) -
     assert set(status["disruptedPods"]) == {"web-0"}
     assert "unavailablePods" not in status
     assert await cluster.events("NotDeleted") == []
+    looked = cluster.sent.refuses("GET", "/pods/web-0")  # a Pod that cannot be read is not gone
+    await cluster.clock.sleep(20)
+    assert looked
+    assert set((await cluster.numbers(1, 2, 1, 4))["disruptedPods"]) == {"web-0"}
+    cluster.sent.intercept = lambda _: None
     await cluster.clock.sleep(20)
     await cluster.numbers(2, 3, 1, 4)
     assert await cluster.events("NotDeleted") == ["Pod was expected by PUB default/shop to be deleted but it wasn't"]
