@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from app.api import names
 from app.features.uniteddeployment import reconcile
 from app.features.uniteddeployment.plan import subsets
 from app.kube.resources import CONFIGMAPS, PODS
@@ -188,13 +189,16 @@ async def test_reserved_pods_get_substitutes_until_they_run(there: World) -> Non
 @pytest.mark.behaviour("UD-56", "UD-57")
 @in_world
 async def test_nothing_is_written_twice_while_the_cache_lags(there: World) -> None:
-    """The first creation gets no response."""
-    lost = iter([True])
+    """The first creation gets no response, and the first attempts to list the workloads fail."""
+    lost, failed = iter([True]), iter([True, True])
     there.manager.lag = lambda: 5.0
-    there.manager.lose = lambda request: "/clonesets" in request.path and request.method == "POST" and next(lost, False)
+    there.manager.lose = lambda request: is_creation(request) and next(lost, False)
+    there.manager.refuse = lambda request: (
+        request.method == "GET" and request.query.get("labelSelector") == names.SUBSET_NAME and next(failed, False)
+    )
     await there.unite(**adaptive({"name": "a", "maxReplicas": 2}, {"name": "b"}))
     await there.settled(60)
-    assert next(lost, None) is None
+    assert (next(lost, None), next(failed, None)) == (None, None)
     assert [verb for verb, kind, _ in there.writes if kind == "CloneSet"] == ["create", "create"]
     await there.pods("a", 2, ready=False)
     await there.pods("b", 2)
