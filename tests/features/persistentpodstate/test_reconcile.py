@@ -8,9 +8,11 @@ import pytest
 
 from app.features.persistentpodstate.commands import explain_object
 from app.kube.resources import NODES, PODS, STATEFULSETS
+from app.kube.wire import Request, Response
 from tests.features.persistentpodstate.states import GAME, HOST, TARGET, ZONE, Json
 from tests.features.persistentpodstate.states import GAMES as LISTED
 from tests.features.persistentpodstate.world import ADVANCED, GAMES, STATES, World, in_world
+from tests.kube.fakes import json_response, status_body
 from tests.openkruise import FOLDER
 
 
@@ -91,6 +93,28 @@ async def test_a_briefly_ready_pod_is_recorded(world: World, refused: int) -> No
     await world.kill("web-0")
     await world.becomes(world.places, {"web-0": "node-b"})
     assert next(answers, None) is None
+
+
+@pytest.mark.behaviour("PPS-46")
+@in_world
+async def test_a_pod_deleted_during_a_failing_write_is_recorded(world: World) -> None:
+    await world.workload(replicas=2)
+    await world.remember(required=[ZONE])
+    await world.settled()
+    forward, failing = world.manager.forward, iter([True])
+
+    async def interrupted(request: Request) -> Response:
+        if request.method != "PATCH" or not next(failing, False):
+            return await forward(request)
+        await world.pod("web-1", "node-b")
+        await world.kill("web-1")
+        await world.clock.sleep(1)
+        return json_response(500, status_body(500, "InternalError"))
+
+    world.manager.forward = interrupted
+    await world.pod("web-0", "node-a")
+    await world.kill("web-0")
+    await world.becomes(world.places, {"web-0": "node-a", "web-1": "node-b"})
 
 
 @pytest.mark.behaviour("PPS-42")
