@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from app.features.deletionprotection.denials import RefusalCounters, RefusalRecord
+from app.features.deletionprotection.denial_log import RefusalCounters, RefusalRecord
 from app.features.deletionprotection.lookups import DeletionLookups
 from app.features.deletionprotection.plan import CRD_GATE, PODS_GATE, Gates
 from app.features.deletionprotection.protected_kinds import load_table
 from app.features.deletionprotection.webhooks import GATE, handlers, webhooks
-from app.framework.denials import ProtectionLog
+from app.framework.denial_log import ProtectionLog
 from app.framework.feature import AdmissionContext, AdmissionPart, Decisions, Feature
 from app.framework.options import Gate
 from app.kube.admission import Webhook

@@ -9,7 +9,7 @@ from itertools import count
 from random import Random
 from typing import Final, TypeAlias, TypeVar
 
-from app.features.podunavailablebudget.denials import Refused
+from app.features.podunavailablebudget.denial_log import Refused
 from app.features.podunavailablebudget.index import Claims
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET, ProtectedOperation
 from app.features.podunavailablebudget.plan.disruption import (

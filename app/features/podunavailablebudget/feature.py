@@ -19,7 +19,7 @@ from app.features.podunavailablebudget.budgets import (
     Grants,
     shared_statuses,
 )
-from app.features.podunavailablebudget.denials import SOURCE, RefusalRecord, Refused, refusal_counters
+from app.features.podunavailablebudget.denial_log import SOURCE, RefusalRecord, Refused, refusal_counters
 from app.features.podunavailablebudget.index import Claims, DirectOwners, LiveOwners, Owners
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
 from app.features.podunavailablebudget.pod_admission import DELETE_GATE, UPDATE_GATE, BudgetGuard, BudgetStep
@@ -27,7 +27,7 @@ from app.features.podunavailablebudget.reconcile import GATHER, BudgetReconciler
 from app.features.podunavailablebudget.targets import BUDGETS, WATCHED, Caches, listed_workloads
 from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.features.podunavailablebudget.webhooks import BudgetLookups
-from app.framework.denials import ProtectionLog
+from app.framework.denial_log import ProtectionLog
 from app.framework.feature import (
     AdmissionContext,
     AdmissionPart,

@@ -9,7 +9,7 @@ import msgspec
 
 from app.api import names
 from app.features.podunavailablebudget.budgets import Budgets
-from app.features.podunavailablebudget.denials import Refused
+from app.features.podunavailablebudget.denial_log import Refused
 from app.features.podunavailablebudget.index import Claims, Owners
 from app.features.podunavailablebudget.kind import ProtectedOperation
 from app.features.podunavailablebudget.plan.pods import is_related, related_budget, unavailable_labels

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from app.features.deletionprotection.denials import RefusalCounters, RefusalRecord
-from app.framework import denials
-from app.framework.denials import ProtectionLog
+from app.features.deletionprotection.denial_log import RefusalCounters, RefusalRecord
+from app.framework import denial_log
+from app.framework.denial_log import ProtectionLog
 from app.manager.shared_state import continued, families, text
 
 
@@ -78,12 +78,12 @@ def test_metrics_can_be_read_during_counting(monkeypatch: pytest.MonkeyPatch) ->
     counters = RefusalCounters(CollectorRegistry())
     counters.count("Service", "web", "a", "jane")
 
-    class Overtaken(denials.Metric):
+    class Overtaken(denial_log.Metric):
         def add_sample(self, *args: Any, **more: Any) -> None:
             counters.count("Service", "web", f"meanwhile-{len(self.samples)}", "jane")
             super().add_sample(*args, **more)
 
-    monkeypatch.setattr(denials, "Metric", Overtaken)
+    monkeypatch.setattr(denial_log, "Metric", Overtaken)
     assert [len(metric.samples) for metric in counters.collect()] == [1]
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
-from app.framework.denials import ProtectionLog, RefusalMetrics
+from app.framework.denial_log import ProtectionLog, RefusalMetrics
 
 _EXTRA: Final = {
     "Namespace": ("namespace_deletion_protection", "Number of denied deletions of Namespaces."),

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from prometheus_client import CollectorRegistry
 
-from app.framework.denials import ProtectionLog, RefusalMetrics
+from app.framework.denial_log import ProtectionLog, RefusalMetrics
 from app.kube.events import EventRecorder, reference
 from app.kube.objects import Pod
 from app.kube.resources import PODS

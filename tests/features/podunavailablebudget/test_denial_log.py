@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from app.features.podunavailablebudget.denials import RefusalRecord, refusal_counters
-from app.framework.denials import ProtectionLog
+from app.features.podunavailablebudget.denial_log import RefusalRecord, refusal_counters
+from app.framework.denial_log import ProtectionLog
 from app.kube.objects import Pod, decode_pod
 from app.manager.shared_state import families, text
 
