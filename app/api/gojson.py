@@ -43,7 +43,7 @@ def dumps_go(value: Any, *, sort_keys: bool = False) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a JSON text with the characters escaped that Go escapes; they can occur only inside strings."""
+    """Escape the characters of a JSON text that Go escapes; they can occur only inside strings."""
     for char, escape in _ESCAPES:
         if char in text:
             text = text.replace(char, escape)

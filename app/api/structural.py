@@ -1,4 +1,4 @@
-"""What an API server does with a custom resource's schema, for use without one: validation and unknown fields.
+"""What an API server does with a custom resource's schema, for use without a server: validation and unknown fields.
 
 Pure functions of a structural schema (:mod:`app.api.schema`) and a JSON value, with the API server's own messages.
 """

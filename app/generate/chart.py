@@ -135,7 +135,7 @@ def _gate_roles(gate: str, rules: Iterable[PolicyRule]) -> str:
     made = rbac.gate_roles(gate, given, _NAMESPACE)
     documents = [_labeled(role) for role in made if role["apiVersion"].startswith("rbac.")]
     if any(rule.for_reviews for rule in given):
-        # Rules for reviews are the only ones of a gate that apply in the manager's namespace.
+        # Of a gate's rules, only those for reviews apply in the manager's namespace.
         (binding,) = (one for one in documents if one["kind"] == "RoleBinding")
         binding["subjects"].append({"kind": "ServiceAccount", "name": _WEBHOOKS, "namespace": _NAMESPACE})
     return f"{_HEAD}{{{{- if {on} }}}}\n{_documents(documents)}{{{{- end }}}}\n"

@@ -149,8 +149,8 @@ class PolicyRule:
     own_namespace: bool = False
     #: The only namespace the rule applies in.
     namespace: str = ""
-    #: Whether reviews need the rule, so that replicas that only serve reviews need it too. For rules of features;
-    #: permissions of a webhook always are.
+    #: Whether reviews need the rule, so that replicas that only serve reviews need it too. Set only for rules of
+    #: features: reviews always need the permissions of a webhook.
     for_reviews: bool = False
     #: The optional role that holds this rule. The installer binds it where needed; everything else works without it.
     optional: str = ""

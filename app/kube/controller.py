@@ -213,7 +213,7 @@ class Controller:
         """Log a failed reconcile. Conflicts are common, and API errors need only their message; bugs need a stack
         trace.
 
-        The duration of the attempt is part of the time between two retries.
+        The duration is logged because it adds to the time between two retries.
         """
         if isinstance(error, Conflict):
             logger.info("%s: %s has changed, retrying in %.3f s: %s", self.name, key, delay, error)

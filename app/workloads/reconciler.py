@@ -398,7 +398,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
                 state.side_task_left = True  # the rollout is over: its ImagePullJobs must be deleted [CS-139]
 
     async def truncate_history(self, snapshot: Snapshot[W, S, R], needed: Collection[Revision]) -> None:
-        """Delete old revisions, except those that are ``needed``, of Pods, or current in the status; log and retry
+        """Delete old revisions, except those that are ``needed``, used by Pods, or current in the status. Log and retry
         failures. Writing the status does not trigger another reconcile, so this is the last chance after a rollout.
         [PM-93]"""
         ordered, limit = snapshot.revisions.ordered, snapshot.resolved.settings.history_limit

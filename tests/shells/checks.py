@@ -355,7 +355,7 @@ class Trial:
     # ---- with faults
 
     def _of_each_site(self, world: World) -> Iterator[tuple[Fault, str]]:
-        """Yield further faults of each kind of write, some together with a cache that is late."""
+        """Yield further faults of each kind of write, some combined with a late cache."""
         names = {one.resource.plural: one.name for one, _ in world.running.stores}
         for write in world.writes:
             if (site := (write.signature, write.sets)) in self._sites:

@@ -49,7 +49,7 @@ Event: TypeAlias = tuple[float, Json | None, Json | None]
 NAMESPACE: Final = "default"
 #: May hold copies of all objects of the namespace.
 TWIN_NAMESPACE: Final = "twins"
-#: Begins the names of unusable copies, so that they come first.
+#: Prefix of the names of unusable copies; it sorts them first.
 SIBLING: Final = "0-"
 #: Why a copy is unusable.
 SIBLINGS: Final = ("deleted", "foreign", "stripped", "invalid")
@@ -125,7 +125,7 @@ class Write:
 
     @property
     def object(self) -> Target:
-        """The object that it writes, also if it creates it."""
+        """The object that it writes or creates."""
         name = ((self.body or {}).get("metadata") or {}).get("name", "") if isinstance(self.body, dict) else ""
         return replace(self.target, name=self.target.name or name)
 
@@ -289,8 +289,8 @@ class Server:
             storage.create(collection, f"{TWIN_NAMESPACE}/{obj['metadata']['name']}", orjson.loads(text))
 
     def add_siblings(self, way: str, resources: Iterable[Resource | Target], saved: Saved) -> int:
-        """Add, in front of the others, an unusable copy of one object of each resource, now or as saved. Return how
-        many there are."""
+        """Add an unusable copy of one object of each resource, present or saved, in front of the others. Return how
+        many were added."""
         count = 0
         for resource in resources:
             collection = self.collection(resource.group, resource.version, resource.plural)
@@ -951,7 +951,7 @@ def is_sibling(name: str) -> bool:
 
 
 def _unusable(obj: Json, way: str, other_owner: Json) -> Json | None:
-    """Make an object unusable. Return None where that way would not."""
+    """Make an object unusable in this way. Return None if it would remain usable."""
     metadata, spec = obj["metadata"], obj.get("spec") or {}
     owned = bool(metadata.get("ownerReferences"))
     metadata.pop("generateName", None)

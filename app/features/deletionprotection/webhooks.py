@@ -1,4 +1,4 @@
-"""Deletion protection webhooks, and the functions that answer them."""
+"""Deletion protection webhooks and their handlers."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def new_job(image: FamiliarImage, call: Call, suffix: str) -> Json:
 
 
 def progress_on(node_image: Mapping[str, Any], image: FamiliarImage, uid: str) -> str:
-    """Return a job's progress on a node in a few words, or '' if its pull was not requested yet."""
+    """Return a job's progress on a node in a few words, or '' if its pull has not been requested yet."""
     entry = ((node_image.get("spec") or {}).get("images") or {}).get(image.name) or {}
     tag = next((one for one in entry.get("tags") or () if one.get("tag") == image.tag), None)
     if tag is None or not any(owner.get("uid") == uid for owner in tag.get("ownerReferences") or ()):

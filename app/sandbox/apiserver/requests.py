@@ -155,7 +155,7 @@ def route(call: Call, registry: Registry) -> bool:
     resource = registry.find(group, version, rest[0])
     if resource is None and not any(served.group == group for served in registry.served()):
         raise status.page_not_found()
-    # On a real server, another handler with other errors serves the paths of custom resources.
+    # On a real server, a different handler, with different errors, serves the paths of custom resources.
     if registry.is_custom(group) and (resource is None or bool(call.namespace) > resource.namespaced):
         raise status.page_not_found()
     if resource is None or (call.namespace and not resource.namespaced):

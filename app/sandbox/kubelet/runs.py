@@ -82,7 +82,7 @@ def _first_after(tick: float, moment: float, period: int) -> float:
 
 
 def _answer(probe: Probe, kind: Kind, behaviour: Behaviour, seconds: float) -> tuple[bool, float]:
-    """Return the result of the probe at this many seconds after the start, and until when it holds."""
+    """Return the result of the probe ``seconds`` after the start, and the time until which it holds."""
     script = behaviour.script
     since, until = {
         Kind.STARTUP: (script.started_after, NEVER),

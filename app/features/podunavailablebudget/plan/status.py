@@ -254,7 +254,7 @@ def _sentences(budget: PodUnavailableBudget, expected: Expected) -> list[str]:
     if not is_computed(budget):
         return [
             first,
-            "Its status does not reflect its spec yet: requests that need it are refused until it does.",
+            "Its status does not reflect its spec yet: until it does, requests that need its permission are refused.",
         ]
     if status.desired_available == 0:
         return [first, "No Pods are required to stay available: every request is granted."]

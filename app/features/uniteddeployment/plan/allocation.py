@@ -210,7 +210,7 @@ def pending_pods(pods: Iterable[Pod], critical_seconds: int, now: datetime) -> P
 
 
 def pending_seconds(pod: Pod, critical_seconds: int, now: datetime) -> float | None:
-    """Return the seconds until an unschedulable Pod times out, negative if it has; None for other Pods."""
+    """Return the seconds until an unschedulable Pod times out, negative if it already has; None for other Pods."""
     if not is_unschedulable(pod):
         return None
     created = pod.metadata.creation_timestamp or now

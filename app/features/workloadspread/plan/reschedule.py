@@ -50,7 +50,7 @@ def critical_seconds(spread: WorkloadSpread) -> int:
 
 
 def judge(pods: Sequence[Pod], former: SubsetCondition | None, *, critical: int, last: bool, now: datetime) -> Judged:
-    """Judge the Pods of a subset. The ``last`` subset is always schedulable: there is no next one."""
+    """Evaluate the Pods of a subset. The ``last`` subset is always schedulable: there is no next one."""
     if last:
         return Judged(_schedulable(former, now))
     late, waits = _late(pods, critical, now)

@@ -169,7 +169,7 @@ def priority_errors(obj: Json) -> list[FieldError]:
 
 
 def job_errors(obj: Json) -> list[FieldError]:
-    """Require counts and times that are not negative, and the restart policy OnFailure or Never."""
+    """Require non-negative counts and times, and the restart policy OnFailure or Never."""
     return _job_spec_errors(obj.get("spec") or {}, SPEC)
 
 
