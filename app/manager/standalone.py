@@ -21,6 +21,7 @@ import orjson
 
 from app.admission.policies import FILE_NAME as WEBHOOK_POLICIES
 from app.admission.registry import Registry, build_registry
+from app.admission.running import prepared
 from app.api import names
 from app.api.conversion import convert
 from app.api.kind import KindDefinition, find_kind
@@ -305,7 +306,8 @@ async def _decide(handlers: Sequence[Handler], review: Review) -> tuple[list[tup
     for handler in handlers:
         if not any(rule.matches(review) for rule in handler.webhook.rules):
             continue
-        outcome = handler.decide(review)
+        given = prepared(review, 0)  # as the service does, before each handler
+        outcome = given if isinstance(given, Denied) else handler.decide(given)
         decision: Decision = outcome if isinstance(outcome, _DECISIONS) else await outcome
         decided.append((handler, decision))
         if isinstance(decision, Denied):

@@ -129,13 +129,6 @@ def test_node_image_errors_name_the_field() -> None:
     assert aggregate(node_image_errors(many)) == "spec.images: Too many: 257: must have at most 256 items"
 
 
-def test_an_image_that_is_null_has_no_tags() -> None:
-    """As in Go. The API server rejects it, but ``pykruise review`` and the webhook can be given one."""
-    spec = {"images": {"nginx": None}}
-    assert node_image_errors(spec) == []
-    assert node_image_warnings(spec, spec) == []
-
-
 @pytest.mark.behaviour("IMG-7", "IMG-8", "IMG-11")
 @pytest.mark.parametrize(
     ("change", "message"),

@@ -93,6 +93,24 @@ def test_a_refusal_is_printed_and_sets_the_exit_code(tmp_path: Path) -> None:
     assert json.loads(run(str(path), "-o", "json")[1])["response"]["allowed"] is False
 
 
+def test_nulls_and_a_mistyped_old_object_are_read_as_by_the_service(tmp_path: Path) -> None:
+    image = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "NodeImage", "metadata": {"name": "n"}}
+    version = {"group": "apps.kruise.io", "version": "v1beta1"}
+    request = {
+        "uid": "1",
+        "operation": "UPDATE",
+        "kind": {**version, "kind": "NodeImage"},
+        "resource": {**version, "resource": "nodeimages"},
+        "object": {**image, "spec": {"images": {"nginx": None}}},
+        "oldObject": {**image, "spec": {"images": {"nginx": 3}}},
+    }
+    path = tmp_path / "review.json"
+    path.write_text(json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}))
+    code, out, err = run(str(path))
+    assert (code, err) == (0, "")
+    assert "vnodeimage.kb.io: allowed" in out
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

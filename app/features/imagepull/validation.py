@@ -24,7 +24,6 @@ from app.kube.fielderrors import (
     too_many,
 )
 from app.kube.images import FamiliarImage, familiar_image
-from app.kube.jsonvalues import as_object
 from app.kube.selectors import validate_selector
 
 MAX_IMAGES: Final = 255
@@ -95,7 +94,7 @@ def node_image_errors(spec: Mapping[str, Any]) -> list[FieldError]:
     for name, image in images.items():
         if not name:
             errors.append(required(path.key(name), "image name can not be empty"))
-        errors += _tags_errors(name, as_object(image).get("tags") or [], path.key(name).child("tags"))
+        errors += _tags_errors(name, image.get("tags") or [], path.key(name).child("tags"))
     return errors
 
 
@@ -105,8 +104,8 @@ def node_image_warnings(spec: Mapping[str, Any], former: Mapping[str, Any] | Non
     warnings: list[str] = []
     for name, image in (spec.get("images") or {}).items():
         path = _SPEC.child("images").key(name)
-        known = {tag.get("tag") for tag in as_object(before.get(name)).get("tags") or ()}
-        for index, tag in enumerate(as_object(image).get("tags") or ()):
+        known = {tag.get("tag") for tag in (before.get(name) or {}).get("tags") or ()}
+        for index, tag in enumerate(image.get("tags") or ()):
             if tag.get("tag") in known or len(warnings) == _MAX_WARNINGS:
                 continue
             reference = str(FamiliarImage(name, tag.get("tag") or ""))
