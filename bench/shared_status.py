@@ -102,10 +102,9 @@ async def measure(kubeconfig: Path, *, replicas: int, clients: int, requests: in
     cuts = [1000 * cut for cut in quantiles(waits, n=100)]
     counts = [status.counts for status in statuses]
     writes, conflicts = sum(count.writes for count in counts), sum(count.conflicts for count in counts)
-    reads = sum(count.reads for count in counts)
     print(
         f"| {replicas} | {'one' if together == 1 else 'all that wait'} | {requests / seconds:.0f} | {cuts[49]:.1f} |"
-        f" {cuts[98]:.1f} | {1000 * max(waits):.1f} | {writes} | {conflicts} | {reads} | {granted} | {failed} |",
+        f" {cuts[98]:.1f} | {1000 * max(waits):.1f} | {writes} | {conflicts} | {granted} | {failed} |",
         flush=True,
     )
 
@@ -133,7 +132,7 @@ def main() -> None:
             print(
                 f"{options.clients} clients, {options.requests} requests, half of them allowed\n\n"
                 "| replicas | a write serves | requests/s | p50 ms | p99 ms | slowest ms | writes | conflicts |"
-                " reads | granted | given up |\n|---|---|---|---|---|---|---|---|---|---|---|"
+                " granted | given up |\n|---|---|---|---|---|---|---|---|---|---|"
             )
             for replicas in (1, 2, 4, 8):
                 for together in (1, 500):
