@@ -38,7 +38,7 @@ from app.kube.errors import (
 )
 from app.kube.objects import Object
 from app.kube.resources import ObjectKey, Resource
-from app.kube.store import Store, key_of
+from app.kube.store import Change, Store, key_of
 from app.kube.wire import Stream
 
 
@@ -458,3 +458,28 @@ def is_expired(error: Exception) -> bool:
 def _raw_key(raw: bytes | msgspec.Raw) -> ObjectKey:
     metadata = wire.metadata_of(raw)
     return ObjectKey(metadata.namespace, metadata.name)
+
+
+def watch_of_one(
+    client: Client,
+    resource: Resource,
+    key: tuple[str, str],
+    changed: Callable[[Change[T]], None],
+    rng: Random,
+    metrics: ReflectorMetrics,
+    decode: Decode[T],
+) -> Reflector[T]:
+    """Return a watch that calls ``changed`` whenever one object, given by namespace and name, changes."""
+    namespace, name = key
+    store: Store[T] = Store()
+    store.subscribe(changed)
+    return Reflector(
+        client,
+        resource,
+        store,
+        decode=decode,
+        rng=rng,
+        namespace=namespace,
+        field_selector=f"metadata.name={name}",  # so that RBAC can be limited to that name
+        metrics=metrics,
+    )

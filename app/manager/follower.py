@@ -11,17 +11,16 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from app.certs.issue import CertificateError, CertificateSet, expiry
 from app.certs.sources import CertificateSource
-from app.kube.client import Client, Decode
+from app.kube.client import Client
 from app.kube.clock import Backoff
 from app.kube.errors import KubeError, NotFound
-from app.kube.objects import Object, decode_metadata
-from app.kube.reflector import Reflector, ReflectorMetrics
-from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, SECRETS, Resource
-from app.kube.store import Change, Store
+from app.kube.objects import decode_metadata
+from app.kube.reflector import Reflector, ReflectorMetrics, watch_of_one
+from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, SECRETS
 from app.manager.metrics import ManagerMetrics
 from app.manager.shared_state import Certificate, SharedValue
 
@@ -56,8 +55,6 @@ class MissingDefinitions:
             self._names = missing
             self._changed(missing)
 
-
-T = TypeVar("T", bound=Object)
 
 #: Seconds between reads if no watch event arrives. [MGR-37]
 SYNC_SECONDS: Final = 60.0
@@ -150,28 +147,3 @@ def serve(
     metrics.certificate_expiry.set(expiry(certificates.cert).timestamp())
     if published.read() != shared:
         published.write(shared)
-
-
-def watch_of_one(
-    client: Client,
-    resource: Resource,
-    key: tuple[str, str],
-    changed: Callable[[Change[T]], None],
-    rng: Random,
-    metrics: ReflectorMetrics,
-    decode: Decode[T],
-) -> Reflector[T]:
-    """Return a watch that calls ``changed`` whenever one object, given by namespace and name, changes."""
-    namespace, name = key
-    store: Store[T] = Store()
-    store.subscribe(changed)
-    return Reflector(
-        client,
-        resource,
-        store,
-        decode=decode,
-        rng=rng,
-        namespace=namespace,
-        field_selector=f"metadata.name={name}",  # so that RBAC can be limited to that name
-        metrics=metrics,
-    )

@@ -32,9 +32,9 @@ from app.kube.admission import PolicyRule
 from app.kube.client import Client
 from app.kube.clock import Clock
 from app.kube.objects import ObjectMeta
-from app.kube.reflector import Reflector, ReflectorMetrics
+from app.kube.reflector import Reflector, ReflectorMetrics, watch_of_one
 from app.kube.resources import ENDPOINTSLICES
-from app.kube.store import Change, Store
+from app.kube.store import Change
 
 logger = logging.getLogger(__name__)
 
@@ -113,18 +113,8 @@ class KnownCallers:
 
     def watch(self, client: Client, rng: Random, metrics: ReflectorMetrics) -> Reflector[_EndpointSlice]:
         """Return a reflector that keeps the addresses up to date, to be run as a task."""
-        store: Store[_EndpointSlice] = Store()
-        store.subscribe(self._follow)
-        return Reflector(
-            client,
-            ENDPOINTSLICES,
-            store,
-            decode=msgspec.json.Decoder(_EndpointSlice).decode,
-            rng=rng,
-            namespace=SERVICE_NAMESPACE,
-            field_selector=f"metadata.name={SERVICE_NAME}",
-            metrics=metrics,
-        )
+        key, decode = (SERVICE_NAMESPACE, SERVICE_NAME), msgspec.json.Decoder(_EndpointSlice).decode
+        return watch_of_one(client, ENDPOINTSLICES, key, self._follow, rng, metrics, decode)
 
     def _follow(self, change: Change[_EndpointSlice]) -> None:
         endpoints = change.new.endpoints or () if change.new is not None else ()

@@ -27,11 +27,11 @@ from app.kube.controller import Controller
 from app.kube.errors import KubeError
 from app.kube.leases import LeaderElector, LeaderMetrics, LeadershipLost, LeaseTimes, identity
 from app.kube.objects import Lease, ObjectReference, decode_lease
-from app.kube.reflector import Reflector
+from app.kube.reflector import Reflector, watch_of_one
 from app.kube.resources import LEASES
 from app.kube.store import Change
 from app.manager.features import features, kinds
-from app.manager.follower import Follower, watch_of_one
+from app.manager.follower import Follower
 from app.manager.health import cache_lines, endpoint_fault, queue_lines
 from app.manager.limits import PAGES
 from app.manager.process import Process

@@ -42,13 +42,13 @@ from app.kube.client import Client
 from app.kube.clock import Backoff, TokenBucket
 from app.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError, NotFound, TransportError
 from app.kube.objects import decode_metadata
-from app.kube.reflector import Reflector, ReflectorMetrics
+from app.kube.reflector import Reflector, ReflectorMetrics, watch_of_one
 from app.kube.resources import (
     CUSTOMRESOURCEDEFINITIONS,
     SECRETS,
     Resource,
 )
-from app.manager.follower import RETRY_CAP_SECONDS, SYNC_SECONDS, MissingDefinitions, serve, watch_of_one
+from app.manager.follower import RETRY_CAP_SECONDS, SYNC_SECONDS, MissingDefinitions, serve
 from app.manager.metrics import ManagerMetrics
 from app.manager.shared_state import Certificate, SharedValue
 
