@@ -95,13 +95,16 @@ async def probe_command(runtime: Runtime, container_id: str, action: ExecAction,
     return Outcome(succeeded=False, message=text_of(result.stderr))
 
 
-async def probe_connection(action: TcpSocketAction, pod_ip: str, seconds: float) -> Outcome:
-    """Run a TCP probe, which succeeds if the connection can be opened. [KD-64]"""
+def _probed_port(action: TcpSocketAction | HttpGetAction) -> int:
     try:
-        port = port_number(action.port, ())
+        return port_number(action.port, ())
     except LookupError as error:
         raise ProbeError(str(error)) from None
-    host = action.host or pod_ip
+
+
+async def probe_connection(action: TcpSocketAction, pod_ip: str, seconds: float) -> Outcome:
+    """Run a TCP probe, which succeeds if the connection can be opened. [KD-64]"""
+    host, port = action.host or pod_ip, _probed_port(action)
     try:
         async with asyncio.timeout(seconds):
             _, writer = await asyncio.open_connection(host, port)
@@ -116,11 +119,7 @@ async def probe_connection(action: TcpSocketAction, pod_ip: str, seconds: float)
 async def probe_request(action: HttpGetAction, pod_ip: str, seconds: float) -> Outcome:
     """Run an HTTP probe. Status codes 200 to 399 are success. Redirects to the same host are followed; a redirect to
     another host is success. [KD-64]"""
-    try:
-        port = port_number(action.port, ())
-    except LookupError as error:
-        raise ProbeError(str(error)) from None
-    host = action.host or pod_ip
+    host, port = action.host or pod_ip, _probed_port(action)
     try:
         async with asyncio.timeout(seconds):
             status, body = await _get(action, host, port)
