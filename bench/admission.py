@@ -4,13 +4,15 @@ Both servers run with the same number of processes, the same TLS settings and th
 alternating pairs; the medians are printed. The empty route only parses the review and allows. One SidecarSet with two
 containers, a volume and env matches a one-container Pod; a third server has 1,000 sets of which that one matches.
 
-With one connection, p50 and p99 are at most 1.3 times those of the empty route, from the first request on: there is no
-run before to warm up. Time that a hypervisor took away stands beside the figures; above 2 % nothing is judged.
+With one connection, p50 is at most 1.3 times and p99 twice that of the empty route, from the first request on: there is
+no run before to warm up. Interference only adds to a latency, so the lowest of all pairs are compared. The time that a
+hypervisor and other processes took stands beside the figures; above 2 % nothing is judged.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -193,45 +195,50 @@ def row(name: str, loads: list[Load]) -> str:
     )
 
 
-#: How much slower than the empty route one connection may be.
-ALLOWED: Final = 1.3
+#: How many times the latency of the empty route one connection may take.
+ALLOWED: Final = {"p50": 1.3, "p99": 2.0}
 #: Part of the processors' time that others may have had: more, and the figures are theirs.
-MAX_STOLEN: Final = 0.02
+MAX_OTHERS: Final = 0.02
 _EMPTY_ONE: Final = "empty route, 1 connection"
 _ONE: Final = "injection, 1 connection"
 
 
-class Stolen:
-    """The part of this machine's time that its hypervisor gave to others, since it was made."""
+class Others:
+    """The part of this machine's processor time that went to its hypervisor and to other processes, since it was made.
+
+    The children of this process count as others until they have ended and were waited for.
+    """
 
     def __init__(self) -> None:
         self._before = _ticks()
 
     def part(self) -> float:
         """Between 0 and 1."""
-        stolen, all_of_it = (now - then for now, then in zip(_ticks(), self._before, strict=True))
-        return stolen / all_of_it if all_of_it else 0.0
+        others, all_of_it = (now - then for now, then in zip(_ticks(), self._before, strict=True))
+        return others / all_of_it if all_of_it else 0.0
 
 
-def _ticks() -> tuple[int, int]:
-    """Stolen time and all time of all processors: user, nice, system, idle, iowait, irq, softirq, steal."""
+def _ticks() -> tuple[float, int]:
+    """The ticks of others and all ticks of all processors: user, nice, system, idle, iowait, irq, softirq, steal."""
     fields = Path("/proc/stat").read_text("ascii").partition("\n")[0].split()[1:9]
     times = [int(field) for field in fields]
-    return times[7], sum(times)
+    ours = sum(os.times()[:4]) * os.sysconf("SC_CLK_TCK")
+    # Interrupts are left out: most of them are the load's own packets.
+    return times[0] + times[1] + times[2] + times[7] - ours, sum(times)
 
 
-def verdict(empty_route: list[Load], ours: list[Load], stolen: float) -> tuple[str, int]:
+def verdict(empty_route: list[Load], ours: list[Load], others: float) -> tuple[str, int]:
     """What one connection's figures say, and the exit code: 0 within the limit, 1 above, 2 not to be judged."""
-    shown = []
-    worst = 0.0
-    for name in ("p50", "p99"):
-        ratio = median(getattr(load, name) for load in ours) / median(getattr(load, name) for load in empty_route)
-        worst = max(worst, ratio)
-        shown.append(f"{name} {ratio:.2f}")
-    text = f"one connection / empty route: {', '.join(shown)} (at most {ALLOWED}); stolen {stolen:.1%}"
-    if stolen > MAX_STOLEN:
+    ratios = {
+        name: min(getattr(load, name) for load in ours) / min(getattr(load, name) for load in empty_route)
+        for name in ALLOWED
+    }
+    shown = ", ".join(f"{name} {ratio:.2f} (at most {ALLOWED[name]})" for name, ratio in ratios.items())
+    text = f"one connection / empty route: {shown}; others {others:.1%}"
+    if others > MAX_OTHERS:
         return f"{text}: not judged, the machine was not ours", 2
-    return (text, 0) if worst <= ALLOWED else (f"{text}: TOO SLOW", 1)
+    too_slow = any(ratio > ALLOWED[name] for name, ratio in ratios.items())
+    return (f"{text}: TOO SLOW", 1) if too_slow else (text, 0)
 
 
 def main() -> None:
@@ -244,7 +251,7 @@ def main() -> None:
     options = parser.parse_args()
     body = review()
     results: dict[str, list[Load]] = {}
-    stolen = Stolen()
+    others = Others()
 
     def measure(name: str, command: list[str], port: int, path: str, connections: int) -> None:
         with server(command, port) as url:
@@ -269,7 +276,7 @@ def main() -> None:
     print("| what | requests/s | p50 ms | p99 ms | failures |\n|---|---|---|---|---|")
     for name, loads in results.items():
         print(row(name, loads))
-    text, code = verdict(results[_EMPTY_ONE], results[_ONE], stolen.part())
+    text, code = verdict(results[_EMPTY_ONE], results[_ONE], others.part())
     print(f"\n{text}")
     sys.exit(code)
 
