@@ -110,15 +110,15 @@ class Probe(_Handlers):
     grpc: GrpcAction | None = None
     """Not supported; use another handler."""
     initial_delay_seconds: Int32 = 0
-    """Seconds after the container has started before the first probe runs. The minimum is 1."""
+    """Seconds from the container's start to the first probe, at least 1."""
     timeout_seconds: Int32 = 0
     """Seconds after which the probe times out. Defaults to 1."""
     period_seconds: Int32 = 0
     """How often to run the probe, in seconds. Defaults to 1."""
     success_threshold: Int32 = 0
-    """Minimum consecutive successes for the probe to be considered successful after it failed. Defaults to 1."""
+    """Consecutive successes that count as success. Defaults to 1."""
     failure_threshold: Int32 = 0
-    """Minimum consecutive failures for the probe to be considered failed after it succeeded. Defaults to 1."""
+    """Consecutive failures that count as failure. Defaults to 1."""
     termination_grace_period_seconds: Int64 | None = None
     """Not used: a failed probe of this kind does not stop containers."""
 
@@ -178,7 +178,7 @@ class LifecycleHook(ApiModel):
     finalizers_handler: list[str] | None = None
     """Finalizers that hold the Pod: while it has any of them; as preNormal, until it has all."""
     mark_pod_not_ready: bool = False
-    """Marks the Pod as not ready while it is held, through its readiness gate KruisePodReady."""
+    """Marks the Pod as not ready while it is held (readiness gate KruisePodReady)."""
 
 
 class Lifecycle(ApiModel):
@@ -189,8 +189,7 @@ class Lifecycle(ApiModel):
     in_place_update: LifecycleHook | None = None
     """Hook that runs before and after the Pod is updated in place."""
     pre_normal: LifecycleHook | None = None
-    """Hook that runs after the Pod is created. The Pod is not available until it has all labels and
-    finalizers of the hook."""
+    """Hook that runs after the Pod is created. The Pod is not available before it ends."""
 
 
 class ObjectReference(ApiModel):
@@ -263,18 +262,18 @@ class InPlaceUpdateStrategyV1Alpha1(ApiModel):
     """InPlaceUpdateStrategy defines how Pods are updated in place."""
 
     grace_period_seconds: Int32 = 0
-    """Seconds a Pod is not ready before its containers are updated, so that traffic can drain."""
+    """Seconds a Pod is not ready before its containers are updated."""
 
 
 class InPlaceUpdateStrategy(InPlaceUpdateStrategyV1Alpha1):
     """InPlaceUpdateStrategy defines how Pods are updated in place."""
 
     image_pre_download_parallelism: IntOrString | None = None
-    """Maximum number of nodes that pull new images at once ahead of the update. Defaults to 1."""
+    """Number of nodes that pull new images at once ahead of the update. Defaults to 1."""
     image_pre_download_timeout_seconds: Int32 | None = None
     """Timeout in seconds of each image pull ahead of the update. Defaults to 300."""
     image_pre_download_min_updated_ready_pods: Int32 | None = None
-    """Minimum number of updated Pods that must be ready before images are pulled for the rest. Defaults to 0."""
+    """Number of updated Pods that must be ready before images are pulled for the rest. Defaults to 0."""
 
 
 # The update order of a workload's Pods: priorityStrategy and scatterStrategy, shared by several kinds. [PM-6, PM-7,
@@ -285,8 +284,7 @@ class WeightPriorityTerm(ApiModel):
     """WeightPriorityTerm adds a weight to the Pods that match a selector."""
 
     weight: Int32
-    """Weight of matching Pods, in the range 0-100. Weights of several terms are added; Pods with a higher
-    weight are updated first."""
+    """Weight of matching Pods, in the range 0-100. Weights of several terms add up; heavier Pods are updated first."""
     match_selector: LabelSelector
     """Selects the Pods that the term applies to."""
 

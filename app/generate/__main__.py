@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import subprocess
 import sys
@@ -22,7 +21,6 @@ from app.features.deletionprotection.protected_kinds import SHIPPED, load_table
 from app.framework.feature import Protected
 from app.generate import chart, reference_pages, webhook_pages
 from app.generate.chart import admission_policies
-from app.generate.webhook_pages import filled_in
 from app.kube.admission import PolicyRule
 from app.manager import generated_indexes, rbac, uninstall
 from app.manager.features import features, kinds, workloads
@@ -107,12 +105,9 @@ def _kind_pages() -> dict[str, str]:
     """Return a page for each kind that has an example in the documentation."""
     made = {}
     for kind in kinds():
-        example = ROOT / "docs/guides/examples" / f"{kind.singular}.yaml"
-        if example.exists():
-            text = example.read_text("utf-8")
+        if (ROOT / "docs/guides/examples" / f"{kind.singular}.yaml").exists():
             guide = reference_pages.guide_of(kind, (ROOT / "docs/guides").glob("*.md"))
-            file = f"{_KIND_PAGES}/{kind.singular}.md"
-            made[file] = reference_pages.page(kind, text, asyncio.run(filled_in(text)), guide, kinds())
+            made[f"{_KIND_PAGES}/{kind.singular}.md"] = reference_pages.page(kind, guide, kinds())
     return made
 
 

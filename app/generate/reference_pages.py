@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from app.api.kind import KindDefinition, PrinterColumn, Version
+from app.api.kind import KindDefinition, Version
 from app.daemon import flags as agent_flags
 from app.kube import logs
 from app.kube.admission import PolicyRule
@@ -26,9 +26,9 @@ def flags_page() -> str:
         "# Flags",
         "",
         _GENERATED,
-        "Written in Go's syntax: `--x=true`, `--x true`, `-v=4`. All flags of OpenKruise and klog are accepted; those",
-        "marked *no effect* are ignored, with a warning. `--zap-encoder` is an alias for `--logging-format`, and",
-        "`--zap-log-level` is an alias for `--v`. The node agent has the same logging flags.",
+        "All flags of OpenKruise and klog are accepted, in Go's syntax; those marked *no effect* are ignored, with a",
+        "warning. `--zap-encoder` is an alias for `--logging-format`, and `--zap-log-level` for `--v`. The node agent",
+        "has the same logging flags.",
         "",
         "## pykruise manager",
         "| Flag | Default | Description |",
@@ -81,11 +81,11 @@ def kinds_page(kinds: Iterable[KindDefinition]) -> str:
         "# Kinds",
         "",
         _GENERATED,
-        "Names, groups and versions are those of OpenKruise. Each kind's page has an example, the defaults, all",
-        "fields, and the differences between versions; the manager converts between versions. The following are as in",
-        "Kubernetes: selectors, tolerations, references, ports, conditions, Pod and native workload specs, the actions",
-        "of probes and hooks, and the status fields observedGeneration and collisionCount. The definitions are in",
-        "[deploy/crds](../../deploy/crds).",
+        "Names, groups and versions are those of OpenKruise. Each page lists all fields with their defaults, and the",
+        "differences between versions; the manager converts between versions. The following are as in Kubernetes:",
+        "selectors, tolerations, references, ports, conditions, Pod and native workload specs, the actions of probes",
+        "and hooks, and the status fields collisionCount, completionTime, observedGeneration and startTime. The",
+        "definitions are in [deploy/crds](../../deploy/crds).",
     ]
     ordered = sorted(kinds, key=lambda kind: kind.kind)
     for title, namespaced in (("Namespaced", True), ("Cluster-scoped", False)):
@@ -94,13 +94,15 @@ def kinds_page(kinds: Iterable[KindDefinition]) -> str:
     return "\n".join(lines) + "\n"
 
 
-# Reference page of a kind, generated from its models: summary, example, fields with type, constraints and description,
-# defaults, and differences between versions. Descriptions are those of ``kubectl explain``, each once.
+# Reference page of a kind, generated from its models: summary, fields with type, constraints and description, and
+# differences between versions. Descriptions are those of ``kubectl explain``, each once.
 
 #: Fields of every object.
 _COMMON: Final = frozenset(("apiVersion", "kind", "metadata"))
 #: Fields of the status that mean the same as in Kubernetes.
-_USUAL: Final = frozenset(("status.collisionCount", "status.observedGeneration"))
+_USUAL: Final = frozenset(
+    f"status.{name}" for name in ("collisionCount", "completionTime", "observedGeneration", "startTime")
+)
 #: Constraints that the API server checks.
 _BOUNDS: Final = (
     ("minimum", "at least {}"),
@@ -115,15 +117,8 @@ _BOUNDS: Final = (
 Schema = Mapping[str, Any]
 
 
-def page(
-    kind: KindDefinition,
-    example: str,
-    filled_in: Sequence[str],
-    guide: str,
-    others: Sequence[KindDefinition] = (),
-) -> str:
-    """Return the page. ``example`` is a manifest, ``filled_in`` are its defaults, ``guide`` links to its guide, and
-    ``others`` are the kinds whose pages it may refer to."""
+def page(kind: KindDefinition, guide: str = "", others: Sequence[KindDefinition] = ()) -> str:
+    """Return the page. ``guide`` links to its guide, and ``others`` are the kinds whose pages it may refer to."""
     hub = kind.hub
     specs = {_parts(_spec(one)): _link(one) for one in others if one is not kind}
     specs.pop("", None)
@@ -138,39 +133,18 @@ def page(
     lines = [
         f"# {kind.kind}",
         "",
-        _GENERATED,
         hub.schema.get("description", ""),
         "",
-        f"`{kind.plural}.{kind.group}`{short}, {scope}; versions: {versions}.{guide}",
+        f"`{kind.plural}.{kind.group}`{short}, {scope}; versions: {versions}. "
+        f"[Example](../../guides/examples/{kind.singular}.yaml).{guide}",
         "",
-        "## Example",
-        "```yaml",
-        example.rstrip(),
-        "```",
+        "## Fields",
+        *(row for _, row in rows),
     ]
-    if filled_in:
-        lines += ["Defaults added to it:", "```", *filled_in, "```"]
-    lines += ["", "## Fields"]
-    lines += [row for _, row in rows]
     for other in kind.versions:
-        if other is not hub:
-            lines += ["", f"## In {other.name}", *_differences(other, hub, known, specs)]
-    if columns := _columns(hub.columns):
-        lines += ["", "## Columns of `kubectl get`", columns]
+        if other is not hub and (differences := _differences(other, hub, known, specs)):
+            lines += ["", f"## In {other.name}", *differences]
     return "\n".join(lines) + "\n"
-
-
-def _columns(columns: Iterable[PrinterColumn]) -> str:
-    """Return a sentence with the field that each column shows, apart from the age."""
-    shown = [one for one in columns if one.name.upper() != "AGE"]
-    default, wide = ([one for one in shown if (one.priority > 0) is hidden] for hidden in (False, True))
-    sentences = [f"{_list_of(default)}."] if default else []
-    sentences += [f"With `-o wide` also {_list_of(wide)}."] if wide else []
-    return " ".join(sentences)
-
-
-def _list_of(columns: Iterable[PrinterColumn]) -> str:
-    return ", ".join(f"{one.name} (`{one.json_path.removeprefix('.')}`)" for one in columns)
 
 
 def guide_of(kind: KindDefinition, guides: Iterable[Path]) -> str:
@@ -178,7 +152,7 @@ def guide_of(kind: KindDefinition, guides: Iterable[Path]) -> str:
     found = [
         f"[{guide.stem}](../../guides/{guide.name})"
         for guide in sorted(guides)
-        if f"kind: {kind.kind}\n" in guide.read_text("utf-8") and f"/{kind.kind}" not in guide.stem
+        if f"kind: {kind.kind}\n" in guide.read_text("utf-8")
     ]
     return f" Guides: {', '.join(found)}." if found else ""
 
@@ -198,8 +172,6 @@ _TYPES: Final = frozenset(
         "apiVersion fieldPath kind name namespace resourceVersion uid",
     )
 )
-#: Minimum number of fields for which a page refers to that of another kind.
-_WORTH: Final = 3
 
 
 def _fields(schema: Schema, path: str = "", required: bool = False) -> Iterator[tuple[str, tuple[Schema, bool]]]:
@@ -295,11 +267,7 @@ def _shared(kind: KindDefinition, others: Iterable[KindDefinition]) -> dict[str,
         if other is kind:
             break
         for path, (schema, _) in _fields(other.hub.schema):
-            if (
-                (parts := _parts(schema))
-                and not _is_foreign(schema, path)
-                and len(dict(_fields(_object(schema)))) >= _WORTH
-            ):
+            if (parts := _parts(schema)) and not _is_foreign(schema, path):
                 found.setdefault(parts, _link(other))
     return found
 
@@ -359,7 +327,7 @@ def _differences(other: Version, hub: Version, known: Mapping[str, str], specs: 
     lines += [f"- `{path}`: see {link.replace('#fields', f'#in-{other.name}')}." for path, link in embedded.items()]
     if only_there:
         lines.append(f"- Only in {hub.name}: {', '.join(f'`{path}`' for path in only_there)}.")
-    return lines or [f"The same fields as {hub.name}."]
+    return lines
 
 
 def _moved(here: Mapping[str, Schema], there: Mapping[str, Schema]) -> Iterator[tuple[str, str]]:

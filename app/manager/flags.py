@@ -98,7 +98,7 @@ def _flags() -> tuple[Flag, ...]:
         Flag("policies", "", str, "folder with webhooks.yaml, the operator's settings per webhook"),
         Flag("metrics-addr", ":8080", _address, "address of /metrics; 0 disables it"),
         Flag("health-probe-addr", ":8000", _address, "address of /healthz and /readyz; 0 disables them"),
-        Flag("feature-gates", "", str, "A=true,B=false; AllAlpha= and AllBeta= set all gates of a stage; listed below"),
+        Flag("feature-gates", "", str, "A=true,B=false; AllAlpha= and AllBeta= set all gates of a stage"),
         Flag("logging-format", "text", _logging_format, "text or json"),
         Flag("v", 0, parse_integer, "log verbosity; 5 and higher log every decision", shorthand="v"),
         Flag("namespace", "", str, "watch Pods and workloads in this namespace only"),
@@ -142,15 +142,13 @@ def _flags() -> tuple[Flag, ...]:
             "controllers",
             True,
             parse_bool,
-            "reconcile while holding the Lease; if false, only serve reviews while replicas "
-            "with --webhooks=false register the webhooks and manage the certificate",
+            "reconcile while holding the Lease; if false, only serve reviews",
         ),
         Flag(
             "webhooks",
             True,
             parse_bool,
-            "serve reviews; if false, replicas with --controllers=false serve them, and the webhooks are registered "
-            "once one of those replicas responds",
+            "serve reviews; if false, register the webhooks once replicas with --controllers=false answer",
         ),
         Flag(
             "webhook-processes",
@@ -181,7 +179,7 @@ def _openkruise() -> tuple[Flag, ...]:
             "default-ttlseconds-for-always-nodeimage",
             300,
             _between(0, 2678400, "0 to 2678400 seconds"),
-            "TTL of images with pull policy Always",  # [MGR-1]
+            "TTL of images with pull policy Always",  # [IMG-3]
         ),
         Flag(
             "image-share-per-namespace",

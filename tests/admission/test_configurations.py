@@ -385,4 +385,3 @@ def test_the_reference_page_shows_every_declaration() -> None:
         assert f"| {webhook.name} |" in page
         assert all(one.name in page for one in webhook.match_conditions)
         assert webhook.summary.rstrip(".") in page
-    assert "/mutate-apps-kruise-io-v1alpha1-sidecarset" in page

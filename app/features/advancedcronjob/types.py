@@ -68,13 +68,12 @@ class CronJobTemplate(CronJobTemplateV1Alpha1):
 
 class _Spec(ApiModel):
     schedule: str
-    """Cron expression of five fields (minute, hour, day of the month, month, day of the week), one of @hourly, @daily,
-    @weekly, @monthly and @yearly, or @every with a duration such as 90m."""
+    """Cron expression of five fields, one of @hourly, @daily, @weekly, @monthly and @yearly, or @every with a duration
+    such as 90m."""
     time_zone: str | None = None
     """IANA name of the schedule's time zone, such as Europe/Berlin. Defaults to UTC."""
     starting_deadline_seconds: Int64 | None = None
-    """Deadline in seconds for starting a job after its scheduled time. A job that misses the deadline is skipped.
-    Defaults to no limit."""
+    """Seconds after its scheduled time within which a job must start; otherwise it is skipped. Defaults to no limit."""
     concurrency_policy: Annotated[str, enum(ALLOW, FORBID, REPLACE)] = ""
     """What happens if an earlier job is still running. Allow (the default) runs both, Forbid waits until the earlier
     job ends, and Replace (the default for ImageListPullJobs) deletes it."""

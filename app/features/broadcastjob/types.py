@@ -27,14 +27,12 @@ class CompletionPolicy(ApiModel):
     """CompletionPolicy defines when the job has ended."""
 
     type: str = ""
-    """Always (the default) to end the job when every eligible node has been served, or Never to keep serving new
-    nodes."""
+    """Always (the default) ends the job when every eligible node has been served, Never keeps serving new nodes."""
     active_deadline_seconds: Int64 | None = None
-    """Seconds after which the job fails and its running Pods are deleted. Only for type Always. Defaults to
-    no limit."""
+    """Seconds after which the job fails and its running Pods are deleted. Only with type Always. Defaults to no
+    limit."""
     ttl_seconds_after_finished: Int32 | None = None
-    """Seconds the job is kept after it ends. 0 deletes it immediately. Only for type Always. By default, the job is
-    kept forever."""
+    """Seconds to keep the job after it ends. Only with type Always. Kept forever by default."""
     backoff_limit: Int32 | None = None
     """Deprecated: use failurePolicy.restartLimit, which takes precedence if both are set."""
 
@@ -43,8 +41,8 @@ class FailurePolicy(ApiModel):
     """FailurePolicy defines what happens when a Pod fails."""
 
     type: str = ""
-    """FailFast (the default) to fail the job and delete its running Pods, Continue to continue with other nodes, or
-    Pause to stop creating Pods until paused is set to false."""
+    """FailFast (the default) fails the job and deletes its running Pods, Continue continues with other nodes, Pause
+    sets paused."""
     restart_limit: Int32 = 0
     """Number of container restarts after which a Pod with restartPolicy OnFailure counts as failed. Defaults to 0."""
 

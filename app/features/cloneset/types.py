@@ -50,28 +50,27 @@ class _RollingFields(ApiModel):
 
     partition: IntOrString | None = None
     """Number or percentage of Pods that keep the old template. A percentage is rounded up, but below 100% at least one
-    Pod is updated. Lower it step by step for a canary rollout. Defaults to 0, which updates all Pods."""
+    Pod is updated. Defaults to 0."""
     max_unavailable: IntOrString | None = None
     """Maximum number or percentage of Pods that may be unavailable during the update, or while Pods to delete are
     replaced. A percentage is rounded up, or down if maxSurge is set. Defaults to 20%."""
     max_surge: IntOrString | None = None
-    """Maximum number or percentage of Pods that may be created above the desired number of replicas during the update.
-    A percentage is rounded up. Defaults to 0."""
+    """Maximum number or percentage (rounded up) of Pods above the desired number of replicas during the update.
+    Defaults to 0."""
     paused: bool = False
     """Pauses the update. The number of replicas is still maintained."""
     priority_strategy: UpdatePriorityStrategy | None = None
     """Priorities that determine the order in which Pods are updated."""
     scatter_strategy: list[UpdateScatterTerm] | None = None
-    """Spreads Pods with certain labels over the update order, so that they are not updated one after the other."""
+    """Spreads Pods with certain labels over the update order."""
 
 
 class RollingUpdate(_RollingFields):
     """Parameters of a rolling update."""
 
     pod_update_policy: str = ""
-    """How Pods are updated. ReCreate (the default) replaces each Pod with a new one. InPlaceIfPossible updates images
-    and metadata in place, and recreates the Pod if anything else changed. InPlaceOnly rejects changes that need a new
-    Pod."""
+    """ReCreate (the default) replaces Pods. InPlaceIfPossible updates images and metadata in place, and replaces a Pod
+    if anything else changed. InPlaceOnly rejects changes that need a new Pod."""
     in_place_update_strategy: InPlaceUpdateStrategy | None = None
     """Parameters of in-place updates."""
 
@@ -80,8 +79,7 @@ class UpdateStrategy(ApiModel):
     """UpdateStrategy describes how a template change is rolled out to existing Pods."""
 
     type: str = ""
-    """Type of the update: RollingUpdate (the default) updates the Pods gradually. OnDelete leaves existing Pods alone;
-    only Pods that replace deleted ones use the new template."""
+    """RollingUpdate (the default) updates Pods gradually, OnDelete only when they are deleted."""
     rolling_update: RollingUpdate | None = None
     """Parameters of a rolling update."""
 
@@ -90,9 +88,8 @@ class UpdateStrategyV1Alpha1(_RollingFields):
     """UpdateStrategy describes how a template change is rolled out to existing Pods."""
 
     type: str = ""
-    """Type of the update: ReCreate (the default) replaces each Pod with a new one. InPlaceIfPossible updates images and
-    metadata in place, and recreates the Pod if anything else changed. InPlaceOnly rejects changes that need a new Pod.
-    OnDelete leaves existing Pods alone; only Pods that replace deleted ones use the new template."""
+    """ReCreate (the default), InPlaceIfPossible and InPlaceOnly, as podUpdatePolicy in v1beta1; OnDelete updates Pods
+    only when they are deleted."""
     in_place_update_strategy: InPlaceUpdateStrategyV1Alpha1 | None = None
     """Parameters of in-place updates."""
 
@@ -101,19 +98,19 @@ class _ScaleFields(ApiModel):
     """Scaling fields that both versions share."""
 
     pods_to_delete: list[str] | None = None
-    """Names of Pods to delete before all others. To scale in these Pods, lower the replicas by the same number;
-    otherwise each is replaced by a new Pod. The controller removes the names of Pods that are gone."""
+    """Names of Pods to delete first. Unless the replicas are lowered by the same number, each is replaced. The
+    controller removes names of Pods that are gone."""
     max_unavailable: IntOrString | None = None
-    """Maximum number or percentage of Pods that may be unavailable while scaling out. A percentage is rounded up. More
-    Pods are created once others become available. Defaults to no limit."""
+    """Maximum number or percentage (rounded up) of Pods that may be unavailable while scaling out. Defaults to no
+    limit."""
 
 
 class ScaleStrategy(_ScaleFields):
     """ScaleStrategy describes how Pods are created and deleted."""
 
     enable_pvc_reuse: Annotated[bool, schema_default(False)] = Field(default=False, alias="enablePVCReuse")
-    """Whether the claims of a Pod that was not deleted by the controller are reused by its replacement, which then also
-    gets the same name. Otherwise the claims are deleted together with the Pod."""
+    """Whether the replacement of a Pod that the controller did not delete reuses its claims and name. Otherwise the
+    claims are deleted."""
     exclude_preparing_delete: bool = False
     """Whether Pods waiting for their preDelete hook do not count as replicas, so that they are replaced at once."""
 
@@ -122,8 +119,8 @@ class ScaleStrategyV1Alpha1(_ScaleFields):
     """ScaleStrategy describes how Pods are created and deleted."""
 
     disable_pvc_reuse: bool = Field(default=False, alias="disablePVCReuse")
-    """Whether the claims of a Pod that was not deleted by the controller are deleted together with the Pod. Otherwise
-    they are reused by its replacement, which then also gets the same name."""
+    """Whether the claims of a Pod that the controller did not delete are deleted. Otherwise its replacement reuses
+    claims and name."""
 
 
 class _Spec(ApiModel):
@@ -136,15 +133,14 @@ class _Spec(ApiModel):
     template: RawObject
     """Template of the Pods. Its restartPolicy must be Always."""
     volume_claim_templates: list[dict[str, Any]] | None = None
-    """PersistentVolumeClaims to create for each Pod. The Pod gets a volume of the same name for each claim. Changes
-    apply to Pods created afterwards."""
+    """Claims to create for each Pod, each mounted as a volume of its name. Changes apply to Pods created afterwards."""
     revision_history_limit: Int32 | None = None
-    """Number of old revisions to keep for a rollback. Defaults to 10."""
+    """Number of old revisions to keep. Defaults to 10."""
     min_ready_seconds: Int32 = 0
-    """Seconds a Pod must be ready to be considered available. Defaults to 0."""
+    """Seconds a Pod must be ready to be available. Defaults to 0."""
     progress_deadline_seconds: Int32 | None = None
-    """Maximum seconds without progress before the condition Progressing reports a failure. The update continues. Must
-    be greater than minReadySeconds. Defaults to no deadline."""
+    """Seconds without progress after which the condition Progressing reports a failure; the update continues. Must
+    exceed minReadySeconds. Defaults to no deadline."""
     lifecycle: Lifecycle | None = None
     """Hooks in the lifecycle of a Pod."""
 
@@ -198,7 +194,7 @@ class CloneSetStatus(ApiModel):
     ready_replicas: Int32 = 0
     """Number of ready Pods."""
     available_replicas: Int32 = 0
-    """Number of Pods that have been ready for at least minReadySeconds."""
+    """Number of available Pods."""
     updated_replicas: Int32 = 0
     """Number of Pods at the update revision."""
     updated_ready_replicas: Int32 = 0
@@ -206,8 +202,8 @@ class CloneSetStatus(ApiModel):
     updated_available_replicas: Int32 = 0
     """Number of available Pods at the update revision."""
     expected_updated_replicas: Int32 = 0
-    """Number of Pods that the partition allows to be at the update revision. The rollout has reached its partition when
-    updatedReplicas is at least this number."""
+    """Number of Pods that the partition allows to be at the update revision; updatedReplicas reaches it at the end of
+    the rollout."""
     update_revision: str = ""
     """Name of the ControllerRevision of the current template."""
     current_revision: str = ""

@@ -34,7 +34,7 @@ class StatusContext(ApiModel):
     """StatusContext identifies the container instance to restart."""
 
     container_id: str = Field(alias="containerID")
-    """containerID is the ID of the container when the request was created."""
+    """ID of the container when the request was created."""
     restart_count: Int32
     """Container's restart count when the request was created."""
 
@@ -59,15 +59,13 @@ class RecreateStrategyV1Alpha1(ApiModel):
     """What happens if a container cannot be stopped. Fail (the default) ends the request, Ignore continues with the
     other containers."""
     ordered_recreate: bool = False
-    """Stops a container only after the previous one is running again. Otherwise the containers are stopped one after
-    another without waiting."""
+    """Stops a container only after the previous one is running again."""
     force_recreate: bool = False
     """Also restarts containers that have restarted since the request was created."""
     termination_grace_period_seconds: Int64 | None = None
     """Seconds the containers get to stop, at least 2. Defaults to the grace period of the Pod."""
     unready_grace_period_seconds: Int64 | None = None
-    """Seconds the Pod is kept not ready before its containers are stopped, so that traffic can move away. The
-    Pod needs the readiness gate KruisePodReady."""
+    """Seconds the Pod is not ready before its containers are stopped. It needs the readiness gate KruisePodReady."""
     min_started_seconds: Int32 = 0
     """Seconds a new container must run before it counts as recreated. Defaults to 0."""
 
@@ -81,8 +79,7 @@ class RecreateStrategy(RecreateStrategyV1Alpha1):
     termination_grace_period_seconds: Annotated[Int64 | None, _NOT_NEGATIVE] = None
     """Seconds the containers get to stop, at least 2. Defaults to the grace period of the Pod."""
     unready_grace_period_seconds: Annotated[Int64 | None, _NOT_NEGATIVE] = None
-    """Seconds the Pod is kept not ready before its containers are stopped, so that traffic can move away. The
-    Pod needs the readiness gate KruisePodReady."""
+    """Seconds the Pod is not ready before its containers are stopped. It needs the readiness gate KruisePodReady."""
     min_started_seconds: Annotated[Int32, _NOT_NEGATIVE] = 0
     """Seconds a new container must run before it counts as recreated. Defaults to 0."""
 
@@ -99,7 +96,7 @@ class ContainerRecreateRequestV1Alpha1Spec(ApiModel):
     active_deadline_seconds: Int64 | None = None
     """Seconds after which the request ends in any case; at least 3. Defaults to no limit."""
     ttl_seconds_after_finished: Int32 | None = None
-    """Seconds the request is kept after it ends. By default, it is kept forever."""
+    """Seconds to keep the request after it ends. Kept forever by default."""
 
 
 class ContainerRecreateRequestSpec(ContainerRecreateRequestV1Alpha1Spec):
@@ -110,7 +107,7 @@ class ContainerRecreateRequestSpec(ContainerRecreateRequestV1Alpha1Spec):
     active_deadline_seconds: Annotated[Int64 | None, _NOT_NEGATIVE] = None
     """Seconds after which the request ends in any case; at least 3. Defaults to no limit."""
     ttl_seconds_after_finished: Annotated[Int32 | None, _NOT_NEGATIVE] = None
-    """Seconds the request is kept after it ends. By default, it is kept forever."""
+    """Seconds to keep the request after it ends. Kept forever by default."""
 
 
 class ContainerRecreateStateV1Alpha1(ApiModel):
@@ -145,7 +142,7 @@ class ContainerSnapshot(ApiModel):
     restart_count: Int32 = 0
     """Restart count of the container."""
     container_id: str = Field(default="", alias="containerID")
-    """containerID is the ID of the container."""
+    """ID of the container."""
 
 
 class Condition(ApiModel):

@@ -28,20 +28,18 @@ class RollingUpdate(ApiModel):
     """Parameters of a rolling update."""
 
     rolling_update_type: str = ""
-    """How Pods are updated. Standard (the default) replaces each Pod with a new one. InPlaceIfPossible updates images
-    and metadata in place, and recreates the Pod if anything else changed."""
+    """Standard (the default) replaces Pods. InPlaceIfPossible updates images and metadata in place, and replaces a Pod
+    if anything else changed."""
     max_unavailable: IntOrString | None = None
-    """Maximum number or percentage of nodes whose Pod may be unavailable during the update. A percentage refers to the
-    nodes that should run a Pod and is rounded up. Defaults to 1."""
+    """Maximum number or percentage (of eligible nodes, rounded up) of nodes whose Pod may be unavailable during the
+    update. Defaults to 1."""
     max_surge: IntOrString | None = None
-    """Maximum number or percentage of nodes that may run a new Pod in addition to the old one during the update. The
-    old Pod is deleted once the new one is available. A percentage refers to the nodes that should run a Pod and is
-    rounded up. Only one of maxSurge and maxUnavailable may be set. Defaults to 0."""
+    """Maximum number or percentage (of eligible nodes, rounded up) of nodes that may run a new Pod beside the old one
+    during the update. The old Pod is deleted once the new one is available. Excludes maxUnavailable. Defaults to 0."""
     selector: LabelSelector | None = None
     """Label selector for the nodes whose Pods are updated. Defaults to all nodes."""
     partition: IntOrString | None = None
-    """Number or percentage of nodes whose Pod keeps the old template. A percentage is rounded down. Lower it step by
-    step for a canary rollout. Defaults to 0, which updates all Pods."""
+    """Number or percentage of nodes whose Pod keeps the old template. A percentage is rounded down. Defaults to 0."""
     paused: bool = False
     """Pauses the update. Nodes without a Pod still get one."""
 
@@ -50,8 +48,7 @@ class UpdateStrategy(ApiModel):
     """UpdateStrategy describes how a template change is rolled out to existing Pods."""
 
     type: str = ""
-    """Type of the update: RollingUpdate (the default) updates the Pods gradually. OnDelete leaves existing Pods alone;
-    only Pods that replace deleted ones use the new template."""
+    """RollingUpdate (the default) updates Pods gradually, OnDelete only when they are deleted."""
     rolling_update: RollingUpdate | None = None
     """Parameters of a rolling update."""
 
@@ -60,8 +57,8 @@ class ScaleStrategy(ApiModel):
     """ScaleStrategy describes how Pods are created."""
 
     partitioned_scaling: bool = False
-    """Whether the partition also limits the creation of missing Pods: they are created only on as many nodes as the
-    partition allows to be updated. Otherwise every node gets its Pod at once."""
+    """Whether missing Pods are created only on as many nodes as the partition allows to be updated. Otherwise every
+    node gets its Pod at once."""
 
 
 class _Spec(ApiModel):
@@ -75,12 +72,12 @@ class _Spec(ApiModel):
     update_strategy: UpdateStrategy = Field(default_factory=UpdateStrategy)
     """How a template change is rolled out to existing Pods."""
     min_ready_seconds: Int32 = 0
-    """Seconds a Pod must be ready to be considered available. Defaults to 0."""
+    """Seconds a Pod must be ready to be available. Defaults to 0."""
     burst_replicas: IntOrString | None = None
-    """Maximum number or percentage of Pods that are created at once, and of Pods that are deleted at once. A percentage
-    refers to the nodes that should run a Pod and is rounded down, to at least 1. Defaults to 250."""
+    """Maximum number or percentage (of eligible nodes, rounded down, to at least 1) of Pods that are created, or
+    deleted, at once. Defaults to 250."""
     revision_history_limit: Int32 | None = None
-    """Number of old revisions to keep for a rollback. Defaults to 10."""
+    """Number of old revisions to keep. Defaults to 10."""
     lifecycle: Lifecycle | None = None
     """Hooks in the lifecycle of a Pod. Only preDelete has an effect."""
 
@@ -137,7 +134,7 @@ class _Status(ApiModel):
     updated_number_scheduled: Int32 = 0
     """Number of nodes with a Pod from the current template."""
     number_available: Int32 = 0
-    """Number of nodes whose Pod has been ready for at least minReadySeconds."""
+    """Number of nodes with an available Pod."""
     number_unavailable: Int32 = 0
     """Number of nodes that should run a Pod but have no available one."""
     collision_count: Int32 | None = None

@@ -87,14 +87,13 @@ def handlers(
 
 def deletion_webhook(kind: ProtectedKind) -> Webhook:
     """Return the webhook for a row."""
-    cascading = "" if kind.cascading is Cascading.NOTHING else " or Cascading"
+    only = " (Always only)" if kind.cascading is Cascading.NOTHING else ""
     ours = is_ours(kind.group)
-    called = f"an {kind.kind}" if kind.kind.startswith(("A", "E", "I", "O")) else f"a {kind.kind}"
     return Webhook(
         name=kind.webhook,
         path=kind.path,
         mutating=False,
-        summary=f"Rejects the deletion of {called} with delete-protection Always{cascading}",
+        summary=f"Rejects the deletion of a protected {kind.kind}{only}",
         rules=(Rule((Operation.DELETE,), (kind.group,), kind.versions, (kind.resource,)),),
         # Labels apply even while no replica is running. policies/webhooks.yaml may set Ignore. [DP-31]
         failure_policy="Fail",

@@ -42,7 +42,7 @@ class EphemeralJobSpec(ApiModel):
     active_deadline_seconds: Int64 | None = None
     """Seconds after which the job fails, unless it is paused. Defaults to no limit."""
     ttl_seconds_after_finished: Int32 | None = None
-    """Seconds the job is kept after it ends. 0 deletes it immediately. Defaults to 1800."""
+    """Seconds to keep the job after it ends. Defaults to 1800."""
 
 
 class EphemeralJobCondition(ApiModel):

@@ -71,14 +71,13 @@ class CompletionPolicy(ApiModel):
     """CompletionPolicy defines when the job completes."""
 
     type: str = ""
-    """Always (the default): the job completes when the pull has succeeded or failed on every node. Never: the job keeps
-    running, covers nodes added later, and pulls again each day."""
+    """Always (the default): the job completes when the pull has succeeded or failed on every node. Never: it covers
+    nodes added later, and pulls again each day."""
     active_deadline_seconds: Int64 | None = None
-    """Seconds after which the job completes even if pulls are unfinished. Only with type Always. Must be at least
-    pullPolicy.timeoutSeconds. Unlimited by default."""
+    """Seconds after which the job completes even if pulls are unfinished, at least pullPolicy.timeoutSeconds. Only with
+    type Always. Unlimited by default."""
     ttl_seconds_after_finished: Int32 | None = None
-    """Seconds to keep the job after it completes; 0 deletes it immediately. Only with type Always. Kept forever by
-    default."""
+    """Seconds to keep the job after it completes. Only with type Always. Kept forever by default."""
 
 
 class ImagePullTemplate(ApiModel):
@@ -133,7 +132,7 @@ class ImagePullJobStatus(ApiModel):
     failed: Int32 = 0
     """Number of nodes where the pull failed."""
     message: str = ""
-    """Human-readable summary of the progress."""
+    """Summary of the progress."""
     failed_nodes: list[str] | None = None
     """Names of the nodes where the pull failed."""
 
@@ -146,7 +145,7 @@ class FailedImage(ApiModel):
     name: str = ""
     """The image."""
     message: str = ""
-    """Human-readable hint on how to find the nodes that failed."""
+    """How to find the nodes that failed."""
 
 
 class ImageListPullJobStatus(ApiModel):

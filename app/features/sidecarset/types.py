@@ -42,9 +42,8 @@ class UpgradeStrategy(ApiModel):
     """UpgradeStrategy defines how a running sidecar gets a new image."""
 
     upgrade_type: str = ""
-    """Type of upgrade. ColdUpgrade restarts the container with the new image. HotUpgrade runs two copies of the
-    container and starts the new image in the idle one, so that the sidecar never stops serving. Immutable. Defaults to
-    ColdUpgrade."""
+    """ColdUpgrade (the default) restarts the container with the new image. HotUpgrade runs two copies and starts the
+    new image in the idle one. Immutable."""
     hot_upgrade_empty_image: str = ""
     """Image of the idle copy, which does nothing. Required with HotUpgrade."""
 
@@ -112,8 +111,7 @@ class ResourcesPolicy(ApiModel):
     target_containers_mode: Annotated[str, enum("sum", "max")]
     """Value of the variables in expressions: the sum or the maximum over the target containers."""
     target_containers_name_regex: Annotated[str, schema_default(MATCH_ALL_NAMES)] = ""
-    """Selects the target containers of the Pod: those whose name matches this regular expression (RE2). Sidecars are
-    never targets."""
+    """Names of the target containers, as a regular expression (RE2). Sidecars are never targets."""
     resources_expr: ResourcesExpression
     """Expressions to evaluate. At least one of limits and requests is required."""
 
@@ -125,8 +123,8 @@ class SidecarContainer(ApiModel):
     schema_keywords: ClassVar[Mapping[str, Any]] = {PRESERVE: True}
 
     pod_inject_policy: str = ""
-    """Position of the container: BeforeAppContainer or AfterAppContainer, relative to the Pod's own containers.
-    Defaults to BeforeAppContainer for containers and AfterAppContainer for init containers."""
+    """Position relative to the Pod's own containers: BeforeAppContainer (the default), or AfterAppContainer (the
+    default for init containers)."""
     upgrade_strategy: UpgradeStrategy = Field(default_factory=UpgradeStrategy)
     """How the sidecar gets a new image in a running Pod."""
     share_volume_policy: SharePolicy = Field(default_factory=SharePolicy)
@@ -134,7 +132,7 @@ class SidecarContainer(ApiModel):
     share_volume_device_policy: SharePolicy | None = None
     """Whether to give the sidecar the volume devices of all app containers, at the same paths."""
     transfer_env: list[TransferEnvVar] | None = None
-    """Environment variables to copy from app containers when the sidecar is injected."""
+    """Environment variables to copy from app containers."""
     resources_policy: ResourcesPolicy | None = None
     """Computes the sidecar's resources from those of the app containers when a Pod is created."""
 
@@ -175,22 +173,21 @@ class UpdateStrategy(ApiModel):
     """UpdateStrategy defines how changes to the sidecars' images reach running Pods."""
 
     type: str = ""
-    """Type of update. RollingUpdate changes the images in running Pods step by step. NotUpdate leaves running Pods
-    unchanged; only new Pods get the change. Defaults to RollingUpdate."""
+    """RollingUpdate (the default) changes the images in running Pods step by step, NotUpdate leaves running Pods
+    unchanged."""
     paused: bool = False
-    """Stops updating running Pods while true. New Pods are still injected."""
+    """Stops updating running Pods. New Pods are still injected."""
     selector: LabelSelector | None = None
     """Updates only matched Pods that also match this selector. Cannot be combined with partition."""
     partition: IntOrString | None = None
-    """Number or percentage of matched Pods that keep the old sidecars, such as 30%. Lower it step by step to roll out a
-    change. Defaults to 0, which updates all Pods."""
+    """Number or percentage of matched Pods that keep the old sidecars. Defaults to 0."""
     max_unavailable: IntOrString | None = None
     """Maximum number or percentage (rounded up) of matched Pods that may be unavailable during the update. Pods
     that were already not ready do not count. Defaults to 1."""
     priority_strategy: UpdatePriorityStrategy | None = None
     """Determines which Pods are updated first."""
     scatter_strategy: list[UpdateScatterTerm] | None = None
-    """Spreads Pods with certain labels over the update, so that they are not all updated at once."""
+    """Spreads Pods with certain labels over the update order."""
 
 
 class InjectRevision(ApiModel):
@@ -201,15 +198,15 @@ class InjectRevision(ApiModel):
     revision_name: str | None = None
     """Name of the revision (ControllerRevision). Takes precedence over customVersion."""
     policy: Annotated[str, enum(*REVISION_POLICIES), schema_default(ALWAYS)] = ""
-    """Which new Pods get the revision. Always injects it into every new Pod. Partial injects it into the share of Pods
-    that updateStrategy keeps at the old version, and the current revision into the others."""
+    """Which new Pods get the revision: all with Always; with Partial the share that updateStrategy keeps at the old
+    version, while others get the current one."""
 
 
 class InjectionStrategy(ApiModel):
     """InjectionStrategy defines what is injected into new Pods."""
 
     paused: bool = False
-    """Injects nothing into new Pods while true. Pods that are already injected are still updated."""
+    """Stops injection into new Pods. Injected Pods are still updated."""
     revision: InjectRevision | None = None
     """Injects a recorded revision instead of the current spec, so that new Pods do not bypass a partial rollout."""
 
@@ -220,16 +217,14 @@ class PatchPodMetadata(ApiModel):
     annotations: dict[str, str] | None = None
     """Annotations to write. A key may appear in one entry only, and must be allowed by the administrator."""
     patch_policy: str = ""
-    """How to treat an existing annotation. Retain keeps it, Overwrite replaces it, MergePatchJson merges it as JSON
-    (RFC 7386). Defaults to Retain."""
+    """What to do with an existing annotation: Retain (the default), Overwrite, or MergePatchJson (RFC 7386)."""
 
 
 class _Spec(ApiModel):
     """Fields common to both versions of the spec."""
 
     selector: LabelSelector | None = None
-    """Selects the Pods that get the sidecars on creation and whose sidecars are updated. Required; must not be
-    empty."""
+    """Selects the Pods by label. Required; must not be empty."""
     namespace_selector: LabelSelector | None = None
     """Selects the namespaces of the Pods by label. Defaults to all namespaces."""
     init_containers: list[SidecarContainer] | None = None
@@ -245,7 +240,7 @@ class _Spec(ApiModel):
     injection_strategy: InjectionStrategy = Field(default_factory=InjectionStrategy)
     """What is injected into new Pods."""
     revision_history_limit: Int32 | None = None
-    """Number of old revisions to retain. Must be at least 1. Defaults to 10."""
+    """Number of old revisions to keep, at least 1. Defaults to 10."""
     patch_pod_metadata: list[PatchPodMetadata] | None = None
     """Annotations to write to the Pods when they are injected and updated."""
 

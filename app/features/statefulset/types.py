@@ -30,15 +30,14 @@ class RollingUpdate(ApiModel):
     """Parameters of a rolling update."""
 
     partition: Int32 | None = None
-    """Number of Pods, those with the lowest ordinals, that keep the old template. Lower it step by step for a canary
-    rollout. Defaults to 0, which updates all Pods."""
+    """Number of Pods, those with the lowest ordinals, that keep the old template. Defaults to 0."""
     max_unavailable: IntOrString | None = None
-    """Maximum number or percentage of Pods that may be unavailable during the update. A percentage is rounded down, to
-    at least 1. Defaults to 1. Values above 1 require podManagementPolicy Parallel."""
+    """Maximum number or percentage (rounded down, to at least 1) of Pods that may be unavailable during the update.
+    Defaults to 1. Values above 1 require podManagementPolicy Parallel."""
     pod_update_policy: str = ""
-    """How Pods are updated. ReCreate (the default) replaces each Pod with a new one. InPlaceIfPossible updates images
-    and metadata in place, and recreates the Pod if anything else changed. InPlaceOnly rejects changes that need a new
-    Pod. In-place updates require the readiness gate InPlaceUpdateReady in the template."""
+    """ReCreate (the default) replaces Pods. InPlaceIfPossible updates images and metadata in place, and replaces a Pod
+    if anything else changed. InPlaceOnly rejects changes that need a new Pod. In-place updates require the readiness
+    gate InPlaceUpdateReady in the template."""
     paused: bool = False
     """Pauses the update, and the deletion of Pods labeled apps.kruise.io/specified-delete. The number of replicas is
     still maintained."""
@@ -47,15 +46,14 @@ class RollingUpdate(ApiModel):
     in_place_update_strategy: InPlaceUpdateStrategy | None = None
     """Parameters of in-place updates."""
     min_ready_seconds: Int32 | None = None
-    """Minimum number of seconds a Pod must be ready before it is considered available, up to 300. Defaults to 0."""
+    """Seconds a Pod must be ready to be available, up to 300. Defaults to 0."""
 
 
 class UpdateStrategy(ApiModel):
     """UpdateStrategy describes how a template change is rolled out to existing Pods."""
 
     type: str = ""
-    """Type of the update: RollingUpdate (the default) updates the Pods gradually. OnDelete leaves existing Pods alone;
-    only Pods that replace deleted ones use the new template."""
+    """RollingUpdate (the default) updates Pods gradually, OnDelete only when they are deleted."""
     rolling_update: RollingUpdate | None = None
     """Parameters of a rolling update."""
 
@@ -64,27 +62,26 @@ class ScaleStrategy(ApiModel):
     """ScaleStrategy describes how Pods are created."""
 
     max_unavailable: IntOrString | None = None
-    """Maximum number or percentage of Pods that may be unavailable while scaling out. A percentage is rounded down, to
-    at least 1. More Pods are created once others become available. Defaults to no limit."""
+    """Maximum number or percentage (rounded down, to at least 1) of Pods that may be unavailable while scaling out.
+    Defaults to no limit."""
 
 
 class ClaimRetentionPolicy(ApiModel):
     """ClaimRetentionPolicy describes when the claims created from volumeClaimTemplates are deleted."""
 
     when_deleted: str = ""
-    """What happens to claims when the StatefulSet is deleted: Retain (the default) keeps them, Delete deletes them as
-    well."""
+    """What happens to claims when the StatefulSet is deleted: Retain (the default) or Delete."""
     when_scaled: str = ""
-    """What happens to the claims of a Pod that is scaled in or whose ordinal is reserved: Retain (the default) keeps
-    them, Delete deletes them together with the Pod."""
+    """What happens to the claims of a Pod that is scaled in or whose ordinal is reserved: Retain (the default) or
+    Delete."""
 
 
 class VolumeClaimUpdateStrategy(ApiModel):
     """VolumeClaimUpdateStrategy describes how changes to volumeClaimTemplates are applied to existing claims."""
 
     type: str = ""
-    """Type of the update: OnDelete (the default) leaves existing claims alone. OnPodRollingUpdate expands them Pod by
-    Pod during the rolling update."""
+    """OnDelete (the default) leaves existing claims alone, OnPodRollingUpdate expands them during the rolling
+    update."""
 
 
 class Ordinals(ApiModel):
@@ -104,17 +101,16 @@ class StatefulSetV1Alpha1Spec(ApiModel):
     template: RawObject
     """Template of the Pods. Its restartPolicy must be Always."""
     volume_claim_templates: list[dict[str, Any]] | None = None
-    """PersistentVolumeClaims to create for each Pod. The Pod gets a volume of the same name for each claim. A Pod
-    recreated with the same ordinal gets the same claims."""
+    """Claims to create for each ordinal, each mounted as a volume of its name."""
     service_name: str = ""
     """Name of the headless Service that gives the Pods their DNS names. Immutable."""
     pod_management_policy: str = ""
-    """How Pods are created and deleted: OrderedReady (the default) handles them one at a time in the order of their
-    ordinals. Parallel does not wait for other Pods. Immutable."""
+    """OrderedReady (the default) creates and deletes Pods one at a time, in the order of their ordinals; Parallel does
+    not wait for others. Immutable."""
     update_strategy: UpdateStrategy = Field(default_factory=UpdateStrategy)
     """How a template change is rolled out to existing Pods."""
     revision_history_limit: Int32 | None = None
-    """Number of old revisions to keep for a rollback. Defaults to 10."""
+    """Number of old revisions to keep. Defaults to 10."""
 
 
 class StatefulSetSpec(StatefulSetV1Alpha1Spec):
@@ -163,7 +159,7 @@ class StatefulSetStatusV1Alpha1(ApiModel):
     ready_replicas: Int32 = 0
     """Number of running and ready Pods."""
     available_replicas: Int32 = 0
-    """Number of Pods that have been ready for at least minReadySeconds."""
+    """Number of available Pods."""
     current_replicas: Int32 = 0
     """Number of Pods at the current revision."""
     updated_replicas: Int32 = 0

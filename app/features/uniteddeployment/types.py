@@ -183,8 +183,7 @@ class ScheduleStrategy(ApiModel):
     """ScheduleStrategy describes what happens if Pods of a subset cannot be scheduled."""
 
     type: Annotated[str, enum(ADAPTIVE, FIXED, "")] = ""
-    """Type of the strategy: Fixed (the default) leaves unschedulable Pods in their subset. Adaptive moves them to other
-    subsets."""
+    """Fixed (the default) leaves unschedulable Pods in their subset, Adaptive moves them to others."""
     adaptive: AdaptiveStrategy | None = None
     """Parameters of the Adaptive strategy."""
 

@@ -26,7 +26,7 @@ class TargetFilter(ApiModel):
     selector: LabelSelector | None = None
     """Selects Pods by label. Empty selects all Pods of the workload."""
     replicas_path_list: list[str] | None = None
-    """Paths of replica counts in the workload, such as spec.groups.0.replicas. Percentages refer to their sum."""
+    """Paths of replica counts in the workload, such as spec.groups.0.replicas, whose sum percentages refer to."""
 
 
 class WorkloadSpreadSubsetV1Alpha1(ApiModel):
@@ -76,7 +76,7 @@ class ScheduleStrategy(ApiModel):
     """ScheduleStrategy defines whether unschedulable Pods are moved to another subset."""
 
     type: Annotated[str, enum(ADAPTIVE, FIXED, "")] = ""
-    """Adaptive: unschedulable Pods are recreated in the next subset. Fixed (the default): they stay pending."""
+    """Fixed (the default) leaves unschedulable Pods pending, Adaptive recreates them in the next subset."""
     adaptive: AdaptiveStrategy | None = None
     """Settings of the Adaptive strategy."""
 
