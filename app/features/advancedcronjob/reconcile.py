@@ -35,7 +35,7 @@ from app.features.imagepull.kind import IMAGE_LIST_PULL_JOB
 from app.features.imagepull.types import ImageListPullJob
 from app.framework.feature import ControllerContext, Reconciling
 from app.framework.watched import JOBS, Watched
-from app.kube.client import Client
+from app.kube.client import Client, get_or_none
 from app.kube.clock import parsed_rfc3339, rfc3339
 from app.kube.controller import Result, Watch
 from app.kube.errors import UNANSWERED, AlreadyExists, Conflict, KubeError, NotFound, message_of
@@ -180,12 +180,9 @@ class AdvancedCronJobReconciler:
         that was created and deleted in between."""
         if (child := state.unseen) is None:
             return None
-        try:
-            found = await self._client.get(child.resource, child.name, cron.metadata.namespace, decode=decode_metadata)
-        except NotFound:
-            state.unseen = None
-        else:
-            state.unseen = child if found.metadata.uid == child.uid else None
+        namespace = cron.metadata.namespace
+        found = await get_or_none(self._client, child.resource, child.name, namespace, decode=decode_metadata)
+        state.unseen = child if found is not None and found.metadata.uid == child.uid else None
         return state.unseen
 
     async def _create(self, cron: AdvancedCronJob, state: _State, run: datetime) -> None:
@@ -219,14 +216,10 @@ class AdvancedCronJobReconciler:
         if resource is None or run is None:
             return
         namespace, name = cron.metadata.namespace, name_of(cron.name, run)
-        try:
-            found = (await self._client.get(resource, name, namespace, decode=decode_metadata)).metadata
-        except NotFound:
-            state.unsure = None
-            return
+        found = await get_or_none(self._client, resource, name, namespace, decode=decode_metadata)
         state.unsure = None
-        if is_controlled_by(found, Owner.of(OWNER, cron.metadata)):
-            self._note_started(cron, state, resource, found, run)
+        if found is not None and is_controlled_by(found.metadata, Owner.of(OWNER, cron.metadata)):
+            self._note_started(cron, state, resource, found.metadata, run)
 
     def _note_started(
         self, cron: AdvancedCronJob, state: _State, resource: Resource, made: ObjectMeta, run: datetime

@@ -138,7 +138,7 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         fitting |= await self._keeping(state, fitting, pods)
         seen = seen_failures(job)
         step = next_step(job, fitting, state.nodes, pods, now, started, seen)
-        if status is not None and status.phase == PAUSED and not job.spec.paused and step.next is not Next.PAUSE:
+        if status is not None and status.phase == PAUSED and step.next is not Next.PAUSE:
             self.record_event(job, "Normal", "Continue", "continue to process job")
         for node, found in step.duplicates.items():
             self.warn_once(
@@ -310,7 +310,7 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
 
 
 def _counts_of(pod: Pod) -> tuple[object, ...]:
-    return pod.status.phase, is_active(pod), restarts(pod), pod.spec.target_node
+    return pod.status.phase, is_active(pod), restarts(pod)
 
 
 def _same_node(old: Node, new: Node) -> bool:

@@ -19,7 +19,7 @@ from app.kube.client import Client, get_or_none
 from app.kube.concurrency import KeyedLocks
 from app.kube.controller import Result, Watch
 from app.kube.errors import NotFound
-from app.kube.expectations import is_at_least
+from app.kube.expectations import ResourceVersionExpectations
 from app.kube.objects import Metadata, Pod, decode_metadata, decode_pod
 from app.kube.resources import PODS, ObjectKey
 from app.kube.store import Change, Store, key_of
@@ -47,22 +47,24 @@ class ContainerRecreateRequestReconciler:
         self._clock = client.clock
         self._requests = requests
         self._pods = pods
-        #: Resource versions after our last writes, by UID: of requests, and of Pods taken out of service or put back.
-        self._written: dict[str, str] = {}
-        self._marked: dict[str, str] = {}
+        #: Our last writes that the caches must show: of requests, and of Pods taken out of service or put back.
+        self._written = ResourceVersionExpectations(client.clock)
+        self._marked = ResourceVersionExpectations(client.clock)
         #: Locks by Pod UID. They serialize the requests that change a Pod's readiness.
         self._turns = KeyedLocks()
 
     def keys_for_request(self, change: Change[ContainerRecreateRequest]) -> Iterable[ObjectKey]:
         if change.new is None:
-            self._written.pop(change.object.metadata.uid, None)
+            self._written.forget(change.object.metadata.uid)
         return (key_of(change.object),)
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
         """Return the requests of a Pod that was added or deleted, or whose containers changed."""
         old, new = change.old, change.new
-        if new is None or _shows(new, self._marked.get(new.metadata.uid, "")):
-            self._marked.pop(change.object.metadata.uid, None)
+        if new is None:
+            self._marked.forget(change.object.metadata.uid)
+        else:
+            self._marked.observe(new.metadata)
         if old is not None and new is not None and _same(old, new):
             return ()
         return [key_of(one) for one in self._requests.by_index(BY_POD, change.object.metadata.uid)]
@@ -71,11 +73,8 @@ class ContainerRecreateRequestReconciler:
         request = self._requests.by_key(key)
         if request is None:
             return None
-        metadata = request.metadata
-        written = self._written.get(metadata.uid)
-        if written is not None and not is_at_least(metadata.resource_version, written):
+        if self._written.unsatisfied(request.metadata) is not None:
             return None  # the event of our own write triggers another reconcile
-        self._written.pop(metadata.uid, None)
         pod = await self._pod(request)
         due = step(request, pod, self._clock.now())
         try:
@@ -89,7 +88,7 @@ class ContainerRecreateRequestReconciler:
         """Return the Pod. Falls back to the API server if the cache may lag behind the webhook or our own write."""
         namespace, name = request.metadata.namespace, request.spec.pod_name
         pod = self._pods.get(name, namespace)
-        if pod is not None and is_of(request, pod) and _shows(pod, self._marked.get(pod.metadata.uid, "")):
+        if pod is not None and is_of(request, pod) and self._marked.unsatisfied(pod.metadata) is None:
             return pod
         return await get_or_none(self._client, PODS, name, namespace, decode=decode_pod)
 
@@ -126,7 +125,7 @@ class ContainerRecreateRequestReconciler:
                 return
             written = await change(self._client, pod, key)
             if written is not None:
-                self._marked[uid] = written.metadata.resource_version
+                self._marked.expect(written.metadata)
 
     async def _patch(
         self,
@@ -148,19 +147,13 @@ class ContainerRecreateRequestReconciler:
             subresource="status" if status is not None else "",
             decode=decode_metadata,
         )
-        self._written[metadata.uid] = written.metadata.resource_version
+        self._written.expect(written.metadata)
         return written.metadata.resource_version
-
-
-def _shows(pod: Pod, version: str) -> bool:
-    """Return whether the Pod is at this version or a later one."""
-    return not version or is_at_least(pod.metadata.resource_version, version)
 
 
 def _same(old: Pod, new: Pod) -> bool:
     return (
-        old.metadata.uid == new.metadata.uid
-        and (old.metadata.deletion_timestamp is None) == (new.metadata.deletion_timestamp is None)
+        (old.metadata.deletion_timestamp is None) == (new.metadata.deletion_timestamp is None)
         and old.status.phase == new.status.phase
         and old.status.container_statuses == new.status.container_statuses
     )

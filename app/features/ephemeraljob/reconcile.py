@@ -31,7 +31,7 @@ from app.features.ephemeraljob.plan import (
 from app.features.ephemeraljob.types import EphemeralJob
 from app.framework.feature import ControllerContext, Reconciling
 from app.framework.watched import BY_NAMESPACE, PODS_BY_NAMESPACE, Watched
-from app.kube.client import Client, PatchType
+from app.kube.client import Client, PatchType, get_or_none
 from app.kube.clock import parsed_rfc3339, rfc3339
 from app.kube.controller import Result, Watch
 from app.kube.errors import Conflict, KubeError, NotFound, message_of
@@ -106,13 +106,11 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
 
     def keys_for_job(self, change: Change[EphemeralJob]) -> Iterable[ObjectKey]:
         """Return the job as the base class does, and drop the selector of a deleted job."""
-        old, new = change.old, change.new
-        if new is None:
-            self._selectors.pop(change.object.metadata.uid, None)
-        elif old is not None and old.metadata.generation == new.metadata.generation and not new.deleting:
-            state = self._states.get(key_of(new))
-            if state is not None and state.record_version == new.metadata.resource_version:
-                return ()  # our own write of the record, already in effect
+        metadata, state = change.object.metadata, self._states.get(key_of(change.object))
+        if change.new is None:
+            self._selectors.pop(metadata.uid, None)
+        elif state is not None and state.record_version == metadata.resource_version:
+            return ()  # our own write of the record, already in effect
         return super().keys_for_job(change)
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
@@ -256,22 +254,15 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
     async def _unseen(self, job: EphemeralJob, state: _State, there: Container[str]) -> tuple[set[str], bool]:
         """Return the recorded Pods that exist but are missing from the cache, and whether some of them were not looked
         up yet. A Pod found to be gone stays gone. [EJ-17]"""
-        namespace, found, asked = job.metadata.namespace, set[str](), 0
         state.gone &= state.record.keys()
-        for uid, one in state.record.items():
-            if uid in there or uid in state.gone:
-                continue
-            if asked == MAX_LOOKUPS:
-                found.add(uid)
-                continue
-            asked += 1
-            try:
-                live = await self.client.get(PODS, one.pod, namespace, decode=decode_metadata)
-            except NotFound:
-                state.gone.add(uid)
-                continue
-            (found if live.metadata.uid == uid else state.gone).add(uid)
-        return found, asked == MAX_LOOKUPS
+        lost = [uid for uid in state.record if uid not in there and uid not in state.gone]
+        left = lost[MAX_LOOKUPS:]
+        found = set(left)
+        for uid in lost[:MAX_LOOKUPS]:
+            name, namespace = state.record[uid].pod, job.metadata.namespace
+            live = await get_or_none(self.client, PODS, name, namespace, decode=decode_metadata)
+            (found if live is not None and live.metadata.uid == uid else state.gone).add(uid)
+        return found, bool(left)
 
     # ---- writing
 

@@ -41,11 +41,7 @@ class NodeImages:
         cached, written = self.store.get(name), self._written.get(name)
         if written is None:
             return cached
-        if (
-            cached is None
-            or cached.metadata.uid != written.metadata.uid
-            or is_at_least(cached.metadata.resource_version, written.metadata.resource_version)
-        ):
+        if cached is None or is_at_least(cached.metadata.resource_version, written.metadata.resource_version):
             del self._written[name]
             return cached
         return written

@@ -104,7 +104,7 @@ class ResourceDistributionReconciler:
     def keys_for_distribution(self, change: Change[ResourceDistribution]) -> Iterable[ObjectKey]:
         """Return the ResourceDistribution itself unless only its status or metadata changed."""
         old, new = change.old, change.new
-        if old is not None and new is not None and old.metadata.uid == new.metadata.uid:
+        if old is not None and new is not None:
             same_spec = old.metadata.generation == new.metadata.generation
             if same_spec and old.deleting == new.deleting:
                 return ()
@@ -391,11 +391,8 @@ def managing_distribution(copy: Metadata) -> list[str]:
 
 
 def _same_namespace(old: Namespace, new: Namespace) -> bool:
-    return (
-        old.metadata.uid == new.metadata.uid
-        and old.metadata.labels == new.metadata.labels
-        and (old.metadata.deletion_timestamp is None) == (new.metadata.deletion_timestamp is None)
-    )
+    still = (old.metadata.deletion_timestamp is None) == (new.metadata.deletion_timestamp is None)
+    return still and old.metadata.labels == new.metadata.labels
 
 
 def _is_ours(api_version: str, kind: str) -> bool:

@@ -229,9 +229,7 @@ class Repair:
         }
         try:
             await self._client.create(PODS, body, metadata.namespace, name=metadata.name, subresource="eviction")
-        except NotFound:
-            return
-        except TooManyRequests as error:
+        except (NotFound, TooManyRequests) as error:
             logger.debug("Pod %s/%s: not evicted now: %s", metadata.namespace, metadata.name, message_of(error))
             return
         sets = ", ".join(missing_from(pod))

@@ -34,7 +34,7 @@ from app.kube.objects import ControllerRevision, Namespace, Pod
 from app.kube.resources import ObjectKey
 from app.kube.selector_query import SelectorError
 from app.kube.selectors import EVERYTHING
-from app.kube.statuses import KnownStatus, write_status
+from app.kube.statuses import KnownStatus, newest_status, write_status
 from app.kube.store import Change, Store, key_of
 
 logger = logging.getLogger(__name__)
@@ -112,7 +112,7 @@ class _State:
     recount_at: float = 0.0
     #: The last status we wrote, which the cache may not show yet.
     written: KnownStatus | None = None
-    #: The generation of the set that was checked last, and whether it is malformed.
+    #: The generation of the set that was checked last, with what could not be parsed, and whether it is malformed.
     checked: str = ""
     malformed: bool = False
     #: Whether all Pods are being evaluated now.
@@ -149,11 +149,11 @@ class SidecarSetReconciler:
         #: Pods that are being written, with the set that writes them.
         self._writing: dict[ObjectKey, str] = {}
         self._events = events
-        self._set_aside = set_aside
         self._clock = client.clock
         self._caches = caches
         self._recorder = RevisionRecorder(client, caches.revisions, namespace)
         self._states: dict[str, _State] = {}
+        set_aside.set_function(lambda: sum(one.malformed for one in self._states.values()))
 
     # ---- mapping of changes to sets
 
@@ -214,8 +214,6 @@ class SidecarSetReconciler:
             gone = self._states.pop(key.name, None)
             if gone is not None:
                 self._recorder.forget(gone.uid)
-                if gone.malformed:
-                    self._set_aside.set(sum(one.malformed for one in self._states.values()))
             return None
         state = self._states.get(key.name)
         if state is None or state.uid != owner.metadata.uid:
@@ -227,7 +225,7 @@ class SidecarSetReconciler:
             state.next_reconcile = None
         if self._is_malformed(owner, state):
             return None
-        present = _present_status(owner, state).status
+        present = newest_status(owner, state.written).status
         latest, collisions = present.get("latestRevision") or "", present.get("collisionCount") or 0
         failure: KubeError | None = None
         try:
@@ -273,15 +271,15 @@ class SidecarSetReconciler:
 
     def _is_malformed(self, owner: SidecarSet, state: _State) -> bool:
         """Return whether the set is ignored; an event reports this once for each generation. [SS-130]"""
-        content = str(owner.metadata.generation or owner.metadata.resource_version)
-        if state.checked == content and not isinstance(owner, MalformedSidecarSet):
+        unread = owner.problem if isinstance(owner, MalformedSidecarSet) else ""
+        content = f"{owner.metadata.generation or owner.metadata.resource_version} {unread}"
+        if state.checked == content:
             return state.malformed
         known, state.checked = state.malformed, content
         problem = malformation(owner)
         state.malformed = bool(problem)
         if problem and not known:
             logger.error("SidecarSet %s is ignored: %s", owner.name, problem)
-        self._set_aside.set(sum(one.malformed for one in self._states.values()))
         if problem:
             text = f"ignored, no Pod gets its containers: {problem}; correct the field"
             self._events.event(reference(_SIDECARSETS, owner), "Warning", MALFORMED, text)
@@ -319,11 +317,9 @@ class SidecarSetReconciler:
         cached, written = self._caches.pods.by_key(key), self._written.get(key)
         if written is None:
             return cached
-        known = written.pod.metadata
         if (
             cached is None
-            or cached.metadata.uid != known.uid
-            or is_at_least(cached.metadata.resource_version, known.resource_version)
+            or is_at_least(cached.metadata.resource_version, written.pod.metadata.resource_version)
             or self._clock.monotonic() - written.at > OBSOLETE
         ):
             del self._written[key]
@@ -342,7 +338,7 @@ class SidecarSetReconciler:
             conditions = set_conditions(present.get("conditions"), missed, self._clock.now())
             return patch if conditions is None else {**patch, "conditions": conditions or None}
 
-        present = _present_status(owner, state)
+        present = newest_status(owner, state.written)
         written = await write_status(self._client, _SIDECARSETS, owner.metadata, present, difference)
         if written is not None:
             state.written = written
@@ -351,14 +347,6 @@ class SidecarSetReconciler:
 def _status_only(change: Change[SidecarSet]) -> bool:
     """Return whether only the status of a set changed."""
     return change.old is not None and change.new is not None and change.new.is_but_for_status(change.old)
-
-
-def _present_status(owner: SidecarSet, state: _State) -> KnownStatus:
-    """Return the newest known status: the cache's, or the one we wrote if the cache is behind."""
-    version, written = owner.metadata.resource_version, state.written
-    if written is not None and not is_at_least(version, written.version):
-        return written
-    return KnownStatus(owner.status.to_dict() if owner.status is not None else {}, version)
 
 
 def _view(owner: SidecarSet) -> SetView:

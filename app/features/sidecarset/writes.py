@@ -18,7 +18,7 @@ from app.features.sidecarset.plan.settings import SetView
 from app.features.sidecarset.plan.status import Judged, Neighbor, Neighbors, PodCounts
 from app.features.sidecarset.plan.update import CannotUpdateError, PodUpdate, idled, next_pods, next_to_idle, updated
 from app.features.sidecarset.types import SidecarSet
-from app.kube.client import Client, PatchType
+from app.kube.client import Client, PatchType, get_or_none
 from app.kube.concurrency import concurrently
 from app.kube.errors import UNANSWERED, Conflict, KubeError, NotFound, message_of
 from app.kube.events import EventRecorder, reference
@@ -202,8 +202,8 @@ class Roller:
         """Return whether the state of the Pod is known after a write without a response, which may have been carried
         out."""
         with suppress(KubeError):
-            found = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
-            if found.metadata.uid == pod.metadata.uid:
+            found = await get_or_none(self._client, PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
+            if found is not None:
                 one.observe(found)
             return True
         return False

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any, Final
 
 from app.api import names
+from app.features.containerrecreate.types import ContainerRecreateRequest
 from app.features.sidecarterminator.plan import (
     REQUESTS,
     TERMINATED_MESSAGE,
@@ -19,7 +19,7 @@ from app.features.sidecarterminator.plan import (
     plan,
     recreate_request,
 )
-from app.kube.client import Client, PatchType, get_or_none
+from app.kube.client import Client, PatchType, delete_if_present, get_or_none
 from app.kube.clock import CONFLICT_ATTEMPTS, conflict_wait, rfc3339
 from app.kube.controller import Result
 from app.kube.errors import AlreadyExists, Conflict, NotFound
@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 REASON: Final = "SidecarTerminator"
 #: Seconds until sidecars still running are checked again and an unprocessed request is recreated.
 CHECK_SECONDS: Final = 75.0
+_decode_request: Final = ContainerRecreateRequest.model_validate_json
 
 
 class SidecarTerminatorReconciler:
@@ -130,13 +131,12 @@ class SidecarTerminatorReconciler:
             try:
                 await self._client.create(REQUESTS, recreate_request(pod, step), namespace, decode=decode_metadata)
             except AlreadyExists:
-                found: dict[str, Any] | None = await get_or_none(self._client, REQUESTS, step.request, namespace)
+                found = await get_or_none(self._client, REQUESTS, step.request, namespace, decode=_decode_request)
                 if found is None:
                     continue  # deleted in between: create it again
-                if is_unanswered(found):
+                if _is_unanswered(found):
                     logger.info("Pod %s: request %s ended unprocessed", key_of(pod), step.request)
-                    with suppress(NotFound):
-                        await self._client.delete(REQUESTS, step.request, namespace, uid=found["metadata"]["uid"])
+                    await delete_if_present(self._client, REQUESTS, found.metadata)
             else:
                 self._record_events(pod, step.stop, "crr")
             return
@@ -158,7 +158,7 @@ class SidecarTerminatorReconciler:
         self._events.event(reference(PODS, pod), "Warning", REASON, message)
 
 
-def is_unanswered(request: dict[str, Any]) -> bool:
-    """Return whether the request (JSON) ended before its node started to process it."""
-    status = request.get("status") or {}
-    return bool(status.get("completionTime")) and not status.get("containerRecreateStates")
+def _is_unanswered(request: ContainerRecreateRequest) -> bool:
+    """Return whether the request ended before its node started to process it."""
+    status = request.status
+    return status is not None and bool(status.completion_time) and not status.container_recreate_states

@@ -183,16 +183,14 @@ class NodeImageReconciler:
     async def _fail(self, node_image: NodeImage, failures: list[plan.Unanswered]) -> None:
         """Write the failures to the status and record events. [IMG-33 … IMG-35]"""
         name = node_image.metadata.name
-        version = node_image.metadata.resource_version
         for attempt in range(CONFLICT_ATTEMPTS):
             live = await self._client.get(NODE_IMAGES, name)
             failures = plan.unanswered(decode_node_image(msgspec.json.encode(live)), self._clock.now())[0]
             if live["metadata"]["uid"] != node_image.metadata.uid or not failures:
                 return
-            version = live["metadata"]["resourceVersion"]
             status = plan.with_failures(live, failures, self._clock.now())
             body = {
-                "metadata": {"resourceVersion": version},
+                "metadata": {"resourceVersion": live["metadata"]["resourceVersion"]},
                 "status": merge_difference(live.get("status") or {}, status),
             }
             try:
