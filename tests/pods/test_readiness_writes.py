@@ -115,17 +115,6 @@ async def test_a_concurrent_condition_is_not_overwritten() -> None:
 
 
 @virtual
-async def test_a_deleted_pod_causes_no_write() -> None:
-    setting = Setting()
-    cached = setting.cached()
-    del setting.server.objects[pod_path()]
-    reconcile = PodReadinessReconciler(setting.client, setting.pods)
-    assert await reconcile(KEY) is None
-    await add_not_ready_key(setting.client, cached, PRE_DELETE_HOOK)
-    assert await reconcile(ObjectKey("shop", "other")) is None
-
-
-@virtual
 @pytest.mark.behaviour("PM-62", "PM-179")
 async def test_two_stale_writers_both_add_their_key() -> None:
     setting = Setting()

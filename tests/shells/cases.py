@@ -250,7 +250,11 @@ def broadcastjob() -> Case:
                 BROADCASTJOBS,
                 {
                     "metadata": {"name": "failing"},
-                    "spec": {**spec, "template": failing, "failurePolicy": {"type": "Pause", "restartLimit": 0}},
+                    "spec": {
+                        "template": failing,
+                        "failurePolicy": {"type": "Pause", "restartLimit": 0},
+                        "completionPolicy": {"type": "Always", "activeDeadlineSeconds": 5},
+                    },
                 },
             ),
             "a job that has no time": create(

@@ -36,7 +36,7 @@ def test_each_planted_bug_matches_one_place_in_the_code() -> None:
     assert all(planted(bug) for bug in load(LIST))
 
 
-@pytest.mark.behaviour("CS-52", "CS-57", "DS-70")
+@pytest.mark.behaviour("ACJ-17", "BJ-17", "CS-52", "CS-57", "DS-70")
 @pytest.mark.parametrize("make", [pytest.param(one, id=one().name) for one in CASES])
 def test_a_controller_survives_each_fault(make: type[Case]) -> None:
     case = make()

@@ -51,6 +51,8 @@ NAMESPACE: Final = "default"
 TWIN_NAMESPACE: Final = "twins"
 #: Prefix of the names of unusable copies; it sorts them first.
 SIBLING: Final = "0-"
+#: First part of the uids of copies that are being deleted: only these themselves may be written.
+GOING: Final = "deadbeef"
 #: Why a copy is unusable.
 SIBLINGS: Final = ("deleted", "foreign", "stripped", "invalid")
 NODE_NAMES: Final = ("node-a", "node-b")
@@ -299,7 +301,10 @@ class Server:
                 namespace, _, name = key.rpartition("/")
                 obj = _unusable(copy.deepcopy((collection.objects or objects)[key].obj), way, self.other_owner())
                 if obj is not None:
-                    obj["metadata"] |= {"name": f"{SIBLING}{name}", "uid": self.api.core.new_uid()}
+                    uid = self.api.core.new_uid()
+                    if way == "deleted":
+                        uid = GOING + uid[len(GOING) :]
+                    obj["metadata"] |= {"name": f"{SIBLING}{name}", "uid": uid}
                     self.api.core.storage.create(collection, f"{namespace}/{SIBLING}{name}".removeprefix("/"), obj)
                     count += 1
         return count
@@ -551,8 +556,11 @@ class World:
         return str(entry.obj["metadata"]["resourceVersion"]) if entry is not None else ""
 
     def _check(self, write: Write, before: str) -> None:
-        """Check that a write changes something, and that it does not continue with an object that was replaced."""
+        """Check that a write changes something, and that it does not continue with an object that was replaced, or for
+        one that is being deleted."""
         target, met = write.target, self.met
+        if write.done and GOING in str(write.body) and not is_sibling(target.name):
+            self.problems.append(f"{write.signature} {target.key} for an object that is being deleted")
         place, after = f"{target.plural} {target.key}", self._version(target)
         write.changes = write.done and (not target.name or before != after)
         if write.signature in self.careless or (

@@ -272,13 +272,14 @@ async def test_an_unreadable_record_is_ignored(there: World, text: str) -> None:
 @pytest.mark.behaviour("EJ-17")
 @in_world
 async def test_unknown_pods_in_a_record_are_looked_up_once_and_fail_the_job(there: World) -> None:
-    """A user wrote the record by hand with Pods that do not exist."""
+    """A user wrote the record by hand with Pods that do not exist, more than one reconcile looks up."""
     await pods(there, 1)
-    record = orjson.dumps({f"u{number}": {"pod": f"gone-{number}"} for number in range(50)}).decode()
+    count = MAX_LOOKUPS + 1
+    record = orjson.dumps({f"u{number}": {"pod": f"gone-{number}"} for number in range(count)}).decode()
     asked = lookups(there)
-    await job(there, replicas=2, annotations={"apps.kruise.io/ephemeraljob-begun": record})
-    await status(there, phase="Failed", failed=2)
-    assert len(asked) == len(set(asked)) == 50
+    await job(there, replicas=count, annotations={"apps.kruise.io/ephemeraljob-begun": record})
+    await status(there, phase="Failed", failed=count)
+    assert len(asked) == len(set(asked)) == count
 
 
 @pytest.mark.behaviour("EJ-17")

@@ -218,9 +218,14 @@ async def test_labels_annotations_and_the_condition_follow_the_result(there: Wor
     # Labels and conditions stay when the marker is deleted.
     await there.result("n1", pod, a_ok="Succeeded")
     await there.settled(1)
+    assert (await there.labels())["healthy"] == "true"
+    policy = [{"state": "Succeeded", "labels": {"healthy": "very"}}]
+    changed = [probe(markerPolicy=policy, podConditionType="game.io/healthy")]
+    await there.client.patch(MARKERS, "a", {"spec": {"probes": changed}}, "default")
+    await there.settled(1)
     await there.client.delete(MARKERS, "a", "default")
     await there.settled()
-    assert (await there.labels())["healthy"] == "true"
+    assert (await there.labels())["healthy"] == "very"
 
 
 @pytest.mark.behaviour("PPM-22", "PPM-23")
@@ -249,11 +254,13 @@ async def test_results_mark_only_their_own_pods_and_nodes(there: World) -> None:
 @pytest.mark.behaviour("PPM-31")
 @in_world("EnablePodProbeMarkerOnServerless=true")
 async def test_conditions_of_serverless_pods_mark_them(there: World) -> None:
-    await there.node("v1", type="virtual-kubelet")
+    await there.node("v1")
     await there.pod("p1", "v1", app="x")
     await there.marker("a", probe(markerPolicy=MARKS, podConditionType="healthy"))
     conditions = [{"type": "Initialized", "status": "True"}, {"type": "healthy", "status": "True"}]
     await there.client.patch(PODS, "p1", {"status": {"conditions": conditions}}, "default", subresource="status")
+    await there.settled(1)
+    await there.client.patch(NODES, "v1", {"metadata": {"labels": {"type": "virtual-kubelet"}}})
     await there.settled(1)
     assert (await there.labels())["healthy"] == "true"
     marker = await there.client.get(MARKERS, "a", "default")

@@ -162,7 +162,7 @@ async def test_copies_follow_created_deleted_and_relabeled_namespaces(there: Wor
 
 @pytest.mark.behaviour("RD-70")
 @in_world
-async def test_a_secret_with_string_data_is_written_once(there: World) -> None:
+async def test_a_secret_with_string_data_is_written_once_and_repaired(there: World) -> None:
     await there.namespace_of("a")
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "settings"}, "stringData": {"k": "v"}}
     await there.distribute(secret, includedNamespaces=named("a"))
@@ -171,6 +171,8 @@ async def test_a_secret_with_string_data_is_written_once(there: World) -> None:
     await there.settled(200)
     assert [one[0] for one in there.writes if one[1] == "Secret"] == ["create"]
     assert "dg==" not in str(await there.events())
+    await there.client.patch(SECRETS, "settings", {"data": {"k": "eA=="}}, "a")
+    await there.becomes(lambda: there.data("a", SECRETS), {"k": "dg=="})
 
 
 @pytest.mark.behaviour("RD-40", "RD-73")

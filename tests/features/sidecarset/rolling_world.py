@@ -9,6 +9,7 @@ from random import Random
 from typing import Any, ClassVar
 
 import orjson
+from prometheus_client import CollectorRegistry
 
 from app.api import names
 from app.api.crd import manifest
@@ -70,8 +71,9 @@ class World(ManagedCluster):
     def __init__(self, api: ApiServer, clock: VirtualClock) -> None:
         super().__init__(api, clock)
         self.sent = Sent(api.transport())
-        #: The controller's caches.
+        #: The controller's caches and metrics.
         self.caches: dict[str, Store[Any]] = {}
+        self.registry = CollectorRegistry()
 
     async def apply(self, name: str = "s", **spec: Any) -> Json:
         """Create a SidecarSet or replace its spec, with the defaults and hashes that admission sets."""
@@ -210,7 +212,7 @@ async def _managing(world: World, rng: Random, budget: DisruptionBudget | None) 
     part = part_of(FEATURE)
     given = world.caches = {name: caches.by_name[name] for name in stores_of(part).by_name}
     provided = {DisruptionBudget: budget} if budget is not None else {}
-    controller = controller_of(FEATURE, client, given, events=events, provided=provided)
+    controller = controller_of(FEATURE, client, given, events=events, provided=provided, registry=world.registry)
     made = (caches.admission_reflectors, caches.controller_reflectors)
     reflectors = [one.run() for make in made for one in make(client, rng, ReflectorMetrics())]
     async with running(events.run(), *reflectors, controller.run()):

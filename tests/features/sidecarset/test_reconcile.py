@@ -6,7 +6,9 @@ import orjson
 import pytest
 
 from app.features.sidecarset.kind import read_sidecar_set
+from app.features.sidecarset.plan.missed_pods import pod_patch
 from app.features.sidecarset.reconcile import RECOUNT, malformation
+from app.kube.objects import decode_pod
 from app.kube.resources import CONTROLLERREVISIONS, NAMESPACES, PODS
 from tests.features.sidecarset.rolling_world import NAMESPACE, SETS, World, in_world, sidecar
 
@@ -103,15 +105,40 @@ async def test_a_burst_of_pods_costs_few_writes_with_correct_counts(world: World
 @in_still_world
 async def test_a_missed_event_is_repaired_by_the_periodic_recount(world: World) -> None:
     await world.apply()
-    await world.settles(0, 0, 0, 0)
+    await world.pods_of("a")
+    await world.settles(1, 1, 0, 0)
     pods = world.caches["Pods"]
     handlers, pods._handlers = pods._handlers, []
+    await world.user.delete(PODS, "a", NAMESPACE, grace_period_seconds=0)
     await world.pods_of("b")
     await world.runs("b")
     await world.clock.sleep(1)
     pods._handlers = handlers
-    assert await world.counts() == (0, 0, 0, 0)
+    assert await world.counts() == (1, 1, 0, 0)
     await world.settles(1, 1, 1, 1, seconds=RECOUNT + 5)
+
+
+@pytest.mark.behaviour("SS-136")
+@in_still_world
+async def test_a_set_reports_pods_without_its_containers_while_there_are_any(world: World) -> None:
+    await world.apply()
+    await world.settles(0, 0, 0, 0)
+    labeled = {
+        "metadata": {"name": "a", "labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "main", "image": "i"}]},
+    }
+    pod = await world.user.create(PODS, labeled, NAMESPACE, decode=decode_pod)
+    status = pod_patch(pod, ["s"], world.clock.now())["status"]
+    await world.user.patch(PODS, "a", {"status": status}, NAMESPACE, subresource="status")
+
+    async def said() -> str:
+        return str((await world.condition("PodsMissed", "s")).get("message", ""))
+
+    await world.until(said, "the Pod is reported")
+    assert "shop/a" in await said()
+    await world.user.delete(PODS, "a", NAMESPACE, grace_period_seconds=0)
+    await world.clock.sleep(1)
+    assert await said() == ""
 
 
 @pytest.mark.behaviour("SS-75", "SS-76", "SS-120")
@@ -158,37 +185,6 @@ async def test_a_name_collision_raises_the_collision_count(world: World) -> None
     assert len(world.sent.requests) == before
 
 
-@pytest.mark.behaviour("SS-121", "SS-104")
-@in_still_world
-async def test_a_recreated_set_adopts_its_revision(world: World) -> None:
-    """Otherwise the garbage collector would delete it with the former set."""
-    await world.apply()
-    await world.settles(0, 0, 0, 0)
-    former = await world.history()
-    await world.user.delete(SETS, "s")
-    uid = (await world.apply())["metadata"]["uid"]
-
-    async def adopted() -> bool:
-        (revision,) = (await world.user.list(CONTROLLERREVISIONS, SYSTEM)).items
-        return [owner["uid"] for owner in revision["metadata"]["ownerReferences"]] == [uid]
-
-    await world.until(adopted, "the new set owns the revision")
-    assert await world.history() == former
-
-
-@in_still_world
-async def test_a_terminating_set_is_left_alone(world: World) -> None:
-    await world.apply("dying")
-    await world.settles(0, 0, 0, 0, name="dying")
-    await world.user.patch(SETS, "dying", {"metadata": {"finalizers": ["example.com/hold"]}})
-    await world.user.delete(SETS, "dying")
-    before = len(world.sent.writes)
-    for name, _ in await world.history():
-        await world.user.delete(CONTROLLERREVISIONS, name, SYSTEM)
-    await world.clock.sleep(5)
-    assert len(world.sent.writes) == before
-
-
 @in_still_world
 async def test_an_unvalidated_selector_matches_nothing_and_is_reported(
     world: World, caplog: pytest.LogCaptureFixture
@@ -201,6 +197,9 @@ async def test_an_unvalidated_selector_matches_nothing_and_is_reported(
 @pytest.mark.behaviour("SS-130")
 @in_still_world
 async def test_an_unreadable_set_gets_an_event_and_is_left_alone_until_repaired(world: World) -> None:
+    def ignored() -> float | None:
+        return world.registry.get_sample_value("kruise_sidecarsets_set_aside")
+
     env = [{"name": "A", "valueFrom": "x"}]
     metadata = {"apiVersion": SETS.api_version, "kind": SETS.kind, "metadata": {"name": "s"}}
     spec = {"selector": {"matchLabels": {"app": "web"}}, "containers": [{"name": "a", "env": env}]}
@@ -209,9 +208,11 @@ async def test_an_unreadable_set_gets_an_event_and_is_left_alone_until_repaired(
     [message] = await world.events("Malformed")
     assert message.startswith("ignored, no Pod gets its containers: spec.containers[0].env[0].valueFrom")
     assert await world.status("s") == {}
+    assert ignored() == 1
     await world.apply()
     await world.settles(0, 0, 0, 0)
     assert len(await world.events("Malformed")) == 1
+    assert ignored() == 0
 
 
 @pytest.mark.behaviour("SS-130")

@@ -10,12 +10,12 @@ import pytest
 
 from app.features.sidecarset.feature import FEATURE
 from app.features.sidecarset.kind import SIDECAR_SET
-from app.features.sidecarset.missed_pods import NAME
+from app.features.sidecarset.missed_pods import NAME, SLOW_RETRY
 from app.features.sidecarset.plan.missed_pods import Limits, limits_of, next_step, pod_patch
 from app.kube.client import Client, PatchType
 from app.kube.objects import Pod, decode_pod
 from app.kube.quantities import IntOrPercentError
-from app.kube.resources import EVENTS, NAMESPACES, PODS, REPLICASETS, Resource
+from app.kube.resources import DEPLOYMENTS, EVENTS, NAMESPACES, PODS, REPLICASETS, Resource
 from app.sandbox.apiserver.server import ApiServer
 from tests.kit import cluster, objects
 from tests.kube.fakes import virtual
@@ -105,8 +105,9 @@ class Shop(cluster.World):
 
     def __init__(self, api: ApiServer, client: Client, manager: Any) -> None:
         super().__init__(api, client, manager)
-        #: apiVersion and kind of the workload.
+        #: apiVersion and kind of the workload, and the spec of the Deployment above it.
         self.owner = ("", "")
+        self.deployment: Json | None = None
         self.uid = ""
         self.made = 0
         #: Smallest number of Pods seen during the replacement.
@@ -121,7 +122,14 @@ class Shop(cluster.World):
         labels = {"app": "web"}
         template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "n:1"}]}}
         body = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
-        made = await self.client.create(REPLICASETS, {"metadata": {"name": "web"}, "spec": body}, "shop")
+        metadata: Json = {"name": "web"}
+        if self.deployment is not None:
+            above = await self.client.create(
+                DEPLOYMENTS, {"metadata": {"name": "web"}, "spec": {**body, **self.deployment}}, "shop"
+            )
+            owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": above["metadata"]["uid"]}
+            metadata["ownerReferences"] = [{**owner, "controller": True}]
+        made = await self.client.create(REPLICASETS, {"metadata": metadata, "spec": body}, "shop")
         self.uid = made["metadata"]["uid"]
         for _ in range(replicas):
             await self.pod(missed=True)
@@ -177,12 +185,16 @@ class Shop(cluster.World):
 
 @asynccontextmanager
 async def shop(
-    replicas: int, budget: int | None = None, paused: bool = False, owner: tuple[str, str] = ("apps/v1", "ReplicaSet")
+    replicas: int,
+    budget: int | None = None,
+    paused: bool = False,
+    owner: tuple[str, str] = ("apps/v1", "ReplicaSet"),
+    deployment: Json | None = None,
 ) -> AsyncIterator[Shop]:
     """Run the controller in a namespace whose Pods lack their sidecars. ``budget`` limits disruptions."""
 
     async def begin(there: Shop) -> None:
-        there.owner = owner
+        there.owner, there.deployment = owner, deployment
         await there.start(replicas)
         if budget is not None:
             await there.allow(budget)
@@ -226,6 +238,17 @@ async def test_no_pod_is_evicted_while_injection_is_paused() -> None:
     async with shop(2, paused=True) as found:
         await found.client.clock.sleep(60)
         assert sorted(await found.pods()) == ["web-1", "web-2"]
+
+
+@virtual
+async def test_a_deployment_limits_the_replacements_of_its_replicasets() -> None:
+    async with shop(3, deployment={}) as found:
+        await found.client.clock.sleep(60)
+        assert len(await found.pods()) == 3, "a quarter of them is none"
+        spec = {"replicas": 9, "strategy": {"rollingUpdate": {"maxUnavailable": 1}}}  # six belong to another ReplicaSet
+        await found.client.patch(DEPLOYMENTS, "web", {"spec": spec}, "shop")
+        await found.client.clock.sleep(SLOW_RETRY)
+        assert len(await found.pods()) == 2
 
 
 @virtual

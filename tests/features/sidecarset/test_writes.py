@@ -10,7 +10,7 @@ import pytest
 
 from app.api import names
 from app.features.sidecarset.plan.settings import set_view
-from app.features.sidecarset.writes import Progress, Roller, SetReconcile
+from app.features.sidecarset.writes import MAX_AT_A_TIME, REQUEUE_DELAY, Progress, Roller, SetReconcile
 from app.kube.client import Client, PatchType
 from app.kube.errors import KubeError
 from app.kube.events import EventRecorder
@@ -183,10 +183,6 @@ async def test_a_refused_pod_does_not_block_others(world: World) -> None:
     await world.settles(3, 2, 3, 2)
     assert await world.images() == {"a": "a:2", "b": "a:1", "c": "a:2"}
     assert await world.event("FailedUpdateSidecars") == "Pod shop/b: not this one"
-    tried = len(world.sent.to_pods("b"))
-    await world.clock.sleep(60)
-    # The back-off grows.
-    assert len(world.sent.to_pods("b")) - tried <= 6
     world.sent.intercept = lambda _: None
     await world.settles(3, 3, 3, 3)
 
@@ -310,18 +306,42 @@ async def refuse(*_: Any, **__: Any) -> None:
     raise KubeError("not this one")
 
 
+def refusing(count: int) -> tuple[Roller, SetReconcile, Ticking]:
+    """A rollout to this many Pods, none of which can be written."""
+    strategy = {"type": "RollingUpdate", "maxUnavailable": count, "partition": 0}
+    clock, owner, events = Ticking(), sidecar_set(updateStrategy=strategy), SimpleNamespace(event=lambda *_: None)
+    roller = Roller(cast("Client", SimpleNamespace(clock=clock, patch=refuse)), cast("EventRecorder", events), None)
+    found, view = pod_counts((count, OLD)), set_view(owner)
+    return roller, SetReconcile(owner, view, found, Progress(), "s-1", lambda _: None, lambda _: None, {}), clock
+
+
+@pytest.mark.behaviour("SS-102")
+async def test_a_pod_that_keeps_failing_is_retried_each_minute() -> None:
+    roller, one, clock = refusing(1)
+    delays = []
+    for _ in range(8):
+        await roller.carry_out(one)
+        (hold,) = one.progress.held.values()
+        delays.append(hold.delay)
+        clock.seconds = hold.until
+    assert delays == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+@pytest.mark.behaviour("SS-102")
+async def test_a_batch_of_failing_pods_does_not_delay_the_next() -> None:
+    roller, one, _ = refusing(MAX_AT_A_TIME + 1)
+    assert await roller.carry_out(one) == REQUEUE_DELAY
+    assert len(one.progress.held) == MAX_AT_A_TIME
+    await roller.carry_out(one)
+    assert len(one.progress.held) == MAX_AT_A_TIME + 1
+
+
 @pytest.mark.behaviour("SS-102", "PM-171")
 @pytest.mark.parametrize("early", [-0.0005 + 0.001 * number for number in range(12)])
 async def test_a_pod_whose_back_off_ends_during_a_check_is_retried_soon(early: float) -> None:
-    clock, owner = Ticking(), sidecar_set(updateStrategy={"type": "RollingUpdate", "maxUnavailable": 1, "partition": 0})
-    events = SimpleNamespace(event=lambda *_: None)
-    roller = Roller(cast("Client", SimpleNamespace(clock=clock, patch=refuse)), cast("EventRecorder", events), None)
-    progress = Progress()
-    one = SetReconcile(
-        owner, set_view(owner), pod_counts((1, OLD)), progress, "s-1", lambda _: None, lambda _: None, {}
-    )
+    roller, one, clock = refusing(1)
     assert 0 < await roller.carry_out(one) <= 1.0
-    (hold,) = progress.held.values()
+    (hold,) = one.progress.held.values()
     clock.seconds = hold.until - early
     # Either it was retried and is backing off again, or it is retried soon.
     assert await roller.carry_out(one) > 0
