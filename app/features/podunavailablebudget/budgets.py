@@ -12,22 +12,14 @@ from typing import Final, TypeAlias, TypeVar
 from app.features.podunavailablebudget.denial_log import Refused
 from app.features.podunavailablebudget.index import Claims
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET, ProtectedOperation
-from app.features.podunavailablebudget.plan.disruption import (
-    MAX_ENTRIES,
-    Judgement,
-    Outcome,
-    Seen,
-    first_seen,
-    is_computed,
-    judge,
-    without_budget,
-)
+from app.features.podunavailablebudget.plan.denials import Judgement, Outcome, failed, judge, without_budget
 from app.features.podunavailablebudget.plan.pods import PodFacts, facts_of, related_budget
+from app.features.podunavailablebudget.plan.status import MAX_ENTRIES, Seen, first_seen, is_computed
 from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.kube.client import Client
 from app.kube.clock import Clock
 from app.kube.concurrency import Coalesced
-from app.kube.errors import Conflict, KubeError, NotFound, message_of
+from app.kube.errors import KubeError, NotFound
 from app.kube.objects import Pod, decode_metadata
 from app.kube.resources import ObjectKey
 from app.kube.rulings import Ruling
@@ -163,7 +155,7 @@ class Budgets:
                 if another and another != name:
                     found, _ = await self._ask(pod, operation, another, dry_run=dry_run)
         except (KubeError, TimeoutError) as error:
-            return _failed(name, error)
+            return failed(name, error)
         return found
 
     async def _ask(
@@ -195,17 +187,6 @@ class Budgets:
             budget = self.statuses.freshest(key)
             if budget is None or is_computed(budget):
                 return
-
-
-def _failed(name: str, error: KubeError | TimeoutError) -> Judgement:
-    """Return the refusal for an error. [PUB-82, PUB-83]"""
-    why = (
-        "every attempt conflicted with another write"
-        if isinstance(error, Conflict)
-        else "its status could not be written"
-    )
-    message = f'podunavailablebudget.policy.kruise.io "{name}" is forbidden: {message_of(error)}'
-    return Judgement(Outcome.REFUSED, why, message)
 
 
 # Workload controllers check the budget before they disrupt a Pod, as the webhook does, but in their own process.

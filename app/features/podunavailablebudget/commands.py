@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from pydantic import ValidationError
 
 from app.api import names
 from app.features.podunavailablebudget.budgets import RESIZE_GATE, VERTICAL_SCALING
-from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET, ProtectedOperation
-from app.features.podunavailablebudget.plan.pods import related_budget
-from app.features.podunavailablebudget.plan.status import OPERATIONS, JudgedRequests, counts, explain, judgement_of
+from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET, ProtectedOperation, protected_total
+from app.features.podunavailablebudget.plan.denials import Judgement, judge, without_budget
+from app.features.podunavailablebudget.plan.pods import is_consistent, related_budget, unavailable_labels
+from app.features.podunavailablebudget.plan.status import (
+    DISRUPTED_FOR,
+    UNAVAILABLE_FOR,
+    UNKNOWN,
+    Expected,
+    holds,
+    is_computed,
+)
 from app.features.podunavailablebudget.pod_admission import DELETE_GATE, UPDATE_GATE
 from app.features.podunavailablebudget.targets import WATCHED, Caches, UnknownKindError, Workloads, listed_workloads
-from app.features.podunavailablebudget.types import PodUnavailableBudget
+from app.features.podunavailablebudget.types import (
+    PodUnavailableBudget,
+    PodUnavailableBudgetSpec,
+    PodUnavailableBudgetStatus,
+)
 from app.framework.commands import Commands, Report, Stored, report, table
 from app.framework.dashboard import DashboardSection, Row, Shown, mapping, number, text
 from app.framework.options import Enabled
@@ -25,6 +39,7 @@ from app.kube.objects import Pod
 from app.kube.resources import ObjectKey
 from app.kube.text import one_line
 from app.pods.not_ready_reasons import ways_out
+from app.pods.predicates import is_active, is_running_and_ready
 
 _GATES: Final = {
     ProtectedOperation.DELETE: DELETE_GATE,
@@ -107,6 +122,132 @@ async def _fill(client: Client, one: Watched[Any], stores: Stores, namespace: st
             raise
         return  # the user may lack access to the operator's list
     stores(one).replace(listed.items)
+
+
+# The state of a budget, which Pods count and why, and how the next request for each
+# Pod would be judged.
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRequests:
+    """The operations whose gate is on, and the gates that affect resizes."""
+
+    operations: Sequence[ProtectedOperation]
+    resize_is_update: bool
+    vertical_scaling: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Sentences about the budget, and a row per Pod: its name, whether it counts, the outcome per operation, and the
+    reason."""
+
+    sentences: Sequence[str]
+    pods: Sequence[tuple[str, ...]]
+
+
+#: Operations shown for each Pod, and their column headings.
+OPERATIONS: Final[Mapping[ProtectedOperation, str]] = {
+    ProtectedOperation.DELETE: "DELETION",
+    ProtectedOperation.EVICT: "EVICTION",
+    ProtectedOperation.UPDATE: "UPDATE",
+}
+
+
+def explain(
+    budget: PodUnavailableBudget, pods: Iterable[Pod], expected: Expected, now: datetime, judging: JudgedRequests
+) -> Explanation:
+    """Explain a budget. ``pods`` are the Pods it covers."""
+    found = sorted(pods, key=lambda pod: pod.metadata.name)
+    return Explanation(_sentences(budget, expected), [_row(budget, pod, now, judging) for pod in found])
+
+
+def _row(budget: PodUnavailableBudget, pod: Pod, now: datetime, judging: JudgedRequests) -> tuple[str, ...]:
+    answers = {
+        operation: judgement_of(budget, pod, operation, now, judging) if operation in judging.operations else None
+        for operation in OPERATIONS
+    }
+    words = ("not judged" if one is None else "granted" if one.allowed else "refused" for one in answers.values())
+    judged = [one for one in answers.values() if one is not None]
+    refused = [one for one in judged if not one.allowed]
+    reasons = [one.why for one in (*refused, *judged)]
+    return (
+        pod.metadata.name,
+        counts(budget, pod, now, judging),
+        *words,
+        reasons[0] if reasons else "no gate is on",
+    )
+
+
+def judgement_of(
+    budget: PodUnavailableBudget, pod: Pod, operation: ProtectedOperation, now: datetime, judging: JudgedRequests
+) -> Judgement:
+    """Return the judgement on a request made now."""
+    settled = without_budget(pod, vertical_scaling=judging.vertical_scaling)
+    return settled or judge(budget, pod, operation, now, resize_is_update=judging.resize_is_update).answer
+
+
+def counts(budget: PodUnavailableBudget, pod: Pod, now: datetime, judging: JudgedRequests) -> str:
+    """Return "yes", or why the Pod does not count as available. [PUB-42]"""
+    status = budget.status or PodUnavailableBudgetStatus()
+    name, metadata = pod.metadata.name, pod.metadata
+    related = related_budget(metadata.annotations)
+    if metadata.deletion_timestamp is not None:
+        answer = "no: it is being deleted"
+    elif not is_active(pod):
+        answer = "no: it has terminated"
+    elif marked := sorted(unavailable_labels(metadata.labels)):
+        answer = f"no: label {marked[0]}"
+    elif not is_running_and_ready(pod):
+        answer = "no: it is not ready"
+    elif not is_consistent(pod, vertical_scaling=judging.vertical_scaling):
+        answer = "no: its containers do not run the current spec yet"
+    elif holds((status.disrupted_pods or {}).get(name), now, DISRUPTED_FOR):
+        answer = "no: its removal was granted"
+    elif holds((status.unavailable_pods or {}).get(name), now, UNAVAILABLE_FOR):
+        answer = "no: its update was granted"
+    else:
+        answer = "yes"
+    if related == budget.name:
+        return answer
+    return f"{answer}; protected by {related}" if related else f"{answer}; not annotated yet"
+
+
+def rule(spec: PodUnavailableBudgetSpec, of: str = "") -> str:
+    """Describe maxUnavailable or minAvailable. ``of`` describes the Pods that it refers to."""
+    if spec.max_unavailable is not None:
+        return f"at most {spec.max_unavailable}{of} may be unavailable"
+    return f"at least {spec.min_available}{of} must stay available"
+
+
+def _sentences(budget: PodUnavailableBudget, expected: Expected) -> list[str]:
+    spec, status = budget.spec, budget.status or PodUnavailableBudgetStatus()
+    total = protected_total(spec.protect_total_replicas, budget.metadata.annotations)
+    if expected.gone and spec.target_ref is not None:
+        wanted = f"{spec.target_ref.kind} {spec.target_ref.name} does not exist or is being deleted; {rule(spec)}"
+    elif total is not None:
+        wanted = rule(spec, f" of {total} Pods (protectTotalReplicas)")
+    elif expected.replicas == UNKNOWN:
+        wanted = rule(spec, " of an unknown number of desired Pods")
+    else:
+        wanted = rule(spec, f" of {expected.replicas} desired Pods")
+    first = f"PodUnavailableBudget {budget.name}: {wanted}."
+    if budget.deleting:
+        return [first, "It is being deleted and refuses nothing."]
+    if not is_computed(budget):
+        return [
+            first,
+            "Its status does not reflect its spec yet: until it does, requests that need its permission are refused.",
+        ]
+    if status.desired_available == 0:
+        return [first, "No Pods are required to stay available: every request is granted."]
+    going = len(status.disrupted_pods or ()) + len(status.unavailable_pods or ())
+    flight = f", {going} granted but not done yet" if going else ""
+    stand = f"{status.current_available} are available, {status.desired_available} must stay available{flight}"
+    allowed = status.unavailable_allowed
+    if allowed <= 0:
+        return [first, f"{stand}: the next request is refused."]
+    return [first, f"{stand}: {allowed} more may be disrupted."]
 
 
 COMMANDS: Final = Commands(

@@ -9,9 +9,8 @@ from typing import Any, Final
 from app.features.podunavailablebudget.budgets import Grants, entries_of
 from app.features.podunavailablebudget.index import Claims
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
-from app.features.podunavailablebudget.plan.disruption import Seen, track
 from app.features.podunavailablebudget.plan.pods import PodFacts, facts_of, is_related, related_budget
-from app.features.podunavailablebudget.plan.status import Observed, Recomputed, recompute
+from app.features.podunavailablebudget.plan.status import Observed, Recomputed, Seen, recompute, track
 from app.features.podunavailablebudget.targets import Caches, Members, UnknownKindError, Workloads, relevant_parts
 from app.features.podunavailablebudget.types import PodUnavailableBudget, PodUnavailableBudgetStatus
 from app.kube.client import Client

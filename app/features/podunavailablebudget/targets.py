@@ -16,15 +16,8 @@ from app.api import names
 from app.features.cloneset.kind import CLONE_SET
 from app.features.cloneset.types import CloneSet
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
-from app.features.podunavailablebudget.plan.pods import (
-    UNKNOWN,
-    Claim,
-    Expected,
-    Workload,
-    claim_of,
-    matches,
-    workload_of,
-)
+from app.features.podunavailablebudget.plan.pods import Claim, Workload, claim_of, matches, workload_of
+from app.features.podunavailablebudget.plan.status import UNKNOWN, Expected
 from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.features.statefulset.kind import STATEFUL_SET
 from app.features.statefulset.types import StatefulSet

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.features.podunavailablebudget.commands import COMMANDS
-from app.features.podunavailablebudget.plan.status import rule
+from app.features.podunavailablebudget.commands import COMMANDS, rule
 from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.framework.commands import report
 from app.kube.errors import CommandError, NotFound

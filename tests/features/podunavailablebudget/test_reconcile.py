@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import pytest
 
-from app.features.podunavailablebudget.plan.pods import Expected
+from app.features.podunavailablebudget.plan.status import Expected
 from app.features.podunavailablebudget.targets import WATCHED, Caches, Workloads
 from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.features.statefulset.kind import STATEFUL_SET

@@ -1,4 +1,4 @@
-"""The Pods of a budget: which ones it covers, their state, and how many must be available. Pure."""
+"""The Pods of a budget: which ones it covers, and their state. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import msgspec
 from app.api import names
 from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.kube.objects import ContainerStatus, ObjectMeta, Pod, Struct
-from app.kube.quantities import scaled
 from app.kube.selector_query import SelectorError
 from app.kube.selectors import Selector, compile_selector
 from app.pods.inplace.completion import has_digest, is_begun_complete, is_named, same_image
@@ -252,36 +251,3 @@ def matches(claim: Claim, labels: Mapping[str, str], owners: Sequence[Workload])
     if claim.target is not None:
         return claim.target in owners
     return claim.selector is not None and claim.selector.matches(labels)
-
-
-# How many Pods must stay available and how many may be disrupted. [PUB-34 … PUB-37]
-
-#: Replicas of a workload that does not report them. [PUB-34]
-UNKNOWN = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """Number of desired Pods. ``gone``: the workload is missing or being deleted."""
-
-    replicas: int
-    gone: bool = False
-
-
-def desired_available(max_unavailable: int | str | None, min_available: int | str | None, expected: Expected) -> int:
-    """Return how many Pods must stay available. Raises ``IntOrPercentError`` for an invalid value."""
-    given, unavailable = (min_available, False) if max_unavailable is None else (max_unavailable, True)
-    if given is None:
-        return 0
-    replicas = expected.replicas
-    number = scaled(given, max(replicas, 0), round_up=True)
-    if expected.gone:
-        # A budget of a deleted workload protects nothing; otherwise, its namespace could not be deleted. [PUB-96,
-        # PUB-125]
-        return 0
-    return max(0, replicas - number if unavailable else number)
-
-
-def allowed(current: int, desired: int) -> int:
-    """Return how many available Pods may become unavailable now."""
-    return max(0, current - desired)

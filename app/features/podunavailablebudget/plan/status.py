@@ -1,43 +1,166 @@
-"""Computes the status of a budget from its Pods, and explains it."""
+"""The status of a budget: outstanding grants, the Pods that count, and how many must stay available. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any, Final
 
-from app.features.podunavailablebudget.kind import ProtectedOperation, protected_total
-from app.features.podunavailablebudget.plan.disruption import (
-    DISRUPTED_FOR,
-    UNAVAILABLE_FOR,
-    EntryState,
-    Judgement,
-    Seen,
-    entry_state,
-    holds,
-    is_computed,
-    judge,
-    seconds_left,
-    without_budget,
-)
-from app.features.podunavailablebudget.plan.pods import (
-    UNKNOWN,
-    Expected,
-    PodFacts,
-    allowed,
-    desired_available,
-    is_consistent,
-    related_budget,
-    unavailable_labels,
-)
-from app.features.podunavailablebudget.types import (
-    PodUnavailableBudget,
-    PodUnavailableBudgetSpec,
-    PodUnavailableBudgetStatus,
-)
-from app.kube.objects import Pod
-from app.pods.predicates import is_active, is_running_and_ready
+from app.features.podunavailablebudget.kind import protected_total
+from app.features.podunavailablebudget.plan.pods import PodFacts, RunningContainer, runs_other_images
+from app.features.podunavailablebudget.types import PodUnavailableBudget, PodUnavailableBudgetStatus
+from app.kube.clock import parsed_rfc3339
+from app.kube.quantities import scaled
+
+# How many Pods must stay available and how many may be disrupted. [PUB-34 … PUB-37]
+
+#: Replicas of a workload that does not report them. [PUB-34]
+UNKNOWN = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Number of desired Pods. ``gone``: the workload is missing or being deleted."""
+
+    replicas: int
+    gone: bool = False
+
+
+def desired_available(max_unavailable: int | str | None, min_available: int | str | None, expected: Expected) -> int:
+    """Return how many Pods must stay available. Raises ``IntOrPercentError`` for an invalid value."""
+    given, unavailable = (min_available, False) if max_unavailable is None else (max_unavailable, True)
+    if given is None:
+        return 0
+    replicas = expected.replicas
+    number = scaled(given, max(replicas, 0), round_up=True)
+    if expected.gone:
+        # A budget of a deleted workload protects nothing; otherwise, its namespace could not be deleted. [PUB-96,
+        # PUB-125]
+        return 0
+    return max(0, replicas - number if unavailable else number)
+
+
+def allowed(current: int, desired: int) -> int:
+    """Return how many available Pods may become unavailable now."""
+    return max(0, current - desired)
+
+
+# Outstanding grants: when an entry is valid and when it is removed. [PUB-54 … PUB-57] The status maps Pods to the time
+# of the grant: ``disruptedPods`` for deletions and evictions, ``unavailablePods`` for updates and resizes. A Pod with
+# an entry does not count as available and is not charged again.
+
+#: Timeouts of grants. [PUB-55, PUB-56]
+DISRUPTED_FOR: Final = timedelta(seconds=20)
+UNAVAILABLE_FOR: Final = timedelta(seconds=10)
+#: Tolerated clock skew between replicas; entries further in the future are invalid.
+CLOCK_SKEW: Final = timedelta(seconds=60)
+#: Maximum number of outstanding grants. [PUB-67]
+MAX_ENTRIES: Final = 2_000
+
+
+def holds(noted: object, now: datetime, lasts: timedelta) -> bool:
+    """Return whether an entry is a grant that has not timed out."""
+    at = parsed_rfc3339(noted)
+    return at is not None and now - lasts <= at <= now + CLOCK_SKEW
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Observations of a Pod since its entry was first seen, or since this process granted it."""
+
+    noted: str
+    uid: str
+    spec: tuple[int, tuple[str, ...]]
+    #: Containers that ran when the entry was first seen.
+    running: tuple[RunningContainer, ...] = ()
+    #: Number of the grant by this process; 0 if another process granted it.
+    grant: int = 0
+    #: Whether the spec has changed, and since when the Pod had been ready at that time.
+    changed: bool = False
+    ready_since: datetime | None = None
+    #: Whether the Pod has since been unhealthy or become ready again.
+    dipped: bool = False
+
+    def after(self, pod: PodFacts) -> Seen:
+        """Return the observations updated with the Pod's current state."""
+        if pod.spec != self.spec and not self.changed:
+            return replace(self, spec=pod.spec, changed=True, ready_since=pod.ready_since, dipped=not pod.healthy)
+        if not self.changed or self.dipped:
+            return self
+        return replace(self, spec=pod.spec, dipped=not pod.healthy or pod.ready_since != self.ready_since)
+
+    def is_back(self, pod: PodFacts) -> bool:
+        """Return whether the Pod was updated and is healthy again. [PUB-56]
+
+        An update may be so fast that the Pod is never seen unhealthy and becomes ready within the same second; then its
+        running containers decide.
+        """
+        return self.changed and pod.healthy and (self.dipped or runs_other_images(self.running, pod))
+
+
+def first_seen(noted: str, pod: PodFacts) -> Seen:
+    """Return the observations of a Pod whose entry is new."""
+    return Seen(noted, pod.uid, pod.spec, pod.running)
+
+
+class EntryState(StrEnum):
+    """State of an entry."""
+
+    STAYS = "stays"
+    #: The disruption is over, or the Pod is gone.
+    DONE = "done"
+    #: Timed out; the Pod must be read from the API server before it counts again.
+    OVERDUE = "overdue"
+
+
+def entry_state(noted: str, pod: PodFacts | None, seen: Seen | None, now: datetime, lasts: timedelta) -> EntryState:
+    """Return the state of an entry. [PUB-54 … PUB-56]
+
+    ``pod`` is the Pod in the cache, if any; ``seen`` holds earlier observations. The entry of a Pod that the cache has
+    never shown stays until it times out, as the cache may lag.
+    """
+    if not holds(noted, now, lasts):
+        return EntryState.OVERDUE if pod is not None and pod.active else EntryState.DONE
+    if seen is not None and seen.noted == noted and (pod is None or pod.uid != seen.uid):
+        return EntryState.DONE
+    if pod is not None and not pod.active:
+        return EntryState.DONE
+    return EntryState.STAYS
+
+
+def seconds_left(noted: str, now: datetime, lasts: timedelta) -> float:
+    """Return the seconds until an entry times out."""
+    at = parsed_rfc3339(noted)
+    return max(0.0, (min(at, now) + lasts - now).total_seconds()) if at is not None else 0.0
+
+
+def track(
+    entries: Mapping[str, str],
+    pods: Mapping[str, PodFacts],
+    before: Mapping[str, Seen],
+    granted: Mapping[str, Seen] | None = None,
+) -> dict[str, Seen]:
+    """Return the updated observations of all Pods with an entry.
+
+    ``granted`` holds Pods as they were when this process granted the disruption. For grants by other processes, the
+    first observation may already be of the updated Pod.
+    """
+    found = {}
+    for name, noted in entries.items():
+        pod, known, origin = pods.get(name), before.get(name), (granted or {}).get(name)
+        if origin is not None and (pod is None or (origin.noted, origin.uid) != (noted, pod.uid)):
+            origin = None
+        if pod is not None and origin is not None and (known is None or known.grant != origin.grant):
+            found[name] = origin.after(pod)
+        elif known is None or known.noted != noted:
+            if pod is not None:
+                found[name] = first_seen(noted, pod)
+        else:
+            found[name] = known.after(pod) if pod is not None and pod.uid == known.uid else known
+    return found
+
 
 # The status of a budget. [PUB-42, PUB-54 … PUB-58]
 
@@ -141,127 +264,6 @@ def _changed(status: PodUnavailableBudgetStatus, computed: Mapping[str, Any]) ->
     return status.model_copy(update=different) if different else status
 
 
-# Output of ``pykruise explain pub``: the state of a budget, which Pods count and why, and how the next request for each
-# Pod would be judged.
-
-
-@dataclass(frozen=True, slots=True)
-class JudgedRequests:
-    """The operations whose gate is on, and the gates that affect resizes."""
-
-    operations: Sequence[ProtectedOperation]
-    resize_is_update: bool
-    vertical_scaling: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Sentences about the budget, and a row per Pod: its name, whether it counts, the outcome per operation, and the
-    reason."""
-
-    sentences: Sequence[str]
-    pods: Sequence[tuple[str, ...]]
-
-
-#: Operations shown for each Pod, and their column headings.
-OPERATIONS: Final[Mapping[ProtectedOperation, str]] = {
-    ProtectedOperation.DELETE: "DELETION",
-    ProtectedOperation.EVICT: "EVICTION",
-    ProtectedOperation.UPDATE: "UPDATE",
-}
-
-
-def explain(
-    budget: PodUnavailableBudget, pods: Iterable[Pod], expected: Expected, now: datetime, judging: JudgedRequests
-) -> Explanation:
-    """Explain a budget. ``pods`` are the Pods it covers."""
-    found = sorted(pods, key=lambda pod: pod.metadata.name)
-    return Explanation(_sentences(budget, expected), [_row(budget, pod, now, judging) for pod in found])
-
-
-def _row(budget: PodUnavailableBudget, pod: Pod, now: datetime, judging: JudgedRequests) -> tuple[str, ...]:
-    answers = {
-        operation: judgement_of(budget, pod, operation, now, judging) if operation in judging.operations else None
-        for operation in OPERATIONS
-    }
-    words = ("not judged" if one is None else "granted" if one.allowed else "refused" for one in answers.values())
-    judged = [one for one in answers.values() if one is not None]
-    refused = [one for one in judged if not one.allowed]
-    reasons = [one.why for one in (*refused, *judged)]
-    return (
-        pod.metadata.name,
-        counts(budget, pod, now, judging),
-        *words,
-        reasons[0] if reasons else "no gate is on",
-    )
-
-
-def judgement_of(
-    budget: PodUnavailableBudget, pod: Pod, operation: ProtectedOperation, now: datetime, judging: JudgedRequests
-) -> Judgement:
-    """Return the judgement on a request made now."""
-    settled = without_budget(pod, vertical_scaling=judging.vertical_scaling)
-    return settled or judge(budget, pod, operation, now, resize_is_update=judging.resize_is_update).answer
-
-
-def counts(budget: PodUnavailableBudget, pod: Pod, now: datetime, judging: JudgedRequests) -> str:
-    """Return "yes", or why the Pod does not count as available. [PUB-42]"""
-    status = budget.status or PodUnavailableBudgetStatus()
-    name, metadata = pod.metadata.name, pod.metadata
-    related = related_budget(metadata.annotations)
-    if metadata.deletion_timestamp is not None:
-        text = "no: it is being deleted"
-    elif not is_active(pod):
-        text = "no: it has terminated"
-    elif marked := sorted(unavailable_labels(metadata.labels)):
-        text = f"no: label {marked[0]}"
-    elif not is_running_and_ready(pod):
-        text = "no: it is not ready"
-    elif not is_consistent(pod, vertical_scaling=judging.vertical_scaling):
-        text = "no: its containers do not run the current spec yet"
-    elif holds((status.disrupted_pods or {}).get(name), now, DISRUPTED_FOR):
-        text = "no: its removal was granted"
-    elif holds((status.unavailable_pods or {}).get(name), now, UNAVAILABLE_FOR):
-        text = "no: its update was granted"
-    else:
-        text = "yes"
-    if related == budget.name:
-        return text
-    return f"{text}; protected by {related}" if related else f"{text}; not annotated yet"
-
-
-def rule(spec: PodUnavailableBudgetSpec, of: str = "") -> str:
-    """Describe maxUnavailable or minAvailable. ``of`` describes the Pods that it refers to."""
-    if spec.max_unavailable is not None:
-        return f"at most {spec.max_unavailable}{of} may be unavailable"
-    return f"at least {spec.min_available}{of} must stay available"
-
-
-def _sentences(budget: PodUnavailableBudget, expected: Expected) -> list[str]:
-    spec, status = budget.spec, budget.status or PodUnavailableBudgetStatus()
-    total = protected_total(spec.protect_total_replicas, budget.metadata.annotations)
-    if expected.gone and spec.target_ref is not None:
-        wanted = f"{spec.target_ref.kind} {spec.target_ref.name} does not exist or is being deleted; {rule(spec)}"
-    elif total is not None:
-        wanted = rule(spec, f" of {total} Pods (protectTotalReplicas)")
-    elif expected.replicas == UNKNOWN:
-        wanted = rule(spec, " of an unknown number of desired Pods")
-    else:
-        wanted = rule(spec, f" of {expected.replicas} desired Pods")
-    first = f"PodUnavailableBudget {budget.name}: {wanted}."
-    if budget.deleting:
-        return [first, "It is being deleted and refuses nothing."]
-    if not is_computed(budget):
-        return [
-            first,
-            "Its status does not reflect its spec yet: until it does, requests that need its permission are refused.",
-        ]
-    if status.desired_available == 0:
-        return [first, "No Pods are required to stay available: every request is granted."]
-    going = len(status.disrupted_pods or ()) + len(status.unavailable_pods or ())
-    flight = f", {going} granted but not done yet" if going else ""
-    stand = f"{status.current_available} are available, {status.desired_available} must stay available{flight}"
-    allowed = status.unavailable_allowed
-    if allowed <= 0:
-        return [first, f"{stand}: the next request is refused."]
-    return [first, f"{stand}: {allowed} more may be disrupted."]
+def is_computed(budget: PodUnavailableBudget) -> bool:
+    """Return whether the status reflects the current spec. [PUB-121]"""
+    return budget.status is not None and budget.status.observed_generation >= budget.metadata.generation

@@ -10,9 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.features.podunavailablebudget.budgets import MAX_BUDGETS, Grants
-from app.features.podunavailablebudget.plan.disruption import MAX_ENTRIES, first_seen, track
-from app.features.podunavailablebudget.plan.pods import UNKNOWN, Expected, RunningContainer, desired_available
-from app.features.podunavailablebudget.plan.status import Observed, recompute
+from app.features.podunavailablebudget.plan.pods import RunningContainer
+from app.features.podunavailablebudget.plan.status import (
+    MAX_ENTRIES,
+    UNKNOWN,
+    Expected,
+    Observed,
+    desired_available,
+    first_seen,
+    recompute,
+    track,
+)
 from app.kube.quantities import IntOrPercentError
 from app.kube.resources import ObjectKey
 from tests.features.podunavailablebudget.samples import NOW, ago, budget, facts

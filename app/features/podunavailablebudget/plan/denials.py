@@ -1,141 +1,26 @@
-"""Decides whether a disruption is allowed and which grants are outstanding. Pure."""
+"""Decides whether a budget denies a disruption, and with which message. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
 from app.features.podunavailablebudget.kind import ProtectedOperation, protected_operations
-from app.features.podunavailablebudget.plan.pods import (
-    PodFacts,
-    RunningContainer,
-    effective_selector,
-    is_healthy,
-    is_unprotected,
-    runs_other_images,
+from app.features.podunavailablebudget.plan.pods import effective_selector, is_healthy, is_unprotected
+from app.features.podunavailablebudget.plan.status import (
+    DISRUPTED_FOR,
+    MAX_ENTRIES,
+    UNAVAILABLE_FOR,
+    holds,
+    is_computed,
 )
 from app.features.podunavailablebudget.types import PodUnavailableBudget, PodUnavailableBudgetStatus
 from app.kube.clock import parsed_rfc3339, rfc3339
+from app.kube.errors import Conflict, KubeError, message_of
 from app.kube.objects import Pod
 from app.kube.rulings import Ruling
-
-# Outstanding grants: when an entry is valid and when it is removed. [PUB-54 … PUB-57] The status maps Pods to the time
-# of the grant: ``disruptedPods`` for deletions and evictions, ``unavailablePods`` for updates and resizes. A Pod with
-# an entry does not count as available and is not charged again.
-
-#: Timeouts of grants. [PUB-55, PUB-56]
-DISRUPTED_FOR: Final = timedelta(seconds=20)
-UNAVAILABLE_FOR: Final = timedelta(seconds=10)
-#: Tolerated clock skew between replicas; entries further in the future are invalid.
-CLOCK_SKEW: Final = timedelta(seconds=60)
-#: Maximum number of outstanding grants. [PUB-67]
-MAX_ENTRIES: Final = 2_000
-
-
-def holds(noted: object, now: datetime, lasts: timedelta) -> bool:
-    """Return whether an entry is a grant that has not timed out."""
-    at = parsed_rfc3339(noted)
-    return at is not None and now - lasts <= at <= now + CLOCK_SKEW
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """Observations of a Pod since its entry was first seen, or since this process granted it."""
-
-    noted: str
-    uid: str
-    spec: tuple[int, tuple[str, ...]]
-    #: Containers that ran when the entry was first seen.
-    running: tuple[RunningContainer, ...] = ()
-    #: Number of the grant by this process; 0 if another process granted it.
-    grant: int = 0
-    #: Whether the spec has changed, and since when the Pod had been ready at that time.
-    changed: bool = False
-    ready_since: datetime | None = None
-    #: Whether the Pod has since been unhealthy or become ready again.
-    dipped: bool = False
-
-    def after(self, pod: PodFacts) -> Seen:
-        """Return the observations updated with the Pod's current state."""
-        if pod.spec != self.spec and not self.changed:
-            return replace(self, spec=pod.spec, changed=True, ready_since=pod.ready_since, dipped=not pod.healthy)
-        if not self.changed or self.dipped:
-            return self
-        return replace(self, spec=pod.spec, dipped=not pod.healthy or pod.ready_since != self.ready_since)
-
-    def is_back(self, pod: PodFacts) -> bool:
-        """Return whether the Pod was updated and is healthy again. [PUB-56]
-
-        An update may be so fast that the Pod is never seen unhealthy and becomes ready within the same second; then its
-        running containers decide.
-        """
-        return self.changed and pod.healthy and (self.dipped or runs_other_images(self.running, pod))
-
-
-def first_seen(noted: str, pod: PodFacts) -> Seen:
-    """Return the observations of a Pod whose entry is new."""
-    return Seen(noted, pod.uid, pod.spec, pod.running)
-
-
-class EntryState(StrEnum):
-    """State of an entry."""
-
-    STAYS = "stays"
-    #: The disruption is over, or the Pod is gone.
-    DONE = "done"
-    #: Timed out; the Pod must be read from the API server before it counts again.
-    OVERDUE = "overdue"
-
-
-def entry_state(noted: str, pod: PodFacts | None, seen: Seen | None, now: datetime, lasts: timedelta) -> EntryState:
-    """Return the state of an entry. [PUB-54 … PUB-56]
-
-    ``pod`` is the Pod in the cache, if any; ``seen`` holds earlier observations. The entry of a Pod that the cache has
-    never shown stays until it times out, as the cache may lag.
-    """
-    if not holds(noted, now, lasts):
-        return EntryState.OVERDUE if pod is not None and pod.active else EntryState.DONE
-    if seen is not None and seen.noted == noted and (pod is None or pod.uid != seen.uid):
-        return EntryState.DONE
-    if pod is not None and not pod.active:
-        return EntryState.DONE
-    return EntryState.STAYS
-
-
-def seconds_left(noted: str, now: datetime, lasts: timedelta) -> float:
-    """Return the seconds until an entry times out."""
-    at = parsed_rfc3339(noted)
-    return max(0.0, (min(at, now) + lasts - now).total_seconds()) if at is not None else 0.0
-
-
-def track(
-    entries: Mapping[str, str],
-    pods: Mapping[str, PodFacts],
-    before: Mapping[str, Seen],
-    granted: Mapping[str, Seen] | None = None,
-) -> dict[str, Seen]:
-    """Return the updated observations of all Pods with an entry.
-
-    ``granted`` holds Pods as they were when this process granted the disruption. For grants by other processes, the
-    first observation may already be of the updated Pod.
-    """
-    found = {}
-    for name, noted in entries.items():
-        pod, known, origin = pods.get(name), before.get(name), (granted or {}).get(name)
-        if origin is not None and (pod is None or (origin.noted, origin.uid) != (noted, pod.uid)):
-            origin = None
-        if pod is not None and origin is not None and (known is None or known.grant != origin.grant):
-            found[name] = origin.after(pod)
-        elif known is None or known.noted != noted:
-            if pod is not None:
-                found[name] = first_seen(noted, pod)
-        else:
-            found[name] = known.after(pod) if pod is not None and pod.uid == known.uid else known
-    return found
-
 
 # Whether a Pod may be deleted, evicted, updated or resized now. [PUB-64, PUB-65, PUB-67] The first matching rule wins.
 # Rules that need no budget come first. The others are applied to the budget's freshest copy, and again if there is a
@@ -216,14 +101,9 @@ def judge(
     return _charge(budget, status, pod.metadata.name, operation, now)
 
 
-def is_computed(budget: PodUnavailableBudget) -> bool:
-    """Return whether the status reflects the current spec. [PUB-121]"""
-    return budget.status is not None and budget.status.observed_generation >= budget.metadata.generation
-
-
 def is_recorded(status: PodUnavailableBudgetStatus, pod: Pod, now: datetime) -> bool:
     """Return whether the Pod has an outstanding grant. A grant older than the Pod belongs to a former Pod of the same
-    name. (Rule 8)"""
+    name. (Rule 8) [PUB-55, PUB-56]"""
     name, made = pod.metadata.name, pod.metadata.creation_timestamp
     noted = (
         ((status.unavailable_pods or {}).get(name), UNAVAILABLE_FOR),
@@ -261,3 +141,13 @@ def _charge(
     noted = {**(getattr(status, field) or {}), name: rfc3339(now)}
     charged = status.model_copy(update={"unavailable_allowed": status.unavailable_allowed - 1, field: noted})
     return Ruling(allow("the budget allows it"), budget.model_copy(update={"status": charged}))
+
+
+def failed(name: str, error: KubeError | TimeoutError) -> Judgement:
+    """Return the refusal by a budget that cannot be read or written. [PUB-82, PUB-83]"""
+    why = (
+        "every attempt conflicted with another write"
+        if isinstance(error, Conflict)
+        else "its status could not be written"
+    )
+    return Judgement(Outcome.REFUSED, why, _FORBIDDEN.format(name, message_of(error)))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from app.features.podunavailablebudget.index import Claims
 from app.features.podunavailablebudget.kind import ProtectedOperation
-from app.features.podunavailablebudget.plan.disruption import Judgement, Outcome, judge, without_budget
+from app.features.podunavailablebudget.plan.denials import Judgement, Outcome, judge, without_budget
 from app.features.podunavailablebudget.plan.pods import Workload, is_consistent, is_healthy, is_related, related_budget
 from app.features.podunavailablebudget.pod_admission import update_operation
 from app.features.podunavailablebudget.types import PodUnavailableBudget
