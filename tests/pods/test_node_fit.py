@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.features.daemonset.plan.nodes import daemon_tolerations
+from app.features.daemonset.plan.new_pods import daemon_tolerations
 from app.kube.objects import Node, NodeCondition, NodeSpec, NodeStatus, ObjectMeta, Pod, Taint, decode_pod
 from app.pods.node_fit import placement_of
 from app.sandbox.filters import suits

@@ -10,9 +10,8 @@ from app.api import names
 from app.api.webhooks import stored_model
 from app.features.daemonset.defaults import with_defaults
 from app.features.daemonset.kind import DAEMON_SET
-from app.features.daemonset.plan.nodes import node_facts
 from app.features.daemonset.plan.preview import preview
-from app.features.daemonset.plan.scale import DaemonPod, Observed, daemon_pod, observe
+from app.features.daemonset.plan.scale import DaemonPod, Observed, daemon_pod, node_facts, observe
 from app.features.daemonset.plan.settings import KIND, Gates, ResolvedSpec, resolve_spec
 from app.features.daemonset.types import DaemonSet
 from app.framework.commands import Commands, Migration, Progress, Report, Stored, counted, unseen

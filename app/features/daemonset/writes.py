@@ -9,8 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from app.api import names
 from app.features.daemonset.plan.new_pods import PodMaker
-from app.features.daemonset.plan.nodes import NodeFacts, node_facts
-from app.features.daemonset.plan.scale import DaemonPod, Observed, ScalePlan, daemon_pod
+from app.features.daemonset.plan.scale import DaemonPod, NodeFacts, Observed, ScalePlan, daemon_pod, node_facts
 from app.features.daemonset.plan.settings import Limits, ResolvedSpec
 from app.features.daemonset.plan.update import RollingPlan, plan_update
 from app.features.daemonset.types import DaemonSet

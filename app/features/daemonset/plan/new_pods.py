@@ -1,4 +1,5 @@
-"""The Pods that a DaemonSet creates. Names and times are arguments. Pure. [DS-34 … DS-36]"""
+"""The Pods that a DaemonSet creates, and the taints they tolerate. Names and times are arguments. Pure. [DS-17, DS-34 …
+DS-36]"""
 
 from __future__ import annotations
 
@@ -6,17 +7,36 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from app.api import names
-from app.features.daemonset.plan.settings import ResolvedSpec
-from app.pods.node_fit import pinned
+from app.pods.node_fit import NO_EXECUTE, NO_SCHEDULE, pinned, with_tolerations
 from app.pods.revisions import Revision, pod_of_template, short_hash
 from app.workloads.pods import NewPod
+
+if TYPE_CHECKING:
+    from app.features.daemonset.plan.settings import ResolvedSpec
 
 #: Length to which the DaemonSet's name is truncated in Pod names, as the API server does with generateName.
 MAX_NAME_BASE: Final = 58
 SCHEDULER: Final = "kubernetes.io/daemonset-controller"
+#: Taints that every DaemonSet Pod tolerates. [DS-17]
+_TOLERATED: Final = (
+    ("node.kubernetes.io/not-ready", NO_EXECUTE),
+    ("node.kubernetes.io/unreachable", NO_EXECUTE),
+    ("node.kubernetes.io/disk-pressure", NO_SCHEDULE),
+    ("node.kubernetes.io/memory-pressure", NO_SCHEDULE),
+    ("node.kubernetes.io/pid-pressure", NO_SCHEDULE),
+    ("node.kubernetes.io/unschedulable", NO_SCHEDULE),
+)
+#: Tolerated by Pods on the host network.
+_NETWORK: Final = ("node.kubernetes.io/network-unavailable", NO_SCHEDULE)
+
+
+def daemon_tolerations(pod: Mapping[str, Any]) -> list[Any]:
+    """Return the tolerations in the template's spec and those that every DaemonSet Pod gets. [DS-17]"""
+    added = (*_TOLERATED, *((_NETWORK,) if pod.get("hostNetwork") is True else ()))
+    return with_tolerations(pod, [{"key": key, "operator": "Exists", "effect": effect} for key, effect in added])
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,10 @@ from math import inf
 
 from app.api import names
 from app.features.daemonset.plan.settings import Settings
-from app.kube.objects import Pod
+from app.kube.objects import Node, Pod
+from app.kube.selectors import Selector
 from app.pods.lifecycle import LifecycleState, is_hooked, state_of
-from app.pods.node_fit import Eligibility
+from app.pods.node_fit import Eligibility, Placement
 from app.pods.predicates import FINISHED, available_after, is_ready
 from app.pods.revisions import short_hash
 
@@ -63,6 +64,26 @@ def daemon_pod(pod: Pod, settings: Settings) -> DaemonPod:
         available_after=available_after(pod, settings.min_ready_seconds) if ready and in_place else inf,
         age=(not pod.spec.node_name, created, metadata.name),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """Facts about a node for one DaemonSet: its eligibility, and whether it matches the update's node selector."""
+
+    node: Node
+    eligibility: Eligibility
+    selected: bool
+
+    @property
+    def relevant(self) -> tuple[bool, bool, bool]:
+        """The facts whose change requires a reconcile. [DS-71]"""
+        return self.eligibility.should_run, self.eligibility.should_continue, self.selected
+
+
+def node_facts(node: Node, placement: Placement, selector: Selector | None) -> NodeFacts:
+    """Return the facts about a node, for the requirements of the Pods and the update's node selector."""
+    selected = selector is None or selector.matches(node.metadata.labels)
+    return NodeFacts(node, placement.eligibility(node), selected)
 
 
 @dataclass(eq=False)

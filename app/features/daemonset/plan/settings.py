@@ -9,10 +9,11 @@ from typing import Any, Final, Self
 from app.api import names
 from app.features.daemonset.defaults import BURST_REPLICAS, REVISION_HISTORY_LIMIT
 from app.features.daemonset.kind import DAEMON_SET
-from app.features.daemonset.plan.nodes import daemon_tolerations, update_selector
+from app.features.daemonset.plan.new_pods import daemon_tolerations
 from app.features.daemonset.types import IN_PLACE_IF_POSSIBLE, ON_DELETE, DaemonSet
 from app.kube.quantities import IntOrPercentError, scaled
-from app.kube.selectors import Selector, compile_selector
+from app.kube.selector_query import SelectorError
+from app.kube.selectors import EVERYTHING, Selector, compile_selector
 from app.pods.lifecycle import Hook, Lifecycle
 from app.pods.node_fit import Placement, placement_of
 from app.pods.revisions import template_hash
@@ -173,7 +174,7 @@ def settings_of(daemonset: DaemonSet, gates: Gates) -> Settings:
     strategy = spec.update_strategy
     rolling = strategy.rolling_update  # may be missing [DS-76]
     limit = spec.revision_history_limit
-    node_selector, unreadable = update_selector(rolling.selector if rolling is not None else None)
+    node_selector, unreadable = _update_selector(rolling.selector if rolling is not None else None)
     hook = spec.lifecycle.pre_delete if spec.lifecycle is not None else None
     return Settings(
         min_ready_seconds=max(0, spec.min_ready_seconds),
@@ -192,6 +193,17 @@ def settings_of(daemonset: DaemonSet, gates: Gates) -> Settings:
         lifecycle=Lifecycle(pre_delete=Hook.of(hook.to_dict())) if hook is not None else None,
         gates=gates,
     )
+
+
+def _update_selector(selector: dict[str, Any] | None) -> tuple[Selector | None, bool]:
+    """Return the selector of the nodes that may be updated (None for all), and whether it is invalid. [DS-84]"""
+    if selector is None:
+        return None, False
+    try:
+        compiled = compile_selector(selector)
+    except SelectorError:
+        return None, True
+    return (EVERYTHING if compiled.empty else compiled), False
 
 
 def _image_pulls(annotations: Mapping[str, str]) -> ImagePullSettings:
