@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from app.api import names
 from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
 from app.features.containerrecreate.plan import Step, is_of, step
 from app.features.containerrecreate.types import ContainerRecreateRequest
-from app.features.containerrecreate.webhooks import DAEMON_GATE
-from app.framework.feature import ControllerContext, ControllerPart, Reconciling
+from app.framework.feature import ControllerContext, Reconciling
 from app.framework.watched import PODS as WATCHED_PODS
 from app.framework.watched import Watched
-from app.kube.admission import PolicyRule
-from app.kube.client import Client, get_or_none
+from app.kube.client import Client, PatchType, get_or_none
+from app.kube.clock import CONFLICT_ATTEMPTS, conflict_wait
 from app.kube.concurrency import KeyedLocks
 from app.kube.controller import Result, Watch
-from app.kube.errors import NotFound
+from app.kube.errors import Conflict, NotFound
 from app.kube.expectations import ResourceVersionExpectations
 from app.kube.objects import Metadata, Pod, decode_metadata, decode_pod
 from app.kube.resources import PODS, ObjectKey
 from app.kube.store import Change, Store, key_of
-from app.pods.readiness import NotReadyKey, has_gate, recreate_request
-from app.pods.readiness_writes import add_not_ready_key, remove_not_ready_key
+from app.pods.readiness import NotReadyKey, StatusPatch, has_gate, recreate_request, with_key, without_key
 
 logger = logging.getLogger(__name__)
 
@@ -151,6 +150,47 @@ class ContainerRecreateRequestReconciler:
         return written.metadata.resource_version
 
 
+async def add_not_ready_key(client: Client, pod: Pod, key: NotReadyKey) -> Metadata | None:
+    """Take the Pod out of service until the key is removed. Returns the written metadata, or None if nothing was
+    written. Raises ``Conflict`` after four attempts. [PM-62]"""
+    return await _change(client, pod, lambda fresh, now: with_key(fresh, key, now))
+
+
+async def remove_not_ready_key(client: Client, pod: Pod, key: NotReadyKey) -> Metadata | None:
+    """Remove the key, so that it no longer keeps the Pod not ready. Like :func:`add_not_ready_key`. [PM-64]"""
+    return await _change(client, pod, lambda fresh, now: without_key(fresh, key, now))
+
+
+async def _change(client: Client, pod: Pod, plan: Callable[[Pod, datetime], StatusPatch | None]) -> Metadata | None:
+    """Read the Pod again after each conflict, so that no change is lost; a deleted Pod needs no change. [PM-179]"""
+    uid = pod.metadata.uid
+    for attempt in range(CONFLICT_ATTEMPTS):
+        patch = plan(pod, client.clock.now())
+        if patch is None:
+            return None
+        try:
+            return await client.patch(
+                PODS,
+                pod.metadata.name,
+                patch,
+                pod.metadata.namespace,
+                kind=PatchType.STRATEGIC,
+                subresource="status",
+                decode=decode_metadata,
+            )
+        except NotFound:
+            return None
+        except Conflict:
+            if attempt == CONFLICT_ATTEMPTS - 1:
+                raise
+            await client.clock.sleep(conflict_wait(attempt))
+        live = await get_or_none(client, PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
+        if live is None or live.metadata.uid != uid:
+            return None
+        pod = live
+    return None
+
+
 def _same(old: Pod, new: Pod) -> bool:
     return (
         (old.metadata.deletion_timestamp is None) == (new.metadata.deletion_timestamp is None)
@@ -159,27 +199,13 @@ def _same(old: Pod, new: Pod) -> bool:
     )
 
 
-WATCHED_REQUESTS: Final = Watched.kind(CONTAINER_RECREATE_REQUEST, ContainerRecreateRequest, **{BY_POD: by_pod})
-_KIND: Final = CONTAINER_RECREATE_REQUEST.plural
+NAME: Final = "containerrecreaterequest-controller"
+REQUESTS_BY_POD: Final = Watched.kind(CONTAINER_RECREATE_REQUEST, ContainerRecreateRequest, **{BY_POD: by_pod})
+WATCHED: Final = (REQUESTS_BY_POD, WATCHED_PODS)
 
 
 def containerrecreaterequest_controller(context: ControllerContext) -> Reconciling:
     """Return the ContainerRecreateRequest controller."""
-    requests, pods = context.stores(WATCHED_REQUESTS), context.stores(WATCHED_PODS)
+    requests, pods = context.stores(REQUESTS_BY_POD), context.stores(WATCHED_PODS)
     reconciler = ContainerRecreateRequestReconciler(context.client, requests, pods)
     return Reconciling(reconciler, [Watch(pods, reconciler.keys_for_pod), Watch(requests, reconciler.keys_for_request)])
-
-
-CONTROLLER: Final = ControllerPart(
-    "containerrecreaterequest-controller",
-    watched=(WATCHED_REQUESTS, WATCHED_PODS),
-    make=containerrecreaterequest_controller,
-    permissions=(
-        PolicyRule(("patch", "delete"), (names.APPS_GROUP,), (_KIND,)),
-        PolicyRule(("patch",), (names.APPS_GROUP,), (f"{_KIND}/status",)),
-        PolicyRule(("get",), ("",), ("pods",)),
-        PolicyRule(("patch",), ("",), ("pods/status",)),
-    ),
-    gates=(DAEMON_GATE,),
-    workers_flag="crr-workers",
-)

@@ -5,22 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from app.api.names import APPS_GROUP, KRUISE_POD_READY
-from app.framework.feature import (
-    AdmissionContext,
-    AdmissionPart,
-    ControllerContext,
-    ControllerPart,
-    Decisions,
-    Feature,
-    Reconciling,
-)
+from app.features.podreadiness.reconcile import NAME, pod_readiness_controller
+from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature
 from app.framework.watched import PODS
 from app.kube.admission import PolicyRule, Review
-from app.kube.controller import Watch
 from app.pods.admission import FieldTrackingStep, MutatorOrder
 from app.pods.admission_draft import PodDraft, is_controlled_by_group
-from app.pods.readiness import InitialMetadata
-from app.pods.readiness_writes import PodReadinessReconciler
 
 
 class ReadinessGateStep:
@@ -39,15 +29,7 @@ class ReadinessGateStep:
             draft.add_readiness_gate(KRUISE_POD_READY, "PM-176")
 
 
-NAME: Final = "pod-readiness-controller"
 _EVERY_POD: Final = "KruisePodReadinessGate"
-
-
-def pod_readiness(context: ControllerContext) -> Reconciling:
-    """Return the Pod readiness controller."""
-    pods = context.stores(PODS)
-    reconciler = PodReadinessReconciler(context.client, pods, context.provided(InitialMetadata))
-    return Reconciling(reconciler, [Watch(pods, reconciler.keys_for_pod, reconciler.delay)])
 
 
 def steps(context: AdmissionContext) -> Decisions:
@@ -61,7 +43,7 @@ FEATURE: Final = Feature(
         ControllerPart(
             NAME,
             watched=(PODS,),
-            make=pod_readiness,
+            make=pod_readiness_controller,
             permissions=(
                 PolicyRule(("get",), ("",), ("pods",)),
                 PolicyRule(("patch",), ("",), ("pods/status",)),

@@ -5,7 +5,9 @@ from typing import Any
 import orjson
 import pytest
 
+from app.features.containerrecreate.reconcile import add_not_ready_key, remove_not_ready_key
 from app.features.podreadiness.feature import FEATURE
+from app.features.podreadiness.reconcile import KUBELET_FIRST, PodReadinessReconciler
 from app.kube.client import Client
 from app.kube.errors import Conflict
 from app.kube.objects import Pod, decode_pod
@@ -13,7 +15,6 @@ from app.kube.resources import ObjectKey
 from app.kube.store import Store
 from app.kube.wire import Request, Response
 from app.pods.readiness import PRE_DELETE_HOOK, PRE_UPDATE_HOOK, not_ready_keys
-from app.pods.readiness_writes import KUBELET_FIRST, PodReadinessReconciler, add_not_ready_key, remove_not_ready_key
 from tests.kit.features import controller_of
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import json_response, running, status_body, until, virtual

@@ -1,28 +1,22 @@
-"""Write the initial conditions of Pods, and the not-ready keys that controllers add and remove."""
+"""Pod readiness controller: sets the initial conditions of Pods."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
-from app.kube.client import Client, PatchType, get_or_none
-from app.kube.clock import CONFLICT_ATTEMPTS, conflict_wait
-from app.kube.controller import Result
+from app.framework.feature import ControllerContext, Reconciling
+from app.framework.watched import PODS
+from app.kube.client import Client, PatchType
+from app.kube.controller import Result, Watch
 from app.kube.errors import Conflict, NotFound
 from app.kube.expectations import ResourceVersionExpectations
-from app.kube.objects import Metadata, Pod, decode_metadata, decode_pod
-from app.kube.resources import PODS, ObjectKey
+from app.kube.objects import Pod, decode_metadata
+from app.kube.resources import PODS as POD_RESOURCE
+from app.kube.resources import ObjectKey
 from app.kube.store import Change, Store, key_of
-from app.pods.readiness import (
-    InitialMetadata,
-    NotReadyKey,
-    StatusPatch,
-    initial_condition,
-    needs_condition,
-    with_key,
-    without_key,
-)
+from app.pods.readiness import InitialMetadata, initial_condition, needs_condition
 
 #: Seconds after which a Pod is reconciled again if the watch has not delivered its newer version.
 RECHECK_DELAY = 1.0
@@ -79,7 +73,15 @@ class PodReadinessReconciler:
         if more:
             patch = {**patch, "metadata": {**patch["metadata"], **more}}
         try:
-            written = await _patch_status(self._client, pod, patch)
+            written = await self._client.patch(
+                POD_RESOURCE,
+                pod.metadata.name,
+                patch,
+                pod.metadata.namespace,
+                kind=PatchType.STRATEGIC,
+                subresource="status",
+                decode=decode_metadata,
+            )
         except NotFound:
             return None
         except Conflict:
@@ -89,46 +91,11 @@ class PodReadinessReconciler:
         return None
 
 
-async def add_not_ready_key(client: Client, pod: Pod, key: NotReadyKey) -> Metadata | None:
-    """Take the Pod out of service until the key is removed. Returns the written metadata, or None if nothing was
-    written. Raises ``Conflict`` after four attempts. [PM-62]"""
-    return await _change(client, pod, lambda fresh, now: with_key(fresh, key, now))
+NAME: Final = "pod-readiness-controller"
 
 
-async def remove_not_ready_key(client: Client, pod: Pod, key: NotReadyKey) -> Metadata | None:
-    """Remove the key, so that it no longer keeps the Pod not ready. Like :func:`add_not_ready_key`. [PM-64]"""
-    return await _change(client, pod, lambda fresh, now: without_key(fresh, key, now))
-
-
-async def _change(client: Client, pod: Pod, plan: Callable[[Pod, datetime], StatusPatch | None]) -> Metadata | None:
-    """Read the Pod again after each conflict, so that no change is lost; a deleted Pod needs no change. [PM-179]"""
-    uid = pod.metadata.uid
-    for attempt in range(CONFLICT_ATTEMPTS):
-        patch = plan(pod, client.clock.now())
-        if patch is None:
-            return None
-        try:
-            return await _patch_status(client, pod, patch)
-        except NotFound:
-            return None
-        except Conflict:
-            if attempt == CONFLICT_ATTEMPTS - 1:
-                raise
-            await client.clock.sleep(conflict_wait(attempt))
-        live = await get_or_none(client, PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
-        if live is None or live.metadata.uid != uid:
-            return None
-        pod = live
-    return None
-
-
-async def _patch_status(client: Client, pod: Pod, patch: StatusPatch) -> Metadata:
-    return await client.patch(
-        PODS,
-        pod.metadata.name,
-        patch,
-        pod.metadata.namespace,
-        kind=PatchType.STRATEGIC,
-        subresource="status",
-        decode=decode_metadata,
-    )
+def pod_readiness_controller(context: ControllerContext) -> Reconciling:
+    """Return the Pod readiness controller."""
+    pods = context.stores(PODS)
+    reconciler = PodReadinessReconciler(context.client, pods, context.provided(InitialMetadata))
+    return Reconciling(reconciler, [Watch(pods, reconciler.keys_for_pod, reconciler.delay)])
