@@ -12,6 +12,7 @@ from app.features.persistentpodstate.pod_admission import STATES, PersistentPodS
 from app.features.persistentpodstate.reconcile import FORGET_LOST, NAME, WATCHED, persistentpodstate_controller
 from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature, lazily
 from app.framework.live import LiveObjects
+from app.framework.options import Gate
 from app.framework.watched import CONFIGURATION
 from app.kube.admission import PolicyRule
 from app.pods.custom_workloads import ConfiguredList
@@ -50,6 +51,6 @@ FEATURE: Final = Feature(
         AdmissionPart(webhook, webhooks=webhooks.WEBHOOKS, files=(STATES, CONFIGURATION)),
         AdmissionPart(injection, watched=(STATES, CONFIGURATION)),
     ),
-    gates=(FORGET_LOST,),
+    gates=(Gate(FORGET_LOST, "PersistentPodStates drop records that no longer match any node"),),
     commands=lazily("app.features.persistentpodstate.commands:COMMANDS"),
 )

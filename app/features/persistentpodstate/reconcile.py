@@ -18,7 +18,6 @@ from app.features.persistentpodstate.validation import KNOWN_TARGETS
 from app.features.statefulset.kind import STATEFUL_SET
 from app.features.statefulset.types import StatefulSet
 from app.framework.feature import ControllerContext, Reconciling
-from app.framework.options import Gate
 from app.framework.watched import CONFIGURATION, NODES, PODS, STATEFULSETS, Watched
 from app.kube.client import Client, get_or_none
 from app.kube.controller import Result, Watch
@@ -369,9 +368,7 @@ def _facts(pod: Pod) -> tuple[Any, ...]:
 # Controller declaration: watches and mappers. [PPS-20]
 
 NAME: Final = "persistentpodstate-controller"
-FORGET_LOST: Final = Gate(
-    "PersistentPodStateForgetsLostNodes", "PersistentPodStates drop records that no longer match any node"
-)
+FORGET_LOST: Final = "PersistentPodStateForgetsLostNodes"
 START_ORDINAL: Final = "StatefulSetStartOrdinal"
 
 ADVANCED_STATEFUL_SETS: Final = Watched.kind(STATEFUL_SET, StatefulSet)
@@ -388,7 +385,7 @@ def persistentpodstate_controller(context: ControllerContext) -> Reconciling:
         ConfiguredList(
             caches.configuration, context.own_namespace, names.PPS_CUSTOM_WORKLOAD_WHITELIST_KEY, parse_kinds
         ),
-        Options(context.enabled(START_ORDINAL), context.enabled(FORGET_LOST.name)),
+        Options(context.enabled(START_ORDINAL), context.enabled(FORGET_LOST)),
         context.flags.text("namespace"),
     )
     return Reconciling(
