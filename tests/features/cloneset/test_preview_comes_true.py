@@ -14,9 +14,8 @@ import orjson
 import pytest
 
 from app.api import names
-from app.features.cloneset.commands import parsed
+from app.features.cloneset.commands import parsed, situation
 from app.features.cloneset.plan.settings import Gates
-from app.features.cloneset.reads import situation
 from app.kube.resources import PODS
 from app.kube.wire import Request
 from app.workloads.reconciler import EventMappers
