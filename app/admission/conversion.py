@@ -21,8 +21,6 @@ from app.kube.jsonvalues import as_object, hide_depth, items_of
 
 Convert: TypeAlias = Callable[[dict[str, Any], str], dict[str, Any]]
 
-#: The API server sends a whole page of a list in one review, so the limit is higher than for an AdmissionReview.
-MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 #: Largest object an API server accepts: its limit for a request.
 MAX_OBJECT_BYTES: Final = 3 * 1024 * 1024
 #: Lower bound for the size of an object: it has a kind, a version and metadata.

@@ -10,6 +10,11 @@ from typing import Final, ParamSpec, TypeVar
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+#: Maximum size of an AdmissionReview. An API server accepts objects of at most 3 MiB and a review holds two.
+#: controller-runtime has the same limit.
+MAX_BODY_BYTES: Final = 7 * 1024 * 1024
+#: Maximum size of a ConversionReview. The API server sends a whole page of a list in one.
+MAX_CONVERSION_BYTES: Final = 64 * 1024 * 1024
 #: Scope key set by the server if it kept only the beginning of a body over the limit.
 TOO_LARGE: Final = "pykruise.too_large"
 #: Bodies from this size on are parsed with the garbage collector off, and reviews of our kinds in them are decided in a

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from app.admission.requests import LARGE_BYTES, MAX_VALUES, too_many_values, without_collections
+from app.admission.requests import LARGE_BYTES, MAX_BODY_BYTES, MAX_VALUES, too_many_values, without_collections
 from app.kube.admission import (
     Allowed,
     Decision,
@@ -132,9 +132,6 @@ def printable(text: str) -> str:
 # Decode and check the AdmissionReview envelope. Every malformed field is reported here by name, so handlers see
 # only well-formed reviews. This is the hottest code of the service: no models, no copies, one pass over the dict.
 # Source: https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
-
-#: An API server accepts objects of at most 3 MiB and a review holds two. controller-runtime has the same limit.
-MAX_BODY_BYTES: Final = 7 * 1024 * 1024
 
 #: Number of bytes of an unreadable body to search for a uid, which the API server writes first.
 _HEAD_BYTES: Final = 64 * 1024

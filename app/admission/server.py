@@ -22,16 +22,8 @@ from app.admission.conversion import Convert
 from app.admission.conversion_worker import SMALL_BYTES, ConversionWorker
 from app.admission.metrics import AdmissionMetrics, PathStats, Summary
 from app.admission.registry import Registry, Route
-from app.admission.requests import DisconnectedError, is_large, read_body
-from app.admission.review import (
-    MAX_BODY_BYTES,
-    Refusal,
-    answer,
-    read_review,
-    refusal_answer,
-    too_large,
-    wrong_content_type,
-)
+from app.admission.requests import MAX_BODY_BYTES, MAX_CONVERSION_BYTES, DisconnectedError, is_large, read_body
+from app.admission.review import Refusal, answer, read_review, refusal_answer, too_large, wrong_content_type
 from app.admission.running import LargeReviews, in_time
 from app.kube.admission import LEAVES_NO_TRACE, Allowed, Decision, Denied, Handler, Patched, Review
 from app.kube.errors import KubeError
@@ -327,7 +319,7 @@ class UnknownPathEndpoint(_PostEndpoint):
 class ConvertEndpoint(_PostEndpoint):
     """Answers ConversionReviews. [MGR-50]"""
 
-    max_body_bytes = conversion.MAX_BODY_BYTES
+    max_body_bytes = MAX_CONVERSION_BYTES
 
     def __init__(self, app: AdmissionApp, convert: Convert, stats: PathStats, worker: ConversionWorker | None) -> None:
         super().__init__(app, stats)
@@ -410,7 +402,7 @@ class AdmissionApp(FastAPI):
         #: Decides large reviews.
         self.aside = LargeReviews()
         #: Body size limits by path, where they differ from the default.
-        self.body_limits = {"/convert": conversion.MAX_BODY_BYTES}
+        self.body_limits = {"/convert": MAX_CONVERSION_BYTES}
         self._endpoints: dict[str, _Endpoint] = {}
         #: Answers POST requests to all other paths.
         self.unknown: _Endpoint | None = None

@@ -22,15 +22,17 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
+from threading import Lock
 from typing import Final, Protocol
 
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from app.kube.admission import PolicyRule
+from app.admission.requests import MAX_BODY_BYTES
+from app.kube.admission import STRANGER, PolicyRule
 from app.kube.client import Client
-from app.kube.clock import Clock
+from app.kube.clock import Clock, RejectingBucket
 from app.kube.objects import ObjectMeta
 from app.kube.reflector import Reflector, ReflectorMetrics, watch_of_one
 from app.kube.resources import ENDPOINTSLICES
@@ -181,6 +183,59 @@ class Turns:
             self._rest = 0.0
 
 
+#: Rate per second and burst of API server requests made for the reviews of one process. Without known callers,
+#: the same limits apply to strangers. Nearly all reviews are decided from caches.
+ASKED_PER_SECOND: Final = 100.0
+ASKED_BURST: Final = 500
+#: The same for strangers while known callers are active.
+STRANGERS_PER_SECOND: Final = 10.0
+STRANGERS_BURST: Final = 20
+#: Seconds an address keeps its share of the budget, and the maximum number of addresses.
+SHARING_SECONDS: Final = 10.0
+MAX_STRANGERS: Final = 256
+LONGEST_WAIT_SECONDS: Final = 3.0
+
+
+class RequestBudget(RejectingBucket):
+    """A budget of requests to the API server for known callers, and one for strangers, shared equally by their
+    addresses. [MGR-154]"""
+
+    def __init__(self, clock: Clock, callers: KnownCallers) -> None:
+        super().__init__(clock, qps=ASKED_PER_SECOND, burst=ASKED_BURST, longest=LONGEST_WAIT_SECONDS)
+        self._callers = callers
+        self._lock = Lock()
+        #: Address → time of the last request and its bucket, least recent first.
+        self._strangers: OrderedDict[str, tuple[float, RejectingBucket]] = OrderedDict()
+
+    async def take(self) -> None:
+        """Take a token from the caller's budget. Raises TimeoutError if that would take too long."""
+        if not (stranger := STRANGER.get()):
+            await super().take()
+            return
+        with self._lock:  # large reviews are decided in a thread
+            share = self._share(stranger)
+        await share.take()
+
+    def _share(self, stranger: str) -> RejectingBucket:
+        now = self._clock.monotonic()
+        _, bucket = self._strangers.pop(stranger, (now, None))
+        while self._strangers:
+            address, (asked_at, _) = next(iter(self._strangers.items()))
+            if now - asked_at < SHARING_SECONDS and len(self._strangers) < MAX_STRANGERS:
+                break
+            self._strangers.pop(address, None)
+        among = len(self._strangers) + 1
+        beside = self._callers.ask(now)
+        qps = (STRANGERS_PER_SECOND if beside else ASKED_PER_SECOND) / among
+        burst = max(1, (STRANGERS_BURST if beside else ASKED_BURST) // among)
+        if bucket is None:
+            bucket = RejectingBucket(self._clock, qps=qps, burst=burst, longest=LONGEST_WAIT_SECONDS)
+        else:
+            bucket.limit(qps=qps, burst=burst)
+        self._strangers[stranger] = (now, bucket)
+        return bucket
+
+
 #: Seconds between two checks of connection ages.
 SWEEP_SECONDS: Final = 1.0
 #: Seconds between two log lines about refused requests.
@@ -197,7 +252,7 @@ class Limits:
     headers: int = 100
     head_bytes: int = 32 * 1024
     #: Maximum bytes of one request body; ``bodies`` overrides it by path.
-    body_bytes: int = 7 * 1024 * 1024
+    body_bytes: int = MAX_BODY_BYTES
     bodies: Mapping[str, int] = field(default_factory=dict)
     #: Maximum bytes of all received bodies and all unread responses.
     held_bytes: int = 96 * 1024 * 1024

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from threading import Lock
 from typing import Any, Final, TypeVar
 
 from app.framework.feature import (
@@ -19,8 +17,6 @@ from app.framework.feature import (
     Provides,
 )
 from app.framework.watched import Watched
-from app.kube.admission import STRANGER
-from app.kube.clock import Clock, RejectingBucket
 from app.kube.controller import Controller, Reconcile, Result
 from app.kube.errors import NotFound
 from app.kube.events import EventRecorder
@@ -28,7 +24,7 @@ from app.kube.queue import RateLimits
 from app.kube.resources import ObjectKey
 from app.kube.selectors import Selector
 from app.manager.features import features
-from app.manager.limits import KnownCallers
+from app.manager.limits import KnownCallers, RequestBudget
 from app.manager.process import Process
 
 T = TypeVar("T")
@@ -37,17 +33,6 @@ T = TypeVar("T")
 ABSENT_SECONDS: Final = 60.0
 #: Seconds to send pending events when a process stops.
 FLUSH_SECONDS: Final = 1.0
-#: Rate per second and burst of API server requests made for the reviews of one process. Without known callers,
-#: the same limits apply to strangers. Nearly all reviews are decided from caches.
-ASKED_PER_SECOND: Final = 100.0
-ASKED_BURST: Final = 500
-#: The same for strangers while known callers are active.
-STRANGERS_PER_SECOND: Final = 10.0
-STRANGERS_BURST: Final = 20
-#: Seconds an address keeps its share of the budget, and the maximum number of addresses.
-SHARING_SECONDS: Final = 10.0
-MAX_STRANGERS: Final = 256
-LONGEST_WAIT_SECONDS: Final = 3.0
 
 
 class Recorders:
@@ -207,52 +192,13 @@ class _Provided:
         return self._made[protocol]
 
 
-class _BudgetPerCaller(RejectingBucket):
-    """A request budget for known callers, and one for strangers, shared equally by their addresses. [MGR-154]"""
-
-    def __init__(self, clock: Clock, callers: KnownCallers) -> None:
-        super().__init__(clock, qps=ASKED_PER_SECOND, burst=ASKED_BURST, longest=LONGEST_WAIT_SECONDS)
-        self._callers = callers
-        self._lock = Lock()
-        #: Address → time of the last request and its bucket, least recent first.
-        self._strangers: OrderedDict[str, tuple[float, RejectingBucket]] = OrderedDict()
-
-    async def take(self) -> None:
-        """Take a token from the caller's budget. Raises TimeoutError if that would take too long."""
-        if not (stranger := STRANGER.get()):
-            await super().take()
-            return
-        with self._lock:  # large reviews are decided in a thread
-            share = self._share(stranger)
-        await share.take()
-
-    def _share(self, stranger: str) -> RejectingBucket:
-        now = self._clock.monotonic()
-        _, bucket = self._strangers.pop(stranger, (now, None))
-        while self._strangers:
-            address, (asked_at, _) = next(iter(self._strangers.items()))
-            if now - asked_at < SHARING_SECONDS and len(self._strangers) < MAX_STRANGERS:
-                break
-            self._strangers.pop(address, None)
-        among = len(self._strangers) + 1
-        beside = self._callers.ask(now)
-        qps = (STRANGERS_PER_SECOND if beside else ASKED_PER_SECOND) / among
-        burst = max(1, (STRANGERS_BURST if beside else ASKED_BURST) // among)
-        if bucket is None:
-            bucket = RejectingBucket(self._clock, qps=qps, burst=burst, longest=LONGEST_WAIT_SECONDS)
-        else:
-            bucket.limit(qps=qps, burst=burst)
-        self._strangers[stranger] = (now, bucket)
-        return bucket
-
-
 def admission_context(
     process: Process, recorders: Recorders, callers: KnownCallers
 ) -> Callable[[AdmissionPart], AdmissionContext]:
     """Return a function that builds the context of each admission part."""
     settings = process.settings
     # Reviews are urgent, so they have their own budget; forged ones must not exhaust it.
-    asking = process.client.named("admission", limiter=_BudgetPerCaller(process.clock, callers))
+    asking = process.client.named("admission", limiter=RequestBudget(process.clock, callers))
 
     def context(part: AdmissionPart) -> AdmissionContext:
         return AdmissionContext(

@@ -14,7 +14,7 @@ from prometheus_client.exposition import generate_latest
 from app.admission import metrics as summary
 from app.admission.metrics import AdmissionMetrics
 from app.admission.registry import build_registry
-from app.admission.review import MAX_BODY_BYTES
+from app.admission.requests import MAX_BODY_BYTES
 from app.admission.server import AdmissionApp, create_app
 from app.api.conversion import convert
 from app.kube.admission import (

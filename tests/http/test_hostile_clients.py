@@ -23,7 +23,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from app.admission.metrics import AdmissionMetrics
 from app.admission.registry import build_registry
-from app.admission.review import MAX_BODY_BYTES
+from app.admission.requests import MAX_BODY_BYTES
 from app.admission.server import create_app
 from app.api.conversion import convert
 from app.certs.issue import issue

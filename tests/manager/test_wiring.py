@@ -14,19 +14,16 @@ from app.kube.client import Client
 from app.kube.controller import Result
 from app.kube.errors import NotFound, RequestInfo, Status
 from app.kube.resources import NAMESPACES, ObjectKey
-from app.manager.limits import KnownCallers
-from app.manager.process import Process
-from app.manager.wiring import (
-    ABSENT_SECONDS,
+from app.manager.limits import (
     ASKED_BURST,
     ASKED_PER_SECOND,
     LONGEST_WAIT_SECONDS,
     STRANGERS_BURST,
     STRANGERS_PER_SECOND,
-    Recorders,
-    admission_context,
-    waiting_for_definitions,
+    KnownCallers,
 )
+from app.manager.process import Process
+from app.manager.wiring import ABSENT_SECONDS, Recorders, admission_context, waiting_for_definitions
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import MemoryServer, virtual
 
