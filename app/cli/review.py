@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from app.cli.terminal import Context, Gates, Kubeconfig, failed, with_cluster, write
+
+if TYPE_CHECKING:
+    from app.cli.standalone_review import Verdict
 
 
 def review(
@@ -37,7 +40,8 @@ def review(
     """
     from rich.console import Console
 
-    from app.cli.standalone_review import ReviewError, as_json, kept, review_file, show
+    from app.cli.review_text import show
+    from app.cli.standalone_review import ReviewError, kept, review_file
     from app.framework.policies import PolicyError
     from app.manager.gates import FeatureGateError, parse_gates
     from app.manager.manifests import ManifestError
@@ -56,7 +60,16 @@ def review(
     console = Console(highlight=False)
     for verdict in verdicts:
         if output == "json":
-            write(as_json(verdict).decode())
+            write(as_json(verdict))
         else:
             show(verdict, console)
     raise typer.Exit(1 if any(verdict.refusal for verdict in verdicts) else 0)
+
+
+def as_json(verdict: Verdict) -> str:
+    """Return the response to the API server as JSON."""
+    from app.admission.review import answer
+    from app.kube.admission import Allowed, Patched
+
+    changed = Patched(verdict.operations) if verdict.operations else Allowed()
+    return answer(verdict.review.uid, verdict.refusal or changed).decode()

@@ -1,4 +1,4 @@
-"""Decides admission reviews offline, and shows each change with its rule as a diff: the work of ``pykruise review``."""
+"""Reads the reviews or manifests of ``pykruise review`` and decides them without a manager."""
 
 from __future__ import annotations
 
@@ -11,14 +11,10 @@ from random import Random
 from typing import Any
 
 import orjson
-from rich.console import Console
-from rich.text import Text
 
-from app.admission.review import Refusal, answer, read_review
+from app.admission.review import Refusal, read_review
 from app.api.kind import find_kind
-from app.cli.patch_text import Line, changes
 from app.kube.admission import (
-    Allowed,
     Decision,
     Denied,
     GroupVersionKind,
@@ -31,14 +27,10 @@ from app.kube.admission import (
 from app.kube.client import Client
 from app.kube.clock import SystemClock
 from app.kube.resources import NAMESPACES
-from app.kube.text import one_line, printable
-from app.manager import generated_indexes
 from app.manager.features import features
 from app.manager.gates import FeatureGates
 from app.manager.manifests import Manifest, manifest_files, parse_manifests, read_manifests
 from app.manager.standalone import Standalone
-
-_STYLES = {" ": "", "-": "red", "+": "green"}
 
 
 class ReviewError(Exception):
@@ -190,61 +182,3 @@ def _as_review(document: dict[str, Any], where: str, namespace: str) -> Review:
         dry_run=True,
         object=document,
     )
-
-
-def show(verdict: Verdict, console: Console) -> None:
-    """Print one verdict."""
-    review = verdict.review
-    title = f"{review.operation} {review.kind.kind} {review.namespace + '/' if review.namespace else ''}{_name(review)}"
-    refusal = verdict.refusal
-    outcome = "denied" if refusal else "changed" if verdict.operations else "allowed"
-    style = {"denied": "bold red", "changed": "bold green", "allowed": "bold"}[outcome]
-    console.print(Text.assemble((one_line(title), "bold"), ": ", (outcome, style)))
-    for webhook, decision in verdict.decisions:
-        console.print(Text(f"  {webhook}: {printable(_said(decision))}"), soft_wrap=True)
-        warnings = decision.warnings if isinstance(decision, Allowed | Patched) else ()
-        for warning in warnings:
-            console.print(Text(f"  warning: {one_line(warning)}", style="yellow"), soft_wrap=True)
-    if verdict.operations and refusal is None:
-        _explain_rules(verdict, console)
-        console.print()
-        for line in changes(review.object, verdict.operations):
-            console.print(_rendered(line), soft_wrap=True)
-
-
-def _explain_rules(verdict: Verdict, console: Console) -> None:
-    """Print the text of each rule behind a change."""
-    sentences = {rule: text for of_path in generated_indexes.rules().values() for rule, text in of_path.items()}
-    for rule in dict.fromkeys(operation.rule for operation in verdict.operations if operation.rule):
-        parts = [f"{part}: {sentences[part]}" for part in rule.replace(",", " ").split() if part in sentences]
-        for said in parts:
-            console.print(Text(f"    {said}", style="dim"), soft_wrap=True)
-
-
-def _rendered(line: Line) -> Text:
-    text = Text(f"{line.sign} {printable(line.text)}", style=_STYLES[line.sign])
-    if line.rule:
-        text.append(f"   # {line.rule}", style="cyan")
-    return text
-
-
-def _said(decision: Decision) -> str:
-    if isinstance(decision, Denied):
-        # A message may quote characters that UTF-8 cannot encode.
-        return f"denied ({decision.code}): {decision.message.encode('utf-8', 'replace').decode()}"
-    if isinstance(decision, Patched):
-        rules = dict.fromkeys(operation.rule for operation in decision.operations if operation.rule)
-        return f"{len(decision.operations)} changes by {', '.join(rules)}"
-    return "allowed"
-
-
-def _name(review: Review) -> str:
-    metadata = (review.object or {}).get("metadata")
-    fields = metadata if isinstance(metadata, dict) else {}
-    return review.name or str(fields.get("name") or fields.get("generateName") or "")
-
-
-def as_json(verdict: Verdict) -> bytes:
-    """Return the response to the API server as JSON."""
-    decision: Decision = verdict.refusal or (Patched(verdict.operations) if verdict.operations else Allowed())
-    return answer(verdict.review.uid, decision)

@@ -1,4 +1,5 @@
-"""Text form of a patched object: kept, removed and added parts, with the rule behind each change. Pure.
+"""Text of a review: the decisions, and the patched object with kept, removed and added parts and the rule behind each
+change.
 
 Operations are applied one by one to a tree that keeps removed parts, so that the YAML shows them in place.
 """
@@ -14,11 +15,69 @@ from typing import Any, Literal
 
 import orjson
 import yaml
+from rich.console import Console
+from rich.text import Text
 
-from app.kube.admission import PatchOperation
+from app.cli.standalone_review import Verdict
+from app.kube.admission import Allowed, Decision, Denied, Patched, PatchOperation, Review
 from app.kube.patches import segments
+from app.kube.text import one_line, printable
+from app.manager import generated_indexes
 
 Sign = Literal[" ", "-", "+"]
+_STYLES = {" ": "", "-": "red", "+": "green"}
+
+
+def show(verdict: Verdict, console: Console) -> None:
+    """Print one verdict."""
+    review = verdict.review
+    title = f"{review.operation} {review.kind.kind} {review.namespace + '/' if review.namespace else ''}{_name(review)}"
+    refusal = verdict.refusal
+    outcome = "denied" if refusal else "changed" if verdict.operations else "allowed"
+    style = {"denied": "bold red", "changed": "bold green", "allowed": "bold"}[outcome]
+    console.print(Text.assemble((one_line(title), "bold"), ": ", (outcome, style)))
+    for webhook, decision in verdict.decisions:
+        console.print(Text(f"  {webhook}: {printable(_said(decision))}"), soft_wrap=True)
+        warnings = decision.warnings if isinstance(decision, Allowed | Patched) else ()
+        for warning in warnings:
+            console.print(Text(f"  warning: {one_line(warning)}", style="yellow"), soft_wrap=True)
+    if verdict.operations and refusal is None:
+        _explain_rules(verdict, console)
+        console.print()
+        for line in changes(review.object, verdict.operations):
+            console.print(_rendered(line), soft_wrap=True)
+
+
+def _explain_rules(verdict: Verdict, console: Console) -> None:
+    """Print the text of each rule behind a change."""
+    sentences = {rule: text for of_path in generated_indexes.rules().values() for rule, text in of_path.items()}
+    for rule in dict.fromkeys(operation.rule for operation in verdict.operations if operation.rule):
+        parts = [f"{part}: {sentences[part]}" for part in rule.replace(",", " ").split() if part in sentences]
+        for said in parts:
+            console.print(Text(f"    {said}", style="dim"), soft_wrap=True)
+
+
+def _rendered(line: Line) -> Text:
+    text = Text(f"{line.sign} {printable(line.text)}", style=_STYLES[line.sign])
+    if line.rule:
+        text.append(f"   # {line.rule}", style="cyan")
+    return text
+
+
+def _said(decision: Decision) -> str:
+    if isinstance(decision, Denied):
+        # A message may quote characters that UTF-8 cannot encode.
+        return f"denied ({decision.code}): {decision.message.encode('utf-8', 'replace').decode()}"
+    if isinstance(decision, Patched):
+        rules = dict.fromkeys(operation.rule for operation in decision.operations if operation.rule)
+        return f"{len(decision.operations)} changes by {', '.join(rules)}"
+    return "allowed"
+
+
+def _name(review: Review) -> str:
+    metadata = (review.object or {}).get("metadata")
+    fields = metadata if isinstance(metadata, dict) else {}
+    return review.name or str(fields.get("name") or fields.get("generateName") or "")
 
 
 @dataclass(frozen=True, slots=True)

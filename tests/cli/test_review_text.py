@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.cli.patch_text import changes
+from app.cli.review_text import changes
 from app.kube.admission import PatchOperation
 from app.kube.patches import PatchError, apply, diff
 
