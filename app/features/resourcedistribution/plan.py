@@ -1,4 +1,4 @@
-"""Plans a ResourceDistribution: its targets, copies, status and explanation. Pure."""
+"""Plans a ResourceDistribution: its targets, copies and status. Pure."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from app.features.resourcedistribution.types import (
     CREATE_FAILED,
     DELETE_FAILED,
     GET_FAILED,
+    NO_NAMESPACE,
     UPDATE_FAILED,
     DistributionTargets,
     NamespaceList,
@@ -68,6 +69,11 @@ class TargetRule:
         not exist are targets too. [RD-22]"""
         found = {name for name, labels in existing.items() if self.matches(name, labels)}
         return sorted(found | (self.included - self.excluded))
+
+
+def existing_namespaces(namespaces: Iterable[ObjectMeta]) -> set[str]:
+    """Return the names of the namespaces that can hold copies. Terminating namespaces cannot. [RD-33, RD-38]"""
+    return {one.name for one in namespaces if one.deletion_timestamp is None}
 
 
 def listed_names(given: NamespaceList | None) -> list[str]:
@@ -299,6 +305,11 @@ class Failure:
     reason: str
 
 
+def missing_targets(targets: Iterable[str], existing: Collection[str]) -> list[Failure]:
+    """Return a failure for each target that does not exist or is terminating. [RD-22, RD-33]"""
+    return [Failure(name, NO_NAMESPACE, NAMESPACE_MISSING) for name in targets if name not in existing]
+
+
 def conflict_reason(namespace: str, api_version: str, kind: str, name: str) -> str:
     """Return the message for an object of the same name that is not a copy. [RD-52]"""
     return f"{api_version}, Kind={kind} {namespace}/{name} already exists and is not controlled by this object"
@@ -357,47 +368,3 @@ def _condition(type_: str, failures: Sequence[Failure], before: Mapping[str, Any
     if failed:
         condition["failedNamespaces"] = sorted(one.namespace for one in failed)
     return condition
-
-
-COLUMNS: Final = ("namespace", "copy", "because")
-
-
-def explained(
-    rule: TargetRule, template: Template, namespaces: Iterable[ObjectMeta], copies: Mapping[str, Mapping[str, Any]]
-) -> tuple[list[tuple[str, str, str]], list[str]]:
-    """Return a row per namespace that has or will have a copy, and suggested actions. ``copies`` holds the objects of
-    the template's kind and name by namespace."""
-    known = {one.name: one for one in namespaces}
-    targets = set(rule.namespaces({name: one.labels for name, one in known.items()}))
-    ours = {name for name, copy in copies.items() if is_copy_of(copy, template)}
-    rows, todo = [], []
-    for name in sorted(targets | ours | (rule.excluded & known.keys()) - SYSTEM_NAMESPACES):
-        metadata, copy = known.get(name), copies.get(name)
-        why = _why(rule, name, metadata.labels if metadata is not None else {})
-        if name not in targets:
-            rows.append((name, "is to be deleted" if name in ours else "none", why))
-        elif metadata is None or metadata.deletion_timestamp is not None:
-            rows.append((name, "none", f"{why}; the namespace {'is being deleted' if metadata else 'does not exist'}"))
-            if metadata is None:
-                todo.append(f"create namespace {name}, or remove it from includedNamespaces")
-        elif copy is None:
-            rows.append((name, "will be created", why))
-        elif name not in ours:
-            what = f"{template.resource.kind} {name}/{template.name}"
-            rows.append((name, "conflict", f"{why}; {what} is not a copy and is left unchanged"))
-            todo.append(f"delete or rename {what}, or exclude the namespace")
-        else:
-            rows.append((name, "will be updated" if update_patch(template, copy) else "up to date", why))
-    return rows, todo
-
-
-def _why(rule: TargetRule, name: str, labels: Mapping[str, str]) -> str:
-    if name in SYSTEM_NAMESPACES:
-        return "system namespaces never get a copy"
-    if name in rule.excluded:
-        return "listed in excludedNamespaces"
-    if rule.all_namespaces:
-        return "allNamespaces"
-    if name in rule.included:
-        return "listed in includedNamespaces"
-    return "namespaceSelector selects it" if rule.selects(labels) else "nothing selects it"

@@ -20,7 +20,9 @@ from app.features.resourcedistribution.plan import (
     TemplateError,
     conflict_reason,
     copies_to_delete,
+    existing_namespaces,
     is_copy_of,
+    missing_targets,
     newly_failed,
     status_of,
     status_patch,
@@ -159,11 +161,11 @@ class ResourceDistributionReconciler:
         if state.rule is None or template is None:
             return None
         namespaces = [one.metadata for one in self._caches.namespaces.list()]
-        existing = {one.name for one in namespaces if one.deletion_timestamp is None}
+        existing = existing_namespaces(namespaces)
         targets = state.rule.namespaces({one.name: one.labels for one in namespaces})
         if self._lost_copies(state, template, existing) and not await self._still_exists(distribution):
             return None  # the garbage collector deletes the copies; a deletion event follows
-        failures = [Failure(name, NO_NAMESPACE, NAMESPACE_MISSING) for name in targets if name not in existing]
+        failures = missing_targets(targets, existing)
         failures += await self._bring_up_to_date(state, template, [name for name in targets if name in existing])
         failures += await self._clean_up(state, template, set(targets), existing)
         await self._report(distribution, state, targets, failures)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from app.features.resourcedistribution.plan import listed_names
+from app.features.resourcedistribution.plan import SYSTEM_NAMESPACES, listed_names
 from app.features.resourcedistribution.types import DistributionTargets, NamespaceList, ResourceDistribution
 from app.kube.fielderrors import FieldError, GoLiteral, Path, invalid, quote, required
 from app.kube.selectors import go_label_selector, validate_selector
@@ -59,7 +59,7 @@ def target_errors(targets: DistributionTargets) -> list[FieldError]:
 def warnings(given: ResourceDistribution) -> tuple[str, ...]:
     """Return warnings about fields that are accepted but have no effect."""
     targets, found = given.spec.targets, []
-    system = [name for name in listed_names(targets.included_namespaces) if name in ("kube-system", "kube-public")]
+    system = [name for name in listed_names(targets.included_namespaces) if name in SYSTEM_NAMESPACES]
     if system:
         found.append(f"spec.targets.includedNamespaces: {', '.join(system)} never gets a copy")
     selects = bool(targets.namespace_selector and any(targets.namespace_selector.values()))
