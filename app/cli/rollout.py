@@ -25,7 +25,7 @@ from app.cli.terminal import (
     written,
 )
 from app.cli.workload_changes import images_set, restarted, scaled_in, set_paused
-from app.framework.commands import Recorded, table
+from app.framework.commands import CHANGE_CAUSE, Recorded, table
 from app.kube.errors import CommandError
 
 if TYPE_CHECKING:
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
     from app.framework.commands import Commands
     from app.kube.client import Client
-
-
-CHANGE_CAUSE = "kubernetes.io/change-cause"
 
 
 async def history_text(

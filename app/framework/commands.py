@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 # ``pykruise rollout``, ``plan`` and ``explain`` support any kind whose feature has commands. They are imported only
 # when one of them runs, so a feature declares a function that returns them.
 
+#: kubectl's annotations: the last restart, in a Pod template, and the cause of a revision.
+RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
+CHANGE_CAUSE: Final = "kubernetes.io/change-cause"
+
 #: An object as stored in the cluster.
 Stored: TypeAlias = Mapping[str, Any]
 

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from app.api import names
 from app.api.model import KubeObject
-from app.framework.commands import PLAN_COLUMNS, Report
+from app.framework.commands import PLAN_COLUMNS, RESTARTED_AT, Report
 from app.kube.client import Client
 from app.kube.clock import rfc3339
 from app.kube.errors import CommandError, NotFound
@@ -70,7 +70,6 @@ def revisions_of(status: RecordedStatus | None, content: Content, recorded: Sequ
     return revisions_to_come(content, recorded, status.current_revision, status.collision_count or 0)
 
 
-RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
 _MANAGER: Final = "pykruise"
 
 

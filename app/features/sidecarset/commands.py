@@ -23,7 +23,18 @@ from app.features.sidecarset.plan.settings import SetView, injected_sets, record
 from app.features.sidecarset.plan.status import PodCounts
 from app.features.sidecarset.plan.update import partition_of
 from app.features.sidecarset.types import NOT_UPDATE, SidecarSet
-from app.framework.commands import Commands, History, Progress, Recorded, Report, Stored, counted, unseen
+from app.framework.commands import (
+    CHANGE_CAUSE,
+    RESTARTED_AT,
+    Commands,
+    History,
+    Progress,
+    Recorded,
+    Report,
+    Stored,
+    counted,
+    unseen,
+)
 from app.framework.dashboard import NAMED, DashboardSection, Row, Shown, mapping, number, pods, text
 from app.framework.options import Enabled
 from app.kube.client import Client
@@ -48,8 +59,6 @@ from app.pods.revisions import Revision, in_order, of_owner, revision_of
 
 #: Owners that recreate their Pods when their template is annotated.
 _RESTARTED: Final = {one.kind: one for one in (DAEMONSETS, DEPLOYMENTS, STATEFULSETS)}
-RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
-CHANGE_CAUSE: Final = "kubernetes.io/change-cause"
 
 
 def parsed(obj: Mapping[str, Any]) -> SidecarSet:

@@ -36,7 +36,18 @@ from app.features.uniteddeployment.types import (
     UnitedDeployment,
     template_of,
 )
-from app.framework.commands import Commands, History, Progress, Recorded, Report, Stored, counted, unseen
+from app.framework.commands import (
+    CHANGE_CAUSE,
+    RESTARTED_AT,
+    Commands,
+    History,
+    Progress,
+    Recorded,
+    Report,
+    Stored,
+    counted,
+    unseen,
+)
 from app.framework.options import Enabled
 from app.kube.client import Client, get_or_none
 from app.kube.clock import rfc3339
@@ -137,8 +148,6 @@ async def _owned(client: Client, kind: str, united: UnitedDeployment) -> list[Su
 
 
 RESOURCE: Final = UNITED_DEPLOYMENT.resource()
-RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
-CHANGE_CAUSE: Final = "kubernetes.io/change-cause"
 #: Path of the object with the field ``paused`` in the spec of each template.
 _PAUSED_AT: Final[Mapping[str, tuple[str, ...]]] = {
     DEPLOYMENT: (),
