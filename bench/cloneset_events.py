@@ -46,27 +46,35 @@ async def cluster(own: int, others: int) -> tuple[Shell, list[dict[str, Any]]]:
         (shell.caches.claims, shell.reconciler.mappers.keys_for_claim),
     ):
         change.subscribe(keys)  # type: ignore[arg-type]
-    await shell.reconciler(KEY)
-    made = [(path, body) for method, path, body in shell.server.requests if method == "POST"]
-    pods = []
-    for number, (path, body) in enumerate(made):
-        body["metadata"] |= {
-            "uid": f"uid-{number}",
-            "resourceVersion": "1",
-            "creationTimestamp": "2026-01-01T00:00:00Z",
-        }
-        if path.endswith("/controllerrevisions"):
-            shell.show({"kind": "ControllerRevision", **body})
-        elif path.endswith("/pods"):
-            body["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] = "Normal"
-            body["spec"]["nodeName"] = "node"
-            body["status"] = {"phase": "Running", "conditions": READY}
-            pods.append(body)
-            shell.show({**body, "kind": "Pod"})
-    await shell.reconciler(KEY)
+    pods: list[dict[str, Any]] = []
+    while made := await _created(shell):
+        for path, body in made:
+            _show_created(shell, path, body, pods)
+    return shell, pods
+
+
+async def _created(shell: Shell) -> list[tuple[str, dict[str, Any]]]:
+    """Reconcile; return the path and body of each object that this created. One reconcile creates a limited number."""
     shell.server.requests.clear()
     await shell.reconciler(KEY)
-    return shell, pods
+    return [(path, body) for method, path, body in shell.server.requests if method == "POST"]
+
+
+def _show_created(shell: Shell, path: str, body: dict[str, Any], pods: list[dict[str, Any]]) -> None:
+    """Put a created object into the cache, a Pod as ready."""
+    body["metadata"] |= {
+        "uid": f"uid-{len(pods)}",
+        "resourceVersion": "1",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+    }
+    if path.endswith("/controllerrevisions"):
+        shell.show({"kind": "ControllerRevision", **body})
+    elif path.endswith("/pods"):
+        body["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] = "Normal"
+        body["spec"]["nodeName"] = "node"
+        body["status"] = {"phase": "Running", "conditions": READY}
+        pods.append(body)
+        shell.show({**body, "kind": "Pod"})
 
 
 def changed(pods: list[dict[str, Any]], version: int) -> list[Any]:
