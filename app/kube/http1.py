@@ -210,8 +210,8 @@ class PlainTransport:
     """A :class:`app.kube.wire.Transport` for one API server."""
 
     def __init__(self, config: ClusterConfig, *, on_response: Callable[[str, str, str], None] = _ignore) -> None:
-        """Create a transport. ``on_response`` is called for each response with its HTTP status (or ``<error>``), method
-        and host."""
+        """Create a transport. ``on_response`` is called once per response with its HTTP status (``<error>`` without
+        one), method and host."""
         if config.proxy:
             raise ConfigError(f"{config.source}: proxies to the API server are not supported here; remove proxy-url")
         try:
@@ -243,9 +243,11 @@ class PlainTransport:
         return response
 
     async def _whole(self, request: Request) -> Response:
+        answered = False
         try:
             async with asyncio.timeout(_REQUEST_SECONDS if request.timeout is None else request.timeout):
                 connection, head = await self._begin(request)
+                answered = True
                 try:
                     body = bytearray()
                     async for piece in connection.pieces():
@@ -258,12 +260,14 @@ class PlainTransport:
                 self._give_back(connection)
                 return Response(head.status, head.headers, bytes(body))
         except (HttpError, OSError, TimeoutError) as error:
-            raise self._failed(request, error) from error
+            raise self._failed(request, error, answered=answered) from error
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
+        answered = False
         try:
             connection, head = await self._begin(request)
+            answered = True
             try:
                 if head.status == 401:
                     await self.config.renew()  # the caller retries after its back-off
@@ -271,7 +275,7 @@ class PlainTransport:
             finally:
                 connection.close()
         except (HttpError, OSError, TimeoutError) as error:
-            raise self._failed(request, error) from error
+            raise self._failed(request, error, answered=answered) from error
 
     async def _begin(self, request: Request) -> tuple[Connection, Head]:
         """Send on an idle or a new connection. If the server has closed an idle connection, retry when that is safe."""
@@ -314,8 +318,9 @@ class PlainTransport:
         connection.idle_since = asyncio.get_running_loop().time()
         self._idle.append(connection)
 
-    def _failed(self, request: Request, error: Exception) -> TransportError:
-        self._on_response("<error>", request.method, self._authority)
+    def _failed(self, request: Request, error: Exception, *, answered: bool) -> TransportError:
+        if not answered:
+            self._on_response("<error>", request.method, self._authority)
         return TransportError(RequestInfo(request.method, request.target), self._explain(error))
 
     def _explain(self, error: Exception) -> str:

@@ -7,6 +7,7 @@ import os
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Final
 
 import aiohttp
 from yarl import URL
@@ -20,6 +21,8 @@ OnResponse = Callable[[str, str, str], None]
 #: Compressed lists would be decompressed in a thread, and cost more than they save inside a cluster.
 _HEADERS = {"Accept-Encoding": "identity"}
 _FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
+_CONNECT_SECONDS: Final = 10.0
+_REQUEST_SECONDS: Final = 60.0
 
 
 def _ignore(_code: str, _method: str, _host: str) -> None:
@@ -29,18 +32,9 @@ def _ignore(_code: str, _method: str, _host: str) -> None:
 class AiohttpTransport:
     """HTTP/1.1 with persistent connections in one aiohttp session, created on first use in the current event loop."""
 
-    def __init__(
-        self,
-        config: ClusterConfig,
-        *,
-        on_response: OnResponse = _ignore,
-        connect_timeout: float = 10.0,
-        request_timeout: float = 60.0,
-    ) -> None:
+    def __init__(self, config: ClusterConfig, *, on_response: OnResponse = _ignore) -> None:
         self.config = config
         self._on_response = on_response
-        self._connect_timeout = connect_timeout
-        self._limits = aiohttp.ClientTimeout(total=request_timeout, sock_connect=connect_timeout)
         self._base = config.host
         self._host = URL(config.host).authority
         self._session: aiohttp.ClientSession | None = None
@@ -71,7 +65,7 @@ class AiohttpTransport:
     async def _request(self, request: Request) -> Response:
         answered = False
         try:
-            answer = await self._send(request, self._limits if request.timeout is None else self._within(request))
+            answer = await self._send(request, _REQUEST_SECONDS if request.timeout is None else request.timeout)
             answered = True
             # Reading the body returns the connection to the pool, or closes it on failure, so no context manager is
             # needed.
@@ -85,7 +79,7 @@ class AiohttpTransport:
         self._owner()
         answered = False
         try:
-            async with await self._send(request, self._within(request)) as answer:
+            async with await self._send(request, request.timeout) as answer:
                 answered = True
                 if answer.status == 401:
                     await self.config.renew()  # the caller retries after its back-off
@@ -94,11 +88,8 @@ class AiohttpTransport:
         except _FAILURES as error:
             raise self._failed(request, error, answered=answered) from error
 
-    def _within(self, request: Request) -> aiohttp.ClientTimeout:
-        return aiohttp.ClientTimeout(total=request.timeout, sock_connect=self._connect_timeout)
-
-    async def _send(self, request: Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        """Return the response head. Raises one of _FAILURES."""
+    async def _send(self, request: Request, seconds: float | None) -> aiohttp.ClientResponse:
+        """Return the response head; ``seconds`` limits the time until the body is read. Raises one of _FAILURES."""
         config = self.config
         # Set all headers that aiohttp would add; otherwise it copies the headers to check for each of them.
         headers = {**_HEADERS, **request.headers}
@@ -111,7 +102,7 @@ class AiohttpTransport:
             data=request.body,
             headers=headers,
             skip_auto_headers=None if typed else ("Content-Type",),  # send no Content-Type unless one is set
-            timeout=limits,
+            timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_SECONDS),
             proxy=config.proxy,
             server_hostname=config.server_name,
             allow_redirects=False,

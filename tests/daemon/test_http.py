@@ -1,4 +1,4 @@
-"""The agent's HTTP client, as API server transport and for probes, and the server of /healthz and /metrics."""
+"""The agent's probes over HTTP and TCP, and the server of /healthz and /metrics."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import asyncio
 import re
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -20,123 +19,18 @@ from app.daemon.probes_and_hooks import HookError, Network, probe_connection, pr
 from app.kube import http1
 from app.kube.clock import SystemClock
 from app.kube.config import ClusterConfig
-from app.kube.errors import ConfigError, TransportError
 from app.kube.http1 import Connection, PlainTransport
 from app.kube.logs import own_flags
 from app.kube.wire import Request
 from tests.kit.runtime import SimulatedRuntime
-
-Answer = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
-
-
-@asynccontextmanager
-async def server(*answers: bytes) -> AsyncIterator[tuple[int, list[bytes], list[int]]]:
-    """Serve these answers in turn, the last one repeatedly; an empty one closes the connection."""
-    asked: list[bytes] = []
-    connections: list[int] = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connections.append(1)
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
-                body = await reader.readexactly(int(length[0].partition(b":")[2])) if length else b""
-                answer = answers[min(len(asked), len(answers) - 1)]
-                asked.append(head + body)
-                if not answer:
-                    return
-                writer.write(answer)
-                if b"Connection: close" in answer:
-                    return
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return
-        finally:
-            writer.close()
-
-    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield listening.sockets[0].getsockname()[1], asked, connections
-    finally:
-        listening.close()
+from tests.kit.transports import answering
 
 
 def transport(port: int) -> PlainTransport:
     return PlainTransport(ClusterConfig(f"http://127.0.0.1:{port}", source="test"))
 
 
-OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Kind: a\r\n\r\nok"
-CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n2\r\nde\r\n0\r\nTrailer: x\r\n\r\n"
-GET = Request("GET", "/api", {"a": "b c"}, {"Accept": "x"})
-
-
-async def test_requests_share_a_connection() -> None:
-    async with server(OK, CHUNKED, OK) as (port, asked, connections):
-        one = transport(port)
-        first = await one.request(GET)
-        assert (first.status, first.body, first.headers.get("x-KIND")) == (200, b"ok", "a")
-        assert (await one.request(GET)).body == b"abcde"
-        patch = Request("PATCH", "/x", {}, {"Content-Type": "y"}, b"body")
-        await one.request(patch)
-        assert len(connections) == 1
-        assert asked[0].startswith(b"GET /api?a=b+c HTTP/1.1\r\nHost: 127.0.0.1:")
-        assert asked[2].endswith(b"Content-Length: 4\r\n\r\nbody")
-        await one.close()
-
-
-async def test_a_closed_connection_is_reopened_for_reads_and_reported_for_writes() -> None:
-    async with server(OK, b"", OK) as (port, asked, connections):
-        one = transport(port)
-        await one.request(GET)
-        assert (await one.request(GET)).body == b"ok"
-        assert (len(asked), len(connections)) == (3, 2)
-        await one.close()
-    async with server(OK, b"") as (port, asked, _):
-        one = transport(port)
-        await one.request(GET)
-        with pytest.raises(TransportError, match="closed before a response"):
-            await one.request(Request("PATCH", "/x", {}, {}, b""))
-        assert len(asked) == 2
-        await one.close()
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        b"no http\r\n\r\n",
-        b"HTTP/1.1 abc\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5_000 + b"\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nab",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-3\r\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n",
-        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000 + b"\r\n\r\n",
-    ],
-)
-async def test_an_invalid_response_is_an_error(answer: bytes) -> None:
-    async with server(answer) as (port, _, _connections):
-        with pytest.raises(TransportError):
-            await transport(port).request(GET)
-
-
-async def test_a_stream_arrives_in_chunks() -> None:
-    async with server(CHUNKED) as (port, _, _connections), transport(port).stream(GET) as stream:
-        assert [piece async for piece in stream.chunks] == [b"abc", b"de"]
-
-
-async def test_a_refused_connection_is_named_in_the_error() -> None:
-    async with server(OK) as (port, _, _connections):
-        pass
-    with pytest.raises(TransportError, match=r"cannot connect to http://127.0.0.1:.*is the API server running"):
-        await transport(port).request(GET)
-    with pytest.raises(ConfigError):
-        PlainTransport(ClusterConfig("ftp://x"))
-    for wrong in ("https://x:abc", "https://x:99999", "https://[::1"):
-        with pytest.raises(ConfigError, match="is not a valid API server address"):
-            PlainTransport(ClusterConfig(wrong, source="test"))
-    with pytest.raises(ConfigError, match="proxy"):
-        PlainTransport(ClusterConfig("https://x", proxy="http://p"))
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 # --- Probes
@@ -176,7 +70,7 @@ def answer(status: int, body: bytes = b"", **headers: str) -> bytes:
 async def test_http_probes_follow_redirects_and_report_the_response(
     answers: list[bytes], succeeded: bool, message: str
 ) -> None:
-    async with server(*answers) as (port, asked, _):
+    async with answering(*answers) as (port, asked, _):
         action = HttpGetAction(
             path="/a b?c=d", port=port, http_headers=(HttpHeader("Host", "web"), HttpHeader("X", "1"))
         )
@@ -201,9 +95,9 @@ async def test_http_probes_follow_redirects_and_report_the_response(
     ],
 )
 async def test_relative_redirects_are_followed(location: str, target: bytes) -> None:
-    async with server(answer(200)) as (port, there, _):
+    async with answering(answer(200)) as (port, there, _):
         redirect = answer(302, Location=location.format(port=port))
-        async with server(redirect, answer(200)) as (other, here, _connections):
+        async with answering(redirect, answer(200)) as (other, here, _connections):
             outcome = await probe_request(HttpGetAction(path="/a/b", port=other), "127.0.0.1", 5)
         assert outcome.succeeded
         assert (here + there)[1].startswith(b"GET " + target + b" ")
@@ -231,7 +125,7 @@ async def test_an_invalid_host_fails_the_probe(host: str) -> None:
 )
 async def test_a_failing_hook_does_not_delay_the_restart(host: str, answers: list[bytes], why: str) -> None:
     clock = SystemClock()
-    async with server(*answers) as (port, _, _connections):
+    async with answering(*answers) as (port, _, _connections):
         hook = Handler(http_get=HttpGetAction(port=port, host=host))
         with pytest.raises(HookError, match=re.escape(why)):
             await run_hook(SimulatedRuntime(clock), "c1", hook, (), "127.0.0.1", clock, Network())
@@ -247,7 +141,7 @@ async def test_a_failing_hook_does_not_delay_the_restart(host: str, answers: lis
     ids=["before", "after"],
 )
 async def test_an_endless_response_ends_the_probe(answer: bytes, why: str) -> None:
-    async with server(answer) as (port, _, _):
+    async with answering(answer) as (port, _, _):
         async with asyncio.timeout(120):
             outcome = await probe_request(HttpGetAction(port=port), "127.0.0.1", 10**9)
     assert outcome.succeeded is (not why)
@@ -281,7 +175,7 @@ async def test_a_pod_that_reads_nothing_holds_no_connection(monkeypatch: pytest.
 
 @pytest.mark.behaviour("KD-64")
 async def test_a_tcp_probe_succeeds_if_the_port_accepts_a_connection() -> None:
-    async with server(OK) as (port, _, _connections):
+    async with answering(OK) as (port, _, _connections):
         assert (await probe_connection(TcpSocketAction(port=port), "127.0.0.1", 5)).succeeded
         assert (await probe_connection(TcpSocketAction(port=str(port)), "127.0.0.1", 5)).succeeded
     refused = await probe_connection(TcpSocketAction(port=port), "127.0.0.1", 5)

@@ -146,3 +146,38 @@ class Noting:
 
     async def close(self) -> None:
         pass
+
+
+@asynccontextmanager
+async def answering(*answers: bytes) -> AsyncIterator[tuple[int, list[bytes], list[int]]]:
+    """Serve these answers in turn, the last one repeatedly; an empty one closes the connection.
+
+    Yields the port, the requests, and the connections; the client must have closed them at the end.
+    """
+    asked: list[bytes] = []
+    connections: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+                body = await reader.readexactly(int(length[0].partition(b":")[2])) if length else b""
+                answer = answers[min(len(asked), len(answers) - 1)]
+                asked.append(head + body)
+                if not answer:
+                    return
+                writer.write(answer)
+                if b"Connection: close" in answer:
+                    return
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return
+        finally:
+            writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
+        yield listening.sockets[0].getsockname()[1], asked, connections
+        async with asyncio.timeout(60):
+            while not all(writer.is_closing() for writer in connections):
+                await asyncio.sleep(0.01)

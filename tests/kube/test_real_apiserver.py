@@ -13,7 +13,7 @@ import pytest
 from app.kube.client import Client
 from app.kube.clock import SystemClock
 from app.kube.config import load_config, load_kubeconfig
-from app.kube.errors import Forbidden, NotFound, TransportError, Unauthorized
+from app.kube.errors import Forbidden, NotFound, Unauthorized
 from app.kube.events import EventRecorder, reference
 from app.kube.objects import (
     ConfigMap,
@@ -31,7 +31,6 @@ from app.kube.resources import (
     NAMESPACES,
     PODS,
     SECRETS,
-    ObjectKey,
     Resource,
 )
 from app.kube.store import Store
@@ -44,8 +43,8 @@ pytestmark = pytest.mark.controlplane
 
 
 @asynccontextmanager
-async def connected(kubeconfig: str, **options) -> AsyncIterator[Client]:
-    transport = AiohttpTransport(await load_config(str(kubeconfig), environ={}), **options)
+async def connected(kubeconfig: str) -> AsyncIterator[Client]:
+    transport = AiohttpTransport(await load_config(str(kubeconfig), environ={}))
     try:
         yield Client(transport, SystemClock())
     finally:
@@ -260,17 +259,6 @@ async def test_an_expired_version_causes_a_relist(cluster, things):
         assert it.metrics.lists == [1, 1]
 
 
-async def test_a_broken_connection_resumes(cluster):
-    client, ns = cluster.client, cluster.namespace
-    async with reflecting(cluster) as it:
-        it.line.cut()
-        await client.create(CONFIGMAPS, labeled("a"), ns)
-        await until(lambda: ObjectKey(ns, "a") in it.store, 30)
-        assert it.metrics.lists == [0]
-        assert it.metrics.errors == {ReflectorError.WATCH_FAILED: 1}
-        assert int(it.transport.watches[1]["resourceVersion"]) > 0
-
-
 async def test_events_are_readable_in_kubectl(cluster):
     client, ns = cluster.client, cluster.namespace
     made = await client.create(CONFIGMAPS, config_map("a"), ns, decode=decode_config_map)
@@ -298,15 +286,5 @@ async def test_missing_rights_differ_from_wrong_credentials(cluster, tmp_path):
     config = await load_kubeconfig(str(cluster.control_plane.kubeconfig))
     transport = AiohttpTransport(replace(config, authorization=lambda: asyncio.sleep(0, "Bearer wrong")))
     with pytest.raises(Unauthorized):
-        await Client(transport, SystemClock()).list(SECRETS)
-    await transport.close()
-
-
-async def test_a_server_with_unknown_authority_is_rejected(cluster):
-    import ssl
-
-    config = await load_kubeconfig(str(cluster.control_plane.kubeconfig))
-    transport = AiohttpTransport(replace(config, ssl_context=ssl.create_default_context()))
-    with pytest.raises(TransportError, match="is not trusted"):
         await Client(transport, SystemClock()).list(SECRETS)
     await transport.close()
