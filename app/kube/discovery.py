@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 import msgspec
@@ -15,7 +16,7 @@ from app.kube.client import Client
 from app.kube.errors import NotFound
 from app.kube.resources import Resource
 
-#: Seconds for which a group and version, or its absence, is cached.
+#: Seconds for which a kind, or its absence, is cached.
 REMEMBERED: Final = 300.0
 NOT_FOUND_FOR: Final = 10.0
 #: Maximum number of cached groups and versions. Their names come from users.
@@ -49,17 +50,18 @@ class KindMapper:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        #: The kinds of each group and version, and the time of the request for them.
         self._found: dict[str, tuple[float, _Kinds]] = {}
 
     async def find(self, api_version: str, kind: str) -> Mapped | None:
         """Return the resource of the kind, or None if it is not served. Raises ``KubeError``."""
         now = self._client.clock.monotonic()
-        until, kinds = self._found.get(api_version, (0.0, {}))
-        if now >= until or (kind not in kinds and now >= until - REMEMBERED + NOT_FOUND_FOR):
+        asked, kinds = self._found.get(api_version, (-inf, {}))
+        if now >= asked + (REMEMBERED if kind in kinds else NOT_FOUND_FOR):
             kinds = await self._ask(api_version)
             if len(self._found) >= MAX_REMEMBERED:
                 self._found.clear()
-            self._found[api_version] = (now + (REMEMBERED if kinds else NOT_FOUND_FOR), kinds)
+            self._found[api_version] = (now, kinds)
         return kinds.get(kind)
 
     async def _ask(self, api_version: str) -> _Kinds:

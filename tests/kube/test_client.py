@@ -4,11 +4,13 @@ import logging
 import orjson
 import pytest
 
-from app.kube.client import Client, PatchType, encode, get_or_none
+from app.kube import discovery
+from app.kube.client import Client, PatchType, delete_if_present, encode, get_or_none
 from app.kube.clock import TokenBucket
-from app.kube.errors import DecodeError, Forbidden, Gone, NotFound, ServerError, TooManyRequests
-from app.kube.objects import LeaseSpec, decode_metadata, decode_pod
-from app.kube.resources import NAMESPACES, PODS
+from app.kube.discovery import KindMapper, Mapped
+from app.kube.errors import Conflict, DecodeError, Forbidden, Gone, NotFound, ServerError, TooManyRequests
+from app.kube.objects import LeaseSpec, ObjectMeta, decode_metadata, decode_pod
+from app.kube.resources import NAMESPACES, PODS, Resource
 from app.kube.wire import Response
 from tests.fuzz.objects import nested
 from tests.kit.virtualtime import VirtualClock
@@ -41,11 +43,35 @@ async def test_named_clients_send_their_name_on_shared_connections():
     assert connections.requests[0].headers["User-Agent"] == "kruise-manager/sidecarset"
 
 
+WRITES = {
+    "create": lambda client, **options: client.create(PODS, {}, "shop", **options),
+    "replace": lambda client, **options: client.replace(PODS, "web-0", {}, "shop", **options),
+    "patch": lambda client, **options: client.patch(PODS, "web-0", {}, "shop", **options),
+    "apply": lambda client, **options: client.patch(PODS, "web-0", {}, "shop", kind=PatchType.APPLY, **options),
+    "delete": lambda client, **options: client.delete(PODS, "web-0", "shop", **options),
+}
+
+
 @virtual
-async def test_writes_send_their_options():
+@pytest.mark.parametrize("write", WRITES)
+async def test_every_write_can_be_a_dry_run_and_names_its_writer(write):
+    connections = Connections()
+    connections.answers.extend([json_response(200, {})] * 4)
+    client, dry = Client(connections, VirtualClock()), Client(connections, VirtualClock(), dry_run=True)
+    names = {} if write == "delete" else {"field_manager": "me", "field_validation": "Strict"}
+    for one, options in ((client, names), (client, {"dry_run": True}), (dry, {}), (dry.named("x"), {})):
+        await WRITES[write](one, **options)
+    named, *others = (request.query for request in connections.requests)
+    assert named == ({"fieldManager": "me", "fieldValidation": "Strict"} if names else {})
+    by_default = {"fieldManager": "kruise-manager"} if write == "apply" else {}
+    assert others == [{"dryRun": "All"} | by_default] * 3
+
+
+@virtual
+async def test_writes_are_sent_with_the_content_of_their_verb():
     client, connections = client_for(*[json_response(201, {})] * 6)
     body = {"metadata": {"name": "web-0"}}
-    await client.create(PODS, body, "shop", dry_run=True, field_manager="me", field_validation="Strict")
+    await client.create(PODS, body, "shop")
     await client.create(PODS, body, "shop", name="web-0", subresource="eviction")
     await client.replace(PODS, "web-0", b'{"raw": 1}', "shop", subresource="status")
     await client.patch(PODS, "web-0", [{"op": "remove", "path": "/a"}], "shop", kind=PatchType.JSON)
@@ -54,7 +80,7 @@ async def test_writes_send_their_options():
     seen = [(r.method, r.target, r.headers["Content-Type"], orjson.loads(r.body or b"")) for r in connections.requests]
     pods = "/api/v1/namespaces/shop/pods"
     assert seen == [
-        ("POST", f"{pods}?dryRun=All&fieldManager=me&fieldValidation=Strict", "application/json", body),
+        ("POST", pods, "application/json", body),
         ("POST", f"{pods}/web-0/eviction", "application/json", body),
         ("PUT", f"{pods}/web-0/status", "application/json", {"raw": 1}),
         ("PATCH", f"{pods}/web-0", "application/json-patch+json", [{"op": "remove", "path": "/a"}]),
@@ -92,6 +118,21 @@ async def test_deletes_send_preconditions():
 
 
 @virtual
+async def test_exactly_this_object_is_deleted_if_present():
+    client, connections = client_for(
+        json_response(200, obj("web-0", 7)),
+        json_response(404, status_body(404, "NotFound")),
+        json_response(409, status_body(409, "Conflict")),
+    )
+    web = ObjectMeta(name="web-0", namespace="shop", uid="u")
+    assert [await delete_if_present(client, PODS, web) for _ in range(2)] == [True, False]
+    with pytest.raises(Conflict):
+        await delete_if_present(client, PODS, web)
+    sent = orjson.loads(connections.requests[0].body or b"")
+    assert (sent["preconditions"], sent["propagationPolicy"]) == ({"uid": "u"}, "Background")
+
+
+@virtual
 async def test_a_namespaced_create_without_namespace_is_refused_locally():
     client, connections = client_for()
     with pytest.raises(ValueError, match=r"^Pod: a namespace is required to create one$"):
@@ -120,6 +161,14 @@ async def test_lists_are_fetched_in_pages():
     assert connections.requests[0].query == {
         "labelSelector": "app=a,b", "fieldSelector": "spec.nodeName=n", "limit": "2"}  # fmt: skip
     assert connections.requests[1].query["continue"] == "t1"
+
+
+@virtual
+async def test_a_list_of_metadata_asks_for_no_more():
+    client, connections = client_for(listing(9, obj("a", 1), continue_token="t"), listing(9))
+    await client.list(PODS, metadata_only=True)
+    accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+    assert [request.headers["Accept"] for request in connections.requests] == [accept] * 2
 
 
 @virtual
@@ -207,11 +256,14 @@ async def test_a_rate_limit_paces_requests_per_named_client():
         await other.get(NAMESPACES, "shop")
     for _ in range(10):
         await urgent.get(NAMESPACES, "shop")
+    own = limited.named("own", limiter=TokenBucket(clock, qps=1, burst=1))
     times = []
-    for _ in range(5):
-        await client.get(NAMESPACES, "shop")
+    for one in (*[client] * 5, own, own):
+        await one.get(NAMESPACES, "shop")
         times.append(clock.monotonic())
-    assert times == [0, 0, 0, 0.5, 1.0]
+    async with own.watch(PODS, "", {}):
+        times.append(clock.monotonic())
+    assert times == [0, 0, 0, 0.5, 1.0, 1.0, 2.0, 3.0]
 
 
 @virtual
@@ -268,3 +320,54 @@ async def test_a_missing_object_is_none_and_a_refusal_is_raised():
     with pytest.raises(Forbidden):
         await get_or_none(client, PODS, "web-2", "shop", decode=decode_pod)
     assert connections.requests[1].target == "/api/v1/namespaces/shop/pods/web-1"
+
+
+# ---- kinds by name
+
+
+THINGS = {
+    "resources": [
+        {"name": "things", "kind": "Thing", "namespaced": True},
+        {"name": "things/scale", "kind": "Scale"},
+        {"name": "nodes", "kind": "Node"},
+    ]
+}
+
+
+@virtual
+async def test_a_kind_is_found_and_remembered_for_a_while():
+    client, connections = client_for(json_response(200, THINGS))
+    mapper, group = KindMapper(client), "example.com/v1"
+    thing = Mapped(Resource("example.com", "v1", "things", "Thing"), scalable=True)
+    node = Mapped(Resource("example.com", "v1", "nodes", "Node", namespaced=False), scalable=False)
+    assert (await mapper.find(group, "Thing"), await mapper.find(group, "Node")) == (thing, node)
+    assert [request.target for request in connections.requests] == ["/apis/example.com/v1"]
+    for kind, after, asked in [("Thing", 299, 0), ("Scale", 0, 1), ("Scale", 9, 0), ("Scale", 1, 1), ("Thing", 300, 1)]:
+        connections.answers.append(json_response(200, THINGS))
+        before = len(connections.requests)
+        await client.clock.sleep(after)
+        assert await mapper.find(group, kind) == (thing if kind == "Thing" else None)
+        assert len(connections.requests) - before == asked, (kind, after)
+
+
+@virtual
+async def test_a_group_that_is_not_served_is_asked_for_again_soon():
+    client, connections = client_for(json_response(404, status_body(404, "NotFound")), json_response(200, THINGS))
+    mapper = KindMapper(client)
+    for after, found in [(0, False), (9, False), (1, True)]:
+        await client.clock.sleep(after)
+        assert (await mapper.find("example.com/v1", "Thing") is not None) is found
+    assert len(connections.requests) == 2
+
+
+@virtual
+async def test_names_of_groups_that_users_make_up_are_neither_requested_nor_all_remembered(monkeypatch):
+    client, connections = client_for(*[json_response(200, THINGS)] * 3)
+    mapper = KindMapper(client)
+    for invented in ("", "../v1", "a/b/v1", "x?y/v1", "é/v1", "a" * 254 + "/v1"):
+        assert await mapper.find(invented, "Thing") is None
+    assert not connections.requests
+    monkeypatch.setattr(discovery, "MAX_REMEMBERED", 2)
+    for group in "abc":
+        await mapper.find(f"{group}/v1", "Thing")
+    assert len(mapper._found) <= 2
