@@ -250,7 +250,6 @@ class Reflector(Generic[T]):
             if self._unread_after == self._version:
                 self._streaming_list = self._streaming_list and not listing
                 self._version = ""
-                self._unread_after = None
             else:
                 self._unread_after = self._version
 
@@ -274,8 +273,8 @@ class Reflector(Generic[T]):
     def _replace(self, objects: list[T], unreadable: set[ObjectKey], version: str) -> None:
         if not version:
             raise DecodeError(self._info, "a list without resourceVersion: is this a Kubernetes API server?")
-        self._unreadable.keep_only(unreadable)
         good = [obj for obj in objects if self._put(obj, unreadable)]
+        self._unreadable.keep_only(unreadable)
         self.store.replace(good, keep=unreadable)
         self._version = version
         self._backoff.reset()
@@ -337,7 +336,6 @@ class Reflector(Generic[T]):
                     obj = self._read(bytes(event.object), unreadable, lossy=event.lossy)
                     if obj is not None:
                         objects[key_of(obj)] = obj
-                        unreadable.discard(key_of(obj))
 
     async def _next(self, chunks: AsyncIterator[bytes], seconds: float) -> bytes | None:
         """Return the next chunk, None at the end. Raises ``TimeoutError`` if the connection stays silent."""

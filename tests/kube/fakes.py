@@ -61,12 +61,12 @@ class Connections:
     """A transport with scripted responses: ``answers`` in turn for requests, ``streams`` in turn for watches.
 
     An answer is a Response, an exception, or a function of the request. A stream is a function that yields
-    pieces; watches after the last stream stay open without events.
+    pieces, or an Event to wait for before the answer; watches after the last stream stay open without events.
     """
 
     def __init__(self) -> None:
         self.answers: deque[Response | Exception | Callable[[Request], Response | Awaitable[Response]]] = deque()
-        self.streams: deque[Callable[[], AsyncIterator[bytes]] | Response | Exception] = deque()
+        self.streams: deque[Callable[[], AsyncIterator[bytes]] | Response | Exception | asyncio.Event] = deque()
         self.requests: list[Request] = []
         self.watches: list[Request] = []
         self.open_streams = 0
@@ -87,6 +87,9 @@ class Connections:
         script = self.streams.popleft() if self.streams else hang
         if isinstance(script, Exception):
             raise script
+        if isinstance(script, asyncio.Event):
+            await script.wait()
+            script = hang
         self.open_streams += 1
         try:
             if isinstance(script, Response):

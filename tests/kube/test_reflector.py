@@ -1,5 +1,6 @@
 """The reflector against scripted servers, on virtual time."""
 
+import asyncio
 import logging
 from collections import Counter
 from itertools import pairwise
@@ -64,7 +65,7 @@ class Setup:
     def __init__(self, **options) -> None:
         self.connections = Connections()
         self.clock = VirtualClock()
-        self.store: Store[Pod] = Store()
+        self.store: Store[Pod] = Store(options.pop("indexes", None))
         self.changes: list[Change[Pod]] = []
         self.store.subscribe(self.changes.append)
         self.metrics = Counting()
@@ -137,9 +138,10 @@ async def test_chunks_may_be_cut_anywhere(size):
 
 
 @virtual
-async def test_a_server_without_streaming_lists_is_listed_in_pages():
+@pytest.mark.parametrize("refusal", [NO_STREAMING, json_response(400, status_body(400, "BadRequest"))])
+async def test_a_server_without_streaming_lists_is_listed_in_pages(refusal):
     setup = Setup(page_size=2)
-    setup.streams(NO_STREAMING, pieces(event("DELETED", obj("b", 10)), then_hang=True))
+    setup.streams(refusal, pieces(event("DELETED", obj("b", 10)), then_hang=True))
     setup.connections.answers.extend(
         [listing(9, obj("a", 1), obj("b", 2), continue_token="t"), listing(9, obj("c", 3))]
     )
@@ -171,15 +173,18 @@ async def test_a_disconnect_resumes_without_a_relist():
 
     setup.streams(
         FULL,
-        breaks,
+        NO_STREAMING,
+        *[breaks] * 6,
         pieces(event("ADDED", obj("b", 4)), bookmark(8)),
         pieces(event("DELETED", obj("b", 9)), then_hang=True),
     )
     async with running(setup.reflector.run()):
-        await until(lambda: len(setup.connections.watches) == 4 and len(setup.store) == 1)
-    assert setup.resumed_from() == ["-", "2", "3", "8"]
+        await until(lambda: len(setup.connections.watches) == 10 and len(setup.store) == 1)
+    assert setup.resumed_from() == ["-", "2", "2", *["3"] * 6, "8"]
     assert setup.versions() == {"a": "3"}
     assert setup.metrics.lists == [1]
+    assert setup.metrics.errors == {ReflectorError.WATCH_FAILED: 7}
+    assert setup.clock.monotonic() < 5  # a watch that brought events resets the back-off
 
 
 @virtual
@@ -222,9 +227,15 @@ async def test_a_server_that_always_expires_is_not_overloaded():
 
 
 @virtual
-async def test_failures_are_retried_with_backoff(caplog):
+@pytest.mark.parametrize("what", ["list", "watch"])
+async def test_failures_are_retried_with_backoff(what, caplog):
     setup = Setup()
-    setup.streams(*[REFUSED] * 8, pieces(bookmark(1, end_of_list=True), then_hang=True))
+
+    async def long():
+        yield bookmark(1, end_of_list=True)
+        await setup.clock.sleep(60)
+
+    setup.streams(*[long] * (what == "watch"), *[REFUSED] * 8)
     times = []
     original = setup.connections.stream
 
@@ -235,12 +246,12 @@ async def test_failures_are_retried_with_backoff(caplog):
     setup.connections.stream = timed  # type: ignore[method-assign,assignment]
     with caplog.at_level(logging.WARNING):
         async with running(setup.reflector.run()):
-            await until(lambda: setup.store.ready, 600)
-    waits = [after - before for before, after in pairwise(times)]
+            await until(lambda: len(times) == 9 + (what == "watch"), 600)
+    waits = [after - before for before, after in pairwise(times[-9:])]
     for wait, base in zip(waits, [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10], strict=True):
         assert base <= wait <= 2 * base
-    assert "Pod: list failed: GET /pods: connection refused" in caplog.messages
-    assert setup.metrics.errors == {ReflectorError.LIST_FAILED: 8}
+    assert f"Pod: {what} failed: GET /pods: connection refused" in caplog.messages
+    assert setup.metrics.errors == {f"{what}_failed": 8}
 
 
 @virtual
@@ -260,36 +271,15 @@ async def test_a_quiet_watch_that_ends_normally_is_resumed_at_once():
 
 
 @virtual
-async def test_a_dead_connection_is_replaced():
+@pytest.mark.parametrize("dead", [[FULL_AND_OPEN], [FULL, asyncio.Event()]], ids=["after events", "unanswered"])
+async def test_a_dead_connection_is_replaced(dead):
     setup = Setup(idle_seconds=90)
-    setup.streams(FULL_AND_OPEN, pieces(event("MODIFIED", obj("a", 7)), then_hang=True))
+    setup.streams(*dead, pieces(event("MODIFIED", obj("a", 7)), then_hang=True))
     await setup.reads(a="7")
     assert setup.connections.open_streams == 0
-    assert setup.resumed_from() == ["-", "2"]
+    assert setup.resumed_from()[-1] == "2"
     assert 90 < setup.clock.monotonic() < 95
     assert setup.metrics.errors == {ReflectorError.WATCH_FAILED: 1}
-
-
-@virtual
-async def test_one_unreadable_object_does_not_stop_the_others(caplog):
-    bad = {**obj("bad", 2), "spec": "not an object"}
-    setup = Setup()
-    setup.streams(
-        pieces(event("ADDED", obj("bad", 1)), bookmark(1, end_of_list=True)),
-        pieces(event("MODIFIED", bad), event("ADDED", obj("a", 3)), event("MODIFIED", obj("a", 4)), EXPIRED),
-        pieces(event("ADDED", bad), event("ADDED", obj("a", 5)), bookmark(6, end_of_list=True)),
-        pieces(event("DELETED", bad), event("MODIFIED", obj("a", 9)), then_hang=True),
-    )
-    with caplog.at_level(logging.ERROR):
-        async with running(setup.reflector.run()):
-            await until(lambda: setup.versions().get("a") == "5")
-            assert setup.versions() == {"bad": "1", "a": "5"}  # its last known state, even after the new list
-            await until(lambda: setup.versions() == {"a": "9"})
-    assert setup.metrics.errors[ReflectorError.UNREADABLE] == 3
-    told = [message for message in caplog.messages if "cannot be read" in message]
-    assert len(told) == 1
-    assert told[0].startswith("Pod shop/bad cannot be read; keeping its last known state: Expected `object`")
-    assert setup.metrics.aside == 0
 
 
 @virtual
@@ -375,15 +365,37 @@ async def test_a_malformed_object_hides_no_other(bad, streaming):
 
 
 @virtual
-async def test_a_skipped_object_is_read_after_a_change():
-    bad = {**obj("bad", 2), "spec": "not an object"}
-    setup = Setup()
+@pytest.mark.parametrize("spec", ["not an object", {"nodeName": "of no index"}])
+@pytest.mark.parametrize(
+    ("relisted", "then", "left"),
+    [
+        (["ADDED"], [], "1"),
+        (["ADDED", "DELETED"], [], ""),
+        ([], [], ""),
+        (["ADDED"], [event("DELETED", obj("bad", 5))], ""),
+        (["ADDED"], [event("MODIFIED", obj("bad", 5, metadata={"labels": {"other": ""}}))], ""),
+        (["ADDED"], [event("MODIFIED", obj("bad", 5))], "5"),
+    ],
+    ids=["still there", "deleted during the list", "not listed", "deleted", "not kept", "readable again"],
+)
+async def test_an_unreadable_object_keeps_its_state_until_it_is_gone_or_readable(spec, relisted, then, left, caplog):
+    def by_node(pod: Pod) -> list[str]:
+        return {"": []}[pod.spec.node_name]
+
+    setup = Setup(indexes={"node": by_node}, keep=lambda pod: "other" not in pod.metadata.labels)
+    bad = {**obj("bad", 2), "spec": spec}
     setup.streams(
-        pieces(bookmark(1, end_of_list=True)),
-        pieces(event("ADDED", bad), event("MODIFIED", obj("bad", 3)), then_hang=True),
+        pieces(event("ADDED", obj("bad", 1)), bookmark(1, end_of_list=True)),
+        pieces(event("MODIFIED", bad), EXPIRED),
+        pieces(*(event(type_, bad) for type_ in relisted), bookmark(3, end_of_list=True), *then, then_hang=True),
     )
-    await setup.reads(bad="3")
-    assert setup.metrics.aside == 0
+    async with running(setup.reflector.run()):
+        await until(lambda: len(setup.connections.watches) == 3)
+        await setup.clock.sleep(1)
+    assert setup.versions() == ({"bad": left} if left else {})
+    assert setup.metrics.aside == (left == "1")
+    (told,) = (message for message in caplog.messages if "cannot be read" in message)  # once, and with its name
+    assert told.startswith("Pod shop/bad cannot be read; keeping its last known state: ")
 
 
 @virtual
@@ -426,8 +438,7 @@ async def test_a_failing_index_or_handler_hides_no_other_object(caplog):
             raise LookupError("mine")
         return [pod.spec.node_name]
 
-    setup = Setup()
-    setup.store = setup.reflector.store = Store(indexes={"node": by_node})
+    setup = Setup(indexes={"node": by_node})
 
     def handle(change: Change[Pod]) -> None:
         if change.object.metadata.name == "odd":
@@ -466,30 +477,11 @@ async def test_an_object_that_the_filter_no_longer_keeps_is_removed(streaming):
 
 
 @virtual
-async def test_an_internal_error_does_not_end_a_reflector(caplog):
+async def test_an_internal_error_causes_a_relist(caplog):
     setup = Setup()
-    setup.connections.streams.append(RuntimeError("a mistake"))
-    setup.streams(FULL_AND_OPEN)
-    await setup.reads(a="1")
+    setup.streams(FULL, RuntimeError("a mistake"), pieces(event("ADDED", obj("b", 5)), bookmark(6, end_of_list=True)))
+    await setup.reads(b="5")
     assert setup.metrics.errors == {ReflectorError.UNEXPECTED: 1}
-
-
-@virtual
-async def test_a_long_watch_resets_the_backoff():
-    """After earlier refusals, a single disconnect must not cause a wait of a minute."""
-    setup = Setup()
-
-    async def cut_off():
-        await setup.clock.sleep(10)
-        raise REFUSED
-        yield b""
-
-    setup.streams(pieces(bookmark(1, end_of_list=True)), *[REFUSED] * 7, cut_off)
-    async with running(setup.reflector.run()):
-        await until(lambda: len(setup.connections.watches) == 9, 600)
-        began = setup.clock.monotonic()
-        await until(lambda: len(setup.connections.watches) == 10, 600)
-    assert setup.clock.monotonic() - began < 10 + 1
 
 
 @virtual
@@ -504,12 +496,28 @@ async def test_a_list_resets_the_backoff_and_an_expired_version_does_not_increas
 
 
 @virtual
-async def test_retry_after_of_a_watch_is_honored():
+async def test_versions_that_expire_minutes_apart_cause_no_longer_and_longer_waits():
     setup = Setup()
-    busy = json_response(429, status_body(429, "TooManyRequests"), **{"Retry-After": "7"})
+
+    async def expires():
+        yield bookmark(1, end_of_list=True)
+        await setup.clock.sleep(120)
+        yield EXPIRED
+
+    setup.streams(*[expires] * 9)
+    async with running(setup.reflector.run()):
+        await until(lambda: len(setup.connections.watches) == 10, 1200)
+    assert setup.clock.monotonic() < 9 * 120 + 5
+
+
+@virtual
+@pytest.mark.parametrize(("asked", "wait"), [("7", 7), ("3600", 30)])
+async def test_retry_after_of_a_watch_is_honored_within_limits(asked, wait):
+    setup = Setup()
+    busy = json_response(429, status_body(429, "TooManyRequests"), **{"Retry-After": asked})
     setup.streams(busy, FULL_AND_OPEN)
     await setup.reads(a="1")
-    assert 7 <= setup.clock.monotonic() < 7.5
+    assert wait <= setup.clock.monotonic() < wait + 0.5
 
 
 @virtual
@@ -559,17 +567,19 @@ async def test_any_decoder_works():
 
 
 @virtual
-async def test_an_uninstalled_resource_is_empty_until_installed():
+@pytest.mark.parametrize("before", [[], [FULL]], ids=["at the start", "later"])
+async def test_an_uninstalled_resource_is_empty_until_installed(before):
     absent = [True]
     setup = Setup(absent=lambda: absent[0])
-    setup.streams(json_response(404, status_body(404, "NotFound")))
-    setup.streams(FULL_AND_OPEN)
+    setup.streams(*before, json_response(404, status_body(404, "NotFound")), FULL_AND_OPEN)
     async with running(setup.reflector.run()):
         await setup.store.wait_until_ready()
         await setup.clock.sleep(60)
-        assert len(setup.connections.watches) == 1
+        assert not setup.versions()
+        assert len(setup.connections.watches) == len(before) + 1
         absent[0] = False
         await until(lambda: setup.versions() == {"a": "1"})
+    assert setup.resumed_from()[-1] == "-"
 
 
 @virtual
