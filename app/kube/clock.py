@@ -46,7 +46,7 @@ class SystemClock:
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(max(0.0, seconds))
+        await asyncio.sleep(seconds)
 
     async def wait_for(self, awaitable: Awaitable[T], seconds: float) -> T:
         async with asyncio.timeout(seconds):

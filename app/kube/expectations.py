@@ -98,7 +98,6 @@ class ScaleExpectations(Generic[K]):
         """Return what is outstanding, or None."""
         actions = self._names.get(key)
         if not actions:
-            self._since.clear(key)
             return None
         return Unsatisfied(self._since.waited(key), partial(_names_of, actions))
 

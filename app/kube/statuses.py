@@ -227,14 +227,13 @@ class SharedStatus(Generic[T]):
     def _next(self, line: _Line[T], together: list[_Request[T, Any]]) -> list[_Request[T, Any]]:
         """Return the requests to serve next, including those already taken."""
         room = min(len(line.waiting), self._together - len(together))
-        together = [*together, *(line.waiting.popleft() for _ in range(room))]
-        return [request for request in together if not request.answer.done()]
+        return [*together, *(line.waiting.popleft() for _ in range(room))]
 
     def _put_off(self, key: ObjectKey, together: list[_Request[T, Any]]) -> bool:
         """Answer all requests with "not now" if that needs no read or write. Returns whether it did."""
         copy = self.freshest(key)
         if copy is None:
-            return not together
+            return False
         after, rulings = _decided(together, copy)
         if after is not copy or not all(ruling.provisional for _, ruling in rulings):
             return False
@@ -250,7 +249,8 @@ class SharedStatus(Generic[T]):
         while True:
             try:
                 if copy is None and not live:
-                    copy, live = await self._read(key), True
+                    copy = await self._client.get(self._resource, key.name, key.namespace, decode=self._decode)
+                    live = True
                 after, rulings = _decided(together, copy)
                 if copy is None or after is None or after is copy:
                     if live or all(ruling.provisional for _, ruling in rulings):
@@ -291,13 +291,6 @@ class SharedStatus(Generic[T]):
         return await self._client.patch(
             self._resource, key.name, body, key.namespace, subresource="status", decode=self._decode
         )
-
-    async def _read(self, key: ObjectKey) -> T | None:
-        try:
-            return await self._client.get(self._resource, key.name, key.namespace, decode=self._decode)
-        except NotFound:
-            self.forget(key)
-            return None
 
     def _remember(self, key: ObjectKey, written: T) -> None:
         self._written[key] = written

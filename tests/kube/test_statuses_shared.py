@@ -108,12 +108,15 @@ def with_cache(left: int, **options: Any) -> tuple[Api, SharedStatus[Thing], Thi
 
 
 @pytest.mark.behaviour("PUB-80", "PUB-85")
+@pytest.mark.parametrize(("together", "writes"), [(500, 1), (4, 3)])
 @virtual
-async def test_concurrent_requests_share_a_decision_and_a_write() -> None:
-    api, statuses, _first = with_cache(10, delay=0.003)
+async def test_concurrent_requests_share_a_decision_and_a_write(together: int, writes: int) -> None:
+    api = Api(delay=0.003)
+    first = api.start(10)
+    statuses = replica(api, lambda _: first, together=together)
     answers = await asyncio.gather(*(statuses.decide(KEY, take(f"p{i}")) for i in range(40)))
     assert answers == ["given"] * 10 + ["not now"] * 30
-    assert (api.count("PATCH"), api.count("GET")) == (1, 0)
+    assert (api.count("PATCH"), api.count("GET")) == (writes, 0)
     assert api.thing.status.taken.keys() == {f"p{i}" for i in range(10)}
 
 
@@ -175,11 +178,11 @@ async def test_a_decision_without_a_write_is_verified_on_the_api_server() -> Non
 @pytest.mark.behaviour("PUB-83")
 @virtual
 async def test_an_object_deleted_meanwhile_counts_as_deleted() -> None:
-    api = Api()
-    stale = api.start(left=1)
+    api, statuses, stale = with_cache(2)
+    assert await statuses.decide(KEY, take("p0")) == "given"
     del api.objects[PATH]
-    statuses = replica(api, lambda _: stale)
-    assert await statuses.decide(KEY, take("p0")) == "gone"
+    assert await statuses.decide(KEY, take("p1")) == "gone"
+    assert statuses.freshest(KEY) is stale  # what this process wrote no longer counts
     assert await replica(api).decide(KEY, take("p0")) == "gone"
 
 
@@ -256,12 +259,30 @@ async def test_one_failed_decision_fails_alone() -> None:
 
 @virtual
 async def test_a_canceled_caller_cancels_no_other() -> None:
-    _api, statuses, _first = with_cache(5, delay=0.01)
-    asked = [asyncio.create_task(statuses.decide(KEY, take(f"p{i}"))) for i in range(3)]
+    api, statuses, _first = with_cache(5, delay=0.01)
+    asked = [asyncio.create_task(statuses.decide(KEY, take(f"p{i}"))) for i in range(4)]
+    await asyncio.sleep(0)
+    asked[0].cancel()  # before the write
     await asyncio.sleep(0.001)
-    asked[0].cancel()
-    assert await asyncio.gather(*asked[1:]) == ["given", "given"]
+    asked[1].cancel()  # during the write
+    assert await asyncio.gather(*asked[2:]) == ["given", "given"]
     assert await statuses.decide(KEY, take("p9")) == "given"
+    assert api.thing.status.taken.keys() == {"p1", "p2", "p3", "p9"}
+
+
+@virtual
+async def test_a_shutdown_lets_no_caller_wait_forever() -> None:
+    api = Api(delay=1)
+    first = api.start(5)
+    statuses = replica(api, lambda _: first, together=1)
+    asked = [asyncio.create_task(statuses.decide(KEY, take(f"p{i}"))) for i in range(3)]
+    await asyncio.sleep(0.5)
+    for task in asyncio.all_tasks():
+        if task.get_name().startswith("status of"):
+            task.cancel()
+    await asyncio.wait(asked, timeout=60)
+    assert all(task.cancelled() for task in asked)
+    assert await statuses.decide(KEY, take("p0")) in ("given", "given before")
 
 
 @virtual
