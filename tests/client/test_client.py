@@ -7,12 +7,13 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import orjson
 import pytest
 
 import pykruise
@@ -25,6 +26,7 @@ from app.manager.apidocs import example
 from app.manager.features import kinds
 from app.sandbox.apiserver.server import ApiServer
 from pykruise import AsyncCluster, CloneSet, SidecarSet
+from tests.kube.fakes import Connections, bookmark, event, json_response, listing, pieces
 
 pytestmark = pytest.mark.behaviour("CLI-61")
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -90,24 +92,66 @@ async def cluster() -> Any:
     api.close()
 
 
-async def test_a_model_can_be_applied_and_read(cluster: AsyncCluster) -> None:
-    written = CloneSet.model_validate(example(definition(CloneSet)))
-    await cluster.apply(written)
-    found = await cluster.get(CloneSet, "web")
-    assert found.spec.replicas == 3
-    assert found.spec.template["spec"]["containers"] == written.spec.template["spec"]["containers"]
-    await cluster.apply(written, dry_run=True)
-    await cluster.delete(CloneSet, "web")
-    with pytest.raises(pykruise.NotFound):
-        await cluster.get(CloneSet, "web")
-
-
 async def test_waiting_returns_the_last_object(cluster: AsyncCluster) -> None:
     with pytest.raises(pykruise.NotDoneError, match=r"web: condition not met within 0.2 s; the object did not exist"):
         await cluster.wait_for(CloneSet, "web", lambda _: True, seconds=0.2)
     await cluster.create(example(definition(CloneSet)))
     with pytest.raises(pykruise.NotDoneError, match=r"its status was"):
         await cluster.wait_for(CloneSet, "web", pykruise.rolled_out, seconds=0.2)
+
+
+WEB = example(definition(CloneSet))
+GROUP = "/apis/apps.kruise.io/v1beta1"
+CALLS: dict[str, tuple[Callable[[AsyncCluster], Awaitable[Any]], str, dict[str, str]]] = {
+    "get": (lambda one: one.get(SidecarSet, "log", "ignored"), "GET sidecarsets/log", {}),
+    "list": (lambda one: one.list(CloneSet, label_selector="a=b", field_selector="c=d"),
+             "GET namespaces/default/clonesets", {"labelSelector": "a=b", "fieldSelector": "c=d"}),
+    "list of all": (lambda one: one.list(CloneSet, "shop", all_namespaces=True), "GET clonesets", {}),
+    "apply": (lambda one: one.apply(WEB | {"metadata": {"name": "web", "namespace": "bank"}}, force=True),
+              "PATCH namespaces/bank/clonesets/web", {"fieldManager": "pykruise-client", "force": "true"}),
+    "apply to": (lambda one: one.apply(WEB, "shop", dry_run=True),
+                 "PATCH namespaces/shop/clonesets/web", {"fieldManager": "pykruise-client", "dryRun": "All"}),
+    "create": (lambda one: one.create(WEB | {"metadata": {"name": "web", "namespace": "bank"}}, dry_run=True),
+               "POST namespaces/bank/clonesets", {"fieldManager": "pykruise-client", "dryRun": "All"}),
+    "patch": (lambda one: one.patch(CloneSet, "web", {}, dry_run=True),
+              "PATCH namespaces/default/clonesets/web", {"fieldManager": "pykruise-client", "dryRun": "All"}),
+    "delete": (lambda one: one.delete(CloneSet, "web"),
+               "DELETE namespaces/default/clonesets/web", {"policy": "Background"}),
+    "orphan": (lambda one: one.delete(CloneSet, "web", orphan=True),
+               "DELETE namespaces/default/clonesets/web", {"policy": "Orphan"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_each_call_is_one_request(call: str) -> None:
+    connections, (make, sent, expected) = Connections(), CALLS[call]
+    connections.answers.append(listing(1) if "list" in call else json_response(200, WEB))
+    async with AsyncCluster(transport=connections) as cluster:
+        await make(cluster)
+    (request,) = connections.requests
+    options = {"policy": orjson.loads(request.body or b"")["propagationPolicy"]} if request.method == "DELETE" else {}
+    assert f"{request.method} {request.path.removeprefix(f'{GROUP}/')}" == sent
+    assert {key: value for key, value in request.query.items() if key != "limit"} | options == expected
+
+
+async def test_a_slow_reader_sees_the_changes_of_an_object_as_one() -> None:
+    def seen(type_: str, name: str, version: int) -> bytes:
+        return event(type_, WEB | {"metadata": {"name": name, "namespace": "default", "resourceVersion": str(version)}})
+
+    connections = Connections()
+    changes = [seen("ADDED", "new", 3), seen("MODIFIED", "new", 4), seen("DELETED", "old", 5)]
+    changes += [seen("ADDED", "brief", 6), seen("DELETED", "brief", 7), seen("ADDED", "last", 8)]
+    connections.streams.append(
+        pieces(seen("ADDED", "old", 1), bookmark(2, end_of_list=True) + b"".join(changes), then_hang=True)
+    )
+    async with AsyncCluster(transport=connections) as cluster, cluster.watch(CloneSet, label_selector="a=b") as found:
+        read = []
+        async for change in found:
+            read.append((change.object.name, change.old is not None, change.new is not None))
+            if change.object.name == "last":
+                break
+    assert read == [("new", False, True), ("last", False, True)]
+    assert (connections.watches[0].query["labelSelector"], connections.open_streams) == ("a=b", 0)
 
 
 async def test_an_unknown_object_is_refused_at_once(cluster: AsyncCluster) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 
 from app.features.persistentpodstate.pod_admission import STATES
@@ -81,6 +82,18 @@ async def test_a_namespace_is_large_as_long_as_its_objects_of_one_kind_are() -> 
     assert await list_them(*states, "x" * LARGE_BYTES) == (True, False)
     assert await list_them(*spreads, "") == (True, False)
     assert await list_them(*states, "") == (False, False)
+
+
+@virtual
+async def test_without_a_cluster_the_files_of_the_namespace_are_read() -> None:
+    stores = Stores((STATES,))
+    for namespace in ("shop", "bank"):
+        raw = {"metadata": {"name": "web", "namespace": namespace}, "spec": {"targetRef": TARGET}}
+        stores(STATES).put(STATES.decode(orjson.dumps(raw)))
+    live = LiveObjects(None, stores)
+    assert [one.metadata.namespace for one in await live.list(STATES, "shop")] == ["shop"]
+    assert (await live.get(STATES, "web", "bank")).metadata.namespace == "bank"
+    assert await live.get(STATES, "web", "other") is None
 
 
 def _in(namespace: str) -> Review:

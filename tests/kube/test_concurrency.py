@@ -6,7 +6,7 @@ import inspect
 import pytest
 
 from app.kube.admission import STRANGER
-from app.kube.concurrency import Coalesced, concurrently
+from app.kube.concurrency import Coalesced, KeyedLocks, concurrently, settled, together
 from tests.kube.fakes import virtual
 
 
@@ -28,7 +28,79 @@ async def test_a_cancellation_closes_what_has_not_begun(turns: int) -> None:
     assert {inspect.getcoroutinestate(one) for one in given} == {inspect.CORO_CLOSED}
 
 
+@virtual
+@pytest.mark.parametrize(
+    ("run", "result", "seconds"),
+    [(concurrently, "the first failed", 1), (together, "the first failed", 2), (settled, [1, 2, 3], 2)],
+)
+async def test_work_is_limited_and_an_error_is_raised_when_promised(run, result, seconds) -> None:
+    loop = asyncio.get_running_loop()
+    active, most, began = 0, 0, loop.time()
+
+    async def work(number: int) -> int:
+        nonlocal active, most
+        active += 1
+        most = max(most, active)
+        await asyncio.sleep(1)
+        active -= 1
+        if not number:
+            raise ValueError("the first failed")
+        return number
+
+    try:
+        found = (await run([work(number) for number in range(4)], 2))[1:]
+    except ValueError as error:
+        found = str(error)
+    assert (found, round(loop.time() - began), most) == (result, seconds, 2)
+
+
+@virtual
+async def test_writes_to_one_object_wait_for_each_other() -> None:
+    locks, loop, ends = KeyedLocks(), asyncio.get_running_loop(), {}
+
+    async def write(key: str, name: str) -> None:
+        async with locks.of(key):
+            await asyncio.sleep(1)
+            ends[name] = round(loop.time() - began)
+
+    began = loop.time()
+    await asyncio.gather(write("a", "first"), write("a", "second"), write("b", "other"))
+    assert ends == {"first": 1, "other": 1, "second": 2}
+    assert not locks._locks
+
+
 # ---- coalesced reads
+
+
+@virtual
+async def test_a_caller_that_leaves_takes_no_answer_from_others() -> None:
+    async def read(key: str) -> str:
+        await asyncio.sleep(1)
+        return key
+
+    found = Coalesced(read)
+    leaving, staying = asyncio.create_task(found("a")), asyncio.create_task(found("a"))
+    await asyncio.sleep(0.5)
+    leaving.cancel()
+    assert await staying == "a"
+    await asyncio.sleep(0.1)
+    assert not found._tasks
+
+
+@virtual
+async def test_a_shutdown_lets_no_reader_wait_forever() -> None:
+    async def read(_key: str) -> None:
+        await asyncio.Event().wait()
+
+    found = Coalesced(read)
+    waiting = []
+    for _ in range(2):  # for the current read, and for the next one
+        waiting.append(asyncio.create_task(found("a")))
+        await asyncio.sleep(0.1)
+    for task in found._tasks.values():
+        task.cancel()
+    await asyncio.wait(waiting, timeout=60)
+    assert all(task.cancelled() for task in waiting)
 
 
 @virtual
@@ -52,15 +124,20 @@ async def test_reads_of_a_key_are_paced_and_the_first_is_immediate() -> None:
 
 
 @pytest.mark.behaviour("MGR-154")
+@pytest.mark.parametrize("shared", [False, True])
 @virtual
-async def test_a_failure_for_an_unknown_caller_affects_no_other() -> None:
+async def test_a_failure_for_an_unknown_caller_affects_no_other(shared: bool) -> None:
+    reads = 0
+
     async def read(_key: str) -> str:
+        nonlocal reads
+        reads += 1
         await asyncio.sleep(1)
         if STRANGER.get():
             raise TimeoutError("its budget is spent")
         return "found"
 
-    found = Coalesced(read)
+    found = Coalesced(read, shared=shared)
 
     async def strange() -> str:
         STRANGER.set("10.0.0.9")
@@ -70,4 +147,5 @@ async def test_a_failure_for_an_unknown_caller_affects_no_other() -> None:
         *(asyncio.create_task(one) for one in (found("a"), strange())), return_exceptions=True
     )
     assert known == "found"
-    assert isinstance(stranger, TimeoutError)
+    assert isinstance(stranger, TimeoutError) is not shared
+    assert reads == 2 - shared

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import ssl
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app.kube.config import in_cluster, load_config, load_kubeconfig
+from app.kube.config import in_cluster, load_config, load_kubeconfig, read_kubeconfig
 from app.kube.errors import ConfigError
 from tests.kube.test_transport import self_signed
 
@@ -104,6 +105,39 @@ async def test_an_exec_plugin_runs_again_before_its_token_expires_and_after_a_re
     assert await config.authorization() == "Bearer t2"
     await config.renew()
     assert await config.authorization() == "Bearer t3"
+
+
+@pytest.mark.parametrize("user", [{"token": "a"}, {"username": "a", "password": "b"}], ids=["plain", "package"])
+async def test_the_proxy_of_the_environment_is_used_unless_it_excludes_the_server(tmp_path, monkeypatch, user):
+    monkeypatch.setenv("http_proxy", "http://proxy:3128")
+    path = kubeconfig(tmp_path, user)
+    assert (await load_kubeconfig(path)).proxy == "http://proxy:3128"
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    assert (await load_kubeconfig(path)).proxy is None
+
+
+async def test_a_proxy_of_the_cluster_wins(tmp_path, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://proxy:3128")
+    path = kubeconfig(tmp_path, {"token": "a"}, {"proxy-url": "http://own:3128"})
+    assert (await load_kubeconfig(path)).proxy == "http://own:3128"
+
+
+async def test_several_files_are_merged_and_missing_ones_skipped(tmp_path):
+    (tmp_path / "token").write_text("first")
+    users = kubeconfig(tmp_path, {"tokenFile": str(tmp_path / "token")}, name="users")
+    paths = os.pathsep.join((str(tmp_path / "none"), users, kubeconfig(tmp_path, {"token": "unused"})))
+    config = await load_kubeconfig(paths, "there")
+    assert (config.host, config.namespace, await config.authorization()) == (
+        "http://127.0.0.1:2", "shop", "Bearer first")  # fmt: skip
+
+
+async def test_certificates_may_be_files_next_to_the_kubeconfig(tmp_path):
+    Path(self_signed(tmp_path))
+    user = {"client-certificate": "server.pem", "client-key": "server.pem"}
+    cluster = {"server": "https://127.0.0.1:1", "certificate-authority": "server.pem"}
+    config = read_kubeconfig(Path(kubeconfig(tmp_path, user, cluster)))
+    assert config is not None
+    assert config.ssl_context.cert_store_stats()["x509"] == 1
 
 
 async def test_a_rotated_token_file_is_reread(tmp_path, monkeypatch):
@@ -246,3 +280,7 @@ async def test_in_a_pod_the_service_account_is_used(tmp_path):
     assert config.host == "https://[fd00::1]:443"
     assert await config.authorization() == "Bearer first"
     assert config.ssl_context is not None
+    (tmp_path / "token").write_text("second")
+    assert await config.authorization() == "Bearer first"  # not read for each request
+    await config.renew()
+    assert await config.authorization() == "Bearer second"

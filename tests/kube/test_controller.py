@@ -2,15 +2,16 @@ import asyncio
 import logging
 from collections import Counter
 
+import orjson
 import pytest
 
 from app.kube.controller import Controller, Result, Watch, to_controller, to_self
-from app.kube.errors import RequestInfo, TransportError, api_error
+from app.kube.errors import KubeError, RequestInfo, TransportError, api_error
 from app.kube.objects import ObjectMeta, OwnerReference, Pod
 from app.kube.resources import NODES, REPLICASETS, ObjectKey
-from app.kube.store import Change, Store
+from app.kube.store import Change, Store, key_of
 from tests.kit.virtualtime import VirtualClock
-from tests.kube.fakes import running, until, virtual
+from tests.kube.fakes import running, status_body, until, virtual
 
 A, B = ObjectKey("shop", "a"), ObjectKey("shop", "b")
 
@@ -23,14 +24,16 @@ def pod(name: str, version: int = 1, owner: str = "", kind: str = "ReplicaSet", 
 class Metrics:
     def __init__(self) -> None:
         self.results: Counter[str] = Counter()
-        self.most_active = 0
+        self.seconds: list[float] = []
+        self.active: list[int] = []
         self.panics = 0
 
     def reconciled(self, controller: str, result: str, seconds: float) -> None:
         self.results[result] += 1
+        self.seconds.append(seconds)
 
     def active_workers(self, controller: str, workers: int) -> None:
-        self.most_active = max(self.most_active, workers)
+        self.active.append(workers)
 
     def panicked(self, controller: str) -> None:
         self.panics += 1
@@ -111,8 +114,14 @@ async def test_results_schedule_the_next_reconcile():
 
 
 REQUEST = RequestInfo("PATCH", "/apis/x")
-CONFLICT = api_error(REQUEST, 409, b'{"kind":"Status","code":409,"reason":"Conflict","message":"changed"}')
+CONFLICT = api_error(REQUEST, 409, orjson.dumps(status_body(409, "Conflict", "changed")))
+ENDING = {"causes": [{"reason": "NamespaceTerminating"}]}
+ENDING = api_error(REQUEST, 403, orjson.dumps(status_body(403, "Forbidden", "ending", details=ENDING)))
 REFUSED = TransportError(REQUEST, "refused")
+
+
+class Later(KubeError):
+    retry_in = 5.0
 
 
 @virtual
@@ -120,10 +129,13 @@ REFUSED = TransportError(REQUEST, "refused")
     ("error", "level", "text", "panics"),
     [
         (CONFLICT, logging.INFO, "shop/a has changed, retrying in 0.005 s: PATCH /apis/x: changed", 0),
+        (ENDING, logging.DEBUG, "shop/a: its namespace is being terminated: PATCH /apis/x: ending", 0),
         (REFUSED, logging.WARNING, "reconciling shop/a failed after 0.000 s, retrying in 0.005 s", 0),
+        (TimeoutError(), logging.WARNING, "reconciling shop/a failed after 0.000 s, retrying in 0.005 s", 0),
+        (Later(), logging.WARNING, "reconciling shop/a failed after 0.000 s, retrying in 5.000 s", 0),
         (KeyError("x"), logging.ERROR, "reconciling shop/a failed after 0.000 s, retrying in 0.005 s", 1),
     ],
-    ids=["conflict", "refusal", "mistake"],
+    ids=["conflict", "namespace", "refusal", "timeout", "later", "mistake"],
 )
 async def test_errors_are_logged_with_their_key_and_retried(caplog, error, level, text, panics):
     calls = 0
@@ -136,7 +148,7 @@ async def test_errors_are_logged_with_their_key_and_retried(caplog, error, level
 
     setup = Setup(reconcile)
     setup.store.replace([pod("a")])
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.DEBUG, "app.kube.controller"):
         async with running(setup.controller.run()):
             await until(lambda: calls == 3)
     record = caplog.records[0]
@@ -193,7 +205,8 @@ async def test_keys_run_concurrently_but_never_twice_at_once():
             await setup.clock.sleep(0.25)
         await setup.clock.sleep(10)
     assert most == 3
-    assert setup.metrics.most_active == 3
+    assert (max(setup.metrics.active), setup.metrics.active[-1]) == (3, 0)
+    assert set(setup.metrics.seconds) == {1}
     assert setup.metrics.results["success"] < 15  # the changes of one object were coalesced
 
 
@@ -229,15 +242,21 @@ async def test_shutdown_finishes_ready_keys():
         await setup.clock.sleep(1)
         seen.append(key.name)
 
-    setup = Setup(reconcile, workers=1)
+    mapped: list[Change[Pod]] = []
+
+    def keys(change: Change[Pod]) -> list[ObjectKey]:
+        mapped.append(change)
+        return [key_of(change.object)]
+
+    setup = Setup(reconcile, keys, workers=1)
     setup.store.replace([pod(name) for name in "abc"])
     run = asyncio.create_task(setup.controller.run())
     await until(lambda: seen == ["a"])
     setup.controller.stop()
     await run
     assert seen == ["a", "b", "c"]
-    setup.store.put(pod("d"))  # no subscriber is left
-    assert len(setup.controller.queue) == 0
+    setup.store.put(pod("d"))
+    assert len(mapped) == 3  # the controller has unsubscribed
 
 
 @virtual

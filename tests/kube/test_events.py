@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from app.kube import events
 from app.kube.client import Client
 from app.kube.clock import rfc3339
 from app.kube.errors import RequestInfo, TransportError
@@ -67,8 +68,9 @@ def test_ten_similar_events_are_aggregated():
     assert messages[9:] == [f"(combined from similar events): message {n}" for n in range(9, 13)]
     assert [r.count for r in results[9:] if r] == [1, 2, 3, 4]
     assert len({r.name for r in results[9:] if r}) == 1
-    late = correlator.correlate(occurrence("message 99"), NOW + timedelta(seconds=601))
-    assert late.occurrence.message == "message 99"
+    late = [correlator.correlate(occurrence(f"at {n}"), NOW + timedelta(seconds=n)) for n in (600, 1200, 1801)]
+    combined = [f"(combined from similar events): at {n}" for n in (600, 1200)]
+    assert [r.occurrence.message for r in late] == [*combined, "at 1801"]
 
 
 def test_an_object_may_send_25_events_and_then_one_in_five_minutes():
@@ -78,6 +80,9 @@ def test_an_object_may_send_25_events_and_then_one_in_five_minutes():
     assert correlator.correlate(occurrence(), NOW + timedelta(seconds=299)) is None
     allowed = correlator.correlate(occurrence(), NOW + timedelta(seconds=300))
     assert allowed.count == 42  # dropped events are counted
+    assert correlator.correlate(occurrence(), NOW + timedelta(seconds=301)) is None
+    results = [correlator.correlate(occurrence(), NOW + timedelta(days=9)) for _ in range(40)]
+    assert [r is not None for r in results] == [True] * 25 + [False] * 15
     another = pod_reference("web-1", uid="u3")
     assert correlator.correlate(occurrence(regarding=another), NOW) is not None
 
@@ -89,6 +94,14 @@ def test_names_are_unique_and_valid():
     assert len(set(names)) == 9
     assert all(len(name) <= 253 for name in names)
     assert all(name.rpartition(".")[0] == "a" * 236 for name in names)
+    assert len({EventCorrelator(recorder).correlate(occurrence(), NOW).name for recorder in ("manager", "agent")}) == 2
+
+
+def test_the_events_used_least_recently_are_forgotten(monkeypatch):
+    monkeypatch.setattr(events, "MEMORY", 2)
+    correlator = EventCorrelator()
+    counts = [correlator.correlate(occurrence(message), NOW).count for message in ("a", "b", "a", "c", "a", "b")]
+    assert counts == [1, 1, 2, 1, 3, 1]
 
 
 @asynccontextmanager
@@ -188,10 +201,16 @@ async def test_events_wait_for_an_unavailable_server():
 
 @virtual
 @pytest.mark.parametrize(
-    ("code", "reason", "requests"), [(403, "Forbidden", 1), (429, "TooManyRequests", 12), (500, "InternalError", 12)]
+    ("code", "reason", "cause", "requests"),
+    [
+        (403, "Forbidden", "", 1),
+        (403, "Forbidden", "NamespaceTerminating", 1),
+        (429, "TooManyRequests", "", 12),
+        (500, "InternalError", "", 12),
+    ],
 )
-async def test_events_that_cannot_be_sent_are_dropped_and_logged(caplog, code, reason, requests):
-    refused = json_response(code, status_body(code, reason, "namespace is being terminated"))
+async def test_events_that_cannot_be_sent_are_dropped_and_logged(caplog, code, reason, cause, requests):
+    refused = json_response(code, status_body(code, reason, details={"causes": [{"reason": cause}]}))
     async with recording(lambda request: refused) as (server, _, recorder):
         recorder.event(POD, "Normal", "Created", "made it")
         assert await recorder.flush(1000)
@@ -199,9 +218,9 @@ async def test_events_that_cannot_be_sent_are_dropped_and_logged(caplog, code, r
         server.fail = lambda request: None
         recorder.event(POD, "Normal", "Other", "next")
         assert await recorder.flush(10)
-    assert len(caplog.messages) == 1
-    assert caplog.messages[0].startswith("dropped event Created for Pod shop/web-0: POST ")
-    assert caplog.messages[0].endswith(": made it")
+    assert len(caplog.messages) == (not cause)  # every controller of an ending namespace has such events
+    assert all(one.startswith("dropped event Created for Pod shop/web-0: POST ") for one in caplog.messages)
+    assert all(one.endswith(": made it") for one in caplog.messages)
     assert [event["reason"] for event in server.objects.values()] == ["Other"]
 
 

@@ -345,9 +345,13 @@ def test_an_identity_is_the_host_and_a_unique_suffix():
     assert first.rpartition("_")[0] == second.rpartition("_")[0] != ""
 
 
-@pytest.mark.parametrize(("holder", "left"), [("one", ""), ("two", "two")], ids=["still ours", "taken by another"])
+@pytest.mark.parametrize(
+    ("holder", "seconds", "left"),
+    [("one", 0, ""), ("two", 0, "two"), ("two", 5, "two")],
+    ids=["still ours", "taken by another", "seen to be taken"],
+)
 @virtual
-async def test_a_lease_that_changed_is_released_only_by_its_holder(holder: str, left: str) -> None:
+async def test_a_lease_that_changed_is_released_only_by_its_holder(holder: str, seconds: float, left: str) -> None:
     server = MemoryServer()
     candidate = Candidate(server, "one")
     task = asyncio.create_task(candidate.elector.run(candidate.lead))
@@ -355,10 +359,23 @@ async def test_a_lease_that_changed_is_released_only_by_its_holder(holder: str, 
     # A write that this candidate has seen no response to.
     server.objects[PATH]["metadata"]["resourceVersion"] = "1000"
     server.objects[PATH]["spec"]["holderIdentity"] = holder
+    await asyncio.sleep(seconds)
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
     assert server.objects[PATH]["spec"]["holderIdentity"] == left
+
+
+@virtual
+async def test_a_silent_server_does_not_delay_the_end_of_a_leader() -> None:
+    server = MemoryServer()
+    one = Candidate(server, "host_1")
+    leading = await one.leading()
+    server.delay = 1_000.0
+    leading.cancel()
+    await asyncio.wait({leading})
+    assert leading.cancelled()
+    assert one.clock.monotonic() < 6
 
 
 @virtual

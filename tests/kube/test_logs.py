@@ -55,6 +55,14 @@ def test_json_lines_have_the_same_fields(lines: Callable[[str], io.StringIO]) ->
     assert line == {"level": "warning", "logger": "app.x", "msg": "did \\ud800 it", "code": 7, "user": "jane"}
 
 
+@pytest.mark.parametrize("style", [logs.TextFormatter(), logs.JsonFormatter()])
+def test_each_line_has_the_time_of_its_event(style: logging.Formatter) -> None:
+    times = {0.0: "1970-01-01T00:00:00.000Z", 0.5: "1970-01-01T00:00:00.500Z", 86_399.0: "1970-01-01T23:59:59.000Z"}
+    for created, text in times.items():
+        record = logging.makeLogRecord({"msg": "m", "created": created})
+        assert text in style.format(record)
+
+
 @pytest.mark.parametrize("style", ["text", "json"])
 def test_an_exception_keeps_its_stack(lines: Callable[[str], io.StringIO], style: str) -> None:
     stream = lines(style)
@@ -75,11 +83,13 @@ def test_a_message_stays_on_one_line(lines: Callable[[str], io.StringIO]) -> Non
 
 async def test_information_is_buffered_and_warnings_are_flushed(lines: Callable[[str], io.StringIO]) -> None:
     stream = lines("text")
-    logging.getLogger("app.x").info("soon")
-    assert stream.getvalue() == ""
-    async with asyncio.timeout(120):
-        while "soon" not in stream.getvalue():
-            await asyncio.sleep(0.005)
+    for message in ("soon", "soon after"):
+        logging.getLogger("app.x").info(message)
+        assert message not in stream.getvalue()
+        async with asyncio.timeout(120):
+            while message not in stream.getvalue():
+                await asyncio.sleep(0.005)
+    assert stream.getvalue().count("\n") == 2
     logging.getLogger("app.x").info("before")
     logging.getLogger("app.x").warning("now")
     assert stream.getvalue().index("before") < stream.getvalue().index("now")

@@ -284,29 +284,16 @@ async def test_a_dead_connection_is_replaced(dead):
 
 @virtual
 @pytest.mark.parametrize("junk", [b"<html>\n", b'{"type":"ADDED"}\n', b"\xff\xfe\n", b'{"type":1,"object":{}}\n'])
-async def test_an_invalid_stream_is_abandoned_and_resumed(junk):
+async def test_an_invalid_stream_is_abandoned_and_resumed_and_relisted_on_repetition(junk):
     setup = Setup()
     setup.streams(
         FULL,
         pieces(event("MODIFIED", obj("a", 3)), junk, event("MODIFIED", obj("a", 99))),
-        pieces(event("MODIFIED", obj("a", 4)), then_hang=True),
-    )
-    await setup.reads(a="4")
-    assert setup.resumed_from() == ["-", "2", "3"]
-
-
-@virtual
-async def test_an_invalid_event_is_skipped_with_a_relist_on_repetition():
-    setup = Setup()
-    junk = b'{"type":"ADDED"}' + b"\n"
-    setup.streams(
-        FULL,
-        pieces(junk, event("MODIFIED", obj("a", 99))),
         pieces(junk, event("MODIFIED", obj("a", 99))),
         pieces(event("ADDED", obj("a", 5)), bookmark(7, end_of_list=True), then_hang=True),
     )
     await setup.reads(a="5")
-    assert setup.resumed_from() == ["-", "2", "2", "-"]
+    assert setup.resumed_from() == ["-", "2", "3", "-"]
 
 
 @virtual
@@ -521,26 +508,27 @@ async def test_retry_after_of_a_watch_is_honored_within_limits(asked, wait):
 
 
 @virtual
-async def test_an_interrupted_streaming_list_restarts_without_partial_results():
+@pytest.mark.parametrize(
+    "first",
+    [
+        pieces(event("ADDED", obj("b", 1))),
+        ConfigError("the exec plugin has no ticket"),
+        json_response(404, status_body(404, "NotFound")),
+    ],
+    ids=["interrupted", "no credentials", "not served yet"],
+)
+async def test_a_list_that_fails_is_repeated_from_its_start(first):
     setup = Setup()
-    setup.streams(
-        pieces(event("ADDED", obj("a", 1))),
-        pieces(event("ADDED", obj("b", 1)), bookmark(2, end_of_list=True), then_hang=True),
-    )
-    await setup.reads(b="1")
+    setup.streams(first, FULL_AND_OPEN)
+    async with running(setup.reflector.run()):
+        await setup.store.wait_until_ready()
+        assert setup.versions() == {"a": "1"}
 
 
 @virtual
 async def test_a_list_without_version_is_rejected():
     setup = Setup(streaming_list=False)
     setup.connections.answers.extend([json_response(200, {"items": []}), listing(3, obj("a", 1))])
-    await setup.reads(a="1")
-
-
-@virtual
-async def test_failed_credentials_are_retried():
-    setup = Setup()
-    setup.streams(ConfigError("the exec plugin has no ticket"), FULL_AND_OPEN)
     await setup.reads(a="1")
 
 
@@ -580,13 +568,3 @@ async def test_an_uninstalled_resource_is_empty_until_installed(before):
         absent[0] = False
         await until(lambda: setup.versions() == {"a": "1"})
     assert setup.resumed_from()[-1] == "-"
-
-
-@virtual
-async def test_a_missing_installed_resource_is_not_empty():
-    setup = Setup()
-    setup.streams(json_response(404, status_body(404, "NotFound")))
-    setup.streams(FULL_AND_OPEN)
-    async with running(setup.reflector.run()):
-        await setup.store.wait_until_ready()
-        assert setup.versions() == {"a": "1"}

@@ -9,12 +9,14 @@ from app.kube.resources import ObjectKey
 from app.kube.store import Change, Store, key_of
 
 
-def pod(name: str, version: int = 1, *, uid: str = "", node: str = "n1", namespace: str = "shop") -> Pod:
+def pod(name: str, version: int | str = 1, *, uid: str = "", node: str = "n1", namespace: str = "shop") -> Pod:
     metadata = ObjectMeta(name=name, namespace=namespace, uid=uid or f"uid-{name}", resource_version=str(version))
     return Pod(metadata=metadata, spec=PodSpec(node_name=node))
 
 
 def by_node(obj: Pod) -> list[str]:
+    if obj.spec.node_name == "unknown":
+        raise LookupError
     return [obj.spec.node_name] if obj.spec.node_name else []
 
 
@@ -48,11 +50,23 @@ def test_a_deletion_has_the_final_state_if_known():
     assert changes == [Change(pod("a", 5), None)]
 
 
-def test_an_unchanged_version_is_no_change():
+def test_an_unchanged_version_is_no_change_unless_it_is_unknown():
     store, changes = store_with(pod("a", 1))
     store.put(pod("a", 1))
     store.remove(ObjectKey("shop", "unknown"))
     assert changes == []
+    for _ in range(2):
+        store.put(pod("b", ""))  # from a file
+    assert len(changes) == 2
+
+
+@pytest.mark.parametrize("uid", ["uid-a", "another"])
+def test_an_object_that_an_index_rejects_changes_nothing(uid):
+    store, changes = store_with(pod("a"))
+    with pytest.raises(LookupError):
+        store.put(pod("a", 2, uid=uid, node="unknown"))
+    assert changes == []
+    assert store.list() == store.by_index("node", "n1") == [pod("a")]
 
 
 def test_a_recreated_object_is_another_object():
