@@ -41,12 +41,7 @@ class HttpError(Exception):
 
 
 class ConnectionLost(HttpError):
-    """The connection ended before the response was complete. ``begun`` tells whether part of the response was
-    received."""
-
-    def __init__(self, message: str, *, begun: bool) -> None:
-        super().__init__(message)
-        self.begun = begun
+    """The connection ended before the response was complete."""
 
 
 class Headers(dict[str, str]):
@@ -74,7 +69,6 @@ class _Answer:
         self._headers = Headers()
         #: Bytes received since the last content.
         self._overhead = 0
-        self.begun = False
         self.head: Head | None = None
         self.body: list[bytes] = []
         self.complete = False
@@ -85,7 +79,6 @@ class _Answer:
         if not data:
             self._end()
             return
-        self.begun = True
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -98,10 +91,10 @@ class _Answer:
 
     def _end(self) -> None:
         if self.head is None:
-            raise ConnectionLost("the connection was closed before a response", begun=self.begun)
+            raise ConnectionLost("the connection was closed before a response")
         headers = self.head.headers
         if "content-length" in headers or "chunked" in (headers.get("transfer-encoding") or "").lower():
-            raise ConnectionLost("the connection was closed during the response", begun=True)
+            raise ConnectionLost("the connection was closed during the response")
         self.complete = True
 
     def on_message_begin(self) -> None:
@@ -109,9 +102,8 @@ class _Answer:
         self.keep_alive = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Add a header; trailers are ignored."""
-        if self.head is None:
-            self._headers[name.decode("latin-1").lower()] = value.decode("latin-1").strip()
+        """Add a header; trailers are never read."""
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1").strip()
 
     def on_headers_complete(self) -> None:
         """Complete the head, unless an interim response ends here."""
@@ -173,7 +165,7 @@ class Connection:
         try:
             await self._writer.drain()
         except ConnectionError as error:
-            raise ConnectionLost(f"the connection broke: {error}", begun=False) from error
+            raise ConnectionLost(f"the connection broke: {error}") from error
         while answer.head is None:
             await self._receive()
         return answer.head
@@ -193,7 +185,7 @@ class Connection:
         try:
             data = await self._reader.read(_PIECE)
         except ConnectionError as error:
-            raise ConnectionLost(f"the connection broke: {error}", begun=self._answer.begun) from error
+            raise ConnectionLost(f"the connection broke: {error}") from error
         self._answer.feed(data)
 
     def close(self) -> None:
@@ -243,39 +235,37 @@ class PlainTransport:
         return response
 
     async def _whole(self, request: Request) -> Response:
-        answered = False
-        try:
-            async with asyncio.timeout(_REQUEST_SECONDS if request.timeout is None else request.timeout):
-                connection, head = await self._begin(request)
-                answered = True
-                try:
-                    body = bytearray()
-                    async for piece in connection.pieces():
-                        body += piece
-                        if len(body) > MAX_BODY:
-                            raise HttpError(f"the response is longer than {MAX_BODY} bytes")  # noqa: TRY301
-                except BaseException:
-                    connection.close()
-                    raise
-                self._give_back(connection)
-                return Response(head.status, head.headers, bytes(body))
-        except (HttpError, OSError, TimeoutError) as error:
-            raise self._failed(request, error, answered=answered) from error
+        seconds = _REQUEST_SECONDS if request.timeout is None else request.timeout
+        async with self._exchange(request, seconds) as (connection, head):
+            body = bytearray()
+            async for piece in connection.pieces():
+                body += piece
+                if len(body) > MAX_BODY:
+                    raise HttpError(f"the response is longer than {MAX_BODY} bytes")
+        return Response(head.status, head.headers, bytes(body))
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
-        answered = False
+        async with self._exchange(request, request.timeout) as (connection, head):
+            if head.status == 401:
+                await self.config.renew()  # the caller retries after its back-off
+            yield Stream(head.status, head.headers, connection.pieces())
+
+    @asynccontextmanager
+    async def _exchange(self, request: Request, seconds: float | None) -> AsyncIterator[tuple[Connection, Head]]:
+        """Send a request, and yield the head of the response and the connection to read the rest from."""
+        connection = None
         try:
-            connection, head = await self._begin(request)
-            answered = True
-            try:
-                if head.status == 401:
-                    await self.config.renew()  # the caller retries after its back-off
-                yield Stream(head.status, head.headers, connection.pieces())
-            finally:
-                connection.close()
+            async with asyncio.timeout(seconds):
+                connection, head = await self._begin(request)
+                yield connection, head
         except (HttpError, OSError, TimeoutError) as error:
-            raise self._failed(request, error, answered=answered) from error
+            if connection is None:
+                self._on_response("<error>", request.method, self._authority)
+            raise TransportError(RequestInfo(request.method, request.target), self._explain(error)) from error
+        finally:
+            if connection is not None:
+                self._give_back(connection)
 
     async def _begin(self, request: Request) -> tuple[Connection, Head]:
         """Send on an idle or a new connection. If the server has closed an idle connection, retry when that is safe."""
@@ -286,8 +276,8 @@ class PlainTransport:
         while (kept := self._take()) is not None:
             try:
                 return kept, await self._send(kept, request, target, headers)
-            except ConnectionLost as error:
-                if error.begun or request.method != "GET":
+            except ConnectionLost:
+                if request.method != "GET":
                     raise
         async with asyncio.timeout(_CONNECT_SECONDS):
             connection = await Connection.open(self._host, self._port, self._context, self.config.server_name)
@@ -317,11 +307,6 @@ class PlainTransport:
             return
         connection.idle_since = asyncio.get_running_loop().time()
         self._idle.append(connection)
-
-    def _failed(self, request: Request, error: Exception, *, answered: bool) -> TransportError:
-        if not answered:
-            self._on_response("<error>", request.method, self._authority)
-        return TransportError(RequestInfo(request.method, request.target), self._explain(error))
 
     def _explain(self, error: Exception) -> str:
         where = f"{self.config.host} ({self.config.source})" if self.config.source else self.config.host

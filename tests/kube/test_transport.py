@@ -296,12 +296,13 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\
         (CHUNKED, b"abcde", 1),
         (b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + OK, b"ok", 1),
         (b"HTTP/1.1 204 No Content\r\n\r\n", b"", 1),
+        (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", b"", 2),
         (ok(b"ok", b"Connection: close"), b"ok", 2),
         (b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nuntil the end", b"until the end", 2),
         (OK + ok(b"unasked"), b"ok", 2),
         (OK + b"garbage", b"ok", 2),
     ],
-    ids=["length", "chunks", "interim", "empty", "close", "no length", "a second answer", "garbage"],
+    ids=["length", "chunks", "interim", "empty", "upgrade", "close", "no length", "a second answer", "garbage"],
 )
 async def test_a_connection_is_reused_unless_the_answer_forbids_it(answer, body, connections):
     async with answering(answer) as (port, asked, opened), transport_to(PlainTransport, port) as transport:
@@ -331,6 +332,14 @@ async def test_a_closed_connection_is_reopened_for_reads_and_reported_for_writes
         with pytest.raises(TransportError, match="closed before a response"):
             await transport.request(Request("PATCH", "/x", {}, {}, b""))
         assert len(asked) == 4
+    async with answering(OK) as (port, asked, opened), transport_to(PlainTransport, port) as transport:
+        await transport.request(get("/"))
+        opened[0].close()
+        async with asyncio.timeout(60):
+            while not transport._idle[0].is_closed:
+                await asyncio.sleep(0.01)
+        await transport.request(Request("PATCH", "/x", {}, {}, b""))  # not on the closed connection
+        assert asked[1].endswith(b"Content-Length: 0\r\n\r\n")
 
 
 async def test_the_size_of_a_response_is_limited(monkeypatch):
@@ -351,13 +360,15 @@ async def test_tls_to_a_plain_server_is_an_error(make):
                 await transport.request(get("/"))
 
 
-async def test_an_untrusted_certificate_is_reported_plainly(make, tmp_path):
+async def test_only_a_server_with_a_trusted_certificate_is_asked(make, tmp_path):
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(OK)
         writer.close()
 
-    names = []
+    names, pem = [], self_signed(tmp_path)
     server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server_side.load_cert_chain(self_signed(tmp_path))
+    server_side.load_cert_chain(pem)
     server_side.sni_callback = lambda _socket, name, _context: names.append(name)
     async with await asyncio.start_server(talk, "127.0.0.1", 0, ssl=server_side) as server:
         address = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -365,7 +376,11 @@ async def test_an_untrusted_certificate_is_reported_plainly(make, tmp_path):
         async with transport_to(make, config) as transport:
             with pytest.raises(TransportError, match=r"is not trusted: .*; check certificate-authority"):
                 await transport.request(get("/"))
-    assert names == ["kubernetes"]
+        trusting = ssl.create_default_context(cafile=pem)
+        trusting.check_hostname = False
+        async with transport_to(make, replace(config, ssl_context=trusting)) as transport:
+            assert (await transport.request(get("/"))).body == b"ok"
+    assert names == ["kubernetes"] * 2
 
 
 def self_signed(folder) -> str:
