@@ -168,9 +168,6 @@ class WorkQueue(Generic[K]):
                 if waiter.done() and not waiter.cancelled():
                     self._wake()  # another worker gets the key that this one was woken for
                 raise
-            finally:
-                if waiter in self._waiters:
-                    self._waiters.remove(waiter)
         key = self._pop(namespace)
         now = self._clock.monotonic()
         self._processing[key] = now
@@ -194,8 +191,6 @@ class WorkQueue(Generic[K]):
     def shut_down(self) -> None:
         """Accept no more keys and drop the delayed ones; ready keys may still be taken."""
         self._shut_down = True
-        self._due.clear()
-        self._heap.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -382,7 +382,7 @@ class Reflector(Generic[T]):
                 self._unreadable.take_back(key_of(obj))
             else:
                 self._put(obj)
-            self._version = obj.metadata.resource_version or self._version
+            self._version = obj.metadata.resource_version or ""
         if lines:
             self._reset_backoff()
         if changes:
@@ -392,7 +392,7 @@ class Reflector(Generic[T]):
         """Apply any event, decoding it step by step. Returns whether it was about an object."""
         event = self._event(line)
         if event.type == wire.BOOKMARK:
-            self._version = wire.metadata_of(event.object).resource_version or self._version
+            self._version = wire.metadata_of(event.object).resource_version
             return False
         if event.type not in _CHANGES:
             self._unknown(event.type)

@@ -54,7 +54,7 @@ class Store(Generic[T]):
         self._objects: dict[ObjectKey, T] = {}
         self._functions = dict(indexes or {})
         self._indexes: dict[str, dict[str, dict[ObjectKey, T]]] = {name: {} for name in self._functions}
-        self._handlers: list[Handler[T]] = []
+        self._handlers: tuple[Handler[T], ...] = ()
         self._ready = asyncio.Event()
 
     # ---- reading
@@ -99,11 +99,10 @@ class Store(Generic[T]):
         """
         for obj in self.list():
             _call(handler, Change(None, obj))
-        self._handlers.append(handler)
+        self._handlers = (*self._handlers, handler)
 
         def unsubscribe() -> None:
-            if handler in self._handlers:
-                self._handlers.remove(handler)
+            self._handlers = tuple(one for one in self._handlers if one is not handler)
 
         return unsubscribe
 
@@ -118,7 +117,7 @@ class Store(Generic[T]):
         old = self._objects.get(key)
         recreated = old is not None and old.metadata.uid != obj.metadata.uid
         version = obj.metadata.resource_version
-        if old is not None and not recreated and version and old.metadata.resource_version == version:
+        if old is not None and version and old.metadata.resource_version == version:
             return
         found = {name: tuple(function(obj)) for name, function in self._functions.items()}
         if old is not None and recreated:
@@ -166,7 +165,7 @@ class Store(Generic[T]):
             index.setdefault(value, {})[key] = obj
 
     def _notify(self, change: Change[T]) -> None:
-        for handler in tuple(self._handlers):
+        for handler in self._handlers:
             _call(handler, change)
 
 

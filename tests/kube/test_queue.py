@@ -57,6 +57,9 @@ async def test_delayed_keys_run_on_time_and_once():
         seen.append((key, round(clock.monotonic(), 3)))
         keys.done(key)
     assert seen == [("now", 0), ("early", 30), ("late", 45)]
+    keys.add_after("late", 100)  # which the time it was first given does not bring forward
+    assert (await keys.get(), round(clock.monotonic(), 3)) == ("late", 145)
+    keys.done("late")
     with pytest.raises(TimeoutError):
         await clock.wait_for(keys.get(), 1000)
 
@@ -134,6 +137,8 @@ async def test_shutdown_finishes_ready_keys_only():
     assert [type(result) for result in results[1:]] == [QueueShutDown, QueueShutDown]
     with pytest.raises(QueueShutDown):
         await keys.get()
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == {asyncio.current_task()}  # no timer is left
 
 
 @virtual

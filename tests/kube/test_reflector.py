@@ -13,7 +13,7 @@ from app.kube.client import Client
 from app.kube.errors import ConfigError, RequestInfo, TransportError
 from app.kube.objects import Pod, decode_pod
 from app.kube.reflector import Reflector, ReflectorError
-from app.kube.resources import PODS, ObjectKey
+from app.kube.resources import PODS
 from app.kube.store import Change, Store
 from app.kube.wire import Response
 from tests.kit.virtualtime import VirtualClock
@@ -181,6 +181,7 @@ async def test_a_disconnect_resumes_without_a_relist():
     async with running(setup.reflector.run()):
         await until(lambda: len(setup.connections.watches) == 10 and len(setup.store) == 1)
     assert setup.resumed_from() == ["-", "2", "2", *["3"] * 6, "8"]
+    assert setup.changes[-1].object.metadata.resource_version == "9"  # the final state of b
     assert setup.versions() == {"a": "3"}
     assert setup.metrics.lists == [1]
     assert setup.metrics.errors == {ReflectorError.WATCH_FAILED: 7}
@@ -356,15 +357,18 @@ async def test_a_malformed_object_hides_no_other(bad, streaming):
 @pytest.mark.parametrize(
     ("relisted", "then", "left"),
     [
-        (["ADDED"], [], "1"),
-        (["ADDED", "DELETED"], [], ""),
-        ([], [], ""),
-        (["ADDED"], [event("DELETED", obj("bad", 5))], ""),
-        (["ADDED"], [event("MODIFIED", obj("bad", 5, metadata={"labels": {"other": ""}}))], ""),
-        (["ADDED"], [event("MODIFIED", obj("bad", 5))], "5"),
+        (["ADDED"], (), "1"),
+        (["ADDED", "DELETED"], (), ""),
+        ([], (), ""),
+        (["ADDED"], ("DELETED", {}), ""),
+        (["ADDED"], ("DELETED", {"spec": {}}), ""),
+        (["ADDED"], ("MODIFIED", {"spec": {}, "metadata": {"labels": {"other": ""}}}), ""),
+        (["ADDED"], ("MODIFIED", {"spec": {}}), "5"),
+        (["ADDED"], ("MODIFIED", {"spec": 7}), "1"),
     ],
-    ids=["still there", "deleted during the list", "not listed", "deleted", "not kept", "readable again"],
-)
+    ids=["still there", "deleted during the list", "not listed", "deleted", "deleted and readable", "not kept",
+         "readable again", "unreadable otherwise"],
+)  # fmt: skip
 async def test_an_unreadable_object_keeps_its_state_until_it_is_gone_or_readable(spec, relisted, then, left, caplog):
     def by_node(pod: Pod) -> list[str]:
         return {"": []}[pod.spec.node_name]
@@ -374,15 +378,21 @@ async def test_an_unreadable_object_keeps_its_state_until_it_is_gone_or_readable
     setup.streams(
         pieces(event("ADDED", obj("bad", 1)), bookmark(1, end_of_list=True)),
         pieces(event("MODIFIED", bad), EXPIRED),
-        pieces(*(event(type_, bad) for type_ in relisted), bookmark(3, end_of_list=True), *then, then_hang=True),
+        pieces(
+            *(event(type_, bad) for type_ in relisted),
+            bookmark(3, end_of_list=True),
+            *(event(then[0], obj("bad", 5, **{"spec": spec, **then[1]})) for _ in then[:1]),
+            then_hang=True,
+        ),
     )
     async with running(setup.reflector.run()):
         await until(lambda: len(setup.connections.watches) == 3)
         await setup.clock.sleep(1)
     assert setup.versions() == ({"bad": left} if left else {})
     assert setup.metrics.aside == (left == "1")
-    (told,) = (message for message in caplog.messages if "cannot be read" in message)  # once, and with its name
-    assert told.startswith("Pod shop/bad cannot be read; keeping its last known state: ")
+    told = [message for message in caplog.messages if "cannot be read" in message]
+    assert len(told) == (2 if then[1:] == ({"spec": 7},) else 1)  # once for each reason
+    assert told[0].startswith("Pod shop/bad cannot be read; keeping its last known state: ")
 
 
 @virtual
@@ -523,6 +533,7 @@ async def test_a_list_that_fails_is_repeated_from_its_start(first):
     async with running(setup.reflector.run()):
         await setup.store.wait_until_ready()
         assert setup.versions() == {"a": "1"}
+    assert setup.metrics.errors == {ReflectorError.LIST_FAILED: 1}
 
 
 @virtual
@@ -544,14 +555,19 @@ async def test_any_decoder_works():
             self.metadata = decode_pod(raw).metadata
 
     connections = Connections()
-    connections.streams.append(
-        pieces(event("ADDED", obj("a", 1, spec={"x": 5})), bookmark(2, end_of_list=True), then_hang=True)
-    )
+    connections.streams += [
+        pieces(event("ADDED", obj("a", 1, spec={"x": 5})), bookmark(2, end_of_list=True)),
+        pieces(event("MODIFIED", obj("a", 3, spec={"x": 6}))),
+        pieces(event("DELETED", obj("a", 4, spec={"x": 7})), then_hang=True),
+    ]
     store: Store[Thing] = Store()
+    changes: list[Change[Thing]] = []
+    store.subscribe(changes.append)
     async with running(Reflector(Client(connections, VirtualClock()), PODS, store, decode=Thing, rng=Random(1)).run()):
-        await store.wait_until_ready()
-    thing = store.by_key(ObjectKey("shop", "a"))
-    assert thing.body["spec"] == {"x": 5}
+        await until(lambda: len(changes) == 3)
+    assert [change.object.body["spec"]["x"] for change in changes] == [5, 6, 7]
+    assert not store.list()
+    assert [watch.query.get("resourceVersion") for watch in connections.watches] == [None, "2", "3"]
 
 
 @virtual

@@ -39,6 +39,7 @@ def test_subscribers_get_the_old_and_the_new_object():
     first, second = pod("a", 1), pod("a", 2)
     store.put(first)
     store.put(second)
+    assert store.by_index("node", "n1") == [second]
     store.remove(key_of(second))
     assert changes == [Change(None, first), Change(first, second), Change(second, None)]
     assert [change.object for change in changes] == [first, second, second]
