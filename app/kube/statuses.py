@@ -173,12 +173,13 @@ class SharedStatus(Generic[T]):
 
         Raises ``KubeError`` if the object could not be read or written in time, and any error of the decision.
         """
-        line = self._lines.setdefault(key, _Line())
         request: _Request[T, R] = _Request(decision, asyncio.get_running_loop().create_future())
-        line.waiting.append(request)
-        if line.task is None:
+        line = self._lines.get(key)
+        if line is None:
+            line = self._lines[key] = _Line()
             # A separate task, so that canceling one caller does not cancel the others.
             line.task = asyncio.create_task(self._serve(key, line), name=f"status of {self._resource.kind} {key}")
+        line.waiting.append(request)
         return await request.answer
 
     def freshest(self, key: ObjectKey) -> T | None:
@@ -217,12 +218,9 @@ class SharedStatus(Generic[T]):
         except BaseException as error:
             # Canceled on shutdown: no caller must wait forever.
             _fail([*together, *line.waiting], error)
-            line.waiting.clear()
             raise
         finally:
-            line.task = None
-            if self._lines.get(key) is line and not line.waiting:
-                del self._lines[key]
+            del self._lines[key]
 
     def _next(self, line: _Line[T], together: list[_Request[T, Any]]) -> list[_Request[T, Any]]:
         """Return the requests to serve next, including those already taken."""

@@ -122,13 +122,16 @@ async def test_a_proxy_of_the_cluster_wins(tmp_path, monkeypatch):
     assert (await load_kubeconfig(path)).proxy == "http://own:3128"
 
 
-async def test_several_files_are_merged_and_missing_ones_skipped(tmp_path):
+async def test_several_files_are_merged_and_missing_ones_skipped(tmp_path, monkeypatch):
+    monkeypatch.setattr("app.kube.config.EXPIRY_SKEW", timedelta(0))
     (tmp_path / "token").write_text("first")
     users = kubeconfig(tmp_path, {"tokenFile": str(tmp_path / "token")}, name="users")
     paths = os.pathsep.join((str(tmp_path / "none"), users, kubeconfig(tmp_path, {"token": "unused"})))
     config = await load_kubeconfig(paths, "there")
-    assert (config.host, config.namespace, await config.authorization()) == (
-        "http://127.0.0.1:2", "shop", "Bearer first")  # fmt: skip
+    assert (config.host, config.namespace) == ("http://127.0.0.1:2", "shop")
+    assert await config.authorization() == "Bearer first"
+    (tmp_path / "token").write_text("second")
+    assert await config.authorization() == "Bearer second"
 
 
 async def test_certificates_may_be_files_next_to_the_kubeconfig(tmp_path):

@@ -67,10 +67,11 @@ def test_each_line_has_the_time_of_its_event(style: logging.Formatter) -> None:
 def test_an_exception_keeps_its_stack(lines: Callable[[str], io.StringIO], style: str) -> None:
     stream = lines(style)
     try:
-        raise ValueError("oops")
+        raise ValueError("oops\n" * 300)
     except ValueError:
         logging.getLogger("app.x").exception("failed")
     assert "ValueError: oops" in stream.getvalue()
+    assert stream.getvalue().count("oops") < 110
     assert "test_logs.py" in stream.getvalue()
 
 
@@ -99,6 +100,7 @@ def test_a_closed_stream_does_no_harm(lines: Callable[[str], io.StringIO]) -> No
     stream = lines("text")
     stream.close()
     logging.getLogger("app.x").warning("nobody hears")
+    logging.getLogger("app.x").warning("%d of %d", 1)  # nor does a mistake in a call
 
 
 def test_a_fatal_error_is_logged_on_one_line(
