@@ -182,16 +182,6 @@ def check_pair(cert: bytes, key: bytes) -> x509.Certificate:
     return certificate
 
 
-def unexpired(bundle: bytes, now: datetime) -> bytes:
-    """Return the certificates of a PEM bundle that have not expired; empty if the bundle cannot be read."""
-    try:
-        found = x509.load_pem_x509_certificates(bundle)
-    except ValueError:
-        return b""
-    good = {certificate: None for certificate in found if certificate.not_valid_after_utc > now}
-    return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in good)
-
-
 def expiry(cert: bytes) -> datetime:
     """Return when a PEM certificate expires. Raises CertificateError."""
     return _load_certificate(cert, "certificate").not_valid_after_utc
@@ -205,14 +195,15 @@ def _reusable_ca(certificates: CertificateSet | None, now: datetime) -> tuple[_K
         key = _load_key(certificates.ca_key, "CA key")
     except CertificateError:
         return None
+    if not isinstance(key, _Key):
+        return None
     sound = (
-        isinstance(key, _Key)
-        and _belongs_to(certificates.ca_key, certificates.ca_cert)
+        _belongs_to(certificates.ca_key, certificates.ca_cert)
         and certificate.not_valid_before_utc <= now
         and certificate.not_valid_after_utc >= now + CA_REUSE
         and _is_ca(certificate)
     )
-    return (key, certificate) if sound and isinstance(key, _Key) else None
+    return (key, certificate) if sound else None
 
 
 def _new_ca(now: datetime) -> tuple[_Key, x509.Certificate]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from app.certs.issue import CertificateError, CertificateSet, condition_of, from_secret_data, issue
+from app.certs.issue import CertificateError, CertificateSet, condition_of, expiry, from_secret_data, issue
 
 #: Secret key → field of the announced set.
 _NEXT_KEYS: Final = {
@@ -32,6 +33,7 @@ _NEXT_KEYS: Final = {
 }
 #: How long before expiry a certificate is renewed, unless ``CERTS_RENEW_BEFORE`` is set.
 DEFAULT_RENEW_BEFORE: Final = timedelta(days=180)
+_BEGIN: Final = b"-----BEGIN CERTIFICATE-----"
 _END: Final = b"-----END CERTIFICATE-----"
 _PREVIOUS_KEY: Final = "previous-ca-cert.pem"
 _RETIRED_KEY: Final = "retired-ca-fingerprints"
@@ -105,9 +107,19 @@ def joined(*pems: bytes) -> bytes:
 
 
 def blocks(*pems: bytes) -> list[bytes]:
-    """Split PEM data into individual certificates, normalized and deduplicated."""
-    found = (block.lstrip() + _END + b"\n" for pem in pems for block in pem.split(_END)[:-1])
+    """Split PEM data into individual certificates, without duplicates and text between them."""
+    found = (_BEGIN + block.rpartition(_BEGIN)[2] + _END + b"\n" for pem in pems for block in pem.split(_END)[:-1])
     return list(dict.fromkeys(found))
+
+
+def unexpired(bundle: bytes, now: datetime) -> list[bytes]:
+    """Return the certificates of a PEM bundle that can be read and have not expired."""
+    good = []
+    for block in blocks(bundle):
+        with contextlib.suppress(CertificateError):
+            if expiry(block) > now:
+                good.append(block)
+    return good
 
 
 def _fingerprint(block: bytes) -> str:
@@ -249,6 +261,25 @@ def _after(action: Action, observed: Observed, make: Callable[[CertificateSet | 
         given_up = [_fingerprint(block) for block in blocks(stored.previous_ca) if block not in in_force]
         return replace(stored, previous_ca=b"", retired=(*stored.retired, *given_up)[-_RETIRED_KEPT:])
     return stored
+
+
+class StepTimer:
+    """Measures for how long the same rotation has been in place: in the Secret, and its bundle published everywhere."""
+
+    def __init__(self, seconds: float) -> None:
+        """``seconds`` is the duration of a step."""
+        self._seconds = seconds
+        self._in_place: Rotation | None = None
+        self._since = 0.0
+
+    def record(self, in_place: Rotation | None, now: float) -> None:
+        """Record what is in place at a monotonic time; None if a bundle is not published everywhere."""
+        if in_place != self._in_place:
+            self._in_place, self._since = in_place, now
+
+    def seconds_left(self, rotation: Rotation | None, now: float) -> float:
+        """Return the seconds until the rotation has been in place for a whole step."""
+        return max(0.0, self._since + self._seconds - now) if rotation == self._in_place else self._seconds
 
 
 def judge_for(hosts: tuple[str, ...], now: datetime, renew_before: timedelta) -> Judge:

@@ -20,19 +20,20 @@ from app.certs.issue import (
     expiry,
     fault_of,
     issue,
-    unexpired,
 )
 from app.certs.rotation import (
     EXTRA_KEYS,
     Action,
     Observed,
     Rotation,
+    StepTimer,
     blocks,
     carried_out,
     joined,
     judge_for,
     maker_for,
     plan,
+    unexpired,
 )
 from app.certs.rotation import read_rotation as read
 from app.kube.client import Client, get_or_none
@@ -85,7 +86,7 @@ class SharedBundle:
         """Update from our CA and the currently published bundle, both PEM."""
         now = self._clock.monotonic()
         mine = blocks(own)
-        there = blocks(unexpired(published, self._clock.now()))
+        there = unexpired(published, self._clock.now())
         self._others = {block: self._others.get(block, now) for block in there if block not in mine}
         kept = [block for block in there if block in mine or now - self._others[block] < self._step]
         # Keep the published order: replicas that put their own CA first would overwrite each other forever.
@@ -160,12 +161,9 @@ class SecretCertificates:
         self._name = name
         self._hosts = hosts
         self._renew_before = renew_before
-        self._step_seconds = step_seconds
         self._writes = TokenBucket(clock, qps=_WRITES_PER_SECOND, burst=_WRITES_BURST)
         self._held: Rotation | None = None
-        #: The rotation whose bundle was last found in place everywhere, and since when (monotonic).
-        self._in_place: Rotation | None = None
-        self._in_place_since = 0.0
+        self._step = StepTimer(step_seconds)
 
     @property
     def bundle(self) -> bytes:
@@ -174,10 +172,7 @@ class SecretCertificates:
 
     def published(self, complete: bool) -> None:
         """Record whether the last check found the bundle in every webhook configuration and CRD."""
-        if not complete:
-            self._in_place = None
-        elif self._in_place != self._held:
-            self._in_place, self._in_place_since = self._held, self._clock.monotonic()
+        self._step.record(self._held if complete else None, self._clock.monotonic())
 
     @property
     def next_step_in(self) -> float | None:
@@ -185,9 +180,7 @@ class SecretCertificates:
         held = self._held
         if held is None or (held.next is None and not held.previous_ca):
             return None
-        if self._in_place != held:
-            return self._step_seconds
-        return max(0.0, self._in_place_since + self._step_seconds - self._clock.monotonic())
+        return self._step.seconds_left(held, self._clock.monotonic())
 
     async def ensure(self, published: bytes = b"") -> CertificateSet:
         """Return the certificates to serve now. Issues or renews them, or advances a rotation, where needed.
@@ -211,7 +204,7 @@ class SecretCertificates:
 
     async def _one_step(self, live: Mapping[str, Any] | None, published: bytes) -> Rotation:
         now = self._clock.now()
-        observed = self._observed(live, unexpired(published, now))
+        observed = self._observed(live, joined(*unexpired(published, now)))
         step = plan(observed, judge_for(self._hosts, now, self._renew_before))
         if step.action is Action.KEEP and observed.stored is not None:
             return observed.stored
@@ -235,11 +228,7 @@ class SecretCertificates:
                 stored = read(live.get("data"))
             except CertificateError as error:
                 fault = str(error)
-        settled = (
-            stored is not None
-            and stored == self._in_place
-            and self._clock.monotonic() >= self._in_place_since + self._step_seconds
-        )
+        settled = not self._step.seconds_left(stored, self._clock.monotonic())
         return Observed(live is not None, stored, self._held, settled, fault, published)
 
     async def _write(self, live: Mapping[str, Any] | None, made: Rotation) -> None:
@@ -319,15 +308,14 @@ class SecretReader:
                 "Secret %s/%s: %s; the previous certificate stays in use", self._namespace, self._name, fault
             )
             return self._held.current
-        if self._may_serve(stored):
+        if self._held is None or self._may_replace(self._held, stored):
             self._held, self._waiting = stored, None
-        return self._held.current if self._held is not None else stored.current
+        return self._held.current
 
-    def _may_serve(self, stored: Rotation) -> bool:
+    def _may_replace(self, held: Rotation, stored: Rotation) -> bool:
         """Return whether the API server has had time to trust the CA: it was announced, or has been published for some
         seconds."""
-        held = self._held
-        if held is None or set(blocks(stored.current.ca_cert)) <= set(blocks(held.bundle)):
+        if set(blocks(stored.current.ca_cert)) <= set(blocks(held.bundle)):
             return True
         now = self._clock.monotonic()
         if self._waiting is None or self._waiting[0] != stored:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.certs.issue import CertificateError, issue
-from app.certs.sources import ExternalFolder, ExternalSecret
+from app.certs.sources import STEP_SECONDS, ExternalFolder, ExternalSecret, SharedBundle
 from app.kube.client import Client
 from tests.kit.virtualtime import EPOCH, VirtualClock
 from tests.kube.fakes import virtual
@@ -52,6 +52,7 @@ async def test_a_cert_manager_secret_is_read_and_never_written() -> None:
         ({**contents(ONE), "tls.key": b""}, "tls.key: is missing"),
         ({**contents(ONE), "tls.key": TWO.key}, "private key: does not belong to the serving certificate"),
         ({**contents(ONE), "tls.crt": b"garbage"}, "serving certificate: is not a PEM certificate"),
+        ({**contents(ONE), "ca.crt": b"garbage"}, "certificate: is not a PEM certificate"),
     ],
 )
 @virtual
@@ -84,3 +85,16 @@ async def test_a_mounted_folder_is_read_atomically_and_followed(tmp_path: Path) 
     (tmp_path / "..2" / "tls.key").unlink()
     with pytest.raises(CertificateError, match=r"tls.key: cannot be read: No such file"):
         await reading.ensure()
+
+
+@virtual
+@pytest.mark.behaviour("MGR-35")
+async def test_replicas_with_different_authorities_agree_on_one_bundle() -> None:
+    one, two = (SharedBundle(VirtualClock(), STEP_SECONDS) for _ in range(2))
+    unusable = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    expired = issue(("a",), EPOCH - timedelta(days=4000)).ca_cert
+    one.update(ONE.ca_cert, published=expired)
+    two.update(TWO.ca_cert, published=unusable + expired + one.text)
+    assert two.text == ONE.ca_cert + TWO.ca_cert
+    one.update(ONE.ca_cert, published=two.text)
+    assert one.text == two.text

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from app.certs.issue import CertificateError, fault_of, issue
+from app.certs.issue import CertificateError, CertificateSet, fault_of, issue
 from app.certs.sources import FileCertificates, ensure_files
-from tests.kit.virtualtime import VirtualClock
+from tests.certs.test_tls import of_the_user
+from tests.kit.virtualtime import EPOCH, VirtualClock
 from tests.kube.fakes import virtual
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -24,9 +25,13 @@ def test_an_empty_folder_gets_a_pair_without_the_authority_key(tmp_path: Path) -
     assert made.ca_key == b""
 
 
-def test_existing_certificates_are_reused(tmp_path: Path) -> None:
-    made = ensure_files(tmp_path, HOSTS, NOW, RENEW)
-    assert ensure_files(tmp_path, HOSTS, NOW + timedelta(days=300), RENEW) == made
+@virtual
+async def test_existing_certificates_are_reused(tmp_path: Path) -> None:
+    made, later = [
+        await FileCertificates(tmp_path, HOSTS, VirtualClock(EPOCH + timedelta(days=days)), RENEW).ensure()
+        for days in (0, 300)
+    ]
+    assert later == made
 
 
 def test_our_certificates_are_renewed_before_expiry_and_on_host_changes(tmp_path: Path) -> None:
@@ -35,6 +40,17 @@ def test_our_certificates_are_renewed_before_expiry_and_on_host_changes(tmp_path
     assert renewed.cert != made.cert
     wider = ensure_files(tmp_path, (*HOSTS, "example.test"), NOW + timedelta(days=3650 - 29), RENEW)
     assert fault_of(wider, ("example.test",), NOW + timedelta(days=3650 - 29), RENEW) == ""
+
+
+def test_certificates_of_the_user_are_served_until_they_expire_and_never_replaced(tmp_path: Path) -> None:
+    cert, key = of_the_user()
+    (tmp_path / "tls.crt").write_bytes(cert)
+    (tmp_path / "tls.key").write_bytes(key)
+    now = datetime.now(UTC)
+    assert ensure_files(tmp_path, HOSTS, now, RENEW) == CertificateSet(ca_cert=cert, cert=cert, key=key)
+    with pytest.raises(CertificateError, match=r"tls.crt: expired at .*: replace it and .*tls.key"):
+        ensure_files(tmp_path, HOSTS, now + timedelta(days=2), RENEW)
+    assert (tmp_path / "tls.crt").read_bytes() == cert
 
 
 @pytest.mark.parametrize(("present", "missing"), [("tls.crt", "tls.key"), ("tls.key", "tls.crt")])
@@ -78,9 +94,3 @@ def test_a_folder_that_cannot_be_created_is_refused_by_name(tmp_path: Path) -> N
     (tmp_path / "file").write_text("")
     with pytest.raises(CertificateError, match=r"file/certs: cannot be created|Not a directory"):
         ensure_files(tmp_path / "file" / "certs", HOSTS, NOW, RENEW)
-
-
-@virtual
-async def test_a_folder_returns_the_same_certificate_again(tmp_path: Path) -> None:
-    source = FileCertificates(tmp_path, HOSTS, VirtualClock(), RENEW)
-    assert await source.ensure() == await source.ensure()

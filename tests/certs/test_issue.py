@@ -8,16 +8,24 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from app.certs.issue import CertificateError, CertificateSet, check_pair, expiry, fault_of, from_secret_data, issue
+from app.certs.issue import CertificateError, CertificateSet, check_pair, fault_of, from_secret_data, issue
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 HOST = "kruise-webhook-service.kruise-system.svc"
 RENEW = timedelta(days=180)
 MADE = issue((HOST,), NOW)
 OTHER = issue((HOST,), NOW)
+#: A name longer than a subject can hold, in a namespace with the longest name.
+LONG = f"kruise-webhook-service.{'n' * 63}.svc"
 
 
 def parsed(pem: bytes) -> x509.Certificate:
@@ -115,9 +123,17 @@ def test_an_incomplete_secret_is_refused_with_the_missing_key(data: dict | None,
     [
         (MADE, (HOST,), NOW, ""),
         (MADE, ("localhost", HOST), NOW, ""),
+        (issue((LONG,), NOW), (LONG,), NOW, ""),
+        (issue(("*.Kruise-System.svc",), NOW), (HOST,), NOW, ""),
         (MADE, ("elsewhere.svc",), NOW, "serving certificate: is not valid for elsewhere.svc"),
         (MADE, ("10.0.0.1",), NOW, "serving certificate: is not valid for 10.0.0.1"),
         (MADE, (HOST,), NOW + timedelta(days=3650 - 180), "serving certificate: expires at 2035-12-31 03:04 UTC"),
+        (
+            issue((HOST,), NOW + timedelta(days=3000), reuse_ca_of=MADE),
+            (HOST,),
+            NOW + timedelta(days=3650 - 180),
+            "CA certificate: expires at 2035-12-31 03:04 UTC",
+        ),
         (MADE, (HOST,), NOW - timedelta(days=1), "serving certificate: is not valid before 2026-01-02 02:04 UTC"),
         (
             CertificateSet(MADE.ca_cert, MADE.cert, OTHER.key, MADE.ca_key),
@@ -176,8 +192,9 @@ def test_a_valid_authority_is_reused_for_at_least_a_year() -> None:
         CertificateSet(b"garbage", MADE.cert, MADE.key, MADE.ca_key),
         # A certificate that may not sign.
         CertificateSet(MADE.cert, MADE.cert, MADE.key, MADE.key),
+        issue((HOST,), NOW + timedelta(days=2)),
     ],
-    ids=["other key", "no key", "garbage", "no authority"],
+    ids=["other key", "no key", "garbage", "no authority", "from the future"],
 )
 def test_an_invalid_authority_is_replaced(broken: CertificateSet) -> None:
     renewed = issue((HOST,), NOW, reuse_ca_of=broken)
@@ -185,21 +202,7 @@ def test_an_invalid_authority_is_replaced(broken: CertificateSet) -> None:
     assert renewed.ca_cert != broken.ca_cert
 
 
-def test_expiry_and_pairs_can_be_queried() -> None:
-    assert expiry(MADE.cert) == NOW + timedelta(days=3650)
-    assert check_pair(MADE.cert, MADE.key).subject
-    with pytest.raises(CertificateError, match="does not belong"):
-        check_pair(MADE.cert, OTHER.key)
-
-
 def test_an_encrypted_key_is_refused_with_a_hint() -> None:
-    from cryptography.hazmat.primitives.serialization import (
-        BestAvailableEncryption,
-        Encoding,
-        PrivateFormat,
-        load_pem_private_key,
-    )
-
     locked = load_pem_private_key(MADE.key, None).private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
     )

@@ -16,6 +16,7 @@ from app.certs.rotation import (
     Condition,
     Observed,
     Rotation,
+    StepTimer,
     carried_out,
     joined,
     judge_for,
@@ -25,13 +26,12 @@ from app.certs.rotation import (
 from tests.kit.virtualtime import EPOCH
 from tests.nightly import examples
 
-END = b"-----END CERTIFICATE-----"
 #: The duration of a rotation step, and the longest time between two checks of a replica.
 STEP, LOOK = 6, 2
 
 
 def ca(number: int) -> bytes:
-    return b"<%d>%s\n" % (number, END)
+    return b"-----BEGIN CERTIFICATE-----\n%d\n-----END CERTIFICATE-----\n" % number
 
 
 def made(number: int) -> CertificateSet:
@@ -49,9 +49,9 @@ ONE, TWO, THREE = made(1), made(2), made(3)
 
 @pytest.mark.behaviour("MGR-34")
 def test_an_authority_due_for_renewal_does_not_sign() -> None:
-    stored = Rotation(issue(("svc",), EPOCH))
     # A year and a half before expiry: valid for another year, but not for the required two.
     now = EPOCH + timedelta(days=3650 - 550)
+    stored = Rotation(issue(("svc",), now, reuse_ca_of=issue(("svc",), EPOCH)))
     observed = Observed(exists=True, stored=stored, held=None, settled=True)
     assert plan(observed, judge_for(("svc",), now, timedelta(days=730))).action is Action.ANNOUNCE
     assert plan(observed, judge_for(("svc",), now, timedelta(days=180))).action is Action.KEEP
@@ -68,6 +68,7 @@ def test_an_authority_due_for_renewal_does_not_sign() -> None:
         (Rotation(ONE), Rotation(TWO), False, {1: BROKEN}, Action.RESTORE),
         (Rotation(ONE), Rotation(TWO), False, {1: BROKEN, 2: BROKEN}, Action.MAKE),
         (Rotation(ONE, TWO), None, False, {1: BROKEN}, Action.SWITCH),
+        (Rotation(ONE, TWO), None, False, {1: BROKEN, 2: BROKEN}, Action.MAKE),
         (Rotation(ONE), None, False, {1: ENDING_UNDER_GOOD_CA}, Action.RENEW),
         (Rotation(ONE), None, False, {1: ENDING}, Action.ANNOUNCE),
         (Rotation(ONE, TWO), None, False, {1: ENDING}, Action.KEEP),
@@ -107,6 +108,11 @@ def test_a_retired_authority_leaves_bundles_and_the_others_stay_for_one_step() -
     seen = replace(seen, published=ca(3) + ca(2))
     assert plan(seen, lambda _: GOOD).action is Action.REMEMBER
     assert carried_out(Action.REMEMBER, seen, lambda _: THREE).bundle == ca(2) + ca(3)
+
+
+def test_deleting_the_secret_requests_a_new_authority() -> None:
+    deleted = Observed(False, None, Rotation(ONE), settled=False)
+    assert carried_out(Action.RESTORE_AND_ROTATE, deleted, lambda _: TWO) == Rotation(ONE, TWO)
 
 
 def test_an_early_switch_keeps_trusting_certificates_still_served() -> None:
@@ -182,8 +188,7 @@ class Replica:
     def __init__(self, world: World) -> None:
         self.world = world
         self.held: Rotation | None = None
-        self.in_place: Rotation | None = None
-        self.since = 0
+        self.timer = StepTimer(STEP)
         self.serves: CertificateSet | None = None
         self.looked = world.now
         self.steps = self.sync()
@@ -198,21 +203,18 @@ class Replica:
         complete = bundle == self.held.bundle
         if not complete:
             if world.bundle_version != bundle_version:
-                self.in_place = None  # a conflict: read again
+                self.timer.record(None, world.now)  # a conflict: read again
                 return
             world.bundle, world.bundle_version = self.held.bundle, bundle_version + 1
         yield
         self.serves = self.held.current
         self.looked = world.now
-        if not complete:
-            self.in_place = None
-        elif self.in_place != self.held:
-            self.in_place, self.since = self.held, world.now
+        self.timer.record(self.held if complete else None, world.now)
 
     def read_secret(self, published: bytes) -> bool:
         world = self.world
         stored = world.secret if isinstance(world.secret, Rotation) else None
-        settled = stored is not None and stored == self.in_place and world.now >= self.since + STEP
+        settled = not self.timer.seconds_left(stored, world.now)
         observed = Observed(world.secret is not None, stored, self.held, settled, "garbage", published)
         step = plan(observed, world.judge)
         after = carried_out(step.action, observed, world.make)
@@ -306,5 +308,5 @@ test_at_every_moment_what_any_replica_serves_is_trusted = RotationMachine.TestCa
 
 
 def test_a_bundle_lists_each_authority_once() -> None:
-    assert joined(ca(1), ca(2) + ca(1)) == ca(1) + ca(2)
+    assert joined(ca(1), b"text" + ca(2) + ca(1)) == ca(1) + ca(2)
     assert replace(Rotation(ONE, TWO), previous_ca=ca(1)).bundle == ca(1) + ca(2)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
@@ -21,10 +21,10 @@ FIRST = issue(("127.0.0.1",), NOW)
 SECOND = issue(("127.0.0.1",), NOW)
 
 
-def elliptic() -> tuple[bytes, bytes]:
-    """A self-signed certificate with another type of key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "elliptic")])
+def of_the_user() -> tuple[bytes, bytes]:
+    """A self-signed certificate that is valid for a day, and its key, of another type than ours."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ours")])
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -97,7 +97,7 @@ async def test_certificate_rotation_keeps_open_connections() -> None:
 
 async def test_a_certificate_with_another_key_type_replaces_the_old_one() -> None:
     context = ServingContext(FIRST.cert, FIRST.key)
-    context.replace(*(pair := elliptic()))
+    context.replace(*(pair := of_the_user()))
     async with listening(context) as port:
         for newest in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
             _, writer, shown = await connect(port, newest=newest)
