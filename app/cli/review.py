@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from app.cli.terminal import Context, Gates, Kubeconfig, failed, with_cluster, write
+from app.cli.terminal import Context, Gates, Kubeconfig, complain, failed, with_cluster, write
 
 if TYPE_CHECKING:
     from app.cli.standalone_review import Verdict
@@ -55,7 +55,11 @@ def review(
             if of_cluster:
                 policies = with_cluster(kubeconfig, context, "", lambda client, _: kept(client, Path(folder)))
             verdicts = review_file(file, policies, namespace, parse_gates(feature_gates))
-    except (ReviewError, ManifestError, FeatureGateError, PolicyError) as error:
+    except ReviewError as error:
+        for reason in error.args:
+            complain(reason)
+        raise typer.Exit(2) from None
+    except (ManifestError, FeatureGateError, PolicyError) as error:
         raise failed(str(error), 2) from None
     console = Console(highlight=False)
     for verdict in verdicts:

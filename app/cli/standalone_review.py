@@ -34,7 +34,7 @@ from app.manager.standalone import Standalone
 
 
 class ReviewError(Exception):
-    """The file contains nothing to review."""
+    """Nothing can be reviewed: the file or the policies are invalid. Each argument is one reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,9 @@ def review_file(path: str, policies: Path | None, namespace: str, gates: Feature
 
 async def _review(path: str, policies: Path | None, namespace: str, gates: FeatureGates) -> list[Verdict]:
     standalone = Standalone(policies, gates, SystemClock(), Random())
-    await standalone.reload()
+    await standalone.load()
     if standalone.problems:
-        raise ReviewError("\n".join(standalone.problems))
+        raise ReviewError(*standalone.problems)
     verdicts = []
     reviews = read_reviews(path, namespace)
     many = len(reviews) > 1

@@ -145,7 +145,18 @@ class Standalone:
                 failed = True
 
     async def reload(self) -> bool:
-        """Reread changed files. Returns whether any file changed; errors are logged."""
+        """Reread changed files and log new problems. Returns whether any file changed."""
+        before = dict(self._files)
+        changed = await self.load()
+        for path, file in sorted(self._files.items()):
+            known = before.get(path)
+            if file.problem and (known is None or (known.problem, known.stamp) != (file.problem, file.stamp)):
+                lasting = " (keeping its last valid contents)" if file.content else ""
+                logger.error("%s%s", file.problem, lasting)
+        return changed
+
+    async def load(self) -> bool:
+        """Reread changed files; ``problems`` lists their errors. Returns whether any file changed."""
         stamps = self._stamps()
         changed = [
             path for path, stamp in stamps.items() if path not in self._files or self._files[path].stamp != stamp
@@ -160,7 +171,6 @@ class Standalone:
             self._exchange(self.stores, before, {})
         # A rejected file may be valid together with the files that changed now.
         refused = [path for path, file in self._files.items() if file.problem and path not in changed]
-        formerly = dict(self._files)
         waiting = sorted({*changed, *refused})
         while waiting:
             for path in waiting:
@@ -168,15 +178,7 @@ class Standalone:
             # Files may depend on each other in any order.
             still = [path for path in waiting if self._files[path].problem]
             waiting = still if len(still) < len(waiting) else []
-        for path in sorted({*changed, *refused}):
-            self._log(path, formerly.get(path))
         return True
-
-    def _log(self, path: Path, before: _File | None) -> None:
-        file = self._files[path]
-        if file.problem and (before is None or before.problem != file.problem or before.stamp != file.stamp):
-            lasting = " (keeping its last valid contents)" if file.content else ""
-            logger.error("%s%s", file.problem, lasting)
 
     def _stamps(self) -> dict[Path, tuple[int, int]]:
         if self._path is None:

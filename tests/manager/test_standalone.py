@@ -1,5 +1,6 @@
 """Standalone mode: objects from files, errors with file and line, the last valid contents are kept."""
 
+import errno
 import itertools
 import json
 import logging
@@ -189,6 +190,21 @@ async def test_unchanged_files_are_not_reread(tmp_path: Path) -> None:
     found = standalone(tmp_path)
     assert await found.reload()
     assert not await found.reload()
+
+
+@virtual
+async def test_a_file_that_could_not_be_read_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: Path) -> bytes:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    touch(tmp_path / "a.yaml", SET.format(name="a"))
+    found = standalone(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", fails)
+        await found.reload()
+    assert found.problems == (f"{tmp_path}/a.yaml: cannot be read: Too many open files",)
+    await found.reload()
+    assert found.problems == ()
 
 
 @virtual
