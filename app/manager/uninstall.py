@@ -19,7 +19,7 @@ from app.features.ephemeraljob.kind import EPHEMERAL_JOB
 from app.features.imagepull.kind import IMAGE_PULL_JOB
 from app.kube.admission import PolicyRule
 from app.kube.client import Client
-from app.kube.concurrency import settled
+from app.kube.concurrency import together
 from app.kube.errors import KubeError, NotFound, sentence
 from app.kube.objects import ObjectMeta, decode_metadata
 from app.kube.resources import (
@@ -138,7 +138,9 @@ async def _let_go(client: Client, kind: KindDefinition, finalizer: str) -> None:
         try:
             await client.patch(resource, metadata.name, body, metadata.namespace, decode=decode_metadata)
         except NotFound:
-            return
+            pass
+        except KubeError as error:
+            logger.warning("cannot remove finalizer %s from an %s: %s", finalizer, kind.kind, sentence(error))
 
     try:
         found = (await client.list(resource, decode=decode_metadata)).items
@@ -148,11 +150,7 @@ async def _let_go(client: Client, kind: KindDefinition, finalizer: str) -> None:
         logger.warning("cannot remove finalizer %s from %ss: %s", finalizer, kind.kind, sentence(error))
         return
     held = [one.metadata for one in found if finalizer in one.metadata.finalizers]
-    for failure in await settled((let_go(one) for one in held), _AT_ONCE):
-        if isinstance(failure, KubeError):
-            logger.warning("cannot remove finalizer %s from a %s: %s", finalizer, kind.kind, sentence(failure))
-        elif isinstance(failure, BaseException):
-            raise failure
+    await together((let_go(one) for one in held), _AT_ONCE)
     if held:
         logger.info("removed finalizer %s from %d %ss", finalizer, len(held), kind.kind)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 
 from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME
@@ -12,7 +13,7 @@ from app.features.sidecarset.kind import SIDECAR_SET
 from app.kube.client import Client
 from app.kube.wire import Request, Response
 from app.manager.features import workloads
-from app.manager.uninstall import STOP_SECONDS, UninstallRefusedError, permissions, prepare_uninstall
+from app.manager.uninstall import MANAGER_PODS, STOP_SECONDS, UninstallRefusedError, permissions, prepare_uninstall
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import MemoryServer, json_response, status_body, virtual
 
@@ -20,7 +21,10 @@ CLONE_SET = replace(SIDECAR_SET, kind="CloneSet", plural="clonesets", namespaced
 MUTATING = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{MUTATING_NAME}"
 VALIDATING = f"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{VALIDATING_NAME}"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kruise-system/leases/kruise-manager"
-SCALE = "/apis/apps/v1/namespaces/kruise-system/deployments/kruise-controller-manager/scale"
+SCALES = tuple(
+    f"/apis/apps/v1/namespaces/kruise-system/deployments/{name}/scale"
+    for name in ("kruise-controllers", "kruise-controller-manager")
+)
 PODS = "/api/v1/namespaces/kruise-system/pods"
 CLONE_SETS = f"/apis/{CLONE_SET.group}/{CLONE_SET.hub.name}/clonesets"
 
@@ -42,7 +46,7 @@ class Api(MemoryServer):
 def cluster(**pods: Callable[[], list[dict[str, Any]]]) -> Api:
     made = Api()
     made.lists = {PODS: pods.get("pods", list)}
-    for path in (MUTATING, VALIDATING, LEASE, SCALE):
+    for path in (MUTATING, VALIDATING, LEASE, *SCALES):
         made.objects[path] = {
             "metadata": {"name": path.rpartition("/")[2], "resourceVersion": "1"},
             "spec": {"replicas": 2},
@@ -66,9 +70,10 @@ async def test_the_manager_stops_before_its_webhooks_are_removed() -> None:
 
     api = cluster(pods=pods)
     await prepare_uninstall(Client(api, clock), "kruise-system", ())
-    assert api.objects.keys() == {SCALE}
-    assert api.objects[SCALE]["spec"]["replicas"] == 0
+    assert api.objects.keys() == set(SCALES)
+    assert [api.objects[path]["spec"]["replicas"] for path in SCALES] == [0, 0]
     assert left == []
+    assert {one.query["labelSelector"] for one in api.requests if one.path == PODS} == {MANAGER_PODS}
 
 
 @virtual
@@ -84,8 +89,11 @@ async def test_workloads_are_named_and_nothing_is_changed() -> None:
     api = cluster()
     before = dict(api.objects)
     api.lists[CLONE_SETS] = lambda: [{"metadata": {"name": f"web-{n}", "namespace": "shop"}} for n in range(6)]
-    with pytest.raises(UninstallRefusedError, match=r"uninstall refused: CloneSet shop/web-0, .*web-4 and more would"):
-        await prepare_uninstall(Client(api, VirtualClock()), "kruise-system", (CLONE_SET,))
+    api.lists[CLONE_SETS.replace("clonesets", "games")] = lambda: [{"metadata": {"name": "one", "namespace": "shop"}}]
+    missing, game = replace(CLONE_SET, plural="missing"), replace(CLONE_SET, kind="Game", plural="games")
+    said = r"uninstall refused: CloneSet shop/web-0, .*web-4, Game shop/one and more would"
+    with pytest.raises(UninstallRefusedError, match=said):
+        await prepare_uninstall(Client(api, VirtualClock()), "kruise-system", (missing, CLONE_SET, game))
     assert api.objects == before
 
 
@@ -110,18 +118,25 @@ def test_only_kinds_with_pods_block_the_uninstall() -> None:
 
 @virtual
 @pytest.mark.behaviour("MGR-86")
-async def test_finalizers_of_jobs_are_removed_after_the_manager_stopped() -> None:
+async def test_finalizers_of_jobs_are_removed_after_the_manager_stopped(caplog: pytest.LogCaptureFixture) -> None:
     api = cluster()
     where = f"/apis/{CLONE_SET.group}/v1beta1/namespaces/shop"
-    for name, finalizers in (("warm", [DELETION_PROTECTION, "others"]), ("done", []), ("gone", [DELETION_PROTECTION])):
+    for name, finalizers in (
+        ("changed", [DELETION_PROTECTION]),
+        ("warm", [DELETION_PROTECTION, "others"]),
+        ("done", []),
+        ("gone", [DELETION_PROTECTION]),
+    ):
         metadata = {"name": name, "namespace": "shop", "uid": name, "resourceVersion": "1", "finalizers": finalizers}
         api.objects[f"{where}/imagepulljobs/{name}"] = {"metadata": metadata}
     jobs = [one for path, one in api.objects.items() if path.startswith(where)]
+    newer = {"resourceVersion": "2", "finalizers": ["added", DELETION_PROTECTION]}
+    api.objects[f"{where}/imagepulljobs/changed"] = {"metadata": jobs[0]["metadata"] | newer}
     del api.objects[f"{where}/imagepulljobs/gone"]
 
     def listed() -> list[dict[str, Any]]:
         # A running manager would add the finalizer again, and its webhooks would review the write.
-        assert api.objects[SCALE]["spec"]["replicas"] == 0
+        assert [api.objects[path]["spec"]["replicas"] for path in SCALES] == [0, 0]
         assert MUTATING not in api.objects
         return jobs
 
@@ -130,6 +145,11 @@ async def test_finalizers_of_jobs_are_removed_after_the_manager_stopped() -> Non
     found = {path.rpartition("/")[2]: one["metadata"] for path, one in api.objects.items() if path.startswith(where)}
     assert found["warm"]["finalizers"] == ["others"]
     assert found["done"]["resourceVersion"] == "1"
+    # Another program's finalizer is not removed with ours.
+    assert found["changed"]["finalizers"] == ["added", DELETION_PROTECTION]
+    assert f"cannot remove finalizer {DELETION_PROTECTION} from an ImagePullJob: " in caplog.text
+    patched = [orjson.loads(one.body or b"") for one in api.requests if "imagepulljobs/" in one.path]
+    assert {one["metadata"].get("uid") for one in patched} == {"changed", "warm", "gone"}
 
 
 @virtual
@@ -139,5 +159,5 @@ async def test_unreadable_jobs_block_nothing(caplog: pytest.LogCaptureFixture) -
         json_response(500, status_body(500, "InternalError")) if "imagepulljobs" in request.path else None
     )
     await prepare_uninstall(Client(api, VirtualClock()), "kruise-system", ())
-    assert api.objects.keys() == {SCALE}
+    assert api.objects.keys() == set(SCALES)
     assert "from ImagePullJobs: " in caplog.text
