@@ -37,6 +37,18 @@ _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 _AWAITED: Final = (*_ENDING, signal.SIGCHLD)
 
 
+def after_exit(ran: float, delay: float, failing_since: float, now: float) -> tuple[float, float]:
+    """Return the delay before the next start, and since when the process has not stayed up.
+
+    ``ran`` is how long it ran; the delay and the time are those of its previous exit, 0 before the first.
+    """
+    backoff = min(LONGEST_DELAY, max(FIRST_DELAY, delay * 2))
+    return (
+        0.0 if ran >= HEALTHY_SECONDS else backoff,
+        failing_since if failing_since and ran < STABLE_SECONDS else now,
+    )
+
+
 class _Child:
     """A slot of the replica and its current process."""
 
@@ -148,11 +160,9 @@ class Supervisor:
             self._code = 1
             self._stop()
             return
-        well = now - child.started >= HEALTHY_SECONDS
-        child.delay = 0.0 if well else min(LONGEST_DELAY, max(FIRST_DELAY, child.delay * 2))
+        ran = now - child.started
+        child.delay, child.failing_since = after_exit(ran, child.delay, child.failing_since, time.time())
         child.due = now + child.delay
-        if not child.failing_since or now - child.started >= STABLE_SECONDS:
-            child.failing_since = time.time()
         self._note(child)
         logger.error("%s (process %d) %s: restarting in %.1f s", child.name, pid, _end(code), child.delay)
 

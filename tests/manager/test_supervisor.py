@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from app.manager.supervisor import CANNOT_START
+from app.manager.shared_state import Replica
+from app.manager.supervisor import CANNOT_START, Supervisor, after_exit
 from tests.deadline import Deadline
 
 #: Starts two processes that write their pid into a file and send heartbeats until SIGTERM; ``{body}`` is what else they
@@ -116,14 +117,52 @@ def test_a_hanging_process_is_killed_and_restarted(tmp_path: Path) -> None:
     assert "hangs: no heartbeat for" in output
 
 
+@pytest.mark.parametrize(
+    ("ran", "delay", "failing_since", "found"),
+    [
+        (0.1, 0.0, 0.0, (0.5, 1000.0)),
+        (9.9, 0.5, 700.0, (1.0, 700.0)),
+        (0.1, 20.0, 700.0, (30.0, 700.0)),
+        (10.0, 30.0, 700.0, (0.0, 700.0)),
+        (59.0, 0.0, 700.0, (0.0, 700.0)),
+        (60.0, 0.0, 700.0, (0.0, 1000.0)),  # it had started successfully
+    ],
+)
+def test_a_process_is_restarted_soon_unless_it_keeps_failing(
+    ran: float, delay: float, failing_since: float, found: tuple[float, float]
+) -> None:
+    assert after_exit(ran, delay, failing_since, now=1000.0) == found
+
+
+def test_a_suspended_machine_costs_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the supervisor did not run either, so missing heartbeats mean nothing."""
+    sent: list[signal.Signals] = []
+    monkeypatch.setattr(Supervisor, "_send", lambda _supervisor, _child, number: sent.append(number))
+    replica = Replica(("one",))
+    supervisor = Supervisor(replica, {"one": lambda: 0}, hang_seconds=3.0)
+    supervisor._children[0].pid = os.getpid()
+    supervisor._end_hanging(time.monotonic() + 100, away=100)
+    supervisor._end_hanging(time.monotonic() + 2, away=1)
+    assert sent == []
+    supervisor._end_hanging(time.monotonic() + 4, away=1)
+    assert sent == [signal.SIGABRT]
+    replica.close()
+
+
 def test_a_hanging_process_reports_its_stack(tmp_path: Path) -> None:
-    hang = "if name == 'one' and len((folder / name).read_text().split()) == 1: time.sleep(60)  # here it hangs"
+    hang = """
+if name == 'one':
+    print('hangs:', replica.lives['one'].read().hangs, flush=True)
+    if len((folder / name).read_text().split()) == 1:
+        time.sleep(60)  # here it hangs
+"""
     with supervised(tmp_path, hang) as supervisor:
         until(lambda: len(pids(tmp_path, "one")) == 2, "it is started again")
         supervisor.terminate()
         output, _ = supervisor.communicate(timeout=120)
     assert "Fatal Python error: Aborted" in output
     assert " in run" in output
+    assert "hangs: 1" in output.splitlines()
 
 
 def test_a_process_that_does_not_end_in_time_is_killed_and_reported(tmp_path: Path) -> None:
@@ -148,13 +187,21 @@ def test_a_failed_start_stops_everything_at_once(tmp_path: Path) -> None:
 
 def test_repeated_failures_are_restarted_with_backoff_and_their_start_is_known(tmp_path: Path) -> None:
     began = time.time()
-    body = "if name == 'one': print('since', replica.lives['one'].read().failing_since, flush=True); os._exit(7)"
+    # A process that has started once is restarted even if it cannot start again.
+    body = f"""
+if name == 'one':
+    print('since', replica.lives['one'].read().failing_since, flush=True)
+    if len((folder / name).read_text().split()) == 1:
+        os._exit(7)
+    replica.states[name].write(State(missing={{'x': 'y'}}))
+    os._exit({CANNOT_START})
+"""
     with supervised(tmp_path, body) as supervisor:
         until(lambda: len(pids(tmp_path, "one")) == 3, "it was started twice again")
         supervisor.terminate()
         output, _ = supervisor.communicate(timeout=120)
     assert "exited with code 7: restarting in 0.5 s" in output
-    assert "exited with code 7: restarting in 1.0 s" in output
+    assert f"exited with code {CANNOT_START}: restarting in 1.0 s" in output
     told = [float(line.split()[1]) for line in output.splitlines() if line.startswith("since")]
     assert len(told) == 3
     assert began <= told[1] == told[2]
