@@ -245,15 +245,9 @@ class Registration:
                 continue
 
     def _calm_seconds(self) -> float:
-        """Return the seconds until the next sync if nothing changes. A rotation step or an unknown entry may need a
-        sync sooner."""
-        moments = [SYNC_SECONDS]
+        """Return the seconds until the next sync if nothing changes. A rotation step may need it sooner."""
         step = self._certificates.next_step_in
-        if step is not None:
-            moments.append(step)
-        now = self.clock.monotonic()
-        moments += [since + KEEP_UNKNOWN_SECONDS - now for since in self._unknown_since.values()]
-        return max(0.1, min(moments))
+        return SYNC_SECONDS if step is None else max(0.1, min(step, SYNC_SECONDS))
 
     async def sync(self) -> None:
         """Check all managed objects once and repair them. Raises KubeError or CertificateError.
@@ -348,9 +342,7 @@ class Registration:
         await self._repairs.take()
         try:
             await self._client.patch(CUSTOMRESOURCEDEFINITIONS, name, patch, decode=bytes)
-        except TransportError:
-            raise
-        except KubeError as error:  # conflict or missing permission: retry with the next sync
+        except KubeError as error:  # such as a conflict or a missing permission: retry with the next sync
             logger.info("CustomResourceDefinition %s: cannot release ownership of its conversion: %s", name, error)
 
     # ---- webhook configurations

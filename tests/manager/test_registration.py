@@ -43,7 +43,8 @@ from tests.manager.memory import MemoryApi
 KINDS = (SIDECAR_SET,)
 MISSING = {"definition": "sidecarsets.apps.kruise.io"}
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-MUTATING = f"{ADMISSION}/mutatingwebhookconfigurations/{MUTATING_NAME}"
+MUTATINGS = f"{ADMISSION}/mutatingwebhookconfigurations"
+MUTATING = f"{MUTATINGS}/{MUTATING_NAME}"
 VALIDATING = f"{ADMISSION}/validatingwebhookconfigurations/{VALIDATING_NAME}"
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/sidecarsets.apps.kruise.io"
 SECRET = "/api/v1/namespaces/kruise-system/secrets/kruise-webhook-certs"
@@ -62,6 +63,17 @@ def secret() -> dict[str, Any]:
     return {"metadata": metadata, "data": CERTIFICATES.secret_data()}
 
 
+def secret_certificates(client: Client) -> SecretCertificates:
+    return SecretCertificates(
+        client,
+        client.clock,
+        namespace="kruise-system",
+        name="kruise-webhook-certs",
+        hosts=("kruise-webhook-service.kruise-system.svc",),
+        renew_before=timedelta(days=180),
+    )
+
+
 def prepared(
     *,
     options: Mapping[str, Any] | None = None,
@@ -72,17 +84,8 @@ def prepared(
 ) -> tuple[MemoryApi, Registration, ManagerMetrics]:
     """Return a registration and an API server that has the CRD and a valid Secret."""
     api = MemoryApi(objects={DEFINITION: definition(), SECRET: secret(), **objects})
-    clock = VirtualClock()
-    client = Client(api, clock)
-    source = SecretCertificates(
-        client,
-        clock,
-        namespace="kruise-system",
-        name="kruise-webhook-certs",
-        hosts=("kruise-webhook-service.kruise-system.svc",),
-        renew_before=timedelta(days=180),
-    )
-    metrics = ManagerMetrics()
+    client, metrics = Client(api, VirtualClock()), ManagerMetrics()
+    source = secret_certificates(client)
     shared = shared if shared is not None else SharedValue(Certificate, 2**16)
     registration = Registration(
         client, source, endpoint, WEBHOOKS, kinds, metrics, Random(1), shared, **(options or {})
@@ -116,11 +119,13 @@ def failing(path: str, method: str, code: int, reason: str, times: int = 1000):
     return fail
 
 
-@pytest.mark.behaviour("MGR-36", "MGR-42", "MGR-52")
+@pytest.mark.behaviour("MGR-36", "MGR-42", "MGR-44", "MGR-52")
 @virtual
 async def test_all_registrations_get_the_authority_and_our_address() -> None:
-    api, registration, _ = prepared()
+    told: list[Collection[str]] = []
+    api, registration, _ = prepared(options={"absent_changed": told.append})
     await registered(registration)
+    assert told == [set()]  # whatever a predecessor found
     for path in (MUTATING, VALIDATING):
         for entry in api.objects[path]["webhooks"]:
             assert entry["clientConfig"]["caBundle"] == CERTIFICATES.ca_bundle
@@ -129,11 +134,19 @@ async def test_all_registrations_get_the_authority_and_our_address() -> None:
     assert conversion["caBundle"] == CERTIFICATES.ca_bundle
     assert conversion["service"]["path"] == "/convert"
     assert registration.registered.is_set()
+    api.requests.clear()
+    await registration.sync()
+    assert {request.method for request in api.requests} == {"GET"}
 
 
 @pytest.mark.behaviour("MGR-123")
+@pytest.mark.parametrize(
+    "change", [{"uid": "recreated by another replica"}, {"generation": 7}], ids=["uid", "generation"]
+)
 @virtual
-async def test_a_changed_mutating_configuration_reports_since_when_webhooks_may_have_been_missing() -> None:
+async def test_a_changed_mutating_configuration_reports_since_when_webhooks_may_have_been_missing(
+    change: dict[str, Any],
+) -> None:
     away: list[datetime] = []
     api, registration, _ = prepared(options={"may_have_been_away": away.append})
     await registered(registration)
@@ -146,7 +159,7 @@ async def test_a_changed_mutating_configuration_reports_since_when_webhooks_may_
     assert away == []
     in_place = clock.now()
     await clock.sleep(5.0)
-    api.objects[MUTATING]["metadata"]["uid"] = "made by another replica"
+    api.objects[MUTATING]["metadata"] |= change
     await registration.sync()
     assert away == [in_place]
 
@@ -177,16 +190,6 @@ async def test_an_api_server_without_match_conditions_is_asked_once(
     await registration.sync()
     assert all(request.method == "GET" for request in api.requests[writes:])
     assert caplog.text.count("does not support matchConditions") == 1
-
-
-@pytest.mark.behaviour("MGR-44")
-@virtual
-async def test_a_second_check_writes_nothing() -> None:
-    api, registration, _ = prepared()
-    await registered(registration)
-    api.requests.clear()
-    await registration.sync()
-    assert {request.method for request in api.requests} == {"GET"}
 
 
 def owning(*fields: str) -> dict[str, Any]:
@@ -314,6 +317,15 @@ async def test_one_missing_definition_delays_nothing() -> None:
     assert told == [{"ephemeraljobs.apps.kruise.io"}, set()]
 
 
+@pytest.mark.behaviour("MGR-36")
+@virtual
+async def test_a_definition_without_conversion_need_not_be_readable() -> None:
+    api, registration, _ = prepared(kinds=(SIDECAR_SET, EPHEMERAL_JOB))
+    api.fail = failing(DEFINITION.replace("sidecarsets", "ephemeraljobs"), "GET", 403, "Forbidden")
+    await registered(registration)
+    assert registration.registered.is_set()
+
+
 @virtual
 async def test_an_unavailable_api_server_is_retried(caplog: pytest.LogCaptureFixture) -> None:
     api, registration, metrics = prepared()
@@ -332,32 +344,32 @@ async def test_an_unavailable_api_server_is_retried(caplog: pytest.LogCaptureFix
         away = False
         async with asyncio.timeout(31):
             await registration.registered.wait()
+        # The next failure is retried soon again.
+        away = True
+        del api.objects[MUTATING]
+        registration.wake()
+        await asyncio.sleep(0.1)
+        away = False
+        await until(lambda: MUTATING in api.objects, seconds=2)
 
 
 @pytest.mark.parametrize(
-    ("path", "method"), [(MUTATING, "PUT"), (DEFINITION, "PATCH")], ids=["configuration", "definition"]
+    ("path", "method", "reason"),
+    [(MUTATING, "PUT", "Conflict"), (DEFINITION, "PATCH", "Conflict"), (MUTATINGS, "POST", "AlreadyExists")],
+    ids=["changed configuration", "changed definition", "created configuration"],
 )
 @virtual
-async def test_a_conflict_causes_an_immediate_retry(path: str, method: str) -> None:
+async def test_a_write_of_another_replica_causes_an_immediate_retry(path: str, method: str, reason: str) -> None:
     live = {"metadata": {"name": MUTATING_NAME, "resourceVersion": "1"}, "webhooks": []}
-    api, registration, _ = prepared(**{MUTATING: live})
-    api.fail = failing(path, method, 409, "Conflict", times=1)
+    api, registration, _ = prepared(**({MUTATING: live} if path == MUTATING else {}))
+    api.fail = failing(path, method, 409, reason, times=1)
     async with running(registration):
 
         def in_place() -> bool:
             conversion = api.objects[DEFINITION]["spec"]["conversion"]["webhook"]["clientConfig"]
-            return bool(api.objects[MUTATING]["webhooks"]) and "caBundle" in conversion
+            return bool(api.objects.get(MUTATING, live)["webhooks"]) and "caBundle" in conversion
 
         await until(in_place, seconds=1)
-
-
-@virtual
-async def test_two_replicas_can_create_a_configuration_concurrently() -> None:
-    api, registration, _ = prepared()
-    api.fail = failing(MUTATING.rpartition("/")[0], "POST", 409, "AlreadyExists", times=1)
-    async with running(registration):
-        async with asyncio.timeout(1):
-            await until(lambda: MUTATING in api.objects)
 
 
 @virtual
@@ -405,9 +417,18 @@ async def test_entries_of_another_version_keep_their_order_until_the_leader_saw_
         leading = True
         registration.wake()
         await asyncio.sleep(KEEP_UNKNOWN_SECONDS - 5)
-        assert "newkind.kb.io" in names(api)
+        api.objects[VALIDATING]["webhooks"].append(entry("newest"))
+        registration.wake()
         await asyncio.sleep(10)
-        assert "newkind.kb.io" not in names(api)
+        assert names(api)[-2:] == ["newkind.kb.io", "newest.kb.io"]  # the rollout has not ended
+        await asyncio.sleep(KEEP_UNKNOWN_SECONDS)
+        assert not {"newkind.kb.io", "newest.kb.io"} & set(names(api))
+        registration.wake()
+        await asyncio.sleep(1)
+        api.objects[VALIDATING]["webhooks"].append(entry("newkind"))
+        registration.wake()
+        await asyncio.sleep(5)
+        assert "newkind.kb.io" in names(api)
 
 
 @pytest.mark.behaviour("MGR-140", "MGR-41")
@@ -469,21 +490,36 @@ async def test_two_disagreeing_managers_do_not_load_the_api_server() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "message", "registers"),
+    ("method", "path", "code", "reason", "message", "registers"),
     [
         # Reviews do not depend on conversion, and unreadable definitions are assumed to exist.
-        ("PATCH", DEFINITION, 'customresourcedefinitions "sidecarsets.apps.kruise.io": cannot patch', True),
-        ("GET", DEFINITION, 'customresourcedefinitions "sidecarsets.apps.kruise.io": cannot get', True),
-        ("POST", MUTATING.rpartition("/")[0], "mutatingwebhookconfigurations: cannot create", False),
+        (
+            "PATCH",
+            DEFINITION,
+            403,
+            "Forbidden",
+            'customresourcedefinitions "sidecarsets.apps.kruise.io": cannot patch',
+            True,
+        ),
+        (
+            "GET",
+            DEFINITION,
+            403,
+            "Forbidden",
+            'customresourcedefinitions "sidecarsets.apps.kruise.io": cannot get',
+            True,
+        ),
+        ("POST", MUTATINGS, 403, "Forbidden", "mutatingwebhookconfigurations: cannot create", False),
+        ("POST", MUTATINGS, 422, "Invalid", "webhooks[0].timeoutSeconds: must be at most 30", False),
     ],
-    ids=["patch-definition", "get-definition", "create-configuration"],
+    ids=["patch-definition", "get-definition", "create-configuration", "invalid-configuration"],
 )
 @virtual
-async def test_a_missing_permission_is_reported_and_the_rest_is_done(
-    method: str, path: str, message: str, registers: bool, caplog: pytest.LogCaptureFixture
+async def test_a_refusal_is_reported_and_the_rest_is_done(
+    method: str, path: str, code: int, reason: str, message: str, registers: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     api, registration, _ = prepared()
-    refusal = json_response(403, status_body(403, "Forbidden", message))
+    refusal = json_response(code, status_body(code, reason, message))
     api.fail = lambda request: refusal if (request.method, request.path) == (method, path) else None
     async with running(registration):
         await until(lambda: message in caplog.text)
@@ -515,7 +551,7 @@ async def test_an_overloaded_api_server_is_retried_after_the_requested_delay() -
 @virtual
 async def test_with_external_certificates_only_their_authority_is_written(tmp_path: Path) -> None:
     for name, content in zip(
-        ("ca.crt", "tls.crt", "tls.key"), (CERTIFICATES.ca_cert, CERTIFICATES.cert, CERTIFICATES.key), strict=True
+        ("ca-cert.pem", "tls.crt", "tls.key"), (CERTIFICATES.ca_cert, CERTIFICATES.cert, CERTIFICATES.key), strict=True
     ):
         (tmp_path / name).write_bytes(content)
     api, clock = MemoryApi(objects={DEFINITION: definition()}), VirtualClock()
@@ -532,11 +568,10 @@ async def test_with_external_certificates_only_their_authority_is_written(tmp_pa
     for path in (MUTATING, VALIDATING):
         for webhook in api.objects[path]["webhooks"]:
             webhook["clientConfig"]["caBundle"] = newer.ca_bundle
+    api.objects[DEFINITION]["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"] = newer.ca_bundle
     await registration.sync()
     both = api.objects[VALIDATING]["webhooks"][0]["clientConfig"]["caBundle"]
-    assert base64.b64decode(both) == newer.ca_cert + CERTIFICATES.ca_cert or (
-        base64.b64decode(both) == CERTIFICATES.ca_cert + newer.ca_cert
-    )
+    assert base64.b64decode(both) == newer.ca_cert + CERTIFICATES.ca_cert
     async with running(registration):
         await asyncio.sleep(STEP_SECONDS + 60)
         assert api.objects[VALIDATING]["webhooks"][0]["clientConfig"]["caBundle"] == CERTIFICATES.ca_bundle
@@ -550,47 +585,49 @@ def changed_secret(api: MemoryApi) -> Any:
 
 
 @pytest.mark.behaviour("MGR-36")
-@pytest.mark.parametrize(("code", "reason"), [(409, "Conflict"), (500, "InternalError")])
+@pytest.mark.parametrize(
+    ("code", "reason", "served_at_once"),
+    [(409, "Conflict", False), (500, "InternalError", False), (403, "Forbidden", True)],
+    ids=["conflict", "failure", "another replica publishes"],
+)
 @virtual
-async def test_a_certificate_is_not_served_before_its_authority_is_published(code: int, reason: str) -> None:
+async def test_a_certificate_is_not_served_before_its_authority_is_published(
+    code: int, reason: str, served_at_once: bool
+) -> None:
     api, registration, _ = prepared()
     await registered(registration)
     newer = changed_secret(api)
     api.fail = failing(VALIDATING, "PUT", code, reason, times=1)
     with contextlib.suppress(KubeError):
         await registration.sync()
-    assert registration.current.without_ca_key == CERTIFICATES.without_ca_key
+    assert registration.current.without_ca_key == (newer if served_at_once else CERTIFICATES).without_ca_key
     await registration.sync()
     assert registration.current.without_ca_key == newer.without_ca_key
 
 
 @pytest.mark.behaviour("MGR-36")
 @pytest.mark.parametrize("path", [DEFINITION, MUTATING, VALIDATING])
+@pytest.mark.parametrize(
+    ("methods", "code", "reason"), [(("GET",), 500, "InternalError"), (("PATCH", "PUT"), 409, "Conflict")]
+)
 @virtual
-async def test_a_registration_that_cannot_be_read_holds_back_a_rotation(
-    path: str, monkeypatch: pytest.MonkeyPatch
+async def test_a_rotation_waits_until_its_bundle_is_in_place_everywhere(
+    path: str, methods: tuple[str, ...], code: int, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     complete: list[bool] = []
     monkeypatch.setattr(SecretCertificates, "published", lambda _, found: complete.append(found))
     api, registration, _ = prepared()
+    for _ in range(2):
+        await registration.sync()  # reviews cannot be answered yet
     await registered(registration)
     await registration.sync()
-    api.fail = failing(path, "GET", 500, "InternalError")
-    with contextlib.suppress(KubeError):
-        await registration.sync()
-    assert complete[-2:] == [True, False]
-
-
-@pytest.mark.behaviour("MGR-36")
-@virtual
-async def test_a_replica_without_the_right_to_publish_serves_the_secret() -> None:
-    api, registration, _ = prepared()
-    await registered(registration)
-    newer = changed_secret(api)
-    api.fail = failing(VALIDATING, "PUT", 403, "Forbidden")
-    with contextlib.suppress(KubeError):
-        await registration.sync()
-    assert registration.current.without_ca_key == newer.without_ca_key
+    changed_secret(api)
+    refusal = json_response(code, status_body(code, reason))
+    api.fail = lambda request: refusal if request.path == path and request.method in methods else None
+    for _ in range(2):
+        with contextlib.suppress(KubeError):
+            await registration.sync()
+    assert complete == [False, False, False, True, False, False]
 
 
 @pytest.mark.behaviour("MGR-36")
@@ -600,15 +637,10 @@ async def test_surviving_listeners_get_no_untrusted_certificate() -> None:
     api, before, _ = prepared(shared=shared)
     await registered(before)
     newer = changed_secret(api)
+    for webhook in api.objects[VALIDATING]["webhooks"]:  # another replica is about to publish the CA
+        webhook["clientConfig"]["caBundle"] = newer.ca_bundle
     client = Client(api, VirtualClock())
-    source = SecretCertificates(
-        client,
-        client.clock,
-        namespace="kruise-system",
-        name="kruise-webhook-certs",
-        hosts=("kruise-webhook-service.kruise-system.svc",),
-        renew_before=timedelta(days=180),
-    )
+    source = secret_certificates(client)
     after = Registration(client, source, ENDPOINT, WEBHOOKS, KINDS, ManagerMetrics(), Random(2), shared)
     await after.use_certificate()
     await after.sync()  # may not write configurations yet
@@ -617,3 +649,5 @@ async def test_surviving_listeners_get_no_untrusted_certificate() -> None:
     await registered(after)
     served = shared.read()
     assert served.cert == newer.cert
+    # Other replicas may still serve the certificate of the published CA.
+    assert served.ca_bundle == newer.ca_cert + CERTIFICATES.ca_cert
