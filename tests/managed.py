@@ -32,15 +32,8 @@ async def managed(
         for kind in kinds():
             await there.client.create(CUSTOMRESOURCEDEFINITIONS, manifest(kind))
         await there.client.create(NAMESPACES, {"metadata": {"name": "kruise-system"}})
-        clock = there.client.clock
         gates = "".join(f",{flag.removeprefix(GATES)}" for flag in flags)
-        replica: SimulatedReplica
-
-        def connect(process: str, kill: Callable[[str], None]) -> FaultyTransport:
-            inner = there.api.transport("system:serviceaccount:kruise-system:kruise-manager")
-            return FaultyTransport(inner, clock, replica.streams, weather, kill)
-
-        replica = SimulatedReplica("replica-0", clock, Streams(f"replica-0 {seed}"), connect, gates)
+        replica = replica_of(there, "replica-0", seed, gates, weather)
 
         async def review(path: str, body: bytes) -> tuple[int, bytes]:
             return await replica.review(path, body)
@@ -56,6 +49,21 @@ async def managed(
 
 
 in_managed = scenarios(managed)
+
+
+def replica_of(
+    there: Simulated, name: str, seed: int = 1, gates: str = "", weather: Callable[[], Weather] = lambda: CALM
+) -> SimulatedReplica:
+    """Return a replica of the manager in this cluster."""
+    clock = there.client.clock
+    replica: SimulatedReplica
+
+    def connect(process: str, kill: Callable[[str], None]) -> FaultyTransport:
+        inner = there.api.transport("system:serviceaccount:kruise-system:kruise-manager")
+        return FaultyTransport(inner, clock, replica.streams, weather, kill)
+
+    replica = SimulatedReplica(name, clock, Streams(f"{name} {seed}"), connect, gates)
+    return replica
 
 
 async def events_of(there: Simulated, name: str, reason: str) -> list[Json]:
