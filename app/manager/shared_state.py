@@ -35,8 +35,6 @@ def _soonest(one: float, other: float) -> float:
 #: Gauges that are not summed: either all processes report the same value, or the worst value is reported.
 _COMBINED: Final[Mapping[str, Callable[[float, float], float]]] = {
     "python_info": max,
-    "kruise_manager_is_leader": max,
-    "kruise_manager_missing_rights": max,
     "kruise_serving_certificate_expiry_timestamp_seconds": _soonest,
 }
 

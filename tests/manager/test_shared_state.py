@@ -70,7 +70,6 @@ def registry(count: float, depth: float, seconds: float) -> CollectorRegistry:
     made = CollectorRegistry()
     Counter("reviews", "Reviews.", ["webhook"], registry=made).labels("pods").inc(count)
     Gauge("queue_depth", "Keys.", registry=made).set(depth)
-    Gauge("kruise_manager_is_leader", "Leads.", registry=made).set(depth > 0)
     Gauge("kruise_serving_certificate_expiry_timestamp_seconds", "Ends.", registry=made).set(seconds * 1000)
     Histogram("latency", "Time.", buckets=(0.1, 1.0), registry=made).observe(seconds)
     Gauge("process_resident_memory_bytes", "Memory.", registry=made).set(10)
@@ -79,17 +78,17 @@ def registry(count: float, depth: float, seconds: float) -> CollectorRegistry:
 
 @pytest.mark.behaviour("MGR-25")
 def test_counts_of_processes_are_added() -> None:
-    found = {"one": families(registry(3, 2, 0.05)), "two": families(registry(4, 0, 0.5))}
+    processes = {"starting": (0, 0, 0), "one": (3, 2, 0.05), "two": (4, 0, 0.5)}
+    found = {name: families(registry(*values)) for name, values in processes.items()}
     exposed = text(merged(found)).decode()
     for line in (
         'reviews_total{webhook="pods"} 7.0',
         "queue_depth 2.0",
-        "kruise_manager_is_leader 1.0",
         "kruise_serving_certificate_expiry_timestamp_seconds 50.0",
-        'latency_bucket{le="0.1"} 1.0',
-        'latency_bucket{le="1.0"} 2.0',
-        'latency_bucket{le="+Inf"} 2.0',
-        "latency_count 2.0",
+        'latency_bucket{le="0.1"} 2.0',
+        'latency_bucket{le="1.0"} 3.0',
+        'latency_bucket{le="+Inf"} 3.0',
+        "latency_count 3.0",
         'process_resident_memory_bytes{process="one"} 10.0',
         'process_resident_memory_bytes{process="two"} 10.0',
     ):
@@ -102,7 +101,7 @@ async def test_a_process_continues_the_counts_of_its_predecessor() -> None:
     Counts(replica, "two", registry(10, 0, 0.5)).publish({})
     # A restarted process neither loses its counts nor counts them twice.
     again = Counts(replica, "one", registry(1, 5, 0.05))
-    replica.lives["one"].write(Life(pid=7, restarts=1))
+    replica.lives["one"].write(Life(pid=7, restarts=1, hangs=2))
     for _ in range(2):
         again.publish({})
         exposed = (await again.exposition()).decode()
@@ -110,6 +109,7 @@ async def test_a_process_continues_the_counts_of_its_predecessor() -> None:
         assert "queue_depth 5.0" in exposed
         assert "latency_count 3.0" in exposed
         assert 'kruise_process_restarts_total{process="one"} 1.0' in exposed
+        assert 'kruise_process_hangs_total{process="one"} 2.0' in exposed
 
 
 async def test_a_scrape_shows_current_counts_of_every_process() -> None:
