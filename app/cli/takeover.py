@@ -238,8 +238,7 @@ async def carried_out(client: Client, step: Step, say: Callable[[str], None] = w
     elif step.action == "replace":
         for attempt in range(_ATTEMPTS):
             live = await client.get(*where, step.namespace)
-            version = {"resourceVersion": live["metadata"]["resourceVersion"]}
-            body = {**step.body, "metadata": {**live["metadata"], **version}}
+            body = {**step.body, "metadata": live["metadata"]}
             try:
                 await client.replace(*where, body, step.namespace)
                 return

@@ -11,7 +11,7 @@ import pytest
 
 from app.admission import conversion
 from app.admission.conversion import Converted, convert_review
-from app.admission.conversion_worker import SMALL_BYTES, ConversionWorker
+from app.admission.conversion_worker import IDLE_SECONDS, SMALL_BYTES, ConversionWorker
 from app.admission.metrics import AdmissionMetrics
 from app.admission.registry import build_registry
 from app.admission.server import create_app
@@ -19,6 +19,7 @@ from app.api import names
 from app.api.conversion import ConversionError, convert
 from app.manager.conversion_process import MODULE, conversion_worker
 from tests.admission.requests import recorded
+from tests.kube.fakes import virtual
 from tests.kube.hostile import chain
 
 
@@ -230,24 +231,30 @@ async def test_a_conversion_process_that_died_is_replaced() -> None:
         await worker.close()
 
 
+class Slow(ConversionWorker):
+    """Answers one review per ``go_on``, without a process."""
+
+    def __init__(self) -> None:
+        super().__init__(MODULE)
+        self.go_on = asyncio.Semaphore(0)
+        self.answered: list[str] = []
+        self.stopped = 0
+
+    async def _running(self) -> Any:
+        return None
+
+    async def _exchange(self, process: Any, body: Sequence[bytes]) -> Converted:
+        await self.go_on.acquire()
+        self.answered.append(body[0][:6].decode().strip())
+        return Converted(200, [b""], "converted")
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+
 @pytest.mark.behaviour("MGR-153")
 async def test_a_small_list_overtakes_large_ones() -> None:
-    answered: list[str] = []
-    go_on = asyncio.Semaphore(0)
-
-    class Slow(ConversionWorker):
-        async def _running(self) -> Any:
-            return None
-
-        async def _exchange(self, process: Any, body: Sequence[bytes]) -> Converted:
-            await go_on.acquire()
-            answered.append(body[0][:6].decode().strip())
-            return Converted(200, [b""], "converted")
-
-        def stop(self) -> None:
-            pass
-
-    worker, zeros = Slow(MODULE), bytes(30 * 1024 * 1024)
+    worker, zeros = Slow(), bytes(30 * 1024 * 1024)
     large = [asyncio.create_task(worker.answer([b"large%d" % number, zeros])) for number in range(8)]
     await asyncio.sleep(0)
     gone = asyncio.create_task(worker.answer([b"gone"]))
@@ -255,12 +262,28 @@ async def test_a_small_list_overtakes_large_ones() -> None:
     await asyncio.sleep(0)
     gone.cancel()
     for _ in range(10):
-        go_on.release()
+        worker.go_on.release()
     await asyncio.gather(*large, *small)
-    assert answered == ["large0", "small0", "small1", *(f"large{number}" for number in range(1, 8))]
-    go_on.release()
+    assert worker.answered == ["large0", "small0", "small1", *(f"large{number}" for number in range(1, 8))]
+    worker.go_on.release()
     assert (await worker.answer([b"last"])).status == 200
     await worker.close()
+
+
+@virtual
+async def test_the_conversion_process_ends_when_it_is_late_or_idle() -> None:
+    """A late answer would be taken for that of the next review."""
+    worker = Slow()
+    with pytest.raises(TimeoutError):
+        await worker.answer([b"late"])
+    assert worker.stopped == 1
+    for _ in range(2):
+        worker.go_on.release()
+        await worker.answer([b"next"])
+        await asyncio.sleep(IDLE_SECONDS - 1)
+    assert worker.stopped == 1
+    await asyncio.sleep(2)
+    assert worker.stopped == 2
 
 
 async def test_the_service_delegates_large_reviews() -> None:

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
 from app.admission import metrics as summary
-from app.admission.metrics import AdmissionMetrics
+from app.admission.metrics import SUMMARY_SECONDS, AdmissionMetrics
 from app.admission.registry import build_registry
 from app.admission.requests import MAX_BODY_BYTES
 from app.admission.server import AdmissionApp, create_app
@@ -31,6 +31,7 @@ from app.kube.admission import (
 )
 from app.kube.errors import RequestInfo, TransportError
 from tests.admission.requests import patch_of, recorded, review_of
+from tests.kube.fakes import virtual
 
 UID = recorded("pod-create")["request"]["uid"]
 JSON = {"Content-Type": "application/json"}
@@ -438,3 +439,13 @@ async def test_many_reviews_produce_few_log_lines(
     caplog.clear()
     app.review_log.end()
     assert not caplog.records
+
+
+@virtual
+async def test_the_log_sums_up_reviews_every_minute(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    app = service(allow)
+    for _ in range(2):
+        await ask(app)
+        await asyncio.sleep(SUMMARY_SECONDS)
+    assert caplog.text.count("reviews in the last 60 s: allowed 1") == 2

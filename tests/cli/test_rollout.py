@@ -52,6 +52,9 @@ class Server(ApiServer):
                 return json_response(200, {"metadata": {"resourceVersion": "1"}, "items": items})
         body = orjson.loads(request.body) if request.body else None
         if request.method == "PATCH" and found is not None:
+            if isinstance(body, list) and "dryRun" not in request.query:  # only for the version that was read
+                version = found["metadata"]["resourceVersion"]
+                assert body[0] == {"op": "test", "path": "/metadata/resourceVersion", "value": version}
             new = apply(body, found) if isinstance(body, list) else merge_patch(found, body)
             if request.query.get("dryRun") == "All":
                 return json_response(200, with_defaults(new))

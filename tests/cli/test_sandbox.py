@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import socket
@@ -129,6 +130,16 @@ def test_scripts_can_run_it_in_the_background(tmp_path: Path) -> None:
     again = run("--stop")
     assert again.returncode == 1
     assert "no background sandbox wrote" in again.stderr
+
+
+def test_stopping_a_sandbox_that_was_killed_ends_no_other_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[Any] = []
+    monkeypatch.setattr(os, "kill", lambda *given: killed.append(given))
+    (tmp_path / "kube.pid").write_text("1\n")
+    assert CliRunner().invoke(app, ["sandbox", "--stop", f"--kubeconfig={tmp_path / 'kube'}"]).exit_code == 0
+    assert (killed, list(tmp_path.iterdir())) == ([], [])
 
 
 def test_a_failed_background_start_reports_the_cause(tmp_path: Path) -> None:

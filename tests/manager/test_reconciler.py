@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from app.kube.client import Client
-from app.kube.leases import LeaderElector, LeaseTimes
+from app.kube.leases import LeaderElector, LeadershipLost, LeaseTimes
 from app.kube.wire import Request, Response
 from app.manager.reconciler import Reconciling
 from tests.kit.virtualtime import VirtualClock
@@ -37,7 +37,7 @@ class Controller:
         self._stopped.set()
 
 
-def replica(api: MemoryServer, log: list[str], name: str) -> Reconciling:
+def replica(api: MemoryServer, log: list[str], name: str, *, one_term: bool = False) -> Reconciling:
     elector = LeaderElector(
         Client(api, VirtualClock()),
         name="kruise-manager",
@@ -46,7 +46,7 @@ def replica(api: MemoryServer, log: list[str], name: str) -> Reconciling:
         rng=Random(name),
         times=LeaseTimes(15, 10, 2),
     )
-    return Reconciling(lambda: [Controller(log, name)], elector, lambda: log.append(f"{name} leads"))
+    return Reconciling(lambda: [Controller(log, name)], elector, lambda: log.append(f"{name} leads"), one_term=one_term)
 
 
 @virtual
@@ -67,6 +67,19 @@ async def test_one_replica_reconciles_and_hands_over_after_its_work() -> None:
         other.stop()
         await asyncio.wait_for(asyncio.gather(first_run, second_run), 120)
     assert api.objects[LEASE]["spec"]["holderIdentity"] == ""
+
+
+@virtual
+@pytest.mark.behaviour("MGR-22")
+async def test_a_process_ends_with_its_term() -> None:
+    """A new process becomes a candidate, without the memory of the old term."""
+    api, log = MemoryServer(), []
+    run = asyncio.create_task(replica(api, log, "one", one_term=True).run())
+    await until(lambda: len(log) == 2, 10)
+    api.fail = lambda _: json_response(503, status_body(503, "ServiceUnavailable"))
+    with pytest.raises(LeadershipLost):
+        await asyncio.wait_for(run, 15)
+    assert log[-1] == "one is cancelled"
 
 
 @virtual

@@ -3,12 +3,13 @@
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.admission.configurations import ServiceEndpoint, UrlEndpoint
 from app.certs.issue import issue
@@ -68,6 +69,16 @@ def a_replica() -> tuple[Replica, Readiness]:
     """Two webhook processes and a reconciler, seen from the first."""
     replica = Replica(("webhook-0", "webhook-1", "reconciler"))
     return replica, Readiness(replica, "webhook-0", ("webhook-0", "webhook-1"), "reconciler")
+
+
+def answering(status: Callable[[], int] = lambda: 200) -> ASGIApp:
+    """An application that answers every request with a status and nothing else."""
+
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": status(), "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    return app
 
 
 async def nothing(_path: str) -> str | None:
@@ -183,15 +194,11 @@ async def test_healthz_is_ok_while_readyz_reports_missing_parts() -> None:
 
 @pytest.mark.behaviour("MGR-20", "MGR-121")
 async def test_ready_means_the_port_answers_under_the_published_ca() -> None:
-    async def app(scope: dict, receive: object, send: object) -> None:
-        await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})  # type: ignore[operator]
-        await send({"type": "http.response.body", "body": b""})  # type: ignore[operator]
-
     status = 200
     replica, readiness = a_replica()
     for name in replica.processes:
         replica.states[name].write(State(pid=1, registered=True))
-    async with serving(app, ServingContext(CERTIFICATES.cert, CERTIFICATES.key)) as address:
+    async with serving(answering(lambda: status), ServingContext(CERTIFICATES.cert, CERTIFICATES.key)) as address:
         readiness.self_check = self_check(address, lambda: CERTIFICATES.ca_cert)
         assert await readiness.fault() == ""
         status = 500
@@ -208,12 +215,8 @@ async def test_ready_means_the_port_answers_under_the_published_ca() -> None:
 
 @pytest.mark.behaviour("MGR-146")
 async def test_webhooks_are_registered_once_their_address_answers() -> None:
-    async def app(scope: dict, receive: object, send: object) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})  # type: ignore[operator]
-        await send({"type": "http.response.body", "body": b""})  # type: ignore[operator]
-
     shared = Certificate(CERTIFICATES.cert, CERTIFICATES.key, CERTIFICATES.ca_cert)
-    async with serving(app, ServingContext(CERTIFICATES.cert, CERTIFICATES.key)) as (host, port, *_):
+    async with serving(answering(), ServingContext(CERTIFICATES.cert, CERTIFICATES.key)) as (host, port, *_):
         endpoint = UrlEndpoint(host, port)
         assert await endpoint_fault(endpoint, shared) == ""
         other = issue(("127.0.0.1",), datetime.now(UTC))
@@ -228,13 +231,8 @@ async def test_webhooks_are_registered_once_their_address_answers() -> None:
 @pytest.mark.parametrize(("days", "fault"), [(2, ""), (-3652, "certificate has expired")], ids=["behind", "ahead"])
 async def test_a_slow_clock_makes_no_replica_unready(days: int, fault: str) -> None:
     """Another replica created the certificate; only the API server's clock decides whether it is valid."""
-
-    async def app(scope: dict, receive: object, send: object) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})  # type: ignore[operator]
-        await send({"type": "http.response.body", "body": b""})  # type: ignore[operator]
-
     made = issue(("127.0.0.1",), datetime.now(UTC) + timedelta(days=days))
-    async with serving(app, ServingContext(made.cert, made.key)) as address:
+    async with serving(answering(), ServingContext(made.cert, made.key)) as address:
         found = await self_check(address, lambda: made.ca_cert)()
     assert fault in found if fault else found == ""
 

@@ -106,6 +106,8 @@ def test_invalid_renewal_time_falls_back_to_half_a_year_with_a_warning(
         (["--feature-gates=Nope=true"], {}, "--feature-gates: unknown feature gate 'Nope'"),
         ([], {"WEBHOOK_PORT": "²"}, "WEBHOOK_PORT: expected a port, 0 to 65535, got '²'"),
         ([], {"WEBHOOK_PORT": "x"}, "WEBHOOK_PORT: expected a port, 0 to 65535, got 'x'"),
+        ([], {"WEBHOOK_PORT": "65536"}, "WEBHOOK_PORT: expected a port, 0 to 65535, got '65536'"),
+        (["--controllers=false", "--webhooks=false"], {}, "--controllers=false and --webhooks=false are mutually"),
         ([], {"WEBHOOK_CERT_WRITER": "disk"}, "WEBHOOK_CERT_WRITER: expected secret or fs, got 'disk'"),
         (["--policies=/nowhere"], {}, "--policies: /nowhere does not exist"),
     ],
