@@ -21,7 +21,7 @@ from app.features.workloadspread.plan.placement import (
 )
 from app.features.workloadspread.plan.subsets import PreparedSubset, affinity_with, patched, tolerations_with
 from app.features.workloadspread.plan.targets import KNOWN_OWNERS, ReplicasPathError, Whitelist
-from app.features.workloadspread.targets import Targets
+from app.features.workloadspread.targets import MAX_HEIGHT, Targets
 from app.features.workloadspread.types import WorkloadSpread
 from app.kube.admission import Denied, Review
 from app.kube.client import Client
@@ -41,8 +41,6 @@ from app.pods.predicates import FINISHED, controller_of
 
 R = TypeVar("R")
 
-#: Maximum length of an owner chain.
-MAX_HEIGHT: Final = 8
 _REPLICA_SET: Final = ("apps", "ReplicaSet")
 _DEPLOYMENT: Final = ("apps", "Deployment")
 

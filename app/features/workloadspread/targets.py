@@ -36,6 +36,8 @@ T = TypeVar("T")
 
 #: Seconds to wait between attempts to read an object.
 PAUSES: Final = (0.01, 0.05, 0.25, 0.7, 1.0)
+#: Maximum length of an owner chain: users may write owner references that form a cycle.
+MAX_HEIGHT: Final = 8
 #: Maximum number of cached owners, and their lifetime in seconds: an owner may be adopted or released.
 MAX_REMEMBERED: Final = 4_096
 REMEMBERED: Final = 60.0
@@ -311,13 +313,14 @@ class Workloads:
     def keys_above(self, metadata: ObjectMeta) -> Iterable[tuple[str, str, str]]:
         """Yield group, kind and name of the owners of an object, from the bottom up, as far as they are cached."""
         controller = metadata.controller
-        while controller is not None:
-            yield controller.group, controller.kind, controller.name
-            store = self._stores.get((controller.group, controller.kind))
-            owner = store.get(controller.name, metadata.namespace) if store is not None else None
-            if owner is None or (controller.group, controller.kind) != _REPLICA_SET:
+        for _ in range(MAX_HEIGHT):
+            if controller is None:
                 return
-            controller = owner.metadata.controller
+            yield controller.group, controller.kind, controller.name
+            if (controller.group, controller.kind) != _REPLICA_SET:
+                return
+            owner = self._caches.replicasets.get(controller.name, metadata.namespace)
+            controller = owner.metadata.controller if owner is not None else None
 
 
 def _owner(spread: PreparedSpread, uid: str) -> Owner:

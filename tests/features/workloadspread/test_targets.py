@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from itertools import islice
+from typing import Any
+
 import pytest
 
 from app.api import names
 from app.features.workloadspread.index import prepare_spread
 from app.features.workloadspread.plan.targets import Whitelist, parse_whitelist
-from app.features.workloadspread.targets import LiveTargets
+from app.features.workloadspread.targets import MAX_HEIGHT, Caches, LiveTargets, Workloads
 from app.kube.client import Client
 from app.kube.errors import NotFound, ServerError
-from app.kube.objects import OwnerReference
+from app.kube.objects import ObjectMeta, OwnerReference, Workload
 from app.kube.resources import (
     CONFIGMAPS,
     CUSTOMRESOURCEDEFINITIONS,
@@ -20,8 +24,11 @@ from app.kube.resources import (
     REPLICASETS,
     Resource,
 )
+from app.kube.store import Store
 from tests.features.workloadspread.spreads import Json, spread
 from tests.features.workloadspread.world import World, container, in_world
+from tests.kit.virtualtime import VirtualClock
+from tests.kube.fakes import MemoryServer
 
 FLEETS = Resource("example.com", "v1", "fleets", "Fleet")
 FLEET: Json = {
@@ -131,6 +138,20 @@ async def test_owners_are_not_taken_from_pods_of_other_namespaces(there: World) 
     found = await live.above(owner, "ns")
     assert found is not None
     assert found.name == "shop"
+
+
+@pytest.mark.behaviour("WS-23")
+def test_owner_references_that_form_a_cycle_end_the_search() -> None:
+    stores: list[Any] = [Store() for _ in fields(Caches)]
+    caches = Caches(*stores)
+    for name, above in (("one", "other"), ("other", "one")):
+        owner = OwnerReference("apps/v1", "ReplicaSet", above, "u", True)
+        caches.replicasets.put(Workload(ObjectMeta(name=name, namespace="ns", owner_references=(owner,))))
+    workloads = Workloads(Client(MemoryServer(), VirtualClock()), caches, Whitelist, ())
+    above_one = caches.replicasets.list()[0].metadata
+    found = list(islice(workloads.keys_above(above_one), MAX_HEIGHT + 1))
+    assert len(found) <= MAX_HEIGHT
+    assert set(found) == {("apps", "ReplicaSet", "one"), ("apps", "ReplicaSet", "other")}
 
 
 async def spread_over_fleets(there: World) -> None:
