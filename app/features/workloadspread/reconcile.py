@@ -18,7 +18,7 @@ from app.features.workloadspread.plan.deletion_costs import Cost, costs, is_pric
 from app.features.workloadspread.plan.placement import record_of, version_of, versioned_kinds
 from app.features.workloadspread.plan.status import Outcome, compute, entry_keys, keys_of
 from app.features.workloadspread.plan.subsets import NO_SUBSET, Adoption, Candidate, adopt, recorded_subset
-from app.features.workloadspread.plan.targets import ReplicasPathError, Whitelist
+from app.features.workloadspread.plan.targets import KNOWN_OWNERS, ReplicasPathError, Whitelist
 from app.features.workloadspread.pod_admission import shared_statuses
 from app.features.workloadspread.targets import REVISION, Caches, Target, UnknownKindError, Workloads
 from app.features.workloadspread.types import WorkloadSpread
@@ -37,7 +37,7 @@ from app.framework.watched import (
 from app.kube.client import Client
 from app.kube.clock import rfc3339
 from app.kube.concurrency import together
-from app.kube.controller import Result, Watch, to_self
+from app.kube.controller import Result, Watch
 from app.kube.errors import Conflict, Forbidden, KubeError, NotFound, message_of
 from app.kube.events import EventRecorder, reference
 from app.kube.expectations import ResourceVersionExpectations
@@ -46,7 +46,7 @@ from app.kube.objects import ObjectMeta, Pod, decode_metadata
 from app.kube.resources import PODS, ObjectKey
 from app.kube.rulings import Ruling
 from app.kube.statuses import SharedStatus
-from app.kube.store import Change
+from app.kube.store import Change, key_of
 from app.pods.custom_workloads import HOW_TO_GRANT
 from app.pods.predicates import is_active
 
@@ -133,6 +133,13 @@ class WorkloadSpreadReconciler:
         if not isinstance(new, WorkloadSpread):
             return GATHER
         return GATHER_STATUS if old is not None and old.is_but_for_status(new) else 0.0
+
+    def of_spread(self, change: Change[WorkloadSpread]) -> Iterable[ObjectKey]:
+        """Return the WorkloadSpread, and if it was deleted, those that may take over its Pods."""
+        key = key_of(change.object)
+        here = self._index.of(key.namespace) if self._index.get(key) is None else None
+        others = here.by_target.values() if here is not None else ()
+        return [key, *(spread.key for spreads in others for spread in spreads)]
 
     def of_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
         """Return the WorkloadSpreads that the Pod's annotation names or that target its workload, if a relevant field
@@ -226,6 +233,8 @@ class WorkloadSpreadReconciler:
             controller = pod.metadata.controller
             version = version_of(controller.kind if controller else "", pod.metadata.labels, self._versioned)
             subset = recorded_subset(spread, pod)
+            if subset is None and self._is_of_another(pod.metadata):
+                continue
             if subset is None:
                 homeless.append((pod, version))
                 continue
@@ -239,6 +248,16 @@ class WorkloadSpreadReconciler:
             subset = subsets.get(pod.metadata.uid) or self._adopted.get(pod.metadata.uid, NO_SUBSET)
             versions.setdefault(version, {}).setdefault(subset, []).append(pod)
         return versions, more
+
+    def _is_of_another(self, pod: ObjectMeta) -> bool:
+        """Return whether the Pod is recorded for another WorkloadSpread that targets it too, such as that of its
+        Deployment. The two would take it from each other forever. [WS-51]"""
+        record = record_of(pod.annotations)
+        other = self._index.get(ObjectKey(pod.namespace, record.spread)) if record is not None else None
+        if other is None:
+            return False
+        # Pods of listed kinds may be found by a selector.
+        return other.target in self._workloads.keys_above(pod) or other.target[:2] not in KNOWN_OWNERS
 
     def _in_turn(self, spread: PreparedSpread, candidates: Sequence[Candidate]) -> tuple[Sequence[Candidate], bool]:
         """Return the Pods to compare with the subsets now, without those compared in previous reconciles, and whether
@@ -470,7 +489,7 @@ def workloadspread_controller(context: ControllerContext) -> Reconciling:
     return Reconciling(
         reconciler,
         [
-            Watch(caches.spreads, to_self, reconciler.delay),
+            Watch(caches.spreads, reconciler.of_spread, reconciler.delay),
             Watch(caches.deployments, reconciler.of_workload("apps", "Deployment")),
             Watch(caches.replicasets, reconciler.of_workload("apps", "ReplicaSet")),
             Watch(caches.statefulsets, reconciler.of_workload("apps", "StatefulSet")),

@@ -15,8 +15,9 @@ from app.kube.client import Client
 from app.kube.clock import rfc3339
 from app.kube.errors import CommandError
 from app.kube.jsonvalues import without_managed_fields
-from app.kube.resources import PODS
-from tests.features.workloadspread.world import CLONE_SETS, SPREADS, World, in_world
+from app.kube.resources import DEPLOYMENTS, PODS, REPLICASETS
+from tests.features.workloadspread.world import CLONE_SETS, SPREADS, World, container, in_world
+from tests.kit.objects import owner_of
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
 RECORD = "apps.kruise.io/matched-workloadspread"
@@ -106,6 +107,28 @@ async def test_a_pod_of_another_owner_keeps_no_place(there: World) -> None:
     status = (await there.client.get(SPREADS, "ws", "ns"))["status"]
     assert status["subsetStatuses"][0]["missingReplicas"] == 2
     assert "CreatePodFailed" in await there.reasons()
+
+
+@pytest.mark.behaviour("WS-51")
+@in_world
+async def test_workloadspreads_of_two_owners_do_not_take_a_pod_from_each_other(there: World) -> None:
+    labels = {"app": "shop"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container()]}}
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    deployment = owner_of(await there.create(DEPLOYMENTS, "shop", spec))
+    there.owner = owner_of(await there.create(REPLICASETS, "shop-1", spec, ownerReferences=[deployment]))
+    await there.pod("web")
+    for kind, name in (("Deployment", "shop"), ("ReplicaSet", "shop-1")):
+        target = {"apiVersion": "apps/v1", "kind": kind, "name": name}
+        await there.create(SPREADS, kind.lower(), {"targetRef": target, "subsets": [A, B]})
+    await there.settled()
+    there.writes.clear()
+    await there.settled()
+    assert not there.writes
+    former: str = orjson.loads(await there.annotation("web", RECORD))["name"]
+    left = "replicaset" if former == "deployment" else "deployment"
+    await there.client.delete(SPREADS, former, "ns")
+    await there.becomes(lambda: there.annotation("web", RECORD), f'{{"name":"{left}","subset":"a"}}')
 
 
 @pytest.mark.behaviour("WS-52", "WS-53")
