@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -88,6 +88,8 @@ GATHER: Final = 0.05
 GATHER_STATUS: Final = 1.0
 #: Seconds until a WorkloadSpread with an unwatched target is requeued.
 UNWATCHED_AGAIN: Final = 5.0
+#: Maximum size of the Pods whose JSON is kept.
+KEPT_BYTES: Final = 16 * 1024 * 1024
 #: Limit of the comparisons in one reconcile (Pod size in bytes × number of subsets), and seconds until the rest are
 #: compared. A Pod above the limit is not assigned to a subset.
 COMPARE_BYTES: Final = 4 * 1024 * 1024
@@ -96,6 +98,54 @@ COMPARE_AGAIN: Final = 1.0
 UNKNOWN_KIND_RETRY: Final = 30.0
 
 Versions = dict[str, dict[str, list[Pod]]]
+
+
+class PodReader:
+    """Reads Pods as JSON, with the fields that caches omit (tolerations, affinity). Of an unchanged Pod it keeps the
+    size, and the JSON while that has room: a namespace may have thousands of Pods of a megabyte each."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        #: Resource version and size of each Pod, by UID.
+        self._sizes: dict[str, tuple[str, int]] = {}
+        #: By UID, the oldest read first.
+        self._kept: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
+        self.kept_bytes = 0
+
+    async def read(self, pod: Pod, largest: int) -> tuple[Mapping[str, Any], int] | None:
+        """Return the Pod and its size, or None if it is gone, or larger than ``largest``. Raises KubeError."""
+        uid, version = pod.metadata.uid, pod.metadata.resource_version
+        known, size = self._sizes.get(uid, ("", 0))
+        if known == version:
+            if size > largest:
+                return None
+            if (kept := self._kept.get(uid)) is not None:
+                return kept, size
+        try:
+            found = without_managed_fields(await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace))
+        except NotFound:
+            return None
+        metadata = found.get("metadata") or {}
+        if metadata.get("uid") != uid:
+            return None
+        content = {"metadata": metadata, "spec": found.get("spec") or {}}
+        self.forget(uid)
+        size = json_size(content)
+        self._sizes[uid] = version, size
+        if size > largest:
+            return None
+        self._kept[uid] = content
+        self.kept_bytes += size
+        while self.kept_bytes > KEPT_BYTES:
+            oldest, _ = self._kept.popitem(last=False)
+            self.kept_bytes -= self._sizes[oldest][1]
+        return content, size
+
+    def forget(self, uid: str) -> None:
+        """Drop a Pod that is gone, or no longer needed."""
+        _, size = self._sizes.pop(uid, ("", 0))
+        if self._kept.pop(uid, None) is not None:
+            self.kept_bytes -= size
 
 
 class WorkloadSpreadReconciler:
@@ -118,8 +168,7 @@ class WorkloadSpreadReconciler:
         self._index = SpreadIndex(caches.spreads)
         self._workloads = Workloads(client, caches, whitelist, versioned)
         self._written = ResourceVersionExpectations(client.clock)
-        #: Resource versions and JSON of Pods without a subset, by UID.
-        self._raw: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        self._pods = PodReader(client)
         #: Last event about a target that cannot be read.
         self._last_events: dict[ObjectKey, str] = {}
         #: Subsets written to Pods but not yet in the cache, by UID.
@@ -147,7 +196,7 @@ class WorkloadSpreadReconciler:
         pod = change.object
         if change.new is None:
             self._written.forget(pod.metadata.uid)
-            self._raw.pop(pod.metadata.uid, None)
+            self._pods.forget(pod.metadata.uid)
             self._adopted.pop(pod.metadata.uid, None)
         else:
             self._written.observe(change.new.metadata)
@@ -240,7 +289,7 @@ class WorkloadSpreadReconciler:
                 continue
             versions.setdefault(version, {}).setdefault(subset, []).append(pod)
             counted[version, subset] += 1
-        candidates, more = self._in_turn(prepared, await self._candidates(homeless))
+        candidates, more = await self._in_turn(prepared, homeless)
         adopted = await self._adopt(spread, prepared, candidates, counted, target) if candidates else []
         subsets = {one.pod.metadata.uid: one.subset for one in adopted}
         for pod, version in homeless:
@@ -259,56 +308,37 @@ class WorkloadSpreadReconciler:
         # Pods of listed kinds may be found by a selector.
         return other.target in self._workloads.keys_above(pod) or other.target[:2] not in KNOWN_OWNERS
 
-    def _in_turn(self, spread: PreparedSpread, candidates: Sequence[Candidate]) -> tuple[Sequence[Candidate], bool]:
+    async def _in_turn(
+        self, spread: PreparedSpread, homeless: Sequence[tuple[Pod, str]]
+    ) -> tuple[Sequence[Candidate], bool]:
         """Return the Pods to compare with the subsets now, without those compared in previous reconciles, and whether
         any are left. Comparing a large Pod with hundreds of subsets takes seconds, during which all other controllers
         wait."""
         compared = self._compared.pop(spread.key, frozenset())
-        costs = {one.pod.metadata.uid: json_size(one.raw) * len(spread.subsets) for one in candidates}
-        if not compared and sum(costs.values()) <= COMPARE_BYTES:
-            return candidates, False
+        waiting = [one for one in homeless if one[0].metadata.uid not in compared]
         chosen: list[Candidate] = []
-        room = COMPARE_BYTES
-        for one in sorted(candidates, key=lambda one: one.pod.metadata.name):
-            uid = one.pod.metadata.uid
-            if uid in compared or costs[uid] > COMPARE_BYTES:
-                continue
-            if costs[uid] > room:
-                self._compared[spread.key] = compared.union(one.pod.metadata.uid for one in chosen)
-                return chosen, True
-            room -= costs[uid]
-            chosen.append(one)
+        room = largest = COMPARE_BYTES // max(1, len(spread.subsets))
+        for start in range(0, len(waiting), MAX_CONCURRENT):
+            looks = (self._look(pod, version, largest) for pod, version in waiting[start : start + MAX_CONCURRENT])
+            for found in await together(looks, MAX_CONCURRENT):
+                if found is None:
+                    continue
+                candidate, size = found
+                if size > room:
+                    self._compared[spread.key] = compared.union(one.pod.metadata.uid for one in chosen)
+                    return chosen, True
+                room -= size
+                chosen.append(candidate)
         return chosen, False
 
-    async def _candidates(self, homeless: Sequence[tuple[Pod, str]]) -> list[Candidate]:
-        """Return the active Pods whose node is known."""
-
-        async def look(pod: Pod, version: str) -> Candidate | None:
-            node = self._caches.nodes.get(pod.spec.node_name) if pod.spec.node_name else None
-            # A Pod with a written assignment must not be assigned again before the cache shows it.
-            if node is None or not is_active(pod) or self._written.unsatisfied(pod.metadata) is not None:
-                return None
-            raw = await self._as_json(pod)
-            return Candidate(pod, raw, node, version) if raw is not None else None
-
-        found = await together((look(pod, version) for pod, version in homeless), MAX_CONCURRENT)
-        return [one for one in found if one is not None]
-
-    async def _as_json(self, pod: Pod) -> Mapping[str, Any] | None:
-        """Return the Pod with the fields that caches omit (tolerations, affinity), or None if it is gone."""
-        version, known = self._raw.get(pod.metadata.uid, ("", None))
-        if known is not None and version == pod.metadata.resource_version:
-            return known
-        try:
-            found = without_managed_fields(await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace))
-        except NotFound:
+    async def _look(self, pod: Pod, version: str, largest: int) -> tuple[Candidate, int] | None:
+        """Return an active Pod whose node is known, with its size, unless that is above ``largest``."""
+        node = self._caches.nodes.get(pod.spec.node_name) if pod.spec.node_name else None
+        # A Pod with a written assignment must not be assigned again before the cache shows it.
+        if node is None or not is_active(pod) or self._written.unsatisfied(pod.metadata) is not None:
             return None
-        metadata = found.get("metadata") or {}
-        if metadata.get("uid") != pod.metadata.uid:
-            return None
-        spec = found.get("spec") or {}
-        self._raw[pod.metadata.uid] = (pod.metadata.resource_version, {"metadata": metadata, "spec": spec})
-        return self._raw[pod.metadata.uid][1]
+        read = await self._pods.read(pod, largest)
+        return (Candidate(pod, read[0], node, version), read[1]) if read is not None else None
 
     async def _adopt(
         self,
@@ -331,6 +361,7 @@ class WorkloadSpreadReconciler:
         async def write(one: Adoption) -> None:
             await self._patch(one.pod, one.metadata)
             self._adopted[one.pod.metadata.uid] = one.subset
+            self._pods.forget(one.pod.metadata.uid)
 
         await together(map(write, found), MAX_CONCURRENT)
         return found

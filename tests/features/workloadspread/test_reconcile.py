@@ -15,6 +15,7 @@ from app.kube.client import Client
 from app.kube.clock import rfc3339
 from app.kube.errors import CommandError
 from app.kube.jsonvalues import without_managed_fields
+from app.kube.objects import Pod, decode_pod
 from app.kube.resources import DEPLOYMENTS, PODS, REPLICASETS
 from tests.features.workloadspread.world import CLONE_SETS, SPREADS, World, container, in_world
 from tests.kit.objects import owner_of
@@ -129,6 +130,35 @@ async def test_workloadspreads_of_two_owners_do_not_take_a_pod_from_each_other(t
     left = "replicaset" if former == "deployment" else "deployment"
     await there.client.delete(SPREADS, former, "ns")
     await there.becomes(lambda: there.annotation("web", RECORD), f'{{"name":"{left}","subset":"a"}}')
+
+
+@pytest.mark.behaviour("WS-51")
+@in_world
+async def test_pods_without_a_subset_take_limited_memory(there: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await there.workload(3)
+    pods = []
+    for name in ("a", "b", "c"):
+        await there.pod(name)
+        pods.append(await there.client.get(PODS, name, "ns", decode=decode_pod))
+    reader = reconcile.PodReader(Client(there.manager, there.clock))
+    read = await reader.read(pods[0], 10_000)
+    assert read is not None
+    content, size = read
+    assert content["spec"]["nodeName"] == "node-1"
+    monkeypatch.setattr(reconcile, "KEPT_BYTES", 2 * size + size // 2)
+
+    async def requests(pod: Pod, largest: int = 10_000) -> int:
+        before = len(there.manager.requests)
+        assert (await reader.read(pod, largest) is not None) == (largest >= size)
+        return len(there.manager.requests) - before
+
+    assert [await requests(pod) for pod in (*pods, *pods[1:])] == [0, 1, 1, 0, 0]
+    assert await requests(pods[0]) == 1, "it was read first"
+    assert size < reader.kept_bytes <= reconcile.KEPT_BYTES
+    assert [await requests(pods[1], size // 2) for _ in range(2)] == [0, 0], "its size is known"
+    for pod in pods:
+        reader.forget(pod.metadata.uid)
+    assert reader.kept_bytes == 0
 
 
 @pytest.mark.behaviour("WS-52", "WS-53")
