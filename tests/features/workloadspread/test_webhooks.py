@@ -16,6 +16,7 @@ from app.features.workloadspread.plan.targets import KNOWN_OWNERS, parse_whiteli
 from app.features.workloadspread.types import TargetReference, WorkloadSpread
 from app.features.workloadspread.webhooks import CustomWorkloads, SpreadLookups, template_of
 from app.framework.watched import CONFIGURATION, Stores
+from app.kube.admission import STRANGER
 from app.kube.fielderrors import Path
 from app.kube.objects import ConfigMap, ObjectMeta
 from app.kube.store import Store
@@ -204,6 +205,16 @@ def test_a_patch_must_apply_to_the_existing_workload(patch: Any, refused: str) -
     assert refused in found.message
     assert create(obj, Lookups(None)).obj, "unknown without the workload"
     assert create(obj, Lookups(TEMPLATE), old=obj).obj, "stored subsets are not validated again"
+
+
+@pytest.mark.behaviour("WS-11")
+def test_a_stranger_learns_nothing_about_the_workload() -> None:
+    token = STRANGER.set("10.0.0.9")
+    try:
+        found = create(spread({"name": "a", "patch": {"spec": {"containers": [{"name": "other"}]}}}), Lookups(TEMPLATE))
+    finally:
+        STRANGER.reset(token)
+    assert found.obj
 
 
 @pytest.mark.behaviour("WS-11")
