@@ -124,9 +124,14 @@ def image_of(job: ImagePullJob) -> FamiliarImage | None:
 
 
 def by_image(job: ImagePullJob) -> list[str]:
-    """Index active jobs by repository."""
+    """Index active jobs by repository, and by repository and tag."""
     image = image_of(job) if is_active(job) else None
-    return [image.name] if image is not None else []
+    return [image.name, tag_key(image.name, image.tag)] if image is not None else []
+
+
+def tag_key(repository: str, tag: str) -> str:
+    """Return the key of a tag in the index :data:`BY_IMAGE`; no repository contains a space."""
+    return f"{repository} {tag}"
 
 
 def by_pod_selector(job: ImagePullJob) -> list[str]:

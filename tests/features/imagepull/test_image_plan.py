@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
 
 import msgspec
@@ -10,15 +12,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.features.imagepull.objects import NodeImage, decode_node_image
+from app.features.imagepull.cache import BY_IMAGE, NodeImages, WaitingJobs, by_image
+from app.features.imagepull.objects import (
+    ImageEntry,
+    ImageStatus,
+    ImageTag,
+    NodeImage,
+    NodeImageSpec,
+    NodeImageStatus,
+    TagStatus,
+    decode_node_image,
+)
 from app.features.imagepull.plan import jobs as plan
-from app.features.imagepull.plan.nodes import NodeRule, awaited
-from app.features.imagepull.plan.tags import Request, Spread, add_tag, drop_job
+from app.features.imagepull.plan.nodes import NodeRule, awaited, unanswered
+from app.features.imagepull.plan.tags import CleanUp, Request, Spread, add_tag, clean, drop_job
+from app.features.imagepull.reconcile.mappers import Caches, JobMapper
 from app.features.imagepull.secrets import copy_name, recheck_seconds, references
 from app.features.imagepull.types import ImagePullJob
+from app.kube.client import Client
 from app.kube.images import FamiliarImage
 from app.kube.objects import Node, NodeCondition, NodeStatus, ObjectMeta
 from app.kube.resources import ObjectKey
+from app.kube.store import Change, Store
+from tests.kit.virtualtime import VirtualClock
+from tests.kube.fakes import MemoryServer
 
 Json = dict[str, Any]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -222,6 +239,73 @@ def test_parallelism_is_respected_and_every_node_counts_once(
 def test_a_job_selects_nodes_by_name_or_label(spec: Json, wanted: list[str]) -> None:
     nodes = [node_image("c", None), node_image("b", None, labels={"zone": "x"}), node_image("a", None)]
     assert NodeRule.of(job(**spec).spec).nodes(nodes, ()) == wanted
+
+
+def tagged(count: int, done: str = "") -> Json:
+    """A NodeImage with that many tags, one of them pulled."""
+    tags = [{"tag": str(number), "createdAt": STAMP} for number in range(count)]
+    statuses = [{"tag": one["tag"], "phase": "Succeeded" if one["tag"] == done else "Pulling"} for one in tags]
+    return {
+        "metadata": {"name": "n1"},
+        "spec": {"images": {"nginx": {"tags": tags}}},
+        "status": {"imageStatuses": {"nginx": {"tags": statuses}}},
+    }
+
+
+@pytest.mark.behaviour("IMG-40")
+def test_a_changed_tag_concerns_only_its_jobs() -> None:
+    class Jobs(Store[ImagePullJob]):
+        def by_index(self, index: str, key: str) -> Sequence[ImagePullJob]:
+            found = super().by_index(index, key)
+            looked_at.extend(found)
+            return found
+
+    looked_at: list[ImagePullJob] = []
+    jobs = Jobs({BY_IMAGE: by_image})
+    for number in range(30):
+        metadata = {"name": f"pull-{number}", "namespace": "default", "uid": str(number)}
+        spec = {"image": f"nginx:{number}", "completionPolicy": {}}
+        jobs.put(ImagePullJob.model_validate({"metadata": metadata, "spec": spec}))
+    node_images = NodeImages(Client(MemoryServer(), VirtualClock()), Store())
+    mapper = JobMapper(
+        Caches(jobs, Store(), node_images.store, Store(), Store(), Store()), node_images, WaitingJobs(Random(1))
+    )
+    old, new = (decode_node_image(msgspec.json.encode(tagged(30, done))) for done in ("", "7"))
+    assert list(mapper.keys_for_node_image(Change(old, new))) == [ObjectKey("default", "pull-7")]
+    assert len(looked_at) == 1
+    secret = {"namespace": "default", "name": "credentials"}
+    shared = tagged(30)
+    shared["spec"]["images"]["nginx"]["pullSecrets"] = [secret]
+    found = mapper.keys_for_node_image(Change(old, decode_node_image(msgspec.json.encode(shared))))
+    assert len(list(found)) == 30, "all of them share the credentials"
+
+
+class Compared(str):
+    """A tag that counts comparisons."""
+
+    __slots__ = ()
+    count = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Compared.count += 1
+        return str.__eq__(self, other)
+
+
+@pytest.mark.behaviour("IMG-32", "IMG-33")
+def test_the_status_of_each_tag_is_found_without_comparing_all() -> None:
+    given = tagged(100)
+    statuses = given["status"]["imageStatuses"]["nginx"]["tags"]
+    for one in statuses:
+        one["tag"] = Compared(one["tag"])
+    known = NodeImage(
+        spec=NodeImageSpec({"nginx": ImageEntry(tuple(ImageTag(str(number), STAMP) for number in range(100)))}),
+        status=NodeImageStatus({"nginx": ImageStatus(tuple(TagStatus(one["tag"]) for one in statuses))}),
+    )
+    Compared.count = 0
+    assert clean(given, CleanUp({}, frozenset(), frozenset()), NOW) is None
+    assert unanswered(known, NOW) == ([], None)
+    assert Compared.count < 1000
 
 
 @pytest.mark.behaviour("IMG-61")

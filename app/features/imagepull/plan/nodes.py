@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from app.features.imagepull.objects import ImageEntry, ImageStatus, ImageTag, NodeImage, TagStatus
 from app.features.imagepull.types import FAILED, PULLING, SUCCEEDED, ImagePullTemplate
@@ -87,7 +87,9 @@ DEADLINE_EXCEEDED: Final = "pulling exceeds the activeDeadlineSeconds"
 RESPONSE_SECONDS: Final = 600.0
 #: Grace period for a NodeImage that is created late.
 LATE_SECONDS: Final = 60.0
+_NO_STATUS: Final = ImageStatus()
 Json = dict[str, Any]
+T = TypeVar("T", ImageTag, TagStatus)
 
 
 def creation_wait(node: Node, delay: float, now: datetime) -> float | None:
@@ -128,10 +130,9 @@ def unanswered(node_image: NodeImage, now: datetime) -> tuple[list[Unanswered], 
     found: list[Unanswered] = []
     waits: list[float] = []
     for name, entry in node_image.spec.images.items():
-        statuses = node_image.status.image_statuses.get(name)
+        statuses = _by_tag(node_image.status.image_statuses.get(name, _NO_STATUS).tags)
         for tag in entry.tags:
-            status = statuses.tag(tag.tag) if statuses is not None else None
-            left = _seconds_left(tag, status, now)
+            left = _seconds_left(tag, statuses.get(tag.tag), now)
             if left is None:
                 continue
             seconds, message = left
@@ -192,7 +193,6 @@ def with_failures(node_image: Json, failures: list[Unanswered], now: datetime) -
 # Changes in a NodeImage that concern jobs. [IMG-40, IMG-106]
 
 _NO_ENTRY: Final = ImageEntry()
-_NO_STATUS: Final = ImageStatus()
 
 
 def changed_images(old: NodeImage, new: NodeImage) -> set[str]:
@@ -201,15 +201,14 @@ def changed_images(old: NodeImage, new: NodeImage) -> set[str]:
     return found | _differing(old.status.image_statuses, new.status.image_statuses)
 
 
-def tag_changed(image: FamiliarImage, old: NodeImage, new: NodeImage) -> bool:
-    """Return whether the tag or a field shared by all tags of its repository changed. [IMG-40]"""
-    before, after = old.spec.images.get(image.name, _NO_ENTRY), new.spec.images.get(image.name, _NO_ENTRY)
+def changed_tags(name: str, old: NodeImage, new: NodeImage) -> set[str] | None:
+    """Return the tags of a repository whose spec or status changed; None for all tags, if a field that they share
+    changed. [IMG-40]"""
+    before, after = old.spec.images.get(name, _NO_ENTRY), new.spec.images.get(name, _NO_ENTRY)
     if (before.pull_secrets, before.sandbox_config) != (after.pull_secrets, after.sandbox_config):
-        return True
-    if before.tag(image.tag) != after.tag(image.tag):
-        return True
-    was = old.status.image_statuses.get(image.name, _NO_STATUS).tag(image.tag)
-    return was != new.status.image_statuses.get(image.name, _NO_STATUS).tag(image.tag)
+        return None
+    was, now = (one.status.image_statuses.get(name, _NO_STATUS) for one in (old, new))
+    return _differing(_by_tag(before.tags), _by_tag(after.tags)) | _differing(_by_tag(was.tags), _by_tag(now.tags))
 
 
 def has_other_tag(node_image: NodeImage, image: FamiliarImage, uid: str) -> bool:
@@ -219,6 +218,10 @@ def has_other_tag(node_image: NodeImage, image: FamiliarImage, uid: str) -> bool
         for name, entry in node_image.spec.images.items()
         for tag in entry.tags
     )
+
+
+def _by_tag(tags: Sequence[T]) -> Mapping[str, T]:
+    return {one.tag: one for one in reversed(tags)}
 
 
 def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> set[str]:

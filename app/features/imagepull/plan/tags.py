@@ -195,13 +195,17 @@ def clean(node_image: Json, facts: CleanUp, now: datetime) -> float | None:
     [IMG-32]"""
     waits: list[float] = []
     node_image.setdefault("metadata", {})["labels"] = dict(facts.labels)
+    statuses = {
+        image: {one.get("tag"): one for one in reversed(entry.get("tags") or [])}
+        for image, entry in ((node_image.get("status") or {}).get("imageStatuses") or {}).items()
+    }
 
     def stays(image: str, tag: Json) -> bool:
         if not tag.get("createdAt"):
             return False
         if not _drop_owners(tag, lambda owner: not (is_our_job(owner) and owner.get("uid") in facts.gone_jobs)):
             return False
-        left = _seconds_left(node_image, image, tag, now)
+        left = _seconds_left(tag, statuses.get(image, {}).get(tag.get("tag")), now)
         if left is not None:
             if left <= 0:
                 return False
@@ -231,10 +235,9 @@ def _key_of(secret: Mapping[str, Any]) -> tuple[str, str]:
     return secret.get("namespace") or "", secret.get("name") or ""
 
 
-def _seconds_left(node_image: Json, image: str, tag: Json, now: datetime) -> float | None:
+def _seconds_left(tag: Json, status: Json | None, now: datetime) -> float | None:
     """Return the seconds until a finished tag expires, or None if it is unfinished or never expires."""
     ttl = (tag.get("pullPolicy") or {}).get("ttlSecondsAfterFinished")
-    status = _status_of(node_image, image, tag["tag"])
     if ttl is None or status is None or (status.get("version") or 0) != (tag.get("version") or 0):
         return None
     ended = parsed_rfc3339(status.get("completionTime"))

@@ -7,14 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from app.features.imagepull.cache import BY_IMAGE, BY_POD_SELECTOR, NodeImages, WaitingJobs, image_of
+from app.features.imagepull.cache import BY_IMAGE, BY_POD_SELECTOR, NodeImages, WaitingJobs, tag_key
 from app.features.imagepull.objects import NodeImage
 from app.features.imagepull.plan.jobs import BY_LIST, is_active
 from app.features.imagepull.plan.lists import owner_of
-from app.features.imagepull.plan.nodes import Named, NodeRule, changed_images, is_scheduled, tag_changed
+from app.features.imagepull.plan.nodes import Named, NodeRule, changed_images, changed_tags, is_scheduled
 from app.features.imagepull.secrets import PullSecret, job_keys
 from app.features.imagepull.types import ImageListPullJob, ImagePullJob
-from app.kube.images import FamiliarImage
 from app.kube.objects import Node, Pod
 from app.kube.resources import ObjectKey
 from app.kube.selector_query import SelectorError
@@ -73,9 +72,10 @@ class JobMapper:
                 if is_active(job) and self._may(job, old) != self._may(job, new):
                     found[key_of(job)] = None
         for image in changed_images(old, new):
-            for job in self._caches.jobs.by_index(BY_IMAGE, image):
-                if self._may(job, new) and _concerns(job, image, old, new):
-                    found[key_of(job)] = None
+            # A namespace may have thousands of jobs for one repository.
+            tags = changed_tags(image, old, new)
+            for key in [image] if tags is None else [tag_key(image, tag) for tag in tags]:
+                found |= {key_of(job): None for job in self._caches.jobs.by_index(BY_IMAGE, key) if self._may(job, new)}
         return found | dict.fromkeys(self._waiting.woken(old, new, lambda key: self._may_key(key, new)))
 
     def keys_for_node(self, change: Change[Node]) -> Iterable[ObjectKey]:
@@ -126,12 +126,6 @@ class JobMapper:
     def _may_key(self, key: ObjectKey, node: Named) -> bool:
         job = self._caches.jobs.by_key(key)
         return job is not None and self._may(job, node)
-
-
-def _concerns(job: ImagePullJob, name: str, old: NodeImage, new: NodeImage) -> bool:
-    """Return whether the job's tag of this repository changed. [IMG-40]"""
-    image = image_of(job)
-    return image is not None and tag_changed(FamiliarImage(name, image.tag), old, new)
 
 
 def _ready(node: Node | None) -> bool:
