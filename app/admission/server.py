@@ -25,7 +25,7 @@ from app.admission.registry import Registry, Route
 from app.admission.requests import MAX_BODY_BYTES, MAX_CONVERSION_BYTES, DisconnectedError, is_large, read_body
 from app.admission.review import Refusal, answer, read_review, refusal_answer, too_large, wrong_content_type
 from app.admission.running import LargeReviews, in_time
-from app.kube.admission import LEAVES_NO_TRACE, Allowed, Decision, Denied, Handler, Patched, Review
+from app.kube.admission import LEAVES_NO_TRACE, NAMESPACE, Allowed, Decision, Denied, Handler, Patched, Review
 from app.kube.errors import KubeError
 from app.kube.text import quoted
 
@@ -174,6 +174,7 @@ class ReviewEndpoint(_PostEndpoint):
         if not isinstance(handler, Handler):
             self._stats.decided("", _OUTCOMES[type(handler)])
             return 200, answer(review.uid, handler)
+        NAMESPACE.set(review.namespace)
         of_pod = review.resource.resource == "pods"
         aside = not of_pod and (is_large(body) or handler.is_slow(review))
         asked = review

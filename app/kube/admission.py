@@ -197,6 +197,8 @@ class Handler:
 #: The address of the webhook caller, if it is not known to be an API server. The webhook server sets it in the task
 #: that serves the request. Empty for known callers and outside of requests (controllers, standalone mode).
 STRANGER: Final[ContextVar[str]] = ContextVar("stranger", default="")
+#: The namespace of the review that is being answered. The webhook server sets it, too.
+NAMESPACE: Final[ContextVar[str]] = ContextVar("namespace", default="")
 #: Whether known callers are active too. If so, a review from an unknown caller must have no side effects, like a dry
 #: run.
 LEAVES_NO_TRACE: Final[ContextVar[bool]] = ContextVar("leaves_no_trace", default=False)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from typing import Generic, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
-from app.kube.admission import STRANGER
+from app.kube.admission import NAMESPACE, STRANGER
 
 T = TypeVar("T")
 
@@ -64,8 +64,8 @@ def _limited(work: Iterable[Awaitable[T]], limit: int) -> Iterator[asyncio.Task[
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-#: Event loop, the caller's address if it is unknown (otherwise ""), and key.
-_ReadKey: TypeAlias = "tuple[asyncio.AbstractEventLoop, str, K]"
+#: Event loop, whose rate limit applies (an unknown caller's address, and a namespace), and key.
+_ReadKey: TypeAlias = "tuple[asyncio.AbstractEventLoop, tuple[str, str], K]"
 
 
 class Coalesced(Generic[K, V]):
@@ -75,8 +75,8 @@ class Coalesced(Generic[K, V]):
         await deployments(key)
 
     ``read`` returns the value for a key; its exceptions are raised to all waiting callers. Two reads of a key start at
-    least ``interval`` seconds apart. Unknown callers do not share reads with others, because a read rejected by their
-    rate limit must not fail for the others; set ``shared`` if reads are not rate-limited.
+    least ``interval`` seconds apart. Unknown callers and reviews of different namespaces do not share reads, because a
+    read rejected by a rate limit must not fail for the others; set ``shared`` if reads are not rate-limited.
     """
 
     def __init__(self, read: Callable[[K], Awaitable[V]], *, interval: float = 0.0, shared: bool = False) -> None:
@@ -89,7 +89,7 @@ class Coalesced(Generic[K, V]):
     async def __call__(self, key: K) -> V:
         """Return a value read after this call."""
         loop = asyncio.get_running_loop()
-        asked = (loop, "" if self._shared else STRANGER.get(), key)
+        asked = (loop, ("", "") if self._shared else (STRANGER.get(), NAMESPACE.get()), key)
         answer = self._next.get(asked)
         if answer is None:
             answer = self._next[asked] = loop.create_future()

@@ -30,7 +30,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from app.admission.requests import MAX_BODY_BYTES
-from app.kube.admission import STRANGER, PolicyRule
+from app.kube.admission import NAMESPACE, STRANGER, PolicyRule
 from app.kube.client import Client
 from app.kube.clock import Clock, RejectingBucket
 from app.kube.objects import ObjectMeta
@@ -197,24 +197,36 @@ LONGEST_WAIT_SECONDS: Final = 3.0
 
 
 class RequestBudget(RejectingBucket):
-    """A budget of requests to the API server for known callers, and one for strangers, shared equally by their
-    addresses. [MGR-154]"""
+    """A budget of requests to the API server for known callers, shared equally by the namespaces of their reviews
+    [MGR-165], and one for strangers, shared equally by their addresses [MGR-154]."""
 
     def __init__(self, clock: Clock, callers: KnownCallers) -> None:
         super().__init__(clock, qps=ASKED_PER_SECOND, burst=ASKED_BURST, longest=LONGEST_WAIT_SECONDS)
         self._callers = callers
         self._lock = Lock()
+        #: Namespaces that have used part of their share.
+        self._busy: dict[str, RejectingBucket] = {}
         #: Address → time of the last request and its bucket, least recent first.
         self._strangers: OrderedDict[str, tuple[float, RejectingBucket]] = OrderedDict()
 
     async def take(self) -> None:
         """Take a token from the caller's budget. Raises TimeoutError if that would take too long."""
-        if not (stranger := STRANGER.get()):
-            await super().take()
-            return
+        stranger = STRANGER.get()
         with self._lock:  # large reviews are decided in a thread
-            share = self._share(stranger)
+            share = self._share(stranger) if stranger else self._share_of_namespace(NAMESPACE.get())
         await share.take()
+
+    def _share_of_namespace(self, namespace: str) -> RejectingBucket:
+        self._busy = {name: one for name, one in self._busy.items() if not one.full}
+        bucket = self._busy.get(namespace)
+        among = len(self._busy) + (bucket is None)
+        qps, burst = ASKED_PER_SECOND / among, max(1, ASKED_BURST // among)
+        if bucket is None:
+            bucket = RejectingBucket(self._clock, qps=qps, burst=burst, longest=LONGEST_WAIT_SECONDS)
+            self._busy[namespace] = bucket
+        else:
+            bucket.limit(qps=qps, burst=burst)
+        return bucket
 
     def _share(self, stranger: str) -> RejectingBucket:
         now = self._clock.monotonic()

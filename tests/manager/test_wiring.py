@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from app.framework.feature import AdmissionPart
-from app.kube.admission import STRANGER
+from app.kube.admission import NAMESPACE, STRANGER
 from app.kube.client import Client
 from app.kube.controller import Result
 from app.kube.errors import NotFound, RequestInfo, Status
@@ -57,6 +57,28 @@ async def test_reviews_of_all_kinds_share_one_limit_on_their_lookups() -> None:
     granted = ASKED_BURST + ASKED_PER_SECOND * LONGEST_WAIT_SECONDS
     assert len(server.requests) == pytest.approx(granted, abs=1)
     assert len(refused) == 2_000 - len(server.requests)
+
+
+@pytest.mark.behaviour("MGR-165")
+@virtual
+async def test_reviews_of_one_namespace_leave_others_their_share_of_the_lookups() -> None:
+    server, clock = MemoryServer({PATH: {"metadata": {"name": "shop"}}}), VirtualClock()
+    client = next(clients_of(server, clock, KnownCallers()))
+
+    async def look_up(namespace: str) -> None:
+        NAMESPACE.set(namespace)
+        await client.get(NAMESPACES, "shop")
+
+    flood = [asyncio.create_task(look_up("hostile")) for _ in range(2_000)]
+    await clock.sleep(1)
+    before = clock.monotonic()
+    await asyncio.gather(*(asyncio.create_task(look_up("shop")) for _ in range(ASKED_BURST // 2)))
+    assert clock.monotonic() == before
+    await asyncio.gather(*flood, return_exceptions=True)
+    await clock.sleep(60)
+    before = clock.monotonic()
+    await asyncio.gather(*(asyncio.create_task(look_up("shop")) for _ in range(ASKED_BURST)))
+    assert clock.monotonic() == before, "alone, it may use the whole budget"
 
 
 @pytest.mark.parametrize(
