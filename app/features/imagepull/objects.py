@@ -6,12 +6,15 @@ patches of the live object, so fields not declared here are preserved.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary, ref
 
 import msgspec
 
 from app.features.imagepull.kind import NODE_IMAGE
+from app.kube.images import remembered
 from app.kube.objects import ObjectMeta, ObjectReference, Struct, decoder
 
 NODE_IMAGES: Final = NODE_IMAGE.resource()
@@ -45,15 +48,17 @@ class ImageTag(Struct, frozen=True):
     owner_references: tuple[ObjectReference, ...] = ()
 
 
-class ImageEntry(Struct, frozen=True):
+class ImageEntry(Struct, frozen=True, gc=True, dict=True, weakref=True):
     """The tags of one repository."""
 
     tags: tuple[ImageTag, ...] = ()
     pull_secrets: tuple[SecretReference, ...] = ()
     sandbox_config: dict[str, Any] | None = None
 
-    def tag(self, wanted: str) -> ImageTag | None:
-        return next((tag for tag in self.tags if tag.tag == wanted), None)
+    @cached_property
+    def by_tag(self) -> Mapping[str, ImageTag]:
+        """Return the tags by name; of equal names, the first counts."""
+        return {one.tag: one for one in reversed(self.tags)}
 
 
 class NodeImageSpec(Struct, frozen=True):
@@ -71,13 +76,15 @@ class TagStatus(Struct, frozen=True):
     version: int = 0
 
 
-class ImageStatus(Struct, frozen=True):
+class ImageStatus(Struct, frozen=True, gc=True, dict=True, weakref=True):
     """Progress of the tags of one repository."""
 
     tags: tuple[TagStatus, ...] = ()
 
-    def tag(self, wanted: str) -> TagStatus | None:
-        return next((tag for tag in self.tags if tag.tag == wanted), None)
+    @cached_property
+    def by_tag(self) -> Mapping[str, TagStatus]:
+        """Return the tags by name; of equal names, the first counts."""
+        return {one.tag: one for one in reversed(self.tags)}
 
 
 class NodeImageStatus(Struct, frozen=True):
@@ -111,10 +118,9 @@ def job_uids(node_image: NodeImage) -> list[str]:
 
 
 BY_JOB: Final = "job"
-#: Maximum number of shared values; the cache is cleared when it is full.
-_MAX_SHARED: Final = 100_000
-_shared: dict[Hashable, Any] = {}
-T = TypeVar("T", bound=Hashable)
+T = TypeVar("T", ImageEntry, ImageStatus)
+#: Only weak references: an entry may have hundreds of kilobytes, and is replaced whenever one of its tags changes.
+_in_use: Final[WeakKeyDictionary[Any, ref[Any]]] = WeakKeyDictionary()
 
 _decode: Final = decoder(NodeImage)
 
@@ -122,17 +128,23 @@ _decode: Final = decoder(NodeImage)
 def decode_node_image(raw: bytes) -> NodeImage:
     """Decode a NodeImage. Equal parts of different NodeImages share one object. Raises ``msgspec.DecodeError``."""
     found = _decode(raw)
-    for images in (found.spec.images, found.status.image_statuses):
-        for name in list(images):
-            # Entries with a sandboxConfig are not shared: a mapping is not hashable.
-            entry: Any = images.pop(name)
-            images[_share(name)] = _share(entry) if getattr(entry, "sandbox_config", None) is None else entry
+    entries, statuses = found.spec.images, found.status.image_statuses
+    for name in list(entries):
+        entry = entries.pop(name)
+        # Entries with a sandboxConfig are not shared: a mapping is not hashable.
+        entries[_name(name)] = _shared(entry) if entry.sandbox_config is None else entry
+    for name in list(statuses):
+        statuses[_name(name)] = _shared(statuses.pop(name))
     return found
 
 
-def _share(value: T) -> T:
-    """Return the first value seen that is equal to this one."""
-    if len(_shared) >= _MAX_SHARED:
-        _shared.clear()
-    known: T = _shared.setdefault(value, value)
-    return known
+@remembered(16_384)
+def _name(name: str) -> str:
+    """Return the first of equal names."""
+    return name
+
+
+def _shared(value: T) -> T:
+    """Return an equal value that is in use, or this one."""
+    known: T | None = _in_use.setdefault(value, ref(value))()
+    return value if known is None else known

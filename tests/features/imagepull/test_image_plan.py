@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
+from weakref import ref
 
 import msgspec
 import pytest
@@ -31,7 +32,7 @@ from app.features.imagepull.secrets import copy_name, recheck_seconds, reference
 from app.features.imagepull.types import ImagePullJob
 from app.kube.client import Client
 from app.kube.images import FamiliarImage
-from app.kube.objects import Node, NodeCondition, NodeStatus, ObjectMeta
+from app.kube.objects import Node, NodeCondition, NodeStatus, ObjectMeta, ObjectReference
 from app.kube.resources import ObjectKey
 from app.kube.store import Change, Store
 from tests.kit.virtualtime import VirtualClock
@@ -298,14 +299,27 @@ def test_the_status_of_each_tag_is_found_without_comparing_all() -> None:
     statuses = given["status"]["imageStatuses"]["nginx"]["tags"]
     for one in statuses:
         one["tag"] = Compared(one["tag"])
+    tags = tuple(ImageTag(one["tag"], STAMP, owner_references=(ObjectReference(uid="u1"),)) for one in statuses)
     known = NodeImage(
-        spec=NodeImageSpec({"nginx": ImageEntry(tuple(ImageTag(str(number), STAMP) for number in range(100)))}),
+        spec=NodeImageSpec({"nginx": ImageEntry(tags)}),
         status=NodeImageStatus({"nginx": ImageStatus(tuple(TagStatus(one["tag"]) for one in statuses))}),
     )
     Compared.count = 0
     assert clean(given, CleanUp({}, frozenset(), frozenset()), NOW) is None
     assert unanswered(known, NOW) == ([], None)
+    for number in range(100):
+        assert plan.state_on(known, FamiliarImage("nginx", str(number)), "u1") is plan.NodeState.ACTIVE
     assert Compared.count < 1000
+
+
+@pytest.mark.behaviour("IMG-40")
+def test_parts_of_node_images_are_shared_while_in_use() -> None:
+    one, other = (decode_node_image(msgspec.json.encode(tagged(2))) for _ in range(2))
+    assert one.spec.images["nginx"] is other.spec.images["nginx"]
+    status = ref(one.status.image_statuses["nginx"])
+    assert status() is other.status.image_statuses["nginx"]
+    del one, other
+    assert status() is None, "a value that no NodeImage has any more takes memory"
 
 
 @pytest.mark.behaviour("IMG-61")

@@ -68,11 +68,11 @@ class Progress:
 def state_on(node_image: NodeImage, image: FamiliarImage, uid: str) -> NodeState:
     """Return the job's state on a node. A status counts only if its version matches the spec. [IMG-49, IMG-92]"""
     entry = node_image.spec.images.get(image.name)
-    tag = entry.tag(image.tag) if entry is not None else None
+    tag = entry.by_tag.get(image.tag) if entry is not None else None
     if tag is None or not any(owner.uid == uid for owner in tag.owner_references):
         return NodeState.NOT_SYNCED
     statuses = node_image.status.image_statuses.get(image.name)
-    status = statuses.tag(image.tag) if statuses is not None else None
+    status = statuses.by_tag.get(image.tag) if statuses is not None else None
     if status is None or status.version != tag.version:
         return NodeState.ACTIVE
     if status.phase == SUCCEEDED:
@@ -92,7 +92,7 @@ def progress_of(
         if state is not NodeState.NOT_SYNCED:
             entry = node_image.spec.images[image.name]
             present = {(one.namespace, one.name) for one in entry.pull_secrets} if wanted else set()
-            tag = entry.tag(image.tag) if state is not NodeState.SUCCEEDED else None
+            tag = entry.by_tag.get(image.tag) if state is not NodeState.SUCCEEDED else None
             if not wanted <= present or (tag is not None and says_otherwise(job, tag)):
                 # A failed node is retried and then counts as active. [IMG-101]
                 if state is NodeState.FAILED:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 from app.features.imagepull.objects import ImageEntry, ImageStatus, ImageTag, NodeImage, TagStatus
 from app.features.imagepull.types import FAILED, PULLING, SUCCEEDED, ImagePullTemplate
@@ -89,7 +89,6 @@ RESPONSE_SECONDS: Final = 600.0
 LATE_SECONDS: Final = 60.0
 _NO_STATUS: Final = ImageStatus()
 Json = dict[str, Any]
-T = TypeVar("T", ImageTag, TagStatus)
 
 
 def creation_wait(node: Node, delay: float, now: datetime) -> float | None:
@@ -130,7 +129,7 @@ def unanswered(node_image: NodeImage, now: datetime) -> tuple[list[Unanswered], 
     found: list[Unanswered] = []
     waits: list[float] = []
     for name, entry in node_image.spec.images.items():
-        statuses = _by_tag(node_image.status.image_statuses.get(name, _NO_STATUS).tags)
+        statuses = node_image.status.image_statuses.get(name, _NO_STATUS).by_tag
         for tag in entry.tags:
             left = _seconds_left(tag, statuses.get(tag.tag), now)
             if left is None:
@@ -208,7 +207,7 @@ def changed_tags(name: str, old: NodeImage, new: NodeImage) -> set[str] | None:
     if (before.pull_secrets, before.sandbox_config) != (after.pull_secrets, after.sandbox_config):
         return None
     was, now = (one.status.image_statuses.get(name, _NO_STATUS) for one in (old, new))
-    return _differing(_by_tag(before.tags), _by_tag(after.tags)) | _differing(_by_tag(was.tags), _by_tag(now.tags))
+    return _differing(before.by_tag, after.by_tag) | _differing(was.by_tag, now.by_tag)
 
 
 def has_other_tag(node_image: NodeImage, image: FamiliarImage, uid: str) -> bool:
@@ -218,10 +217,6 @@ def has_other_tag(node_image: NodeImage, image: FamiliarImage, uid: str) -> bool
         for name, entry in node_image.spec.images.items()
         for tag in entry.tags
     )
-
-
-def _by_tag(tags: Sequence[T]) -> Mapping[str, T]:
-    return {one.tag: one for one in reversed(tags)}
 
 
 def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> set[str]:
