@@ -55,21 +55,21 @@ class KindMapper:
 
     async def find(self, api_version: str, kind: str) -> Mapped | None:
         """Return the resource of the kind, or None if it is not served. Raises ``KubeError``."""
+        group, _, version = api_version.rpartition("/")
+        if not all(_is_name(part) for part in (group or "x", version)):
+            return None
         now = self._client.clock.monotonic()
         asked, kinds = self._found.get(api_version, (-inf, {}))
         if now >= asked + (REMEMBERED if kind in kinds else NOT_FOUND_FOR):
-            kinds = await self._ask(api_version)
+            kinds = await self._ask(group, version)
             if len(self._found) >= MAX_REMEMBERED:
                 self._found.clear()
             self._found[api_version] = (now, kinds)
         return kinds.get(kind)
 
-    async def _ask(self, api_version: str) -> _Kinds:
-        group, _, version = api_version.rpartition("/")
-        if not version or not all(_is_name(part) for part in (group or "x", version)):
-            return {}
+    async def _ask(self, group: str, version: str) -> _Kinds:
         try:
-            body = await self._client.raw(f"/apis/{api_version}" if group else f"/api/{version}")
+            body = await self._client.raw(f"/apis/{group}/{version}" if group else f"/api/{version}")
         except NotFound:
             return {}
         return _kinds(group, version, _decode.decode(body).resources or [])

@@ -112,7 +112,12 @@ _MOST_RESOURCES: Final = 16
 
 def shared(values: T) -> T:
     """Return the cached instance that equals ``values``."""
-    return _kept(values) if len(msgspec.json.encode(values)) <= _LONGEST_SHARED else values
+    return _kept(values) if is_short(values) else values
+
+
+def is_short(values: object) -> bool:
+    """Return whether values from users are short enough for a cache, by their JSON."""
+    return len(msgspec.json.encode(values)) <= _LONGEST_SHARED
 
 
 @lru_cache(maxsize=4096)

@@ -11,7 +11,7 @@ from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.kube.client import Client
 from app.kube.discovery import KindMapper
 from app.kube.errors import KubeError
-from app.kube.objects import OwnerReference, decode_metadata
+from app.kube.objects import OwnerReference, decode_metadata, is_short
 from app.kube.selectors import label_keys, selector_keys
 from app.kube.store import Change, Store
 from app.pods.predicates import Owner, refers_to
@@ -61,7 +61,8 @@ class LiveOwners:
                 above = owner.metadata.controller if same else None
         except (KubeError, ValueError):
             return None
-        self._known[asked] = (now + REMEMBERED, above)
+        if is_short((asked, above)):
+            self._known[asked] = (now + REMEMBERED, above)
         if len(self._known) > MAX_REMEMBERED:
             self._known.popitem(last=False)
         return above

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
@@ -135,9 +136,9 @@ class Workloads:
         self._caches = caches
         self._listed = listed
         self._kinds = KindMapper(client)
-        #: owner_key of workloads that Pods refer to but that do not exist. Bounded, because Pods may refer to any
-        #: number of workloads.
-        self._gone: OrderedDict[str, None] = OrderedDict()
+        #: Digests of the owner_key of workloads that Pods refer to but that do not exist. Bounded, because Pods may
+        #: refer to any number of workloads, with UIDs of any length.
+        self._gone: OrderedDict[bytes, None] = OrderedDict()
 
     async def members(self, budget: PodUnavailableBudget) -> Members:
         """Return the Pods of a budget. Raises ``UnknownKindError`` or ``KubeError``."""
@@ -222,15 +223,15 @@ class Workloads:
             return None
         return _Found(known.metadata.uid, _or_default(known.spec.replicas))
 
-    def _remember_gone(self, owner: str) -> None:
-        self._gone[owner] = None
+    def _remember_gone(self, reference: OwnerReference, namespace: str) -> None:
+        self._gone[_digest(reference, namespace)] = None
         if len(self._gone) > MAX_GONE:
             self._gone.popitem(last=False)
 
     async def _unseen(self, reference: OwnerReference, namespace: str) -> _Found | None:
         """Read a watched workload that is not in the cache. A missing workload is remembered, because its UID is never
         reused."""
-        if owner_key(reference, namespace) in self._gone:
+        if _digest(reference, namespace) in self._gone:
             return None
         try:
             found = await self._client.get(
@@ -240,7 +241,7 @@ class Workloads:
             found = None
         if found is None or not _means(reference, namespace, found.metadata.uid) or found.metadata.deletion_timestamp:
             if reference.uid:
-                self._remember_gone(owner_key(reference, namespace))
+                self._remember_gone(reference, namespace)
             return None
         replicas = as_object(found.spec).get("replicas")
         return _Found(found.metadata.uid, replicas if isinstance(replicas, int) else _DEFAULT)
@@ -303,6 +304,10 @@ class Workloads:
 
 
 _MAX_HEIGHT: Final = 8
+
+
+def _digest(reference: OwnerReference, namespace: str) -> bytes:
+    return sha256(owner_key(reference, namespace).encode()).digest()
 
 
 def _means(reference: OwnerReference, namespace: str, uid: str) -> bool:

@@ -20,7 +20,7 @@ from app.kube.client import Client
 from app.kube.concurrency import Coalesced
 from app.kube.discovery import KindMapper
 from app.kube.errors import UNANSWERED, Forbidden, NotFound
-from app.kube.objects import ConfigMap, Job, Node, ObjectMeta, OwnerReference, Pod, decode_metadata
+from app.kube.objects import ConfigMap, Job, Node, ObjectMeta, OwnerReference, Pod, decode_metadata, is_short
 from app.kube.objects import Workload as NativeWorkload
 from app.kube.resources import DEPLOYMENTS, REPLICASETS, ObjectKey, Resource
 from app.kube.selector_query import SelectorError
@@ -124,7 +124,8 @@ class LiveTargets:
             return None
         same = not owner.uid or refers_to(owner, namespace, Owner.of(resource, found.metadata))
         above = found.metadata.controller if same else None
-        self._known[asked] = (now + REMEMBERED, above)
+        if is_short((asked, above)):
+            self._known[asked] = (now + REMEMBERED, above)
         if len(self._known) > MAX_REMEMBERED:
             self._known.popitem(last=False)
         return above

@@ -9,6 +9,7 @@ import pytest
 from app.features.podunavailablebudget.index import LiveOwners
 from app.features.podunavailablebudget.plan.pods import Workload
 from app.kube.client import Client
+from app.kube.discovery import MAX_REMEMBERED, KindMapper
 from app.kube.objects import OwnerReference
 from app.kube.resources import NAMESPACES, REPLICASETS
 from tests.features.podunavailablebudget.world import NAMESPACE, SmallCluster, in_cluster
@@ -41,6 +42,32 @@ async def test_a_forged_owner_uid_brings_no_pod_under_a_budget(cluster: SmallClu
     assert await owners.above(other, NAMESPACE) == [Workload("apps", "ReplicaSet", "other")]
     for _ in range(2):
         assert await owners.above(web, NAMESPACE) == [*own, Workload("apps", "Deployment", "shop")]
+
+
+@pytest.mark.behaviour("PUB-31")
+@in_cluster(controller=False)
+async def test_long_references_to_owners_are_not_kept(cluster: SmallCluster) -> None:
+    await cluster.user.create(REPLICASETS, owned("web"), NAMESPACE)
+    connection = Connection(cluster.api.transport())
+    owners = LiveOwners(Client(connection, cluster.clock))
+    await owners.above(OwnerReference("apps/v1", "ReplicaSet", "web", "u", True), NAMESPACE)  # asks for kinds, too
+    for uid, requests in (("u", 0), ("u" * 1_000_000, 2)):
+        before = len(connection.requests)
+        for _ in range(2):
+            assert len(await owners.above(OwnerReference("apps/v1", "ReplicaSet", "web", uid, True), NAMESPACE)) == 1
+        assert len(connection.requests) - before == requests
+
+
+@pytest.mark.behaviour("PUB-31")
+@in_cluster(controller=False)
+async def test_versions_that_cannot_exist_are_not_kept(cluster: SmallCluster) -> None:
+    connection = Connection(cluster.api.transport())
+    kinds = KindMapper(Client(connection, cluster.clock))
+    assert await kinds.find("apps/v1", "ReplicaSet") is not None
+    for number in range(MAX_REMEMBERED):
+        assert await kinds.find(f"{'x' * 1000}{number}/v1", "ReplicaSet") is None
+    assert await kinds.find("apps/v1", "ReplicaSet") is not None
+    assert len(connection.requests) == 1
 
 
 @pytest.mark.behaviour("PUB-31")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from random import Random
@@ -300,7 +301,8 @@ async def test_a_deleted_workload_is_read_once() -> None:
     sent = Counting(api.transport())
     caches = Caches.of(Stores(WATCHED))
     for number in range(3):
-        reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"r{number % 2}", "uid": f"u{number}"}
+        uid = f"{number}" * 1_000_000
+        reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"r{number % 2}", "uid": uid}
         body = raw_pod(f"web-{number}")
         body["metadata"]["ownerReferences"] = [{**reference, "controller": True}]
         caches.pods.put(decode_pod(orjson.dumps(body)))
@@ -308,9 +310,13 @@ async def test_a_deleted_workload_is_read_once() -> None:
     of_web = PodUnavailableBudget.model_validate(
         {"metadata": {"name": "shop", "namespace": "web"}, "spec": {"selector": {"matchLabels": {"app": "web"}}}}
     )
+    tracemalloc.start()
     for _ in range(3):
         found = await workloads.members(of_web)
         assert (len(found.pods), found.expected) == (3, Expected(0, gone=True))
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 1_000_000
     assert sorted(sent.requests) == [f"GET {REPLICASETS.path('web', name)}" for name in ("r0", "r0", "r1")]
     api.close()
 

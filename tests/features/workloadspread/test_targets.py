@@ -138,6 +138,12 @@ async def test_owners_are_not_taken_from_pods_of_other_namespaces(there: World) 
     found = await live.above(owner, "ns")
     assert found is not None
     assert found.name == "shop"
+    counted = LiveTargets(Client(there.manager, there.clock), Whitelist)
+    for uid, requests in (("former", 1), ("f" * 1_000_000, 2)):
+        before = len(there.manager.requests)
+        for _ in range(2):
+            assert await counted.above(OwnerReference("apps/v1", "ReplicaSet", "shop-abc", uid, True), "ns") is None
+        assert len(there.manager.requests) - before == requests, "long references are not kept"
 
 
 @pytest.mark.behaviour("WS-23")
