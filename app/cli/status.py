@@ -63,7 +63,7 @@ async def show_status(
                 break
             await client.clock.sleep(POLL_SECONDS)
     if output != "text":
-        return progress.done or not (ended or progress.failed)
+        return progress.done or not ended
     if progress.failed:
         write(f"{called}: {one_line(progress.failed)}")
         return False

@@ -305,6 +305,26 @@ async def test_the_service_delegates_large_reviews() -> None:
 
 
 @pytest.mark.behaviour("MGR-50")
+async def test_conversions_are_counted_and_each_bad_object_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    metrics, worker = AdmissionMetrics(), ConversionWorker("app.kube.text")  # exits without an answer
+    app = create_app(build_registry([], lambda _: True), convert, metrics, worker)
+    body = orjson.dumps(review_of(cloneset(), *(cloneset(name, spec=[]) for name in ("bad", "worse"))))
+    large = orjson.dumps(review_of(*(cloneset(f"web-{number}") for number in range(700))))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://service") as http:
+        for one in (body, body, large):
+            got = await http.post("/convert", content=one, headers={"Content-Type": "application/json"})
+    await worker.close()
+    stats = metrics.path("/convert")
+    assert stats.decisions == {("convert", "converted"): 2, ("convert", "unconverted"): 4, ("convert", "error"): 1}
+    assert stats.panics == 1
+    assert got.json()["response"]["uid"] == "u-1"
+    assert "conversion failed: " in got.json()["response"]["result"]["message"]
+    assert caplog.text.count("/convert returned 2 objects unconverted") == 1
+    with pytest.raises(OSError):
+        await worker.answer([large])
+
+
+@pytest.mark.behaviour("MGR-50")
 @pytest.mark.parametrize(
     ("filling", "status", "message"),
     [

@@ -132,7 +132,9 @@ async def answer(path: str, operation: str, obj: Any, old: Any = None) -> dict[s
     }
     service = Service(await standalone_service(gates=ALL_GATES))
     document = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    return await service.respond(path, document)
+    found = await service.respond(path, document)
+    assert (service._app.decisions[-1].outcome == "denied") is not found["allowed"]
+    return found
 
 
 @pytest.mark.usefixtures("believed")

@@ -22,6 +22,7 @@ from app.framework.live import LARGE_BYTES as LARGE_OTHERS
 from app.framework.live import LiveObjects
 from app.framework.watched import Stores, Watched
 from app.kube.admission import (
+    STRANGER,
     Allowed,
     Decide,
     Decision,
@@ -46,14 +47,17 @@ JSON = {"Content-Type": "application/json"}
 LARGE = "x" * LARGE_BYTES
 
 
-def handler(path: str, plural: str, group: str, version: str, decide: Decide, is_slow: Any = None) -> Handler:
+def handler(
+    path: str, plural: str, group: str, version: str, decide: Decide, is_slow: Any = None, seconds: int = 10
+) -> Handler:
     rules = (Rule((Operation.CREATE,), (group,), (version,), (plural,)),)
-    return Handler(Webhook(f"{plural}.test", path, False, rules, "test"), decide, is_slow or (lambda _: False))
+    webhook = Webhook(f"{plural}.test", path, False, rules, "test", timeout_seconds=seconds)
+    return Handler(webhook, decide, is_slow or (lambda _: False))
 
 
-def service(of_sets: Decide, of_pods: Decide, is_slow: Any = None) -> httpx.AsyncClient:
+def service(of_sets: Decide, of_pods: Decide, is_slow: Any = None, seconds: int = 10) -> httpx.AsyncClient:
     handlers = [
-        handler("/sets", "clonesets", "apps.kruise.io", "v1beta1", of_sets, is_slow),
+        handler("/sets", "clonesets", "apps.kruise.io", "v1beta1", of_sets, is_slow, seconds),
         handler("/pods", "pods", "", "v1", of_pods),
     ]
     app = create_app(build_registry(handlers, lambda _: True), convert, AdmissionMetrics())
@@ -178,6 +182,8 @@ async def test_large_reviews_are_also_converted_in_the_thread(monkeypatch: pytes
     def fails(*_: Any) -> Any:
         raise ValueError("a mistake")
 
+    async with service(lambda _: Allowed(), lambda _: Allowed(), seconds=0) as http:
+        assert (await post(http, "/sets", LARGE))["status"]["code"] == 503
     monkeypatch.setattr(running, "prepared", fails)
     async with service(lambda _: Allowed(), lambda _: Allowed()) as http:
         assert (await post(http, "/sets", text))["status"]["code"] == 500
@@ -196,7 +202,7 @@ def of(namespace: str) -> Review:
 
 @pytest.mark.behaviour("MGR-149")
 async def test_namespaces_take_turns() -> None:
-    """A namespace that writes many large objects delays only itself."""
+    """A namespace that writes many large objects delays only itself, and so does a stranger, in whatever namespaces."""
     aside, order, may = LargeReviews(), [], threading.Event()
 
     def judge(review: Review) -> Decision:
@@ -207,11 +213,14 @@ async def test_namespaces_take_turns() -> None:
     try:
         asked = [asyncio.ensure_future(aside.decide(judge, of(namespace), 60)) for namespace in ("a",) * 5]
         await asyncio.sleep(0)
+        token = STRANGER.set("10.0.0.9")
+        asked += [asyncio.ensure_future(aside.decide(judge, of(namespace), 60)) for namespace in ("x", "y", "z")]
+        STRANGER.reset(token)
         asked.append(asyncio.ensure_future(aside.decide(judge, of("b"), 60)))
         await asyncio.sleep(0)
         may.set()
-        assert await asyncio.gather(*asked) == [Allowed()] * 6
-        assert order == ["a", "a", "b", "a", "a", "a"]
+        assert await asyncio.gather(*asked) == [Allowed()] * 9
+        assert order == ["a", "a", "x", "b", "y", "a", "z", "a", "a"]
     finally:
         may.set()
         aside.close()

@@ -18,6 +18,7 @@ from app.admission.requests import MAX_BODY_BYTES
 from app.admission.server import AdmissionApp, create_app
 from app.api.conversion import convert
 from app.kube.admission import (
+    LEAVES_NO_TRACE,
     Allowed,
     Decide,
     Denied,
@@ -380,6 +381,15 @@ async def test_stopping_closes_client_connections() -> None:
         assert "connection" not in (await http.post("/mutate-pod", content=review_of(), headers=JSON)).headers
         app.draining = True
         assert (await http.post("/mutate-pod", content=review_of(), headers=JSON)).headers["connection"] == "close"
+
+
+@pytest.mark.behaviour("MGR-154")
+async def test_reviews_of_strangers_leave_no_trace() -> None:
+    tried: list[bool] = []
+    token = LEAVES_NO_TRACE.set(True)
+    await ask(service(lambda review: tried.append(review.dry_run) or Allowed()))
+    LEAVES_NO_TRACE.reset(token)
+    assert tried == [True]
 
 
 @pytest.mark.behaviour("MGR-25")

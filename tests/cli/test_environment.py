@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -83,12 +84,9 @@ def test_closed_streams_are_not_an_error(closed: str, said: str) -> None:
 
 @pytest.mark.behaviour("CLI-11")
 def test_an_encoding_without_a_character_is_not_an_error(tmp_path: Path) -> None:
-    server = Answers({})
-    try:
+    with closing(Answers({})) as server:
         line = f"LC_ALL=C PYTHONIOENCODING=ascii {PROGRAM} takeover --kubeconfig {server.kubeconfig(tmp_path)}"
         done = in_shell(line)
-    finally:
-        server.close()
     assert (done.returncode, done.stderr) == (1, "pykruise: not possible, see above\n")
     assert "there is nothing to take over" in done.stdout
 
@@ -233,13 +231,10 @@ async def test_a_timeout_holds_while_the_server_hangs() -> None:
 def test_kinds_without_rollout_point_to_other_commands(tmp_path: Path) -> None:
     path = "/apis/policy.kruise.io/v1beta1/namespaces/default/podunavailablebudgets/x"
     stored: dict[str, Any] = {path: {"metadata": {"name": "x", "namespace": "default"}, "spec": {}}}
-    server = Answers(stored)
-    try:
+    with closing(Answers(stored)) as server:
         kubeconfig = server.kubeconfig(tmp_path)
         status = CliRunner().invoke(app, ["rollout", "status", "pub/x", "--kubeconfig", kubeconfig])
         restart = CliRunner().invoke(app, ["rollout", "restart", "pub/x", "--kubeconfig", kubeconfig])
-    finally:
-        server.close()
     assert "has no rollout; see: pykruise explain podunavailablebudget/x" in status.stderr
     assert re.search("cannot be restarted; these can: .*cloneset", restart.stderr)
     assert (status.exit_code, restart.exit_code) == (1, 1)

@@ -9,18 +9,19 @@ from typing import Any, Final
 import orjson
 import pytest
 
-from app.cli.takeover import carry_out_or_explain
+from app.cli.takeover import carried_out, carry_out_or_explain
 from app.features.containerrecreate.commands import restart
 from app.features.ephemeraljob.commands import LABEL, debug
 from app.features.imagepull.commands import pull
 from app.framework.verbs import Call
 from app.kube.client import Client
-from app.kube.errors import CommandError, WrongCommandError
+from app.kube.errors import CommandError, Conflict, WrongCommandError
 from app.kube.resources import CONFIGMAPS
 from app.kube.wire import Request, Response
 from app.manager.takeover.model import Step
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import json_response, status_body, virtual
+from tests.manager.memory import MemoryApi
 from tests.pods.apiserver import ApiServer, pod_path
 
 POD: Final[Mapping[str, Any]] = {
@@ -133,6 +134,29 @@ async def test_an_interrupted_takeover_says_how_to_resume(code: int, first: bool
     with pytest.raises(CommandError) as ended:
         await carry_out_or_explain(client, step, "2/9 x", "back", first=first)
     assert str(ended.value) == said
+
+
+@virtual
+@pytest.mark.behaviour("MGR-145")
+@pytest.mark.parametrize("conflicts", [3, 100])
+async def test_an_object_that_others_write_too_is_replaced_or_reported(conflicts: int) -> None:
+    path = "/api/v1/namespaces/shop/configmaps/x"
+    left = iter(range(conflicts))
+
+    def written_by_others(request: Request) -> Response | None:
+        lost = request.method == "PUT" and next(left, None) is not None
+        return json_response(409, status_body(409, "Conflict")) if lost else None
+
+    api = MemoryApi(objects={path: {"metadata": {"name": "x", "resourceVersion": "1"}}}, fail=written_by_others)
+    replacing = carried_out(
+        Client(api, VirtualClock()), Step("x", "replace", CONFIGMAPS, "x", "shop", {"data": {"a": "b"}})
+    )
+    if conflicts == 3:
+        await replacing
+        assert api.objects[path]["data"] == {"a": "b"}
+    else:
+        with pytest.raises(Conflict):
+            await replacing
 
 
 @pytest.mark.behaviour("CLI-18")

@@ -158,15 +158,20 @@ def test_the_progress_of_a_rollout_is_shown(status: Json | None, spec: Json, don
     assert (found.done, found.text, found.failed) == (done, text, "")
 
 
+@virtual
 @pytest.mark.behaviour("CLI-1")
-def test_an_exceeded_deadline_is_a_failure() -> None:
+async def test_an_exceeded_deadline_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     condition = {
         "type": "Progressing",
         "status": "False",
         "message": "CloneSet revision web-2 has timed out progressing",
     }
-    found = progress({**DONE, "updatedReplicas": 1, "conditions": [condition]})
-    assert found.failed == "CloneSet revision web-2 has timed out progressing"
+    status = {**DONE, "updatedReplicas": 1, "conditions": [condition]}
+    assert progress(status).failed == "CloneSet revision web-2 has timed out progressing"
+    _, client = world("nginx:1", "nginx:2", status=status)
+    for output in ("json", "text"):
+        assert await show_status(client, "shop", WHAT, watch=True, give_up=0, output=output) is False
+    assert capsys.readouterr().out.endswith("\nCloneSet shop/web: CloneSet revision web-2 has timed out progressing\n")
 
 
 @virtual

@@ -100,23 +100,6 @@ def test_a_recorded_review_is_answered_over_tls_with_a_clean_exit(serving: Calla
     assert "Traceback" not in service.text
 
 
-def test_file_changes_apply_and_invalid_files_keep_the_last_good_state(
-    serving: Callable[..., Serving], tmp_path: Path
-) -> None:
-    policies = tmp_path / "policies"
-    policies.mkdir()
-    good = (SAMPLES / "log-shipper.yaml").read_text("utf-8")
-    (policies / "set.yaml").write_text(good, "utf-8")
-    service = serving("--policies", str(policies))
-    (policies / "set.yaml").write_text(good.replace("selector:", "selektor:"), "utf-8")
-    service.wait_for_log("spec.selektor: unknown field (keeping its last valid contents)")
-    with service.client() as http:
-        assert containers(http.post("/mutate-pod", content=review_of(), headers=JSON)) == ["log-shipper", "main"]
-        (policies / "set.yaml").unlink()
-        service.wait_for_log("loaded 0 SidecarSets")
-        assert "patch" not in http.post("/mutate-pod", content=review_of(), headers=JSON).json()["response"]
-
-
 def test_several_workers_share_a_port_and_a_dead_one_is_restarted(serving: Callable[..., Serving]) -> None:
     service = serving("--policies", str(SAMPLES), "--workers", "2")
     victim = int(service.wait_for_log("worker 1 is process").rpartition(" ")[2])
@@ -134,40 +117,30 @@ def test_several_workers_share_a_port_and_a_dead_one_is_restarted(serving: Calla
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "code", "message"),
     [
-        (["--policies", "/nowhere"], "--policies: /nowhere does not exist"),
-        (["--policies", str(FIXTURES), "--feature-gates", "Nope=true"], "unknown feature gate 'Nope'"),
+        (["--policies", "/nowhere"], 2, "--policies: /nowhere does not exist"),
+        (["--policies", str(FIXTURES), "--feature-gates", "Nope=true"], 2, "unknown feature gate 'Nope'"),
+        (
+            ["--policies", str(SAMPLES), "--port", "TAKEN"],
+            1,
+            "--port (PORT= with make serve): 127.0.0.1, port TAKEN is in",
+        ),
+        (["--policies", str(SAMPLES), "--certs", "FOLDER"], 1, "FOLDER/tls.key: is missing, but FOLDER/tls.crt exists"),
     ],
+    ids=["policies", "gate", "port", "certificate"],
 )
-def test_startup_errors_are_reported_in_one_line(arguments: list[str], message: str) -> None:
-    code, err = started(arguments)
-    assert code == 2
-    assert message in err
-
-
-def test_a_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:
+def test_startup_errors_are_reported_in_one_line(arguments: list[str], code: int, message: str, tmp_path: Path) -> None:
+    (tmp_path / "tls.crt").write_text("x")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        port = taken.getsockname()[1]
-        certs = ["--certs", str(tmp_path)]
-        code, err = started(["--policies", str(SAMPLES), "--port", str(port), *certs])
-    assert code == 1
-    assert f"--port (PORT= with make serve): 127.0.0.1, port {port} is in use by another program" in err
-
-
-def test_a_certificate_without_its_key_is_reported_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "tls.crt").write_text("x")
-    code, err = started(["--policies", str(SAMPLES), "--port", "0", "--certs", str(tmp_path)])
-    assert code == 1
-    assert f"{tmp_path}/tls.key: is missing, but {tmp_path}/tls.crt exists" in err
-
-
-def started(arguments: list[str]) -> tuple[int, str]:
-    """Return exit code and standard error of a start that must fail."""
-    done = CliRunner().invoke(app, ["serve", *arguments])
-    return done.exit_code, done.stderr
+        port = str(taken.getsockname()[1])
+        given = ["--certs", str(tmp_path / "certs"), "--port", "0", *arguments]
+        given = [one.replace("FOLDER", str(tmp_path)).replace("TAKEN", port) for one in given]
+        done = CliRunner().invoke(app, ["serve", *given])
+    assert done.exit_code == code
+    assert message.replace("FOLDER", str(tmp_path)).replace("TAKEN", port) in done.stderr
 
 
 def test_running_out_of_descriptors_is_survived(serving: Callable[..., Serving], tmp_path: Path) -> None:

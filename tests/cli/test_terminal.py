@@ -35,6 +35,24 @@ def typed(*words: str) -> Result:
     return CliRunner().invoke(app, [part for word in words for part in word.split(" ")])
 
 
+#: A cluster that does not answer.
+KUBECONFIG = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "current-context": "none",
+    "clusters": [{"name": "none", "cluster": {"server": "http://127.0.0.1:9"}}],
+    "users": [{"name": "none", "user": {}}],
+    "contexts": [{"name": "none", "context": {"cluster": "none", "user": "none"}}],
+}
+
+
+@pytest.fixture
+def unreachable(tmp_path: Path) -> str:
+    config = tmp_path / "config"
+    config.write_text(yaml.safe_dump(KUBECONFIG), "utf-8")
+    return str(config)
+
+
 @pytest.mark.parametrize("command", WRITING)
 def test_write_commands_have_a_dry_run(command: str) -> None:
     assert "--dry-run" in typed(command, "-h").output
@@ -53,31 +71,16 @@ def test_write_commands_have_a_dry_run(command: str) -> None:
     ],
 )
 @pytest.mark.behaviour("CLI-10", "CLI-11")
-def test_a_wrong_kind_is_refused_with_a_hint(command: str, kind: str, said: str, tmp_path: Path) -> None:
-    config = tmp_path / "config"
-    config.write_text(yaml.safe_dump(KUBECONFIG), "utf-8")
-    result = typed(command, kind, "--kubeconfig", str(config))
+def test_a_wrong_kind_is_refused_with_a_hint(command: str, kind: str, said: str, unreachable: str) -> None:
+    result = typed(command, kind, "--kubeconfig", unreachable)
     assert result.exit_code == 2, result.output
     assert said in result.stderr
     assert len(result.stderr.splitlines()) == 1
 
 
-#: A cluster that does not answer.
-KUBECONFIG = {
-    "apiVersion": "v1",
-    "kind": "Config",
-    "current-context": "none",
-    "clusters": [{"name": "none", "cluster": {"server": "http://127.0.0.1:9"}}],
-    "users": [{"name": "none", "user": {}}],
-    "contexts": [{"name": "none", "context": {"cluster": "none", "user": "none"}}],
-}
-
-
 @pytest.mark.behaviour("CLI-11")
-def test_an_unresponsive_cluster_is_reported_in_one_line_with_exit_code_1(tmp_path: Path) -> None:
-    config = tmp_path / "config"
-    config.write_text(yaml.safe_dump(KUBECONFIG), "utf-8")
-    result = typed("rollout status clone/web", "--kubeconfig", str(config))
+def test_an_unresponsive_cluster_is_reported_in_one_line_with_exit_code_1(unreachable: str) -> None:
+    result = typed("rollout status clone/web", "--kubeconfig", unreachable)
     assert result.exit_code == 1
     (line,) = result.stderr.splitlines()
     assert line.startswith("pykruise: ")
@@ -114,20 +117,16 @@ def test_an_unresponsive_cluster_is_reported_in_one_line_with_exit_code_1(tmp_pa
     ],
 )
 @pytest.mark.behaviour("CLI-11", "CLI-18", "CLI-19")
-def test_usage_errors_are_reported_in_one_line_with_exit_code_2(words: str, said: str, tmp_path: Path) -> None:
-    config = tmp_path / "config"
-    config.write_text(yaml.safe_dump(KUBECONFIG), "utf-8")
-    result = CliRunner(env={"KUBECONFIG": str(config)}).invoke(app, words.split(" "))
+def test_usage_errors_are_reported_in_one_line_with_exit_code_2(words: str, said: str, unreachable: str) -> None:
+    result = CliRunner(env={"KUBECONFIG": unreachable}).invoke(app, words.split(" "))
     assert result.exit_code == 2, result.output
     (line,) = result.stderr.splitlines()
     assert line.startswith("pykruise: ")
     assert said in line
 
 
-def test_a_scale_in_of_foreign_pods_is_refused(tmp_path: Path) -> None:
-    config = tmp_path / "config"
-    config.write_text(yaml.safe_dump(KUBECONFIG), "utf-8")
-    result = typed("scale-in sidecarset/log --pods a", "--kubeconfig", str(config))
+def test_a_scale_in_of_foreign_pods_is_refused(unreachable: str) -> None:
+    result = typed("scale-in sidecarset/log --pods a", "--kubeconfig", unreachable)
     assert result.exit_code == 1
     assert "has no Pods of its own; scale their owners" in result.stderr
 

@@ -4,7 +4,8 @@ from app.kube.clock import Clock
 from app.kube.controller import Controller
 from app.kube.queue import RateLimits
 from app.kube.resources import ObjectKey
-from app.manager.health import queue_lines
+from app.manager.health import PAGES, debug_page, queue_lines
+from app.manager.shared_state import Details, Replica, State
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import virtual
 
@@ -38,3 +39,21 @@ async def test_a_failing_key_is_shown_while_it_backs_off() -> None:
     controller.queue.forget(key)
     assert len(queue_lines([controller], clock.monotonic())) == 3
     controller.queue.shut_down()
+
+
+def test_debug_pages_show_all_processes_of_a_replica() -> None:
+    replica = Replica(("webhook-0", "webhook-1", "reconciler"))
+    for name, lines in (("webhook-0", ["10:02 denied", "10:04 allowed"]), ("webhook-1", ["10:03 patched"])):
+        replica.details[name].write(Details(debug={"decisions": lines}))
+    assert debug_page("/debug/decisions", replica) == "10:02 denied\n10:03 patched\n10:04 allowed\n"
+    assert debug_page("/debug/queues", replica) == "nothing yet\n"
+    assert [line.split()[0] for line in debug_page("/debug/", replica).splitlines()] == [
+        f"/debug/{one}" for one in PAGES
+    ]
+    assert debug_page("/debug/other", replica) is None
+    replica.states["webhook-0"].write(State(pid=7, missing={"caches": "not filled yet"}))
+    replica.states["reconciler"].write(State(pid=8, leading=True))
+    first, _, last = debug_page("/debug/processes", replica).splitlines()
+    assert first.startswith("webhook-0    process 7, caches: not filled yet, last heartbeat ")
+    assert last.startswith("reconciler   process 8, ready, last heartbeat ")
+    assert last.endswith(", leader")

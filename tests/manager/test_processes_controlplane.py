@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME
 from app.manager.features import features
 from app.manager.gates import parse_gates
 from tests.cluster.controlplane import ControlPlane
 from tests.deadline import Deadline
-from tests.manager.replicas import AT_ONCE, Replica, configuration, published, replica
+from tests.manager.replicas import AT_ONCE, Replica, published, replica
 from tests.scenarios.world import SYSTEM_NAMESPACE, eventually, install
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.alone]
@@ -133,33 +132,6 @@ def test_losing_the_lease_ends_the_reconciler_only(control_plane: ControlPlane, 
         assert one.ready()
         eventually(one.leads, "it leads again when the other's time is over", 20)
     assert "Traceback" not in one.log.read_text()
-
-
-@pytest.mark.behaviour("MGR-37", "MGR-123")
-@pytest.mark.parametrize("kind", ["mutating", "validating"])
-def test_a_deleted_or_changed_webhook_configuration_is_restored_at_once(
-    control_plane: ControlPlane, tmp_path: Path, kind: str
-) -> None:
-    with replica(control_plane, tmp_path) as one:
-        name = MUTATING_NAME if kind == "mutating" else VALIDATING_NAME
-        wanted = configuration(control_plane, kind)
-        assert wanted is not None
-        control_plane.kubectl("delete", f"{kind}webhookconfiguration", name)
-        eventually(lambda: configuration(control_plane, kind), "it is back", AT_ONCE)
-
-        def repaired() -> bool:
-            found = configuration(control_plane, kind)
-            return found is not None and found["webhooks"] == wanted["webhooks"]
-
-        assert repaired()
-        path = "/webhooks/0/clientConfig/caBundle"
-        change = json.dumps([{"op": "remove", "path": path}])
-        control_plane.kubectl("patch", f"{kind}webhookconfiguration", name, "--type=json", "-p", change)
-        eventually(repaired, "the bundle is back", AT_ONCE)
-        what = f"{kind.capitalize()}WebhookConfiguration {name}"
-        repairs = f'kruise_registration_repairs_total{{object="{what}"}}'
-        eventually(lambda: one.metric(repairs) == 2, "both repairs are counted, once they were answered")
-        assert one.ready()
 
 
 @pytest.mark.behaviour("MGR-36", "MGR-123")

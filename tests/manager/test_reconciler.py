@@ -131,6 +131,14 @@ async def test_without_election_it_reconciles_until_stopped() -> None:
 
 
 @virtual
+async def test_a_term_that_begins_during_the_shutdown_ends_at_once() -> None:
+    log: list[str] = []
+    alone = Reconciling(lambda: [Controller(log, "alone")], None, lambda: alone.stop())
+    await asyncio.wait_for(alone.run(), 1)
+    assert log == []
+
+
+@virtual
 async def test_a_controller_without_synced_caches_blocks_no_other(caplog: pytest.LogCaptureFixture) -> None:
     log: list[str] = []
 

@@ -178,14 +178,16 @@ async def test_healthz_is_ok_while_readyz_reports_missing_parts() -> None:
     replica.states["webhook-1"].write(State(pid=2, missing={"caches": "not filled yet"}))
     async with serving(health_app(readiness, loopback_only(nothing))) as (host, port), http_client() as http:
         base = f"http://{host}:{port}"
-        assert (await http.get(f"{base}/healthz")).status_code == 200
+        for path in ("healthz", "healthz/ping"):
+            assert (await http.get(f"{base}/{path}")).status_code == 200
         answer = await http.get(f"{base}/readyz")
         assert answer.status_code == 503
         assert answer.text == "not ready: webhook-1: caches: not filled yet\n"
         replica.states["webhook-1"].write(State(pid=2))
         assert (await http.get(f"{base}/readyz")).text == "not ready: webhooks: not registered yet\n"
         replica.states["reconciler"].write(State(pid=3, registered=True))
-        assert (await http.get(f"{base}/readyz")).status_code == 200
+        for path in ("readyz", "readyz/webhook-ready"):
+            assert (await http.get(f"{base}/{path}")).status_code == 200
         replica.states["webhook-0"].write(State(pid=1, stopping=True))
         assert (await http.get(f"{base}/readyz")).text == "not ready: shutting down\n"
         assert (await http.get(f"{base}/healthz")).status_code == 200

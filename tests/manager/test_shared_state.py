@@ -3,6 +3,7 @@
 import asyncio
 import os
 import struct
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -112,15 +113,19 @@ async def test_a_process_continues_the_counts_of_its_predecessor() -> None:
         assert 'kruise_process_hangs_total{process="one"} 2.0' in exposed
 
 
-async def test_a_scrape_shows_current_counts_of_every_process() -> None:
-    replica = Replica(("one", "two"))
-    mine, other = registry(1, 0, 0.05), registry(0, 0, 0.05)
-    asked, asker = Counts(replica, "two", other), Counts(replica, "one", mine)
-    asked.publish({})
-    replica.on_publication_request("two", lambda: asked.publish({}))
-    Counter("denials", "Denials.", registry=other).inc(5)
-    assert "denials_total 5.0" in (await asker.exposition()).decode()
-    asyncio.get_running_loop().remove_reader(replica._pipes["two"][0])
+async def test_a_scrape_shows_current_counts_of_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.manager.shared_state.GATHER_SECONDS", 60)
+    replica = Replica(("one", "two", "three"))
+    asker, loop = Counts(replica, "one", registry(1, 0, 0.05)), asyncio.get_running_loop()
+    for name, delay in (("two", 0.0), ("three", 0.05)):
+        other = registry(0, 0, 0.05)
+        asked = Counts(replica, name, other)
+        asked.publish({})
+        replica.on_publication_request(name, partial(loop.call_later, delay, asked.publish, {}))
+        Counter("denials", "Denials.", registry=other).inc(5)
+    assert "denials_total 10.0" in (await asker.exposition()).decode()
+    for name in ("two", "three"):
+        loop.remove_reader(replica._pipes[name][0])
 
 
 async def test_state_published_by_a_process_survives_it() -> None:
@@ -148,3 +153,8 @@ def test_a_counter_never_decreases_across_restarts(lives: list[int]) -> None:
 def test_counts_of_a_process_remain_until_its_successor_counts() -> None:
     before = [Family("denials", "", "counter", [("denials_total", {"name": "a"}, 2.0)])]
     assert continued([], before) == before
+
+
+def test_counters_keep_the_names_that_openkruise_gave_them() -> None:
+    shown = text([Family("pub_rejected", "Rejected.", "counter", [("pub_rejected", {}, 2.0)])]).decode()
+    assert shown == "# HELP pub_rejected Rejected.\n# TYPE pub_rejected counter\npub_rejected 2.0\n"

@@ -1,5 +1,6 @@
 """Standalone mode: objects from files, errors with file and line, the last valid contents are kept."""
 
+import asyncio
 import errno
 import itertools
 import json
@@ -164,6 +165,10 @@ async def test_an_invalid_file_keeps_its_last_good_state(tmp_path: Path, caplog:
     assert await found.reload()
     assert "keeping its last valid contents" in caplog.text
     assert await injected(found) == ["a-agent"]
+    touch(tmp_path / "b.yaml", SET.format(name="b").replace("b-agent", "a-agent"))
+    await found.reload()
+    assert "container a-agent already exist in a" in found.problems[1]
+    (tmp_path / "b.yaml").unlink()
     touch(path, SET.format(name="a").replace("a-agent", "b-agent"))
     assert await found.reload()
     assert found.problems == ()
@@ -180,13 +185,18 @@ async def test_added_and_removed_files_are_noticed_within_a_second(tmp_path: Pat
         (tmp_path / "more").mkdir()
         touch(tmp_path / "more/b.json", '{"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "n"}}')
         await until(lambda: "1 Namespaces" in found.summary, seconds=1.5)
+        (tmp_path / "c.json").write_text((tmp_path / "more/b.json").read_text())
+        await asyncio.sleep(1.5)
+        (tmp_path / "more/b.json").unlink()
         (tmp_path / "a.yaml").unlink()
         await until(lambda: len(found.stores(SIDECAR_SETS)) == 0, seconds=1.5)
+        assert "1 Namespaces" in found.summary  # of the other file
 
 
 @virtual
 async def test_unchanged_files_are_not_reread(tmp_path: Path) -> None:
     touch(tmp_path / "a.yaml", SET.format(name="a"))
+    (tmp_path / "gone.yaml").symlink_to("nowhere")
     found = standalone(tmp_path)
     assert await found.reload()
     assert not await found.reload()
@@ -229,6 +239,9 @@ async def test_conflicting_sets_are_refused_in_file_order(tmp_path: Path) -> Non
     (problem,) = found.problems
     assert problem.startswith(f"{tmp_path}/b.yaml:")
     assert "container a-agent already exist in a" in problem
+    (tmp_path / "a.yaml").unlink()
+    await found.reload()
+    assert found.problems == ()
 
 
 SPREAD = """\

@@ -13,10 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from app.admission.configurations import CONFIGURATIONS
-from app.cli.takeover import ROLLOUT_SECONDS, run
+from app.cli.takeover import ROLLOUT_SECONDS, _may_work, run
 from app.daemon.objects import NODE_IMAGES
 from app.kube.client import Client, PatchType
 from app.kube.clock import SystemClock
@@ -383,6 +384,15 @@ def test_an_agent_is_busy_while_it_has_pulls_or_restart_requests() -> None:
     assert work_of(image("Pulling"), [request("Recreating")]) == "pulls nginx:0 and restarts containers of shop/web-0"
 
 
+@pytest.mark.behaviour("MGR-162")
+@pytest.mark.parametrize(
+    ("changes", "may_work"),
+    [({}, True), ({"ready": False}, False), ({"newest": True}, False), ({"leaving": True}, False)],
+)
+def test_only_a_running_agent_of_openkruise_may_be_busy(changes: dict[str, bool], may_work: bool) -> None:
+    assert _may_work(replace(agent("node"), **changes)) is may_work
+
+
 # ---- carried out
 
 
@@ -500,6 +510,7 @@ class OneAway:
 
     async def request(self, request: Request) -> Response:
         if request.method == "DELETE" and "/pods/" in request.path:
+            assert orjson.loads(request.body or b"")["preconditions"]["uid"]  # not of a Pod that replaced it
             assert sum((await agents(self.client)).values()) == self.number, request.path
             self.empty = True
         elif self.empty and request.query.get("fieldSelector", "").startswith("spec.nodeName="):

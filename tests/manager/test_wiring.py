@@ -18,6 +18,7 @@ from app.manager.limits import (
     ASKED_BURST,
     ASKED_PER_SECOND,
     LONGEST_WAIT_SECONDS,
+    SHARING_SECONDS,
     STRANGERS_BURST,
     STRANGERS_PER_SECOND,
     KnownCallers,
@@ -123,3 +124,25 @@ async def test_unknown_callers_cannot_exhaust_the_budget_of_known_ones(known_ask
     # Nor does one address exhaust the budget of another.
     await asyncio.gather(*(asyncio.create_task(strange("10.0.0.1")) for _ in range(STRANGERS_BURST // 2)))
     assert clock.monotonic() == before
+
+
+@pytest.mark.behaviour("MGR-154")
+@virtual
+async def test_unknown_callers_share_their_budget_only_while_they_ask() -> None:
+    server, clock = MemoryServer({PATH: {"metadata": {"name": "shop"}}}), VirtualClock()
+    client = next(clients_of(server, clock, KnownCallers()))
+
+    async def ask(address: str) -> None:
+        STRANGER.set(address)
+        await client.get(NAMESPACES, "shop")
+
+    async def granted(address: str) -> int:
+        before = len(server.requests)
+        await asyncio.gather(*(asyncio.create_task(ask(address)) for _ in range(1_000)), return_exceptions=True)
+        return len(server.requests) - before
+
+    alone, second, shared = [await granted(address) for address in ("10.0.0.1", "10.0.0.2", "10.0.0.1")]
+    assert second == pytest.approx(alone / 2, abs=2)
+    assert shared == pytest.approx(alone / 2, abs=2)
+    await clock.sleep(SHARING_SECONDS)
+    assert await granted("10.0.0.1") > shared + ASKED_PER_SECOND
