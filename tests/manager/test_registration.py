@@ -419,9 +419,11 @@ async def test_entries_of_another_version_keep_their_order_until_the_leader_saw_
         await asyncio.sleep(KEEP_UNKNOWN_SECONDS - 5)
         api.objects[VALIDATING]["webhooks"].append(entry("newest"))
         registration.wake()
-        await asyncio.sleep(10)
+        await asyncio.sleep(6)
+        registration.wake()
+        await asyncio.sleep(1)
         assert names(api)[-2:] == ["newkind.kb.io", "newest.kb.io"]  # the rollout has not ended
-        await asyncio.sleep(KEEP_UNKNOWN_SECONDS)
+        await asyncio.sleep(KEEP_UNKNOWN_SECONDS + 5)
         assert not {"newkind.kb.io", "newest.kb.io"} & set(names(api))
         registration.wake()
         await asyncio.sleep(1)

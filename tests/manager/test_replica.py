@@ -63,11 +63,13 @@ async def test_a_replica_stays_ready_while_its_reconciler_restarts(there: Simula
         await until(lambda: any(" Pods " in line for line in one.reconciler.part.debug_pages()["caches"]))
         messages = [event["message"] for event in (await there.client.list(EVENTS)).items]
         assert f"{one.reconciler.identity} became leader" in messages
-        killed = one.reconciler.process
+        killed, states, registered = one.reconciler.process, one.shared.states[RECONCILER], list[bool]()
+        write = states.write
+        states.write = lambda state: (registered.append(state.registered), write(state))
         one.reconciler.kill("at rest")
-        while one.reconciler.process is killed or not one.leads:
-            assert await readiness.fault() == ""
-            await there.client.clock.sleep(0.5)
+        await until(lambda: one.reconciler.process is not killed and one.leads)
+        assert all(registered)  # what its predecessor had established remains
+        assert await readiness.fault() == ""
         one.webhook.stop()
         await until(lambda: one.shared.state(WEBHOOK).stopping)
         assert await readiness.fault() == "shutting down"
