@@ -25,6 +25,7 @@ in_world = worlds(FEATURE, BROADCAST_JOB)
 
 async def node(there: World, name: str, **spec: Any) -> None:
     await there.create(NODES, name, spec)
+    await there.settled(0.2)  # the controller may see it without its size
     await there.change(NODES, name, {"status": {"allocatable": {"cpu": "4", "pods": "10"}}}, "status")
 
 
