@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias, cast
@@ -23,8 +23,8 @@ import orjson
 from typing_extensions import TypeVar
 
 from app.kube import jsonvalues
-from app.kube.clock import Clock, TokenBucket
-from app.kube.errors import ApiError, DecodeError, Gone, NotFound, RequestInfo, TooManyRequests, api_error
+from app.kube.clock import CONFLICT_ATTEMPTS, Clock, TokenBucket, conflict_wait
+from app.kube.errors import ApiError, Conflict, DecodeError, Gone, NotFound, RequestInfo, TooManyRequests, api_error
 from app.kube.objects import Meta, decode_metadata
 from app.kube.resources import Resource
 from app.kube.wire import USER_AGENT, Listing, Request, Response, Stream, Transport, read_list
@@ -413,6 +413,16 @@ async def get_or_none(
         return await client.get(resource, name, namespace, decode=decode)
     except NotFound:
         return None
+
+
+async def retry_conflicts(client: Client, attempt: Callable[[], Awaitable[Found]]) -> Found:
+    """Repeat ``attempt`` while it raises Conflict, up to the limit, and return its result."""
+    for number in range(CONFLICT_ATTEMPTS - 1):
+        try:
+            return await attempt()
+        except Conflict:
+            await client.clock.sleep(conflict_wait(number))
+    return await attempt()
 
 
 async def delete_if_present(client: Client, resource: Resource, metadata: Meta) -> bool:

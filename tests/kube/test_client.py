@@ -5,7 +5,7 @@ import orjson
 import pytest
 
 from app.kube import discovery
-from app.kube.client import Client, PatchType, delete_if_present, encode, get_or_none
+from app.kube.client import Client, PatchType, delete_if_present, encode, get_or_none, retry_conflicts
 from app.kube.clock import TokenBucket
 from app.kube.discovery import KindMapper, Mapped
 from app.kube.errors import Conflict, DecodeError, Forbidden, Gone, NotFound, ServerError, TooManyRequests
@@ -320,6 +320,19 @@ async def test_a_missing_object_is_none_and_a_refusal_is_raised():
     with pytest.raises(Forbidden):
         await get_or_none(client, PODS, "web-2", "shop", decode=decode_pod)
     assert connections.requests[1].target == "/api/v1/namespaces/shop/pods/web-1"
+
+
+@pytest.mark.parametrize(("conflicts", "seconds"), [(0, 0.0), (3, 0.31), (4, 0.31)])
+@virtual
+async def test_a_conflict_is_retried_three_times(conflicts, seconds):
+    conflict = json_response(409, status_body(409, "Conflict"))
+    client, _ = client_for(*[conflict] * conflicts, json_response(200, obj("web-0", 7)))
+    began = client.clock.monotonic()
+    try:
+        assert (await retry_conflicts(client, lambda: client.get(PODS, "web-0", "shop")))["metadata"]["name"] == "web-0"
+    except Conflict:
+        assert conflicts == 4
+    assert client.clock.monotonic() - began == pytest.approx(seconds)
 
 
 # ---- kinds by name

@@ -13,8 +13,7 @@ from app.features.imagepull.objects import NODE_IMAGES, NodeImage, decode_node_i
 from app.features.imagepull.plan.jobs import is_active
 from app.features.imagepull.plan.tags import WHOLE, Usage, has_room, usage_of
 from app.features.imagepull.types import ImagePullJob
-from app.kube.client import Client
-from app.kube.clock import CONFLICT_ATTEMPTS, conflict_wait
+from app.kube.client import Client, retry_conflicts
 from app.kube.concurrency import KeyedLocks
 from app.kube.errors import Conflict, NotFound
 from app.kube.expectations import is_at_least
@@ -78,39 +77,28 @@ class NodeImages:
         ``edit`` gets a fresh copy on each attempt. Raises KubeError, and ``Conflict`` if every attempt conflicts.
         """
         async with self._turns.of(name):
-            return await self._change(name, edit)
+            try:
+                return await retry_conflicts(self._client, lambda: self._change(name, edit))
+            except NotFound:
+                return False
 
     async def _change(self, name: str, edit: Callable[[dict[str, Any]], None]) -> bool:
-        for attempt in range(CONFLICT_ATTEMPTS):
-            try:
-                live = await self._client.get(NODE_IMAGES, name)
-            except NotFound:
-                return False
-            metadata = live["metadata"]
-            if metadata.get("deletionTimestamp"):
-                return False
-            wanted = json_copy(live)
-            edit(wanted)
-            patch = merge_difference(
-                {"spec": live.get("spec") or {}, "metadata": {"labels": metadata.get("labels") or {}}},
-                {"spec": wanted.get("spec") or {}, "metadata": {"labels": wanted["metadata"].get("labels") or {}}},
-            )
-            if not patch:
-                return False
-            known = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
-            patch["metadata"] = {**patch.get("metadata", {}), **known}
-            try:
-                written = await self._client.patch(NODE_IMAGES, name, patch, decode=decode_node_image)
-            except NotFound:
-                return False
-            except Conflict:
-                if attempt == CONFLICT_ATTEMPTS - 1:
-                    raise
-                await self._client.clock.sleep(conflict_wait(attempt))
-            else:
-                self._written[name] = written
-                return True
-        return False
+        live = await self._client.get(NODE_IMAGES, name)
+        metadata = live["metadata"]
+        if metadata.get("deletionTimestamp"):
+            return False
+        wanted = json_copy(live)
+        edit(wanted)
+        patch = merge_difference(
+            {"spec": live.get("spec") or {}, "metadata": {"labels": metadata.get("labels") or {}}},
+            {"spec": wanted.get("spec") or {}, "metadata": {"labels": wanted["metadata"].get("labels") or {}}},
+        )
+        if not patch:
+            return False
+        known = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+        patch["metadata"] = {**patch.get("metadata", {}), **known}
+        self._written[name] = await self._client.patch(NODE_IMAGES, name, patch, decode=decode_node_image)
+        return True
 
 
 BY_IMAGE: Final = "image"

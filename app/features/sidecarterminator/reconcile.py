@@ -19,10 +19,10 @@ from app.features.sidecarterminator.plan import (
     plan,
     recreate_request,
 )
-from app.kube.client import Client, PatchType, delete_if_present, get_or_none
-from app.kube.clock import CONFLICT_ATTEMPTS, conflict_wait, rfc3339
+from app.kube.client import Client, PatchType, delete_if_present, get_or_none, retry_conflicts
+from app.kube.clock import rfc3339
 from app.kube.controller import Result
-from app.kube.errors import AlreadyExists, Conflict, NotFound
+from app.kube.errors import AlreadyExists, NotFound
 from app.kube.events import EventRecorder, reference
 from app.kube.objects import Pod, decode_metadata, decode_node
 from app.kube.resources import NODES, PODS, ObjectKey
@@ -65,17 +65,11 @@ class SidecarTerminatorReconciler:
         cached = self._pods.by_key(key)
         if cached is None or cached.metadata.uid in self._without or not may_be_due(cached):
             return None
-        for attempt in range(CONFLICT_ATTEMPTS):
-            try:
-                return await self._terminate(key, cached.metadata.uid)
-            except NotFound:
-                logger.debug("Pod %s is gone", key)
-                return None
-            except Conflict:
-                if attempt == CONFLICT_ATTEMPTS - 1:
-                    raise
-                await self._clock.sleep(conflict_wait(attempt))
-        return None
+        try:
+            return await retry_conflicts(self._client, lambda: self._terminate(key, cached.metadata.uid))
+        except NotFound:
+            logger.debug("Pod %s is gone", key)
+            return None
 
     async def _terminate(self, key: ObjectKey, uid: str) -> Result | None:
         pod = await self._client.get(PODS, key.name, key.namespace, decode=decode_job_pod)

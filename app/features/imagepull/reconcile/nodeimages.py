@@ -16,12 +16,11 @@ from app.features.imagepull.plan import nodes as plan
 from app.features.imagepull.plan.tags import CleanUp, clean, is_our_job
 from app.features.imagepull.reconcile.jobs import JOBS
 from app.features.imagepull.types import BATCH, ImagePullJob
-from app.kube.client import Client
-from app.kube.clock import CONFLICT_ATTEMPTS, conflict_wait
+from app.kube.client import Client, retry_conflicts
 from app.kube.controller import Result
-from app.kube.errors import Conflict, Forbidden, NotFound
+from app.kube.errors import Forbidden, NotFound
 from app.kube.events import EventRecorder, reference
-from app.kube.objects import Metadata, Node, ObjectReference, decode_metadata
+from app.kube.objects import Metadata, Node, ObjectMeta, ObjectReference, decode_metadata
 from app.kube.patches import merge_difference
 from app.kube.resources import SECRETS, ObjectKey
 from app.kube.statuses import create_for_node, delete_without_node
@@ -108,7 +107,7 @@ class NodeImageReconciler:
             return None  # the change requeues the key
         failures, later = plan.unanswered(node_image, now)
         if failures:
-            await self._fail(node_image, failures)
+            await self._fail(node_image)
         waits = [one for one in (wait, later) if one is not None]
         if not waits:
             return None
@@ -180,29 +179,24 @@ class NodeImageReconciler:
                 logger.debug("no access to Secret %s/%s", secret.namespace, secret.name)
         return frozenset(gone)
 
-    async def _fail(self, node_image: NodeImage, failures: list[plan.Unanswered]) -> None:
+    async def _fail(self, node_image: NodeImage) -> None:
         """Write the failures to the status and record events. [IMG-33 … IMG-35]"""
-        name = node_image.metadata.name
-        for attempt in range(CONFLICT_ATTEMPTS):
-            live = await self._client.get(NODE_IMAGES, name)
-            failures = plan.unanswered(decode_node_image(msgspec.json.encode(live)), self._clock.now())[0]
-            if live["metadata"]["uid"] != node_image.metadata.uid or not failures:
-                return
-            status = plan.with_failures(live, failures, self._clock.now())
-            body = {
-                "metadata": {"resourceVersion": live["metadata"]["resourceVersion"]},
-                "status": merge_difference(live.get("status") or {}, status),
-            }
-            try:
-                await self._client.patch(NODE_IMAGES, name, body, subresource="status", decode=decode_metadata)
-            except Conflict:
-                if attempt == CONFLICT_ATTEMPTS - 1:
-                    raise
-                await self._clock.sleep(conflict_wait(attempt))
-            else:
-                break
-        for failure in failures:
+        for failure in await retry_conflicts(self._client, lambda: self._write_failures(node_image.metadata)):
             self._record_events(node_image, failure)
+
+    async def _write_failures(self, metadata: ObjectMeta) -> list[plan.Unanswered]:
+        """Return the failures that were written."""
+        live = await self._client.get(NODE_IMAGES, metadata.name)
+        failures = plan.unanswered(decode_node_image(msgspec.json.encode(live)), self._clock.now())[0]
+        if live["metadata"]["uid"] != metadata.uid or not failures:
+            return []
+        status = plan.with_failures(live, failures, self._clock.now())
+        body = {
+            "metadata": {"resourceVersion": live["metadata"]["resourceVersion"]},
+            "status": merge_difference(live.get("status") or {}, status),
+        }
+        await self._client.patch(NODE_IMAGES, metadata.name, body, subresource="status", decode=decode_metadata)
+        return failures
 
     def _record_events(self, node_image: NodeImage, failure: plan.Unanswered) -> None:
         """Record an event on the NodeImage and on the jobs that requested the tag. [IMG-34]"""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,8 +26,7 @@ from app.features.podprobe.plan.probes import (
 )
 from app.features.podprobe.types import SEPARATOR, PodProbeMarker
 from app.framework.watched import BY_NAMESPACE
-from app.kube.client import Client
-from app.kube.clock import CONFLICT_ATTEMPTS, conflict_wait
+from app.kube.client import Client, retry_conflicts
 from app.kube.errors import Conflict, NotFound
 from app.kube.events import EventRecorder, reference
 from app.kube.objects import Node, Pod, decode_metadata
@@ -44,26 +44,18 @@ Json = dict[str, Any]
 async def change_probes(client: Client, node: str, edit: Callable[[Json], object]) -> None:
     """Change the spec of a node's NodePodProbe with ``edit``, which works in place. Does nothing if the node has no
     NodePodProbe."""
-    for attempt in range(CONFLICT_ATTEMPTS):
-        try:
-            live: Json = await client.get(NODE_POD_PROBES, node)
-            before = live.get("spec") or {}
-            edited = dict(before)
-            edit(edited)
-            patch = merge_difference(before, edited)
-            if not patch:
-                return
+
+    async def change() -> None:
+        live: Json = await client.get(NODE_POD_PROBES, node)
+        before = live.get("spec") or {}
+        edited = dict(before)
+        edit(edited)
+        if patch := merge_difference(before, edited):
             known = {"uid": live["metadata"]["uid"], "resourceVersion": live["metadata"]["resourceVersion"]}
-            body = {"metadata": known, "spec": patch}
-            await client.patch(NODE_POD_PROBES, node, body, decode=decode_metadata)
-        except NotFound:
-            return
-        except Conflict:
-            if attempt == CONFLICT_ATTEMPTS - 1:
-                raise
-            await client.clock.sleep(conflict_wait(attempt))
-        else:
-            return
+            await client.patch(NODE_POD_PROBES, node, {"metadata": known, "spec": patch}, decode=decode_metadata)
+
+    with suppress(NotFound):
+        await retry_conflicts(client, change)
 
 
 # PodProbeMarker controller: writes to each NodePodProbe which Pods to probe and how. [PPM-10 … PPM-15, PPM-31]
