@@ -382,13 +382,9 @@ async def delete_without_node(client: Client, resource: Resource, metadata: Obje
 
     Raises ``KubeError``.
     """
-    if nodes.get(metadata.name) is None:
-        try:
-            await client.get(NODES, metadata.name, decode=decode_metadata)
-        except NotFound:
-            pass
-        else:
-            return
+    name = metadata.name
+    if nodes.get(name) is None and await get_or_none(client, NODES, name, decode=decode_metadata) is not None:
+        return
     try:
         await client.delete(resource, metadata.name, uid=metadata.uid, decode=decode_metadata)
     except (NotFound, Conflict):

@@ -278,8 +278,6 @@ class PullSecrets:
     async def _verify(
         self, job: ObjectKey, source: ObjectKey, copy: PullSecret | None, before: _Verified | None, until: datetime
     ) -> _Verified:
-        if not source.name:
-            return _Verified(until)  # a request without a name would list the namespace
         try:
             live = await self._client.get(SECRETS, source.name, source.namespace)
         except NotFound:

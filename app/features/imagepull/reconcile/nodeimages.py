@@ -16,7 +16,7 @@ from app.features.imagepull.plan import nodes as plan
 from app.features.imagepull.plan.tags import CleanUp, clean, is_our_job
 from app.features.imagepull.reconcile.jobs import JOBS
 from app.features.imagepull.types import BATCH, ImagePullJob
-from app.kube.client import Client, retry_conflicts
+from app.kube.client import Client, get_or_none, retry_conflicts
 from app.kube.controller import Result
 from app.kube.errors import Forbidden, NotFound
 from app.kube.events import EventRecorder, reference
@@ -146,16 +146,11 @@ class NodeImageReconciler:
             cached = self._jobs.get(owner.name, owner.namespace)
             if cached is not None and cached.metadata.uid == uid:
                 continue
-            if not owner.namespace or not owner.name:
+            live: Metadata | None = None
+            if owner.namespace:
+                live = await get_or_none(self._client, JOBS, owner.name, owner.namespace, decode=decode_metadata)
+            if live is None or live.metadata.uid != uid:
                 gone.add(uid)
-                continue
-            try:
-                live: Metadata = await self._client.get(JOBS, owner.name, owner.namespace, decode=decode_metadata)
-            except NotFound:
-                gone.add(uid)
-            else:
-                if live.metadata.uid != uid:
-                    gone.add(uid)
         return frozenset(gone)
 
     async def _gone_secrets(self, node_image: NodeImage) -> frozenset[tuple[str, str]]:

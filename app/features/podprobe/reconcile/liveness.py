@@ -267,9 +267,7 @@ class LivenessReconciler:
     async def _live(self, pod: Pod, failure: Failure) -> Pod | None:
         """Return the live Pod, or None if the same container is no longer running."""
         live = await get_or_none(self._client, PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
-        if live is None:
-            return None
-        if live.metadata.uid != pod.metadata.uid or not is_probed(live):
+        if live is None or live.metadata.uid != pod.metadata.uid or not is_probed(live):
             return None
         same = any(
             one.name == failure.container and one.container_id == failure.container_id and one.state.running is not None

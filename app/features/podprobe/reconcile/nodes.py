@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ from app.features.podprobe.objects import BY_MARKER, BY_POD, NODE_POD_PROBES, No
 from app.features.podprobe.plan.probes import Marks, is_active, marks_of
 from app.features.podprobe.reconcile.markers import change_probes
 from app.features.podprobe.types import PodProbeMarker
-from app.kube.client import Client, PatchType
+from app.kube.client import Client, PatchType, get_or_none
 from app.kube.errors import KubeError, NotFound
 from app.kube.expectations import is_at_least
 from app.kube.objects import Node, Pod, decode_metadata, decode_pod
@@ -99,17 +100,11 @@ class NodePodProbeReconciler:
         gone = set()
         for entry in node_pod_probe.spec.pod_probes:
             pod = self._pods.get(entry.name, entry.namespace)
-            if pod is not None:
-                if pod.metadata.uid != entry.uid or not is_active(pod):
-                    gone.add(entry.uid)
-                continue
-            try:
-                live = await self._client.get(PODS, entry.name, entry.namespace, decode=decode_pod)
-            except (NotFound, ValueError):
+            if pod is None:
+                with suppress(ValueError):  # an entry without a namespace
+                    pod = await get_or_none(self._client, PODS, entry.name, entry.namespace, decode=decode_pod)
+            if pod is None or pod.metadata.uid != entry.uid or not is_active(pod):
                 gone.add(entry.uid)
-            else:
-                if live.metadata.uid != entry.uid or not is_active(live):
-                    gone.add(entry.uid)
         return gone
 
     async def _drop(self, node_pod_probe: NodePodProbe, gone: set[str]) -> None:
