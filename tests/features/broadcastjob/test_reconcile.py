@@ -96,6 +96,8 @@ async def test_an_unreadable_parallelism_is_reported(there: World) -> None:
         'spec.parallelism: "x" is neither a number nor a percentage; use 10 or 10%'
     ]
     assert await served(there) == []
+    await there.client.delete(NODES, "n01")
+    await counts(there, desired=1)
 
 
 @pytest.mark.behaviour("BJ-12")

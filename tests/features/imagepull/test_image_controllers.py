@@ -166,11 +166,14 @@ async def test_a_job_waits_for_node_images_in_a_new_cluster(there: World) -> Non
 @pytest.mark.behaviour("IMG-109")
 @in_world
 async def test_a_job_does_not_wait_for_a_deleted_node(there: World) -> None:
-    await there.nodes("n1")
+    await there.nodes("n1", "n3")
     await there.node("n2")
-    await there.job(parallelism=2)
-    await there.counts(desired=2, succeeded=1)
+    there.pull = lambda node, image: None if node == "n3" else "Succeeded"
+    await there.job(parallelism=3)
+    await there.counts(desired=3, succeeded=1, active=1)
     await there.client.delete(NODES, "n2")
+    await there.counts(desired=2, succeeded=1, active=1)
+    await there.client.delete(NODES, "n3")
     await there.counts(desired=1, succeeded=1, message="job has completed")
 
 

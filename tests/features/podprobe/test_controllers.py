@@ -158,6 +158,7 @@ async def test_nodes_probe_exactly_the_pods_of_each_marker(there: World) -> None
         await there.client.get(MARKERS, "a", "default")
     await there.client.delete(PODS, "p1", "default", grace_period_seconds=0)
     await there.probes("n1", {})
+    await there.becomes(lambda: there.status_of(MARKERS, "ba"), {"observedGeneration": 2, "matchedPods": 0})
     left = [(await there.client.get(NODE_PROBES, name))["spec"] for name in ("n1", "n2")]
     assert left == [{}, {}], "as in OpenKruise no empty list is left"
 
