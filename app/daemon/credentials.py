@@ -252,21 +252,21 @@ class DockerConfig:
         """Nothing is cached."""
 
 
+def _without_blocking(path: str, flags: int) -> int:
+    """Open a file that may be a pipe without a writer."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def read_file(path: Path) -> bytes | None:
     """Return the content of a file; None if it is missing or not a file. Raises ``OSError``,
     :class:`CredentialsError`."""
     try:
-        # Opening a pipe must not block.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        with os.fdopen(descriptor, "rb", closefd=False) as opened:
+        with open(path, "rb", opener=_without_blocking) as opened:
+            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+                return None
             content = opened.read(MAX_FILE_BYTES + 1)
-    finally:
-        os.close(descriptor)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
     if len(content) > MAX_FILE_BYTES:
         raise CredentialsError(f"holds more than {MAX_FILE_BYTES} bytes")
     return content
