@@ -10,7 +10,7 @@ from typing import Final
 
 from app.api import names
 from app.daemon import meta_plan
-from app.daemon.cri.types import ContainerState, CriError, Runtime
+from app.daemon.cri.types import ContainerState, CriError, NoSuchContainer, Runtime
 from app.daemon.meta_plan import Outdated, Seen
 from app.daemon.probes_and_hooks import Stopper, container_reference
 from app.daemon.recreate_plan import newest
@@ -168,9 +168,10 @@ class MetaReporter:
 
     async def _restart(self, key: ObjectKey) -> Result | None:
         pod = self._pods.by_key(key)
-        meta = runtime_meta(pod) if pod is not None else None
-        runtime = self._runtime_of(pod) if pod is not None else None
-        if pod is None or meta is None or runtime is None or pod.metadata.deletion_timestamp is not None:
+        if pod is None or not meta_plan.is_reported(pod):
+            return None
+        meta, runtime = runtime_meta(pod), self._runtime_of(pod)
+        if meta is None or runtime is None:
             return None
         found = meta_plan.outdated(pod, meta)
         for one in found:
@@ -181,11 +182,11 @@ class MetaReporter:
     async def _restart_one(self, pod: Pod, one: Outdated, runtime: Runtime) -> None:
         """Restart the reported container if it is still running. [KD-74]"""
         metadata, container_id = pod.metadata, one.container_id.partition("://")[2]
-        container = await runtime.container(container_id)
-        if container is None or container.state is not ContainerState.RUNNING:
+        try:
+            details = await runtime.details(container_id)
+        except NoSuchContainer:
             return
-        details = await runtime.details(container_id)
-        if not details.is_of(metadata.uid):
+        if details.state is not ContainerState.RUNNING or not details.is_of(metadata.uid):
             return
         await self._stopper.stop(
             runtime,

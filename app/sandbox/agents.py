@@ -176,11 +176,6 @@ class PodRuntime:
             return []
         return [_listed(one) for one in _statuses(pod)]
 
-    async def container(self, container_id: str) -> Container | None:
-        """Return a container, or None if it does not exist."""
-        found = self._find(container_id)
-        return _listed(found[1]) if found is not None else None
-
     async def details(self, container_id: str) -> ContainerDetails:
         """Return a container with its start and finish times and the annotations that a kubelet sets."""
         pod, status = self._get(container_id)

@@ -155,11 +155,6 @@ class SimulatedRuntime:
         self._check()
         return [_listed(one) for one in self.known.values() if one.pod_uid == pod_uid]
 
-    async def container(self, container_id: str) -> Container | None:
-        self._check()
-        found = self.known.get(container_id)
-        return _listed(found) if found is not None else None
-
     async def details(self, container_id: str) -> ContainerDetails:
         one = self._container(container_id)
         return ContainerDetails(
@@ -291,12 +286,7 @@ class CriServer:
         )
 
     async def _list_containers(self, request: pb.ListContainersRequest) -> pb.ListContainersResponse:
-        wanted = request.filter
-        if wanted.id:
-            one = await self._runtime.container(wanted.id)
-            found = [one] if one is not None else []
-        else:
-            found = list(await self._runtime.containers(wanted.label_selector["io.kubernetes.pod.uid"]))
+        found = await self._runtime.containers(request.filter.label_selector["io.kubernetes.pod.uid"])
         return pb.ListContainersResponse(containers=[_container(one) for one in found])
 
     async def _container_status(self, request: pb.ContainerStatusRequest) -> pb.ContainerStatusResponse:

@@ -71,12 +71,6 @@ class PodsRuntime:
         await self._world.call("containers")
         return [_listed(status) for one, status in self._statuses() if one["metadata"]["uid"] == pod_uid]
 
-    async def container(self, container_id: str) -> Container | None:
-        try:
-            return _listed(self._find(container_id)[1])
-        except NoSuchContainer:
-            return None
-
     async def details(self, container_id: str) -> ContainerDetails:
         """Return the details of a container."""
         one, status = self._find(container_id)

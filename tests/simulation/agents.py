@@ -98,10 +98,6 @@ class _Runtime(PodRuntime):
         self._check()
         return await super().containers(pod_uid)
 
-    async def container(self, container_id: str) -> Container | None:
-        self._check()
-        return await super().container(container_id)
-
     async def details(self, container_id: str) -> ContainerDetails:
         self._check()
         return await super().details(container_id)

@@ -123,15 +123,7 @@ class GrpcRuntime:
         await self._image("PullImage", request, pb.PullImageResponse, seconds)
 
     async def containers(self, pod_uid: str) -> Sequence[Container]:
-        wanted = pb.ContainerFilter(label_selector={POD_UID: pod_uid})
-        return await self._list(wanted)
-
-    async def container(self, container_id: str) -> Container | None:
-        found = await self._list(pb.ContainerFilter(id=container_id))
-        return next((one for one in found if one.id == container_id), None)
-
-    async def _list(self, wanted: pb.ContainerFilter) -> list[Container]:
-        request = pb.ListContainersRequest(filter=wanted)
+        request = pb.ListContainersRequest(filter=pb.ContainerFilter(label_selector={POD_UID: pod_uid}))
         said: pb.ListContainersResponse = await self._runtime(
             "ListContainers", request, pb.ListContainersResponse, _CALL_SECONDS
         )

@@ -128,10 +128,6 @@ class Runtime(Protocol):
         """List the containers of a Pod, exited ones included."""
         ...
 
-    async def container(self, container_id: str) -> Container | None:
-        """Return a container; None if the runtime does not have it."""
-        ...
-
     async def details(self, container_id: str) -> ContainerDetails:
         """Return a container with its times, labels and annotations."""
         ...
