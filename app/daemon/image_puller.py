@@ -175,8 +175,6 @@ class ImagePuller:
     # ---- syncing the NodeImage
 
     async def _sync(self, key: ObjectKey) -> Result | None:
-        if key != self._key:
-            return None
         node_image = self._store.by_key(key)
         running = {key: pull.task.version for key, pull in self._pulls.items()}
         changes = image_plan.changes(node_image, running)
@@ -184,7 +182,7 @@ class ImagePuller:
             self._stop(stopped)
         for task in changes.start:
             self._start(task)
-        if node_image is None or node_image.metadata.deletion_timestamp is not None:
+        if node_image is None:
             return None
         if self._written and not is_at_least(node_image.metadata.resource_version, self._written):
             return None  # the cache does not show our last write yet; its event triggers the next sync
@@ -205,7 +203,6 @@ class ImagePuller:
         return None
 
     def _start(self, task: Task) -> None:
-        self._stop(task.key)
         pull = _Pull(task, ImageTagStatus(task.key.tag, WAITING, version=task.version))
         self._pulls[task.key] = pull
         pull.job = asyncio.get_running_loop().create_task(self._work(pull), name=f"pull {task.reference}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -65,52 +66,43 @@ class Containers:
         self._runtime = runtime
         self._clock = client.clock
         self._pods: dict[str, _Known] = {}
-        #: Details of running containers; they do not change while the container runs.
-        self._started: dict[str, ContainerDetails] = {}
 
     async def newest(self, uid: str, name: str, version: str) -> ContainerDetails | None:
         """Return the newest container of this name. ``version`` is the Pod's resource version. Raises ``CriError``."""
         known, now = self._pods.get(uid), self._clock.monotonic()
+        earlier: Mapping[str, ContainerDetails] = {}
         if known is not None and known.task.done():
-            failed = known.task.cancelled() or known.task.exception() is not None
-            running = not failed and all(one.state is ContainerState.RUNNING for one in known.task.result().values())
+            failed = known.task.exception() is not None
+            earlier = {} if failed else known.task.result()
+            running = all(one.state is ContainerState.RUNNING for one in earlier.values())
             # While all containers are running, only an update of the Pod or a failed probe indicates a change.
             trusted = _TRUSTED_SECONDS if running and version and version == known.version else _UNSURE_SECONDS
             if failed or now - known.asked_at >= trusted:
                 known = None
         if known is None:
-            task = asyncio.get_running_loop().create_task(self._ask(uid), name=f"containers of {uid}")
+            task = asyncio.get_running_loop().create_task(self._ask(uid, earlier), name=f"containers of {uid}")
             known = self._pods[uid] = _Known(now, version, task)
         return (await asyncio.shield(known.task)).get(name)
 
-    async def _ask(self, uid: str) -> dict[str, ContainerDetails]:
+    async def _ask(self, uid: str, earlier: Mapping[str, ContainerDetails]) -> dict[str, ContainerDetails]:
         found = {}
         for name, container in newest(await self._runtime.containers(uid)).items():
-            known = self._started.get(container.id)
-            if known is None or container.state is not known.state:
+            known = earlier.get(name)
+            # Details do not change while the container is in one state.
+            if known is None or (known.id, known.state) != (container.id, container.state):
                 known = await self._runtime.details(container.id)
-                if known.state is ContainerState.RUNNING:
-                    self._started[container.id] = known
             if known.is_of(uid):
                 found[name] = known
         return found
 
     def doubt(self, uid: str) -> None:
-        """Drop the cached containers of a Pod, which may be out of date."""
-        known = self._pods.get(uid)
-        if known is not None and known.task.done():
-            del self._pods[uid]
+        """Ask again before the next probe of a Pod: what is cached may be out of date."""
+        if (known := self._pods.get(uid)) is not None:
+            known.asked_at = -math.inf
 
     def forget(self, uids: set[str]) -> None:
         """Drop all Pods except these."""
         self._pods = {uid: known for uid, known in self._pods.items() if uid in uids}
-        kept = {
-            details.id
-            for known in self._pods.values()
-            if known.task.done() and not known.task.cancelled() and known.task.exception() is None
-            for details in known.task.result().values()
-        }
-        self._started = {key: value for key, value in self._started.items() if key in kept}
 
 
 class Prober:
@@ -171,13 +163,12 @@ class Prober:
     # ---- syncing the NodePodProbe
 
     async def _sync(self, key: ObjectKey) -> None:
-        if key == self._key:
-            self._update(probe_plan.wanted(self._store.by_key(key)))
-            self.teller.queue.add(key)
+        self._update(probe_plan.wanted(self._store.by_key(key)))
+        self.teller.queue.add(key)
 
     async def _tell(self, key: ObjectKey) -> None:
         node_pod_probe = self._store.by_key(key)
-        if node_pod_probe is None or node_pod_probe.metadata.deletion_timestamp is not None:
+        if node_pod_probe is None:
             return
         metadata = node_pod_probe.metadata
         if self._written and not is_at_least(metadata.resource_version, self._written):
@@ -270,18 +261,14 @@ class Prober:
         except ProbeError as error:
             self._containers.doubt(key.uid)
             # If the runtime is unavailable, the probe keeps its state.
-            if self._still(worker, want, container.id) and not isinstance(error.__cause__, RuntimeUnavailable):
+            if worker.want.asks_the_same_as(want) and not isinstance(error.__cause__, RuntimeUnavailable):
                 why = text_of(str(error).encode("utf-8", "replace"))
                 self._note(worker, probe_plan.not_made(worker.progress, why, self._clock.monotonic()))
             raise
         if not outcome.succeeded:
             self._containers.doubt(key.uid)
-        if self._still(worker, want, container.id):
+        if worker.want.asks_the_same_as(want):
             self._note(worker, probe_plan.after(worker.progress, outcome, want, self._clock.monotonic()))
-
-    def _still(self, worker: _Worker, want: Wanted, container_id: str) -> bool:
-        """Return whether the probe and the container are still the same."""
-        return worker.want.asks_the_same_as(want) and worker.progress.container_id == container_id
 
     def _note(self, worker: _Worker, step: probe_plan.Step) -> None:
         worker.progress = step.progress
