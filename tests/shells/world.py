@@ -507,10 +507,23 @@ class World:
 
         def event(regarding: ObjectReference, type_: Any, reason: str, message: str) -> None:
             self.events.append((_PASS.get(), f"event {type_} {reason}"))
-            self.said.append(f"event {type_} {reason} of {regarding.kind} {regarding.name}: {unvarying(message)}")
+            place = " ".join(filter(None, (regarding.kind, regarding.name, regarding.field_path)))
+            self.said.append(f"event {type_} {reason} of {place}: {unvarying(message)}")
+            if not self._exists(regarding):
+                self.problems.append(f"an event is about {place} in {regarding.namespace!r} with another uid")
             inner(regarding, type_, reason, message)
 
         recorder.event = event
+
+    def _exists(self, regarding: ObjectReference) -> bool:
+        """Return whether an object with this name and uid exists or has existed."""
+        found = [one.obj for each in self.server.api.core.storage.collections.values() for one in each.objects.values()]
+        found += [before for _, before, _ in self.log if before is not None]
+        wanted = (regarding.kind, regarding.namespace, regarding.name, regarding.uid)
+        return regarding.uid in self._gone or wanted in [
+            (one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"], one["metadata"]["uid"])
+            for one in found
+        ]
 
     # ---- requests (a Transport)
 
