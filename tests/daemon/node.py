@@ -12,8 +12,8 @@ from typing import Any
 from app.api import crd
 from app.daemon.agent import Agent, Features
 from app.daemon.cri.types import RESTART_COUNT
-from app.daemon.objects import NODE_IMAGES, NODE_POD_PROBES, RECREATE_REQUESTS
-from app.daemon.probes_and_hooks import PRE_STOP
+from app.daemon.objects import NODE_IMAGES, NODE_POD_PROBES, RECREATE_REQUESTS, HttpGetAction, TcpSocketAction
+from app.daemon.probes_and_hooks import PRE_STOP, Network, Outcome, ProbeError
 from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
 from app.features.imagepull.kind import NODE_IMAGE
 from app.features.podprobe.kind import NODE_POD_PROBE
@@ -60,6 +60,24 @@ def request_body(
             "strategy": {"failurePolicy": "Fail", **strategy},
         },
     }
+
+
+class Listening(Network):
+    """Records the addresses of TCP probes, which have this answer, and of HTTP hooks, which succeed."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.answer: Outcome | ProbeError = Outcome(succeeded=True)
+
+    async def connection(self, action: TcpSocketAction, pod_ip: str, seconds: float) -> Outcome:
+        self.asked.append(pod_ip)
+        if isinstance(self.answer, ProbeError):
+            raise self.answer
+        return self.answer
+
+    async def hook(self, action: HttpGetAction, host: str, port: int) -> int:
+        self.asked.append(f"{host}:{port}")
+        return 200
 
 
 class Node:
@@ -131,13 +149,19 @@ class Node:
         await self.client.create(SECRETS, body, NAMESPACE)
 
     async def pod(
-        self, *containers: dict[str, Any], name: str = "web-0", namespace: str = NAMESPACE, **metadata: Any
+        self,
+        *containers: dict[str, Any],
+        name: str = "web-0",
+        namespace: str = NAMESPACE,
+        restart_policy: str = "Always",
+        **metadata: Any,
     ) -> dict[str, Any]:
         """Create a running Pod on the node and its containers in the runtime."""
         body = {
             "metadata": {"name": name, **metadata},
             "spec": {
                 "nodeName": NODE,
+                "restartPolicy": restart_policy,
                 "terminationGracePeriodSeconds": 30,
                 "containers": [{"image": "nginx:1", **one} for one in containers],
             },
@@ -254,6 +278,3 @@ on_node = scenarios(node_with_agent, arguments=2)
 def tag(name: str, version: int = 0, **more: Any) -> dict[str, Any]:
     policy = {"timeoutSeconds": 100, "backoffLimit": 1, "ttlSecondsAfterFinished": 300, **more.pop("policy", {})}
     return {"tag": name, "version": version, "createdAt": "2030-01-01T00:00:00Z", "pullPolicy": policy, **more}
-
-
-__all__ = ["NAMESPACE", "NODE", "Agent", "Node", "node", "node_with_agent", "on_bare_node", "on_node", "tag"]

@@ -13,12 +13,12 @@ from prometheus_client import CollectorRegistry
 from app.daemon.agent import Agent, Features
 from app.daemon.cri.types import ContainerState
 from app.daemon.metrics import Metrics
-from app.daemon.objects import NODE_IMAGES, NODE_POD_PROBES, RECREATE_REQUESTS, TcpSocketAction
-from app.daemon.probes_and_hooks import Network, Outcome
+from app.daemon.objects import NODE_IMAGES, NODE_POD_PROBES, RECREATE_REQUESTS
 from app.kube.client import Client
+from app.kube.errors import RequestInfo, TransportError
 from app.kube.resources import PODS
 from app.kube.wire import Request
-from tests.daemon.node import NAMESPACE, NODE, Node, node_with_agent, on_bare_node, on_node, tag
+from tests.daemon.node import NAMESPACE, NODE, Listening, Node, node_with_agent, on_bare_node, on_node, tag
 from tests.kit.runtime import SimulatedRuntime
 from tests.kube.fakes import running, virtual
 
@@ -27,12 +27,15 @@ class Watching:
     def __init__(self, inner: Any) -> None:
         self.inner = inner
         self.watched: set[tuple[str, str]] = set()
+        self.down = True
 
     async def request(self, request: Request) -> Any:
         return await self.inner.request(request)
 
     @asynccontextmanager
     async def stream(self, request: Request) -> Any:
+        if self.down:
+            raise TransportError(RequestInfo(request.method, request.path), "connection refused")
         selector = request.query.get("fieldSelector") or request.query.get("labelSelector", "")
         self.watched.add((request.path.rpartition("/")[2], selector))
         async with self.inner.stream(request) as stream:
@@ -49,16 +52,31 @@ async def test_the_agent_watches_only_objects_of_its_node(one: Node, less: bool)
     transport = Watching(one.api.transport())
     features = Features(probes=False, pods=False) if less else None
     agent = Agent(NODE, Client(transport, one.clock), [one.runtime], Random(1), features=features)
-    assert agent.failing() == "nodeImageInformerSynced has not synced yet"
     async with running(agent.run()):
-        await one.clock.sleep(10)
+        await one.clock.sleep(300)
+        assert agent.failing() == "nodeImageInformerSynced has not synced yet"
+        transport.down = False
+        own = {
+            ("nodeimages", f"metadata.name={NODE}"),
+            ("containerrecreaterequests", f"crr.apps.kruise.io/node-name={NODE},crr.apps.kruise.io/active=true"),
+        }
+        more = {("nodepodprobes", f"metadata.name={NODE}"), ("pods", f"spec.nodeName={NODE}")}
+        await one.becomes(lambda: transport.watched, own if less else own | more)
+        await one.node_image(nginx={"tags": [tag("1")]})
+        await one.pulled("nginx", **{"1": "Succeeded"})
         assert agent.failing() == ""
-    own = {
-        ("nodeimages", f"metadata.name={NODE}"),
-        ("containerrecreaterequests", f"crr.apps.kruise.io/node-name={NODE},crr.apps.kruise.io/active=true"),
-    }
-    more = {("nodepodprobes", f"metadata.name={NODE}"), ("pods", f"spec.nodeName={NODE}")}
-    assert transport.watched == (own if less else own | more)
+
+
+@pytest.mark.behaviour("KD-4")
+@pytest.mark.parametrize("probes", [True, False])
+@on_bare_node
+async def test_the_agent_is_unhealthy_until_each_cache_is_filled(one: Node, probes: bool) -> None:
+    agent, said = one.agent(features=Features(probes=probes)), []
+    for store in (agent.node_images, agent.requests, agent.node_pod_probes):
+        said.append(agent.failing().partition(" ")[0])
+        store.replace(())  # type: ignore[arg-type]
+    assert said == ["nodeImageInformerSynced", "crrInformerSynced", "nodePodProbeInformerSynced" if probes else ""]
+    assert agent.failing() == ""
 
 
 @pytest.mark.behaviour("KD-12")
@@ -81,14 +99,8 @@ async def test_container_ids_select_the_runtime_of_a_request(one: Node) -> None:
 @pytest.mark.behaviour("KD-91")
 @virtual
 async def test_a_pod_is_probed_at_its_current_address() -> None:
-    asked: list[str] = []
-
-    class Noting(Network):
-        async def connection(self, action: TcpSocketAction, pod_ip: str, seconds: float) -> Outcome:
-            asked.append(pod_ip)
-            return Outcome(succeeded=True)
-
-    async with node_with_agent(network=Noting()) as (one, _):
+    network = Listening()
+    async with node_with_agent(network=network) as (one, _):
         pod = await one.pod({"name": "main"})
         probe = {"name": "ppm#a", "containerName": "main", "probe": {"tcpSocket": {"port": 80}, "periodSeconds": 5}}
         metadata = pod["metadata"]
@@ -98,7 +110,12 @@ async def test_a_pod_is_probed_at_its_current_address() -> None:
         await one.clock.sleep(20)
         await one.client.patch(PODS, "web-0", {"status": {"podIP": "127.0.0.7"}}, NAMESPACE, subresource="status")
         await one.clock.sleep(20)
-    assert set(asked) == {"127.0.0.1", "127.0.0.7"}
+        assert set(network.asked) == {"127.0.0.1", "127.0.0.7"}
+        await one.client.delete(PODS, "web-0", NAMESPACE, grace_period_seconds=0)
+        await one.pod({"name": "main"})  # another Pod of this name
+        network.asked.clear()
+        await one.clock.sleep(20)
+    assert set(network.asked) == {"10.0.0.9"}
 
 
 @pytest.mark.behaviour("KD-2")

@@ -358,6 +358,7 @@ def test_a_missing_configuration_is_ignored_and_an_invalid_one_refused(tmp_path:
         (f"echo '{json.dumps(response(cacheKeyType='All'))}'", "valid cacheKeyType"),
         (f"echo '{json.dumps(response(auth={str(one): {} for one in range(300)}))}'", "300 registries, more than 256"),
         ("exec /does/not/exist", "exited with code 127"),
+        ("absent", "cannot be started: No such file or directory"),
         ("sleep 1000 & sleep 1000", "did not respond within"),
     ],
 )
@@ -367,6 +368,8 @@ async def test_a_failed_plugin_is_logged_counted_and_skipped(
     if "sleep" in script:
         monkeypatch.setattr(credential_plugins, "_SECONDS", 0.1)
     provider = Provider(tmp_path, script)
+    if script == "absent":
+        (tmp_path / "provider").unlink()
     assert await provider.users("registry.example/app:1") == []
     assert re.search(f"credential provider provider: .*{re.escape(why)}", caplog.text)
     assert provider.failures == 1
@@ -416,8 +419,13 @@ async def test_plugin_responses_are_cached_as_they_request(tmp_path: Path, field
 
 
 async def test_a_plugin_delays_only_its_own_pulls(tmp_path: Path) -> None:
-    provider = Provider(tmp_path, "sleep 1000")
+    script = f"until [ -e {tmp_path}/go ]; do sleep 0.01; done; echo '{json.dumps(response())}'"
+    provider = Provider(tmp_path, script)
+    patient = asyncio.create_task(provider.users("registry.example/app"))
     assert await provider.users("registry.example/app", 0.1) == []
+    (tmp_path / "go").touch()
+    # The end of one pull does not end the run that another waits for.
+    assert await patient == ["robot"]
     assert provider.failures is None
 
 

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import re
 import socket
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.daemon.flags import UsageError, address, features, gates, parser, without_effect
-from app.daemon.main import _run
+from app.daemon.main import _run, cluster_config, main
 from app.daemon.metrics import MAX_CONNECTIONS, HealthServer
 from app.daemon.objects import Handler, HttpGetAction, HttpHeader, TcpSocketAction
-from app.daemon.probes_and_hooks import HookError, Network, probe_connection, probe_request, run_hook
-from app.kube import http1
+from app.daemon.probes_and_hooks import HookError, Network, ProbeError, probe_connection, probe_request, run_hook
+from app.kube import http1, logs
 from app.kube.clock import SystemClock
 from app.kube.config import ClusterConfig
+from app.kube.errors import ConfigError
 from app.kube.http1 import Connection, PlainTransport
 from app.kube.logs import own_flags
 from app.kube.wire import Request
-from tests.kit.runtime import SimulatedRuntime
+from tests.kit.runtime import SimulatedRuntime, served
 from tests.kit.transports import answering
+from tests.kube.fakes import until
 
 
 def transport(port: int) -> PlainTransport:
@@ -72,7 +77,9 @@ async def test_http_probes_follow_redirects_and_report_the_response(
 ) -> None:
     async with answering(*answers) as (port, asked, _):
         action = HttpGetAction(
-            path="/a b?c=d", port=port, http_headers=(HttpHeader("Host", "web"), HttpHeader("X", "1"))
+            path="/a b?c=d",
+            port=port,
+            http_headers=(HttpHeader("Host", "web"), HttpHeader("X", "1"), HttpHeader("Y", "1\r\nZ: 1")),
         )
         outcome = await probe_request(action, "127.0.0.1", 5)
         if not (succeeded or message.startswith("HTTP probe failed")):
@@ -81,6 +88,7 @@ async def test_http_probes_follow_redirects_and_report_the_response(
         assert (outcome.succeeded, outcome.message) == (succeeded, message)
         assert asked[0].startswith(b"GET /a%20b?c=d HTTP/1.1\r\nHost: web\r\nUser-Agent: kube-probe/")
         assert b"\r\nX: 1\r\n" in asked[0]
+        assert b"Z: 1" not in asked[0]
 
 
 @pytest.mark.behaviour("KD-64")
@@ -186,6 +194,27 @@ async def test_a_tcp_probe_succeeds_if_the_port_accepts_a_connection() -> None:
 
 
 @pytest.mark.behaviour("KD-64")
+async def test_a_probe_fails_after_its_timeout() -> None:
+    """The kernel accepts the connection; no response comes."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        connection = await probe_connection(TcpSocketAction(port=port), "127.0.0.1", 0)
+        request = await probe_request(HttpGetAction(port=port), "127.0.0.1", 0)
+    assert (connection.succeeded, connection.message) == (False, f"dial tcp 127.0.0.1:{port}: i/o timeout")
+    why = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+    assert (request.succeeded, request.message) == (False, f'Get "http://127.0.0.1:{port}/": {why}')
+
+
+@pytest.mark.behaviour("KD-69")
+@pytest.mark.parametrize("port", ["http", "", "123456", "²", -1, 0, 65536])
+async def test_a_probe_of_an_invalid_port_cannot_run(port: int | str) -> None:
+    with pytest.raises(ProbeError):
+        await probe_connection(TcpSocketAction(port=port), "127.0.0.1", 5)
+    with pytest.raises(ProbeError):
+        await probe_request(HttpGetAction(port=port), "127.0.0.1", 5)
+
+
+@pytest.mark.behaviour("KD-64")
 async def test_a_tls_probe_of_a_plain_server_fails() -> None:
     async def complain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
@@ -225,6 +254,11 @@ async def test_health_and_metrics_are_served() -> None:
     assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
     writer.close()
     listening.close()
+    impatient = await HealthServer(lambda: "", lambda: b"", "text/plain", seconds=0).start("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*impatient.sockets[0].getsockname())
+    assert await reader.read() == b"", "a client that sends nothing is disconnected"
+    writer.close()
+    impatient.close()
 
 
 @pytest.mark.behaviour("KD-4")
@@ -284,6 +318,68 @@ def test_addresses_and_gates_are_parsed() -> None:
     assert (off.pods, off.probes, off.env_from_metadata) == (False, False, False)
     group = features({"AllBeta": False, "DaemonWatchingPod": True})
     assert (group.pods, group.probes, group.env_from_metadata) == (True, False, False)
+
+
+def kubeconfig(folder: Path, server: str) -> str:
+    cluster = {"name": "c", "cluster": {"server": server}}
+    context, user = {"name": "c", "context": {"cluster": "c", "user": "u"}}, {"name": "u", "user": {"token": "t"}}
+    file = folder / server.rpartition("/")[2]
+    config = {"clusters": [cluster], "contexts": [context], "users": [user], "current-context": "c"}
+    file.write_text(json.dumps(config))
+    return str(file)
+
+
+@pytest.mark.behaviour("KD-2")
+async def test_the_flag_precedes_the_environment_and_both_the_service_account(tmp_path: Path) -> None:
+    flag, variable = (kubeconfig(tmp_path, server) for server in ("http://flag", "http://variable"))
+    environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+    for given in (variable, f"{tmp_path}/missing{os.pathsep}{variable}"):
+        assert (await cluster_config(flag, {**environ, "KUBECONFIG": given})).host == "http://flag"
+        assert (await cluster_config("", {**environ, "KUBECONFIG": given})).host == "http://variable"
+    with pytest.raises(ConfigError, match="service account of this Pod"):
+        await cluster_config("", environ)
+
+
+@pytest.mark.behaviour("KD-2", "KD-3", "KD-4")
+async def test_the_command_serves_its_health_and_ends_at_a_signal(tmp_path: Path) -> None:
+    async with served(tmp_path) as (_, path), answering(b"") as (api, asked, _connections):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        flags = {
+            "kubeconfig": kubeconfig(tmp_path, f"http://127.0.0.1:{api}"),
+            "addr": f"127.0.0.1:{port}",
+            "socket-file": path,
+            "feature-gates": "DaemonWatchingPod=false",
+        }
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "app.daemon.main", *(f"--{name}={value}" for name, value in flags.items())),
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "NODE_NAME": "node1"},
+        )
+        try:
+            async with asyncio.timeout(120):
+                assert process.stderr is not None
+                while b"node agent started: node=node1" not in (line := await process.stderr.readline()):
+                    assert line, "it has ended"
+                health = await transport(port).request(Request("GET", "/healthz", {}, {}))
+                assert (health.status, health.body) == (500, b"nodeImageInformerSynced has not synced yet\n")
+                kinds = ("nodeimages", "containerrecreaterequests", "nodepodprobes")
+                await until(lambda: all(f"/{kind}?".encode() in b"".join(asked) for kind in kinds))
+                assert b"/pods?" not in b"".join(asked)
+                process.terminate()
+                assert await process.wait() == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
+
+
+@pytest.mark.behaviour("KD-2")
+def test_without_the_name_of_its_node_the_command_ends(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logs, "configure", lambda *_: None)
+    assert main([], {}) == 2
+    assert "environment variable NODE_NAME is required" in caplog.text
 
 
 async def test_without_the_extra_the_agent_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,13 +11,14 @@ from random import Random
 import pytest
 
 from app.daemon.credentials import Credential, Entry, credentials
+from app.daemon.cri.types import CriError
 from app.daemon.image_plan import BACKOFF_LIMIT, TIMEOUT_SECONDS, joined
 from app.daemon.image_puller import SecretCache
 from app.daemon.objects import NODE_IMAGES, SecretReference
 from app.features.imagepull import defaults
 from app.kube.resources import SECRETS as SECRET
-from tests.daemon.node import NAMESPACE, NODE, Agent, Node, on_bare_node, on_node, tag
-from tests.kube.fakes import running
+from tests.daemon.node import NAMESPACE, NODE, Agent, Node, node_with_agent, on_bare_node, on_node, tag
+from tests.kube.fakes import running, virtual
 
 
 def config_json(**users: str) -> dict[str, str]:
@@ -54,20 +55,6 @@ async def test_a_tag_is_pulled_and_reported(one: Node, agent: Agent) -> None:
     assert re.fullmatch(r"PullImageSucceed: Image nginx:1\.27, ecalpsedTime [\d.]+(s|ms|µs)", events[0])
 
 
-@pytest.mark.behaviour("KD-40")
-@on_node
-async def test_an_idle_node_reports_once(one: Node, agent: Agent) -> None:
-    await one.node_image()
-
-    async def look() -> bool:
-        return (await one.status(NODE_IMAGES)).get("desired") == 0
-
-    await one.until(look)
-    before = (await one.client.get(NODE_IMAGES, NODE))["metadata"]["resourceVersion"]
-    await one.clock.sleep(3600)
-    assert (await one.client.get(NODE_IMAGES, NODE))["metadata"]["resourceVersion"] == before
-
-
 @pytest.mark.behaviour("KD-33", "IMG-100")
 @on_bare_node
 async def test_a_present_image_is_pulled_only_with_policy_always(one: Node) -> None:
@@ -79,40 +66,43 @@ async def test_a_present_image_is_pulled_only_with_policy_always(one: Node) -> N
     async with running(one.agent().run()):
         await one.pulled("nginx", **{"1": "Succeeded", digest: "Succeeded"})
         assert one.runtime.pulls == []
-        await one.node_image(nginx={"tags": [tag("1", 1)]})
-
-        async def look() -> bool:
-            found = (await one.tags()).get("1", {})
-            return found.get("version") == 1 and found["phase"] == "Succeeded"
-
-        await one.until(look)
-        assert [pull[0] for pull in one.runtime.pulls] == ["nginx:1"]
+        await one.node_image(nginx={"tags": [tag("1", 1), tag(digest, 1)]})
+        await one.until(lambda: len(one.runtime.pulls) == 2)
+        assert {pull[0] for pull in one.runtime.pulls} == {"nginx:1", f"nginx@{digest}"}
 
 
-@pytest.mark.behaviour("IMG-100")
+@pytest.mark.behaviour("KD-32", "KD-34", "KD-41")
+@pytest.mark.parametrize(
+    ("error", "attempts", "message"),
+    [
+        (CriError("not found"), [0, 1, 3, 7], "not found"),
+        (CriError("x" * 2000), [0, 1, 3, 7], "x" * 1023 + "…"),
+        (RuntimeError("a bug"), [0], "pulling failed unexpectedly; see the log of the node agent"),
+    ],
+)
 @on_node
-async def test_a_digest_reference_is_pulled_with_an_at_sign(one: Node, agent: Agent) -> None:
-    digest = "sha256:" + "1" * 64
-    await one.node_image(nginx={"tags": [tag(digest)]})
-    await one.pulled("nginx", **{digest: "Succeeded"})
-    assert [pull[0] for pull in one.runtime.pulls] == [f"nginx@{digest}"]
+async def test_a_failed_pull_is_retried_up_to_the_limit_and_reported(
+    one: Node, agent: Agent, error: Exception, attempts: list[int], message: str
+) -> None:
+    began: list[float] = []
 
+    async def pull(*_: object) -> None:
+        began.append(one.clock.monotonic())
+        raise error
 
-@pytest.mark.behaviour("KD-34", "KD-41")
-@on_node
-async def test_a_failed_pull_is_retried_up_to_the_limit(one: Node, agent: Agent) -> None:
-    one.runtime.registry.missing.add("docker.io/library/nginx:gone")
-    owner = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "ImagePullJob", "name": "j", "namespace": NAMESPACE}
-    policy = {"backoffLimit": 2}
-    await one.node_image(nginx={"tags": [tag("gone", policy=policy, ownerReferences=[{**owner, "uid": "u"}])]})
+    one.runtime.pull = pull  # type: ignore[method-assign]
+    owner = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "ImagePullJob", "namespace": NAMESPACE, "uid": "u"}
+    owners = [{**owner, "name": f"job-{number}"} for number in range(25)]
+    await one.node_image(nginx={"tags": [tag("gone", policy={"backoffLimit": 3}, ownerReferences=owners)]})
     tags = await one.pulled("nginx", gone="Failed")
-    assert len(one.runtime.pulls) == 3
-    assert "not found" in tags["gone"]["message"]
+    assert [round(at - began[0]) for at in began] == attempts
+    assert (tags["gone"]["message"], tags["gone"]["completionTime"] != "") == (message, True)
 
-    async def told() -> bool:
-        return len(await one.events("PullImageFailed")) == 2
+    async def told() -> int:
+        return len(await one.events("PullImageFailed"))
 
-    await one.until(told)  # the job, and the NodeImage
+    await one.becomes(told, 21)  # twenty of the jobs, and the NodeImage
+    assert agent.puller.pulls == {}
 
 
 @pytest.mark.behaviour("KD-34")
@@ -156,13 +146,18 @@ async def test_a_withdrawn_pull_stops_and_a_new_version_starts_over(one: Node, a
     assert agent.puller.pulls == {}
 
 
-@pytest.mark.behaviour("KD-2")
-@on_node(max_pulls=2)
-async def test_concurrent_pulls_are_limited_by_the_flag(one: Node, agent: Agent) -> None:
-    one.runtime.registry.default_seconds = 5
-    await one.node_image(nginx={"tags": [tag(str(number)) for number in range(6)]})
-    await one.pulled("nginx", **{str(number): "Succeeded" for number in range(6)})
-    assert one.runtime.most_pulls == 2
+@pytest.mark.behaviour("KD-2", "KD-106")
+@pytest.mark.parametrize("owners", [[], [{"namespace": "tenant", "name": "job", "uid": "u"}]])
+@pytest.mark.parametrize(("limit", "share", "most"), [(2, 50, 2), (0, 100, 6), (4, 50, 2), (4, 1, 1)])
+@virtual
+async def test_concurrent_pulls_are_limited_by_the_flags(
+    owners: list[dict[str, str]], limit: int, share: int, most: int
+) -> None:
+    async with node_with_agent(max_pulls=limit, image_share=share) as (one, _):
+        one.runtime.registry.default_seconds = 5
+        await one.node_image(nginx={"tags": [tag(str(number), ownerReferences=owners) for number in range(6)]})
+        await one.pulled("nginx", **{str(number): "Succeeded" for number in range(6)})
+        assert one.runtime.most_pulls == (most if owners or not limit else limit)
 
 
 @pytest.mark.behaviour("KD-36", "KD-37")
@@ -194,65 +189,58 @@ def test_errors_of_several_credentials_are_reported_together(errors: list[str], 
     assert joined(errors) == shown
 
 
-@pytest.mark.behaviour("KD-97")
+@pytest.mark.behaviour("KD-37", "KD-97", "KD-109")
 @on_node
-async def test_credentials_of_another_namespace_are_never_used(one: Node, agent: Agent) -> None:
-    one.runtime.registry.users = {"registry.example": ("jane", "word")}
-    copy = {"annotations": {"imagepulljobs.kruise.io/source-key": "bank/registry"}}
-    await one.secret("registry", config_json(registry_example="jane:word"), metadata=copy)
-
-    def asked_by(namespace: str, which: str) -> dict[str, object]:
-        return {**tag(which), "ownerReferences": [{"namespace": namespace, "name": "job", "uid": namespace}]}
-
-    tags = [asked_by("bank", "1"), asked_by("tenant", "2"), tag("3")]
-    await one.node_image(**{"registry.example_app": {"tags": tags, "pullSecrets": SECRETS}})
-    await one.pulled("registry.example/app", **{"1": "Succeeded", "2": "Failed", "3": "Succeeded"})
-    assert {pull[1] for pull in one.runtime.pulls if pull[0].endswith(":2")} == {""}
-
-
-@pytest.mark.behaviour("KD-109")
-@on_node
-async def test_credentials_of_one_namespace_do_not_fail_the_pull_of_another(one: Node, agent: Agent) -> None:
+async def test_credentials_of_one_namespace_neither_serve_nor_fail_the_pull_of_another(one: Node, agent: Agent) -> None:
     def copied_from(namespace: str) -> dict[str, object]:
         return {"annotations": {"imagepulljobs.kruise.io/source-key": f"{namespace}/registry"}}
 
-    def asked_by(*namespaces: str) -> dict[str, object]:
-        owners = [{"namespace": namespace, "name": "job", "uid": namespace} for namespace in namespaces]
+    def asked_by(namespaces: str) -> dict[str, object]:
+        owners = [{"namespace": name, "name": "job", "uid": name} for name in namespaces.split() if name[0] != "+"]
         return {**tag("1", policy={"backoffLimit": 0}), "ownerReferences": owners}
 
     one.runtime.registry.users = {"private.example": ("jane", "word"), "open.example": ("", "")}
     wrong = {f"{host}/{path}": f"joe:{path}" for host in ("private_example", "open_example") for path in ("a", "app")}
-    await one.secret("wrong", config_json(**wrong), metadata=copied_from("tenant"))
+    await one.secret("tenant", config_json(**wrong), metadata=copied_from("tenant"))
     unreadable = json.dumps({"auths": {"private.example": {"auth": "not base64"}}}).encode()
-    data = {".dockerconfigjson": base64.b64encode(unreadable).decode()}
-    await one.secret("unreadable", data, metadata=copied_from("other"))
-    await one.secret("right", config_json(private_example="jane:word"), metadata=copied_from("bank"))
-    secrets = [{"namespace": NAMESPACE, "name": name} for name in ("wrong", "unreadable", "right")]
+    for namespace in ("other", "third"):
+        data = {".dockerconfigjson": base64.b64encode(unreadable).decode()}
+        await one.secret(namespace, data, metadata=copied_from(namespace))
+        await one.secret(f"{namespace}-2", config_json(private_example="jane:word"), metadata=copied_from(namespace))
+    await one.secret("bank", config_json(private_example="jane:word"), metadata=copied_from("bank"))
+    await one.secret("of-all", config_json(private_example="robot:wrong"))
+    #: The namespaces that pull, and others (with a plus) whose Secrets the job names, too.
+    pulls = {
+        "private.example/app": ("tenant other bank", "Succeeded", ["joe", "jane"]),
+        "private.example/app2": ("other bank", "Succeeded", ["jane"]),
+        "private.example/app3": ("tenant other", "Failed", ["joe", "joe"]),
+        "private.example/app4": ("other third", "Failed", []),
+        "private.example/app5": ("of-all shop", "Failed", ["robot"]),
+        "private.example/app6": ("other", "Failed", []),
+        "private.example/app7": ("shop +bank", "Failed", [""]),
+        "private.example/app8": ("+bank", "Succeeded", ["jane"]),
+        "private.example/b": ("tenant shop", "Failed", [""]),
+        "open.example/app": ("tenant shop", "Succeeded", ["joe", ""]),
+    }
     await one.node_image(
         **{
-            "private.example_app": {"tags": [asked_by("tenant", "other", "bank")], "pullSecrets": secrets},
-            "open.example_app": {"tags": [asked_by("tenant", "shop")], "pullSecrets": secrets},
-            "private.example_b": {"tags": [asked_by("tenant", "other")], "pullSecrets": secrets},
+            image.replace("/", "_"): {
+                "tags": [asked_by(namespaces)],
+                "pullSecrets": [
+                    {"namespace": NAMESPACE, "name": name + more}
+                    for name in namespaces.replace("+", "").split()
+                    for more in ("", "-2")
+                ],
+            }
+            for image, (namespaces, *_) in pulls.items()
         }
     )
-    await one.pulled("private.example/app", **{"1": "Succeeded"})
-    await one.pulled("open.example/app", **{"1": "Succeeded"})
-    await one.pulled("private.example/b", **{"1": "Failed"})
-    assert [pull[1] for pull in one.runtime.pulls if pull[0] == "private.example/app:1"] == ["joe", "jane"]
-    assert [pull[1] for pull in one.runtime.pulls if pull[0] == "open.example/app:1"] == ["joe", ""]
-
-
-@pytest.mark.behaviour("KD-37")
-@on_node
-async def test_an_unreadable_secret_fails_the_pull_at_once(one: Node, agent: Agent) -> None:
-    data = {".dockerconfigjson": base64.b64encode(b'{"auths": {"registry.example": {"auth": "not base64"}}}').decode()}
-    await one.secret("registry", data)
-    await one.node_image(nginx={"tags": [tag("1")], "pullSecrets": SECRETS})
-    tags = await one.pulled("nginx", **{"1": "Failed"})
-    assert tags["1"]["message"] == (
-        f"Secret {NAMESPACE}/registry: the auth of a registry is not base64 of user:password"
-    )
-    assert one.runtime.pulls == []
+    for image, (_, phase, users) in pulls.items():
+        found = await one.pulled(image, **{"1": phase})
+        assert [pull[1] for pull in one.runtime.pulls if pull[0] == f"{image}:1"] == users
+        assert users or found["1"]["message"] == (
+            f"Secret {NAMESPACE}/other: the auth of a registry is not base64 of user:password"
+        )
 
 
 @pytest.mark.behaviour("KD-38", "KD-94")
@@ -282,9 +270,11 @@ async def test_an_unresponsive_registry_does_not_block_all_pulls(one: Node, agen
         entry["ownerReferences"] = [{**owner, "namespace": "tenant"}]
     await one.node_image(slow={"tags": slow})
     await one.pulled("slow", **{str(number): "Pulling" if number < 3 else "Waiting" for number in range(8)})
-    entry = {"tags": [{**tag("1"), "ownerReferences": [{**owner, "namespace": "shop"}]}]}
+    one.runtime.registry.default_seconds = 5
+    entry = {"tags": [{**tag(name), "ownerReferences": [{**owner, "namespace": "shop"}]} for name in ("1", "2")]}
     await one.node_image(slow={"tags": slow}, nginx=entry)
-    await one.pulled("nginx", **{"1": "Succeeded"})
+    await one.pulled("nginx", **{"1": "Succeeded", "2": "Succeeded"})
+    assert one.runtime.most_pulls == 4
 
 
 @pytest.mark.behaviour("KD-104")
@@ -304,6 +294,13 @@ async def test_pull_secrets_of_one_namespace_cannot_exhaust_memory(one: Node, ag
     await one.node_image(redis={"tags": [tag("1")], "pullSecrets": [{"namespace": NAMESPACE, "name": "large"}]})
     failed = await one.pulled("redis", **{"1": "Failed"})
     assert f"Secret {NAMESPACE}/large is ignored: it holds 600000 bytes" in failed["1"]["message"]
+    every = [f"{'*' * number}.example" for number in range(1, 130)]
+    await one.secret("many", config_json(**dict.fromkeys(every, "u:p")))
+    await one.secret("more", config_json(**{f"registry.{one.partition('.')[0]}": "u:p" for one in every[:128]}))
+    many = [{"namespace": NAMESPACE, "name": name} for name in ("many", "more")]
+    await one.node_image(**{"registry.example_app": {"tags": [tag("1")], "pullSecrets": many}})
+    failed = await one.pulled("registry.example/app", **{"1": "Failed"})
+    assert failed["1"]["message"] == "registry.example/app:1 has more than 256 matching credentials"
 
 
 @pytest.mark.behaviour("KD-17", "KD-31")
@@ -313,6 +310,8 @@ async def test_an_agent_restarted_during_a_pull_repeats_it_and_keeps_finished_on
     await one.node_image(nginx={"tags": [tag("1"), tag("2")]})
     async with running(one.agent().run()):
         before = await one.pulled("nginx", **{"1": "Succeeded", "2": "Pulling"})
+        ended = one.clock.monotonic()
+    assert (one.runtime.active_pulls, one.clock.monotonic()) == (0, ended)
     async with running(one.agent().run()):
         after = await one.pulled("nginx", **{"1": "Succeeded", "2": "Succeeded"})
     assert after["1"] == before["1"]
@@ -377,19 +376,25 @@ async def test_credentials_of_secrets_precede_those_of_the_node(one: Node) -> No
 @on_bare_node
 async def test_unused_credentials_leave_the_memory(one: Node) -> None:
     cache = SecretCache(one.client, Random(1))
-    for name in ("first", "second"):
-        await one.secret(name, config_json(registry_example="jane:word"))
-        assert await cache.get(SecretReference(NAMESPACE, name)) is not None
-    assert [wanted.name for wanted in cache.known] == ["first", "second"]
+    first, second = (SecretReference(NAMESPACE, name) for name in ("first", "second"))
+    for wanted in (first, second):
+        await one.secret(wanted.name, config_json(registry_example="jane:word"))
+        known = await cache.get(wanted)
+    await one.client.delete(SECRET, "first", NAMESPACE)
+    assert await cache.get(first) is not None, "from memory"
+    assert cache.known == (first, second)
     await one.clock.sleep(601)
-    await cache.get(SecretReference(NAMESPACE, "second"))
-    assert [wanted.name for wanted in cache.known] == ["second"]
+    assert (await cache.get(first), await cache.get(second)) == (None, known)
+    assert cache.known == (second,)
 
 
 @pytest.mark.behaviour("KD-38")
 @on_node
-async def test_objects_that_are_not_pull_secrets_are_skipped(one: Node, agent: Agent) -> None:
+async def test_objects_that_are_not_pull_secrets_are_skipped(
+    one: Node, agent: Agent, caplog: pytest.LogCaptureFixture
+) -> None:
     """Users control the pull secrets of a NodeImage, and other tenants pull from the same repository."""
     secrets = [{"name": "x"}, {"namespace": NAMESPACE}, {"namespace": "../..", "name": "x"}, {}]
     await one.node_image(nginx={"tags": [tag("1")], "pullSecrets": secrets})
     await one.pulled("nginx", **{"1": "Succeeded"})
+    assert caplog.text.count("ignoring a pull secret without a namespace or a name") == 3

@@ -38,19 +38,6 @@ async def two_pods(one: Node) -> dict[str, Any]:
 
 @pytest.mark.behaviour("KD-99")
 @on_node
-async def test_no_container_of_another_pod_is_stopped(one: Node, agent: Agent) -> None:
-    pod = await two_pods(one)
-    own = one.newest(pod["metadata"]["uid"], "app")
-    await one.request(pod, "app", forceRecreate=True)
-    await one.clock.sleep(60)
-    assert one.runtime.stops == []
-    del one.runtime.containers  # undo lie()
-
-    assert await one.until(lambda: [container for container, _ in one.runtime.stops]) == [own.id]
-
-
-@pytest.mark.behaviour("KD-99")
-@on_node
 async def test_no_container_of_another_pod_is_probed_or_reported(one: Node, agent: Agent) -> None:
     pod = await two_pods(one)
     own = one.newest(pod["metadata"]["uid"], "app")

@@ -10,12 +10,13 @@ import pytest
 from app.api import names
 from app.daemon import meta_plan
 from app.daemon.agent import Features
-from app.daemon.cri.types import RESTART_COUNT, ContainerState, ExecResult
+from app.daemon.cri.types import POD_UID, RESTART_COUNT, ContainerState, ExecResult
 from app.daemon.probes_and_hooks import PORTS, PRE_STOP
 from app.kube.objects import decode_pod
 from app.kube.resources import PODS
 from app.pods.container_meta import env_hash, is_env_current, is_image_current, plain_hash, runtime_meta
-from tests.daemon.node import NAMESPACE, Agent, Node, on_node
+from tests.daemon.node import NAMESPACE, Agent, Node, on_bare_node, on_node
+from tests.kube.fakes import running
 
 OWNER = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "name": "web", "uid": "o", "controller": True}
 
@@ -28,6 +29,7 @@ async def started(one: Node, *containers: dict[str, Any], **metadata: Any) -> di
     """Create a Pod with an injected sidecar and start its containers as the kubelet does."""
     metadata["annotations"] = {names.SIDECARSET_HASH: "{}", **metadata.get("annotations", {})}
     pod = await one.pod(*containers, **metadata)
+    one.runtime.start(pod["metadata"]["uid"], "init", state=ContainerState.EXITED)
     for container in pod["spec"]["containers"]:
         seen = one.newest(pod["metadata"]["uid"], container["name"])
         as_kubelet_starts(seen, container, pod)
@@ -43,6 +45,7 @@ async def become_ready(one: Node, name: str = "web-0") -> None:
 
 
 def as_kubelet_starts(seen: Any, container: dict[str, Any], pod: dict[str, Any]) -> None:
+    seen.annotations[meta_plan.GRACE] = "20"
     seen.annotations[meta_plan.HASH] = f"{plain_hash(container['name'], container.get('image', 'nginx:1')):x}"
     for entry in container.get("env", []):
         path = entry.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", "")
@@ -102,15 +105,18 @@ def test_metadata_is_reported_for_pods_of_our_workloads_only(metadata: dict[str,
 
 
 @pytest.mark.behaviour("KD-71")
-@on_node
-async def test_foreign_pods_are_left_alone(one: Node, agent: Agent) -> None:
+@on_bare_node
+async def test_pods_are_reported_after_a_change_and_foreign_ones_never(one: Node) -> None:
     await one.pod({"name": "main"}, name="own")
     await one.pod({"name": "main"}, name="injected", annotations={names.SIDECARSET_HASH: "{}"})
-    for name in ("own", "injected"):
-        await become_ready(one, name)
-    await one.clock.sleep(60)
-    assert await meta_of(one, "own") == []
-    assert len(await meta_of(one, "injected")) == 1
+    async with running(one.agent().run()):
+        await one.clock.sleep(60)
+        assert await meta_of(one, "injected") == []
+        for name in ("own", "injected"):
+            await become_ready(one, name)
+        await one.clock.sleep(60)
+        assert await meta_of(one, "own") == []
+        assert len(await meta_of(one, "injected")) == 1
 
 
 async def updating(one: Node, labels: dict[str, str]) -> None:
@@ -142,7 +148,7 @@ async def test_changed_labels_restart_only_the_containers_that_read_them(one: No
     as_kubelet_starts(again, containers[0], await one.client.get(PODS, "web-0", NAMESPACE))
     await one.report("web-0")
     await one.clock.sleep(60)
-    assert [container for container, _ in one.runtime.stops] == [old.id]
+    assert one.runtime.stops == [(old.id, 20)]
     decoded = decode_pod(json.dumps(await one.client.get(PODS, "web-0", NAMESPACE)).encode())
     meta = runtime_meta(decoded)
     assert meta is not None
@@ -150,6 +156,22 @@ async def test_changed_labels_restart_only_the_containers_that_read_them(one: No
     assert await one.events("Killing") == [
         f"Killing: Stopping containerID containerd://{old.id} by container meta restarter"
     ]
+
+
+@pytest.mark.behaviour("KD-74", "KD-99")
+@pytest.mark.parametrize("deleted", [True, False])
+@on_node
+async def test_no_container_of_another_or_a_deleted_pod_is_restarted(one: Node, agent: Agent, deleted: bool) -> None:
+    containers = ({"name": "main", "env": [from_label("colour")]},)
+    pod = await started(one, *containers, labels={"colour": "red"})
+    await one.until(lambda: meta_of(one))
+    if deleted:
+        await one.client.delete(PODS, "web-0", NAMESPACE)  # it has a grace period
+    else:
+        one.newest(pod["metadata"]["uid"], "main").labels[POD_UID] = "another"
+    await updating(one, {"colour": "blue"})
+    await one.clock.sleep(60)
+    assert one.runtime.stops == []
 
 
 @pytest.mark.behaviour("KD-74", "PM-149")

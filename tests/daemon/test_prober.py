@@ -11,14 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.daemon import probe_plan
-from app.daemon.cri.types import ContainerDetails, ContainerState, CriError, ExecResult
+from app.daemon.agent import Features
+from app.daemon.cri.types import ContainerDetails, ContainerState, CriError, ExecResult, RuntimeUnavailable
 from app.daemon.objects import NODE_POD_PROBES, Probe, decode_node_pod_probe
 from app.daemon.probe_plan import Key, ProbeProgress, Result, Wanted
 from app.daemon.prober import AT_ONCE
-from app.daemon.probes_and_hooks import MAX_MESSAGE, Outcome, text_of
+from app.daemon.probes_and_hooks import MAX_MESSAGE, Outcome, ProbeError, text_of
 from app.kube.resources import NAMESPACES, PODS
-from tests.daemon.node import NAMESPACE, NODE, Agent, Node, on_bare_node, on_node
-from tests.kube.fakes import running
+from tests.daemon.node import NAMESPACE, NODE, Agent, Listening, Node, node_with_agent, on_bare_node, on_node
+from tests.kube.fakes import running, virtual
 
 WALL = 1_900_000_000.0
 
@@ -212,16 +213,19 @@ async def version(one: Node) -> str:
 @pytest.mark.behaviour("KD-60", "KD-64", "KD-68", "KD-90")
 @on_node
 async def test_probes_of_one_container_have_separate_results(one: Node, agent: Agent) -> None:
+    await one.clock.sleep(10)  # the probes begin at the same time
     await probed_pod(
         one,
         command("echo", "idle"),
-        command("false"),
+        command("cat", "/none"),
         command("sleep", "9", timeoutSeconds=2),
         command("true", container="absent"),
     )
-    await until_states(one, "Succeeded:idle\n", "Failed:", 'Failed:command timed out: "sleep 9" timed out after 2s')
-    told = await one.until(lambda: one.events("KruiseProbeSucceeded"))
-    assert told == ["KruiseProbeSucceeded: idle\n"]
+    await until_states(
+        one, "Succeeded:idle\n", "Failed:cat: not found", 'Failed:command timed out: "sleep 9" timed out after 2s'
+    )
+    assert await one.events("KruiseProbeSucceeded") == ["KruiseProbeSucceeded: idle\n"]
+    assert "KruiseProbeFailed: cat: not found" in await one.events("KruiseProbeFailed")
 
 
 @pytest.mark.behaviour("KD-63", "KD-69")
@@ -231,11 +235,18 @@ async def test_an_impossible_probe_is_reported_once_and_keeps_other_results(one:
     container = one.newest(pod["metadata"]["uid"], "main")
     missing = iter(range(10_000))
 
+    def away(_command: Any) -> ExecResult:
+        raise RuntimeUnavailable("connection refused")
+
     def execute(_command: Any) -> ExecResult:
         raise CriError(f'exec "{next(missing)}" failed: /no/such: no such file or directory')
 
-    container.execute = execute
+    container.execute = away
     await one.probes(pod_probe(pod, command("/no/such")))
+    await until_states(one, "Unknown:")
+    await one.clock.sleep(20)
+    assert await states(one) == ["Unknown:"], "the runtime says nothing about the container while it restarts"
+    container.execute = execute
     await until_states(one, 'Unknown:exec "0" failed: /no/such: no such file or directory')
     before = await version(one)
     await one.clock.sleep(500)
@@ -251,13 +262,83 @@ async def test_an_impossible_probe_is_reported_once_and_keeps_other_results(one:
 @pytest.mark.behaviour("KD-66")
 @on_node
 async def test_a_stable_probe_writes_nothing(one: Node, agent: Agent) -> None:
-    await probed_pod(one, command("true"))
+    await probed_pod(one, command("sleep", "2", timeoutSeconds=3))
     await until_states(one, "Succeeded:")
     before = await version(one)
-    asked = len(one.runtime.commands)
+    asked, listed = len(one.runtime.commands), one.runtime.lists
     await one.clock.sleep(500)
     assert await version(one) == before
     assert 95 <= len(one.runtime.commands) - asked <= 101
+    assert one.runtime.lists - listed <= 51
+
+
+@pytest.mark.behaviour("KD-62")
+@on_bare_node
+async def test_probes_are_spread_only_after_a_start_of_the_agent(one: Node) -> None:
+    pod = await one.pod({"name": "main"})
+    async with running(one.agent().run()):
+        done = []
+        for number in range(20, 60, 20):
+            await one.probes(pod_probe(pod, *(command(str(index), periodSeconds=60) for index in range(number))))
+            for seconds in (2, 59):
+                await one.clock.sleep(seconds)
+                done.append(len({words for _, words in one.runtime.commands}))
+    assert 0 < done[0] < 5
+    assert done[1:] == [20, 40, 40]
+
+
+@pytest.mark.behaviour("KD-63")
+@pytest.mark.parametrize(
+    ("watched", "sign", "seconds"),
+    [
+        (True, "none", 11),
+        (False, "none", 2),
+        (True, "the Pod is updated", 2),
+        (True, "another container has ended", 2),
+        (True, "the probe fails", 3),
+        (True, "the probe cannot run", 3),
+    ],
+)
+@virtual
+async def test_a_restarted_container_is_noticed(watched: bool, sign: str, seconds: float) -> None:
+    network = Listening()
+    async with node_with_agent(network=network, features=Features(pods=watched)) as (one, agent):
+        pod = await one.pod({"name": "main"}, {"name": "side"})
+        first, side = (one.newest(pod["metadata"]["uid"], name) for name in ("main", "side"))
+        if sign == "another container has ended":
+            side.state = ContainerState.EXITED
+        await one.probes(pod_probe(pod, {"tcpSocket": {"port": 80}, "periodSeconds": 1, "initialDelaySeconds": 30}))
+        await until_states(one, "Succeeded:")
+        await one.clock.sleep(12)
+        one.restart(first)
+        if sign == "the Pod is updated":
+            await one.client.patch(PODS, "web-0", {"metadata": {"labels": {"a": "b"}}}, NAMESPACE)
+        network.answer = {"the probe fails": Outcome(False), "the probe cannot run": ProbeError()}.get(
+            sign, Outcome(True)
+        )
+        await one.clock.sleep(seconds)
+        assert agent.prober is not None
+        assert [*agent.prober.results.values()] == ["Unknown"]
+
+
+@pytest.mark.behaviour("KD-60")
+@on_node
+async def test_a_removed_probe_ends_without_others_of_its_pod(one: Node, agent: Agent) -> None:
+    pod = await one.pod({"name": "main"})
+    truly = one.runtime.containers
+
+    async def slow(uid: str) -> Any:
+        await one.clock.sleep(3)
+        return await truly(uid)
+
+    one.runtime.containers = slow  # type: ignore[method-assign]
+    await one.clock.sleep(10)
+    await one.probes(pod_probe(pod, command("echo", "kept"), command("echo", "removed")))
+    await one.clock.sleep(1)  # both wait for the containers
+    await one.probes(pod_probe(pod, command("echo", "kept")))
+    await until_states(one, "Succeeded:kept\n")
+    await one.clock.sleep(20)
+    assert {words[1] for _, words in one.runtime.commands} == {"kept"}
 
 
 @pytest.mark.behaviour("KD-60", "KD-63")
@@ -281,13 +362,13 @@ async def test_a_restarted_container_and_a_changed_probe_start_from_unknown(one:
 @on_node
 async def test_a_slow_probe_never_overlaps_with_itself(one: Node, agent: Agent) -> None:
     pod = await one.pod({"name": "main"})
-    now, most = 0, 0
+    now, most, seconds = 0, 0, 12
 
     async def slow(_command: Any) -> ExecResult:
         nonlocal now, most
         now += 1
         most = max(most, now)
-        await one.clock.sleep(12)
+        await one.clock.sleep(seconds)
         now -= 1
         return ExecResult(0)
 
@@ -296,6 +377,11 @@ async def test_a_slow_probe_never_overlaps_with_itself(one: Node, agent: Agent) 
     await until_states(one, "Succeeded:")
     await one.clock.sleep(120)
     assert most == 1
+    # Missed probes are skipped.
+    seconds, before = 0, len(one.runtime.commands)
+    await one.clock.sleep(30)
+    assert len(one.runtime.commands) - before <= 6
+    seconds = 12
     # Results of the former probe do not count for the new one.
     runtime, made = one.newest(pod["metadata"]["uid"], "main"), one.clock.monotonic()
     while not now:
@@ -359,24 +445,19 @@ async def test_a_replaced_pod_is_not_probed_under_its_old_uid(one: Node, agent: 
 
 
 @pytest.mark.behaviour("KD-16", "KD-63")
+@pytest.mark.parametrize("away", [True, False])
 @on_node
-async def test_no_result_is_reported_while_the_runtime_is_away(one: Node, agent: Agent) -> None:
+async def test_probes_continue_after_an_error_of_the_runtime(one: Node, agent: Agent, away: bool) -> None:
     pod = await probed_pod(one, command("true"))
     await until_states(one, "Succeeded:")
-    one.runtime.away = True
+    container, one.runtime.away = one.newest(pod["metadata"]["uid"], "main"), away
+
+    def buggy(_command: Any) -> ExecResult:
+        raise ZeroDivisionError
+
+    container.execute = buggy
     await one.clock.sleep(60)
     assert await states(one) == ["Succeeded:"]
-    one.newest(pod["metadata"]["uid"], "main").execute = lambda _command: ExecResult(3, stderr=b"no")
+    container.execute = lambda _command: ExecResult(3, stderr=b"no")
     one.runtime.away = False
     await until_states(one, "Failed:no")
-
-
-@pytest.mark.behaviour("KD-17")
-@on_bare_node
-async def test_a_restarted_agent_starts_from_unknown(one: Node) -> None:
-    pod = await probed_pod(one, command("true"))
-    async with running(one.agent().run()):
-        await until_states(one, "Succeeded:")
-    one.newest(pod["metadata"]["uid"], "main").execute = lambda _command: ExecResult(1)
-    async with running(one.agent().run()):
-        await until_states(one, "Failed:")

@@ -7,17 +7,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from app.daemon import recreate_plan
-from app.daemon.cri.types import ContainerDetails, ContainerState, CriError
-from app.daemon.objects import RECREATE_REQUESTS, Condition, HttpGetAction, RecreateRequest, decode_recreate_request
-from app.daemon.probes_and_hooks import Network
+from app.daemon.agent import Features
+from app.daemon.cri.types import POD_UID, ContainerDetails, ContainerState, CriError, NoSuchContainer
+from app.daemon.objects import RECREATE_REQUESTS, Condition, RecreateRequest, decode_recreate_request
+from app.daemon.probes_and_hooks import PORTS
 from app.daemon.recreate_plan import Found
-from app.daemon.recreator import WORKERS
+from app.daemon.recreator import POD_NAMESPACE, WORKERS
 from app.kube.resources import NAMESPACES, PODS
-from tests.daemon.node import NAMESPACE, Agent, Node, node_with_agent, on_bare_node, on_node
+from tests.daemon.node import NAMESPACE, Agent, Listening, Node, node_with_agent, on_bare_node, on_node
 from tests.kube.fakes import running, virtual
 
 NOW = datetime(2030, 1, 1, 0, 1, tzinfo=UTC)
@@ -152,23 +151,6 @@ def test_all_containers_of_a_request_use_one_runtime(ids: list[str], name: str |
         assert recreate_plan.runtime_name(asked) == name
 
 
-PHASES = st.sampled_from(["Pending", "Recreating", "Succeeded", "Failed"])
-
-
-@pytest.mark.behaviour("CRR-37")
-@given(st.lists(PHASES, min_size=2, max_size=2), st.booleans(), st.sampled_from(["Fail", "Ignore"]))
-def test_a_pass_kills_only_pending_containers(states: list[str], ordered: bool, policy: str) -> None:
-    asked = request(
-        [state(phase, name=name) for name, phase in zip(("app", "side"), states, strict=True)],
-        orderedRecreate=ordered,
-        failurePolicy=policy,
-    )
-    walk = recreate_plan.walk(asked, asked.status.container_recreate_states, {"app": found(), "side": found()})
-    if walk.kill is not None:
-        assert states[["app", "side"].index(walk.kill.name)] == "Pending"
-        assert not walk.ended
-
-
 # --- On a node
 
 
@@ -268,29 +250,54 @@ async def test_the_pod_is_unready_before_its_containers_are_stopped(one: Node, a
 
 @pytest.mark.behaviour("CRR-39", "CRR-40")
 @pytest.mark.parametrize(
-    ("policy", "after"),
+    ("error", "policy", "after"),
     [
-        ("Fail", {"phase": "Completed", "app": "Failed", "side": "Pending"}),
-        ("Ignore", {"phase": "Recreating", "app": "Failed", "side": "Recreating"}),
+        (CriError("it will not"), "Fail", {"phase": "Completed", "app": "Failed", "side": "Pending"}),
+        (CriError("it will not"), "Ignore", {"phase": "Recreating", "app": "Failed", "side": "Recreating"}),
+        (NoSuchContainer("gone"), "Fail", {"phase": "Recreating", "app": "Recreating", "side": "Recreating"}),
     ],
 )
 @on_node
-async def test_a_container_that_cannot_be_stopped_fails_its_restart(
-    one: Node, agent: Agent, policy: str, after: dict[str, str]
+async def test_a_container_that_cannot_be_stopped_fails_its_restart_unless_it_has_gone(
+    one: Node, agent: Agent, error: CriError, policy: str, after: dict[str, str]
 ) -> None:
     pod = await one.pod({"name": "app"}, {"name": "side"})
-    stop, broken = one.runtime.stop, one.newest(pod["metadata"]["uid"], "app").id
+    stop, broken = one.runtime.stop, one.newest(pod["metadata"]["uid"], "app")
 
     async def refusing(container_id: str, grace: int) -> None:
-        if container_id == broken:
-            raise CriError("it will not")
+        if container_id == broken.id:
+            if isinstance(error, NoSuchContainer):
+                broken.state = ContainerState.EXITED
+            raise error
         await stop(container_id, grace)
 
     one.runtime.stop = refusing  # type: ignore[method-assign]
     await one.request(pod, "app", "side", failurePolicy=policy)
     await until_state(one, **after)
     states = (await one.status(RECREATE_REQUESTS, "again"))["containerRecreateStates"]
-    assert states[0]["message"] == "kill container error: it will not"
+    failed = after["app"] == "Failed"
+    assert states[0].get("message") == ("kill container error: it will not" if failed else None)
+
+
+@pytest.mark.behaviour("CRR-40")
+@pytest.mark.parametrize(
+    ("policy", "code", "after"),
+    [
+        ("Always", 0, {"phase": "Recreating", "app": "Recreating"}),
+        ("OnFailure", 1, {"phase": "Recreating", "app": "Recreating"}),
+        ("OnFailure", 0, {"phase": "Completed", "app": "Failed"}),
+        ("Never", 1, {"phase": "Completed", "app": "Failed"}),
+    ],
+)
+@on_node
+async def test_a_container_that_the_kubelet_will_not_start_again_is_not_waited_for(
+    one: Node, agent: Agent, policy: str, code: int, after: dict[str, str]
+) -> None:
+    pod = await one.pod({"name": "app"}, restart_policy=policy)
+    container = one.newest(pod["metadata"]["uid"], "app")
+    container.state, container.exit_code = ContainerState.EXITED, code
+    await one.request(pod, "app")
+    await until_state(one, **after)
 
 
 @pytest.mark.behaviour("KD-50", "KD-51", "CRR-61")
@@ -306,7 +313,15 @@ async def test_a_container_that_cannot_be_stopped_fails_its_restart(
             'Exec lifecycle hook ([false]) for Container "app" in Pod "{pod}" failed - '
             "error: command 'false' exited with 1: , message: \"\"",
         ),
+        (
+            {"exec": {"command": ["/no/such"]}},
+            10,
+            10,
+            'Exec lifecycle hook ([/no/such]) for Container "app" in Pod "{pod}" failed - '
+            'error: exec failed: "/no/such": no such file or directory, message: ""',
+        ),
         ({"sleep": {"seconds": 3}}, 10, 7, ""),
+        ({"sleep": {"seconds": 3}}, 10**9, 86397, ""),
         (
             {"tcpSocket": {"port": 1}},
             10,
@@ -339,24 +354,26 @@ async def test_hooks_count_toward_the_grace_period(
         assert one.runtime.commands == []
 
 
-@pytest.mark.behaviour("CRR-68")
+@pytest.mark.behaviour("CRR-50", "CRR-61", "CRR-68")
+@pytest.mark.parametrize("watched", [True, False])
 @virtual
-async def test_a_hook_in_a_request_is_not_run() -> None:
-    asked: list[str] = []
-
-    class Listening(Network):
-        async def hook(self, action: HttpGetAction, host: str, port: int) -> int:
-            asked.append(host)
-            return 200
-
-    async with node_with_agent(network=Listening()) as (one, _):
-        for name, hooks in (("forged", {}), ("recorded", {"app": {"preStop": {"httpGet": {"port": 80}}}})):
+async def test_a_hook_is_that_of_the_container_and_sent_to_its_own_pod(watched: bool) -> None:
+    network, own = Listening(), []
+    async with node_with_agent(network=network, features=Features(pods=watched)) as (one, _):
+        for name in ("forged", "recorded", "replaced"):
             pod = await one.pod({"name": "app"}, name=name)
+            own.append(one.newest(pod["metadata"]["uid"], "app"))
+            own[-1].annotations[PORTS] = '[{"name": "http", "containerPort": 80}]'
+            if name == "replaced":
+                await one.client.delete(PODS, name, NAMESPACE, grace_period_seconds=0)
+                await one.pod({"name": "app"}, name=name)
             said = {"preStop": {"httpGet": {"host": "169.254.169.254", "path": "/latest/meta-data", "port": 80}}}
+            hooks = {"app": {"preStop": {"httpGet": {"port": "http"}}}} if name != "forged" else {}
             await one.request(pod, "app", name=name, said=said, hooks=hooks)
             await until_state(one, name, phase="Recreating", app="Recreating")
-    assert asked == ["127.0.0.1"]
-    assert len(one.runtime.stops) == 2
+        assert "the IP address of the Pod is unknown" in (await one.events("FailedPreStopHook"))[0]
+    assert network.asked == ["127.0.0.1:80"]
+    assert [container for container, _ in one.runtime.stops] == [container.id for container in own]
 
 
 @pytest.mark.behaviour("CRR-67")
@@ -396,31 +413,18 @@ async def test_a_restarted_container_is_stopped_again_only_if_forced(one: Node, 
     assert len(one.runtime.stops) == 1
 
 
-@pytest.mark.behaviour("CRR-50")
+@pytest.mark.behaviour("CRR-50", "KD-99")
+@pytest.mark.parametrize("label", [POD_NAMESPACE, POD_UID])
 @on_node
-async def test_another_pod_with_the_name_is_ignored(one: Node, agent: Agent) -> None:
+async def test_a_container_of_another_pod_or_namespace_is_not_stopped(one: Node, agent: Agent, label: str) -> None:
     pod = await one.pod({"name": "app"})
-    await one.client.delete(PODS, "web-0", NAMESPACE, grace_period_seconds=0)
-    one.runtime.known.clear()
-    await one.pod({"name": "app"})
-    await one.request(pod, "app")
-    await until_state(one, phase="Recreating", app="Pending")
-    await one.clock.sleep(60)
-    assert one.runtime.stops == []
-
-
-@pytest.mark.behaviour("CRR-50")
-@on_node
-async def test_a_pod_of_another_namespace_is_ignored_regardless_of_labels(one: Node, agent: Agent) -> None:
-    pod = await one.pod({"name": "app"})
-    for container in one.runtime.known.values():
-        container.labels["io.kubernetes.pod.namespace"] = "others"
+    container = one.newest(pod["metadata"]["uid"], "app")
+    container.labels[label] = "another"
     await one.request(pod, "app", forceRecreate=True)
     await until_state(one, phase="Recreating", app="Pending")
     await one.clock.sleep(60)
     assert one.runtime.stops == []
-    for container in one.runtime.known.values():
-        container.labels["io.kubernetes.pod.namespace"] = NAMESPACE
+    del container.labels[label]
     await one.until(lambda: stopped(one))
 
 
@@ -514,15 +518,3 @@ async def test_final_container_states_are_kept(one: Node, agent: Agent, forced: 
     await one.clock.sleep(60)
     assert (await one.status(RECREATE_REQUESTS, "again"))["containerRecreateStates"] == states
     assert len(one.runtime.stops) == 1
-
-
-@pytest.mark.behaviour("CRR-63")
-@on_node
-async def test_a_final_phase_set_by_the_manager_is_kept(one: Node, agent: Agent) -> None:
-    pod = await one.pod({"name": "app"})
-    await one.request(pod, "app", unreadyGracePeriodSeconds=1)
-    await until_state(one, phase="Recreating")
-    ended = {"phase": "Completed", "completionTime": "2030-01-01T00:00:00Z", "message": "pod has gone"}
-    await one.client.patch(RECREATE_REQUESTS, "again", {"status": ended}, NAMESPACE, subresource="status")
-    await one.clock.sleep(60)
-    assert await one.status(RECREATE_REQUESTS, "again") == ended

@@ -69,7 +69,8 @@ class Registry:
         wanted = self.users.get(registry)
         given = (auth.username, auth.password) if auth is not None else ("", "")
         if wanted is not None and given != wanted:
-            return f"failed to authorize: {registry}: 401 Unauthorized"
+            # Registries may repeat credentials.
+            return f"failed to authorize: {registry}: 401 Unauthorized: {':'.join(given)}"
         return f"{name}: not found" if name in self.missing else ""
 
 
@@ -94,6 +95,8 @@ class SimulatedRuntime:
         self.pulls: list[tuple[str, str, Mapping[str, str], Mapping[str, str]]] = []
         self.stops: list[tuple[str, int]] = []
         self.commands: list[tuple[str, tuple[str, ...]]] = []
+        #: How often the containers of a Pod were listed.
+        self.lists = 0
         self.active_pulls = 0
         self.most_pulls = 0
         self._clock = clock
@@ -152,8 +155,9 @@ class SimulatedRuntime:
         self.add_image(reference)
 
     async def containers(self, pod_uid: str) -> Sequence[Container]:
+        self.lists += 1
         self._check()
-        return [_listed(one) for one in self.known.values() if one.pod_uid == pod_uid]
+        return [_listed(one) for _, one in sorted(self.known.items()) if one.pod_uid == pod_uid]  # in no useful order
 
     async def details(self, container_id: str) -> ContainerDetails:
         one = self._container(container_id)
@@ -201,6 +205,8 @@ class SimulatedRuntime:
         match list(command):
             case ["env"]:
                 return ExecResult(0, "".join(f"{name}={value}\n" for name, value in one.env.items()).encode())
+            case ["/no/such"]:
+                raise CriError('exec failed: "/no/such": no such file or directory')
             case ["true"]:
                 return ExecResult(0)
             case ["false"]:
