@@ -35,7 +35,7 @@ async def cluster_config(kubeconfig: str, environ: Mapping[str, str]) -> Cluster
     path = kubeconfig or environ.get("KUBECONFIG", "")
     if not path and environ.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster(environ)
-    if path and os.pathsep not in path and (found := read_kubeconfig(Path(path))) is not None:
+    if path and (found := read_kubeconfig(Path(path))) is not None:
         return found
     return await load_config(kubeconfig, environ=environ)
 

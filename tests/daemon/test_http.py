@@ -333,9 +333,8 @@ def kubeconfig(folder: Path, server: str) -> str:
 async def test_the_flag_precedes_the_environment_and_both_the_service_account(tmp_path: Path) -> None:
     flag, variable = (kubeconfig(tmp_path, server) for server in ("http://flag", "http://variable"))
     environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
-    for given in (variable, f"{tmp_path}/missing{os.pathsep}{variable}"):
-        assert (await cluster_config(flag, {**environ, "KUBECONFIG": given})).host == "http://flag"
-        assert (await cluster_config("", {**environ, "KUBECONFIG": given})).host == "http://variable"
+    assert (await cluster_config(flag, {**environ, "KUBECONFIG": variable})).host == "http://flag"
+    assert (await cluster_config("", {**environ, "KUBECONFIG": variable})).host == "http://variable"
     with pytest.raises(ConfigError, match="service account of this Pod"):
         await cluster_config("", environ)
 
