@@ -1,13 +1,15 @@
-"""Run coroutines concurrently with a limit, and share one read among simultaneous callers."""
+"""Run coroutines concurrently with a limit, share reads among simultaneous callers, and remember them for a while."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from typing import Generic, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from app.kube.admission import NAMESPACE, STRANGER
+from app.kube.clock import Clock
 
 T = TypeVar("T")
 
@@ -121,3 +123,27 @@ class Coalesced(Generic[K, V]):
             del self._tasks[asked]
             if (left := self._next.pop(asked, None)) is not None:
                 left.cancel()
+
+
+class Remembered(Generic[K, V]):
+    """Remembers what was read for each key for some seconds. Beyond ``limit`` keys, the oldest is dropped. A read that
+    fails is not remembered."""
+
+    def __init__(self, clock: Clock, read: Callable[[K], Awaitable[V]], *, seconds: float, limit: int = 1) -> None:
+        self._clock = clock
+        self._read = read
+        self._seconds = seconds
+        self._limit = limit
+        self._known: OrderedDict[K, tuple[float, V]] = OrderedDict()
+
+    async def __call__(self, key: K) -> V:
+        """Return what is remembered for the key, or read it."""
+        now, known = self._clock.monotonic(), self._known.get(key)
+        if known is not None and now < known[0]:
+            return known[1]
+        found = await self._read(key)
+        self._known[key] = (now + self._seconds, found)
+        self._known.move_to_end(key)
+        if len(self._known) > self._limit:
+            self._known.popitem(last=False)
+        return found

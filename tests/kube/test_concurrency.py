@@ -6,7 +6,8 @@ import inspect
 import pytest
 
 from app.kube.admission import STRANGER
-from app.kube.concurrency import Coalesced, KeyedLocks, concurrently, settled, together
+from app.kube.concurrency import Coalesced, KeyedLocks, Remembered, concurrently, settled, together
+from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import virtual
 
 
@@ -149,3 +150,24 @@ async def test_a_failure_for_an_unknown_caller_affects_no_other(shared: bool) ->
     assert known == "found"
     assert isinstance(stranger, TimeoutError) is not shared
     assert reads == 2 - shared
+    assert isinstance(stranger, TimeoutError)
+
+
+@virtual
+async def test_reads_are_remembered_for_a_while_up_to_a_limit_and_failures_never() -> None:
+    clock, begun = VirtualClock(), []
+
+    async def read(key: str) -> int:
+        begun.append(key)
+        if len(begun) == 1:
+            raise TimeoutError
+        return len(begun)
+
+    found = Remembered(clock, read, seconds=60.0, limit=2)
+    with pytest.raises(TimeoutError):
+        await found("a")
+    assert [await found(key) for key in "aab"] == [2, 2, 3]
+    await clock.sleep(59.0)
+    assert await found("a") == 2
+    await clock.sleep(1.0)
+    assert [await found(key) for key in "bacb"] == [4, 5, 6, 7]
