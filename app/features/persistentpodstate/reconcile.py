@@ -356,7 +356,6 @@ class PersistentPodStateReconciler:
 def _facts(pod: Pod) -> tuple[Any, ...]:
     """Return the relevant fields of a Pod."""
     return (
-        pod.metadata.uid,
         is_active(pod),
         is_ready(pod),
         pod.spec.node_name,

@@ -109,8 +109,6 @@ class BudgetReconciler:
         return [ObjectKey(namespace, name) for name in sorted(found) if name in known]
 
     def _alike(self, old: Pod, new: Pod) -> bool:
-        if old.metadata.uid != new.metadata.uid:
-            return False
         before = self._facts.get(old.metadata.uid)
         known = before[1] if before is not None else facts_of(old, vertical_scaling=self._vertical_scaling)
         return (

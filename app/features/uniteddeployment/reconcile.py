@@ -122,7 +122,7 @@ class UnitedDeploymentReconciler:
         """Return the object's key unless only its status changed."""
         old, new = change.old, change.new
         found = change.object
-        if old is not None and new is not None and old.metadata.uid == new.metadata.uid:
+        if old is not None and new is not None:
             same = old.metadata.generation == new.metadata.generation and old.deleting == new.deleting
             if same and old.metadata.labels == new.metadata.labels:
                 return ()

@@ -51,12 +51,8 @@ from app.pods.custom_workloads import HOW_TO_GRANT
 from app.pods.predicates import is_active
 
 
-def pods_alike(old: Pod, new: Pod) -> bool:
-    """Return whether no relevant field of the Pod changed."""
-    return old.metadata.uid == new.metadata.uid and _pod_facts(old) == _pod_facts(new)
-
-
-def _pod_facts(pod: Pod) -> tuple[Any, ...]:
+def pod_facts(pod: Pod) -> tuple[Any, ...]:
+    """Return the relevant fields of a Pod."""
     metadata, scheduled = pod.metadata, pod.condition("PodScheduled")
     return (
         is_active(pod),
@@ -72,7 +68,6 @@ def workload_facts(workload: Any) -> tuple[Any, ...]:
     """Return the relevant fields of a workload."""
     metadata, status = workload.metadata, getattr(workload, "status", None)
     return (
-        metadata.uid,
         metadata.generation,
         bool(metadata.deletion_timestamp),
         metadata.annotations.get(REVISION),
@@ -202,8 +197,8 @@ class WorkloadSpreadReconciler:
             self._written.observe(change.new.metadata)
             if record_of(change.new.metadata.annotations) is not None:
                 self._adopted.pop(pod.metadata.uid, None)
-        here = self._index.of(pod.metadata.namespace)
-        if here is None or (change.old is not None and change.new is not None and pods_alike(change.old, change.new)):
+        here, old, new = self._index.of(pod.metadata.namespace), change.old, change.new
+        if here is None or (old is not None and new is not None and pod_facts(old) == pod_facts(new)):
             return ()
         found = set()
         for one in (change.old, change.new):
