@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, Generic
 from app.api.gojson import GoType, GoTypeError, go_value
 from app.kube.client import Client
 from app.kube.clock import Clock
+from app.kube.concurrency import Remembered
 from app.kube.controller import Result, Watch
 from app.kube.errors import Conflict, Forbidden, KubeError, NotFound
 from app.kube.events import INVALID_SPEC
@@ -215,8 +216,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         self._expectations = ExpectationCheck(
             client, caches.pods, expectations, self.metrics, timeout=expectation_timeout, force=force_expectations
         )
-        self._nodes: dict[str, Mapping[str, str]] = {}
-        self._nodes_until = 0.0
+        self.node_labels = Remembered(client.clock, self._node_labels, seconds=NODE_LABELS_TTL)
 
     # ---- implemented by kinds
 
@@ -270,7 +270,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
                 return None  # their events trigger the next reconcile once the cache shows the adoption
             state.side_task_left = False
             result = await self.reconcile(await self._snapshot(workload, state, resolved))
-            return Result(requeue=True) if result is None and state.side_task_left else result
+            return Result(requeue=True) if state.side_task_left else result
         finally:
             state.last_reconcile = self.clock.monotonic()
 
@@ -323,12 +323,11 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
             try:
                 # A template stored while no webhook was running may hold anything.
                 go_value(self.spec_type, workload.to_dict().get("spec"), "spec")
-                resolved = self.resolve(workload)
+                resolved: R | None = self.resolve(workload)
             except (SelectorError, GoTypeError) as error:
                 field = "spec.selector: " if isinstance(error, SelectorError) else ""
                 self.writer.event(workload, INVALID_SPEC, f"{field}{error}", warning=True)
-                state.resolved, state.resolved_key = None, key
-                return None
+                resolved = None
             state.set_resolved(resolved, key)
         return state.resolved
 
@@ -379,9 +378,10 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
     # ---- shared steps
 
     async def release_foreign(self, snapshot: Snapshot[W, S, R]) -> None:
-        """Release Pods that the workload controls but could not have created. [CS-55]"""
-        uid = snapshot.owner.uid
-        await gather_results(self.writer.release(uid, pod) for pod in snapshot.observed.foreign)
+        """Release Pods that the workload controls but could not have created. Retry failures. [CS-55]"""
+        uid, state = snapshot.owner.uid, snapshot.state
+        found = await gather_results(self.writer.release(uid, pod) for pod in snapshot.observed.foreign)
+        state.side_task_left |= any(isinstance(one, KubeError) for one in found)
 
     async def write_status(self, snapshot: Snapshot[W, S, R], wanted: Status, required: Collection[str]) -> None:
         """Write the status if it changed, and remember it until the cache shows it. [CS-58, CS-61]
@@ -420,14 +420,10 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
 
     # ---- other reads
 
-    async def node_labels(self) -> dict[str, Mapping[str, str]]:
-        """Return the labels of all nodes, read on demand. [CS-114]"""
-        now = self.clock.monotonic()
-        if now >= self._nodes_until:
-            found = await self.client.list(NODES, metadata_only=True, decode=decode_metadata)
-            self._nodes = {node.metadata.name: node.metadata.labels for node in found.items}
-            self._nodes_until = now + NODE_LABELS_TTL
-        return self._nodes
+    async def _node_labels(self, _: None) -> dict[str, Mapping[str, str]]:
+        """Read the labels of all nodes. [CS-114]"""
+        found = await self.client.list(NODES, metadata_only=True, decode=decode_metadata)
+        return {node.metadata.name: node.metadata.labels for node in found.items}
 
 
 def result_of(outcomes: Iterable[Outcome], seconds: Iterable[float], *, retry: bool) -> Result | None:

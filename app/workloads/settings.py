@@ -183,8 +183,6 @@ class EngineGates:
     lifecycle_states: bool = True
     #: Changes to claim templates replace Pods.
     recreate_on_claim_change: bool = False
-    #: Disruption budgets are checked before a Pod is updated.
-    budget: bool = False
     env_from_metadata: bool = True
     vertical_scaling: bool = False
     #: Pods get the readiness gate KruisePodReady.
@@ -198,7 +196,6 @@ class EngineGates:
 def shared_gates(enabled: Callable[[str], bool]) -> dict[str, bool]:
     """Return the fields of EngineGates that one gate sets for all workloads; ``enabled`` takes a gate's name."""
     return {
-        "budget": enabled("PodUnavailableBudgetUpdateGate"),
         "env_from_metadata": enabled("InPlaceUpdateEnvFromMetadata"),
         "vertical_scaling": enabled("InPlaceWorkloadVerticalScaling"),
         # [CS-138]

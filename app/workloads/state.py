@@ -75,7 +75,7 @@ class WorkloadState(Generic[R]):
     unrecorded: set[str] = field(default_factory=set)
     #: The update revision and the decision about pre-pulling its images. [PM-162]
     pulls: tuple[str, str] = ("", "")
-    #: Whether pre-pulling or cleanup is left to the next reconcile, which no watch triggers.
+    #: Whether releasing Pods, pre-pulling or cleanup is left to the next reconcile, which no watch triggers.
     side_task_left: bool = False
     #: The status as last written, which the cache may not show yet.
     written: KnownStatus | None = None
@@ -84,8 +84,8 @@ class WorkloadState(Generic[R]):
         """Return whether the workload is waiting for this change, so that its reconcile is not delayed."""
         return False
 
-    def set_resolved(self, resolved: R, key: object) -> None:
-        """Set the new spec and drop everything derived from the old one."""
+    def set_resolved(self, resolved: R | None, key: object) -> None:
+        """Set the new spec, None if it is invalid, and drop everything derived from the old one."""
         self.resolved, self.resolved_key = resolved, key
         self.facts, self.in_place = {}, InPlaceUpdates()
         self.unrecorded.clear()

@@ -21,9 +21,8 @@ from app.workloads.writer import Writer
 
 logger = logging.getLogger(__name__)
 
-#: Maximum number of updates started in one reconcile, and the seconds until the next one.
+#: Maximum number of updates started in one reconcile, so that completed ones do not wait for all others to start.
 MAX_UPDATES_AT_A_TIME: Final = 100
-REQUEUE_DELAY: Final = 0.01
 #: Maximum number of Pods named in a message.
 MAX_NAMED_PODS: Final = 3
 
@@ -100,21 +99,13 @@ class Updater:
         refused = [step for step in steps if step.kind is StepKind.REFUSE]
         steps = [step for step in steps if step not in refused]
         steps = self._without_waiting(snapshot, steps, target, outcome)
-        if len(steps) > MAX_UPDATES_AT_A_TIME:
-            # Limit the batch, so that completed updates do not wait for all others to start.
-            steps = steps[:MAX_UPDATES_AT_A_TIME]
-            outcome.requeue_after.append(REQUEUE_DELAY)
-        steps = await self._within_budget(snapshot, steps, outcome)
+        steps = await self._within_budget(steps[:MAX_UPDATES_AT_A_TIME], outcome)
         found = await gather_results(self._step(snapshot, step, target) for step in steps)
         for one in found:
             if isinstance(one, PodHeldError):
                 outcome.requeue_after.append(RETRY_SECONDS)
-            elif isinstance(one, KubeError):
-                if outcome.error is None or isinstance(outcome.error, Conflict):
-                    outcome.error = one
-            elif isinstance(one, float) and one > 0:
-                outcome.requeue_after.append(one)
-        outcome.changed = bool(steps)
+            elif isinstance(one, KubeError) and (outcome.error is None or isinstance(outcome.error, Conflict)):
+                outcome.error = one
         if outcome.error is not None and not isinstance(outcome.error, Conflict):
             outcome.message = message_of(outcome.error)
         messages = [f"Pod {step.pod.name}: {step.obstacle}" for step in refused[:MAX_NAMED_PODS]]
@@ -154,10 +145,8 @@ class Updater:
             return 0.0
         return seconds_for_report(pod, self.writer.clock.now())
 
-    async def _within_budget(self, snapshot: AnySnapshot, steps: list[Step], outcome: Outcome) -> list[Step]:
+    async def _within_budget(self, steps: list[Step], outcome: Outcome) -> list[Step]:
         """Return the steps up to the first Pod that a budget blocks. [PUB-90]"""
-        if not snapshot.resolved.settings.gates.budget:
-            return steps
         for index, step in enumerate(steps):
             verdict = await self.writer.budget.ask(step.pod.pod, Disruption.UPDATE)
             if not verdict.allowed:
@@ -165,7 +154,7 @@ class Updater:
                 return steps[:index]
         return steps
 
-    async def _step(self, snapshot: AnySnapshot, step: Step, target: Revision) -> float:
+    async def _step(self, snapshot: AnySnapshot, step: Step, target: Revision) -> None:
         pod, uid, lifecycle = step.pod.pod, snapshot.owner.uid, snapshot.resolved.settings.lifecycle
         match step.kind:
             case StepKind.PREPARE:
@@ -176,8 +165,7 @@ class Updater:
             case StepKind.RECREATE:
                 await self.recreate(snapshot, step, target)
             case StepKind.IN_PLACE:
-                return await self._in_place(snapshot, step.pod, target)
-        return 0.0
+                await self._in_place(snapshot, step.pod, target)
 
     def report_obstacle(self, snapshot: AnySnapshot, why: str) -> None:
         """Report why Pods are not updated in place, but only once per reason."""
@@ -185,13 +173,13 @@ class Updater:
             snapshot.state.not_in_place_for = why
             self.writer.event(snapshot.workload, "InPlaceUpdateNotPossible", why)
 
-    async def _in_place(self, snapshot: AnySnapshot, facts: PodFacts, target: Revision) -> float:
-        """Update the Pod in place; return the seconds until the next step. [CS-162]"""
+    async def _in_place(self, snapshot: AnySnapshot, facts: PodFacts, target: Revision) -> None:
+        """Update the Pod in place. [CS-162]"""
         pod, settings, workload = facts.pod, snapshot.resolved.settings, snapshot.workload
         namespace = snapshot.owner.namespace
         spec = snapshot.state.in_place.spec_between(facts.revision, target, snapshot.revisions.ordered, settings)
         if isinstance(spec, Blocked):
-            return 0.0
+            return
         labels = revision_labels(target.name, short_hash(target.name), bare_hash=settings.gates.short_hash)
         if not settings.gates.template_hash:
             del labels[names.POD_TEMPLATE_HASH]
@@ -210,10 +198,9 @@ class Updater:
             self.writer.event(workload, "FailedUpdatePodInPlace", text, warning=True)
             raise
         if delay is None:
-            return 0.0
+            return
         self._metrics.in_place_started(namespace)
         after = f" after a grace period of {delay:.0f} s" if delay else ""
         logger.info("inplace: Pod %s/%s updating to %s%s", namespace, facts.name, target.name, after)  # [PM-189]
         text = self.writer.wording.updated_in_place.format(pod=facts.name, revision=target.name)
         self.writer.event(workload, "SuccessfulUpdatePodInPlace", text)
-        return delay

@@ -15,7 +15,7 @@ from app.api.gopod import CLAIM, POD_TEMPLATE
 from app.api.model import KubeObject
 from app.kube.client import Client, Decode, PatchType, get_or_none
 from app.kube.clock import CONFLICT_ATTEMPTS, conflict_wait
-from app.kube.concurrency import concurrently
+from app.kube.concurrency import Remembered, concurrently
 from app.kube.errors import UNANSWERED, AlreadyExists, Conflict, KubeError, NotFound, is_namespace_ending, message_of
 from app.kube.events import EventRecorder, reference
 from app.kube.objects import Object, PersistentVolumeClaim, Pod, decode_metadata, decode_pod
@@ -64,17 +64,15 @@ class ServerVersion:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._version = ""
-        self._until = 0.0
+        self._version = Remembered(client.clock, self._read, seconds=VERSION_TTL)
 
     async def has_resize_subresource(self) -> bool:
         """Return whether Pods have the subresource ``resize``. Raises any API error. [PM-37]"""
-        now = self._client.clock.monotonic()
-        if not self._version or now >= self._until:
-            answer = orjson.loads(await self._client.raw("/version"))
-            self._version = str(answer.get("gitVersion") or "?") if isinstance(answer, dict) else "?"
-            self._until = now + VERSION_TTL
-        return has_resize_subresource(self._version)
+        return has_resize_subresource(await self._version(None))
+
+    async def _read(self, _: None) -> str:
+        answer = orjson.loads(await self._client.raw("/version"))
+        return str(answer.get("gitVersion") or "?") if isinstance(answer, dict) else "?"
 
 
 # Writes of a workload. Independent writes run concurrently up to a limit. Expectations are set before a request is sent
@@ -359,12 +357,10 @@ class Writer:
 
     async def adopt(self, owner: Owner, pod: Pod) -> None:
         """Adopt a matching orphan. The caller must have confirmed that the owner exists. [PM-109]"""
-        with suppress(PodGoneError):
-            await self.patch_pod(owner.uid, pod, adoption_patch(pod.metadata, owner.reference))
+        await self.patch_pod(owner.uid, pod, adoption_patch(pod.metadata, owner.reference))
 
     async def release(self, owner_uid: str, pod: Pod) -> None:
-        with suppress(PodGoneError):
-            await self.patch_pod(owner_uid, pod, release_patch(pod.metadata, owner_uid))
+        await self.patch_pod(owner_uid, pod, release_patch(pod.metadata, owner_uid))
 
     async def update_in_place(
         self,

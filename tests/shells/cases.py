@@ -87,7 +87,7 @@ def cloneset() -> Case:
         ignored=PULLS,
         collected=["persistentvolumeclaims", "imagepulljobs"],
         final=[PULL_REPLACED],
-        keeps={"CloneSetReconciler._nodes": "the labels of nodes, for some seconds"},
+        keeps={"Remembered._known": "the labels of nodes, for some seconds"},
         careless={"PATCH clonesets/status": "names are removed from podsToDelete without waiting for the cache"},
     )
 

@@ -69,7 +69,7 @@ async def test_a_pod_held_by_a_budget_is_kept_without_an_error() -> None:
     lost = TransportError(RequestInfo("DELETE", PODS), "no response")
     assert outcome_of([error, lost]).changed  # it may have been carried out
 
-    settings = SimpleNamespace(gates=SimpleNamespace(budget=True), lifecycle=None)
+    settings = SimpleNamespace(lifecycle=None)
     snapshot: Any = SimpleNamespace(revision_of=lambda _: None, resolved=SimpleNamespace(settings=settings))
     snapshot.owner = SimpleNamespace(uid=owner.metadata.uid)
     facts: Any = SimpleNamespace(pod=pod)

@@ -230,7 +230,7 @@ class Scaler:
                 kept.append(claim)
             else:
                 await self._writer.delete_claim(workload, claim, cleaning=True)
-        return PodsAndClaims(owned.active, [], kept)
+        return replace(owned, inactive=[], claims=kept)
 
 
 def _maker(resolved: ResolvedSpec, revision: Revision) -> PodMaker | None:

@@ -56,7 +56,7 @@ class DaemonSetState(WorkloadState[ResolvedSpec]):
     #: Numbers in the last warning about maxUnavailable. [DS-78]
     limit_reported: tuple[int, int] | None = None
 
-    def set_resolved(self, resolved: ResolvedSpec, key: object) -> None:
+    def set_resolved(self, resolved: ResolvedSpec | None, key: object) -> None:
         """Drop everything derived from the former spec."""
         WorkloadState.set_resolved(self, resolved, key)
         self.nodes, self.daemon_pods, self.ended = {}, {}, {}
@@ -207,12 +207,9 @@ class DaemonSetUpdater(Updater):
         if plan.create:
             created = await self._scaler.create(snapshot, plan.create)
             outcome.requeue_after += created.requeue_after
-            outcome.changed, outcome.error, outcome.message = created.changed, created.error, created.message
+            outcome.error, outcome.message = created.error, created.message
         steps = UpdatePlan(short_hash(snapshot.revisions.update.name), tuple(self._steps(snapshot, plan)))
-        changed = outcome.changed
-        outcome = await self.carry_out(snapshot, steps, outcome, moved)
-        outcome.changed |= changed
-        return outcome
+        return await self.carry_out(snapshot, steps, outcome, moved)
 
     def _steps(self, snapshot: Seen, plan: RollingPlan) -> list[Step]:
         facts = {one.pod.metadata.uid: one for one in snapshot.pods}

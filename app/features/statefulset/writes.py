@@ -138,6 +138,11 @@ class StatefulSetState(WorkloadState[ResolvedSpec]):
     #: Names of claims that the status does not count yet.
     uncounted: frozenset[str] = frozenset()
 
+    def set_resolved(self, resolved: ResolvedSpec | None, key: object) -> None:
+        """Drop everything derived from the former spec."""
+        WorkloadState.set_resolved(self, resolved, key)
+        self.leaving = {}
+
     def waits_for_change(self, change: Change[Any]) -> bool:
         """Return whether OrderedReady can continue: a Pod became ready or is gone."""
         if self.resolved is None or not self.resolved.settings.ordered or not isinstance(change.object, Pod):
