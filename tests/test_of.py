@@ -20,7 +20,7 @@ def test_every_module_has_tests_or_tested_importers() -> None:
         ("pods/disruption_budget.py", "tests/workloads/test_writer.py"),  # by its import
         (  # by a rule
             "features/cloneset/writes.py",
-            "tests/features/cloneset/test_reconcile.py::test_claims_are_deleted_with_the_pod_if_not_reused",
+            "tests/features/cloneset/test_reconcile.py::test_a_released_pod_keeps_its_name_and_is_replaced_under_another",
         ),
     ],
 )

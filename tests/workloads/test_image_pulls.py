@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
 import pytest
 
 from app.features.cloneset.plan.settings import Gates
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS
-from app.kube.wire import Request
 from app.workloads.image_pulls import IMAGE_PULL_JOBS
-from tests.features.cloneset.world import NAMESPACE, SmallCluster, in_cluster, rolling, small_cluster
-from tests.kube.fakes import json_response, status_body, virtual
+from tests.features.cloneset.world import NAMESPACE, SmallCluster, in_cluster, rolling, template
+from tests.kube.fakes import json_response, status_body
 
 GATES = Gates(pre_download=True)
 CREATED, IGNORED = "apps.kruise.io/pre-predownload-created", "apps.kruise.io/image-predownload-ignored"
-CHANGE = {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "nginx:2"}]}}}}
 
 
-async def ready(cluster: SmallCluster, replicas: int = 4, *, served: bool = True, **strategy: Any) -> None:
+def changed(*containers: str) -> dict[str, Any]:
+    return {"spec": {"template": {"spec": {"containers": [{"name": one, "image": "nginx:2"} for one in containers]}}}}
+
+
+CHANGE = changed("main")
+
+
+async def ready(
+    cluster: SmallCluster, replicas: int = 4, *, served: bool = True, containers: Any = None, **strategy: Any
+) -> None:
     """Serve ImagePullJobs, and create a CloneSet whose Pods are ready."""
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     version = {"name": "v1beta1", "served": True, "storage": True, "schema": schema}
@@ -32,7 +38,8 @@ async def ready(cluster: SmallCluster, replicas: int = 4, *, served: bool = True
     }
     if served:
         await cluster.user.create(CUSTOMRESOURCEDEFINITIONS, crd)
-    await cluster.apply(replicas=replicas, updateStrategy=rolling(**strategy))
+    pods = template(**({"containers": containers} if containers else {}))
+    await cluster.apply(replicas=replicas, template=pods, updateStrategy=rolling(**strategy))
     await cluster.settled(readyReplicas=replicas)
 
 
@@ -77,46 +84,6 @@ async def test_jobs_exist_before_the_first_pod_changes_and_end_with_the_rollout(
     assert len(asked(cluster)) == 3  # one creation, one list, one deletion
 
 
-@virtual
-@pytest.mark.behaviour("CS-139")
-async def test_foreign_jobs_are_kept_and_own_ones_deleted_as_observed() -> None:
-    deleted: list[Any] = []
-
-    def note(request: Request) -> None:
-        if request.method == "DELETE" and "imagepulljobs" in request.path:
-            deleted.append(orjson.loads(request.body or b"{}").get("preconditions"))
-
-    async with small_cluster(GATES) as cluster:
-        cluster.sent.intercept = note
-        other = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "ImagePullJob", "metadata": {"name": "other"}}
-        await ready(cluster)
-        await cluster.user.create(IMAGE_PULL_JOBS, other, NAMESPACE)
-        await cluster.patch(CHANGE)
-        own = await cluster.until(lambda: own_job(cluster), "a job")
-        await cluster.settled(updatedReadyReplicas=4)
-
-        async def is_deleted() -> bool:
-            return bool(deleted)
-
-        await cluster.until(is_deleted, "the job is deleted")
-        assert deleted == [{"uid": own["metadata"]["uid"]}]
-        assert [job["metadata"]["name"] for job in await jobs(cluster)] == ["other"]
-
-
-async def own_job(cluster: SmallCluster) -> dict[str, Any] | None:
-    return next((job for job in await jobs(cluster) if job["metadata"]["name"] != "other"), None)
-
-
-@in_cluster(GATES)
-@pytest.mark.behaviour("PM-162", "PM-164")
-async def test_an_unnecessary_predownload_is_recorded_without_a_job(cluster: SmallCluster) -> None:
-    await ready(cluster, 3)
-    await cluster.patch(CHANGE)
-    await cluster.settled(updatedReadyReplicas=3)
-    assert (await labels_of_update_revision(cluster))[IGNORED] == "true"
-    assert asked(cluster) == []
-
-
 @in_cluster(GATES)
 @pytest.mark.behaviour("CS-139", "PM-161")
 async def test_jobs_wait_for_the_first_updated_pods_to_be_ready(cluster: SmallCluster) -> None:
@@ -141,8 +108,7 @@ async def test_an_annotation_percentage_is_waited_for(cluster: SmallCluster, tex
     await cluster.settled(updatedReadyReplicas=2)
     await cluster.clock.sleep(5)
     assert (asked(cluster) == []) is waits
-    await cluster.patch({"spec": {"updateStrategy": {"rollingUpdate": {"partition": 2}}}})
-    await cluster.settled(updatedReadyReplicas=3)
+    await cluster.patch({"metadata": {"annotations": dict.fromkeys(annotations, "40%")}})
     await cluster.until(lambda: jobs(cluster), "a job")
 
 
@@ -164,17 +130,20 @@ async def test_a_cluster_without_image_jobs_is_reported_once_and_the_rollout_con
 
 @in_cluster(GATES)
 @pytest.mark.behaviour("PM-168", "PM-162", "CS-167")
-async def test_a_refused_image_job_is_reported_and_not_retried(cluster: SmallCluster) -> None:
-    refused = json_response(403, status_body(403, "Forbidden", "quota"))
+@pytest.mark.parametrize(("code", "reason", "reported"), [(403, "Forbidden", True), (409, "AlreadyExists", False)])
+async def test_a_refused_image_job_is_reported_and_not_retried_and_blocks_no_other(
+    cluster: SmallCluster, code: int, reason: str, reported: bool
+) -> None:
+    refused = json_response(code, status_body(code, reason, "quota"))
     cluster.sent.intercept = lambda request: refused if "imagepulljobs" in request.path else None
-    await ready(cluster)
-    await cluster.patch(CHANGE)
+    await ready(cluster, containers=[{"name": one, "image": "nginx:1"} for one in ("main", "side")])
+    await cluster.patch(changed("main", "side"))
     await cluster.settled(updatedReadyReplicas=4)
-    (message,) = await cluster.events("FailedCreateImagePullJob")
     update = (await cluster.status())["updateRevision"]
-    assert message == f"failed to create ImagePullJob {update}-main: quota"
+    messages = [f"failed to create ImagePullJob {update}-{one}: quota" for one in ("main", "side") if reported]
+    assert sorted(await cluster.events("FailedCreateImagePullJob")) == messages
     assert (await labels_of_update_revision(cluster))[CREATED] == "true"
-    assert len([line for line in asked(cluster) if line.startswith("POST")]) == 1
+    assert len([line for line in asked(cluster) if line.startswith("POST")]) == 2
 
 
 @in_cluster

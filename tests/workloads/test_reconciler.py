@@ -199,6 +199,7 @@ async def test_an_orphaned_pod_enqueues_the_sets_that_may_adopt_it(labels: dict[
 
 
 @pytest.mark.behaviour("PM-105", "PM-106", "PM-107", "PM-108")
+@pytest.mark.parametrize("refused", [False, True])
 @pytest.mark.parametrize(("going", "change", "released"), [
     (False, {}, False),
     (False, {"labels": {"app": "other"}}, True),
@@ -207,7 +208,7 @@ async def test_an_orphaned_pod_enqueues_the_sets_that_may_adopt_it(labels: dict[
 ], ids=["matching", "not matching", "terminating owner", "another controller"])  # fmt: skip
 @virtual
 async def test_only_own_unmatched_pods_are_released_and_none_by_a_terminating_owner(
-    going: bool, change: dict[str, Any], released: bool
+    going: bool, change: dict[str, Any], released: bool, refused: bool
 ) -> None:
     shell, found = filled()
     (owner,) = found["CloneSet"]
@@ -217,7 +218,11 @@ async def test_only_own_unmatched_pods_are_released_and_none_by_a_terminating_ow
     pod = copy.deepcopy(found["Pod"][0])
     pod["metadata"] |= {"resourceVersion": "9999999", **change}
     shell.show(pod)
-    await shell.reconcile("hooked", "moving")
+    shell.server.refuse = lambda asked: (
+        refused and b"ownerReferences" in (asked.body or b"") and asked.method == "PATCH"
+    )
+    result = await shell.reconcile("hooked", "moving")
+    assert (result == Result(requeue=True)) is (released and refused)
     patches = [
         body["metadata"]
         for method, path, body in shell.server.requests

@@ -27,7 +27,8 @@ class Answering:
     def __init__(self, cluster: SmallCluster, version: str) -> None:
         self.version = version
         self.asked = 0
-        self.changes: list[str] = []
+        #: How resources were changed, and whether only in the version of the Pod that was seen.
+        self.changes: list[tuple[str, bool]] = []
         cluster.sent.intercept = self.answer
 
     def answer(self, request: Request) -> Response | None:
@@ -37,7 +38,8 @@ class Answering:
         body = orjson.loads(request.body) if request.method == "PATCH" and request.body else {}
         containers = (body.get("spec") or {}).get("containers") if isinstance(body, dict) else None
         if any("resources" in one for one in containers or ()):
-            self.changes.append("resize" if request.path.endswith("/resize") else "pod")
+            by = "resize" if request.path.endswith("/resize") else "pod"
+            self.changes.append((by, "resourceVersion" in body["metadata"]))
         return None
 
 
@@ -50,7 +52,7 @@ async def test_resources_use_the_subresource_if_the_server_has_it(cluster: Small
     await cluster.settled(readyReplicas=2)
     await cluster.patch({"spec": {"template": with_cpu(NEW)}})
     await cluster.clock.sleep(20.0)
-    assert set(answering.changes) == {by}
+    assert set(answering.changes) == {(by, True)}
     assert answering.asked == 1
 
 

@@ -209,22 +209,6 @@ CLAIMS = [{"metadata": {"name": "data"}, "spec": CLAIM_SPEC}]
 
 
 @in_cluster
-@pytest.mark.behaviour("CS-120", "CS-119")
-async def test_claims_are_deleted_with_the_pod_if_not_reused(cluster: SmallCluster) -> None:
-    await cluster.apply(replicas=2, volumeClaimTemplates=CLAIMS)
-    await cluster.settled(replicas=2)
-    gone = min(await cluster.uids())
-    await cluster.user.delete(PODS, gone, NAMESPACE, grace_period_seconds=0)
-
-    async def replaced() -> bool:
-        pods = (await cluster.uids()).keys()
-        claims = {claim["metadata"]["name"].removeprefix("data-") for claim in await cluster.claims()}
-        return len(pods) == 2 and gone not in pods and claims == pods
-
-    await cluster.until(replaced, "a Pod and a claim of other names")
-
-
-@in_cluster
 @pytest.mark.behaviour("CS-55", "CS-68", "CS-67", "CS-192")
 async def test_an_unmatched_pod_is_released_and_replaced(cluster: SmallCluster) -> None:
     await cluster.apply()

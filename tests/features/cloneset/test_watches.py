@@ -114,24 +114,32 @@ async def test_a_label_that_is_a_field_in_v1beta1_counts_despite_the_same_genera
 
 
 @pytest.mark.behaviour("CS-52", "CS-65", "CS-171", "CS-175", "CS-176")
+@pytest.mark.parametrize(
+    ("force", "unseen", "dropped"),
+    [(True, 1, True), (False, 0, True), (False, 1, False)],
+    ids=["forced", "none", "one"],
+)
 @virtual
-async def test_an_expectation_delays_the_reconcile_until_it_times_out() -> None:
+async def test_an_expectation_delays_the_reconcile_until_it_times_out(force: bool, unseen: int, dropped: bool) -> None:
+    """Without the gate it counts on, as long as the API server has Pods that the cache does not show."""
     leaked: list[str] = []
 
     class Leaks(Metrics):
         def expectation_leaked(self, namespace: str, name: str) -> None:
             leaked.append(name)
 
-    shell, found = filled(metrics=Leaks(), expectation_timeout=60.0, force_expectations=True)
-    uid = found["CloneSet"][0]["metadata"]["uid"]
+    shell, found = filled(metrics=Leaks(), expectation_timeout=60.0, force_expectations=force)
+    uid, live = found["CloneSet"][0]["metadata"]["uid"], found["Pod"][unseen:]
+    foreign = {**live[0], "metadata": {**live[0]["metadata"], "uid": "foreign", "ownerReferences": []}}
+    shell.server.stored["/api/v1/namespaces/moving/pods"] = {"items": [*live, foreign]}
     shell.reconciler.writer.expectations.scale.expect(uid, ScaleAction.CREATE, "hooked-never")
     assert await shell.reconcile("hooked", "moving") == Result(requeue_after=60.0)
     await shell.clock.sleep(61)
     assert await shell.reconcile("hooked", "moving") == Result(requeue_after=10.0)
     assert leaked == ["hooked"]
-    assert shell.server.requests == []
+    assert (shell.server.requests == []) is force
     await shell.reconcile("hooked", "moving")
-    assert shell.server.requests != []
+    assert (shell.writes != []) is dropped
 
 
 @pytest.mark.behaviour("CS-50", "CS-51", "CS-67")
@@ -176,21 +184,6 @@ async def test_our_own_status_write_causes_no_reconcile_unless_the_cache_missed_
         assert list(shell.reconciler.mappers.keys_for_workload(change)) == [KEY]
     assert list(shell.reconciler.mappers.keys_for_workload(Change(None, ours))) == [KEY]
     assert list(shell.reconciler.mappers.keys_for_workload(Change(old, seen(resourceVersion="700001")))) == [KEY]
-
-
-@pytest.mark.behaviour("CS-113", "CS-142", "CS-176")
-@pytest.mark.parametrize(("short", "prefix"), [(False, "hooked-"), (True, "")])
-@virtual
-async def test_the_short_hash_gate_shortens_the_revision_label(short: bool, prefix: str) -> None:
-    shell, found = filled(gates=Gates(short_hash=short))
-    shell.show(changed(found, replicas=4))
-    await shell.reconcile("hooked", "moving")
-    metadata = shell.bodies("POST", "/pods")[0]["metadata"]
-    labels = metadata["labels"]
-    assert labels["controller-revision-hash"] == prefix + labels["pod-template-hash"]
-    assert labels["lifecycle.apps.kruise.io/state"] == "PreparingNormal"
-    assert metadata["ownerReferences"][0]["blockOwnerDeletion"] is True
-    assert metadata["name"] == f"hooked-{labels['apps.kruise.io/cloneset-instance-id']}"
 
 
 @pytest.mark.behaviour("CS-49")
@@ -278,20 +271,26 @@ async def test_a_pod_scheduled_meanwhile_is_left_to_the_readiness_controller() -
 @pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize(
     ("live", "was_ready", "goes_on"),
-    [("Normal", True, True), ("PreparingDelete", True, False), ("Normal", False, False)],
+    [
+        ({}, True, [True, False]),
+        ({"lifecycle.apps.kruise.io/state": "PreparingDelete"}, True, []),
+        ({"controller-revision-hash": "newer"}, True, [False]),
+        ({}, False, []),
+    ],
+    ids=["the same state", "another state", "another revision", "ready by now"],
 )
 @virtual
 async def test_after_a_conflict_a_pod_advances_only_from_its_chosen_state(
-    live: str, was_ready: bool, goes_on: bool, in_place: bool
+    live: dict[str, str], was_ready: bool, goes_on: list[bool], in_place: bool
 ) -> None:
-    """A delayed request may arrive after another leader has told the Pod to prepare for deletion. A Pod that was not
-    ready when it was chosen used up no budget, so it may not be taken down once it is ready."""
+    """A delayed request may arrive after another leader has updated the Pod or told it to prepare for deletion. A Pod
+    that was not ready when it was chosen used up no budget, so it may not be taken down once it is ready."""
     shell, found = filled()
-    body, label = copy.deepcopy(found["Pod"][0]), "lifecycle.apps.kruise.io/state"
-    body["metadata"]["labels"][label] = "Normal"
+    body = copy.deepcopy(found["Pod"][0])
+    body["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] = "Normal"
     newer = copy.deepcopy(body)
     newer["metadata"]["resourceVersion"] = "999999"
-    newer["metadata"]["labels"][label] = live
+    newer["metadata"]["labels"] |= live
     assert is_ready(pod_of(newer))
     if not was_ready:
         body["status"]["conditions"] = []
@@ -305,7 +304,7 @@ async def test_after_a_conflict_a_pod_advances_only_from_its_chosen_state(
         await writer.set_state(uid, pod_of(body), LifecycleState.PREPARING_UPDATE, None)
     sent = [body["metadata"] for method, _, body in shell.server.requests if method == "PATCH"]
     written = [one.get("resourceVersion") for one in sent]
-    assert written == [body["metadata"]["resourceVersion"], *(["999999"] if goes_on else [])]
+    assert written == [body["metadata"]["resourceVersion"], *(["999999"] if in_place in goes_on else [])]
 
 
 @pytest.mark.behaviour("PM-173")
@@ -452,26 +451,30 @@ async def test_a_reconcile_that_deleted_a_pod_updates_none_even_if_claims_stay()
 
 
 @pytest.mark.behaviour("CS-119")
-@pytest.mark.parametrize("kept", [True, False])
-def test_ids_of_failed_creations_come_after_those_with_claims(kept: bool) -> None:
-    """The id is reused for claims that may already exist, but not before a Pod that is still expected."""
+@pytest.mark.parametrize(("kept", "taken"), [(True, False), (False, False), (False, True)])
+def test_ids_of_failed_creations_come_after_those_with_claims(kept: bool, taken: bool) -> None:
+    """The id is reused for claims that may already exist, but not before a Pod that is still expected, nor if a foreign
+    Pod has the name by now."""
     shell, found = filled()
     owner = CloneSet.model_validate(found["CloneSet"][0])
     going = pod_of(found["Pod"][0], deletionTimestamp="2026-01-01T00:00:00Z")
     instance = going.metadata.labels["apps.kruise.io/cloneset-instance-id"]
-    snapshot, there = snapshot_of(owner), PodsAndClaims([], [going], [claim_of(found, instance)] if kept else [])
+    claims = [claim_of(found, instance)] if kept else []
+    snapshot, there = snapshot_of(owner), PodsAndClaims([], [going], claims, lambda id_: taken and id_ == "7f4x2")
     snapshot.state.failed_ids = {"7f4x2"}
     ids, waiting = shell.reconciler._scaler._instance_ids(snapshot, there, 1)
-    assert (ids, waiting) == (([], [going]) if kept else (["7f4x2"], []))
+    assert (len(ids), waiting) == ((0, [going]) if kept else (1, []))
+    assert ("7f4x2" in ids) is not (kept or taken)
 
 
 @pytest.mark.behaviour("CS-119")
-@pytest.mark.parametrize(("reuse", "used", "waits"), [(True, 1, 1), (False, 2, 0)])
-def test_only_creations_without_free_claims_wait(reuse: bool, used: int, waits: int) -> None:
+@pytest.mark.parametrize(("reuse", "ended", "used", "waits"), [(True, 0, 1, 1), (False, 0, 2, 0), (True, 1, 2, 0)])
+def test_only_creations_without_free_claims_wait(reuse: bool, ended: bool, used: int, waits: int) -> None:
+    """They wait for terminating Pods, not for ended ones, which may stay forever."""
     shell, found = filled()
     spec = copy.deepcopy(found["CloneSet"][0])
     spec["spec"].setdefault("scaleStrategy", {})["enablePVCReuse"] = reuse
-    going = [pod_of(one, deletionTimestamp="2026-01-01T00:00:00Z") for one in found["Pod"]]
+    going = [pod_of(one, **({} if ended else {"deletionTimestamp": "2026-01-01T00:00:00Z"})) for one in found["Pod"]]
     held = [claim_of(found, pod.metadata.labels["apps.kruise.io/cloneset-instance-id"]) for pod in going]
     there = PodsAndClaims([], going, [claim_of(found, "aaaaa"), *held])
     ids, waiting = shell.reconciler._scaler._instance_ids(snapshot_of(CloneSet.model_validate(spec)), there, 2)
@@ -520,6 +523,33 @@ async def test_a_claim_is_orphaned_only_if_its_pod_is_really_gone(there: bool) -
     cleaned = await shell.reconciler._scaler.clean_up_claims(snapshot_of(owner), PodsAndClaims([], [], [claim]))
     assert cleaned.claims == ([claim] if there else [])
     assert (shell.writes == []) is there
+
+
+@pytest.mark.behaviour("CS-62")
+@virtual
+async def test_only_names_of_deleted_pods_leave_the_list_of_pods_to_delete() -> None:
+    shell, found = filled()
+    there = found["Pod"][0]["metadata"]["name"]
+    shell.show(changed(found, scaleStrategy={"podsToDelete": ["gone", there]}))
+    await shell.reconcile("hooked", "moving")
+    (operations,) = shell.bodies("PATCH", "/clonesets/hooked")[-1:]
+    path = "/spec/scaleStrategy/podsToDelete"
+    assert operations[1:] == [
+        {"op": "test", "path": path, "value": ["gone", there]},
+        {"op": "replace", "path": path, "value": [there]},
+    ]
+
+
+@pytest.mark.behaviour("CS-106")
+@virtual
+async def test_a_forbidden_deletion_of_a_claim_does_not_block_scaling() -> None:
+    shell, found = filled()
+    snapshot, claim = snapshot_of(shell.caches.workloads.list()[0]), claim_of(found, "gx7bz")
+    snapshot.state.deleted_ids = {"gx7bz"}
+    shell.server.refuse = lambda asked: asked.method == "DELETE"
+    there, plan = PodsAndClaims([], [], [claim]), ScalePlan()
+    outcomes = [await shell.reconciler._scaler.carry_out(snapshot, there, plan, 0.0) for _ in range(2)]
+    assert [outcome.error is not None for outcome in outcomes] == [True, False]
 
 
 @pytest.mark.behaviour("CS-106")

@@ -16,11 +16,10 @@ from app.features.daemonset.feature import FEATURE
 from app.features.imagepull.kind import IMAGE_PULL_JOB
 from app.kube.clock import rfc3339
 from app.kube.objects import Pod
-from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, NODES, PODS
+from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, NODES, PODS
 from app.pods.disruption_budget import Disruption, Verdict
 from app.sandbox.kubelet.program import Pace
 from app.workloads.image_pulls import IMAGE_PULL_JOBS
-from app.workloads.state import Metrics
 from tests.features.daemonset.world import (
     DAEMONSETS,
     GATES,
@@ -58,7 +57,7 @@ class Stingy:
 @pytest.mark.parametrize("kind", ["Standard", "InPlaceIfPossible"])
 async def test_budgets_are_checked_before_a_pod_is_changed(kind: str) -> None:
     budget = Stingy()
-    async with small_cluster(replace(GATES, budget=True), budget=budget) as cluster:
+    async with small_cluster(budget=budget) as cluster:
         await cluster.apply(updateStrategy=rolling(kind, maxUnavailable="100%"))
         await cluster.all_updated()
         await cluster.image("nginx:2")
@@ -68,32 +67,6 @@ async def test_budgets_are_checked_before_a_pod_is_changed(kind: str) -> None:
         assert len(budget.asked) >= 2
         budget.left = 1000
         await cluster.all_updated()
-
-
-class Recorded(Metrics):
-    """Records in-place updates in order."""
-
-    def __init__(self) -> None:
-        self.done: list[str] = []
-
-    def in_place_started(self, namespace: str) -> None:
-        self.done.append("started")
-
-    def in_place_finished(self, namespace: str, seconds: float) -> None:
-        assert seconds >= 0
-        self.done.append("finished")
-
-
-@virtual
-async def test_each_in_place_update_is_counted_and_timed() -> None:
-    metrics = Recorded()
-    async with small_cluster(metrics=metrics) as cluster:
-        await cluster.apply(updateStrategy=rolling("InPlaceIfPossible", maxUnavailable=1))
-        await cluster.all_updated()
-        await cluster.image("nginx:2")
-        await cluster.all_updated()
-        await cluster.clock.sleep(5)
-        assert metrics.done == ["started", "finished"] * 3
 
 
 @in_cluster(nodes=6)
@@ -171,9 +144,13 @@ async def test_a_deleted_daemonset_does_nothing(cluster: SmallCluster) -> None:
 
 @in_cluster(nodes=8)
 @pytest.mark.behaviour("DS-32", "DS-69")
-async def test_creations_stop_at_the_first_refusal_and_are_retried(cluster: SmallCluster) -> None:
+@pytest.mark.parametrize("surge", [False, True])
+async def test_creations_stop_at_the_first_refusal_and_are_retried(cluster: SmallCluster, surge: bool) -> None:
+    if surge:
+        await cluster.apply(updateStrategy=rolling(maxSurge="100%", maxUnavailable=0))
+        await cluster.all_updated(8)
     refused = cluster.sent.refuses("POST", "/pods", "exceeded quota", times=3)
-    await cluster.apply()
+    await (cluster.image("nginx:2") if surge else cluster.apply())
     await cluster.all_updated(8)
     events = await cluster.events("FailedCreate")
     assert all(text.startswith("Error creating: ") and "exceeded quota" in text for text in events)
@@ -199,18 +176,6 @@ async def test_no_more_pods_are_updated_while_one_cannot_be_put_back_into_servic
     assert len(refused) > 1
     cluster.sent.intercept = lambda _: None
     await cluster.all_updated()
-
-
-@in_cluster
-@pytest.mark.behaviour("DS-32", "DS-69")
-async def test_no_event_is_recorded_in_a_terminating_namespace(cluster: SmallCluster) -> None:
-    cause = {"reason": "NamespaceTerminating", "field": "metadata.namespace"}
-    refused = cluster.sent.refuses("POST", "/pods", "no new content", details={"causes": [cause]})
-    await cluster.apply()
-    await cluster.settled(desiredNumberScheduled=3, currentNumberScheduled=0)
-    await cluster.clock.sleep(60)
-    assert await cluster.events("FailedCreate") == []
-    assert len(refused) == 1
 
 
 async def ended(cluster: SmallCluster, phase: str) -> str:
@@ -447,17 +412,6 @@ async def test_predownload_waits_for_the_first_updated_pods_if_annotated(cluster
         return len(await _jobs(cluster)) == 1
 
     await cluster.until(made, "the image is pulled")
-
-
-@in_cluster(PULLS)
-@pytest.mark.behaviour("DS-65", "DS-69")
-async def test_an_image_that_cannot_be_pre_pulled_causes_a_warning(cluster: SmallCluster) -> None:
-    await cluster.apply()
-    await cluster.all_updated()
-    await cluster.image("nginx:2")
-    await cluster.all_updated()
-    found = (await cluster.user.list(EVENTS, NAMESPACE)).items
-    assert {one["type"] for one in found if one["reason"] == "FailedCreateImagePullJob"} == {"Warning"}
 
 
 @in_cluster(PULLS)

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from app.features.persistentpodstate.commands import explain_object
+from app.kube.client import Client
 from app.kube.resources import NODES, PODS, STATEFULSETS
 from app.kube.wire import Request, Response
 from tests.features.persistentpodstate.states import GAME, HOST, TARGET, ZONE, Json
@@ -215,16 +216,25 @@ async def test_the_second_of_two_workloads_with_one_name_is_reported(world: Worl
 
 @pytest.mark.behaviour("PPS-9", "PPS-10", "PPS-11", "PPS-44")
 @in_world
-async def test_workloads_of_listed_kinds_are_watched(world: World) -> None:
+async def test_workloads_of_listed_kinds_are_watched(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also on the second page, although another kind cannot be listed and the first attempt to generate fails."""
+    monkeypatch.setitem(Client.list_page.__kwdefaults__, "limit", 1)
+    failing = iter([True])
+    world.manager.refuse = lambda asked: (
+        asked.path == "/apis/example.com/v1"
+        or (asked.method == "POST" and "/persistentpodstates" in asked.path and next(failing, False))
+    )
     await world.games()
+    await world.workload(GAMES, name="other")
     await world.workload(GAMES, replicas=2, switch="true", required=ZONE)
     await world.pod("web-0", "node-a")
     await world.pod("web-1", "node-b")
     await world.settled()
     assert await world.state() is None
     # The list is in force at once.
-    await world.configure(LISTED)
+    await world.configure(LISTED.replace("[", '[{"Group":"example.com","Version":"v1","Kind":"Fleet"},', 1))
     await world.becomes(world.generated, ([ZONE], []))
+    assert next(failing, None) is None
     await world.becomes(world.places, {"web-0": "node-a", "web-1": "node-b"})
     found = await world.state()
     assert found is not None
@@ -239,6 +249,18 @@ async def test_workloads_of_listed_kinds_are_watched(world: World) -> None:
     await world.client.patch(GAMES, "web", {"metadata": {"finalizers": ["example.com/wait"]}}, "ns")
     await world.client.delete(GAMES, "web", "ns")
     await world.becomes(world.places, {})
+
+
+@pytest.mark.behaviour("PPS-18", "PPS-44")
+@in_world
+async def test_an_object_whose_annotations_are_gone_is_deleted_by_the_next_leader_too(world: World) -> None:
+    await world.games()
+    await world.workload(GAMES)
+    await world.remember(required=[ZONE], target=GAME)
+    await world.client.patch(STATES, "web", {"metadata": {"ownerReferences": [world.owners["web"]]}}, "ns")
+    await world.configure(LISTED)
+    await world.client.patch(STATES, "web", {"metadata": {"labels": {"a": "b"}}}, "ns")
+    await world.becomes(world.state, None)
 
 
 @pytest.mark.behaviour("PPS-38")

@@ -101,10 +101,16 @@ async def test_pods_without_a_budget_get_the_one_that_matches(cluster: SmallClus
     assert (await cluster.get("old"))["metadata"]["annotations"] == RELATED
     assert (await cluster.get("taken"))["metadata"]["annotations"] == {"kruise.io/related-pub": "other"}
     assert "other (1)" in (await cluster.events("OverlappingBudgets"))[0]
-    # A Pod that bypassed admission is annotated too.
+    # A Pod that bypassed admission gets the oldest budget that matches.
+    await cluster.clock.sleep(1.1)
+    await cluster.budget("later")
     await cluster.pod("late", owner)
     await cluster.numbers(1, 3, 2, 3)
     assert (await cluster.get("late"))["metadata"]["annotations"] == RELATED
+    await cluster.pod("relabeled", owner, labels={"app": "none"})
+    await cluster.clock.sleep(1)
+    await cluster.user.patch(PODS, "relabeled", {"metadata": {"labels": {"app": "web"}}}, NAMESPACE)
+    await cluster.numbers(2, 4, 2, 3)
 
 
 @pytest.mark.behaviour("PUB-122")
@@ -479,9 +485,13 @@ async def test_grants_are_released_when_done_or_expired(cluster: SmallCluster) -
 @pytest.mark.behaviour("PUB-56", "PUB-90")
 @in_cluster
 @pytest.mark.parametrize("replaced", [True, False])
-async def test_a_pod_that_recovered_unobserved_is_not_waited_for(cluster: SmallCluster, replaced: bool) -> None:
+async def test_a_pod_that_recovered_unobserved_is_not_waited_for(
+    cluster: SmallCluster, replaced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A workload controller in the same process updates the Pod, which is ready within a second: no reconcile sees it
     unhealthy, and its Ready condition keeps its timestamp."""
+    refused: list[tuple[str, str]] = []
+    monkeypatch.setattr(cluster.asked, "_refused", lambda pod, user: refused.append((pod.metadata.name, user)))
     await cluster.budget(maxUnavailable=1)
     await cluster.made(3)
     since = cluster.now()
@@ -490,6 +500,7 @@ async def test_a_pod_that_recovered_unobserved_is_not_waited_for(cluster: SmallC
     await cluster.numbers(1, 3, 2, 3)
     assert await cluster.update_granted("web-0")
     assert not await cluster.update_granted("web-1")
+    assert refused == [("web-1", "kruise-manager")]
     body = {"spec": {"containers": [{"name": "main", "image": "nginx:2"}]}}
     await cluster.user.patch(PODS, "web-0", body, NAMESPACE, kind=PatchType.STRATEGIC)
     after = "containerd://other" if replaced else "containerd://web-0"

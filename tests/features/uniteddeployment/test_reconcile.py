@@ -137,6 +137,33 @@ async def test_a_workload_without_subset_label_is_released_and_replaced(there: W
 
 @pytest.mark.behaviour("UD-32")
 @in_world
+async def test_a_workload_that_loses_its_owner_is_adopted_again(there: World) -> None:
+    await there.unite({"name": "a"})
+    await there.has(a=4)
+    await there.settled()
+    found = (await there.workloads())["a"]["metadata"]
+    await there.client.patch(CLONE_SETS, found["name"], {"metadata": {"ownerReferences": None}}, NAMESPACE)
+
+    async def owners() -> Any:
+        return (await there.workloads())["a"]["metadata"].get("ownerReferences")
+
+    await there.becomes(owners, found["ownerReferences"])
+
+
+@pytest.mark.behaviour("UD-33")
+@in_world
+async def test_a_workload_that_is_deleted_before_the_cache_shows_it_is_created_again(there: World) -> None:
+    await there.settled()
+    there.manager.holds_back = lambda request: "/clonesets" in request.path
+    await there.unite({"name": "a"})
+    await there.has(a=4)
+    await there.client.delete(CLONE_SETS, (await there.workloads())["a"]["metadata"]["name"], NAMESPACE)
+    there.manager.holds_back = lambda _: False
+    await there.has(a=4)
+
+
+@pytest.mark.behaviour("UD-32")
+@in_world
 async def test_foreign_and_unlisted_workloads_are_left_alone(there: World) -> None:
     body = {
         "apiVersion": "apps.kruise.io/v1beta1",
@@ -281,27 +308,6 @@ async def test_a_terminating_object_is_left_to_garbage_collection(there: World) 
     await there.client.delete(CLONE_SETS, (await there.workloads())["a"]["metadata"]["name"], NAMESPACE)
     await there.settled(30)
     assert [one for one in there.writes[writes:] if one[0] == "create"] == []
-
-
-@pytest.mark.behaviour("UD-42", "UD-68")
-@pytest.mark.parametrize(
-    ("path", "method", "reason"),
-    [("/controllerrevisions", "POST", "FailedRevisionProvision"), ("/clonesets/", "DELETE", "FailedUpdateSubset")],
-)
-@in_world
-async def test_refusals_are_reported_as_events(there: World, path: str, method: str, reason: str) -> None:
-    there.manager.refuse = lambda request: request.method == method and path in request.path
-    await there.unite({"name": "a"}, {"name": "b"})
-    if method == "DELETE":
-        await there.has(a=2, b=2)
-        await there.respecify({"topology": {"subsets": [{"name": "a"}]}})
-
-    async def told() -> bool:
-        return any(one["reason"] == reason and "the disk is full" in one["message"] for one in await there.events())
-
-    await there.until(told)
-    there.manager.refuse = lambda _: False
-    await there.has(**({"a": 4} if method == "DELETE" else {"a": 2, "b": 2}))
 
 
 @pytest.mark.behaviour("UD-51", "UD-52")

@@ -163,27 +163,6 @@ async def test_pods_without_a_subset_take_limited_memory(there: World, monkeypat
 
 @pytest.mark.behaviour("WS-52", "WS-53")
 @in_world
-async def test_joining_pods_take_their_places_first(there: World) -> None:
-    await there.workload(3)
-    await there.pod("before")
-    # Refuse the Pod write, so that the reservation before it is visible.
-    there.manager.refuse = lambda request: request.method == "PATCH" and request.path.endswith("/pods/before")
-    await there.spread(A, B)
-
-    async def taken() -> list[str]:
-        status = (await there.client.get(SPREADS, "ws", "ns")).get("status", {})
-        found = status.get("versionedSubsetStatuses", {}).get("versionIgnored", [{}])
-        return [*found[0].get("creatingPods", {})]
-
-    await there.becomes(taken, ["before"])
-    there.manager.refuse = lambda _: False
-    await there.becomes(lambda: there.annotation("before", RECORD), '{"name":"ws","subset":"a"}')
-    await there.becomes(there.status, {"a": (1, 1), "b": (0, -1)})
-    await there.becomes(taken, [])
-
-
-@pytest.mark.behaviour("WS-52", "WS-53")
-@in_world
 async def test_a_pod_that_joined_is_counted_before_the_cache_shows_it(there: World) -> None:
     """Otherwise its place is given to another Pod too."""
     await there.workload(3)
@@ -195,6 +174,25 @@ async def test_a_pod_that_joined_is_counted_before_the_cache_shows_it(there: Wor
     await there.change(CLONE_SETS, "shop", {"spec": {"replicas": 4}})
     await there.settled()
     assert await there.status() == {"a": (1, 1), "b": (0, -1)}
+
+
+@pytest.mark.behaviour("WS-46", "WS-51")
+@in_world
+async def test_pods_of_a_deployment_join_once_their_replicaset_is_known(there: World) -> None:
+    template = {"metadata": {"labels": {"app": "shop"}}, "spec": {"containers": [container()]}}
+    spec = {"replicas": 3, "selector": {"matchLabels": {"app": "shop"}}, "template": template}
+    owner = owner_of(await there.create(DEPLOYMENTS, "shop", spec))
+    await there.settled()
+    there.manager.holds_back = lambda request: "/replicasets" in request.path
+    there.owner = owner_of(await there.create(REPLICASETS, "shop-1", spec, ownerReferences=[owner]))
+    await there.spread(A, B, targetRef={"apiVersion": "apps/v1", "kind": "Deployment", "name": "shop"})
+    await there.pod("early")
+    await there.settled()
+    there.manager.holds_back = lambda _: False
+    await there.becomes(lambda: there.annotation("early", RECORD), '{"name":"ws","subset":"a"}')
+    await there.settled()
+    await there.pod("late")
+    await there.becomes(lambda: there.annotation("late", RECORD), '{"name":"ws","subset":"a"}')
 
 
 @pytest.mark.behaviour("WS-51")
@@ -211,24 +209,6 @@ async def test_the_affinity_of_another_pod_of_the_name_assigns_no_subset(there: 
     await there.becomes(there.status, {"a": (0, 2), "b": (0, -1)})
     written = [request.body for request in there.manager.requests if request.method == "PATCH"]
     assert not [body for body in written if RECORD.encode() in body]
-
-
-@pytest.mark.behaviour("WS-70", "WS-59")
-@in_world
-async def test_a_deletion_cost_that_cannot_be_written_is_reported_and_retried(there: World) -> None:
-    await there.workload(1)
-    there.manager.refuse = lambda request: request.method == "PATCH" and request.path.endswith("/pods/a1")
-    await there.spread(A, B)
-    await there.pod("a1", "a")
-
-    async def told() -> bool:
-        return "PatchPodDeletionCostFailed" in await there.reasons()
-
-    await there.becomes(told, True)
-    await there.becomes(there.status, {"a": (1, 1), "b": (0, -1)})
-    there.manager.refuse = lambda _: False
-    await there.pod("a2", "a")
-    await there.becomes(lambda: there.annotation("a1", COST), "200")
 
 
 @pytest.mark.behaviour("WS-49", "WS-19")

@@ -45,7 +45,14 @@ FLEET: Json = {
                 "served": True,
                 "storage": True,
                 "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-                "subresources": {"scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"}},
+                "subresources": {
+                    "status": {},
+                    "scale": {
+                        "specReplicasPath": ".spec.size",
+                        "statusReplicasPath": ".status.size",
+                        "labelSelectorPath": ".status.selector",
+                    },
+                },
             }
         ],
     },
@@ -99,7 +106,10 @@ async def test_native_targets_and_their_owners_are_found(there: World) -> None:
     assert (found.kind, found.name) == ("Deployment", "shop")
     with pytest.raises(NotFound):
         await live.above(OwnerReference("apps/v1", "ReplicaSet", "none", "u", True), "ns")
+    await client.patch(DEPLOYMENTS, "shop", {"metadata": {"finalizers": ["example.com/wait"]}}, "ns")
     await client.delete(DEPLOYMENTS, "shop", "ns")
+    assert await live.wanted(prepared) == 0
+    await client.patch(DEPLOYMENTS, "shop", {"metadata": {"finalizers": None}}, "ns")
     assert await live.wanted(prepared) == 0
 
 
@@ -208,9 +218,12 @@ async def test_a_forbidden_target_is_reported_with_the_missing_right(there: Worl
 
 
 @pytest.mark.behaviour("WS-15", "WS-16", "WS-17", "WS-18", "WS-19")
-@pytest.mark.parametrize(("path", "wanted"), [("", 7), (',"replicasPath":"spec.crew"', 2)])
+@pytest.mark.parametrize(
+    ("path", "wanted", "owned"), [("", 7, True), (',"replicasPath":"spec.crew"', 2, True), ("", 7, False)]
+)
 @in_world
-async def test_pods_of_a_listed_kind_are_counted(there: World, path: str, wanted: int) -> None:
+async def test_pods_of_a_listed_kind_are_counted(there: World, path: str, wanted: int, owned: bool) -> None:
+    """If it owns no Pods, those that its scale selects."""
     client = there.client
     await fleets(there)
     live = LiveTargets(client, lambda: parse_whitelist(LISTED % path))
@@ -224,7 +237,8 @@ async def test_pods_of_a_listed_kind_are_counted(there: World, path: str, wanted
         "data": {names.WORKLOAD_SPREAD_CUSTOM_WORKLOAD_WHITELIST_KEY: LISTED % path},
     }
     await client.create(CONFIGMAPS, configuration, "kruise-system")
-    await there.pod("p1", "a")
+    await there.pod("p1", "a", owned=owned)
+    await client.patch(FLEETS, "shop", {"status": {"selector": "app=shop"}}, "ns", subresource="status")
     reference = {"apiVersion": "example.com/v1", "kind": "Fleet", "name": "shop"}
     await there.spread({"name": "a", "maxReplicas": "50%"}, {"name": "b"}, targetRef=reference)
     await there.becomes(there.status, {"a": (1, -(-wanted // 2) - 1), "b": (0, -1)})
