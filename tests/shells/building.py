@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
@@ -13,11 +12,10 @@ from app.framework.feature import ControllerPart
 from app.kube.client import Client
 from app.kube.controller import Controller
 from app.kube.events import EventRecorder
-from app.kube.objects import Pod
 from app.kube.resources import Resource
 from app.manager.features import features
 from app.manager.gates import GATES
-from app.pods.disruption_budget import Disruption, DisruptionBudget, LeastAvailable, Verdict
+from app.pods.disruption_budget import LeastAvailable
 from tests.kit.features import context, stores_of
 from tests.shells.checks import Edit
 from tests.shells.world import Running, World
@@ -31,16 +29,6 @@ def parts() -> dict[str, ControllerPart]:
     return {part.name: part for one in features() for part in one.controllers}
 
 
-@dataclass(frozen=True)
-class Budget:
-    """A disruption budget that is used up until the world allows disruptions."""
-
-    world: World
-
-    async def ask(self, pod: Pod, disruption: Disruption) -> Verdict:
-        return Verdict(self.world.clock.monotonic() >= self.world.disruptions_from)
-
-
 def controller(name: str) -> Callable[[World, Client], Running]:
     """Start the controller of that name."""
     part = parts()[name]
@@ -49,7 +37,7 @@ def controller(name: str) -> Callable[[World, Client], Running]:
         stores = stores_of(part)
         events = EventRecorder(client, part.name)
         registry = CollectorRegistry()
-        provided = {LeastAvailable: lambda *_: 1, DisruptionBudget: Budget(world)}
+        provided = {LeastAvailable: lambda *_: 1}
         given = context(
             part, client, stores, gates=ALL_GATES, events=events, rng=world.rng, provided=provided, registry=registry
         )

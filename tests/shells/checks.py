@@ -35,8 +35,6 @@ SHARED_NAMES: Final = ("controllerrevisions",)
 RESTART_SECONDS: Final = 1.5
 #: Virtual seconds between an edit and the next one.
 OVERLAP_SECONDS: Final = 0.3
-#: Virtual seconds for which disruption budgets let a new leader disrupt no Pod.
-BUDGET_SECONDS: Final = 5.0
 #: Keys reconciled at once where there are several workers.
 WORKERS: Final = 3
 #: Metadata that another writer adds to an object it changes.
@@ -116,9 +114,8 @@ class Report:
     #: Write → its preconditions, also by what it sets.
     writes: dict[str, str] = field(default_factory=dict)
     #: Request that failed, met another writer, or read a changed object → later writes of the same reconcile, with the
-    #: conditions they set to True; after a failure, also its events, and metrics that only failures increase; after a
-    #: lost response, also its reads; while a resource is down, the number of requests; while one object is stuck, how
-    #: many others were written.
+    #: conditions they set to True; after a failure, also its events; after a lost response, also its reads; while a
+    #: resource is down, the number of requests; while one object is stuck, how many others were written.
     after_failure: dict[str, list[str]] = field(default_factory=dict)
     creations: set[str] = field(default_factory=set)
     #: How often each request was made, each event recorded, each counter increased, each controller and each call to
@@ -397,7 +394,13 @@ class Trial:
                     for kind in kinds if signature.startswith("GET") else ():
                         fault = Fault(kind, signature, read_number)
                         await self._repeat(stage, number, f"{name} are {how}, {fault}", fault, **given)
-        for fault, held in dict.fromkeys((*_of_each_write(fresh), *self._of_each_site(fresh))):
+        for write in _first_of_each(fresh.writes):
+            others = {one.object for one in fresh.writes if one.signature == write.signature} - {write.object}
+            kind = "stuck" if others else "crashed" if write.target.subresource == "status" else ""
+            if kind and f"{kind}: {write.signature}" not in self.case.final:
+                fault = Fault(kind, write.signature, write.number)
+                await self._repeat(stage, number, str(fault), fault)
+        for fault, held in self._of_each_site(fresh):
             if f"{fault.kind}: {fault.signature}" not in self.case.final:
                 during = f"{fault}, {held} are late" if held else str(fault)
                 await self._repeat(stage, number, during, fault, held=held)
@@ -408,10 +411,7 @@ class Trial:
             self.server.restore(stage.before)
             if way not in self.case.counts and self.server.add_siblings(way, self._read.values(), stage.after):
                 beside = replace(stage, before=self.server.save())
-                world = await self._repeat(beside, number, f"{way} siblings", None)
-                for write in world.writes if way in ("foreign", "stripped") else ():
-                    if write.changes and is_sibling(write.target.name):
-                        self._problem(f"{stage.name}, {way} siblings: {write.signature} {write.target.key}")
+                await self._repeat(beside, number, f"{way} siblings", None)
         await self._repeat(stage, number, "several workers", None, workers=WORKERS)
         shared = {one.resource for one, _ in fresh.running.stores if not one.resource.namespaced} - {NODES}
         if not shared and not stage.changes_nodes and not self.case.timed:
@@ -522,7 +522,6 @@ class Trial:
         if crashed := world.crashed:
             await world.stop()
             world, effects = self._world(str(number)), world.effects
-            world.disruptions_from = self.server.clock.monotonic() + BUDGET_SECONDS if takeover else 0.0
             await world.settle(self.case.rest)
             world.effects += effects
         for plural, what_is_gone in world.undone():
@@ -534,7 +533,7 @@ class Trial:
         if world.met is not None and fault is not None:
             self._judge(during, fault, world, world.met)
         self._note_preconditions(world)
-        alike = fault is None or fault.kind not in ("replaced", "leaving", "gone", "outrun")
+        alike = fault is None or fault.kind not in ("replaced", "gone", "outrun")
         alike &= bool(stage.picture) and not (
             fault is not None and fault.kind == "wiped" and self.case.relies_on_status
         )
@@ -587,7 +586,6 @@ class Trial:
         failed, read = kind in ("refused", "lost"), met.signature.startswith("GET")
         if failed:
             followers += [event for of, event in world.events[met.events :] if of is met.of]
-            followers += [metric for metric in world.metrics() if metric not in self.report.done]
         if kind == "lost":
             followers += [one.signature for one in world.reads if one.of is met.of and one.position > met.position]
         what = met.signature if kind == "refused" else f"{kind}: {met.signature}"
@@ -656,16 +654,6 @@ def _first_of_each(writes: Sequence[Write]) -> list[Write]:
     return list(found.values())
 
 
-def _of_each_write(world: World) -> Iterator[tuple[Fault, str]]:
-    """Yield faults of the first write of each signature: its object is stuck while others are not, or the process ends
-    after a write of the status."""
-    for write in _first_of_each(world.writes):
-        if {one.object for one in world.writes if one.signature == write.signature} - {write.object}:
-            yield Fault("stuck", write.signature, write.number), ""
-        elif write.target.subresource == "status":
-            yield Fault("crashed", write.signature, write.number), ""
-
-
 def _faults(world: World) -> Iterator[Fault]:
     """Yield faults of the requests of a run: of the first of each signature, some also of the first write of
     each shape and to the last one."""
@@ -676,7 +664,7 @@ def _faults(world: World) -> Iterator[Fault]:
     for read in _first_of_each(world.reads):
         yield Fault("refused", read.signature, read.number)
         if read.target.name:
-            for kind in ("replaced", "changed", "leaving", "gone"):
+            for kind in ("replaced", "changed", "gone"):
                 yield Fault(kind, read.signature, read.number)
     for call in _first_of_each(world.calls):
         yield Fault("refused", call.signature, call.number)

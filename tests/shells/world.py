@@ -202,8 +202,7 @@ class Fault:
     the response is lost. replaced: its object was deleted and created again under its name. changed: its object has a
     new version and generation, another annotation, and another owner if it had one. gone: its object was deleted.
     outrun: changed at first, then replaced when it is read again. taken: for a while, another object has the name.
-    going: for a while, an object of the name is being deleted. leaving: its object is being deleted, and is gone after
-    a while. wiped: another writer has removed its status. contested:
+    going: for a while, an object of the name is being deleted. wiped: another writer has removed its status. contested:
     for a while, its object changes before each such request. ignored: the runtime reports success but does nothing.
     stuck: as down, but only for this object. crashed: takes effect, and the process ends at once.
     """
@@ -411,8 +410,6 @@ class World:
         self.one_by_one = False
         #: Effects on containers and images, with counts.
         self.effects: Counter[str] = Counter()
-        #: The time from which disruption budgets let Pods be disrupted.
-        self.disruptions_from = 0.0
         self.decided_live: Sequence[str] = ()
         self.careless: Mapping[str, str] = {}
         #: Calls to the runtime of a node.
@@ -670,8 +667,6 @@ class World:
             self._contested = (write.signature, self.clock.monotonic() + CONTESTED_SECONDS)
         if fault.kind in ("taken", "going"):
             self._take_name(write, going=fault.kind == "going")
-        elif fault.kind == "leaving":
-            self._leave(write.target)
         else:
             self.interfere("changed" if fault.kind in ("outrun", "contested") else fault.kind, write.target)
         return await self._inner.request(request)
@@ -763,15 +758,6 @@ class World:
         if entry is None:
             body = {**copy.deepcopy(write.body), "metadata": metadata}
             self.server.api.core.storage.create(collection, target.key, body)
-            self._foreign = (target, self.clock.monotonic() + TAKEN_SECONDS)
-
-    def _leave(self, target: Target) -> None:
-        """Begin to delete an object."""
-        collection, entry = self.entry(target)
-        if entry is not None:
-            going = {"deletionTimestamp": rfc3339(self.clock.now()), "finalizers": ["shells.test/going"]}
-            metadata = {**entry.obj["metadata"], **going}
-            self.server.api.core.storage.update(collection, entry, {**entry.obj, "metadata": metadata})
             self._foreign = (target, self.clock.monotonic() + TAKEN_SECONDS)
 
     def objects(self, resource: Resource) -> list[Json]:
