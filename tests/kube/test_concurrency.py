@@ -89,6 +89,25 @@ async def test_a_caller_that_leaves_takes_no_answer_from_others() -> None:
 
 
 @virtual
+async def test_what_was_created_before_a_call_is_found_even_if_a_read_began_earlier() -> None:
+    existing, reads = ["old"], 0
+
+    async def read(_key: str) -> list[str]:
+        nonlocal reads
+        reads += 1
+        seen = list(existing)
+        await asyncio.sleep(1)
+        return seen
+
+    found = Coalesced(read)
+    earlier = asyncio.create_task(found("a"))
+    await asyncio.sleep(0.5)
+    existing.append("new")
+    assert await asyncio.gather(found("a"), found("a")) == [["old", "new"]] * 2
+    assert (await earlier, reads) == (["old"], 2)
+
+
+@virtual
 async def test_a_shutdown_lets_no_reader_wait_forever() -> None:
     async def read(_key: str) -> None:
         await asyncio.Event().wait()

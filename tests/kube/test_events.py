@@ -87,6 +87,13 @@ def test_an_object_may_send_25_events_and_then_one_in_five_minutes():
     assert correlator.correlate(occurrence(regarding=another), NOW) is not None
 
 
+def test_an_object_that_fails_every_few_seconds_does_not_flood_the_events():
+    correlator = EventCorrelator()
+    results = [correlator.correlate(occurrence(), NOW + timedelta(seconds=n)) for n in range(0, 3600, 7)]
+    # After the burst, one in five minutes: the twelfth only at the end of the hour.
+    assert sum(r is not None for r in results) == 25 + 11
+
+
 def test_names_are_unique_and_valid():
     correlator = EventCorrelator()
     long = pod_reference("a" * 236 + "-" * 17, uid="u4")

@@ -175,6 +175,18 @@ async def test_a_decision_without_a_write_is_verified_on_the_api_server() -> Non
     assert api.count("GET") == 2
 
 
+@pytest.mark.behaviour("PUB-85")
+@virtual
+async def test_a_revoked_grant_is_charged_again_even_if_others_are_refused_with_it() -> None:
+    api = Api()
+    stale = msgspec.structs.replace(api.start(left=1), status=ThingStatus(0, {"p0": 1}))
+    statuses = replica(api, lambda _: stale)
+    # In the cache, p0 still has its grant and nothing is left for p1.
+    answers = await asyncio.gather(*(statuses.decide(KEY, take(name)) for name in ("p0", "p1")))
+    assert answers == ["given", "not now"]
+    assert api.thing.status == ThingStatus(0, {"p0": 1})
+
+
 @pytest.mark.behaviour("PUB-83")
 @virtual
 async def test_an_object_deleted_meanwhile_counts_as_deleted() -> None:
