@@ -105,17 +105,17 @@ class MetaReporter:
         runtime = self._runtime_of(pod)
         if runtime is None:
             return None
-        seen, complete = await self._look(pod, runtime)
+        seen, unread = await self._look(pod, runtime)
         meta = meta_plan.reported(pod, runtime.name, seen, with_env=self._env_from_metadata)
         if meta.containers and meta != runtime_meta(pod):
             await self._write(pod, meta)
         if self._env_from_metadata and meta_plan.outdated(pod, meta):
             self.restarter.queue.add_after(key, RESTART_LIMITS.base_delay)
-        return None if complete else Result(requeue_after=_AGAIN_SECONDS)
+        return Result(requeue_after=_AGAIN_SECONDS) if unread else None
 
-    async def _look(self, pod: Pod, runtime: Runtime) -> tuple[dict[str, Seen], bool]:
-        """Return the Pod's containers in the runtime, and whether every required environment could be read."""
-        meta, seen, complete = runtime_meta(pod), {}, True
+    async def _look(self, pod: Pod, runtime: Runtime) -> tuple[dict[str, Seen], list[str]]:
+        """Return the Pod's containers in the runtime, and those whose required environment could not be read."""
+        meta, seen, unread = runtime_meta(pod), {}, []
         containers = {container.name: container for container in pod.spec.containers}
         for name, one in newest(await runtime.containers(pod.metadata.uid)).items():
             container = containers.get(name)
@@ -128,9 +128,10 @@ class MetaReporter:
             env = None
             if self._env_from_metadata and meta_plan.needs_env(pod, container, details, known):
                 env = await self._env(runtime, details.id, pod, container)
-                complete = complete and env is not None
+                if env is None:
+                    unread.append(name)
             seen[name] = Seen(details, env)
-        return seen, complete
+        return seen, unread
 
     async def _env(
         self, runtime: Runtime, container_id: str, pod: Pod, container: Container
