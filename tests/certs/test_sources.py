@@ -249,15 +249,31 @@ async def test_a_reader_keeps_serving_while_the_secret_is_broken(damaged: dict[s
     else:
         api.objects[PATH] = secret(damaged)
     assert await reader.ensure() == first
-    # A new set under a CA that was never announced: the controllers publish it first.
-    for _ in range(2):
-        second = issue((HOST,), clock.now()).without_ca_key
-        api.objects[PATH] = secret(second.secret_data())
-        assert await reader.ensure() == first
-        seconds = reader.next_step_in
-        assert seconds is not None
-        await clock.sleep(seconds / 2)
+    second = issue((HOST,), clock.now()).without_ca_key
+    api.objects[PATH] = secret(second.secret_data())
     assert await reader.ensure() == first
-    await clock.sleep(seconds / 2)
+    assert reader.next_step_in is not None
+    await clock.sleep(reader.next_step_in)
     assert await reader.ensure() == second
+
+
+@pytest.mark.behaviour("MGR-146")
+@virtual
+async def test_a_secret_replaced_twice_is_not_served_before_the_api_server_trusts_it() -> None:
+    clock = VirtualClock()
+    api = MemoryApi()
+    await source(api, clock).ensure()
+    reader = SecretReader(
+        Client(api, clock), clock, namespace="kruise-system", name="kruise-webhook-certs", hosts=(HOST,)
+    )
+    first = await reader.ensure()
+    # Each new CA was never announced: the controllers publish it first.
+    for _ in range(2):
+        latest = issue((HOST,), clock.now()).without_ca_key
+        api.objects[PATH] = secret(latest.secret_data())
+        assert await reader.ensure() == first
+        await clock.sleep(9)
+        assert await reader.ensure() == first
+    await clock.sleep(1)
+    assert await reader.ensure() == latest
     assert reader.next_step_in is None

@@ -11,6 +11,7 @@ import pytest
 
 from app.daemon.cri import client
 from app.daemon.cri.client import GrpcRuntime, NoRuntime, connect, error_of, sockets
+from app.daemon.cri.runtime_pb2 import StopContainerRequest
 from app.daemon.cri.types import (
     Auth,
     ContainerState,
@@ -22,7 +23,8 @@ from app.daemon.cri.types import (
 )
 from app.generate.cri import main as generate
 from tests.kit.runtime import CriServer, connected, served
-from tests.kube.fakes import until
+from tests.kit.virtualtime import VirtualClock
+from tests.kube.fakes import until, virtual
 
 
 def test_the_generated_messages_match_the_proto_file() -> None:
@@ -79,6 +81,24 @@ async def test_a_timeout_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyP
         said = "rpc error: code = DeadlineExceeded desc = command timed out"
         with pytest.raises(DeadlineExceeded, match=f"^{said}$"):
             await runtime.execute(one.id, ["sleep"], 1)
+
+
+@pytest.mark.behaviour("KD-50")
+@pytest.mark.parametrize("grace", [0, 30])
+@virtual
+async def test_a_container_that_is_killed_after_its_grace_period_counts_as_stopped(grace: int) -> None:
+    clock, stopped = VirtualClock(), []
+
+    class SlowChannel:
+        def unary_unary(self, _method: str, **_: object) -> object:
+            async def kill(request: StopContainerRequest, timeout: float) -> None:
+                await clock.wait_for(clock.sleep(request.timeout + 2), timeout)
+                stopped.append(request.container_id)
+
+            return kill
+
+    await GrpcRuntime("", SlowChannel()).stop("c1", grace)
+    assert stopped == ["c1"]
 
 
 @pytest.mark.behaviour("KD-105")
@@ -152,6 +172,19 @@ async def test_a_runtime_without_the_interface_is_refused(tmp_path: Path, method
             await GrpcRuntime.connect(path)
         with pytest.raises(NoRuntime, match=r"no usable container runtime in "):
             await connect(path)
+
+
+@pytest.mark.behaviour("KD-11")
+async def test_a_socket_left_over_by_another_runtime_does_not_hide_the_running_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "MOUNTED", tmp_path)
+    (tmp_path / "containerd.sock").touch()
+    async with served(tmp_path) as (_, path):
+        (tmp_path / "crio.sock").symlink_to(path)
+        (runtime,) = await connect("")
+        assert runtime.path == str(tmp_path / "crio.sock")
+        await runtime.close()
 
 
 @pytest.mark.behaviour("KD-11")
