@@ -17,7 +17,7 @@ import orjson
 import pytest
 
 from app.admission.configurations import CONFIGURATIONS
-from app.cli.takeover import ROLLOUT_SECONDS, _may_work, run
+from app.cli.takeover import ROLLOUT_SECONDS, WORK_SECONDS, _may_work, run
 from app.daemon.objects import NODE_IMAGES
 from app.kube.client import Client, PatchType
 from app.kube.clock import SystemClock
@@ -524,12 +524,17 @@ def _pulling(phase: str) -> dict[str, Any]:
     return {"status": {"desired": 1, "imageStatuses": {"nginx": {"tags": [tag]}}}}
 
 
-async def begin_pull(client: Client, node: str) -> None:
+async def begin_pull(client: Client, *nodes: str) -> None:
     for resource, name in CONFIGURATIONS:  # no manager runs that could answer
         await client.delete(resource, name)
-    image = {"apiVersion": NODE_IMAGES.api_version, "kind": "NodeImage", "metadata": {"name": node}, "spec": {}}
-    await client.create(NODE_IMAGES, image)
-    await client.patch(NODE_IMAGES, node, _pulling("Pulling"), subresource="status", kind=PatchType.MERGE)
+    for node in nodes:
+        image = {"apiVersion": NODE_IMAGES.api_version, "kind": "NodeImage", "metadata": {"name": node}, "spec": {}}
+        await client.create(NODE_IMAGES, image)
+        await client.patch(NODE_IMAGES, node, _pulling("Pulling"), subresource="status", kind=PatchType.MERGE)
+
+
+async def end_pull(client: Client, node: str) -> None:
+    await client.patch(NODE_IMAGES, node, _pulling("Succeeded"), subresource="status", kind=PatchType.MERGE)
 
 
 async def check_agents(client: Client) -> None:
@@ -543,7 +548,7 @@ async def check_agents(client: Client) -> None:
 
     async def pulled() -> None:
         assert await agents(client) == {THEIRS: 1, IMAGE: 2}
-        await client.patch(NODE_IMAGES, busy, _pulling("Succeeded"), subresource="status", kind=PatchType.MERGE)
+        await end_pull(client, busy)
 
     def say(text: str) -> None:
         told.append(text)
@@ -642,6 +647,25 @@ async def test_an_agent_that_stays_busy_is_not_replaced(world: Simulated) -> Non
     message = await stopped(world.client, "", 1000, agents=True)
     assert "the agent on node node1 still pulls nginx:1.29 after 900 s; run the same" in message
     assert await agents(world.client) == {THEIRS: 1, IMAGE: 1}
+
+
+@pytest.mark.behaviour("MGR-162")
+@in_simulated(2)
+async def test_a_handover_of_busy_agents_is_not_given_up_while_agents_are_replaced(world: Simulated) -> None:
+    await laid(world.client)
+    await until_agents(world.client, {THEIRS: 2})
+    await begin_pull(world.client, "node1", "node2")
+
+    async def pulled() -> None:
+        for node in ("node1", "node2"):
+            await world.client.clock.sleep(0.8 * WORK_SECONDS)
+            assert (await agents(world.client))[THEIRS] == (2 if node == "node1" else 1)
+            await end_pull(world.client, node)
+
+    pulls = asyncio.create_task(pulled())
+    assert await stopped(world.client, "", 1000, agents=True) == ""
+    await pulls
+    assert await agents(world.client) == {IMAGE: 2}
 
 
 @pytest.mark.behaviour("MGR-144")

@@ -80,6 +80,20 @@ async def test_a_manual_tag_expires_after_its_pull(there: World) -> None:
     assert await there.tag("n1", "ubuntu", "22.04") is None
 
 
+@pytest.mark.behaviour("IMG-32")
+@in_world
+async def test_a_node_stops_pulling_for_a_deleted_job_whose_name_is_used_again(there: World) -> None:
+    await there.nodes("n1")
+    there.pull = lambda node, image: None
+    await there.job(image="nginx:1.28")
+    tag = await there.until(lambda: there.tag("n1", tag="1.28"))
+    former = {**tag, "tag": "1.27", "ownerReferences": [{**tag["ownerReferences"][0], "uid": "former"}]}
+    await there.client.patch(NODE_IMAGES, "n1", {"spec": {"images": {"nginx": {"tags": [former, tag]}}}})
+    await there.settled()
+    assert await there.tag("n1") is None
+    assert await there.tag("n1", tag="1.28") == tag
+
+
 @pytest.mark.behaviour("IMG-33", "IMG-34", "IMG-35")
 @in_world(agents=False)
 async def test_an_unresponsive_node_fails_after_ten_minutes(there: World) -> None:
