@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
@@ -345,3 +346,13 @@ async def test_a_pod_whose_back_off_ends_during_a_check_is_retried_soon(early: f
     clock.seconds = hold.until - early
     # Either it was retried and is backing off again, or it is retried soon.
     assert await roller.carry_out(one) > 0
+
+
+@pytest.mark.behaviour("SS-102")
+async def test_a_pod_that_failed_once_does_not_wait_for_one_that_keeps_failing() -> None:
+    roller, one, _ = refusing(2)
+    await roller.carry_out(one)
+    held = one.progress.held
+    name, hold = held.popitem()
+    held[name] = replace(hold, until=hold.until + 60)
+    assert await roller.carry_out(one) <= 1.0
