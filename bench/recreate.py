@@ -56,7 +56,7 @@ def main() -> None:
         agent = AgentProcess(cluster.nodes[0], account, log)
         agent.start()
         try:
-            world = World(cluster, cluster.nodes[0], agent, registry, log)
+            world = World(cluster, cluster.nodes[0], agent, registry, log, Path(folder))
             time.sleep(6)
             found = []
             for number in range(REQUESTS):
