@@ -74,7 +74,7 @@ class Watcher:
             return
         (tag,) = entry.tags
         statuses = found.status.image_statuses.get(self._image)
-        status = statuses.tag(tag.tag) if statuses is not None else None
+        status = statuses.by_tag.get(tag.tag) if statuses is not None else None
         if status is not None and status.version == tag.version and status.completion_time:
             self._asked.discard(found.metadata.name)
         else:
