@@ -270,7 +270,9 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
                 return None  # their events trigger the next reconcile once the cache shows the adoption
             state.side_task_left = False
             result = await self.reconcile(await self._snapshot(workload, state, resolved))
-            return Result(requeue=True) if state.side_task_left else result
+            if state.side_task_left:
+                return Result(requeue=True, requeue_after=result.requeue_after if result is not None else 0.0)
+            return result
         finally:
             state.last_reconcile = self.clock.monotonic()
 

@@ -432,6 +432,8 @@ class World:
         self.shown: set[str] = set()
         #: The uids and keys of objects that were deleted.
         self._gone: set[str] = set()
+        #: Kind, namespace, name and uid of objects that exist or existed.
+        self._regarded: set[tuple[str, str, str, str]] = set()
         #: Objects with memory: the controllers, their reconcile functions and background tasks.
         self._remembering: list[Any] = []
         self._numbers: Counter[str] = Counter()
@@ -517,13 +519,16 @@ class World:
 
     def _exists(self, regarding: ObjectReference) -> bool:
         """Return whether an object with this name and uid exists or has existed."""
+        wanted = (regarding.kind, regarding.namespace, regarding.name, regarding.uid)
+        if regarding.uid in self._gone or wanted in self._regarded:
+            return True
         found = [one.obj for each in self.server.api.core.storage.collections.values() for one in each.objects.values()]
         found += [before for _, before, _ in self.log if before is not None]
-        wanted = (regarding.kind, regarding.namespace, regarding.name, regarding.uid)
-        return regarding.uid in self._gone or wanted in [
+        self._regarded |= {
             (one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"], one["metadata"]["uid"])
             for one in found
-        ]
+        }
+        return wanted in self._regarded
 
     # ---- requests (a Transport)
 

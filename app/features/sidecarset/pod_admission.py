@@ -83,7 +83,9 @@ class NewerSets:
         # Not subject to the callers' budgets: the interval limits the requests, and a Pod waits for the result.
         self._client = client.named("admission")
         self._shows = shows
-        self._listed: Coalesced[None, Mapping[str, ObjectMeta]] = Coalesced(self._list, interval=LIST_INTERVAL)
+        self._listed: Coalesced[None, Mapping[str, ObjectMeta]] = Coalesced(
+            self._list, interval=LIST_INTERVAL, shared=True
+        )
         self._listed_for_strangers: Coalesced[None, Mapping[str, ObjectMeta]] = Coalesced(
             self._list, interval=STRANGERS_LIST_INTERVAL, shared=True
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -103,8 +103,8 @@ class PodReader:
         self._client = client
         #: Resource version and size of each Pod, by UID.
         self._sizes: dict[str, tuple[str, int]] = {}
-        #: By UID, the oldest read first.
-        self._kept: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
+        #: By UID.
+        self._kept: dict[str, Mapping[str, Any]] = {}
         self.kept_bytes = 0
 
     async def read(self, pod: Pod, largest: int) -> tuple[Mapping[str, Any], int] | None:
@@ -129,11 +129,10 @@ class PodReader:
         self._sizes[uid] = version, size
         if size > largest:
             return None
-        self._kept[uid] = content
-        self.kept_bytes += size
-        while self.kept_bytes > KEPT_BYTES:
-            oldest, _ = self._kept.popitem(last=False)
-            self.kept_bytes -= self._sizes[oldest][1]
+        # Dropping others instead would never find any: the Pods are read in turn, again and again.
+        if self.kept_bytes + size <= KEPT_BYTES:
+            self._kept[uid] = content
+            self.kept_bytes += size
         return content, size
 
     def forget(self, uid: str) -> None:
@@ -298,7 +297,7 @@ class WorkloadSpreadReconciler:
         Deployment. The two would take it from each other forever. [WS-51]"""
         record = record_of(pod.annotations)
         other = self._index.get(ObjectKey(pod.namespace, record.spread)) if record is not None else None
-        if other is None:
+        if other is None or not (other.selector is None or other.selector.matches(pod.labels)):
             return False
         # Pods of listed kinds may be found by a selector.
         return other.target in self._workloads.keys_above(pod) or other.target[:2] not in KNOWN_OWNERS
