@@ -33,7 +33,8 @@ T = TypeVar("T", bound=Object)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of a reconcile. ``requeue_after`` is in seconds; zero means to wait for the next change."""
+    """Result of a reconcile. ``requeue_after`` is in seconds; zero means to wait for the next change. With ``requeue``
+    too, the earlier of both times counts."""
 
     requeue_after: float = 0.0
     #: Requeue with the key's back-off, without counting an error.
