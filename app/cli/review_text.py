@@ -20,6 +20,7 @@ from rich.text import Text
 
 from app.cli.standalone_review import Verdict
 from app.kube.admission import Allowed, Decision, Denied, Patched, PatchOperation, Review
+from app.kube.jsonvalues import as_object
 from app.kube.patches import segments
 from app.kube.text import one_line, printable
 from app.manager import generated_indexes
@@ -75,8 +76,7 @@ def _said(decision: Decision) -> str:
 
 
 def _name(review: Review) -> str:
-    metadata = (review.object or {}).get("metadata")
-    fields = metadata if isinstance(metadata, dict) else {}
+    fields = as_object((review.object or {}).get("metadata"))
     return review.name or str(fields.get("name") or fields.get("generateName") or "")
 
 

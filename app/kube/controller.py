@@ -195,17 +195,14 @@ class Controller:
 
     def _requeue(self, key: ObjectKey, result: Result) -> str:
         """Requeue the key as requested and return the result label for metrics."""
+        if not result.requeue:
+            self.queue.forget(key)
         if result.requeue_after > 0:
-            if not result.requeue:
-                self.queue.forget(key)
             self.queue.add_after(key, result.requeue_after)
         if result.requeue:
             self.queue.add_rate_limited(key)
             return "requeue"
-        if result.requeue_after > 0:
-            return "requeue_after"
-        self.queue.forget(key)
-        return "success"
+        return "requeue_after" if result.requeue_after > 0 else "success"
 
     def _failed(self, key: ObjectKey, error: BaseException, took: float) -> str:
         held = error.retry_in if isinstance(error, KubeError) else 0.0

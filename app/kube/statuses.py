@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from app.kube.client import Client, Decode, get_or_none
+from app.kube.client import Client, Decode, PatchType, get_or_none
 from app.kube.clock import CONFLICT_ATTEMPTS, conflict_wait
 from app.kube.errors import UNANSWERED, AlreadyExists, Conflict, NotFound
 from app.kube.expectations import is_at_least
-from app.kube.objects import Meta, Node, Object, ObjectMeta, decode_metadata
+from app.kube.objects import Meta, Metadata, Node, Object, ObjectMeta, Pod, decode_metadata
 from app.kube.patches import merge_difference, merge_patch
-from app.kube.resources import NODES, ObjectKey, Resource
+from app.kube.resources import NODES, PODS, ObjectKey, Resource
 from app.kube.rulings import Decision, Ruling
 from app.kube.store import Store
 
@@ -43,6 +43,19 @@ def newest_status(obj: Object, written: KnownStatus | None) -> KnownStatus:
         return written
     status = getattr(obj, "status", None)
     return KnownStatus(status.to_dict() if status is not None else {}, version)
+
+
+async def patch_pod_status(client: Client, pod: Pod, patch: Mapping[str, Any]) -> Metadata:
+    """Send a strategic merge patch of the Pod's status; the patch carries the preconditions. Raises KubeError."""
+    return await client.patch(
+        PODS,
+        pod.metadata.name,
+        patch,
+        pod.metadata.namespace,
+        kind=PatchType.STRATEGIC,
+        subresource="status",
+        decode=decode_metadata,
+    )
 
 
 async def write_status(

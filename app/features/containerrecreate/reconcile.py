@@ -14,7 +14,7 @@ from app.features.containerrecreate.types import ContainerRecreateRequest
 from app.framework.feature import ControllerContext, Reconciling
 from app.framework.watched import PODS as WATCHED_PODS
 from app.framework.watched import Watched
-from app.kube.client import Client, PatchType, get_or_none
+from app.kube.client import Client, get_or_none
 from app.kube.clock import CONFLICT_ATTEMPTS, conflict_wait
 from app.kube.concurrency import KeyedLocks
 from app.kube.controller import Result, Watch
@@ -22,6 +22,7 @@ from app.kube.errors import Conflict, NotFound
 from app.kube.expectations import ResourceVersionExpectations
 from app.kube.objects import Metadata, Pod, decode_metadata, decode_pod
 from app.kube.resources import PODS, ObjectKey
+from app.kube.statuses import patch_pod_status
 from app.kube.store import Change, Store, key_of
 from app.pods.readiness import NotReadyKey, StatusPatch, has_gate, recreate_request, with_key, without_key
 
@@ -169,15 +170,7 @@ async def _change(client: Client, pod: Pod, plan: Callable[[Pod, datetime], Stat
         if patch is None:
             return None
         try:
-            return await client.patch(
-                PODS,
-                pod.metadata.name,
-                patch,
-                pod.metadata.namespace,
-                kind=PatchType.STRATEGIC,
-                subresource="status",
-                decode=decode_metadata,
-            )
+            return await patch_pod_status(client, pod, patch)
         except NotFound:
             return None
         except Conflict:

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from app.framework.feature import ControllerContext, Reconciling
 from app.framework.watched import PODS
-from app.kube.client import Client, PatchType
+from app.kube.client import Client
 from app.kube.controller import Result, Watch
 from app.kube.errors import Conflict, NotFound
 from app.kube.expectations import ResourceVersionExpectations
-from app.kube.objects import Pod, decode_metadata
-from app.kube.resources import PODS as POD_RESOURCE
+from app.kube.objects import Pod
 from app.kube.resources import ObjectKey
+from app.kube.statuses import patch_pod_status
 from app.kube.store import Change, Store, key_of
 from app.pods.readiness import InitialMetadata, initial_condition, needs_condition
 
@@ -73,15 +73,7 @@ class PodReadinessReconciler:
         if more:
             patch = {**patch, "metadata": {**patch["metadata"], **more}}
         try:
-            written = await self._client.patch(
-                POD_RESOURCE,
-                pod.metadata.name,
-                patch,
-                pod.metadata.namespace,
-                kind=PatchType.STRATEGIC,
-                subresource="status",
-                decode=decode_metadata,
-            )
+            written = await patch_pod_status(self._client, pod, patch)
         except NotFound:
             return None
         except Conflict:

@@ -18,7 +18,7 @@ from app.features.podunavailablebudget.plan.status import MAX_ENTRIES, Seen, fir
 from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.kube.client import Client
 from app.kube.clock import Clock
-from app.kube.concurrency import Coalesced
+from app.kube.concurrency import Coalesced, Remembered
 from app.kube.errors import KubeError, NotFound
 from app.kube.objects import Pod, decode_metadata
 from app.kube.resources import ObjectKey
@@ -230,9 +230,8 @@ class AnyBudget:
         self._claims = claims
         self._client = client
         self._namespace = namespace
-        self._ask: Coalesced[str, bool] = Coalesced(self._is_there)
-        self._until = 0.0
-        self._answer = False
+        ask: Coalesced[str, bool] = Coalesced(self._is_there)
+        self._any_there = Remembered(client.clock, ask, seconds=REMEMBERED)
 
     async def __call__(self, namespace: str) -> bool:
         """Return whether a Pod in this namespace may have a budget. Raises ``KubeError`` if that is unknown."""
@@ -240,19 +239,13 @@ class AnyBudget:
             return False
         if self._claims:
             return True
-        if self._client.clock.monotonic() < self._until:
-            return self._answer
-        return await self._ask("")
+        return await self._any_there("")
 
     async def _is_there(self, _: str) -> bool:
-        asked = self._client.clock.monotonic()
         try:
             page = await self._client.list_page(
                 POD_UNAVAILABLE_BUDGET.resource(), self._namespace, limit=1, metadata_only=True, decode=decode_metadata
             )
         except NotFound:
-            found = False  # the CRD is not installed
-        else:
-            found = bool(page.items)
-        self._until, self._answer = asked + REMEMBERED, found
-        return found
+            return False  # the CRD is not installed
+        return bool(page.items)

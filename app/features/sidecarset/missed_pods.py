@@ -26,7 +26,7 @@ from app.features.sidecarset.plan.missed_pods import (
 )
 from app.features.sidecarset.types import SidecarSet
 from app.features.statefulset.kind import STATEFUL_SET
-from app.kube.client import Client, PatchType, get_or_none
+from app.kube.client import Client, get_or_none
 from app.kube.controller import Result
 from app.kube.errors import Conflict, KubeError, NotFound, TooManyRequests, message_of
 from app.kube.events import EventRecorder, reference
@@ -35,6 +35,7 @@ from app.kube.objects import Namespace, OwnerReference, Pod
 from app.kube.quantities import IntOrPercentError
 from app.kube.resources import DAEMONSETS, DEPLOYMENTS, PODS, REPLICASETS, STATEFULSETS, ObjectKey
 from app.kube.selectors import Selector
+from app.kube.statuses import patch_pod_status
 from app.kube.store import Change, Store
 from app.pods.predicates import BY_CONTROLLER, Owner, controller_of, is_active, owner_key, refers_to
 
@@ -130,9 +131,7 @@ class BypassReport:
         metadata = one.pod.metadata
         patch = pod_patch(one.pod, one.sets, self._clock.now())
         try:
-            await self._client.patch(
-                PODS, metadata.name, patch, metadata.namespace, kind=PatchType.STRATEGIC, subresource="status"
-            )
+            await patch_pod_status(self._client, one.pod, patch)
         except (NotFound, Conflict):
             return  # the Pod was deleted
         except KubeError as error:
