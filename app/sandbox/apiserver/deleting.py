@@ -120,8 +120,8 @@ def check_preconditions(resource: ResourceType, name: str, metadata: Mapping[str
 
 
 def finalizers_after(resource: ResourceType, metadata: Mapping[str, Any], options: DeleteOptions) -> list[str]:
-    """Return the finalizers to set when a deletion starts: the object's, and one if dependents must be handled
-    first."""
+    """Return the finalizers to set when a deletion starts: the object's own, plus one if its dependents must be
+    handled first."""
     present = list(metadata.get("finalizers") or ())
     if resource.qualified in _UNCOLLECTED:
         return present

@@ -358,7 +358,7 @@ _CONTEXT: Final = "failed to call webhook: "
 
 
 class WebhookConverter:
-    """Calls the conversion webhook of a definition."""
+    """Calls the conversion webhook of a CustomResourceDefinition."""
 
     def __init__(self, caller: HookCaller, new_uid: Callable[[], str]) -> None:
         self._caller = caller

@@ -1,7 +1,7 @@
 """Decodes protobuf objects, as kubectl's typed clients send them, into JSON. Responses are always JSON.
 
-Field numbers are recorded from the .proto files of the API. JSON inlines some messages into their parent
-(``Volume.volumeSource``): those whose fields are not in the OpenAPI schema of the parent.
+Field numbers are recorded from the .proto files of the API. JSON inlines some messages into their parent,
+such as ``Volume.volumeSource``: a message is inlined if the OpenAPI schema of the parent lacks the field that holds it.
 
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding
 """

@@ -112,7 +112,7 @@ def invalid(resource: ResourceType, name: str, errors: Sequence[FieldError], *, 
 
 
 def invalid_kind(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> Refusal:
-    """A posted document, which need not be a stored object, is invalid."""
+    """Return the error for an invalid posted document, whether or not it is a stored object."""
     qualified = f"{kind}.{group}" if group else kind
     details = {"name": name, "group": group, "kind": kind, "causes": [error.as_cause() for error in errors]}
     details = {key: value for key, value in details.items() if value}

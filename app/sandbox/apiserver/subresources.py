@@ -72,7 +72,7 @@ class Subresources:
         return None
 
     async def post(self, call: Call) -> Response:
-        """Serve kinds that can only be posted: actions, reviews, tokens."""
+        """Serve create-only kinds: actions, reviews and tokens."""
         if call.verb != "create":
             raise status.method_not_allowed()
         kind, api_version = call.resource.kind, call.resource.api_version

@@ -284,7 +284,7 @@ class Deployments:
 
 
 class ReplicaSets(WorkloadController):
-    """Controller of ReplicaSets."""
+    """ReplicaSet controller."""
 
     def __init__(self, client: Client, pods: Store[Pod], rng: Random) -> None:
         indexes = {"owner": lambda one: [one.metadata.controller.uid] if one.metadata.controller is not None else []}

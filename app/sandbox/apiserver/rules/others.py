@@ -101,7 +101,7 @@ _CRON_FIELDS: Final = 5
 
 
 def secret_errors(obj: Json) -> list[FieldError]:
-    """Validate the keys, including those that the type requires."""
+    """Validate the keys, and require those of the Secret's type."""
     data = obj.get("data") or {}
     wanted = _SECRET_KEYS.get(obj.get("type", ""), ())
     return secret_key_errors(obj) + [required(Path("data").key(key)) for key in wanted if key not in data]
