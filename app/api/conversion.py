@@ -3,8 +3,8 @@
 A kind's own conversion functions may lose what the other version cannot express. The result is therefore converted back
 at once; differences are recorded in a reserved annotation, and restored when the object returns to its former version.
 A note is valid as long as the field still has the value it was converted to: an edit made in the other version always
-wins. Notes are not trusted: only certain fields may be restored, and a note that would change anything the other
-version shows is not applied.
+wins. Notes are not trusted: only certain fields may be restored, and a note that would change anything visible in the
+other version is ignored.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def write_note(version: Version, groups: list[Group]) -> str:
 
 
 def read_note(text: Any, version: Version) -> list[Group]:
-    """Return the groups in an annotation value that may restore an object of ``version``."""
+    """Return the groups in an annotation value that may be applied to an object of ``version``."""
     if not isinstance(text, str) or len(text) > MAX_BYTES:
         return []
     try:
@@ -60,7 +60,7 @@ def read_note(text: Any, version: Version) -> list[Group]:
 
 
 def allowed(groups: Any, version: Version) -> list[Group]:
-    """Return the groups in which every change is listed for the version."""
+    """Return the groups whose changes all concern noted fields of the version, within their limits."""
     used: Counter[NotedField] = Counter()
     return [group for group in groups if isinstance(group, list) and all(_is_listed(c, version, used) for c in group)]
 
@@ -85,7 +85,7 @@ def _is_listed(change: Any, version: Version, used: Counter[NotedField]) -> bool
 
 
 def _holds_listed(path: list[Any], value: Any, version: Version, used: Counter[NotedField]) -> bool:
-    """Return whether ``value``, at the parent of listed fields, is an object of listed fields only."""
+    """Return whether ``path`` is a parent of noted fields, and ``value`` an object with noted fields only."""
     if not isinstance(value, dict) or not any(_matches(path, field.path[: len(path)]) for field in version.notes):
         return False
     return all(_is_listed({"path": [*path, key], "value": item}, version, used) for key, item in value.items())
@@ -129,7 +129,7 @@ Json: TypeAlias = dict[str, Any]
 
 
 class ConversionError(ValueError):
-    """An object that cannot be converted. The text is the message of the response."""
+    """An object that cannot be converted. Its text becomes the message in the response."""
 
 
 class UnknownKindError(ConversionError):
@@ -139,7 +139,7 @@ class UnknownKindError(ConversionError):
 def convert(obj: Mapping[str, Any], desired_api_version: str) -> Json:
     """Return a copy of the JSON object in the desired version.
 
-    Only labels and annotations of the metadata may differ. Raises :class:`ConversionError`.
+    Of the metadata, only labels and annotations may change. Raises :class:`ConversionError`.
     """
     kind, source, target = _versions(obj, desired_api_version)
     given = _copied(obj)
@@ -243,8 +243,8 @@ def _shown(converted: Json, source: Version, target: Version) -> Json:
 
 
 def _is_faithful(shown: Json, plain: Json, original: Json) -> bool:
-    """Return whether notes changed nothing that the source version shows: ``shown`` and ``plain``, the object without
-    notes, differ from the original in the same way. [MGR-151]"""
+    """Return whether notes changed nothing visible in the source version: where ``shown`` (with notes) differs from the
+    original, ``plain`` (without) has the same value. [MGR-151]"""
     return all(_same(_get(plain, path), value) for path, value, _ in _differences(shown, original, (), frozenset()))
 
 
@@ -349,7 +349,7 @@ def _differences(
     if not (isinstance(original, dict) and any(other[: len(path)] == path for other in skipped)):
         yield path, back, original
         return
-    # The round trip lost the object, which holds a linked field: its other fields are noted individually.
+    # The round trip lost an object that contains a linked field: note its other fields individually.
     rest = {key: value for key, value in original.items() if (*path, key) not in skipped}
     if rest or not original:
         yield path, back, rest
@@ -362,7 +362,7 @@ def _named(value: Any) -> list[str]:
     return found if len(set(found)) == len(items) else []
 
 
-#: Items by name, per list. Without this cache, an attacker's notes would cost a search for each item.
+#: Items by name, per list. Without this cache, each item in an attacker's notes would cause a search.
 _Items = dict[int, tuple[list[Any], dict[str, Any]]]
 
 

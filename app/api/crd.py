@@ -86,8 +86,9 @@ def _conversion(kind: KindDefinition) -> dict[str, Any]:
         return {}
     service = {"name": WEBHOOK_SERVICE, "namespace": names.MANAGER_NAMESPACE, "path": CONVERSION_PATH, "port": 443}
     # Kinds with two versions need the Webhook strategy, or renamed fields would be dropped silently. [MGR-51] The null
-    # removes the URL of a manager outside the cluster, since only one of the two may be set; that manager writes its
-    # URL again. Without a conversion here, older versions would lose fields until a manager has started. [MGR-142]
+    # URL removes that of a manager outside the cluster, since only one of service and url may be set; that manager sets
+    # its URL again. Without a conversion in the manifest, older versions would lose fields until a manager has started.
+    # [MGR-142]
     client_config = {"service": service, "url": None}
     return {
         "conversion": {
@@ -108,7 +109,7 @@ def files(kinds: Iterable[KindDefinition]) -> dict[str, str]:
 
 
 class _Dumper(yaml.SafeDumper):
-    """YAML without anchors, which are hard to read."""
+    """YAML dumper that writes no anchors, because they are hard to read."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  # PyYAML's signature
         """Repeat values instead of using aliases."""

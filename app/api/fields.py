@@ -174,9 +174,9 @@ class LifecycleHook(ApiModel):
     """LifecycleHook delays an action on a Pod by means of labels or finalizers that another component manages."""
 
     labels_handler: dict[str, str] | None = None
-    """Labels that hold the Pod: while it has any of them with this value; as preNormal, until it has all."""
+    """Labels that hold the Pod while it has any of them with this value or, for preNormal, until it has all of them."""
     finalizers_handler: list[str] | None = None
-    """Finalizers that hold the Pod: while it has any of them; as preNormal, until it has all."""
+    """Finalizers that hold the Pod while it has any of them or, for preNormal, until it has all of them."""
     mark_pod_not_ready: bool = False
     """Marks the Pod as not ready while it is held (readiness gate KruisePodReady)."""
 
@@ -189,7 +189,7 @@ class Lifecycle(ApiModel):
     in_place_update: LifecycleHook | None = None
     """Hook that runs before and after the Pod is updated in place."""
     pre_normal: LifecycleHook | None = None
-    """Hook that runs after the Pod is created. The Pod is not available before it ends."""
+    """Hook that runs after the Pod is created. The Pod is not available until the hook completes."""
 
 
 class ObjectReference(ApiModel):
@@ -253,7 +253,7 @@ POD_UPDATE_POLICIES: Final = (RECREATE, IN_PLACE_IF_POSSIBLE, IN_PLACE_ONLY)
 IN_PLACE_POLICIES: Final = (IN_PLACE_IF_POSSIBLE, IN_PLACE_ONLY)
 ROLLING_UPDATE: Final = "RollingUpdate"
 ON_DELETE: Final = "OnDelete"
-#: Volume claim update strategy: a StatefulSet's claims are resized while its Pods are updated.
+#: Volume claim update strategy: resize a StatefulSet's claims when its Pods are updated.
 ON_POD_ROLLING_UPDATE: Final = "OnPodRollingUpdate"
 UPDATE_TYPES: Final = (ROLLING_UPDATE, ON_DELETE)
 
@@ -262,14 +262,14 @@ class InPlaceUpdateStrategyV1Alpha1(ApiModel):
     """InPlaceUpdateStrategy defines how Pods are updated in place."""
 
     grace_period_seconds: Int32 = 0
-    """Seconds a Pod is not ready before its containers are updated."""
+    """Seconds to keep the Pod not ready before its containers are updated."""
 
 
 class InPlaceUpdateStrategy(InPlaceUpdateStrategyV1Alpha1):
     """InPlaceUpdateStrategy defines how Pods are updated in place."""
 
     image_pre_download_parallelism: IntOrString | None = None
-    """Number of nodes that pull new images at once ahead of the update. Defaults to 1."""
+    """Number of nodes that pull new images in parallel ahead of the update. Defaults to 1."""
     image_pre_download_timeout_seconds: Int32 | None = None
     """Timeout in seconds of each image pull ahead of the update. Defaults to 300."""
     image_pre_download_min_updated_ready_pods: Int32 | None = None
@@ -307,7 +307,7 @@ class UpdatePriorityStrategy(ApiModel):
 
 
 class UpdateScatterTerm(ApiModel):
-    """UpdateScatterTerm spreads the Pods with a label over the whole update."""
+    """UpdateScatterTerm spreads the Pods with a label evenly over the update."""
 
     key: str
     """Key of the label."""

@@ -43,7 +43,7 @@ def dumps_go(value: Any, *, sort_keys: bool = False) -> str:
 
 
 def escaped(text: str) -> str:
-    """Escape the characters of a JSON text that Go escapes; they can occur only inside strings."""
+    """Escape the characters in a JSON text that Go escapes; they can occur only inside strings."""
     for char, escape in _ESCAPES:
         if char in text:
             text = text.replace(char, escape)
@@ -84,7 +84,7 @@ def _scalar_text(value: Any) -> str:
 
 
 def _float_text(value: float) -> str:
-    """Return the shortest digits, with an exponent only below 1e-6 and from 1e21."""
+    """Return the shortest digits that round-trip, with an exponent only below 1e-6 or from 1e21 up."""
     if value - value != 0:
         raise ValueError(f"{value} cannot be written as JSON")
     if value == 0 or 1e-6 <= abs(value) < 1e21:

@@ -38,14 +38,14 @@ class NotedField:
     size: int = 1024
     #: The maximum nesting of objects and lists in its value; 0 for scalars and empty objects.
     depth: int = 0
-    #: The maximum number of its changes in one note.
+    #: The maximum number of changes to it in one note.
     count: int = 1
 
 
 def noted(
     *parents: str, fields: Iterable[str], size: int = 1024, depth: int = 0, count: int = 1
 ) -> tuple[NotedField, ...]:
-    """Return noted fields that share their parents and bounds."""
+    """Return noted fields with the same parents and limits."""
     return tuple(NotedField((*parents, field), size, depth, count) for field in fields)
 
 
@@ -112,8 +112,9 @@ class Version:
 class Access:
     """The access to a kind that the cluster's roles view, edit and admin grant, and why.
 
-    These roles are bound to tenants, usually in one namespace. Tenants may read what view lets them read of Pods, and
-    write what gives them no more power than writing the namespace's Pods. Admin grants the same as edit.
+    These roles are bound to tenants, usually in one namespace. Tenants may read a kind if view lets them read the same
+    data of Pods, and write it if that gives them no more power than writing the namespace's Pods. Admin grants the same
+    as edit.
     """
 
     why: str = ""
@@ -136,7 +137,7 @@ class KindDefinition:
 
     @property
     def singular(self) -> str:
-        """The kind in lower case, as for all our kinds."""
+        """The singular resource name: the kind in lower case."""
         return self.kind.lower()
 
     @property

@@ -113,8 +113,8 @@ class KubeObject(ApiModel):
         return (mine.uid, mine.generation) == (theirs.uid, theirs.generation)
 
     def is_but_for_status(self, other: KubeObject) -> bool:
-        """Return whether ``other``, an earlier or later state, differs at most in its status. Any other change shows in
-        the metadata, at least in the generation."""
+        """Return whether ``other``, an earlier or later state, differs at most in its status. Any other change is
+        visible in the metadata, at least in the generation."""
         version = other.metadata.resource_version
         return self.metadata.model_copy(update={"resource_version": version}) == other.metadata
 

@@ -1,6 +1,7 @@
-"""What an API server does with a custom resource's schema, for use without a server: validation and unknown fields.
+"""Schema validation and unknown-field detection for custom resources, as an API server does them.
 
-Pure functions of a structural schema (:mod:`app.api.schema`) and a JSON value, with the API server's own messages.
+Pure functions that take a structural schema (:mod:`app.api.schema`) and a JSON value, and use the API server's
+messages.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     from app.api.kind import KindDefinition, Version
 
 _GO_TYPES: Final = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "number": float}
-#: Bits of an integer format. API servers do not check it, but a Go client could not read a larger value.
+#: Bits of each integer format, without the sign. API servers do not check them, but Go clients cannot read larger
+#: values.
 _RANGES: Final = {"int32": 31, "int64": 63}
 EMBEDDED: Final = "x-kubernetes-embedded-resource"
 #: Validated by the API server for every kind, not by the kind's schema.
@@ -40,7 +42,7 @@ _ENVELOPE: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 
 def invalid_message(kind: KindDefinition, version: Version, obj: Mapping[str, Any]) -> str:
-    """Return the API server's message for an object that its kind's schema does not allow; "" if it does."""
+    """Return the API server's message for an object that violates its kind's schema; "" if the object is valid."""
     errors = validate(version.schema, obj)
     if not errors:
         return ""
@@ -200,7 +202,7 @@ def _matches(pattern: str, value: str) -> bool:
     try:
         return _compiled(pattern).search(value)
     except PatternError:
-        return True  # a definition with an invalid pattern rejects nothing
+        return True  # an invalid pattern rejects nothing
 
 
 def _size_errors(schema: Schema, value: list[Any] | dict[str, Any], path: Path) -> Iterator[FieldError]:

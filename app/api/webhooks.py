@@ -59,10 +59,10 @@ def former_spec(
     review: Review,
     with_defaults: Callable[[Mapping[str, Any]], Mapping[str, Any]],
 ) -> Mapping[str, Any] | None:
-    """Return the spec that an update changes, with the defaults of its own fields; None as in :func:`stored_object`.
+    """Return the spec that an update changes, with defaults except in the Pod template; None as in
+    :func:`stored_object`.
 
-    ``with_defaults`` copies an object and fills in its defaults. The Pod template gets no defaults there, so that a
-    large one is not copied.
+    ``with_defaults`` copies an object and fills in its defaults. The template is left out, because it may be large.
     """
     old = stored_object(kind, specs, review)
     if old is None:
@@ -218,7 +218,7 @@ def completed(
         stored = normalized(go_spec, defaulted.get("spec") or {}, "spec")
     except GoTypeError as error:
         return Denied(str(error), code=400)
-    # OpenKruise writes nothing if nothing is missing, and so keeps empty fields.
+    # OpenKruise writes nothing if no default is missing, so empty fields are kept.
     result = given if same(before, stored) else {**defaulted, "spec": stored}
     former = stored_object(kind, specs, review)
     if former is not None and review.old_object is not None:
@@ -231,7 +231,8 @@ def completed(
 def _with_stored_fields(
     spec: Mapping[str, Any], printed: Mapping[str, Any], old: Mapping[str, Any], old_printed: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return ``spec``, but take fields that Go marshals like the stored ones from ``old``, even if missing there."""
+    """Return ``spec``, with each field that Go marshals the same for both taken from ``old``, or omitted if ``old``
+    lacks it."""
     missing = object()
     sources = (
         (field, old if same(printed.get(field, missing), old_printed.get(field, missing)) else spec)
@@ -256,8 +257,8 @@ class Submitted:
 
     @property
     def is_leaving(self) -> bool:
-        """Return whether the object is being deleted: then an update, such as removing a finalizer, must not fail on
-        its content."""
+        """Return whether the object is being deleted. Its content must then not block an update such as removing a
+        finalizer."""
         return is_leaving(self.review)
 
     def specs(

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Final
 
-#: Imports allocate many objects but leave no garbage; collections took a tenth of a short command's time.
+#: Imports allocate many objects but leave no garbage; garbage collection took a tenth of a short command's time.
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 100_000
 
 

@@ -51,7 +51,7 @@ class _Untouched(TyperCommand):
 @app.command(cls=_Untouched, add_help_option=False)
 def manager(ctx: typer.Context) -> None:
     """Run the admission webhooks and the controllers."""
-    gc.disable()  # imports leave no garbage; collections took a tenth of the start-up time
+    gc.disable()  # imports leave no garbage; garbage collection took a tenth of the start-up time
     from app.manager.run import main as run_manager
 
     gc.enable()

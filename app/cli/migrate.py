@@ -63,7 +63,7 @@ class Limits:
 async def moved(
     client: Client, namespace: str, what: Sequence[str], source: str, limits: Limits, *, dry_run: bool = False
 ) -> bool:
-    """Move replicas, printing a line per step. Return whether all moved in time. Raises CommandError."""
+    """Move replicas, printing a line per step. Return False on timeout. Raises CommandError."""
     from app.cli.kinds import parts_of, wanted
 
     commands, name = wanted(what)

@@ -60,7 +60,7 @@ def progress_of(ours: Mapping[str, Any], source: Mapping[str, Any], number: int 
     except (ValueError, KeyError):
         return MigrationProgress(number)  # not written by this command
     if not all(isinstance(one, int) and 0 <= one <= _MOST for one in (before, after, moved)):
-        return MigrationProgress(number)  # nor was this
+        return MigrationProgress(number)  # not written by this command
     there = _replicas(source)
     owed = max(before - after, 0) if there == before else 0
     if found.get("number") != number:
@@ -78,7 +78,7 @@ async def replicas_moved(
     *,
     dry_run: bool,
 ) -> bool:
-    """Move replicas, printing a line per step. Return whether all moved in time. Raises CommandError."""
+    """Move replicas, printing a line per step. Return False on timeout. Raises CommandError."""
     name, source_name = pair
     called = f"{migration.source.kind} {namespace}/{source_name}"
     ours_called = f"{commands.kind.kind} {namespace}/{name}"
@@ -130,7 +130,7 @@ class _Move:
     moved: int = 0
 
     async def run(self, ours: Mapping[str, Any], there: int) -> bool:
-        """Move step by step; ``there`` is the number of replicas of the source before the first step."""
+        """Move step by step; ``there`` is the source's number of replicas before the first step."""
         progress, limits, client = self.progress, self.limits, self.client
         resource = self.commands.kind.resource()
         self.moved = progress.moved
@@ -200,7 +200,7 @@ async def adopted(
     seconds: float,
     dry_run: bool,
 ) -> bool:
-    """Migrate a built-in workload, printing each step. Return whether it finished in time. Raises CommandError."""
+    """Migrate a built-in workload, printing each step. Return False on timeout. Raises CommandError."""
     from app.framework.commands import left_behind
     from app.kube.errors import CommandError, InterruptedCommandError
 
@@ -272,7 +272,7 @@ async def _replaced(
         except (KubeError, OSError) as error:
             if isinstance(error, ApiError) and not isinstance(error, ServerError):
                 raise
-            # The request may have been carried out all the same, leaving neither object.
+            # The request may have succeeded all the same, leaving neither object.
             may = f"may be deleted ({sentence(error)}); if it still exists, {_RESUME}; if not"
             raise CommandError(f"{called[0]}: {may}, {_again(made)}") from None
         except BaseException:
@@ -303,7 +303,8 @@ async def _gone(client: Client, migration: Migration, namespace: str, name: str,
 
 
 def _has_pods(stored: Mapping[str, Any], native: Mapping[str, Any]) -> bool:
-    """Return whether the controller has observed the object and counts at least as many Pods as the built-in one."""
+    """Return whether the controller has observed the new object and reports at least as many Pods as the built-in
+    object did."""
     now, before = stored.get("status") or {}, native.get("status") or {}
     if now.get("observedGeneration") != stored["metadata"].get("generation"):
         return False

@@ -226,7 +226,7 @@ async def _as_it_would_be(
         answer: dict[str, Any] = await client.create(resource, manifest, namespace, dry_run=True)
     else:
         spec = dict(manifest.get("spec") or {})
-        # Fields missing from the manifest may belong to others, such as an autoscaler.
+        # Fields missing from the manifest may be managed by another component, such as an autoscaler.
         if "replicas" in live["spec"]:
             spec.setdefault("replicas", live["spec"]["replicas"])
         # A patch of the spec alone does not conflict with the status that the controller writes meanwhile.

@@ -73,7 +73,7 @@ def sandbox(
 ) -> None:
     """Run a simulated cluster in memory until Ctrl-C.
 
-    It consists of an API server in memory, simulated nodes and the manager, and is meant for evaluation and tests.
+    It consists of an API server, simulated nodes and the manager, and is meant for evaluation and tests.
     """
     if any(find_spec(name) is None for name in _NEEDED):
         raise failed("the sandbox is not part of this installation: pip install 'pykruise[sandbox]'")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: Timeout of a rollout, or of the rollout on one node, in seconds.
 ROLLOUT_SECONDS: Final = 300.0
-#: Seconds to wait for agents that are pulling images or restarting containers, when no others are left.
+#: Seconds to wait for agents that are pulling images or restarting containers, once all others have been replaced.
 WORK_SECONDS: Final = 900.0
 _POLL_SECONDS: Final = 1.0
 #: Objects of a kind are counted up to this number.
@@ -372,13 +372,13 @@ async def _work_on(client: Client, node: str) -> str:
     try:
         query = f"{names.CRR_NODE_NAME}={node}"
         requests = (await client.list(RECREATE_REQUESTS, label_selector=query)).items
-    except NotFound:  # the definition is missing
+    except NotFound:  # the CustomResourceDefinition is missing
         requests = []
     return work_of(await _get(client, NODE_IMAGES, node), requests)
 
 
 async def _replaced(client: Client, step: Step, daemon: dict[str, Any], agent: Agent, progress: str) -> bool:
-    """Delete an agent's Pod unless it is new, and wait until the node's new Pod is ready. Return False if the
+    """Delete an agent's Pod unless it is up to date, and wait until the node's new Pod is ready. Return False if the
     node goes down first."""
     from app.kube.errors import Conflict, NotFound
     from app.kube.resources import PODS

@@ -200,7 +200,7 @@ def run(command: Callable[[], Any]) -> int:
         complain(_sentence(error))
         return 2
     except KeyboardInterrupt:
-        # While the output is flushed; in a command, Typer returns this exit code.
+        # Raised while the output is flushed; inside a command, Typer handles it and returns this exit code.
         return INTERRUPTED
     except BrokenPipeError:
         # The reader closed the pipe.

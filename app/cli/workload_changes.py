@@ -90,7 +90,8 @@ async def set_paused(client: Client, namespace: str, what: Sequence[str], *, pau
 
 
 def _pause_patch(stored: Mapping[str, Any], where: Sequence[str], *, paused: bool) -> dict[str, Any]:
-    """Return the patch. Resuming removes all that pausing added; leftovers in a template would make a new revision."""
+    """Return the patch. Resuming removes everything that pausing added, because leftovers in a template would create a
+    new revision."""
     parents: list[Any] = []
     found: Any = stored
     for key in where:

@@ -241,7 +241,7 @@ class Plugins:
                 *plugin.arguments,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
-                # Its error output may contain credentials.
+                # The plugin's error output may contain credentials.
                 stderr=asyncio.subprocess.DEVNULL,
                 env=environment,
                 start_new_session=True,

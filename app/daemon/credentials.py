@@ -185,8 +185,8 @@ def _decoded(text: str, where: str) -> tuple[str, str]:
 
 
 def for_image(known: Iterable[Credential], image: str) -> list[Credential]:
-    """Return the credentials that match an image, most specific first. Those for Docker's own registry apply to its
-    images for which there are no others. [KD-36]"""
+    """Return the credentials that match an image, most specific first. Credentials for Docker's default registry apply
+    to Docker Hub images that no others match. [KD-36]"""
     parsed = parse_image(image)
     if parsed is None:
         return []

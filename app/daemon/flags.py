@@ -72,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
     flag(
         "--rest-config-qps", type=float, default=0.0, help="requests per second to the API server; unlimited by default"
     )
-    flag("--rest-config-burst", type=int, default=0, help="burst of requests to the API server above that rate")
+    flag("--rest-config-burst", type=int, default=0, help="burst of requests to the API server, with --rest-config-qps")
     flag("--feature-gates", default="", help="A=true,B=false")
     flag(
         "--enable-pprof",

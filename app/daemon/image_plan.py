@@ -18,7 +18,7 @@ SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
 IF_NOT_PRESENT: Final = "IfNotPresent"
 DAEMON: Final = "kruise-daemon"
-#: As in app/features/imagepull/defaults.py, for NodeImages whose defaults are not set.
+#: For NodeImages stored without defaults; the same values as in app/features/imagepull/defaults.py.
 TIMEOUT_SECONDS: Final = 600
 BACKOFF_LIMIT: Final = 3
 LONGEST_PAUSE: Final = 30.0
@@ -79,7 +79,7 @@ def may_use(task: Task, secret: Secret) -> bool:
 
 
 def source_namespace(secret: Secret) -> str:
-    """Return the namespace whose jobs a copy of a pull secret serves; "" for a Secret that is not a copy."""
+    """Return the namespace that a pull secret was copied from; "" for a Secret that is not a copy."""
     return secret.metadata.annotations.get(names.COPIED_FROM, "").partition("/")[0]
 
 
@@ -145,7 +145,8 @@ def changes(node_image: NodeImage | None, running: Mapping[Key, int]) -> Changes
 
 
 def status_patch(node_image: NodeImage, progress: Mapping[Key, ImageTagStatus]) -> dict[str, Any] | None:
-    """Return the merge patch for the status; None if it is up to date. Fields it does not name are unchanged. [KD-40]
+    """Return the merge patch for the status; None if it is up to date. The patch leaves all other fields unchanged.
+    [KD-40]
 
     ``progress`` holds the pulls that the status does not show as finished.
     """

@@ -72,7 +72,7 @@ class _Pull:
 
 @dataclass(slots=True)
 class SecretCache:
-    """Caches Secrets. They are read on demand, and only a few at a time because each may hold 1 MiB. [KD-38]"""
+    """Caches Secrets. They are read on demand, and only a few at a time because each may be 1 MiB. [KD-38]"""
 
     client: Client
     rng: Random

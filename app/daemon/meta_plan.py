@@ -138,7 +138,7 @@ class Outdated:
 def outdated(pod: Pod, meta: RuntimeMeta) -> list[Outdated]:
     """Return the containers to restart: those with the highest launch priority. [KD-74]
 
-    Only during an in-place update: other changes to labels do not restart containers.
+    Containers are restarted only during an in-place update; other label changes do not restart them.
     """
     condition = pod.condition(names.IN_PLACE_UPDATE_READY)
     if condition is None or condition.status != "False":

@@ -1,7 +1,7 @@
 """The agent's view of Kruise objects: frozen structs with only the fields it uses.
 
-The models of :mod:`app.api` are complete but costly, and an agent runs on every node. They have the stored versions, so
-that the agent does not depend on a conversion webhook.
+The models of :mod:`app.api` are complete but costly, and an agent runs on every node. The structs match the stored
+versions, so the agent does not depend on a conversion webhook.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class ImageStatus(Struct, frozen=True):
 
 
 class NodeImageStatus(Struct, frozen=True):
-    """Progress of all images. ``desired`` is None if nothing was reported yet."""
+    """Progress of all images; ``desired`` is None until the first report."""
 
     desired: int | None = None
     succeeded: int | None = None

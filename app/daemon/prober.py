@@ -34,9 +34,9 @@ LIMITS: Final = RateLimits(base_delay=0.5, max_delay=50.0, qps=10.0, burst=100)
 _TOGETHER_SECONDS: Final = 0.2
 #: Maximum number of concurrent probes per namespace. [KD-105]
 AT_ONCE: Final = 32
-#: Seconds for which a list of running containers is cached.
+#: Seconds for which a Pod's containers are cached while all of them run.
 _TRUSTED_SECONDS: Final = 10.0
-#: The same, if a container is not running or changes would go unnoticed.
+#: Seconds instead if one is not running, or the Pod has changed or is not watched.
 _UNSURE_SECONDS: Final = 0.5
 
 
@@ -96,7 +96,7 @@ class Containers:
         return found
 
     def doubt(self, uid: str) -> None:
-        """Ask again before the next probe of a Pod: what is cached may be out of date."""
+        """Mark the Pod's cached containers as outdated, so that its next probe lists them again."""
         if (known := self._pods.get(uid)) is not None:
             known.asked_at = -math.inf
 

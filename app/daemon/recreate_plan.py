@@ -177,7 +177,7 @@ def _is_recreated(
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """Result of going through the containers once: the new ``states``, the container to ``kill`` now, and whether the
+    """Result of one pass over the containers: the new ``states``, the container to ``kill`` now, and whether the
     request has ``ended``. [CRR-37]"""
 
     states: tuple[RecreateState, ...]

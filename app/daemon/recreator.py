@@ -32,7 +32,7 @@ from app.kube.store import Change, Store, key_of
 logger = logging.getLogger(__name__)
 
 WORKERS: Final = 32
-#: Workers available to the Pods of one namespace; tenants choose how long a hook takes. [CRR-67]
+#: Maximum number of workers for one namespace, because tenants' hooks may block a worker for long. [CRR-67]
 SHARE: Final = 24
 #: Back-off of failed Pods. [CRR-30]
 LIMITS: Final = RateLimits(base_delay=0.5, max_delay=50.0, qps=50.0, burst=200)

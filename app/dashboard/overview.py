@@ -60,7 +60,7 @@ class Node(DashboardModel):
 
 
 class Section(DashboardModel):
-    """A section with a limited number of items; ``more`` counts the others."""
+    """A section that shows a limited number of items; ``more`` is the number of items not shown."""
 
     total: int = 0
     more: int = 0
@@ -80,7 +80,7 @@ class Nodes(Section):
 
 
 class Overview(DashboardModel):
-    """Everything the page shows. Each section's event carries one field of it."""
+    """All data on the page; each section's event carries one field."""
 
     workloads: Workloads
     nodes: Nodes
@@ -124,7 +124,7 @@ def target_revision(stored: Mapping[str, Any]) -> str:
 
 K = TypeVar("K")
 
-#: Labels that hold a Pod's revision; ReplicaSets set the second, all other workloads the first.
+#: Labels with a Pod's revision: the second for Pods of ReplicaSets, the first for all others.
 _REVISION_LABELS: Final = ("controller-revision-hash", "pod-template-hash")
 
 

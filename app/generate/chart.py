@@ -41,11 +41,11 @@ _LABELS: Final = {"@labels@": ""}
 #: Annotations by which a CA injector finds the conversion webhooks. [D10]
 _INJECTOR: Final = {"@injector@": ""}
 
-#: Permissions of the pre-uninstall hook, by role name; the roles are deleted when the hook has succeeded.
+#: Name of the pre-uninstall hook's roles, which are deleted once the hook has succeeded.
 _HOOK_ROLE: Final = "kruise-uninstall"
-#: Roles of the replicas that serve reviews if the controllers have a separate Deployment. [MGR-146]
+#: Name of the roles for replicas that serve reviews if the controllers have a separate Deployment. [MGR-146]
 _WEBHOOKS: Final = "kruise-webhooks"
-#: Roles of the node agent.
+#: Name of the node agent's roles.
 _AGENT: Final = "kruise-daemon"
 _HOOK_ANNOTATIONS: Final = {
     "helm.sh/hook": "pre-delete",
@@ -135,7 +135,7 @@ def _gate_roles(gate: str, rules: Iterable[PolicyRule]) -> str:
     made = rbac.gate_roles(gate, given, _NAMESPACE)
     documents = [_labeled(role) for role in made if role["apiVersion"].startswith("rbac.")]
     if any(rule.for_reviews for rule in given):
-        # Of a gate's rules, only those for reviews apply in the manager's namespace.
+        # A gate's namespaced rules are all for reviews.
         (binding,) = (one for one in documents if one["kind"] == "RoleBinding")
         binding["subjects"].append({"kind": "ServiceAccount", "name": _WEBHOOKS, "namespace": _NAMESPACE})
     return f"{_HEAD}{{{{- if {on} }}}}\n{_documents(documents)}{{{{- end }}}}\n"

@@ -198,8 +198,8 @@ def _fields(schema: Schema, path: str = "", required: bool = False) -> Iterator[
 def _rows(schema: Schema, known: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the path of each field with its row in the table.
 
-    Fields that Kubernetes describes, and those that the page or that of another kind (``known``) has already, are left
-    out below their parent; so are ``spec`` and ``status`` themselves, and usual fields of the status.
+    Below a parent, fields are left out if Kubernetes describes them, or if this page or another kind's page (``known``)
+    already lists them. So are ``spec`` and ``status`` themselves, and common status fields.
     """
     seen, parent = dict(known), ""
     for path, (found, required) in _fields(schema):
@@ -224,7 +224,7 @@ def _rows(schema: Schema, known: Mapping[str, str]) -> Iterator[tuple[str, str]]
 
 
 def _conditions(schema: Schema) -> str:
-    """Return the types of the conditions, or what the conditions are if their types are those of Kubernetes."""
+    """Return the condition types, or the field's description if it lists no types."""
     described = _object(schema).get("properties", {}).get("type", {}).get("description", "")
     types = _one_line(str(described)).removeprefix("Type of the condition").lstrip(".: ")
     return types or _one_line(str(schema.get("description") or ""))
@@ -239,7 +239,7 @@ def _object(schema: Schema) -> Schema:
 
 
 def _parts(schema: Schema) -> str:
-    """Return a text that is the same for objects with the same fields; empty if there are fewer than two."""
+    """Return a key that is equal for objects with the same fields; empty if there are fewer than two fields."""
     properties = _object(schema).get("properties") or {}
     return orjson.dumps(properties, option=orjson.OPT_SORT_KEYS).decode() if len(properties) > 1 else ""
 
@@ -260,8 +260,8 @@ def _link(kind: KindDefinition) -> str:
 
 
 def _shared(kind: KindDefinition, others: Iterable[KindDefinition]) -> dict[str, str]:
-    """Return links for objects that the page of a more prominent kind already describes. Kinds that users write come
-    before others, and kinds with short names before those with long ones."""
+    """Return links for objects that the page of a more prominent kind already describes. Kinds that users may edit come
+    first, and shorter kind names before longer ones."""
     found: dict[str, str] = {}
     for other in sorted(others, key=lambda one: (not one.access.edit, len(one.kind))):
         if other is kind:
@@ -278,7 +278,7 @@ def _spec(kind: KindDefinition) -> Schema:
 
 
 def _type(schema: Schema) -> str:
-    """Return the type, as the API reference of Kubernetes writes it."""
+    """Return the type as written in the Kubernetes API reference."""
     if schema.get("x-kubernetes-int-or-string"):
         return "IntOrString"
     if isinstance(schema.get("items"), Mapping):
@@ -357,7 +357,7 @@ def _description(field: tuple[Schema, bool]) -> Any:
 
 
 def _above(paths: Iterable[str], all_paths: Iterable[str]) -> set[str]:
-    """Return those of all paths that contain one of the paths."""
+    """Return the paths in ``all_paths`` that are parents of one of ``paths``."""
     below = tuple(paths)
     return {path for path in all_paths if any(one.startswith(f"{path}.") for one in below)}
 
@@ -379,7 +379,7 @@ _PART: Final = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)",
 
 
 def security_page(text: str, kinds: Sequence[KindDefinition], identities: Mapping[str, Iterable[PolicyRule]]) -> str:
-    """Return the page with its generated parts. ``identities`` are headings and their permissions."""
+    """Return the page with its generated parts. ``identities`` maps headings to permissions."""
     parts = {
         "view-edit-admin": _access(kinds),
         "identities": "\n".join(f"### {heading}\n{_rights(rules)}" for heading, rules in identities.items()),

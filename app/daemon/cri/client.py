@@ -43,7 +43,7 @@ def _limited(service: str, method: str, size: int) -> str:
 _OPTIONS: Final = (
     ("grpc.default_authority", "localhost"),
     ("grpc.max_receive_message_length", 16 * 1024 * 1024),
-    # At most 10 KiB of a command's output is used, but tenants choose how much it prints. [KD-105]
+    # At most 10 KiB of a command's output is used, but a tenant's command may print any amount. [KD-105]
     ("grpc.service_config", _limited("runtime.v1.RuntimeService", "ExecSync", MAX_ANSWER)),
     ("grpc.enable_http_proxy", 0),
     # Reconnect to a restarted runtime at once; no other failure is expected on a socket.
@@ -68,7 +68,7 @@ _STARTING: Final = "server is not initialized yet"
 
 
 class GrpcRuntime:
-    """Client of one runtime. ``await connect(path)`` returns one that is known to support CRI v1."""
+    """Client of one runtime. ``await connect(path)`` returns a client for a runtime that supports CRI v1."""
 
     def __init__(self, path: str, channel: grpc.aio.Channel) -> None:
         self.path = path
@@ -195,7 +195,7 @@ def _state(number: int) -> ContainerState:
 
 
 def error_of(method: str, error: grpc.aio.AioRpcError) -> CriError:
-    """Convert a gRPC error. The runtime's message is untrusted and cut to a maximum length."""
+    """Convert a gRPC error. The runtime's message is untrusted, so it is truncated."""
     code, said = error.code(), (error.details() or "")[:_MAX_MESSAGE].replace("\x00", "")
     # The format used by Go clients, including the kubelet.
     shown = f"rpc error: code = {_GO_NAMES.get(code.name) or _camel(code.name)} desc = {said}"
