@@ -213,7 +213,7 @@ def _called(obj: Mapping[str, Any]) -> str:
 
 
 def _step(given: Json, source: Version, target: Version, notes: list[Group]) -> Json:
-    """Convert from hub to spoke or back: apply the notes, and record new ones. May change ``given``."""
+    """Convert from hub to spoke or back, applying the notes and recording new ones. May change ``given``."""
     converted = _converted(_copied(given), source, target)
     back = _shown(converted, source, target)
     canonical = source.canonical or (lambda obj: obj)
@@ -262,7 +262,7 @@ def _converted(obj: Json, source: Version, target: Version) -> Json:
 
 
 def _take_notes(obj: Json, target: Version) -> list[Group]:
-    """Return the notes in ``obj`` for the target version, and remove the annotation in any case."""
+    """Remove the annotation from ``obj``, and return the notes in it that are for the target version."""
     metadata = obj.get("metadata", {})
     text = metadata.get("annotations", {}).pop(names.CONVERSION_DATA, None)
     if text is None:

@@ -17,7 +17,7 @@ from app.kube.objects import Metadata
 
 
 class ApiModel(BaseModel):
-    """A part of an object. Fields are snake_case here and camelCase in JSON; instances are immutable."""
+    """A part of an object. Fields are snake_case in Python and camelCase in JSON; instances are immutable."""
 
     model_config = ConfigDict(
         # Models are built on first use: building all of them took a sixth of the startup time.

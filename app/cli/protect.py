@@ -24,7 +24,9 @@ _What = Annotated[list[str], words("KIND NAME, or KIND/NAME; KIND is Deployment,
 def protect(
     what: _What,
     namespace: Namespace = "",
-    cascading: Annotated[bool, typer.Option("--cascading", help="Protect only while others depend on it")] = False,
+    cascading: Annotated[
+        bool, typer.Option("--cascading", help="Protect only while other objects depend on it")
+    ] = False,
     dry_run: DryRun = False,
     kubeconfig: Kubeconfig = "",
     context: Context = "",
@@ -103,4 +105,4 @@ async def set_protection(client: Client, kind: ProtectedKind, name: str, namespa
 def _state(value: str) -> str:
     if not value:
         return "no longer protected"
-    return "protected (Always)" if value == "Always" else "protected while something depends on it (Cascading)"
+    return "protected (Always)" if value == "Always" else "protected while other objects depend on it (Cascading)"

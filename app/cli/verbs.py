@@ -69,7 +69,7 @@ def _parameter(name: str, annotation: Any, **more: Any) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, **more)
 
 
-#: Commands of kubectl-kruise that have other names here, or that kubectl itself provides.
+#: Commands of kubectl-kruise that have other names in pykruise, or that kubectl itself provides.
 _INSTEAD: Final[Mapping[str, str]] = {
     "scaledown": "pykruise scale-in KIND NAME --pods NAME,NAME",
     "scale": "kubectl scale KIND NAME --replicas N, or pykruise scale-in KIND NAME --pods NAME,NAME for certain Pods",

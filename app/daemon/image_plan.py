@@ -148,7 +148,7 @@ def status_patch(node_image: NodeImage, progress: Mapping[Key, ImageTagStatus]) 
     """Return the merge patch for the status; None if it is up to date. The patch leaves all other fields unchanged.
     [KD-40]
 
-    ``progress`` holds the pulls that the status does not show as finished.
+    ``progress`` contains the pulls that the status does not report as finished.
     """
     wanted, done = tasks(node_image), finished(node_image)
     tags: dict[str, list[ImageTagStatus]] = {}

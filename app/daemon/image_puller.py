@@ -185,7 +185,7 @@ class ImagePuller:
         if node_image is None:
             return None
         if self._written and not is_at_least(node_image.metadata.resource_version, self._written):
-            return None  # the cache does not show our last write yet; its event triggers the next sync
+            return None  # the cache does not reflect our last write yet; its event triggers the next sync
         patch = image_plan.status_patch(node_image, {key: pull.status for key, pull in self._pulls.items()})
         if patch is None:
             return None

@@ -166,8 +166,8 @@ def outdated(pod: Pod, meta: RuntimeMeta) -> list[Outdated]:
 
 def parse_env(output: bytes, current: Mapping[str, str]) -> dict[str, str]:
     """Parse the output of ``env``. This is ambiguous: a value may span lines, each of which may look like a variable.
-    ``current`` holds the values in the Pod; a value that appears in the output in full takes precedence over a shorter
-    one."""
+    ``current`` contains the values in the Pod; a value that appears in the output in full takes precedence over a
+    shorter one."""
     text = output.decode("utf-8", "replace").removesuffix("\n")
     found: dict[str, str] = {}
     last = ""

@@ -106,7 +106,8 @@ class Containers:
 
 
 class Prober:
-    """Prober of one node. Start ``run`` as a task. ``pods`` holds the node's Pods, if watched, for their addresses."""
+    """Prober of one node. Start ``run`` as a task. ``pods`` contains the node's Pods, if watched, for their
+    addresses."""
 
     def __init__(
         self,
@@ -172,7 +173,7 @@ class Prober:
             return
         metadata = node_pod_probe.metadata
         if self._written and not is_at_least(metadata.resource_version, self._written):
-            return  # the cache does not show our last write yet; its event triggers the next sync
+            return  # the cache does not reflect our last write yet; its event triggers the next sync
         results = {
             key: Result(worker.progress.state, worker.progress.message, worker.probed_at)
             for key, worker in self._workers.items()

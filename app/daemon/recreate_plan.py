@@ -38,7 +38,7 @@ class Choice:
 
 
 def choose(requests: Iterable[RecreateRequest], is_current: Callable[[RecreateRequest], bool]) -> Choice:
-    """Choose the request to process. ``is_current`` returns whether the cache shows our last write to a request;
+    """Choose the request to process. ``is_current`` returns whether the cache reflects our last write to a request;
     requests after one that is not current are ignored."""
     picked: RecreateRequest | None = None
     waiting: list[RecreateRequest] = []

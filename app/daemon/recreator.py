@@ -50,7 +50,7 @@ def pods_of(request: RecreateRequest) -> Iterable[str]:
 
 
 class Recreator:
-    """Recreator of one node. Start ``run`` as a task. ``pods`` holds the node's Pods, if watched."""
+    """Recreator of one node. Start ``run`` as a task. ``pods`` contains the node's Pods, if watched."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class Recreator:
         return request, recreate_plan.killed(current, container.name)
 
     def _pod(self, request: RecreateRequest) -> Pod | None:
-        """Return the Pod from the cache, if there is one and it is the Pod of the request."""
+        """Return the request's Pod from the cache; None if it is not cached."""
         name, namespace = request.spec.pod_name, request.metadata.namespace
         pod = self._pods.get(name, namespace) if self._pods is not None else None
         return pod if pod is not None and pod.metadata.uid == request.pod_uid else None
@@ -262,8 +262,8 @@ class Recreator:
         return live if live.metadata.uid == metadata.uid and not recreate_plan.is_over(live) else None
 
     async def _write(self, request: RecreateRequest, status: Mapping[str, Any]) -> str:
-        """Patch the status if the request has not changed, so that updates by others are kept, and return the new
-        version. The check uses the resource version: the API server ignores the UID on ``/status``. [CRR-63]"""
+        """Patch the status if the request has not changed, so that updates by other clients are kept, and return the
+        new version. The check uses the resource version: the API server ignores the UID on ``/status``. [CRR-63]"""
         metadata = request.metadata
         try:
             written = await self._client.patch(

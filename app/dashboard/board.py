@@ -125,7 +125,7 @@ class SectionRows:
         return self._shown
 
 
-# The board holds the state of the cluster, kept by reflectors, and sends changes to readers. A change marks the
+# The board contains the state of the cluster, kept by reflectors, and sends changes to readers. A change marks the
 # affected sections; a few times a second, marked sections are recomputed and sent if they differ. A slow reader gets
 # the latest state of each section instead of a queue.
 

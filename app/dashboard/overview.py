@@ -149,7 +149,7 @@ def revision_of(pod: Pod) -> str:
 
 @dataclass(slots=True)
 class PodTotals:
-    """Totals of Pods. The cost of a change does not depend on the number of Pods."""
+    """Totals of Pods. A change takes the same time whatever the number of Pods."""
 
     total: int = 0
     _nodes: dict[str, Counter[str]] = field(default_factory=dict)
@@ -181,7 +181,8 @@ class PodTotals:
         return [Node(name=name, pods=PodCounts(**counts)) for name, counts in self._nodes.items()]
 
     def revisions(self, owner: Owner, target: str) -> list[Revision]:
-        """Return the revisions of a controller's Pods. ``target`` is that of new Pods, possibly with a prefix."""
+        """Return the revisions of a controller's Pods. ``target`` is the revision of new Pods, possibly with a
+        prefix."""
         counts = self._controlled.get(owner.index_key, Counter())
         names = sorted({name for name, _ in counts})
         found = [

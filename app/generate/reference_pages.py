@@ -95,7 +95,7 @@ def kinds_page(kinds: Iterable[KindDefinition]) -> str:
 
 
 # Reference page of a kind, generated from its models: summary, fields with type, constraints and description, and
-# differences between versions. Descriptions are those of ``kubectl explain``, each once.
+# differences between versions. Descriptions are the same as in ``kubectl explain``, and each appears once.
 
 #: Fields of every object.
 _COMMON: Final = frozenset(("apiVersion", "kind", "metadata"))

@@ -30,7 +30,7 @@ async def test_the_label_is_set_changed_and_removed() -> None:
     assert said == [
         "Deployment shop/web: protected (Always)",
         "Deployment shop/web: protected (Always) already",
-        "Deployment shop/web: protected while something depends on it (Cascading) (before: Always)",
+        "Deployment shop/web: protected while other objects depend on it (Cascading) (before: Always)",
         "Deployment shop/web: no longer protected (before: Cascading)",
         "Deployment shop/web: was not protected",
     ]
