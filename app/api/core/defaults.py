@@ -1,8 +1,8 @@
 """Defaults of the core types inside our kinds, as OpenKruise writes them.
 
 Hashes and revisions cover defaulted containers and templates (SS-6, SS-7, CS-16), so any default that OpenKruise does
-not write, or a missing one, would create a new revision. An API server adds others, such as serviceAccount. Functions
-change the dict they are given and leave values of the wrong type for validation.
+not write, or a missing one, would create a new revision. An API server adds more defaults, such as serviceAccount.
+Functions change the dict they are given and leave values of the wrong type for validation.
 
 Source: Kubernetes 1.34, pkg/apis/core/v1/defaults.go.
 """

@@ -74,7 +74,7 @@ def volume_errors(volumes: Sequence[Json], path: Path) -> tuple[list[FieldError]
 
 
 def _source_errors(volume: Json, path: Path) -> Iterator[FieldError]:
-    # Known sources come first and in Kubernetes' order, which decides which of several sources is the surplus one.
+    # Known sources come first and in Kubernetes' order, which decides which of several sources is reported.
     given = [key for key in _SOURCES if volume.get(key) is not None]
     given += [key for key, value in volume.items() if value is not None and key != "name" and key not in _SOURCES]
     for position, kind in enumerate(given):
