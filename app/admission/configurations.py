@@ -192,7 +192,7 @@ def conversion_patch(crd: Mapping[str, Any], endpoint: Endpoint, ca_bundle: str)
     """Return the merge patch that makes a CustomResourceDefinition use our conversion webhook, or None if it already
     does.
 
-    Definitions without a conversion webhook are ignored. [MGR-52]
+    CRDs without a conversion webhook are ignored. [MGR-52]
     """
     conversion = (crd.get("spec") or {}).get("conversion") or {}
     if conversion.get("strategy") != "Webhook":
@@ -218,22 +218,22 @@ def conversion_patch(crd: Mapping[str, Any], endpoint: Endpoint, ca_bundle: str)
 
 
 def release_patch(crd: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the merge patch that gives up ownership of a definition's conversion address, or None if we do not own it.
+    """Return the merge patch that gives up ownership of a CRD's conversion address, or None if we do not own it.
 
-    The shipped definitions name the Service, so ``kubectl apply --server-side`` would conflict with the URL written by
-    a manager outside the cluster. Without an owner there is no conflict: the definitions apply, and the manager writes
-    its URL again. We keep ownership of the CA bundle, which the shipped definitions do not set. [MGR-142]
+    The shipped CRDs name the Service, so ``kubectl apply --server-side`` would conflict with the URL written by a
+    manager outside the cluster. A field without an owner causes no conflict: the CRDs are applied, and the manager
+    writes its URL again. We keep ownership of the CA bundle, which the shipped CRDs do not set. [MGR-142]
     """
     metadata = crd["metadata"]
     entries = metadata.get("managedFields") or []
     kept = [left for entry in entries if (left := _without_address(entry)).get("fieldsV1")]
-    if kept == entries or not kept:  # an empty list would change nothing
+    if kept == entries or not kept:  # the API server ignores an empty list
         return None
     return {"metadata": {"resourceVersion": metadata["resourceVersion"], "managedFields": kept}}
 
 
 def _without_address(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a managedFields entry. Remove all conversion fields except the CA bundle from our own entry."""
+    """Return the managedFields entry; our own without its conversion fields, except the CA bundle."""
     if (entry.get("manager"), entry.get("operation"), entry.get("subresource", "")) != (USER_AGENT, "Update", ""):
         return entry
     fields = entry.get("fieldsV1") or {}

@@ -21,13 +21,13 @@ from app.kube.jsonvalues import as_object, hide_depth, items_of
 
 Convert: TypeAlias = Callable[[dict[str, Any], str], dict[str, Any]]
 
-#: Largest object an API server accepts: its limit for a request.
+#: Maximum size of an object: the API server's limit for a request.
 MAX_OBJECT_BYTES: Final = 3 * 1024 * 1024
-#: Lower bound for the size of an object: it has a kind, a version and metadata.
+#: Minimum size of an object, which has at least a kind, a version and metadata.
 MIN_OBJECT_BYTES: Final = 48
 #: Maximum length of a review field other than the objects.
 _MAX_FIELD_BYTES: Final = 4096
-#: Maximum number of unconverted objects to name.
+#: Maximum number of unconverted objects to report by name.
 NAMED_AT_MOST: Final = 10
 
 _VERSIONS = ("apiextensions.k8s.io/v1", "apiextensions.k8s.io/v1beta1")
@@ -39,7 +39,7 @@ class Converted(NamedTuple):
     #: HTTP status.
     status: int
     parts: list[bytes]
-    #: "converted", "failed", or the reason of a bad request.
+    #: "converted", "failed", or why the request was rejected.
     outcome: str
     #: Number of objects left unconverted, and the reasons for the first of them.
     unconverted: int = 0
@@ -47,7 +47,7 @@ class Converted(NamedTuple):
 
     @property
     def payload(self) -> bytes:
-        """Return the whole response. Joining the parts of a large one takes a while."""
+        """Return the whole response; slow for a large one, whose parts must be joined."""
         return b"".join(self.parts)
 
 
@@ -64,7 +64,7 @@ def _answered(body: bytes, convert: Convert) -> Converted:
     try:
         return _convert_review(body, convert)
     except (RecursionError, TypeError, orjson.JSONDecodeError) as error:
-        # orjson reads 1,024 levels and writes 254; Python's recursion limit is lower.
+        # orjson reads 1,024 levels of nesting and writes 254; Python's recursion limit is lower.
         hidden = hide_depth(body)
         if hidden is None:
             if isinstance(error, orjson.JSONDecodeError):
@@ -151,7 +151,7 @@ def _review(body: bytes) -> _Review:
         request = _request(document.request)
     except msgspec.DecodeError:
         if too_many_values(body):
-            raise _NotAReviewError("request body holds too many values") from None
+            raise _NotAReviewError("request body contains too many values") from None
         raise _NotAReviewError(_problem(orjson.loads(body))) from None
     api_version, uid = _field(document.api_version), _field(request.uid)
     read = {"kind": _field(document.kind), "apiVersion": api_version, "request": {"uid": uid}}
@@ -176,7 +176,7 @@ def _field(raw: msgspec.Raw) -> Any:
 def _items(raw: msgspec.Raw) -> list[msgspec.Raw] | None:
     """Return the objects as raw JSON, or None if the field is not a list. Raises ``_NotAReviewError``.
 
-    A list of more than MAX_VALUES items is split first, so that empty items cost nothing.
+    A list of more than MAX_VALUES items is split first, so that empty items are rejected before they use memory.
     """
     text = bytes(raw)
     if not text.startswith(b"["):
@@ -186,7 +186,7 @@ def _items(raw: msgspec.Raw) -> list[msgspec.Raw] | None:
     try:
         return [msgspec.Raw(item) for item in items_of(text, MIN_OBJECT_BYTES)]
     except ValueError:
-        raise _NotAReviewError("request.objects: holds too many values that are not objects") from None
+        raise _NotAReviewError("request.objects: contains too many values that are not objects") from None
 
 
 def _problem(document: Any) -> str:
@@ -219,7 +219,7 @@ def _converted(review: _Review, convert: Convert, *, last: bool) -> tuple[list[b
             converted.append(_passed_on(raw, review.desired))
             unconverted += 1
             if len(reasons) < NAMED_AT_MOST:
-                reasons.append(f"request.objects[{index}]: holds more than {MAX_VALUES} values")
+                reasons.append(f"request.objects[{index}]: contains more than {MAX_VALUES} values")
             continue
         try:
             found = _written(convert(item, review.desired))
@@ -237,7 +237,7 @@ def _converted(review: _Review, convert: Convert, *, last: bool) -> tuple[list[b
 
 
 def _object(raw: msgspec.Raw, index: int) -> dict[str, Any] | None:
-    """Decode an object, or return None if it holds too many values."""
+    """Decode an object, or return None if it contains too many values."""
     text = bytes(raw)
     if len(text) > MAX_OBJECT_BYTES:
         raise ConversionError(f"request.objects[{index}]: larger than the API server's limit for an object")

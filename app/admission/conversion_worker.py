@@ -26,10 +26,10 @@ from app.api.conversion import convert
 
 #: Bodies up to this size are converted in the main process, which takes a few milliseconds.
 SMALL_BYTES: Final = 64 * 1024
-#: Maximum duration of one conversion, including the time in the queue: an API server's maximum timeout.
+#: Maximum duration of one conversion, including the time in the queue: the API server's maximum webhook timeout.
 LIMIT_SECONDS: Final = 30.0
-#: A body waits one second per this many bytes while smaller ones overtake it: a client that keeps listing a large
-#: namespace must not delay the small lists of others beyond their timeout.
+#: A body lets smaller ones overtake it for one second per this many bytes: a client that keeps listing a large
+#: namespace must not delay other clients' small lists beyond their timeout.
 _BYTES_PER_SECOND: Final = 4 * 1024 * 1024
 #: Seconds after which an idle process is stopped.
 IDLE_SECONDS: Final = 60.0
@@ -51,7 +51,7 @@ _decode_head = msgspec.msgpack.Decoder(_Head).decode
 
 
 class _Process(NamedTuple):
-    """The process, and the socket that is its input and output."""
+    """The process, and the socket connected to its input and output."""
 
     popen: subprocess.Popen[bytes]
     source: asyncio.StreamReader
@@ -76,7 +76,7 @@ class _Process(NamedTuple):
 
 
 def _start(command: Sequence[str], connection: socket.socket) -> subprocess.Popen[bytes]:
-    """Start the process with subprocess: asyncio under uvloop copies this process's page tables, in 10 to 20 ms."""
+    """Start the process with subprocess: asyncio under uvloop would spend 10 to 20 ms copying page tables."""
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": path}

@@ -13,14 +13,14 @@ from prometheus_client.registry import Collector
 
 # Requests, latency and denials per path. Each path keeps plain numbers in its own ``PathStats``, and a collector turns
 # them into metric families on each scrape. Counting costs a few attribute writes per review, whereas
-# prometheus-client's counters and histograms take a lock each. The metric names are those that controller-runtime
+# prometheus-client's counters and histograms each take a lock. The metric names are those that controller-runtime
 # dashboards expect. [MGR-25]
 
 LATENCY_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 class PathStats:
-    """Statistics of one webhook path."""
+    """Statistics for one webhook path."""
 
     __slots__ = ("bad_requests", "codes", "decisions", "in_flight", "latency_counts", "latency_sum", "panics", "path")
 
@@ -55,7 +55,7 @@ class AdmissionMetrics(Collector):
         self._paths: dict[str, PathStats] = {}
 
     def path(self, path: str) -> PathStats:
-        """Return the statistics of a path. Repeated calls return the same object."""
+        """Return the statistics for a path. Repeated calls return the same object."""
         return self._paths.setdefault(path, PathStats(path))
 
     def collect(self) -> Iterable[Metric]:

@@ -28,8 +28,8 @@ from app.pods.admission import Guarded, PodMutator, PodRequest, PodRequestKind, 
 from app.pods.admission_draft import PodDraft, PodRefusedError
 
 # ``/mutate-pod``: a pipeline of steps that change one draft of a new Pod. The order of the steps matters: later steps
-# match labels that earlier ones add, and launch priority sees the injected sidecars. A feature declares its steps with
-# their positions; ``pod_handler`` sorts them. [PW-7]
+# match labels that earlier ones add, and launch priorities cover the injected sidecars. A feature declares its steps
+# with their positions; ``pod_handler`` sorts them. [PW-7]
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class PodPipeline:
     async def _rest(
         self, draft: PodDraft, review: Review, waiting: Awaitable[Denied | None], steps: Iterator[PodMutator]
     ) -> Decision:
-        """Continue the pipeline from a step that has to wait."""
+        """Wait for a step, then run the remaining ones."""
         try:
             denied = await waiting
             for step in steps:
@@ -161,7 +161,8 @@ _MAY_READ: Final = PolicyRule(("get",), ("",), ("pods",))
 
 
 def webhooks(guarded: Sequence[Guarded]) -> tuple[Webhook, ...]:
-    """Return the webhook declarations for these Pods. Guards without a change gate get no update webhook. [PUB-129]"""
+    """Return the webhook declarations for these Pods; updates are reviewed only for those with a change gate.
+    [PUB-129]"""
     changing = [one for one in guarded if one.change_gate]
     return (*(_removals(guarded) if guarded else ()), *((_changes(changing),) if changing else ()))
 
@@ -213,7 +214,7 @@ def _changes(guarded: Sequence[Guarded]) -> Webhook:
         side_effects="NoneOnDryRun",
         namespace_selector=MUTATE_POD.namespace_selector,
         match_conditions=(
-            # The old annotation counts too, or removing it would lift the guard. [PUB-126]
+            # The old object's annotation counts too; otherwise, removing it would disable the guard. [PUB-126]
             MatchCondition("guarded", f"{_annotated('oldObject', guarded)} || {_annotated('object', guarded)}"),
             _ALIVE,
             # [PUB-62]

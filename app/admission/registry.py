@@ -15,7 +15,7 @@ _VERSIONED = re.compile(r"^/(mutate|validate)-(apps|policy)-kruise-io-(?!v1)(?P<
 
 
 class DuplicateRuleError(ValueError):
-    """Two handlers for one path claim the same request."""
+    """Two handlers for one path match the same requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class Route:
     def handler_for(self, review: Review) -> Handler | Allowed | Denied:
         """Return the handler for this review, or the decision if there is none.
 
-        Operations and subresources without a handler are allowed. An unknown resource or version means that the
-        registration is wrong and is denied, unless the path's webhooks allow it. [PW-22, DP-1, DP-7, SS-108]
+        Operations and subresources without a handler are allowed. A review of an unknown resource or version is denied,
+        because the registration must be wrong, unless the path's webhooks allow it. [PW-22, DP-1, DP-7, SS-108]
         """
         resource = review.resource
         handler = self.handlers.get(
@@ -74,7 +74,7 @@ def is_served(webhook: Webhook, gate_enabled: Callable[[str], bool]) -> bool:
 def build_registry(handlers: Iterable[Handler], gate_enabled: Callable[[str], bool]) -> Registry:
     """Build the routes of all handlers whose feature gates are on.
 
-    Raises DuplicateRuleError if two handlers for one path claim the same request.
+    Raises DuplicateRuleError if two handlers for one path match the same requests.
     """
     given = tuple(handlers)
     live = [handler for handler in given if is_served(handler.webhook, gate_enabled)]
@@ -127,7 +127,7 @@ def _keys(webhook: Webhook) -> Iterable[_Key]:
 def merged_webhooks(webhooks: Iterable[Webhook]) -> tuple[Webhook, ...]:
     """Return one declaration per name, ordered by the first occurrence of each name.
 
-    Raises DuplicateRuleError if declarations of one name cannot be merged.
+    Raises DuplicateRuleError if declarations with the same name cannot be merged.
     """
     found: dict[str, Webhook] = {}
     for webhook in webhooks:
@@ -137,7 +137,7 @@ def merged_webhooks(webhooks: Iterable[Webhook]) -> tuple[Webhook, ...]:
 
 
 def merged_handlers(handlers: Iterable[Handler]) -> tuple[Handler, ...]:
-    """Merge handlers whose declarations share a name. Each still handles only the requests of its own rules."""
+    """Merge handlers whose declarations share a name. Each still handles only requests that match its own rules."""
     by_name: dict[str, list[Handler]] = {}
     for handler in handlers:
         by_name.setdefault(handler.webhook.name, []).append(handler)
@@ -169,7 +169,7 @@ def _joined(first: Webhook, second: Webhook) -> Webhook:
         match_conditions=first.match_conditions,
         permissions=first.permissions,
     )
-    # Fields that apply to the whole entry must be equal. Restrictions on one declaration's rules are match conditions.
+    # Fields that apply to the whole entry must be equal. A declaration limits its own rules with match conditions.
     if same != first:
         raise DuplicateRuleError(f"two declarations of {first.name} cannot be merged into one webhook")
     return dataclasses.replace(

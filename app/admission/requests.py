@@ -10,27 +10,27 @@ from typing import Final, ParamSpec, TypeVar
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-#: Maximum size of an AdmissionReview. An API server accepts objects of at most 3 MiB and a review holds two.
+#: Maximum size of an AdmissionReview. An API server accepts objects of at most 3 MiB, and a review contains two.
 #: controller-runtime has the same limit.
 MAX_BODY_BYTES: Final = 7 * 1024 * 1024
 #: Maximum size of a ConversionReview. The API server sends a whole page of a list in one.
 MAX_CONVERSION_BYTES: Final = 64 * 1024 * 1024
-#: Scope key set by the server if it kept only the beginning of a body over the limit.
+#: Scope key that the server sets if the body was over the limit and only its beginning was kept.
 TOO_LARGE: Final = "pykruise.too_large"
-#: Bodies from this size on are parsed with the garbage collector off, and reviews of our kinds in them are decided in a
-#: thread. Smaller bodies take a few milliseconds.
+#: Bodies of at least this size are parsed with the garbage collector off, and their reviews of our kinds are decided in
+#: a thread. Smaller bodies take a few milliseconds.
 LARGE_BYTES: Final = 64 * 1024
-#: Number of commas from which a smaller body of one of our kinds is decided in a thread too: defaulting adds hundreds
-#: of bytes to each of 20,000 empty containers.
+#: Smaller reviews of our kinds are also decided in a thread if they have at least this many commas: defaulting adds
+#: hundreds of bytes to each of 20,000 empty containers.
 LARGE_ITEMS: Final = 4_000
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 #: Maximum number of values in one review: an empty list takes 3 bytes of JSON but 64 bytes of memory. The densest
-#: objects that an API server stores hold half of this, and a review holds two.
+#: objects that an API server stores contain half as many, and a review contains two.
 MAX_VALUES: Final = 400_000
-#: Smaller bodies cannot hold too many values.
+#: Smaller bodies cannot contain too many values.
 _FEW: Final = 256 * 1024
 #: Bytes that neither end a string nor start a value.
 _OTHERS: Final = bytes(set(range(256)) - set(b'",[{'))
@@ -38,7 +38,7 @@ _TEXT: Final = re.compile(rb'"[^"]*+"?')
 
 
 def too_many_values(body: bytes, limit: int = MAX_VALUES) -> bool:
-    """Return whether a JSON document holds more than ``limit`` values."""
+    """Return whether a JSON document contains more than ``limit`` values."""
     if len(body) <= _FEW or _punctuation(body) <= limit:
         return False
     # At most half of the strings are keys.
@@ -70,8 +70,8 @@ def _punctuation(text: bytes) -> int:
 def without_collections(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Call the function with the garbage collector off.
 
-    Objects decoded from large bodies hold no cycles, and searching them repeatedly takes up to ten times as long as the
-    work itself.
+    Objects decoded from large bodies contain no cycles, and searching them repeatedly takes up to ten times as long as
+    the work itself.
     """
     collects = gc.isenabled()
     gc.disable()

@@ -125,7 +125,7 @@ def _warnings(warnings: tuple[str, ...]) -> bytes:
 
 
 def printable(text: str) -> str:
-    """Return the text with invalid UTF-8 replaced and cut to a maximum length. Messages may quote the request."""
+    """Return the text with invalid UTF-8 replaced, truncated to a maximum length. Messages may quote the request."""
     return shortened(text, MAX_MESSAGE_LENGTH).encode("utf-8", "replace").decode("utf-8")
 
 
@@ -153,7 +153,7 @@ class _WrongFieldError(ValueError):
 def read_review(body: bytes) -> Review | Refusal:
     """Return the review in a request body, or a refusal that names the invalid field."""
     if too_many_values(body):
-        message = f"request body holds more than {MAX_VALUES} values"
+        message = f"request body contains more than {MAX_VALUES} values"
         return Refusal("too_many_values", message, code=413, uid=_uid_in_head(body))
     try:
         document = orjson.loads(body) if len(body) < LARGE_BYTES else without_collections(orjson.loads, body)
@@ -188,7 +188,7 @@ def read_review(body: bytes) -> Review | Refusal:
 def _without_deep_managed_fields(body: bytes) -> Any:
     """Decode a body without its deeply nested managed fields, which are not used. Returns None if that is not enough.
 
-    Other field managers may have written them; they must not prevent an object from being updated or deleted.
+    Another field manager may have written them, and must not be able to prevent updates or deletion.
     """
     shallow = shallow_json(body, only_managed=True)
     if shallow.lossy or shallow.data is body:
@@ -200,7 +200,8 @@ def _without_deep_managed_fields(body: bytes) -> Any:
 
 
 def _unknown_version(version: object, uid: str) -> Refusal:
-    # Only v1 is supported. The response echoes v1beta1, or the API server would hide the message. [MGR-45]
+    # Only v1 is supported. A refusal of v1beta1 echoes that version; otherwise, the API server would hide the message.
+    # [MGR-45]
     message = f"apiVersion: expected {V1}, got {_quoted(version)}"
     if version == V1BETA1:
         message += "; register this webhook with admissionReviewVersions: [v1]"

@@ -101,7 +101,7 @@ class LargeReviews:
             sys.setswitchinterval(SWITCH_SECONDS)
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="large reviews")
         async with asyncio.timeout(seconds):
-            # An unauthenticated client has one turn, whatever namespaces its reviews name.
+            # An unauthenticated client gets one turn, regardless of the namespaces in its reviews.
             await self._turn(STRANGER.get(), namespace)
             try:
                 run = partial(copy_context().run, function, *args)
@@ -163,7 +163,7 @@ def prepared(review: Review, body_bytes: int) -> Review | Denied:
     """Return the review without nulls, and without mistyped values in the old object, or a denial if the new object is
     too large.
 
-    The time to validate an object grows with its size, so objects that cannot be stored are denied first.
+    Validation time grows with the object's size, so objects too large to be stored are denied first.
     """
     api_version = f"{review.kind.group}/{review.kind.version}"
     kind = find_kind(api_version, review.kind.kind)
@@ -199,7 +199,7 @@ def prepared(review: Review, body_bytes: int) -> Review | Denied:
 def stored_form(review: Review) -> Review | Denied | None:
     """Return the review in the stored version, or None if it already is in that version or the kind is not ours.
 
-    A conversion note may add fields to the spec that the requested version does not show, so the stored form is
+    A conversion note may add fields to the spec that the requested version does not have, so the stored form is
     validated too. It must match its schema, which the API server does not check after a conversion. [MGR-151]
     """
     kind = find_kind(f"{review.kind.group}/{review.kind.version}", review.kind.kind)

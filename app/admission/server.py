@@ -30,12 +30,13 @@ from app.kube.errors import KubeError
 from app.kube.text import quoted
 
 # Endpoints as raw ASGI: reviews by path, unknown paths, and conversions. Each reads a bounded body, responds and
-# counts. An error in one review ends neither the endpoint nor the service.
+# counts. An error in one review stops neither the endpoint nor the service.
 
 logger = logging.getLogger(__name__)
 
 Ts = TypeVarTuple("Ts")
-#: Fraction of a webhook's timeout after which we respond, so that the API server sees our message and not a timeout.
+#: Fraction of a webhook's timeout after which we respond, so that the API server reports our message instead of a
+#: timeout.
 _PART_OF_TIMEOUT: Final = 0.9
 #: Webhook paths of any version of pykruise, and of OpenKruise.
 _WEBHOOK_PATH: Final = re.compile(r"/(mutate|validate)-[a-z0-9-]{1,100}")
@@ -59,7 +60,7 @@ class _Request(NamedTuple):
 
     @property
     def body(self) -> bytes:
-        """Return the whole body. Joining the parts of a large one takes a while."""
+        """Return the whole body; slow for a large one, whose parts must be joined."""
         return b"".join(self.parts)
 
 
@@ -443,7 +444,7 @@ def create_app(
             if target == path:
                 app.serve(alias, endpoint)
     for path in registry.switched_off:
-        # A replica with the gate on registered the path; without the gate there is nothing to check. [MGR-101]
+        # A replica with the gate on registered the path; here the gate is off, so there is nothing to check. [MGR-101]
         app.serve(path, ReviewEndpoint(app, Route(path, {}, frozenset(), unknown_passes=True), metrics.path(path)))
     app.serve("/convert", ConvertEndpoint(app, convert, metrics.path("/convert"), worker))
     app.unknown = UnknownPathEndpoint(app, tuple(registry.routes), metrics.path("unknown"))

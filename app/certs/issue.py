@@ -146,7 +146,7 @@ def condition_of(
     certificates: CertificateSet, hosts: tuple[str, ...], now: datetime, renew_before: timedelta
 ) -> tuple[str, bool, bool]:
     """Return why a set cannot be served (or an empty string), whether it expires within ``renew_before``, and whether
-    its CA may sign again. Raises CertificateError if the set does not hold certificates.
+    its CA may sign again. Raises CertificateError if the set does not contain certificates.
 
     A certificate whose validity starts in the future is accepted: either our clock is behind or the issuer's was ahead,
     and API servers may already accept it.
@@ -226,7 +226,7 @@ def _new_ca(now: datetime) -> tuple[_Key, x509.Certificate]:
 
 
 def _new_key() -> ec.EllipticCurvePrivateKey:
-    """Return a P-256 key. A handshake takes the server a twentieth of the time needed with RSA 2048."""
+    """Return a P-256 key. Handshakes take the server a twentieth of the time of RSA 2048."""
     return ec.generate_private_key(ec.SECP256R1())
 
 

@@ -7,7 +7,8 @@ API server has had time to load that CA, and the old CA is dropped only after ev
 
 The state is kept in the Secret, so any replica can resume a rotation, and the Secret's resourceVersion decides between
 concurrent writers. Each replica measures the duration of a step on its own monotonic clock; clocks of different
-machines are never compared. The published bundle always trusts every certificate in use. Lifetimes: app/certs/issue.py.
+machines are never compared. The published bundle always trusts every certificate in use. Lifetimes are set in
+app/certs/issue.py.
 """
 
 from __future__ import annotations
@@ -220,8 +221,8 @@ def _without_current(observed: Observed, judge: Judge) -> Step:
     else:
         why = observed.fault if observed.exists else "the Secret is missing"
     if held is not None and not judge(held.current).fault:
-        # The set that replicas serve is sound, so a deleted or damaged Secret causes no failure. Deleting the Secret is
-        # how a user requests new keys.
+        # The set that replicas serve is sound, so a deleted or damaged Secret does not interrupt service. Deleting the
+        # Secret is how a user requests new keys.
         return Step(Action.RESTORE if observed.exists else Action.RESTORE_AND_ROTATE, why)
     if stored is not None and stored.next is not None and not judge(stored.next).fault:
         return Step(Action.SWITCH, why)
@@ -231,8 +232,8 @@ def _without_current(observed: Observed, judge: Judge) -> Step:
 def carried_out(
     action: Action, observed: Observed, make: Callable[[CertificateSet | None], CertificateSet]
 ) -> Rotation:
-    """Return the contents of the Secret after a step. ``make`` issues a set under the given set's CA, or a new CA for
-    None.
+    """Return the contents of the Secret after a step. ``make`` issues a set signed by the given set's CA, or by a new
+    CA if given None.
 
     No step drops a CA that others may rely on, unless it is retired.
     """
@@ -264,7 +265,7 @@ def _after(action: Action, observed: Observed, make: Callable[[CertificateSet | 
 
 
 class StepTimer:
-    """Measures for how long the same rotation has been in place: in the Secret, and its bundle published everywhere."""
+    """Measures how long the same rotation has been in the Secret with its bundle published everywhere."""
 
     def __init__(self, seconds: float) -> None:
         """``seconds`` is the duration of a step."""
@@ -273,7 +274,7 @@ class StepTimer:
         self._since = 0.0
 
     def record(self, in_place: Rotation | None, now: float) -> None:
-        """Record what is in place at a monotonic time; None if a bundle is not published everywhere."""
+        """Record the rotation in place at a monotonic time; None if a bundle is not published everywhere."""
         if in_place != self._in_place:
             self._in_place, self._since = in_place, now
 

@@ -65,8 +65,8 @@ class CertificateSource(Protocol):
 
 
 # Shared bundles, for sources through which replicas cannot coordinate. Replicas read new certificates from a folder or
-# an external Secret at different times. Each adds its own CA to the published bundle and keeps the other CAs. It
-# removes a CA it does not need after the duration of one rotation step; a replica that still needs the CA adds it back.
+# an external Secret at different times. Each adds its own CA to the published bundle and keeps the other CAs. After one
+# rotation step, it removes any CA that it does not need; a replica that still needs the CA adds it back.
 
 #: Default duration of a rotation step. A CA that this replica does not need stays in the bundle for that long.
 STEP_SECONDS: Final = 600.0
@@ -89,12 +89,12 @@ class SharedBundle:
         there = unexpired(published, self._clock.now())
         self._others = {block: self._others.get(block, now) for block in there if block not in mine}
         kept = [block for block in there if block in mine or now - self._others[block] < self._step]
-        # Keep the published order: replicas that put their own CA first would overwrite each other forever.
+        # Keep the published order: replicas that put their own CA first would keep overwriting each other.
         self.text = joined(*kept, own)
 
     @property
     def next_step_in(self) -> float | None:
-        """Return the seconds until a CA may be removed, or None if the bundle holds only ours."""
+        """Return the seconds until a CA may be removed, or None if the bundle contains only ours."""
         if not self._others:
             return None
         return max(1.0, min(self._others.values()) + self._step - self._clock.monotonic())
@@ -134,7 +134,7 @@ logger = logging.getLogger(__name__)
 
 #: Write conflicts to tolerate before reporting an error.
 _ATTEMPTS: Final = 5
-#: Burst and rate (per second) of Secret writes, limited so that two writers do not overwrite each other forever.
+#: Burst and rate (per second) of Secret writes, in case two writers keep overwriting each other.
 _WRITES_BURST: Final = 10
 _WRITES_PER_SECOND: Final = 0.1
 #: Seconds a reader waits for the controllers to publish a CA that was not announced in advance.
@@ -290,7 +290,7 @@ class SecretReader:
     async def ensure(self, published: bytes = b"") -> CertificateSet:  # noqa: ARG002
         """Return the set to serve now. While the Secret is missing or damaged, the last valid set stays in use.
 
-        Raises KubeError if the Secret cannot be read, and CertificateError if it holds no usable set.
+        Raises KubeError if the Secret cannot be read, and CertificateError if it contains no usable set.
         """
         live: Mapping[str, Any] | None = await get_or_none(self._client, SECRETS, self._name, self._namespace)
         try:
@@ -323,9 +323,9 @@ class SecretReader:
         return now >= self._waiting[1]
 
 
-# Certificates in a folder, created on demand in standalone mode or provided by the user. The folder holds ``tls.crt``,
-# ``tls.key`` (mode 0600) and ``ca-cert.pem`` for clients. The CA key is discarded after signing, so both certificates
-# are replaced together on expiry.
+# Certificates in a folder, created on demand in standalone mode or provided by the user. The folder contains
+# ``tls.crt``, ``tls.key`` (mode 0600) and ``ca-cert.pem`` for clients. The CA key is discarded after signing, so both
+# certificates are replaced together on expiry.
 
 CERT_FILE: Final = "tls.crt"
 KEY_FILE: Final = "tls.key"

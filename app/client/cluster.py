@@ -73,7 +73,7 @@ class AsyncCluster:
     """
 
     def __init__(self, kubeconfig: str = "", context: str = "", *, transport: Transport | None = None) -> None:
-        """Use this kubeconfig and context; by default those of kubectl, or in a Pod its service account."""
+        """Use this kubeconfig and context; by default kubectl's or, in a Pod, its service account."""
         self._kubeconfig, self._context = kubeconfig, context
         self._transport = transport
         self._connected: Client | None = None

@@ -27,7 +27,7 @@ class Cluster:
     """
 
     def __init__(self, kubeconfig: str = "", context: str = "", *, transport: Transport | None = None) -> None:
-        """Use this kubeconfig and context; by default those of kubectl, or in a Pod its service account."""
+        """Use this kubeconfig and context; by default kubectl's or, in a Pod, its service account."""
         self._cluster = AsyncCluster(kubeconfig, context, transport=transport)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="pykruise", daemon=True)

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from app.kube.resources import Resource
 
 
-# Command-line support for a kind: rollout progress, restarts, and the next steps of the controller.
+# Command-line support for a kind: rollout progress, restarts, and what the controller will do next.
 #
 # ``pykruise rollout``, ``plan`` and ``explain`` support any kind whose feature has commands. They are imported only
 # when one of them runs, so a feature declares a function that returns them.
 
-#: kubectl's annotations: the last restart, in a Pod template, and the cause of a revision.
+#: kubectl's annotations: the time of the last restart (in a Pod template), and the change cause of a revision.
 RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
 CHANGE_CAUSE: Final = "kubernetes.io/change-cause"
 
@@ -67,7 +67,7 @@ def counted(updated: int, expected: int, things: str, total: int) -> str:
     return f"{updated} of {expected} {things} updated"
 
 
-#: Maximum bytes of a table cell.
+#: Maximum length of a table cell in bytes.
 LONGEST_CELL: Final = 1000
 #: Columns of a plan's table.
 PLAN_COLUMNS: Final = ("step", "pod", "action", "because")
@@ -159,7 +159,7 @@ class Commands:
     #: Explains what moving a built-in workload to the kind would do to its Pods; takes the workload's namespace and
     #: name.
     moving: Callable[[Client, str, str, Enabled], Awaitable[Report]] | None = None
-    #: Describes what the object, as it would be stored, does to its Pods.
+    #: Describes what the object, once stored, would do to its Pods.
     plan: Callable[[Client, Stored, Enabled], Awaitable[Report | str]] | None = None
     #: Explains the state of a Pod of the object, one line each.
     explain: Callable[[Client, Pod, Stored, Enabled], Awaitable[Sequence[str]]] | None = None
@@ -177,12 +177,12 @@ class Commands:
     without_rollout: str = "OnDelete"
     #: Describes the state of the object's Pods.
     explain_object: Callable[[Client, Stored, Enabled], Awaitable[Report | str]] | None = None
-    #: Explains any Pod, whatever its controller. Returns lines.
+    #: Returns lines that explain a Pod, regardless of its controller.
     explain_any: Callable[[Client, Pod, Enabled], Awaitable[Sequence[str]]] | None = None
 
     #: Returns the object's Pods if they have another controller.
     pods: Callable[[Client, Stored], Awaitable[Sequence[Pod]]] | None = None
-    #: Paths of all its container lists.
+    #: Paths of all container lists in an object.
     containers_at: tuple[tuple[str, ...], ...] = (
         ("spec", "template", "spec", "containers"),
         ("spec", "template", "spec", "initContainers"),
@@ -211,7 +211,7 @@ class Commands:
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> str:
-    """Return the rows in columns, as kubectl prints them. A cell is one line of limited length, whatever it holds."""
+    """Return the rows in columns, as kubectl prints them. Each cell is cut to one line of limited length."""
     shown = [tuple(quoted(cell, LONGEST_CELL) for cell in row) for row in rows]
     widths = [max(len(row[column]) for row in shown) for column in range(len(rows[0]))]
     return "\n".join(
@@ -221,7 +221,7 @@ def table(rows: Sequence[tuple[str, ...]]) -> str:
 
 @contextmanager
 def left_behind(left: Callable[[], str]) -> Iterator[None]:
-    """If the block is interrupted, raise InterruptedCommandError with what it leaves behind."""
+    """If the block is interrupted, raise InterruptedCommandError; ``left()`` says what remains in the cluster."""
     try:
         yield
     except asyncio.CancelledError:

@@ -23,7 +23,7 @@ Stored: TypeAlias = Mapping[str, Any]
 #: Maximum number of objects in a section, and of Pods named.
 SHOWN: Final = 500
 NAMED: Final = 5
-#: Maximum characters of a text.
+#: Maximum length of a text in characters.
 LONGEST: Final = 300
 
 
@@ -71,7 +71,7 @@ class PodJudge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DashboardSection(Generic[R]):
-    """One section. ``name`` is its field in the overview and, in camelCase, its event."""
+    """One section. ``name`` is its field in the overview and, in camelCase, the name of its event."""
 
     name: str
     title: str

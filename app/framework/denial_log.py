@@ -69,11 +69,11 @@ class ProtectionLog:
         self._complained = False
 
     def check(self) -> None:
-        """Warn now if the file cannot be written, rather than on the first line."""
+        """Warn now, rather than at the first denial, if the file cannot be written."""
         self._append(b"")
 
     def write(self, event: str, kind: str, namespace: str, name: str, username: str) -> None:
-        """Log one denied request. The key UserAgent holds the user. [DP-41]
+        """Log one denied request. The key UserAgent contains the user. [DP-41]
 
         Any caller that reaches the port can invent names and users, so their length is limited: otherwise a few reviews
         could push older lines out of the file.

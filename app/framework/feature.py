@@ -224,7 +224,7 @@ class AdmissionPart:
     counters: tuple[Counters[Any], ...] = ()
     #: The component in its events; empty if it records none.
     event_source: str = ""
-    #: If not empty, the part exists and its objects are watched only if one of these gates is enabled.
+    #: If not empty, the part is active and its objects are watched only if one of these gates is enabled.
     gates: tuple[str, ...] = ()
     #: The Pods that its guards review.
     guarded: tuple[Guarded, ...] = ()
@@ -280,7 +280,7 @@ class Feature:
         return tuple(part for part in self.controllers if is_on(part.gates, enabled))
 
     def judging(self, enabled: Enabled) -> tuple[AdmissionPart, ...]:
-        """Return the admission parts that exist with these gates."""
+        """Return the admission parts that are active with these gates."""
         return tuple(part for part in self.admission if is_on(part.gates, enabled))
 
     def watched_for_admission(self, enabled: Enabled) -> Iterable[Watched[Any]]:

@@ -1,4 +1,4 @@
-"""Live objects: what webhooks read when they need it, instead of from a cache."""
+"""Live objects, which webhooks read on demand instead of from a cache."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from app.kube.objects import Object
 
 T = TypeVar("T", bound=Object)
 
-#: Total bytes of a namespace's objects of one kind from which comparisons with a new one take long, and the maximum
-#: number of kinds and namespaces to remember.
+#: Total size of one kind's objects in a namespace at which comparing a new object with them counts as slow, and the
+#: maximum number of such kinds and namespaces to remember.
 LARGE_BYTES: Final = 1024 * 1024
 MAX_LARGE: Final = 1000
 
 
 class LiveObjects:
-    """Objects that a webhook reads when it needs them: from the API server, in standalone mode from files.
+    """Objects that a webhook reads on demand: from the API server, or from files in standalone mode.
 
-    Writes are rare, and concurrent ones see each other more often than through a cache.
+    Writes are rare, and a live read is more likely than a cache to include a concurrent write.
     """
 
     def __init__(self, client: Client | None, stores: Stores) -> None:
-        """Without a client, ``stores`` hold the objects in the files."""
+        """Without a client, ``stores`` contain the objects from the files."""
         self._client = client
         self._stores = stores
         #: Kinds and namespaces whose objects were large when last listed.

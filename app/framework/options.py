@@ -16,7 +16,7 @@ Enabled: TypeAlias = Callable[[str], bool]
 def gate_is_off(gate: str, *others: str) -> str:
     """Return the error for a request that needs a disabled feature gate: OpenKruise's text, and how to enable it.
 
-    ``others`` are further disabled gates that must be enabled too.
+    ``others`` are other disabled gates that must be enabled too.
     """
     wanted = ",".join(f"{one}=true" for one in (gate, *others))
     return (
@@ -26,11 +26,12 @@ def gate_is_off(gate: str, *others: str) -> str:
 
 
 class Stage(StrEnum):
-    """Maturity of a feature; ``AllAlpha`` and ``AllBeta`` switch a whole stage."""
+    """Maturity of a feature; ``AllAlpha`` and ``AllBeta`` turn a whole stage on or off."""
 
     ALPHA = "Alpha"
     BETA = "Beta"
-    #: A gate that OpenKruise does not have. No stage switches it, so that AllAlpha means the same as in OpenKruise.
+    #: A gate that OpenKruise does not have. It belongs to neither stage, so that AllAlpha means the same as in
+    #: OpenKruise.
     OURS = "Ours"
 
 

@@ -13,7 +13,7 @@ from app.kube.errors import CommandError, WrongCommandError
 from app.kube.fielderrors import parse_duration
 from app.kube.resources import Resource
 
-#: Limit in seconds: the range of a 32-bit field.
+#: Maximum duration in seconds: the range of a 32-bit field.
 _LONGEST: Final = 2**31
 
 
@@ -35,7 +35,7 @@ class Call:
     """One invocation of a command.
 
     ``say`` prints a line immediately. ``connection`` is the kubeconfig file and context on the command line, to pass to
-    other programs. With ``dry_run``, nothing the client writes is stored, so there is nothing to wait for.
+    other programs. With ``dry_run``, the client's writes are not stored, so there is nothing to wait for.
     """
 
     client: Client
@@ -103,7 +103,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An object to create that asks an agent for work.
+    """An object to create that requests work from an agent.
 
     ``text`` describes it to the user. If the command is interrupted, ``continuing`` says what the request keeps doing,
     and ``ended_by`` what deleting it does. ``report`` is called with the object every ``seconds``: it prints changes,

@@ -55,7 +55,7 @@ class Scope(StrEnum):
 
     #: All namespaces, or the one that ``--namespace`` names.
     WATCHED = "watched"
-    #: All namespaces, whatever the flags: cluster-scoped objects, or objects that affect all namespaces.
+    #: All namespaces, regardless of flags: for cluster-scoped objects, or objects that affect all namespaces.
     CLUSTER = "cluster"
     #: The manager's own namespace.
     OWN = "own"
@@ -90,7 +90,7 @@ class Watched(Generic[T]):
 
     @property
     def object_name(self) -> str:
-        """Return the name of the one object that is watched, or "" if there may be several."""
+        """Return the name of the only watched object, or "" if there may be several."""
         return self.field_selector.removeprefix(_BY_NAME) if self.field_selector.startswith(_BY_NAME) else ""
 
     @property
@@ -158,7 +158,7 @@ class Stores:
             raise KeyError(f"{watched.name} are not watched here: declare them in `watched`") from None
 
     def replaced(self, stores: Mapping[CacheKey, Store[Any]]) -> Stores:
-        """Return a copy with these caches in place of the current ones."""
+        """Return a copy in which these caches replace the current ones."""
         made = Stores(self.declared.values())
         made._stores.update({**self._stores, **stores})
         return made

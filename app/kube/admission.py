@@ -152,7 +152,7 @@ class PolicyRule:
     #: Whether reviews need the rule, so that replicas that only serve reviews need it too. Set only for rules of
     #: features: reviews always need the permissions of a webhook.
     for_reviews: bool = False
-    #: The optional role that holds this rule. The installer binds it where needed; everything else works without it.
+    #: The optional role that contains this rule. The installer binds it where needed; everything else works without it.
     optional: str = ""
 
 

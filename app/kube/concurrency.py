@@ -1,4 +1,4 @@
-"""Run coroutines concurrently with a limit, share reads among simultaneous callers, and remember them for a while."""
+"""Run coroutines concurrently with a limit, share reads among simultaneous callers, and cache their results briefly."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Coalesced(Generic[K, V]):
         self._tasks: dict[_ReadKey[K], asyncio.Task[None]] = {}
 
     async def __call__(self, key: K) -> V:
-        """Return a value read after this call."""
+        """Return the value from a read that starts after this call."""
         loop = asyncio.get_running_loop()
         asked = (loop, ("", "") if self._shared else (STRANGER.get(), NAMESPACE.get()), key)
         answer = self._next.get(asked)
@@ -126,8 +126,8 @@ class Coalesced(Generic[K, V]):
 
 
 class Remembered(Generic[K, V]):
-    """Remembers what was read for each key for some seconds. Beyond ``limit`` keys, the oldest is dropped. A read that
-    fails is not remembered."""
+    """Caches the value read for each key for some seconds. Beyond ``limit`` keys, the oldest is dropped. Failed reads
+    are not cached."""
 
     def __init__(self, clock: Clock, read: Callable[[K], Awaitable[V]], *, seconds: float, limit: int = 1) -> None:
         self._clock = clock
@@ -137,7 +137,7 @@ class Remembered(Generic[K, V]):
         self._known: OrderedDict[K, tuple[float, V]] = OrderedDict()
 
     async def __call__(self, key: K) -> V:
-        """Return what is remembered for the key, or read it."""
+        """Return the cached value for the key, or read it."""
         now, known = self._clock.monotonic(), self._known.get(key)
         if known is not None and now < known[0]:
             return known[1]

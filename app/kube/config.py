@@ -198,7 +198,7 @@ def _ssl_context(configuration: Configuration) -> ssl.SSLContext:
 
 def _tls_context(cafile: str | None, cadata: str | None = None, *, verify: bool = True) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=cafile, cadata=cadata)
-    # Python 3.13 and later refuse certificates without a key identifier, which kubectl and the kubelet accept.
+    # Python 3.13 and later reject certificates without a key identifier, which kubectl and the kubelet accept.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not verify:
         context.check_hostname = False

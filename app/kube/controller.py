@@ -33,8 +33,8 @@ T = TypeVar("T", bound=Object)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of a reconcile. ``requeue_after`` is in seconds; zero means to wait for the next change. With ``requeue``
-    too, the earlier of both times counts."""
+    """Result of a reconcile. ``requeue_after`` is in seconds; zero means to wait for the next change. If ``requeue`` is
+    set too, the earlier time applies."""
 
     requeue_after: float = 0.0
     #: Requeue with the key's back-off, without counting an error.
@@ -63,7 +63,7 @@ def to_self(change: Change[Any]) -> Iterable[ObjectKey]:
 
 
 def to_controller(owner: Resource) -> Keys[Any]:
-    """Map a change to the keys of the object's old and new controller, if that is of this kind (any version)."""
+    """Map a change to the keys of the object's old and new controllers of this kind (in any version)."""
 
     def keys(change: Change[Any]) -> Iterable[ObjectKey]:
         found: dict[ObjectKey, None] = {}

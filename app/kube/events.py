@@ -143,7 +143,7 @@ class EventCorrelator:
         similar.last = now
         if len(similar.messages) < SIMILAR_LIMIT:
             return occurrence, (*group, occurrence.regarding.field_path, occurrence.message)
-        similar.messages.popitem(last=False)  # keeps the set one short of the limit
+        similar.messages.popitem(last=False)  # keeps the set one below the limit
         message = COMBINED_PREFIX + occurrence.message
         return Occurrence(occurrence.regarding, occurrence.type, occurrence.reason, message), group
 
@@ -250,7 +250,7 @@ class EventRecorder:
     def event(self, regarding: ObjectReference, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         """Record an event for the object. ``reason`` is one CamelCase word, ``message`` a sentence."""
         if max(map(len, (regarding.namespace, regarding.name, regarding.uid, regarding.resource_version))) > MAX_NAME:
-            # No object has such a name, but a webhook caller can invent one, and names are kept in memory.
+            # No object has a name this long, but a webhook caller can invent one, and names are kept in memory.
             return
         # Messages quote text from users, such as probe output, and are shown on terminals.
         message = truncated(printable(message[: MAX_MESSAGE + 1]), MAX_MESSAGE)

@@ -1,8 +1,8 @@
-"""Expectations: the effects of our own writes that the cache must show before the next decision.
+"""Expectations: the effects of our own writes that the cache must reflect before the next decision.
 
-A controller that has just created a Pod must not count its Pods again before the cache has it, or it would create one
-too many. There are two kinds, both in memory only: after a restart, the first list is complete anyway. [PM-95, PM-96,
-PM-97, PM-98]
+A controller that has just created a Pod must not count its Pods again before the cache contains it, or it would create
+one too many. There are two kinds, both in memory only: after a restart, the first list is complete anyway. [PM-95,
+PM-96, PM-97, PM-98]
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Unsatisfied:
 
 
 class _UnsatisfiedSince(Generic[K]):
-    """Tracks since when each key has been unsatisfied."""
+    """Tracks how long each key has been unsatisfied."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -67,7 +67,7 @@ class _UnsatisfiedSince(Generic[K]):
 class ScaleExpectations(Generic[K]):
     """Names of the objects that each workload is creating and deleting. [PM-95]
 
-    Call ``expect`` before sending the request, and ``observe`` when the cache shows the change or the request fails.
+    Call ``expect`` before sending the request, and ``observe`` when the cache reflects the change or the request fails.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -126,7 +126,7 @@ class ResourceVersionExpectations:
             self._versions[uid] = version
 
     def observe(self, cached: Meta) -> None:
-        """Record the version that the cache shows."""
+        """Record the cached version."""
         uid = cached.uid or ""
         expected = self._versions.get(uid)
         if expected is not None and is_at_least(cached.resource_version or "", expected):
@@ -150,7 +150,7 @@ class ResourceVersionExpectations:
 
 def is_at_least(cached: str, expected: str) -> bool:
     """Return whether the cached version is at least the expected one, as unsigned integers. A non-numeric expected
-    version is always met; a non-numeric cached version meets no numeric one. [PM-97]"""
+    version is always satisfied; a non-numeric cached version never satisfies a numeric one. [PM-97]"""
     if not _is_number(expected):
         return True
     return _is_number(cached) and int(cached) >= int(expected)

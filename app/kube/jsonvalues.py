@@ -123,7 +123,7 @@ def hide_depth(raw: bytes, limit: int = MAX_DEPTH) -> Hidden | None:
 
 
 class _Cut(NamedTuple):
-    """A value at the depth limit that holds deeper ones: its start and end, and whether it is in managedFields."""
+    """A value at the depth limit that contains deeper ones: its start and end, and whether it is in managedFields."""
 
     opens: int
     closes: int
@@ -172,7 +172,7 @@ def split_list(raw: bytes) -> tuple[bytes, list[bytes]]:
 def items_of(raw: bytes, smallest: int) -> list[bytes]:
     """Return the items of a JSON list without decoding them, so that their size can be bounded first.
 
-    Raises ``ValueError`` if an item is not an object that holds an object or list, or has fewer than ``smallest``
+    Raises ``ValueError`` if an item is not an object that contains an object or list, or has fewer than ``smallest``
     bytes.
     """
     items: list[bytes] = []
@@ -252,7 +252,7 @@ def fill(target: dict[str, Any], values: Mapping[str, Any]) -> None:
 
 
 def part(parent: dict[str, Any], key: str) -> dict[str, Any] | None:
-    """Return the object at ``key``, created if missing; None if ``key`` holds another type."""
+    """Return the object at ``key``, created if missing; None if ``key`` has a value of another type."""
     if parent.get(key) is None:
         parent[key] = {}
     found = parent[key]

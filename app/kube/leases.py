@@ -283,6 +283,6 @@ async def _as_coroutine(lead: Callable[[], Awaitable[None]]) -> None:
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:
-    """Cancel a task and wait for its end. Its errors are handled where its result is awaited."""
+    """Cancel a task and wait for it to end. Its errors are handled where its result is awaited."""
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -1,7 +1,7 @@
 """Structured logs, as text or JSON lines, with little overhead per review.
 
-A line is formatted at once but written in a batch: after a few milliseconds, or immediately from WARNING up. Values
-passed as ``extra`` become fields of the line.
+A line is formatted at once but written in a batch: after a few milliseconds, or immediately for WARNING and above.
+Values passed as ``extra`` become fields of the line.
 
 Any value may come from a tenant: each argument and field, and each line of a stack, is escaped and cut to 256 bytes
 here. Messages themselves are constants.

@@ -15,7 +15,7 @@ T = TypeVar("T")
 class Struct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """Base class of all structs in this module.
 
-    ``gc=False``: the structs hold no cycles, and the garbage collector must not traverse half a million objects for
+    ``gc=False``: the structs contain no cycles, and the garbage collector must not traverse half a million objects for
     10,000 Pods on every run.
     """
 

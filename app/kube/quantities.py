@@ -127,7 +127,7 @@ class Quantity:
         return Quantity(units, scale, self.format)
 
     def __add__(self, other: Quantity) -> Quantity:
-        # A zero takes over the other's suffixes, as in Quantity.Add.
+        # A zero takes the suffixes of the other operand, as in Quantity.Add.
         format = self.format if self.unscaled else other.format
         left, right, scale = _aligned(self, other)
         return Quantity(left + right, scale, format)

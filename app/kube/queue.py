@@ -90,7 +90,7 @@ class WorkQueue(Generic[K]):
         self._processing: dict[K, float] = {}
         #: Number of keys being processed, by namespace.
         self._working: dict[str, int] = {}
-        #: Delayed keys with their earliest times, and a heap that may also hold outdated entries.
+        #: Delayed keys with their earliest times, and a heap that may also contain outdated entries.
         self._due: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._order = count()

@@ -106,7 +106,7 @@ T = TypeVar("T", bound=Object)
 WATCH_SECONDS = 300
 #: Servers send a bookmark about every minute; a connection that is silent for longer than this is considered dead.
 IDLE_SECONDS = 180.0
-#: The first wait after a failure. A resource whose definition just changed is soon served again, and startup should not
+#: The first wait after a failure. A resource whose CRD has just changed is soon served again, and startup should not
 #: wait a second for it.
 FIRST_RETRY_SECONDS = 0.2
 #: The maximum wait (plus up to as much jitter). A longer one would prolong every outage.
@@ -245,8 +245,8 @@ class Reflector(Generic[T]):
         text = str(error) or f"{self._info}: no data for too long"
         logger.warning("%s: %s failed: %s", self.resource.kind, "list" if listing else "watch", text)
         if isinstance(error, DecodeError):
-            # The first time, the connection may be at fault. The second time, only a new list helps; if the list itself
-            # failed, use a paged one.
+            # The first time, the connection may be at fault. The second time, only a new list helps: a paged one if the
+            # list itself failed.
             if self._unread_after == self._version:
                 self._streaming_list = self._streaming_list and not listing
                 self._version = ""

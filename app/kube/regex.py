@@ -1,7 +1,7 @@
 """Regular expressions with RE2's syntax and guarantees: linear time, no look-around, no back-references.
 
-Patterns in our kinds come from users and run during admission, so they must not take exponential time, and must match
-the same names as in OpenKruise, since Go uses RE2 too. [SS-122]
+Patterns in our kinds come from users and run during admission, so they must not take exponential time. They must match
+the same names as in OpenKruise, and Go uses RE2 too. [SS-122]
 """
 
 from __future__ import annotations

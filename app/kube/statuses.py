@@ -37,7 +37,7 @@ class KnownStatus:
 
 
 def newest_status(obj: Object, written: KnownStatus | None) -> KnownStatus:
-    """Return the newest known status of an object: ``written``, unless the cache shows that version or a later one."""
+    """Return the newest known status of an object: ``written``, unless the cache has that version or a later one."""
     version = obj.metadata.resource_version or ""
     if written is not None and not is_at_least(version, written.version):
         return written
@@ -65,7 +65,7 @@ async def write_status(
     present: KnownStatus,
     difference: Callable[[Status], Status],
 ) -> KnownStatus | None:
-    """Write the difference to the present status as a merge patch; after a conflict, retry with the current status.
+    """Write the difference from the current status as a merge patch; after a conflict, retry with the new status.
 
     Returns what was written; None if nothing differs, or if ``owner`` is gone, even if its name is in use again. Raises
     KubeError; ``Conflict`` after several attempts.
@@ -95,7 +95,7 @@ async def write_status(
     return None
 
 
-# One status, many writers: simultaneous requests for one object are decided together and cost one write.
+# One status, many writers: simultaneous requests for one object are decided together and need only one write.
 #
 # Some objects keep a count in their status that every replica consumes from while it answers reviews (a disruption
 # budget, free replicas in a subset). The answers of concurrent processes must add up, so an answer that consumes
@@ -103,8 +103,8 @@ async def write_status(
 #
 #     taken = await statuses.decide(key, take_one)     # take_one(obj) -> Ruling(answer, changed)
 #
-# A decision is a pure function of the current object, and may be called several times. During a write, further requests
-# for the object wait. They are then decided together, each on the result of the previous one.
+# A decision is a pure function of the current object, and may be called several times. During a write, new requests for
+# the object wait. They are then decided together, each on the result of the previous one.
 
 T = TypeVar("T", bound=Object)
 R = TypeVar("R")
@@ -124,7 +124,7 @@ FIRST_PAUSE: Final = 0.004
 LONGEST_PAUSE: Final = 0.032
 #: Maximum number of requests served by one write.
 MAX_TOGETHER: Final = 500
-#: Maximum number of objects whose last written state is kept until the cache shows it.
+#: Maximum number of objects whose last written state is kept until the cache reflects it.
 MAX_REMEMBERED: Final = 1_000
 
 

@@ -61,7 +61,7 @@ class Store(Generic[T]):
 
     @property
     def ready(self) -> bool:
-        """Whether the store has been filled once. Before that, a missing object may exist."""
+        """Whether the store has been filled once. Before that, an object missing from the store may exist."""
         return self._ready.is_set()
 
     async def wait_until_ready(self) -> None:
@@ -93,7 +93,7 @@ class Store(Generic[T]):
     # ---- subscribing
 
     def subscribe(self, handler: Handler[T]) -> Callable[[], None]:
-        """Call ``handler`` for each object present and each later change. Returns a function that unsubscribes.
+        """Call ``handler`` for each object in the store and each later change. Returns a function that unsubscribes.
 
         Exceptions in a handler are logged with the object and do not affect other handlers or the store.
         """

@@ -57,7 +57,7 @@ class AiohttpTransport:
         return response
 
     def _owner(self) -> asyncio.AbstractEventLoop:
-        """Return the event loop that owns all connections, which is the first to use them."""
+        """Return the event loop that owns all connections: the first one to use them."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         return self._loop
@@ -83,7 +83,7 @@ class AiohttpTransport:
                 answered = True
                 if answer.status == 401:
                     await self.config.renew()  # the caller retries after its back-off
-                # iter_any yields everything received: under load one chunk holds many events.
+                # iter_any yields everything received: under load one chunk contains many events.
                 yield Stream(answer.status, answer.headers, answer.content.iter_any())
         except _FAILURES as error:
             raise self._failed(request, error, answered=answered) from error

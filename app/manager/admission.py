@@ -92,7 +92,7 @@ class Admission:
         self._readiness.self_check = self_check(self._listeners.webhook.getsockname(), self._ca_bundle)
         process.done("caches")
         process.freeze()
-        logger.info("%s: ready to answer on port %d", process.name, self._listeners.webhook_port)
+        logger.info("%s: ready to serve reviews on port %d", process.name, self._listeners.webhook_port)
 
     async def stop(self) -> None:
         """Become unready, wait until API servers have noticed, and finish requests in flight."""
@@ -167,7 +167,7 @@ class Admission:
                 logger.info("%s: serving a new certificate", self._process.name)
             else:
                 return
-        except OSError as error:  # No file descriptors left: retry at the next check.
+        except OSError as error:  # Out of file descriptors: retry at the next check.
             self._certificate_seen = -1
             metrics.certificate_errors.inc()
             logger.error("%s: new certificate not served yet: %s", self._process.name, error)  # noqa: TRY400

@@ -148,7 +148,7 @@ def _flags() -> tuple[Flag, ...]:
             "webhooks",
             True,
             parse_bool,
-            "serve reviews; if false, register the webhooks once replicas with --controllers=false answer",
+            "serve reviews; if false, register the webhooks once replicas with --controllers=false respond",
         ),
         Flag(
             "webhook-processes",

@@ -2,7 +2,7 @@
 
 The controllers write the certificate Secret, the webhook configurations and the CustomResourceDefinitions. This replica
 reads the certificate, passes it to its listeners, and needs no permission to write any of them. [MGR-146]
-All replicas track which definitions are missing: a kind without its definition is disabled.
+All replicas track which CRDs are missing: a kind without its CRD is disabled.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ logger = logging.getLogger(__name__)
 
 
 class MissingDefinitions:
-    """Names of definitions that are not installed. ``changed`` is called with them whenever they change."""
+    """Names of the CustomResourceDefinitions that are not installed. ``changed`` is called with them whenever they
+    change."""
 
     def __init__(self, metrics: ManagerMetrics, changed: Callable[[Iterable[str]], None]) -> None:
         self._metrics = metrics
@@ -60,7 +61,7 @@ class MissingDefinitions:
 SYNC_SECONDS: Final = 60.0
 #: Maximum delay after a failure.
 RETRY_CAP_SECONDS: Final = 15.0
-#: Seconds between two reads while a definition is missing.
+#: Seconds between two reads while a CRD is missing.
 MISSING_SECONDS: Final = 5.0
 
 
@@ -105,7 +106,7 @@ class Follower:
         serve(self._published, self._certificates, await self._certificates.ensure(), self._metrics)
 
     async def look_for_definitions(self) -> None:
-        """Update the set of definitions that are not installed. Raises KubeError."""
+        """Update the set of CRDs that are not installed. Raises KubeError."""
         absent = set()
         for name in self._definitions:
             try:
@@ -124,7 +125,7 @@ class Follower:
                 await self.look_for_definitions()
             except (KubeError, CertificateError) as error:
                 self._metrics.certificate_errors.inc()
-                logger.warning("cannot read the certificate or a definition: %s", error)
+                logger.warning("cannot read the certificate or a CustomResourceDefinition: %s", error)
                 delay = backoff.next()
             else:
                 delay = MISSING_SECONDS if self._missing else SYNC_SECONDS

@@ -28,13 +28,13 @@ _OPENKRUISE: Final[Mapping[str, tuple[bool, Stage, str]]] = {
     "PodWebhook": _beta("serve /mutate-pod and /validate-pod"),
     "KruiseDaemon": _beta("use the node agent: image pulls, container restarts, probes"),
     "DaemonWatchingPod": _beta("the node agent watches the Pods of its node"),
-    "CloneSetShortHash": _alpha("the label controller-revision-hash holds only the hash"),
+    "CloneSetShortHash": _alpha("the label controller-revision-hash contains only the hash"),
     "KruisePodReadinessGate": _alpha("add the readiness gate KruisePodReady to every new Pod"),
     "PreDownloadImageForInPlaceUpdate": _alpha("pull images before a CloneSet updates in place"),
     "PreDownloadImageForDaemonSetUpdate": _alpha("pull images before a DaemonSet updates"),
     "CloneSetPartitionRollback": _alpha("raising a partition rolls updated Pods back"),
     "CloneSetEventHandlerOptimization": _alpha("Pod events are always coalesced"),
-    "PreparingUpdateAsUpdate": _alpha("Pods that prepare an update count as updated when scaling"),
+    "PreparingUpdateAsUpdate": _alpha("Pods that are preparing an update count as updated when scaling"),
     # On by default here: users who set the label expect protection.
     "ResourcesDeletionProtection": _beta("enforce the label policy.kruise.io/delete-protection"),
     "DeletionProtectionForCRDCascadingGate": _alpha("support Cascading protection of CustomResourceDefinitions"),
@@ -98,7 +98,7 @@ ALIASES: Final[Mapping[str, str]] = {
 #: Names that set all gates of a stage.
 GROUPS: Final = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
 
-#: Gates that are off whenever the first one is. [MGR-70, MGR-71]
+#: A gate, and the gates that are off whenever it is off. [MGR-70, MGR-71]
 _FORCED_OFF: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     (
         "PodWebhook",

@@ -22,7 +22,7 @@ COMMANDS_FILE: Final = "commands.json"
 
 
 def gathered_commands() -> dict[str, Any]:
-    """Return where the commands of each kind are defined and the names of the kind, and each verb with its help.
+    """Return the names of each kind and where its commands are defined, and each verb with its help.
 
     Commands defined in a feature's ``commands.py`` are located there, so that using them does not import the feature.
     """

@@ -1,4 +1,4 @@
-"""Limits on what callers may use on one port of a process: which callers are API servers, and what each may cost.
+"""Resource limits for callers of one port of a process: which callers are API servers, and how much each may use.
 
 Any client that reaches a port may be an attacker. Each port has ``Limits``. Its ``Connections`` records which
 connections are open, the bytes they hold and their age, and closes the most expensive ones when a limit is reached: an
@@ -47,7 +47,7 @@ ENDPOINTSLICE_PERMISSION: Final = PolicyRule(
     ("list", "watch"), (ENDPOINTSLICES.group,), (ENDPOINTSLICES.plural,), names=(SERVICE_NAME,)
 )
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})
-#: Share of a process's time for strangers while known callers are active: those with a request in the last seconds.
+#: Share of a process's time for strangers while known callers are active, that is, sent a request in the last seconds.
 STRANGERS_SHARE: Final = 0.1
 KNOWN_SECONDS: Final = 10.0
 #: Number of reviews after which to report that none came from a known caller, and seconds between checks.
@@ -337,7 +337,7 @@ class Connections(Collector):
     # ---- bytes
 
     def take(self, connection: Held, size: int) -> bool:
-        """Charge bytes to a connection. Above the limit, close the pending connections that hold most, strangers
+        """Charge bytes to a connection. Above the limit, close the pending connections with the most bytes, strangers
         first.
 
         Returns False if this connection would be closed.

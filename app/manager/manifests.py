@@ -77,7 +77,7 @@ def manifest_files(folder: Path) -> list[Path]:
     """Return the manifest files in a folder and its subfolders, sorted.
 
     Hidden files are skipped, such as those of version control and the ``..data`` folder of a mounted ConfigMap, which
-    holds each file a second time. Raises OSError.
+    contains each file a second time. Raises OSError.
     """
 
     def told(error: OSError) -> None:

@@ -102,7 +102,7 @@ class Tasks:
 
 
 # Caches of a process: what its features watch, and the reflectors that fill them. Processes that serve reviews watch
-# what admission needs; the process that writes to the cluster watches everything. A webhook process holds no Pods.
+# what admission needs; the process that writes to the cluster watches everything. A webhook process caches no Pods.
 
 
 class Caches:
@@ -303,7 +303,7 @@ class Process:
     def freeze(self) -> None:
         """Exempt cached objects from garbage collection.
 
-        They live as long as the process. Later objects rarely hold cycles, and most are freed before a collection.
+        They live as long as the process. Later objects rarely form cycles, and most are freed before a collection.
         """
         gc.collect()
         gc.freeze()

@@ -347,7 +347,7 @@ class BoundedProtocol(HttpToolsProtocol):
     # ---- responding
 
     def _answer_too_large(self) -> None:
-        """Pass only the beginning of the body on. The application refuses the request with the uid of its review."""
+        """Pass on only the beginning of the body. The application refuses the request with the uid of its review."""
         self._connections.refuse("body_bytes")
         beginning, self._body = self._body.beginning(BEGINNING_BYTES), Body()
         self._body.add(beginning)

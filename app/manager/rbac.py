@@ -55,7 +55,7 @@ def _registration() -> tuple[PolicyRule, ...]:
             _CONFIGURATIONS,
             names=(MUTATING_NAME, VALIDATING_NAME),
         ),
-        # A kind without its definition is disabled.
+        # A kind without its CRD is disabled.
         PolicyRule(
             ("get", "list", "watch"),
             _EXTENSIONS_GROUP,
@@ -73,7 +73,7 @@ def _registration() -> tuple[PolicyRule, ...]:
 
 
 def _serving() -> tuple[PolicyRule, ...]:
-    """Return the permissions on the certificate and definitions for a replica without controllers. [MGR-146]"""
+    """Return the permissions on the certificate and CRDs for a replica without controllers. [MGR-146]"""
     return (
         PolicyRule(("get", "list", "watch"), ("",), ("secrets",), names=(SECRET_NAME,), own_namespace=True),
         PolicyRule(("get",), _EXTENSIONS_GROUP, _DEFINITIONS, names=tuple(kind.crd_name for kind in kinds())),
@@ -177,8 +177,8 @@ def _of_webhooks(webhooks: Iterable[Webhook]) -> tuple[PolicyRule, ...]:
     return (ENDPOINTSLICE_PERMISSION, *(rule for webhook in webhooks for rule in webhook.permissions))
 
 
-# Check which declared permissions the API server does not grant. A missing permission would otherwise only show in an
-# error about a single object. The manager checks at startup and periodically, logs what is missing, and continues.
+# Check which declared permissions the API server does not grant. Otherwise, a missing permission would only show up in
+# an error about a single object. The manager checks at startup and periodically, logs what is missing, and continues.
 
 logger = logging.getLogger(__name__)
 
@@ -335,7 +335,7 @@ def merged(rules: Iterable[PolicyRule]) -> list[dict[str, Any]]:
 
 
 def manifests(rules: Iterable[PolicyRule], namespace: str) -> list[dict[str, Any]]:
-    """Return the manager's namespaces, ServiceAccount, roles and bindings. One namespace holds the pull secrets of
+    """Return the manager's namespaces, ServiceAccount, roles and bindings. One namespace is for the pull secrets of
     node agents."""
     return [
         _namespace(namespace),

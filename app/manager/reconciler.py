@@ -128,7 +128,7 @@ async def _patiently(controller: Work) -> None:
             logger.error("%s; still waiting", error)  # noqa: TRY400 - the message suffices
 
 
-# The part of a replica that writes to the cluster, once per replica. On every replica with controllers it manages
+# The part of a replica that writes to the cluster; each replica runs one. On every replica with controllers it manages
 # certificates and registration, so that a replica without the Lease is a complete admission service. With the Lease it
 # runs the controllers. When the Lease is lost, the process exits and the supervisor starts a new candidate; admission
 # is not affected. A replica without controllers follows the certificate (follower.py).

@@ -192,7 +192,7 @@ class Registration:
         self._in_place_at = self.clock.now()
         #: Whether the API server supports our matchConditions (Kubernetes 1.29 and later).
         self._takes_match_conditions = True
-        #: (configuration, entry) → since when (monotonic) the leader has found it unknown.
+        #: (configuration, entry) → monotonic time since which the leader has found the entry undeclared.
         self._unknown_since: dict[tuple[str, str], float] = {}
         #: Set once one of our CRDs was found.
         self.defined = asyncio.Event()
@@ -267,13 +267,13 @@ class Registration:
             known += done is not None
         trusted = self._may_register or all(carries(live, certificates.ca_cert) for _, _, live in configurations)
         if trusted and not attempts.may_succeed:
-            # Only after the bundle: clients must trust the CA before they see the new certificate.
+            # Only after the bundle: clients must trust the CA before they receive the new certificate.
             self._serve(certificates)
         self._certificates.published(complete and not attempts.failures)
         if len(self._missing) < len(self._kinds):
-            self.defined.set()  # Definitions that we may not read count as installed.
+            self.defined.set()  # CRDs that we may not read count as installed.
         if known == len(CONFIGURATIONS):
-            self.registered.set()  # A definition that cannot be written does not block reviews.
+            self.registered.set()  # A CRD that cannot be written does not block reviews.
         attempts.raise_first()
 
     async def use_certificate(self) -> None:
@@ -307,8 +307,7 @@ class Registration:
         for kind in self._kinds:
             reading = self._client.get(CUSTOMRESOURCEDEFINITIONS, kind.crd_name, decode=_decode_definition)
             try:
-                # A kind with one version needs no conversion, so a missing permission to read its definition is
-                # ignored.
+                # A kind with one version needs no conversion, so a missing permission to read its CRD is ignored.
                 definition = await (attempts if len(kind.versions) > 1 else Attempts()).result(reading)
             except NotFound:
                 absent.add(kind.crd_name)
@@ -319,7 +318,7 @@ class Registration:
         return found
 
     async def _sync_definition(self, name: str, definition: _Definition, attempts: Attempts) -> bool:
-        """Make the definition use our conversion webhook. Returns whether it already did."""
+        """Make the CRD use our conversion webhook. Returns whether it already did."""
         patch = conversion_patch(definition, self._endpoint, self._ca_bundle)
         what = f"CustomResourceDefinition {name}"
         if patch is not None:
@@ -334,7 +333,7 @@ class Registration:
         return patch is None
 
     async def _release(self, name: str, definition: _Definition) -> None:
-        """Give up ownership of fields that the shipped definitions set, so that users can apply them. Best effort.
+        """Give up ownership of fields that the shipped CRDs set, so that users can apply them. Best effort.
         [MGR-142]"""
         patch = release_patch(definition)
         if patch is None:

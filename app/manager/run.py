@@ -36,7 +36,7 @@ RECONCILER: Final = "reconciler"
 #: Reviews take precedence when CPU is scarce, because requests wait for them. At this niceness the reconciler gets a
 #: third of a webhook process's share.
 RECONCILER_NICENESS: Final = 5
-#: Errors that prevent a start, reported in one line.
+#: Errors that prevent startup, reported in one line.
 _START_ERRORS: Final = (StartError, ConfigError, PolicyError, CertificateError)
 
 

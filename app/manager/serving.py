@@ -179,7 +179,7 @@ def read_client_ca(path: str, flag: str) -> bytes:
     except OSError as error:
         raise StartError(f"{flag}: {path}: {error.strerror}") from None
     except (ssl.SSLError, ValueError):
-        raise StartError(f"{flag}: {path}: holds no certificates in PEM") from None
+        raise StartError(f"{flag}: {path}: contains no PEM certificates") from None
     return found
 
 

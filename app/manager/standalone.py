@@ -77,7 +77,7 @@ class _File:
 class Standalone:
     """Objects in a folder or file, kept up to date, and the handlers that use them.
 
-    A file is validated by separate handlers on a draft of all objects, so that reviews never see half of it.
+    A file is validated by separate handlers on a draft of all objects, so that reviews never use half of it.
     """
 
     def __init__(self, path: Path | None, gates: FeatureGates, clock: Clock, rng: Random) -> None:
@@ -339,7 +339,7 @@ def _namespace(watched: Watched[Any], metadata: Mapping[str, Any]) -> str:
 
 
 def _decoded(watched: Watched[Any], manifest: Manifest, obj: Mapping[str, Any]) -> Any:
-    """Decode an object into the form that caches hold. Raises ManifestError."""
+    """Decode an object into the form in which caches store it. Raises ManifestError."""
     metadata = obj["metadata"]
     if watched.resource.kind == NAMESPACES.kind:
         # An API server sets this label.

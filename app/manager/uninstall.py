@@ -2,7 +2,7 @@
 
 A running manager would restore its webhook configurations, so it is stopped first. Without a manager the configurations
 would reject every new Pod, so they are deleted next. Unfinished jobs have a finalizer that only a manager removes
-and that would block the deletion of their definition, so it is removed last. While any of our workloads exist, the
+and that would block the deletion of their CRD, so it is removed last. While any of our workloads exist, the
 uninstall is refused, because their Pods would be deleted with them. [MGR-86]
 """
 
@@ -37,7 +37,7 @@ CONTROLLERS: Final = "kruise-controllers"
 #: Label selector of the Deployments' Pods.
 MANAGER_PODS: Final = "control-plane in (controller-manager,controllers)"
 LEASE: Final = "kruise-manager"
-#: Seconds for the manager to stop.
+#: Seconds allowed for the manager to stop.
 STOP_SECONDS: Final = 120.0
 _POLL_SECONDS: Final = 0.5
 _NAMED_AT_MOST: Final = 5

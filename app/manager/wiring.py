@@ -29,9 +29,9 @@ from app.manager.process import Process
 
 T = TypeVar("T")
 
-#: Seconds until a reconcile is retried while the definition of a required kind is missing.
+#: Seconds until a reconcile is retried while the CRD of a required kind is missing.
 ABSENT_SECONDS: Final = 60.0
-#: Seconds to send pending events when a process stops.
+#: Seconds allowed for sending pending events when a process stops.
 FLUSH_SECONDS: Final = 1.0
 
 

@@ -14,14 +14,14 @@ from app.kube.fielderrors import shortened
 from app.kube.wire import USER_AGENT
 from app.pods.admission_draft import PodDraft, PodRefusedError
 
-# Check that a raw Pod has the shape admission relies on, so that a malformed Pod is refused with a clear message. The
-# API server decodes a Pod before it calls the webhook, so this matters only for direct callers of the webhook and for
-# Pods kept in files. The structs declare the fields that admission steps read; null in place of a list or map means
+# Check that a raw Pod has the shape that admission relies on, so that a malformed Pod is refused with a clear message.
+# The API server decodes a Pod before it calls the webhook, so this matters only for direct callers of the webhook and
+# for Pods kept in files. The structs declare the fields that admission steps read; null in place of a list or map means
 # empty.
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """A part of a Pod; fields that are not declared may hold anything."""
+    """A part of a Pod; undeclared fields may have any value."""
 
 
 class _Named(_Part, frozen=True):
@@ -134,8 +134,8 @@ def _with_key(pod: Mapping[str, Any], path: str) -> str:
 
 
 class MutatorOrder(IntEnum):
-    """Order of the changes to a new Pod. Each step sees the changes of those before it: patched labels are matched, and
-    the start order includes sidecars. The gaps leave room for further steps. [PW-6, PW-7]"""
+    """Order of the changes to a new Pod. Each step applies to the result of those before it: patched labels are
+    matched, and the start order includes sidecars. The gaps leave room for new steps. [PW-6, PW-7]"""
 
     READINESS_GATE = 10
     #: Assign the Pod to a workload subset and apply the subset's patch.
@@ -170,7 +170,7 @@ class PodMutator(Protocol):
         ...
 
     def __call__(self, draft: PodDraft, review: Review) -> StepOutcome:
-        """Run the step. A dry run must change nothing outside the draft."""
+        """Run the step. A dry run must not change anything outside the draft."""
         ...
 
 
@@ -189,7 +189,7 @@ class ValidatorOrder(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """Pods a validator applies to. ``whose`` describes them in plain words; each carries one of ``annotations``."""
+    """Pods a validator applies to. ``whose`` describes them in plain words; each has one of ``annotations``."""
 
     whose: str
     annotations: tuple[str, ...]

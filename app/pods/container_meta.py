@@ -14,8 +14,8 @@ from app.kube.hashes import deep_hash
 from app.kube.images import remembered
 from app.kube.objects import Container, Pod, Struct
 
-# The node agent reports the hashes that running containers were started with. They show, without comparing
-# images, whether a container runs its current spec. [PM-48, PM-50, PM-51, PM-136 … PM-138]
+# The node agent reports the hashes that running containers were started with. They tell, without comparing images,
+# whether a container runs its current spec. [PM-48, PM-50, PM-51, PM-136 … PM-138]
 
 #: fieldPath of an env variable that reads a label or an annotation.
 FIELD_PATH: Final = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]", re.DOTALL)
@@ -130,8 +130,8 @@ def _reported(pod: Pod, meta: RuntimeMeta) -> Mapping[str, ContainerHashes]:
     }
 
 
-# Launch priorities of containers. Admission records each in the Pod as an env variable that waits for a barrier key.
-# In-place updates follow the same order as the first start. [PM-31, PM-149]
+# Launch priorities of containers. Admission adds each as an env variable that keeps a container from starting until its
+# barrier key exists. In-place updates follow the same order as the first start. [PM-31, PM-149]
 
 #: 64 bits: OpenKruise admits priorities beyond 32 bits, and such Pods exist after a takeover.
 _KEY: Final = re.compile(rf"{names.BARRIER_KEY_PREFIX}(0|-?[1-9][0-9]{{0,18}})", re.ASCII)
@@ -155,7 +155,7 @@ def launch_priorities(pod: Pod) -> Mapping[str, int]:
     for container in pod.spec.containers:
         for entry in container.env:
             reference = entry.value_from.config_map_key_ref if entry.value_from is not None else None
-            # A user's own env of this name, with another source, is ignored.
+            # An env variable of this name that the user set from another source is ignored.
             if entry.name != names.ENV_CONTAINER_BARRIER or reference is None or reference.name != config_map:
                 continue
             priority = priority_of_key(reference.key)

@@ -1,4 +1,4 @@
-"""Write ControllerRevisions, and remember revisions that the cache does not show yet."""
+"""Write ControllerRevisions, and remember revisions that the cache does not contain yet."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from app.pods.revisions import (
     revision_of,
 )
 
-# The best known state of revisions: the cache, overlaid with our own writes until the cache shows them. A lagging watch
-# therefore never causes a duplicate revision. Every workload kind reads its revision history through this class.
+# The best known state of revisions: the cache, overlaid with our own writes until the cache reflects them. A lagging
+# watch therefore never causes a duplicate revision. Every workload kind reads its revision history through this class.
 
 OWN_WRITE_TTL: Final = 60.0
-"""Seconds the cache may take to show one of our writes; after that, the cached state is used."""
+"""Seconds the cache may take to reflect one of our writes; after that, the cached state is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class _OwnWrite:
-    """A revision as we wrote it (None if deleted) or read it live, kept until the cache shows it."""
+    """A revision as we wrote it (None if deleted) or read it live, kept until the cache contains it."""
 
     owner: str
     revision: ControllerRevision | None
@@ -113,7 +113,8 @@ class KnownRevisions:
 
 
 def _includes(stored: ControllerRevision, write: _OwnWrite) -> bool:
-    """Return whether the cached revision is at least as new as our write. Only a delete event shows a deletion."""
+    """Return whether the cached revision is at least as new as our write. A deletion is known only from a delete
+    event."""
     return write.revision is not None and is_at_least(
         stored.metadata.resource_version, write.revision.metadata.resource_version
     )
@@ -171,13 +172,13 @@ class RevisionHistory:
         )
 
     def record_write(self, recorded: Recorded, stored: ControllerRevision) -> None:
-        """Remember this revision until the cache shows it."""
+        """Remember this revision until the cache contains it."""
         self.known.record_write(recorded.known_as, stored.metadata.uid, stored)
 
     async def record(self, recorded: Recorded, ordered: list[Revision], collision_count: int) -> tuple[Revision, int]:
         """Make the revision with the current content the newest, and return it and the collision count.
 
-        ``ordered`` holds the existing revisions, oldest first.
+        ``ordered`` are the existing revisions, oldest first.
         """
         digest = recorded.digest
         plan: RevisionPlan | Reuse = plan_revision(recorded.name, recorded.data, ordered, collision_count, digest)

@@ -1,7 +1,8 @@
-"""Lifecycle hooks, with which users can hold a Pod when it enters service, is updated in place, or is deleted. Pure.
+"""Lifecycle hooks, which let users hold a Pod when it enters service, is updated in place, or is deleted. Pure.
 
-A hook names labels and finalizers. While a Pod has one of them, the guarded operation waits [PM-70]. A label shows the
-state of a Pod; this module returns its next state and the strategic merge patch that writes it. [PM-55, PM-67 … PM-77]
+A hook names labels and finalizers. While a Pod has one of them, the guarded operation waits [PM-70]. A label records
+the state of a Pod; this module returns its next state and the strategic merge patch that writes it. [PM-55, PM-67 …
+PM-77]
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Node eligibility of a Pod: the scheduler's rules except those about resources and other Pods. Pure.
 
 It is for controllers that place Pods themselves: DaemonSets, and jobs that run once per node. A node's name, labels and
-taints are considered; its conditions and being cordoned matter only through the resulting taints. [DS-16, DS-18]
+taints are considered; its conditions, and whether it is cordoned, matter only through the resulting taints. [DS-16,
+DS-18]
 """
 
 from __future__ import annotations

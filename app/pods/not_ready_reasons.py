@@ -112,7 +112,7 @@ def _conditions(pod: Pod) -> Iterator[Obstacle]:
     for gate in pod.spec.readiness_gates:
         condition = pod.condition(gate.condition_type)
         if gate.condition_type in (names.KRUISE_POD_READY, names.IN_PLACE_UPDATE_READY) and condition is None:
-            continue  # The manager writes it shortly.
+            continue  # The manager will set it shortly.
         if gate.condition_type == names.IN_PLACE_UPDATE_READY and condition is not None and condition.status == "False":
             describe = f"kubectl describe pod -n {pod.metadata.namespace} {pod.metadata.name}"
             yield Obstacle(

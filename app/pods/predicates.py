@@ -64,7 +64,7 @@ def available_after(pod: Pod, min_ready_seconds: int) -> float:
 
 
 def is_specified_delete(pod: Pod) -> bool:
-    """Return whether the Pod is marked for deletion by the label, whatever its value. [PM-103]"""
+    """Return whether the Pod is marked for deletion by the label, regardless of the label's value. [PM-103]"""
     return SPECIFIED_DELETE in pod.metadata.labels
 
 

@@ -23,7 +23,7 @@ from app.pods.template_text import OPENKRUISE, TextError, template_text
 NAME_LIMIT = 223
 """Maximum length of the workload's part. It leaves room for the longest hash. [PM-83]"""
 MAX_PASSED_OVER = 10
-"""Maximum number of names to pass over before a create request. The API server reports any further collision."""
+"""Maximum number of names to skip before a create request. The API server reports any other collision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def template_hash(data: bytes, collision_count: int = 0, *, release: str = OPENK
     """Return the FNV-1a hash of the template in ``data`` as Go prints it and, after a collision, the count's bytes.
     [DS-53]
 
-    If the data holds no template that Go can read, return its :func:`revision_hash`.
+    If the data contains no template that Go can read, return its :func:`revision_hash`.
     """
     try:
         template = orjson.loads(data)["spec"]["template"]

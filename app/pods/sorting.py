@@ -243,7 +243,7 @@ def _carriers(term: UpdateScatterTerm, pods: Sequence[Pod]) -> int:
 
 
 def _scattered(pods: Sequence[Pod], workload_pods: Sequence[Pod], matches: Callable[[Pod], bool]) -> list[Pod]:
-    """Distribute matching Pods evenly among the others, with the last at the very end. [PM-131 … PM-134]"""
+    """Distribute matching Pods evenly among the others, with the last one at the very end. [PM-131 … PM-134]"""
     matching = [pod for pod in pods if matches(pod)]
     others = [pod for pod in pods if not matches(pod)]
     if len(matching) <= 1 or len(others) <= 1:

@@ -88,7 +88,7 @@ async def test_what_a_follower_cannot_read_is_reported_and_retried(path: str, ca
     one = Followed(api)
     async with running(one.follower.run()):
         await asyncio.sleep(300)
-        assert "cannot read the certificate or a definition: " in caplog.text
+        assert "cannot read the certificate or a CustomResourceDefinition: " in caplog.text
         assert one.metrics.registry.get_sample_value("certwatcher_read_certificate_errors_total") > 9
         away = False
         await until(lambda: one.absent, seconds=31)

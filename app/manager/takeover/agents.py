@@ -195,7 +195,7 @@ def _template(daemon: Mapping[str, Any], image: str) -> Json:
         "securityContext": _SECURITY,
     }
     for field in ("readinessProbe", "securityContext"):
-        if container.get(field):  # the API server drops a field that replaces nothing
+        if container.get(field):  # the API server drops the field if there is nothing to replace
             changed[field] = {**changed[field], "$patch": "replace"}
     return {
         "metadata": {"uid": daemon["metadata"]["uid"]},

@@ -1,4 +1,4 @@
-"""Arguments of the previous manager and node agents, and the feature gates in effect there. Pure. [MGR-161]"""
+"""Arguments of the previous manager and node agents, and the feature gates they have in effect. Pure. [MGR-161]"""
 
 from __future__ import annotations
 
@@ -119,7 +119,8 @@ def _gates_in(arguments: Sequence[str]) -> tuple[str, list[range]]:
 
 
 def _defaults(image: str, configurations: Iterable[Mapping[str, Any]]) -> dict[str, bool]:
-    """Return OpenKruise's defaults that may differ from ours. Our own gates do not exist there, so they are off."""
+    """Return OpenKruise's defaults that may differ from ours. OpenKruise does not have our own gates, so they are
+    off."""
     ours = {name: False for name, gate in GATES.items() if gate.stage is Stage.OURS}
     version = _VERSION.search(image.partition("@")[0])
     if version is None:

@@ -24,7 +24,7 @@ from app.manager import rbac
 DAEMON: Final = "kruise-daemon"
 DAEMON_ROLE: Final = "kruise-daemon-role"
 DAEMON_PULL_ROLE: Final = "kruise-daemon-secret-role"
-#: ConfigMap that holds the previous installation until it is restored.
+#: ConfigMap that stores the previous installation until it is restored.
 BACKUP: Final = "kruise-takeover"
 BACKUP_KEY: Final = "before.json.gz"
 #: Maximum size of an unpacked backup.
@@ -66,9 +66,9 @@ class Installed:
     namespace: str
     deployment: Json | None = None
     daemon: Json | None = None
-    #: Definitions in OpenKruise's groups, by name.
+    #: CRDs in OpenKruise's groups, by name.
     definitions: Mapping[str, Json] = field(default_factory=dict)
-    #: Definition → number of objects.
+    #: CRD → number of objects.
     objects: Mapping[str, int] = field(default_factory=dict)
     #: Webhook configurations by name.
     configurations: Mapping[str, Json] = field(default_factory=dict)
@@ -137,7 +137,7 @@ def _inflated(packed: bytes) -> bytes:
 
 
 def rights(rules: Sequence[Json], does: str, role: str = rbac.CLUSTER_ROLE, *, exact: bool = False) -> Step:
-    """Return the step that gives a role these rules, without duplicates."""
+    """Return the step that sets a role's rules, without duplicates."""
     return Step(does, "patch", CLUSTER_ROLES, role, body={"rules": list(by_text(rules).values())}, exact=exact)
 
 

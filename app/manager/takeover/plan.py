@@ -71,9 +71,9 @@ def takeover_plan(
 ) -> Plan:
     """Plan to replace OpenKruise's manager with ours, run from ``image``. Steps already done are omitted.
 
-    ``kinds`` are those served here, ``rules`` the permissions of our manager. With ``agents``, or if the backup holds
-    them, the node agents are replaced too. With ``leave_unserved``, objects of other kinds do not block the takeover.
-    Raises TakeoverError.
+    ``kinds`` are those served here, ``rules`` the permissions of our manager. With ``agents``, or if the backup
+    contains them, the node agents are replaced too. With ``leave_unserved``, objects of other kinds do not block the
+    takeover. Raises TakeoverError.
     """
     if seen.deployment is None:
         where = f"Deployment {seen.namespace}/{DEPLOYMENT}"
@@ -231,8 +231,8 @@ def _judge_rest(seen: Installed, facts: list[str], warnings: list[str], *, agent
     release = (deployment["metadata"].get("annotations") or {}).get(_HELM_RELEASE)
     if release:
         warnings.append(
-            f"Helm release {release} is not updated: do not upgrade or uninstall it (uninstalling deletes the "
-            "definitions and all their objects); docs/moving-over.md explains how pykruise's chart replaces it"
+            f"Helm release {release} is not updated: do not upgrade or uninstall it (uninstalling deletes the CRDs "
+            "and all their objects); docs/moving-over.md explains how pykruise's chart replaces it"
         )
 
 

@@ -2,7 +2,7 @@
 
 ``eligibility`` compares two revisions and returns what changes, or what prevents an in-place update. ``steps`` starts
 an update and advances it, ``completion`` decides when the containers have changed, ``batch`` orders containers by
-launch priority. ``state`` reads and writes the two annotations that hold all progress.
+launch priority. ``state`` reads and writes the two annotations that record all progress.
 
 The results are bodies of strategic merge patches. Patches to a Pod and its status carry the uid and resourceVersion of
 the Pod they were computed from, so after a conflict the caller must compute them again.

@@ -87,7 +87,7 @@ def apply_batch(
     """Add the next batch of ``spec`` to ``change`` and return the state to record.
 
     With ``resize``, resources are set through the subresource (:func:`resize_patch`), not by this patch. Containers
-    that the Pod lacks are dropped, since they can never change.
+    that are not in the Pod are dropped, since they can never change.
     """
     spec, _ = _divided(spec, frozenset(images_of(pod)))
     batch = containers_of_batch(spec, launch_priorities(pod))

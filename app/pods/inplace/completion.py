@@ -38,7 +38,7 @@ def same_image(one: str, other: str) -> bool:
     """Compare two references: repository and digest if both have digests, otherwise repository and tag. Unparsable
     references are never equal.
 
-    Short names are completed, since a Pod's status shows the full name and its spec usually the short one.
+    Short names are completed, since a Pod's status has the full name, and its spec usually the short one.
     """
     first, second = parse_image(one), parse_image(other)
     if first is None or second is None or first.repository != second.repository:
@@ -117,7 +117,7 @@ def is_image_changed(
 def is_named(shown: str, image: str) -> bool:
     """Return whether a status names the image as the spec does, in full or short.
 
-    A tag alone does not show that the requested digest runs, nor a digest alone which repository it came from.
+    A tag alone does not prove that the requested digest runs, and a digest alone does not identify its repository.
     """
     return has_digest(shown) == has_digest(image) and same_image(shown, image)
 

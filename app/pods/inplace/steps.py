@@ -230,7 +230,7 @@ def _prior(pod: Pod) -> InPlaceUpdateState | None:
     try:
         return update_state(pod)
     except StateError:
-        return None  # It is about to be rewritten.
+        return None  # The invalid record is about to be overwritten.
 
 
 def _env_outstanding(pod: Pod, prior: InPlaceUpdateState | None) -> bool:
@@ -403,7 +403,7 @@ def _next_batch(pod: Pod, state: InPlaceUpdateState, now: datetime, resize_subre
 def _ready(pod: Pod, now: datetime) -> Refresh:
     """Make the Pod ready: no update is in progress. [PM-45]"""
     condition = pod.condition(IN_PLACE_UPDATE_READY)
-    # An entry is replaced only if its status differs, whatever its reason and message. [PM-40]
+    # An entry is replaced only if its status differs, regardless of its reason and message. [PM-40]
     if not has_gate(pod, IN_PLACE_UPDATE_READY) or (condition is not None and condition.status == "True"):
         return _NOTHING
     raised = {
