@@ -1,6 +1,6 @@
 """Derive webhook configurations from declarations. Pure.
 
-Rules, failure policy and timeout of a webhook are set where it is declared: in ``webhooks.py`` of each feature, and for
+A webhook's rules, failure policy and timeout are set where it is declared: in ``webhooks.py`` of each feature, and for
 Pods in ``app/admission/pod_webhooks.py``; defaults are in :class:`app.kube.admission.Webhook`. Operators override them
 in ``policies/webhooks.yaml`` (``app/admission/policies.py``).
 

@@ -215,7 +215,7 @@ def _converted(review: _Review, convert: Convert, *, last: bool) -> tuple[list[b
     reasons: list[str] = []
     for index, raw in enumerate(review.objects):
         if (item := _object(raw, index)) is None:
-            # The API server stored this object despite its many values; it must not fail the lists of other clients.
+            # The API server stored this object despite its many values; it must not make other clients' lists fail.
             converted.append(_passed_on(raw, review.desired))
             unconverted += 1
             if len(reasons) < NAMED_AT_MOST:

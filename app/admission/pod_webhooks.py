@@ -161,8 +161,7 @@ _MAY_READ: Final = PolicyRule(("get",), ("",), ("pods",))
 
 
 def webhooks(guarded: Sequence[Guarded]) -> tuple[Webhook, ...]:
-    """Return the webhook declarations for these Pods; updates are reviewed only for those with a change gate.
-    [PUB-129]"""
+    """Return the webhook declarations for these Pods; for updates, only if they have a change gate. [PUB-129]"""
     changing = [one for one in guarded if one.change_gate]
     return (*(_removals(guarded) if guarded else ()), *((_changes(changing),) if changing else ()))
 

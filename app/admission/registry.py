@@ -119,9 +119,9 @@ def _keys(webhook: Webhook) -> Iterable[_Key]:
                         yield operation, group, version, plural, subresource
 
 
-# Declarations that share a webhook name become one entry and one handler. For example, a kind is validated by its own
-# package and protected from deletion by deletion protection, while OpenKruise has one webhook for both, whose name
-# users see in denials. [CS-173]
+# Declarations that share a webhook name become one entry and one handler. For example, a kind's own package validates
+# it and deletion protection guards it, while OpenKruise has one webhook for both, whose name users see in denials.
+# [CS-173]
 
 
 def merged_webhooks(webhooks: Iterable[Webhook]) -> tuple[Webhook, ...]:

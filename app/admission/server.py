@@ -83,7 +83,7 @@ class Decided(NamedTuple):
 
 
 class _PostEndpoint:
-    """Base class of the POST endpoints: reads a bounded body, responds and counts. Subclasses compute the response."""
+    """Base class of the POST endpoints: reads a bounded body, sends the subclass's response, and counts the request."""
 
     max_body_bytes = MAX_BODY_BYTES
 

@@ -1,6 +1,7 @@
 """Issue and check certificates: a CA of our own and the serving certificate it signs. Pure except for key generation.
 
-Names, lifetimes and Secret keys match OpenKruise, so that either can use a Secret the other created. [MGR-30 … MGR-34]
+Names, lifetimes and Secret keys match OpenKruise's, so that either can use a Secret the other created. [MGR-30 …
+MGR-34]
 """
 
 from __future__ import annotations

@@ -64,14 +64,14 @@ class Rotation:
 
     current: CertificateSet
     next: CertificateSet | None = None
-    #: CAs that are being phased out, PEM.
+    #: CAs that are being phased out, in PEM.
     previous_ca: bytes = b""
     #: Fingerprints of retired CAs, which are removed from any bundle that still contains them.
     retired: tuple[str, ...] = ()
 
     @property
     def bundle(self) -> bytes:
-        """The CAs that clients must trust, PEM."""
+        """The CAs that clients must trust, in PEM."""
         announced = self.next.ca_cert if self.next is not None else b""
         return joined(self.current.ca_cert, announced, self.previous_ca)
 
@@ -108,7 +108,7 @@ def joined(*pems: bytes) -> bytes:
 
 
 def blocks(*pems: bytes) -> list[bytes]:
-    """Split PEM data into individual certificates, without duplicates and text between them."""
+    """Split PEM data into individual certificates, dropping duplicates and text between them."""
     found = (_BEGIN + block.rpartition(_BEGIN)[2] + _END + b"\n" for pem in pems for block in pem.split(_END)[:-1])
     return list(dict.fromkeys(found))
 
@@ -180,7 +180,7 @@ class Observed:
     #: Whether the Secret and all published bundles have been in this state for the full duration of a step.
     settled: bool
     fault: str = ""
-    #: The CAs that clients currently trust, PEM. Other replicas may serve certificates signed by them.
+    #: The CAs that clients currently trust, in PEM. Other replicas may serve certificates signed by them.
     published: bytes = b""
 
 

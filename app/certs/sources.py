@@ -47,7 +47,7 @@ class CertificateSource(Protocol):
 
     @property
     def bundle(self) -> bytes:
-        """The CAs clients must trust, PEM."""
+        """The CAs clients must trust, in PEM."""
         ...
 
     @property
@@ -56,7 +56,7 @@ class CertificateSource(Protocol):
         ...
 
     async def ensure(self, published: bytes = b"") -> CertificateSet:
-        """Return the certificates to use now; ``published`` is the bundle that clients currently trust, PEM."""
+        """Return the certificates to use now; ``published`` is the bundle that clients currently trust, in PEM."""
         ...
 
     def published(self, complete: bool) -> None:
@@ -109,7 +109,7 @@ class UnannouncedSource:
 
     @property
     def bundle(self) -> bytes:
-        """The CAs to publish, PEM."""
+        """The CAs to publish, in PEM."""
         return self._bundle.text
 
     @property
@@ -167,7 +167,7 @@ class SecretCertificates:
 
     @property
     def bundle(self) -> bytes:
-        """The CAs to publish, PEM."""
+        """The CAs to publish, in PEM."""
         return self._held.bundle if self._held is not None else b""
 
     def published(self, complete: bool) -> None:
@@ -185,7 +185,7 @@ class SecretCertificates:
     async def ensure(self, published: bytes = b"") -> CertificateSet:
         """Return the certificates to serve now. Issues or renews them, or advances a rotation, where needed.
 
-        ``published`` is the bundle that clients currently trust, PEM. If the Secret is unusable, these CAs stay
+        ``published`` is the bundle that clients currently trust, in PEM. If the Secret is unusable, these CAs stay
         trusted, because other replicas may serve certificates signed by them.
 
         Raises KubeError if the API server rejects a request.
@@ -274,7 +274,7 @@ class SecretReader:
 
     @property
     def bundle(self) -> bytes:
-        """The CAs that clients trust, PEM."""
+        """The CAs that clients trust, in PEM."""
         return self._held.bundle if self._held is not None else b""
 
     @property

@@ -107,7 +107,7 @@ def report(found: Report | str | Sequence[str], todo: Sequence[str] = ()) -> Rep
     return Report(head, notes=notes, todo=todo)
 
 
-#: Explains how a feature's objects affect a node, one line each.
+#: Returns lines that explain how a feature's objects affect a node.
 ExplainNode: TypeAlias = "Callable[[Client, Node, Enabled], Awaitable[Sequence[str]]]"
 
 
@@ -161,9 +161,9 @@ class Commands:
     moving: Callable[[Client, str, str, Enabled], Awaitable[Report]] | None = None
     #: Describes what the object, once stored, would do to its Pods.
     plan: Callable[[Client, Stored, Enabled], Awaitable[Report | str]] | None = None
-    #: Explains the state of a Pod of the object, one line each.
+    #: Returns lines that explain the state of one of the object's Pods.
     explain: Callable[[Client, Pod, Stored, Enabled], Awaitable[Sequence[str]]] | None = None
-    #: Explains how the kind's objects affect a node, one line each.
+    #: Returns lines that explain how the kind's objects affect a node.
     explain_node: Callable[[Client, Node, Enabled], Awaitable[Sequence[str]]] | None = None
     pausable: bool = True
     history: bool = True

@@ -1,4 +1,4 @@
-"""Records denied requests: metrics, and a line in ``protection.log`` with the user. [DP-41, PUB-69]"""
+"""Records each denied request in metrics and, with the user, as a line in ``protection.log``. [DP-41, PUB-69]"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_BYTES: Final = 32 * 1024 * 1024
 
 
 class RefusalMetrics(Collector):
-    """Denied requests by object and user. The metrics' names are OpenKruise's and lack the ``_total`` that
+    """Counters of denied requests by object and user. The metrics' names are OpenKruise's and lack the ``_total`` that
     prometheus-client adds to counters."""
 
     def __init__(self, registry: CollectorRegistry, families: Mapping[str, str]) -> None:

@@ -245,9 +245,9 @@ class Feature:
     admission: tuple[AdmissionPart, ...] = ()
     background: tuple[BackgroundPart, ...] = ()
     provides: tuple[Provides, ...] = ()
-    #: Feature gates that it uses: the names of OpenKruise's, and declarations of our own.
+    #: Feature gates that it uses: OpenKruise's by name, our own by declaration.
     gates: tuple[str | Gate, ...] = ()
-    #: Flags that it uses, besides its controllers' workers flags: names of OpenKruise's, and declarations of our own.
+    #: Flags that it uses, besides its controllers' workers flags: OpenKruise's by name, our own by declaration.
     flags: tuple[str | Flag, ...] = ()
     #: Kinds with deletion protection.
     protected: tuple[Protected, ...] = ()

@@ -16,7 +16,7 @@ Enabled: TypeAlias = Callable[[str], bool]
 def gate_is_off(gate: str, *others: str) -> str:
     """Return the error for a request that needs a disabled feature gate: OpenKruise's text, and how to enable it.
 
-    ``others`` are other disabled gates that must be enabled too.
+    ``others`` are disabled gates that must be enabled too.
     """
     wanted = ",".join(f"{one}=true" for one in (gate, *others))
     return (
@@ -30,8 +30,7 @@ class Stage(StrEnum):
 
     ALPHA = "Alpha"
     BETA = "Beta"
-    #: A gate that OpenKruise does not have. It belongs to neither stage, so that AllAlpha means the same as in
-    #: OpenKruise.
+    #: A gate that OpenKruise does not have. AllAlpha and AllBeta exclude it, so they mean the same as in OpenKruise.
     OURS = "Ours"
 
 

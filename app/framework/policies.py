@@ -15,7 +15,7 @@ class PolicyError(ValueError):
     """A policy file cannot be used. The message names the file, the field and the fix."""
 
 
-#: Configuration of the models: fields are snake_case here and camelCase in YAML, and none may be unknown.
+#: Configuration of the models: fields are snake_case here and camelCase in YAML, and unknown fields are errors.
 POLICY: Final = ConfigDict(extra="forbid", frozen=True, strict=True, alias_generator=to_camel)
 M = TypeVar("M", bound=BaseModel)
 

@@ -19,7 +19,7 @@ import msgspec
 
 
 class Operation(StrEnum):
-    """Operations an admission rule can name."""
+    """Operations that an admission rule can match."""
 
     CREATE = "CREATE"
     UPDATE = "UPDATE"

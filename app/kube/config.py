@@ -109,7 +109,7 @@ async def load_kubeconfig(paths: str, context: str | None = None) -> ClusterConf
 
 def _check_readable(paths: str, context: str | None) -> None:
     """Raise a clear error for problems with a file, before the ``kubernetes`` package fails on them."""
-    import yaml  # imported here: a Pod does not read a kubeconfig
+    import yaml  # imported here: not needed in a Pod
 
     found = False
     for path in filter(None, paths.split(os.pathsep)):
@@ -132,7 +132,7 @@ def _check_readable(paths: str, context: str | None) -> None:
 
 
 def _missing(document: Mapping[str, Any], wanted: str | None) -> str:
-    """Return an error for the first reference that the kubeconfig does not resolve, or ''."""
+    """Return an error for the first reference in the kubeconfig that cannot be resolved, or ''."""
     if not isinstance(document.get("contexts") or [], list):
         return ""  # The structure is invalid.
     contexts, clusters, users = (_by_name(document.get(key), key[:-1]) for key in ("contexts", "clusters", "users"))

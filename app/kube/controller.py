@@ -158,7 +158,7 @@ class Controller:
                 for key in watch.keys(change):
                     self.queue.add_after(key, watch.delay(change, key) if callable(watch.delay) else watch.delay)
             except Exception:
-                # An error with one object must not stop the reflector.
+                # An error in handling one object must not stop the reflector.
                 self._metrics.panicked(self.name)
                 logger.exception("%s: failed to map a change to %s to keys", self.name, key_of(change.object))
 

@@ -1,6 +1,6 @@
 """Discovery: maps a group, version and kind, as used in owner references and targets, to a resource.
 
-Results of the API server's discovery are cached for a while, since CustomResourceDefinitions are added and removed.
+Results of the API server's discovery are cached only for a while, since CRDs are added and removed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Errors of requests to a Kubernetes API server, in one small hierarchy.
+"""Errors from requests to a Kubernetes API server, in one small hierarchy.
 
 ``KubeError`` ← ``ConfigError`` (no usable configuration), ``TransportError`` (no response), ``DecodeError`` (an
 unexpected response), ``ApiError`` (the server returned a failure ``Status``; one subclass per reason).
@@ -54,7 +54,7 @@ class Status(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class KubeError(Exception):
-    """Base class of all errors of requests to the API server."""
+    """Base class of all errors from requests to the API server."""
 
     #: Minimum seconds before a failed reconcile is retried. 0 leaves it to the back-off.
     retry_in: float = 0.0

@@ -1,7 +1,7 @@
 """Expectations: the effects of our own writes that the cache must reflect before the next decision.
 
 A controller that has just created a Pod must not count its Pods again before the cache contains it, or it would create
-one too many. There are two kinds, both in memory only: after a restart, the first list is complete anyway. [PM-95,
+one too many. There are two kinds, both kept only in memory: after a restart, the first list is complete anyway. [PM-95,
 PM-96, PM-97, PM-98]
 """
 

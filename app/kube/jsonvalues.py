@@ -163,8 +163,8 @@ def _cuts(raw: bytes, limit: int, only_managed: bool = False) -> tuple[list[_Cut
 
 
 def split_list(raw: bytes) -> tuple[bytes, list[bytes]]:
-    """Return a Kubernetes List without its items, and the items, so that they can be read one by one if one is nested
-    too deep. Items that contain no object or list are ignored."""
+    """Return a Kubernetes List without its items, and the items, so that they can be read one by one if one of them is
+    nested too deep. Items that contain no object or list are ignored."""
     items = [raw[start:end] for start, end in _values_at(raw, _ITEM_LEVEL)]
     return shallow_json(raw, _ITEM_LEVEL - 1).data, items
 

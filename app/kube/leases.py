@@ -178,7 +178,7 @@ class LeaderElector:
     async def _take_or_renew(self) -> bool:
         if self._leading and self._observed is not None and self.leader == self.identity and self._is_valid():
             try:
-                await self._write(self._observed)  # the common case costs one request
+                await self._write(self._observed)  # in the common case, only one request
             except (Conflict, NotFound):
                 self._metrics.slow_path(self.name)
             else:

@@ -87,7 +87,7 @@ def own_flags(arguments: Sequence[str]) -> list[str]:
 
 
 def level_for(verbosity: int) -> int:
-    """Return the logging level for ``--v``: INFO below 5, DEBUG from 5."""
+    """Return the logging level for ``--v``: INFO below 5, otherwise DEBUG."""
     return logging.DEBUG if verbosity >= 5 else logging.INFO
 
 

@@ -554,7 +554,7 @@ class ConfigMap(Struct, frozen=True):
     binary_data: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-#: Types of pull Secrets, and the key of their content.
+#: Types of pull Secrets, and the key of each one's content.
 PULL_SECRET_KEYS: Final = {
     "kubernetes.io/dockerconfigjson": ".dockerconfigjson",
     "kubernetes.io/dockercfg": ".dockercfg",

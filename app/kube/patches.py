@@ -164,7 +164,7 @@ Json: TypeAlias = dict[str, Any]
 
 
 class MergeType(Protocol):
-    """Type information about a field that a strategic merge patch needs."""
+    """Type information that a strategic merge patch needs about a field."""
 
     @property
     def merge_key(self) -> str:

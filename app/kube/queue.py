@@ -1,7 +1,7 @@
 """Work queue: deduplicates keys, delays them, and backs off per key.
 
 A key added while it waits is not added twice; a key added while it is processed is queued again afterwards. A burst of
-events about one object therefore costs one reconcile, and a key is never processed twice at once.
+events about one object therefore causes a single reconcile, and a key is never processed twice at once.
 
 Keys of different namespaces take turns, and failures in one namespace do not delay others: a tenant with ten thousand
 objects, or with failing ones, delays only itself.
@@ -30,8 +30,8 @@ class QueueShutDown(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """Back-off of a failing key: the longer of its own doubling delay and the wait for a token from a bucket per
-    namespace. The manager's ``--rate-limiter`` flags have these defaults."""
+    """Back-off of a failing key: the longer of its own doubling delay and the wait for a token from its namespace's
+    bucket. The manager's ``--rate-limiter`` flags have these defaults."""
 
     base_delay: float = 0.005
     max_delay: float = 1000.0

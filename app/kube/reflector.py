@@ -111,7 +111,7 @@ IDLE_SECONDS = 180.0
 FIRST_RETRY_SECONDS = 0.2
 #: The maximum wait (plus up to as much jitter). A longer one would prolong every outage.
 LONGEST_RETRY_SECONDS = 10.0
-#: Interval of checks for a resource that is not installed; a check makes no request.
+#: Interval of checks whether a missing resource has been installed; a check sends no request.
 ABSENT_SECONDS = 1.0
 #: A watch that ended sooner than this without an error is retried only after the back-off.
 SHORT_WATCH_SECONDS = 1.0
@@ -178,7 +178,7 @@ class Reflector(Generic[T]):
         #: When the current or latest watch started.
         self._opened: float | None = None
         self._unreadable = UnreadableObjects(resource.kind, self._metrics)
-        #: The version after which a watch sent something undecodable.
+        #: The version after which a watch sent an undecodable event.
         self._unread_after: str | None = None
 
     async def run(self) -> None:
@@ -211,7 +211,7 @@ class Reflector(Generic[T]):
                 logger.exception("%s: list or watch failed unexpectedly, relisting", self.resource.kind)
                 self._version = ""
             else:
-                # The server ends every watch after some minutes; a watch that ends at once means an error.
+                # The server ends every watch after some minutes; one that ends at once indicates an error.
                 if self._forget_failures():
                     continue
             await self._clock.sleep(max(asked, backoff.next()))
@@ -223,7 +223,7 @@ class Reflector(Generic[T]):
             await self._clock.sleep(ABSENT_SECONDS)
 
     def _forget_failures(self) -> bool:
-        """Reset the back-off if the last watch lasted long enough, even if it brought no events."""
+        """Reset the back-off if the last watch lasted long enough, even if it delivered no events."""
         lasted = self._opened is not None and self._clock.monotonic() - self._opened >= SHORT_WATCH_SECONDS
         if lasted:
             self._reset_backoff()

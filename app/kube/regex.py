@@ -21,7 +21,7 @@ _OPTIONS.log_errors = False
 _OPTIONS.max_mem = 1 << 20
 
 
-#: Go's wording of RE2's errors, where it differs.
+#: Go's wording for RE2's errors, where it differs.
 _GO_WORDS = {
     "missing )": "missing closing )",
     "missing ]": "missing closing ]",

@@ -330,7 +330,7 @@ def selector_keys(namespace: str, selector: Selector) -> tuple[str, ...]:
 
 
 def label_keys(namespace: str, labels: Mapping[str, str]) -> Iterator[str]:
-    """Return the index keys under which selectors that may match these labels are found, each once."""
+    """Return the index keys, without duplicates, that lead to selectors that may match these labels."""
     yield _everybody(namespace)
     for key, value in labels.items():
         yield _label_key(namespace, key)

@@ -151,7 +151,7 @@ def is_dns1035_label(text: str) -> list[str]:
 
 
 def is_env_var_name(text: str) -> list[str]:
-    """Validate names of environment variables by the relaxed rule of Kubernetes 1.32."""
+    """Validate names of environment variables according to the relaxed rule of Kubernetes 1.32."""
     if not text:
         return ["environment variable name must be non-empty"]
     return [] if _relaxed_env_name(text) else [_ENV_NAME_MESSAGE]

@@ -1,7 +1,7 @@
 """Admission: the part of a process that serves reviews.
 
 It serves the certificate from shared memory, listens, fills the caches that decisions need (no Pods), and becomes
-ready. It writes nothing to the cluster except events about denials.
+ready. Its only writes to the cluster are events about denials.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 #: Seconds a replica still accepts reviews after it becomes unready, until all API servers have noticed.
 DRAIN_SECONDS: Final = 3.0
-#: Extra seconds to wait for another process, so that the process that knows the cause reports it first.
+#: Extra seconds to wait for another process, so that the process with the root cause reports it first.
 _MARGIN_SECONDS: Final = 5.0
 
 
@@ -83,7 +83,7 @@ class Admission:
             tasks.start(self._callers.report(process.clock, self._only_strangers), "callers")
         await self._first_certificate()
         tasks.start(self._follow_certificate(), "certificate")
-        # A missing kind may still be installed; the reconciler logs which one and how. Stored objects of an older
+        # A missing kind may be installed later; the reconciler logs which one and how. Stored objects of an older
         # version can be listed only while /convert is served, so listening comes first.
         await process.until(lambda: process.replica.state(self._reconciler).defined)
         process.start_admission_caches()

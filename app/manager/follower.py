@@ -28,8 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class MissingDefinitions:
-    """Names of the CustomResourceDefinitions that are not installed. ``changed`` is called with them whenever they
-    change."""
+    """Names of the CRDs that are not installed. ``changed`` is called with them whenever they change."""
 
     def __init__(self, metrics: ManagerMetrics, changed: Callable[[Iterable[str]], None]) -> None:
         self._metrics = metrics

@@ -47,7 +47,8 @@ ENDPOINTSLICE_PERMISSION: Final = PolicyRule(
     ("list", "watch"), (ENDPOINTSLICES.group,), (ENDPOINTSLICES.plural,), names=(SERVICE_NAME,)
 )
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})
-#: Share of a process's time for strangers while known callers are active, that is, sent a request in the last seconds.
+#: Share of a process's time for strangers while known callers are active, and seconds that a caller counts as active
+#: after a request.
 STRANGERS_SHARE: Final = 0.1
 KNOWN_SECONDS: Final = 10.0
 #: Number of reviews after which to report that none came from a known caller, and seconds between checks.
@@ -89,8 +90,8 @@ class KnownCallers:
         return now - self.asked_at < KNOWN_SECONDS
 
     def posted(self, stranger: str) -> None:
-        """Record a review or conversion from a stranger's address, or from a known caller if it is empty. Requests for
-        ``/healthz`` do not count: our self-check sends them over loopback, in every cluster."""
+        """Record a review or conversion from a stranger's address, or from a known caller if the address is empty.
+        Requests for ``/healthz`` do not count: our self-check sends them over loopback, in every cluster."""
         if stranger:
             self._strange, self._latest = self._strange + 1, stranger
         else:
@@ -287,7 +288,7 @@ class Limits:
     open_paths: frozenset[str] = frozenset(("/healthz", "/convert"))
 
 
-#: Limits of ports with few, occasional clients.
+#: Limits for ports with few, occasional clients.
 PAGES: Final = Limits(body_bytes=64 * 1024, held_bytes=16 * 1024 * 1024, connections=64)
 
 

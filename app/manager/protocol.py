@@ -394,7 +394,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._connections.strange += 1
         self._count_review(self._address)
         await self._connections.turns.wait(self._address)
-        if self._phase == _WAITING:  # otherwise the connection was closed meanwhile
+        if self._phase == _WAITING:  # otherwise, the connection has been closed
             self._phase = _ANSWERING
             self.pending = False
             LEAVES_NO_TRACE.set(self._connections.callers.ask(time.monotonic()))
@@ -405,7 +405,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._connections.callers.posted(stranger)
 
     def on_response_complete(self) -> None:
-        """Called when the application is done. Bytes that the client has not read stay charged."""
+        """Called when the application is done. Bytes that the client has not read still count."""
         self.server_state.total_requests += 1
         self._first = False
         self._connections.release(self)

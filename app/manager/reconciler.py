@@ -120,7 +120,7 @@ class Reconciling:
 
 
 async def _patiently(controller: Work) -> None:
-    """Run a controller and keep waiting for its caches (a permission may be missing), so that the others can run."""
+    """Run a controller, waiting as long as its caches take (a permission may be missing), while others run."""
     while True:
         try:
             return await controller.run()

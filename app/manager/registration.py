@@ -58,7 +58,7 @@ T = TypeVar("T")
 
 
 def trusted_for_us(definitions: Iterable[Mapping[str, Any]], configurations: Iterable[Mapping[str, Any]]) -> bytes:
-    """Return all CAs that the API server trusts for our webhooks, PEM. Unreadable bundles are skipped."""
+    """Return all CAs that the API server trusts for our webhooks, in PEM. Unreadable bundles are skipped."""
     configs = [
         ((definition.get("spec") or {}).get("conversion") or {}).get("webhook", {}).get("clientConfig")
         for definition in definitions
@@ -194,7 +194,7 @@ class Registration:
         self._takes_match_conditions = True
         #: (configuration, entry) → monotonic time since which the leader has found the entry undeclared.
         self._unknown_since: dict[tuple[str, str], float] = {}
-        #: Set once one of our CRDs was found.
+        #: Set once one of our CRDs has been found.
         self.defined = asyncio.Event()
         #: Set once both configurations are in place.
         self.registered = asyncio.Event()

@@ -43,7 +43,7 @@ _START_ERRORS: Final = (StartError, ConfigError, PolicyError, CertificateError)
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run the command. Returns the exit code: 2 for invalid arguments.
 
-    An error that prevents the start is printed to standard error in one line.
+    An error that prevents startup is printed to standard error as one line.
     """
     if any(argument in ("-h", "--help") for argument in arguments):
         print(help_text())  # noqa: T201

@@ -67,7 +67,7 @@ class Settings:
 
     @property
     def among_others(self) -> bool:
-        """Whether a Service or load balancer routes reviews to this replica. It takes time to notice that the
+        """Whether a Service or load balancer routes reviews to this replica. Either takes time to notice that the
         replica is stopping."""
         own = self.flags.text("webhook-bind-address")
         return self.webhook_host not in _LOOPBACK or own not in ("", self.webhook_host)

@@ -19,9 +19,10 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-# Metrics of several processes as one exposition: counters are summed, and those of a restarted process continue from
-# its predecessor's values. prometheus-client's multiprocess mode needs a writable folder and its own value class per
-# metric, but reviews are counted in plain numbers. So each process publishes what its registry collects.
+# Metrics of several processes combined in one exposition: counters are summed, and those of a restarted process
+# continue from its predecessor's values. prometheus-client's multiprocess mode needs a writable folder and its own
+# value class per metric, but reviews are counted in plain numbers. So each process publishes what its registry
+# collects.
 
 #: Sample name and labels.
 _Key: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
@@ -320,7 +321,7 @@ class Replica:
 
     @property
     def was_ready(self) -> bool:
-        """Whether the whole replica was ready once; readiness latches."""
+        """Whether the whole replica has been ready once; readiness latches."""
         return self._flags[0] == 1
 
     def latch_ready(self) -> None:

@@ -245,7 +245,7 @@ class Standalone:
         return None
 
     def _refuse_second(self, manifest: Manifest, watched: Watched[Any], content: _Content) -> None:
-        """Raise ManifestError if this file, read up to here as ``content``, or another one defines the object too."""
+        """Raise ManifestError if this file, as read so far into ``content``, or another one defines the object too."""
         where = (watched.key, ObjectKey(_namespace(watched, manifest.object["metadata"]), manifest.name))
         others = {str(path): file.content for path, file in self._files.items()}
         for file, objects in (others | {manifest.file: content}).items():
@@ -334,7 +334,7 @@ def _with_identity(stored: Mapping[str, Any], version: int) -> dict[str, Any]:
 
 def _namespace(watched: Watched[Any], metadata: Mapping[str, Any]) -> str:
     if watched.scope is Scope.OWN:
-        return names.MANAGER_NAMESPACE  # the operator may be installed in a namespace of another name
+        return names.MANAGER_NAMESPACE  # the operator may be installed in a namespace with another name
     return str(metadata.get("namespace") or "")
 
 

@@ -50,7 +50,7 @@ def after_exit(ran: float, delay: float, failing_since: float, now: float) -> tu
 
 
 class _Child:
-    """A slot of the replica and its current process."""
+    """One of the replica's process slots, and its current process."""
 
     def __init__(self, name: str, work: Callable[[], int]) -> None:
         self.name = name

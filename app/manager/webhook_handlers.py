@@ -82,7 +82,7 @@ def _require_matching(declared: Sequence[Webhook], answered: Sequence[Webhook]) 
 
 
 def _fetch(client: Client | None) -> pod_webhooks.Fetch:
-    """Return a function that reads a Pod; without a cluster it finds none."""
+    """Return a function that reads a Pod; without a cluster, it finds no Pods."""
 
     async def fetch(namespace: str, name: str) -> Mapping[str, Any] | None:
         if client is None or not (namespace and name):

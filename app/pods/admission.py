@@ -81,7 +81,7 @@ class _Metadata(_Part, frozen=True):
     managed_fields: list[_Manager] | None = None
 
 
-#: Maximum number of containers. The status of more would be too large for etcd, so such a Pod could never run.
+#: Maximum number of containers. A larger Pod could never run: its status would be too large for etcd.
 MAX_CONTAINERS: Final = 10_000
 _Containers: TypeAlias = Annotated[list[_Container], msgspec.Meta(max_length=MAX_CONTAINERS)]
 
@@ -175,8 +175,8 @@ class PodMutator(Protocol):
 
 
 # Validators run before a Pod is deleted, evicted or updated. The first refusal ends the request. All run in one
-# webhook, so a request costs one call however many validators apply [PW-20]. The API server calls it only for Pods with
-# an annotation that one of them declares.
+# webhook, so each request needs only one call, regardless of how many validators apply [PW-20]. The API server calls it
+# only for Pods with an annotation that one of them declares.
 
 
 class ValidatorOrder(IntEnum):
@@ -222,7 +222,7 @@ class PodRequest:
 
     async def pod(self) -> Mapping[str, Any] | None:
         """Return the current Pod as raw JSON, or None if it does not exist. For an update, this is the old Pod. For an
-        eviction, the Pod is read from the API server, once. Raises ``KubeError``."""
+        eviction, the Pod is read once from the API server. Raises ``KubeError``."""
         if self.kind is not PodRequestKind.EVICT:
             return self.review.old_object
         if not self._fetched:

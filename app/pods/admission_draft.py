@@ -33,7 +33,7 @@ class PodRefusedError(Exception):
 
 
 class PodDraft:
-    """A Pod with the changes recorded so far. ``namespace`` is the request's, used if the Pod names none. [PW-6]"""
+    """A Pod with the changes recorded so far. ``namespace`` is the request's, used if the Pod has none. [PW-6]"""
 
     __slots__ = ("_operations", "_owned", "metadata", "namespace", "original", "spec")
 

@@ -14,8 +14,8 @@ from app.kube.hashes import deep_hash
 from app.kube.images import remembered
 from app.kube.objects import Container, Pod, Struct
 
-# The node agent reports the hashes that running containers were started with. They tell, without comparing images,
-# whether a container runs its current spec. [PM-48, PM-50, PM-51, PM-136 … PM-138]
+# The node agent reports the hashes that running containers were started with. They indicate whether a container runs
+# its current spec, without a comparison of images. [PM-48, PM-50, PM-51, PM-136 … PM-138]
 
 #: fieldPath of an env variable that reads a label or an annotation.
 FIELD_PATH: Final = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]", re.DOTALL)
@@ -61,7 +61,7 @@ def runtime_meta(pod: Pod) -> RuntimeMeta | None:
 
 @remembered(4096)
 def plain_hash(name: str, image: str) -> int:
-    """Return the hash that kubelet 1.31 and later keeps with a container. [PM-137]"""
+    """Return the hash that kubelets 1.31 and later store with a container. [PM-137]"""
     return deep_hash(dumps_go({"image": image, "name": name}).encode())
 
 
@@ -100,8 +100,8 @@ def _env_hash(*texts: str) -> int:
 def is_image_current(pod: Pod, meta: RuntimeMeta) -> bool:
     """Return whether every container was started with the name and image in its spec. [PM-50]
 
-    Kubelets before 1.31 hash the whole container, which a cached Pod lacks. For them, this returns False, and the
-    caller compares image ids.
+    Kubelets before 1.31 hash the whole container, which a cached Pod does not contain. For them, this returns False,
+    and the caller compares image ids.
     """
     reported = _reported(pod, meta)
     return all(

@@ -79,7 +79,7 @@ class Entry:
         return value
 
     def entries(self, key: str) -> Iterator[Entry]:
-        """Yield the kinds of a list member; none if it is missing. Raises WhitelistError for any other type."""
+        """Yield the kinds in a list member; none if the member is missing. Raises WhitelistError for any other type."""
         value = member(self.fields, key)
         value = [] if value is None else value
         if not isinstance(value, list) or len(value) > MAX_WORKLOADS:
@@ -88,7 +88,7 @@ class Entry:
 
 
 def entries(text: str | None, key: str) -> Iterator[Entry]:
-    """Yield the workloads listed under ``key`` of the ConfigMap; none without the key. Raises WhitelistError."""
+    """Yield the workloads listed under ``key`` of the ConfigMap; none if the key is missing. Raises WhitelistError."""
     if not text:
         return iter(())
     where = f"ConfigMap {names.CONFIGURATION_CONFIG_MAP}, key {key}"
@@ -102,7 +102,7 @@ def entries(text: str | None, key: str) -> Iterator[Entry]:
 
 
 def listed_kinds(text: str | None, key: str) -> Mapping[GroupKind, ListedKind]:
-    """Return the kinds listed under ``key`` of the ConfigMap; none without the key. Raises WhitelistError."""
+    """Return the kinds listed under ``key`` of the ConfigMap; none if the key is missing. Raises WhitelistError."""
     listed = (entry.kind for entry in entries(text, key))
     return {(one.group, one.kind): one for one in listed}
 

@@ -113,8 +113,7 @@ class KnownRevisions:
 
 
 def _includes(stored: ControllerRevision, write: _OwnWrite) -> bool:
-    """Return whether the cached revision is at least as new as our write. A deletion is known only from a delete
-    event."""
+    """Return whether the cached revision is at least as new as our write. Only a delete event reveals a deletion."""
     return write.revision is not None and is_at_least(
         stored.metadata.resource_version, write.revision.metadata.resource_version
     )

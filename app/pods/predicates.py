@@ -163,7 +163,7 @@ def is_controlled_by(metadata: Dependent[Reference], owner: Owner) -> bool:
 
 
 def ownerless(namespace: str) -> str:
-    """Return the index key of the objects of a namespace without a controller."""
+    """Return the index key of a namespace's objects that have no controller."""
     return f"none/{namespace}"
 
 

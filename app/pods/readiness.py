@@ -81,7 +81,7 @@ def initial_conditions(pod: Pod) -> tuple[str, ...]:
     """Return our conditions that the Pod's readiness gates require and that are not set yet; none for terminating Pods.
 
     These are KruisePodReady [PM-60], and InPlaceUpdateReady of a Pod that was never updated in place [PM-45]. Both are
-    set in one write as soon as the Pod exists, so that the kubelet's first readiness report already counts them.
+    set in one write as soon as the Pod exists, so that the kubelet's first readiness report already includes them.
     """
     if pod.metadata.deletion_timestamp is not None:
         return ()
@@ -105,8 +105,7 @@ def initial_condition(pod: Pod, now: datetime) -> StatusPatch:
 
 
 def with_key(pod: Pod, key: NotReadyKey, now: datetime) -> StatusPatch | None:
-    """Return the patch that adds a not-ready key; None if the Pod already has the key or has no such readiness gate.
-    [PM-62]"""
+    """Return the patch that adds a not-ready key; None if the Pod already has it or has no such gate. [PM-62]"""
     return with_keys_changed(pod, (key,), (), now)
 
 

@@ -175,7 +175,7 @@ def plan_revision(
 ) -> RevisionPlan:
     """Return how to record ``data``, given the revisions of this workload, oldest first.
 
-    A revision that is being deleted is not reused: it would be gone before a Pod could need it. Its name is skipped, as
+    A revision that is being deleted is not reused: it would be gone by the time a Pod needs it. Its name is skipped, as
     is any name that proves to be taken. [PM-90]
     """
     standing = [revision for revision in ordered if not revision.deleting]
@@ -228,7 +228,7 @@ _PATCH: Final = "$patch"
 def template_data(template: Mapping[str, Any]) -> bytes:
     """Return the data a revision records for a template, byte for byte as OpenKruise writes it. [PM-80, PM-84]
 
-    Fields newer than the Kubernetes types we know are kept; otherwise changing them would create no revision. A
+    Fields newer than the Kubernetes types we know are kept; otherwise, changing them would not create a revision. A
     template that Go cannot read, because it bypassed admission, is recorded unchanged.
     """
     try:

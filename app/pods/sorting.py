@@ -206,7 +206,7 @@ def _level(labels: Mapping[str, str], keys: Sequence[str]) -> tuple[int, int]:
 
 
 def trailing_number(text: str) -> int:
-    """Return the integer at the end of a label's value; 0 without one, or if it exceeds 64 bits. [PM-128]"""
+    """Return the integer at the end of a label's value; 0 if there is none or it exceeds 64 bits. [PM-128]"""
     found = _TRAILING_NUMBER.search(text)
     number = int(found[1]) if found is not None else 0
     return number if number <= _MAX_INT64 else 0

@@ -65,7 +65,7 @@ class TemplateLookups:
         self, enabled: Callable[[str], bool] = lambda _: False, client: Client | None = None, namespace: str = ""
     ) -> None:
         """``enabled`` returns whether a feature gate is on; ``namespace`` is the manager's own."""
-        #: Whether feature gates turn off template defaulting, and turn on defaulting of host ports. [CS-18]
+        #: Whether feature gates turn off template defaulting, and turn on host port defaulting. [CS-18]
         self.no_template_defaults = enabled(GATE)
         self.default_host_ports = enabled(HOST_PORTS_GATE)
         self.client = client

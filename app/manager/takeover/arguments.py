@@ -42,7 +42,7 @@ class Arguments:
 def of_manager(container: Mapping[str, Any], configurations: Iterable[Mapping[str, Any]] = ()) -> Arguments:
     """Return the arguments of the manager's container, with its gates in effect.
 
-    ``configurations`` are its webhook configurations, which show what an image without a version serves. Raises
+    ``configurations`` are its webhook configurations, which indicate what an image without a version tag serves. Raises
     FeatureGateError.
     """
     enabled_kinds = _variable(container, "CUSTOM_RESOURCE_ENABLE")
@@ -119,8 +119,7 @@ def _gates_in(arguments: Sequence[str]) -> tuple[str, list[range]]:
 
 
 def _defaults(image: str, configurations: Iterable[Mapping[str, Any]]) -> dict[str, bool]:
-    """Return OpenKruise's defaults that may differ from ours. OpenKruise does not have our own gates, so they are
-    off."""
+    """Return OpenKruise's defaults that may differ from ours. Gates that only we have are off in OpenKruise."""
     ours = {name: False for name, gate in GATES.items() if gate.stage is Stage.OURS}
     version = _VERSION.search(image.partition("@")[0])
     if version is None:

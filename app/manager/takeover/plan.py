@@ -1,4 +1,4 @@
-"""Plans of a takeover and of its reversal. Pure."""
+"""Plans for a takeover and its reversal. Pure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from app.manager.takeover.model import (
 )
 from app.manager.uninstall import DEPLOYMENT
 
-#: An object may have 1 MiB, including base64 encoding and metadata.
+#: An object may be up to 1 MiB, including base64 encoding and metadata.
 MAX_BACKUP_BYTES: Final = 700_000
 _HELM_RELEASE: Final = "meta.helm.sh/release-name"
 _OF_WEBHOOKS: Final = "docs/installing.md, Webhooks"

@@ -234,7 +234,7 @@ def _counted(quantities: Any) -> dict[str, Quantity]:
 
 
 def _compare_claim_templates(old: Revision, new: Revision) -> None:
-    """Compare the claim templates unless either side records none. [PM-15]"""
+    """Compare the claim templates, unless one of the revisions records none. [PM-15]"""
     before, after = (revision.annotations.get(names.CLAIM_TEMPLATES_HASH) for revision in (old, new))
     if before is not None and after is not None and before != after:
         raise _BlockedError(Blocked("the volume claim templates differ"))

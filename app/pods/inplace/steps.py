@@ -154,7 +154,7 @@ def write_batch(
 
 
 def with_unapplied(pod: Pod, spec: UpdateSpec) -> UpdateSpec:
-    """Return ``spec`` merged onto what an earlier update of the Pod has not applied yet."""
+    """Return ``spec`` merged into what an earlier update of the Pod has not applied yet."""
     for earlier in _unapplied(pod):
         spec = _after(earlier, spec)
     # A container that already has the image does not change, as after a rollback within the grace period.
@@ -341,9 +341,9 @@ def refresh(
 def _incomplete(pod: Pod, state: InPlaceUpdateState, now: datetime, reason: str) -> Refresh:
     """Wait for the containers. Retry a resize that the kubelet does not finish. [PM-190]
 
-    Any write to the Pod makes the kubelet retry at once; on its own it waits 10 to 15 s. After a container restart, a
-    try succeeds only if the runtime lists the old container's statistics before the new one's, which may take many
-    tries.
+    Any write to the Pod makes the kubelet retry at once; on its own it waits 10 to 15 s. After a container restart, an
+    attempt succeeds only if the runtime lists the old container's statistics before the new one's, which may take many
+    attempts.
     """
     condition = unfinished_resize(pod) if state.update_resources else None
     since = condition.last_transition_time if condition is not None else None
