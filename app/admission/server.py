@@ -29,8 +29,8 @@ from app.kube.admission import LEAVES_NO_TRACE, NAMESPACE, Allowed, Decision, De
 from app.kube.errors import KubeError
 from app.kube.text import quoted
 
-# Endpoints as raw ASGI: reviews by path, unknown paths, and conversions. Each reads a bounded body, responds and
-# counts. An error in one review stops neither the endpoint nor the service.
+# Endpoints as raw ASGI: reviews by path, unknown paths, and conversions. Each reads a bounded body, responds, and
+# counts the request.
 
 logger = logging.getLogger(__name__)
 

@@ -68,7 +68,7 @@ class CertificateSource(Protocol):
 # an external Secret at different times. Each adds its own CA to the published bundle and keeps the other CAs. After one
 # rotation step, it removes any CA that it does not need; a replica that still needs the CA adds it back.
 
-#: Default duration of a rotation step. A CA that this replica does not need stays in the bundle for that long.
+#: Default duration of a rotation step.
 STEP_SECONDS: Final = 600.0
 
 

@@ -1,8 +1,7 @@
 """Admission types of the Kubernetes API: the request (Review), the response (Decision) and the endpoint (Webhook).
 
 A feature declares a :class:`Webhook` once, as data; routes, webhook configurations, RBAC and the reference page are
-derived from it. ``Handler`` pairs a declaration with its decision function. The types do no I/O and are independent of
-any web framework.
+derived from it. ``Handler`` pairs a declaration with its decision function.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
 """

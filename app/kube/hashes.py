@@ -1,6 +1,6 @@
 """Hashes and random suffixes in the names of revisions and Pods: FNV, and an alphabet without vowels.
 
-Kubernetes uses this alphabet for generated names: without vowels and look-alikes, so that no words appear by accident.
+Kubernetes uses this alphabet for generated names, so that no words appear by accident.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class LeaseTimes:
 
 
 class LeaderMetrics:
-    """Hooks for metrics. This base class does nothing. ``name`` is the lease's name."""
+    """Hooks for metrics. This base class does nothing."""
 
     def leader(self, name: str, leading: bool) -> None: ...
     def slow_path(self, name: str) -> None: ...

@@ -40,7 +40,7 @@ class RateLimits:
 
 
 class QueueMetrics:
-    """Hooks for the ``workqueue_*`` metrics. This base class does nothing. ``name`` is the queue's name."""
+    """Hooks for the ``workqueue_*`` metrics. This base class does nothing."""
 
     def depth(self, name: str, keys: int) -> None: ...
     def added(self, name: str) -> None: ...

@@ -55,7 +55,7 @@ class ReflectorError(StrEnum):
 
 
 class ReflectorMetrics:
-    """Hooks for metrics. This base class does nothing. ``kind`` is the resource's kind."""
+    """Hooks for metrics. This base class does nothing."""
 
     def listed(self, kind: str, objects: int) -> None: ...
     def events(self, kind: str, count: int) -> None: ...

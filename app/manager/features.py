@@ -1,7 +1,4 @@
-"""The list of features: the only module that names kinds outside of their own folders.
-
-Everything else that the manager, the sandbox and the command line do with a kind is derived from its ``FEATURE``.
-"""
+"""The list of features: the only module that names kinds outside of their own folders."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def _beta(effect: str, default: bool = True) -> tuple[bool, Stage, str]:
     return default, Stage.BETA, effect
 
 
-#: The gates of OpenKruise. A gate has an effect only if some component reads it.
+#: The gates of OpenKruise.
 _OPENKRUISE: Final[Mapping[str, tuple[bool, Stage, str]]] = {
     "PodWebhook": _beta("serve /mutate-pod and /validate-pod"),
     "KruiseDaemon": _beta("use the node agent: image pulls, container restarts, probes"),

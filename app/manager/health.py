@@ -40,7 +40,7 @@ _TEXT: Final = "text/plain; charset=utf-8"
 
 
 class Readiness:
-    """Readiness of this replica. It latches: once ready, the replica stays ready until shutdown."""
+    """Readiness of this replica. Once ready, it stays ready until shutdown."""
 
     def __init__(self, replica: Replica, own: str, webhook_processes: tuple[str, ...], reconciler: str) -> None:
         self._replica = replica

@@ -228,7 +228,7 @@ class InPlaceUpdateState(Struct, frozen=True):
 
     @property
     def has_next(self) -> bool:
-        """Whether another batch is pending, regardless of what it changes."""
+        """Whether another batch is pending."""
         return bool(self.next_container_images or self.next_container_ref_metadata or self.next_container_resources)
 
     @property
