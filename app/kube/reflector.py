@@ -111,7 +111,7 @@ IDLE_SECONDS = 180.0
 FIRST_RETRY_SECONDS = 0.2
 #: The maximum wait (plus up to as much jitter). A longer one would prolong every outage.
 LONGEST_RETRY_SECONDS = 10.0
-#: Interval of checks whether a missing resource has been installed; a check sends no request.
+#: Seconds between checks whether a missing resource has been installed; a check sends no request.
 ABSENT_SECONDS = 1.0
 #: A watch that ended sooner than this without an error is retried only after the back-off.
 SHORT_WATCH_SECONDS = 1.0

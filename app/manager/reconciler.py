@@ -120,7 +120,7 @@ class Reconciling:
 
 
 async def _patiently(controller: Work) -> None:
-    """Run a controller, waiting as long as its caches take (a permission may be missing), while others run."""
+    """Run a controller, waiting for its caches indefinitely (a permission may be missing), while others run."""
     while True:
         try:
             return await controller.run()
