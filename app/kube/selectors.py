@@ -109,7 +109,7 @@ def _int64(text: str | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A compiled selector. All requirements must be met; without any, it matches everything, like an empty
+    """A compiled selector. All requirements must be met; with none, it matches everything, like an empty
     LabelSelector."""
 
     requirements: tuple[Requirement, ...] = ()

@@ -112,14 +112,14 @@ R = TypeVar("R")
 #: Seconds for which a conflicting write, or one without a response, is retried. Well below the timeout of any webhook
 #: that waits for it.
 DEADLINE: Final = 2.0
-#: The first and the longest average wait after such an attempt, in seconds. Each wait is drawn between zero and twice
+#: The first and the longest average wait after a failed attempt, in seconds. Each wait is drawn between zero and twice
 #: the average.
 FIRST_WAIT: Final = 0.002
 LONGEST_WAIT: Final = 0.01
 #: The longest wait while the API server does not respond, to avoid overloading it.
 LONGEST_UNANSWERED: Final = 0.25
 #: Initial and maximum seconds between writes to an object that other processes also write; without the pause, every
-#: write would conflict. The pause doubles with each conflict, and halves without one.
+#: write would conflict. The pause doubles after each conflict, and halves after each write without one.
 FIRST_PAUSE: Final = 0.004
 LONGEST_PAUSE: Final = 0.032
 #: Maximum number of requests served by one write.

@@ -20,7 +20,7 @@ _CLAIMS: Final = list_of(CLAIM)
 
 
 def claim_templates_hash(templates: Sequence[Mapping[str, Any]] | None) -> str:
-    """Return the annotation value by which revisions detect changed claim templates; '' without templates.
+    """Return the annotation value by which revisions detect changed claim templates; '' if there are none.
 
     It covers the names and specs, in any order.
     """

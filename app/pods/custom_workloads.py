@@ -1,4 +1,4 @@
-"""Custom workload kinds listed in the ConfigMap kruise-configuration: parse such a list, and follow its changes.
+"""Custom workload kinds listed in the ConfigMap kruise-configuration: parse the list, and follow its changes.
 
 A list is JSON, ``{"workloads": [{"Group": …, "Version": …, "Kind": …}]}``. Keys match regardless of case, as in Go.
 """

@@ -32,7 +32,7 @@ class LifecycleState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """Labels and finalizers that hold a Pod back, and whether it is out of service meanwhile."""
+    """Labels and finalizers that hold a Pod back, and whether they also take it out of service."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     finalizers: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ def is_hooked(hook: Hook | None, pod: Pod) -> bool:
 
 
 def is_all_hooked(hook: Hook | None, pod: Pod) -> bool:
-    """Return whether all labels and finalizers of the hook are on the Pod; True for a hook without any. [PM-70]"""
+    """Return whether all labels and finalizers of the hook are on the Pod; True if the hook has none. [PM-70]"""
     return hook is not None and _is_whole(hook, pod.metadata.labels, pod.metadata.finalizers)
 
 

@@ -118,5 +118,5 @@ class Slots:
 
     @property
     def end(self) -> int:
-        """The last slot plus one; 0 without slots."""
+        """The last slot plus one; 0 if there are none."""
         return self.ranges[-1][1] + 1 if self.ranges else 0
