@@ -63,7 +63,7 @@ T = TypeVar("T")
 
 
 class JobReconciler(ABC, Generic[J, S]):
-    """Reconciles all jobs of a kind. A job is not reconciled until the cache shows our last write."""
+    """Reconciles all jobs of a kind. A job is not reconciled until the cache reflects our last write."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class JobReconciler(ABC, Generic[J, S]):
             state.ended = self.clock.monotonic()
 
     async def _work_on(self, key: ObjectKey, job: J, state: S) -> Result | None:
-        # Use our last write even if the cache does not show it yet.
+        # Use our last write even if the cache does not have it yet.
         job = with_status(job, newest_status(job, state.written).status)
         if (end := self.end_of(job)) is not None:
             return await self._after(job, end)

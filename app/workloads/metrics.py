@@ -42,7 +42,7 @@ class WorkloadCounters:
         if name not in self._leaks:
             self._leaks[name] = Counter(
                 name,
-                "Total number of creations and deletions that the cache did not show in time.",
+                "Total number of creations and deletions that the cache did not reflect in time.",
                 ["namespace", "name"],
                 registry=self._registry,
             )

@@ -22,14 +22,14 @@ from app.workloads.settings import UpdatePolicy, WorkloadSettings
 
 
 def gets_initial_conditions(pod: Pod, lifecycle: Lifecycle | None) -> bool:
-    """Return whether the readiness controller writes a new Pod's first conditions and its step to Normal together."""
+    """Return whether the readiness controller sets a new Pod's first conditions and lifecycle state Normal together."""
     waits_for_hook = lifecycle is not None and lifecycle.pre_normal is not None
     return state_of(pod) == LifecycleState.PREPARING_NORMAL and not waits_for_hook and bool(initial_conditions(pod))
 
 
 def awaits_initial_conditions(pod: Pod) -> bool:
-    """Return whether that write is pending. Until it is done, nothing else is written to the Pod: both writes would
-    require the same resource version, so one would fail."""
+    """Return whether the write of the first conditions and lifecycle state Normal is pending. Until it is done, nothing
+    else is written to the Pod: both writes would require the same resource version, so one would fail."""
     preparing = state_of(pod) == LifecycleState.PREPARING_NORMAL
     return preparing and bool(pod.spec.node_name) and bool(initial_conditions(pod))
 
@@ -61,7 +61,7 @@ class PodFacts:
     in_grace: bool
     #: Whether there is nothing to refresh, regardless of the time. [CS-122]
     settled: bool
-    #: Whether the write of its first conditions and its step to Normal is pending.
+    #: Whether the write of its first conditions and lifecycle state Normal is pending.
     awaits_initial_conditions: bool = False
     #: Whether no in-place update is in progress. [PM-54]
     update_complete: bool = True

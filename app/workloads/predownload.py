@@ -90,8 +90,8 @@ def min_updated_ready(value: int | str | None, replicas: int) -> int:
 
 
 def parallelism(value: int | str | None) -> int:
-    """Return the number of nodes that pull at once; defaults to 1. Raises ``IntOrPercentError`` for text
-    that is no integer. [PM-167]"""
+    """Return the number of nodes that pull at once; defaults to 1. Raises ``IntOrPercentError`` for text that is not an
+    integer. [PM-167]"""
     if value is None or value == "":
         return 1
     if isinstance(value, str) and not _INTEGER.fullmatch(value):

@@ -145,14 +145,14 @@ class EventMappers(Generic[W, S]):
         return state.next_reconcile - self.clock.monotonic()
 
     def begun(self, state: S) -> None:
-        """Record the start of a reconcile. A delayed reconcile that is due by now is no longer needed."""
+        """Record the start of a reconcile. It replaces a delayed reconcile that is due."""
         state.last_reconcile = self.clock.monotonic()
         if state.next_reconcile is not None and state.next_reconcile <= state.last_reconcile + TIMER_TOLERANCE:
             state.next_reconcile = None
 
 
 def _is_own_status_write(change: Change[W], version: str) -> bool:
-    """Return whether the change is only the status written as ``version``. A stale cache may show it together with
+    """Return whether the change is only the status written as ``version``. A stale cache may deliver it together with
     earlier changes by users."""
     old, new = change.old, change.new
     if old is None or new is None or new.metadata.resource_version != version:
@@ -175,8 +175,8 @@ NODE_LABELS_TTL: Final = 60.0
 class WorkloadReconciler(ABC, Generic[W, S, R]):
     """Reconciles all workloads of a kind. With ``adopts``, matching orphans are adopted [PM-109].
 
-    ``expectation_timeout`` is the seconds the cache may take to show our writes [CS-52]; ``force_expectations`` is the
-    gate ForceDeleteTimeoutExpectationGate.
+    ``expectation_timeout`` is the seconds the cache may take to reflect our writes [CS-52]; ``force_expectations`` is
+    the gate ForceDeleteTimeoutExpectationGate.
     """
 
     adopts: ClassVar[bool] = False
@@ -267,7 +267,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
             if state.pods_deleted_by_others and not await self._still_exists(workload, state):
                 return None  # not in the cache yet; its event triggers the next reconcile
             if self.adopts and not workload.deleting and await self._adopt(workload, state, resolved):
-                return None  # their events trigger the next reconcile once the cache shows the adoption
+                return None  # their events trigger the next reconcile once the cache reflects the adoption
             state.side_task_left = False
             result = await self.reconcile(await self._snapshot(workload, state, resolved))
             if state.side_task_left:
@@ -299,7 +299,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
 
     async def _adopt(self, workload: W, state: S, resolved: R) -> bool:
         """Adopt matching orphans after the API server confirmed that the workload exists and is not being deleted.
-        Return whether there were any. If so, the caller must wait until the cache shows the adoption, or it might
+        Return whether there were any. If so, the caller must wait until the cache reflects the adoption, or it might
         create replacements. [PM-109]"""
         namespace = workload.metadata.namespace
         orphans = [
@@ -308,7 +308,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
             if is_active(pod) and resolved.selector.matches(pod.metadata.labels) and self.may_adopt(resolved, pod)
         ]
         if orphans and await self._still_exists(workload, state):
-            # The cache may not show an adoption yet.
+            # The cache may not reflect an adoption yet.
             unsatisfied = self.writer.expectations.versions.unsatisfied
             due = [pod for pod in orphans if unsatisfied(pod.metadata) is None]
             for found in await gather_results(self.writer.adopt(resolved.owner, pod) for pod in due):
@@ -323,7 +323,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         key = (metadata.generation, metadata.labels, metadata.annotations)
         if state.resolved_key != key:
             try:
-                # A template stored while no webhook was running may hold anything.
+                # A template stored while no webhook was running may contain anything.
                 go_value(self.spec_type, workload.to_dict().get("spec"), "spec")
                 resolved: R | None = self.resolve(workload)
             except (SelectorError, GoTypeError) as error:
@@ -386,7 +386,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         state.side_task_left |= any(isinstance(one, KubeError) for one in found)
 
     async def write_status(self, snapshot: Snapshot[W, S, R], wanted: Status, required: Collection[str]) -> None:
-        """Write the status if it changed, and remember it until the cache shows it. [CS-58, CS-61]
+        """Write the status if it changed, and remember it until the cache has it. [CS-58, CS-61]
 
         ``required`` lists the fields that the schema requires. Raises any API error.
         """
@@ -429,9 +429,9 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
 
 
 def result_of(outcomes: Iterable[Outcome], seconds: Iterable[float], *, retry: bool) -> Result | None:
-    """Return when to reconcile next if no watch event arrives before: the earliest of all times. [CS-65]
+    """Return when to reconcile next unless a watch event arrives earlier: the earliest of all times. [CS-65]
 
-    ``seconds`` are further delays besides those of the outcomes; non-positive ones are ignored. ``retry`` means that
+    ``seconds`` are delays in addition to those of the outcomes; non-positive ones are ignored. ``retry`` means that
     something failed and no watch event may say when to retry. Raises an outcome's error, except conflicts.
     """
     times, errors = list(seconds), []

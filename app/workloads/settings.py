@@ -49,7 +49,7 @@ class WorkloadKind:
         return None
 
 
-# Content of a workload's revisions, and the revisions of one reconcile. Pure. [CS-69 … CS-77]
+# Content of a workload's revisions, and the revisions of one reconcile. [CS-69 … CS-77]
 
 
 @dataclass(frozen=True, slots=True)

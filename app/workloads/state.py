@@ -37,7 +37,8 @@ S = TypeVar("S", bound="WorkloadState[Any]")
 
 @dataclass(slots=True)
 class CreationBackoff:
-    """Back-off after a rejected creation, so that changes to Pods do not retry it at once. Times are monotonic."""
+    """Back-off after a rejected creation, so that changes to Pods do not trigger an immediate retry. Times are
+    monotonic."""
 
     refused: int = 0
     until: float = 0.0
@@ -77,7 +78,7 @@ class WorkloadState(Generic[R]):
     pulls: tuple[str, str] = ("", "")
     #: Whether releasing Pods, pre-pulling or cleanup is left to the next reconcile, which no watch triggers.
     side_task_left: bool = False
-    #: The status as last written, which the cache may not show yet.
+    #: The status as last written, which the cache may not have yet.
     written: KnownStatus | None = None
 
     def waits_for_change(self, change: Change[Any]) -> bool:  # noqa: ARG002
@@ -207,7 +208,7 @@ class Metrics:
     def in_place_finished(self, namespace: str, seconds: float) -> None: ...
 
 
-# Our own writes that the cache does not show yet. A workload is not reconciled until it does. [CS-52, CS-57]
+# Our own writes that the cache does not reflect yet. A workload is not reconciled until it does. [CS-52, CS-57]
 
 logger = logging.getLogger(__name__)
 
@@ -221,7 +222,7 @@ class Expectations:
     def __init__(self, clock: Clock) -> None:
         self.scale: ScaleExpectations[str] = ScaleExpectations(clock)
         self.versions = ResourceVersionExpectations(clock)
-        #: UIDs of written Pods by workload; the cache may not show the writes yet.
+        #: UIDs of written Pods by workload; the cache may not reflect the writes yet.
         self.written: dict[str, set[str]] = {}
 
     def expect_creation(self, owner_uid: str, name: str) -> None:
@@ -229,7 +230,7 @@ class Expectations:
         self.scale.expect(owner_uid, ScaleAction.CREATE, name)
 
     def creation_observed(self, owner_uid: str, name: str) -> None:
-        """Fulfill the expectation: the cache shows the Pod, or its creation failed."""
+        """Fulfill the expectation: the cache has the Pod, or its creation failed."""
         self.scale.observe(owner_uid, ScaleAction.CREATE, name)
 
     def expect_deletion(self, owner_uid: str, name: str) -> None:
@@ -237,7 +238,7 @@ class Expectations:
         self.scale.expect(owner_uid, ScaleAction.DELETE, name)
 
     def deletion_observed(self, owner_uid: str, name: str) -> bool:
-        """Fulfill the expectation: the cache shows the deletion, or it failed. Return whether it was expected."""
+        """Fulfill the expectation: the cache reflects the deletion, or it failed. Return whether it was expected."""
         return self.scale.observe(owner_uid, ScaleAction.DELETE, name)
 
     def expect_version(self, owner_uid: str, written: Meta) -> None:
@@ -257,8 +258,8 @@ def claim_expectation(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ExpectationCheck:
-    """Checks whether the cache shows our writes. It may take ``timeout`` seconds; with ``force``, overdue expectations
-    are dropped (gate ForceDeleteTimeoutExpectationGate)."""
+    """Checks whether the cache reflects our writes. The cache may take ``timeout`` seconds; with ``force``, overdue
+    expectations are dropped (gate ForceDeleteTimeoutExpectationGate)."""
 
     client: Client
     pods: Store[Pod]
@@ -268,7 +269,7 @@ class ExpectationCheck:
     force: bool
 
     async def unsatisfied(self, owner: Owner) -> Result | None:
-        """Return when to check again; None if the cache shows our writes."""
+        """Return when to check again; None if the cache reflects our writes."""
         expected, uid = self.expectations, owner.uid
         unsatisfied = expected.scale.unsatisfied(uid)
         if unsatisfied is not None:

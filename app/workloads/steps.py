@@ -88,10 +88,10 @@ def in_place_step(pod: PodFacts, lifecycle: Lifecycle | None) -> Step | None:
 
 @dataclass(frozen=True, slots=True)
 class PodRefresh:
-    """Writes to one Pod, at most one kind of them, and when to check again.
+    """Writes to one Pod, and when to check it again.
 
-    ``resize`` goes to that subresource, followed by ``patch`` to the Pod. ``status`` goes to the status subresource and
-    may include metadata.
+    ``resize`` goes to the subresource of that name, then ``patch`` to the Pod. ``status`` goes to the status
+    subresource instead, and may include metadata.
     """
 
     patch: Mapping[str, Any] | None = None

@@ -46,15 +46,15 @@ SPEC_TYPES: Final[Mapping[str, GoType]] = {
     "volumeClaimTemplates": list_of(CLAIM),
 }
 
-# Checks for every workload kind: reject selectors that match nothing and templates that its Pods cannot have. Pure.
+# Checks for every workload kind: reject selectors that match nothing and templates that its Pods cannot have.
 # Messages, paths and their order are OpenKruise's.
 
 SPEC: Final = Path("spec")
-#: Longest name of a workload. It becomes a label value of every Pod, with a dash and a revision hash of up to 10
-#: characters.
+#: Maximum length of a workload's name, which becomes a label value of every Pod, with a dash and a revision hash of up
+#: to 10 characters.
 LONGEST_NAME: Final = LABEL_VALUE_MAX_LENGTH - 1 - 10
 NOT_NEGATIVE: Final = "must be greater than or equal to 0"
-HOLDS_NOTHING: Final = "has neither labelsHandler nor finalizersHandler, so it holds no Pod"
+HOLDS_NOTHING: Final = "has neither labelsHandler nor finalizersHandler, so it has no effect"
 _IMAGE: Final = re.compile(r"/containers/[0-9]+/image").fullmatch
 _INIT_IMAGE: Final = re.compile(r"/initContainers/(\d+)/image").fullmatch
 _RESOURCE: Final = re.compile(r"/containers/[0-9]+/resources/(limits|requests)/(cpu|memory)").fullmatch

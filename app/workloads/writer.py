@@ -46,7 +46,8 @@ from app.workloads.steps import PodRefresh
 @dataclass(frozen=True, slots=True)
 class Wording:
     """Event messages about Pods in OpenKruise's words, by default those of CloneSets. Placeholders are ``owner`` (the
-    name of the workload), ``pod``, ``revision``, ``why`` and ``body`` (the beginning of the Pod). [CS-156, CS-157]"""
+    name of the workload), ``pod``, ``revision``, ``why`` and ``body`` (the beginning of the Pod's JSON). [CS-156,
+    CS-157]"""
 
     created: str = "succeed to create pod {pod}"
     not_created: str = "failed to create pod: {why}, pod: {body}"
@@ -194,7 +195,7 @@ class Writer:
     # ---- deleting
 
     async def delete_pod(self, workload: KubeObject, pod: Pod) -> bool:
-        """Delete the Pod; the caller deletes its claims. Returns False if another Pod has its name by now and uses the
+        """Delete the Pod; the caller deletes its claims. Returns False if another Pod has taken its name and uses the
         claims. Raises PodHeldError and any API error. [CS-105]"""
         uid, name = workload.metadata.uid, pod.metadata.name
         verdict = await self.budget.ask(pod, Disruption.DELETE)
@@ -249,7 +250,8 @@ class Writer:
         return await self._live_pod(workload, name) is not None
 
     async def hand_over_claim(self, workload: KubeObject, claim: PersistentVolumeClaim, pod: Pod) -> None:
-        """Make the claim's Pod, which has ended or soon will, its owner, so that both are deleted together. [CS-120]"""
+        """Make the claim's Pod, which has ended or is about to, the claim's owner, so that both are deleted together.
+        [CS-120]"""
         body = transfer_patch(claim.metadata, workload.metadata.uid, pod_reference(pod))
         try:
             await self._client.patch(
@@ -332,7 +334,7 @@ class Writer:
 
         async def write(found: Pod) -> None:
             if awaits_initial_conditions(found) or state_of(found) != was:
-                return  # it was scheduled after it was chosen, or another leader moved it
+                return  # it was scheduled after it was chosen, or another leader changed its state
             if state is LifecycleState.PREPARING_UPDATE and _became_ready(pod, found):
                 return
             now = self.clock.now()
@@ -424,13 +426,13 @@ class Writer:
 
 
 def _became_ready(chosen: Pod, found: Pod) -> bool:
-    """Return whether a Pod that counted as unavailable when it was chosen is ready by now. Updating it would cost
-    availability, which neither maxUnavailable nor a budget has allowed."""
+    """Return whether a Pod that counted as unavailable when it was chosen has become ready. Updating it now would
+    reduce availability, and neither maxUnavailable nor a budget was checked for that."""
     return is_ready(found) and not is_ready(chosen)
 
 
 def _go_json(go_type: GoType, body: Mapping[str, Any]) -> str:
-    """Return the beginning of the object as Go prints it. [CS-157]"""
+    """Return the beginning of the object's JSON as Go marshals it. [CS-157]"""
     content = {key: value for key, value in body.items() if key not in ("apiVersion", "kind")}
     with suppress(GoTypeError):  # from a template that bypassed admission: shown unchanged
         content = normalized(go_type, content)

@@ -111,7 +111,7 @@ def test_a_failing_http_probe_on_a_named_port_restarts_its_container(world: Worl
     eventually(restarted, "the container is restarted", 90)
     name = pod["metadata"]["name"]
     said = eventually(lambda: events(world, name, "LivenessProbeFailed"), "an event reports it")
-    assert all("Container main failed its liveness probe and is restarted" in one for one in said)
+    assert all("Container main failed its liveness probe and will be restarted" in one for one in said)
     made = [one["metadata"]["name"] for one in world.list("containerrecreaterequests")]
     assert f"liveness-{pod['metadata']['uid']}-main-0" in made
 

@@ -59,7 +59,7 @@ def _planned(client: Client, stored: Stored) -> tuple[list[str], list[str]]:
     if rows:
         lines += table([("RUN", "JOB"), *rows]).split("\n")
     else:
-        lines.append("no further run: the schedule matches no future time")
+        lines.append("no more runs: the schedule matches no future time")
         todo.append("change spec.schedule")
     return lines, todo
 

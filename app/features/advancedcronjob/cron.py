@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 from app.kube.fielderrors import quote, shortened
 
-#: Maximum length of a schedule; a longer one is not parsed.
+#: Maximum length of a schedule. Longer ones are not parsed.
 LONGEST: Final = 4096
 #: How far ahead to search for the next time. [ACJ-11]
 YEARS_AHEAD: Final = 5
@@ -55,7 +55,8 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """A schedule of five fields. A day must match both day fields if either is a star, else at least one. [ACJ-10]"""
+    """A schedule of five fields. A day must match both day fields if either is a star, otherwise at least one.
+    [ACJ-10]"""
 
     minutes: frozenset[int]
     hours: frozenset[int]

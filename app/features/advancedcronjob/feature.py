@@ -1,4 +1,4 @@
-"""The feature of AdvancedCronJob."""
+"""Feature declaration of AdvancedCronJob."""
 
 from __future__ import annotations
 

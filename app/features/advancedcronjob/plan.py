@@ -31,7 +31,8 @@ _LONGEST: Final = 10**10
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Result of evaluating a schedule. run is the scheduled time to start a job for now; None if no job is due."""
+    """Result of evaluating a schedule. run is the scheduled time for which to start a job now; None if no job is
+    due."""
 
     run: datetime | None
     #: Seconds until the next time; None if there is none.
@@ -45,10 +46,8 @@ class Due:
 
 
 def schedule_of(text: str, zone: str | None) -> Schedule:
-    """Parse a schedule. A zone in the text takes precedence; one that can no longer be loaded counts as UTC. [ACJ-12]
-
-    Raises ScheduleError if the text is not a valid schedule.
-    """
+    """Parse a schedule. A zone in the text takes precedence; a zone that can no longer be loaded counts as UTC. Raises
+    ScheduleError. [ACJ-12]"""
     if zone and "TZ" not in text:
         try:
             load_zone(zone)
@@ -157,7 +156,8 @@ def _by_conditions(conditions: Iterable[tuple[str, str]]) -> State:
 
 
 def last_scheduled(known: Iterable[datetime | None], children: Iterable[Child]) -> datetime | None:
-    """Return the latest scheduled time. ``known`` times keep it from going back when jobs are deleted. [ACJ-21]"""
+    """Return the latest scheduled time. ``known`` times keep it from moving backwards when jobs are deleted.
+    [ACJ-21]"""
     times = [*known, *(child.scheduled for child in children)]
     return max((time for time in times if time is not None), default=None)
 
@@ -248,7 +248,7 @@ def status_of(
 
 
 def status_patch(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the merge patch from the present status to the wanted one; empty if they are equal."""
+    """Return the merge patch that turns the present status into the wanted one; empty if they are equal."""
     patch = {key: value for key, value in wanted.items() if present.get(key) != value}
     gone = {key: None for key in ("type", "active") if key in present and key not in wanted}
     return {**patch, **gone}

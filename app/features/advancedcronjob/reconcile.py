@@ -176,8 +176,8 @@ class AdvancedCronJobReconciler:
         return again
 
     async def _unseen(self, cron: AdvancedCronJob, state: _State) -> Child | None:
-        """Return the started job that is not in a cache yet, unless it is already gone. A relist never shows an object
-        that was created and deleted in between."""
+        """Return the started job that is not in a cache yet, unless it is already gone. A watch that relists never
+        delivers an object that was created and deleted in between."""
         if (child := state.unseen) is None:
             return None
         namespace = cron.metadata.namespace
@@ -211,7 +211,8 @@ class AdvancedCronJobReconciler:
         self._record_event(cron, "Normal", "SuccessfulCreate", f"Created job {name}")
 
     async def _find_unsure(self, cron: AdvancedCronJob, state: _State) -> None:
-        """Look up a job if the request to create it got no response, so that no second job is started next to it."""
+        """Look up a job if the request to create it got no response, so that another job is not started alongside
+        it."""
         resource, run = made_by(cron), state.unsure
         if resource is None or run is None:
             return

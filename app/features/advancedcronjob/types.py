@@ -78,7 +78,7 @@ class _Spec(ApiModel):
     """What happens if an earlier job is still running. Allow (the default) runs both, Forbid waits until the earlier
     job ends, and Replace (the default for ImageListPullJobs) deletes it."""
     paused: bool | None = None
-    """While true, no further jobs are started."""
+    """While true, no more jobs are started."""
     successful_jobs_history_limit: Int32 | None = None
     """Number of succeeded jobs to keep. Defaults to 3."""
     failed_jobs_history_limit: Int32 | None = None

@@ -85,7 +85,6 @@ def mutate(lookups: TemplateLookups, review: Review) -> Decision:
 
 
 def _template_changed(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> bool:
-    """Return whether the Pod template is new or has changed."""
     template = pod_template(spec)
     if template is None:
         return False

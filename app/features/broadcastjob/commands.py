@@ -150,7 +150,7 @@ async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) ->
     if node is None:
         lines.append("its node is gone")
     elif why := found.fit.obstacle(node):
-        lines.append(f"a new Pod would not run there: {why}")
+        lines.append(f"a new Pod could not run on its node: {why}")
     if any(one.metadata.uid == pod.metadata.uid for one in found.step.delete):
         lines.append(f"next: it is deleted{f', {found.step.reason}' if found.step.reason else ''}")
     else:

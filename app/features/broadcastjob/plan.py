@@ -1,4 +1,4 @@
-"""Plans a BroadcastJob: the nodes its Pods fit, the Pods to create or delete, and the end of the job. Pure."""
+"""Plans a BroadcastJob: the nodes its Pods fit on, the Pods to create or delete, and the end of the job. Pure."""
 
 from __future__ import annotations
 
@@ -332,7 +332,7 @@ def _condition(type_: str, message: str, now: str) -> dict[str, str]:
 
 
 def has_ended(status: Any) -> bool:
-    """Return whether a status (JSON) says that the job has ended."""
+    """Return whether a status (JSON) indicates that the job has ended."""
     conditions = status.get("conditions") or ()
     return any(one.get("type") in _ENDED and one.get("status") == "True" for one in conditions)
 

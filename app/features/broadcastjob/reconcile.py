@@ -51,7 +51,6 @@ from app.workloads.state import MAX_CONCURRENT_WRITES
 
 # Reconcile: read caches, apply the plan, write the status. [BJ-7 … BJ-26]
 
-#: An empty patch.
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -207,9 +206,9 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         return {name for name, (_, fits) in state.nodes.items() if fits}
 
     async def _keeping(self, state: _State, fitting: Collection[str], pods: Iterable[Pod]) -> set[str]:
-        """Return other nodes whose running Pod fits according to its own spec, which may come from an earlier template.
-        Pods are read from the API server, since no cache holds the whole spec and this is rarely needed. [BJ-4,
-        BJ-7]"""
+        """Return the other nodes whose running Pod fits according to its own spec, which may come from an earlier
+        template. Pods are read from the API server, since no cache holds the whole spec and this is rarely needed.
+        [BJ-4, BJ-7]"""
         known, state.own = state.own, {}
         found = set()
         for pod in pods:
@@ -283,8 +282,8 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
     async def _note_seen(
         self, job: BroadcastJob, state: _State, failed: int, more: Mapping[str, Any] = NOTHING
     ) -> bool:
-        """Store the number of failed Pods the job was paused for. If some are deleted, the next failure counts as new.
-        [BJ-22]"""
+        """Store the number of failed Pods the job was paused for. It is lowered when some of them are deleted, so that
+        the next failure counts as new. [BJ-22]"""
         annotations = {names.BROADCAST_JOB_SEEN_FAILURES: str(failed)}
         return await self.write_object(job, state, lambda _: {"metadata": {"annotations": annotations}, **more})
 

@@ -27,7 +27,7 @@ class CompletionPolicy(ApiModel):
     """CompletionPolicy defines when the job has ended."""
 
     type: str = ""
-    """Always (the default) ends the job when every eligible node has been served, Never keeps serving new nodes."""
+    """Always (the default) ends the job when every eligible node has been served. Never keeps serving new nodes."""
     active_deadline_seconds: Int64 | None = None
     """Seconds after which the job fails and its running Pods are deleted. Only with type Always. Defaults to no
     limit."""

@@ -20,7 +20,7 @@ MAX_SURGE: Final = 0
 def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of the CloneSet (JSON of either version) with defaults for its own fields, but not its templates.
 
-    Applying the defaults twice changes nothing. Values of the wrong type are left for validation to report.
+    Idempotent. Values of the wrong type are left for validation to report.
     """
     defaulted: dict[str, Any] = json_copy(dict(obj))
     spec = part(defaulted, "spec")

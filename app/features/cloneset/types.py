@@ -133,7 +133,7 @@ class _Spec(ApiModel):
     template: RawObject
     """Template of the Pods. Its restartPolicy must be Always."""
     volume_claim_templates: list[dict[str, Any]] | None = None
-    """Claims to create for each Pod, each mounted as a volume of its name. Changes apply to Pods created afterwards."""
+    """Claims to create for each Pod. Each becomes a volume of the same name. Changes apply only to new Pods."""
     revision_history_limit: Int32 | None = None
     """Number of old revisions to keep. Defaults to 10."""
     min_ready_seconds: Int32 = 0

@@ -63,7 +63,7 @@ class PodsAndClaims:
         return [claim for claim in self.claims if id_ and instance_id(claim.metadata.labels) == id_]
 
     def without_claims_of_others(self) -> PodsAndClaims:
-        """Return a copy without the claims of instances whose Pod name is taken by a foreign Pod."""
+        """Return a copy without the claims of instances whose Pod name is taken by a Pod of another owner."""
         known = {instance_id(pod.metadata.labels) for pod in (*self.active, *self.inactive)}
         ids = [instance_id(claim.metadata.labels) for claim in self.claims]
         taken = {id_ for id_ in ids if id_ not in known and self.name_taken(id_)}

@@ -47,7 +47,7 @@ class ContainerRecreateRequestReconciler:
         self._clock = client.clock
         self._requests = requests
         self._pods = pods
-        #: Our last writes that the caches must show: of requests, and of Pods taken out of service or put back.
+        #: Our last writes that the caches must reflect: to requests, and to Pods taken out of service or put back.
         self._written = ResourceVersionExpectations(client.clock)
         self._marked = ResourceVersionExpectations(client.clock)
         #: Locks by Pod UID. They serialize the requests that change a Pod's readiness.

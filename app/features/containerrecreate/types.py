@@ -23,7 +23,7 @@ FAILED: Final = "Failed"
 COMPLETED: Final = "Completed"
 PHASES: Final = (PENDING, RECREATING, SUCCEEDED, FAILED, COMPLETED)
 PRE_RECREATE_GRACE: Final = "PreRecreateGrace"
-"""Condition type, and its reason, that records since when the request has kept the Pod not ready."""
+"""Type and reason of the condition that records since when the request has kept the Pod not ready."""
 
 _LABEL_NAME: Final = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _SUBDOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
@@ -63,9 +63,9 @@ class RecreateStrategyV1Alpha1(ApiModel):
     force_recreate: bool = False
     """Also restarts containers that have restarted since the request was created."""
     termination_grace_period_seconds: Int64 | None = None
-    """Seconds the containers get to stop, at least 2. Defaults to the grace period of the Pod."""
+    """Grace period of the containers in seconds, at least 2. Defaults to that of the Pod."""
     unready_grace_period_seconds: Int64 | None = None
-    """Seconds the Pod is not ready before its containers are stopped. It needs the readiness gate KruisePodReady."""
+    """Seconds the Pod is not ready before its containers are stopped. Requires the readiness gate KruisePodReady."""
     min_started_seconds: Int32 = 0
     """Seconds a new container must run before it counts as recreated. Defaults to 0."""
 
@@ -77,9 +77,9 @@ class RecreateStrategy(RecreateStrategyV1Alpha1):
     """What happens if a container cannot be stopped. Fail (the default) ends the request, Ignore continues with the
     other containers."""
     termination_grace_period_seconds: Annotated[Int64 | None, _NOT_NEGATIVE] = None
-    """Seconds the containers get to stop, at least 2. Defaults to the grace period of the Pod."""
+    """Grace period of the containers in seconds, at least 2. Defaults to that of the Pod."""
     unready_grace_period_seconds: Annotated[Int64 | None, _NOT_NEGATIVE] = None
-    """Seconds the Pod is not ready before its containers are stopped. It needs the readiness gate KruisePodReady."""
+    """Seconds the Pod is not ready before its containers are stopped. Requires the readiness gate KruisePodReady."""
     min_started_seconds: Annotated[Int32, _NOT_NEGATIVE] = 0
     """Seconds a new container must run before it counts as recreated. Defaults to 0."""
 

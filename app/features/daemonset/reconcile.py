@@ -80,7 +80,7 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
         return [*super().watches(), Watch(self._cluster_nodes, self.keys_for_node, self.mappers.coalesce_delay)]
 
     def keys_for_node(self, change: Change[Node]) -> Iterable[ObjectKey]:
-        """Return the DaemonSets that the change affects. DaemonSets without state are queued anyway. [DS-71]"""
+        """Return the DaemonSets that the change affects. DaemonSets not reconciled yet are queued anyway. [DS-71]"""
         old, new = change.old, change.new
         if old is not None and new is not None and old.spec == new.spec and old.metadata.labels == new.metadata.labels:
             return  # most updates of nodes are heartbeats
@@ -149,7 +149,7 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
 
 NAME: Final = "daemonset-controller"
 DAEMON_SETS: Final = Watched.kind(DAEMON_SET, DaemonSet)
-#: Revisions of DaemonSets. They have their hash in a different label than revisions of other workloads.
+#: Revisions of DaemonSets. The label with their hash differs from that of other workloads' revisions.
 DAEMON_REVISIONS: Final = REVISIONS.selected("ControllerRevisions of DaemonSets", names.CONTROLLER_REVISION_HASH)
 WATCHED: Final = (DAEMON_SETS, PODS, DAEMON_REVISIONS, NODES)
 

@@ -1,4 +1,4 @@
-"""API types of Advanced DaemonSet. Field docstrings are the descriptions in the CRD and in ``kubectl explain``.
+"""API types of Advanced DaemonSet.
 
 v1beta1 is the hub version. v1alpha1 has an annotation instead of ``scaleStrategy``, an additional rolling update type
 (Surging), and a different name for the revision in the status.

@@ -254,7 +254,7 @@ class DaemonSetUpdater(Updater):
 
 
 class DaemonSetImagePuller(ImagePuller):
-    """Pulls images that old revisions lack: when an update begins, or once the required number of updated Pods is
+    """Pulls images that old revisions do not use: when an update begins, or once the required number of updated Pods is
     ready."""
 
     warns = True  # [DS-65]
@@ -273,7 +273,7 @@ class DaemonSetImagePuller(ImagePuller):
         return Decision.WAIT if waits else Decision.CREATE
 
     def images(self, snapshot: AnySnapshot, template: Mapping[str, Any]) -> Mapping[str, str]:
-        """Return the images of containers that are new or differ in some old revision. [DS-64]"""
+        """Return the images of containers that are new, or have another image in an old revision. [DS-64]"""
         found: dict[str, str] = {}
         for revision in snapshot.revisions.ordered:
             old = recorded_template(revision) if revision.name != snapshot.revisions.update.name else None

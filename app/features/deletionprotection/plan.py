@@ -79,8 +79,8 @@ class NamespaceContents:
 
 @dataclass(frozen=True, slots=True)
 class CustomResources:
-    """Lookup of the objects of a defined kind in all namespaces. ``shown`` is the kind's name in messages; ``uid`` is
-    the UID of the definition in the review."""
+    """Lookup of a kind's custom resources in all namespaces. ``shown`` is the kind's name in messages; ``uid`` is the
+    UID of the CustomResourceDefinition in the review."""
 
     resource: Resource
     shown: str
@@ -88,7 +88,8 @@ class CustomResources:
 
     @property
     def subject(self) -> tuple[Resource, str]:
-        """Return the kind and name of the object to delete. A definition's name is that of the resource it defines."""
+        """Return the kind and name of the object to delete. A CustomResourceDefinition is named after its resource and
+        group."""
         return CUSTOMRESOURCEDEFINITIONS, f"{self.resource.plural}.{self.resource.group}"
 
     def __str__(self) -> str:
@@ -166,7 +167,7 @@ def _custom_resources(spec: Mapping[str, Any], uid: str) -> CustomResources:
     plural = _field(defined, "plural", str, "", "spec.names.")
     version = _storage_version(spec)
     if not (group and plural and version):
-        raise _UndecodableError("spec: expected a group, names.plural and a version that is stored")
+        raise _UndecodableError("spec: expected a group, names.plural and a storage version")
     shown = list_kind.removesuffix("List") if list_kind.endswith("List") else kind
     namespaced = spec.get("scope") != "Cluster"
     return CustomResources(Resource(group, version, plural, kind, namespaced), f"{group}/{version}, Kind={shown}", uid)

@@ -29,7 +29,7 @@ MAX_PODS: Final = 2_000
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """A recorded Pod. ``succeeded``: whether its containers were seen to succeed."""
+    """A recorded Pod. ``succeeded``: whether its containers have been observed to succeed."""
 
     pod: str
     succeeded: bool = False
@@ -53,8 +53,8 @@ def recorded(text: str) -> Record:
 
 
 def merged(one: Record, other: Record) -> Record:
-    """Merge two records. A Pod that succeeded in either has succeeded. If both together exceed the limit, the second is
-    dropped: users may replace the annotation any number of times."""
+    """Merge two records. A Pod that succeeded in either counts as succeeded. If together they exceed the limit, the
+    second is dropped: users may replace the annotation any number of times."""
     if not other or one is other or one == other or len(one.keys() | other.keys()) > MAX_PODS:
         return one
     found = {**one}
@@ -65,8 +65,8 @@ def merged(one: Record, other: Record) -> Record:
 
 
 def begun_with(record: Record, pods: Iterable[Pod], succeeded: Iterable[str]) -> Record:
-    """Add these Pods to the record, as far as they fit, and mark Pods (by UID) as succeeded. Return the same object if
-    nothing changes."""
+    """Return the record with these Pods added and the UIDs in ``succeeded`` marked as such. Return the same object if
+    nothing changes or the result would exceed the limits."""
     new: dict[str, Begun] = {}
     for pod in pods:
         if (uid := pod.metadata.uid) not in record:
@@ -83,7 +83,7 @@ def begun_with(record: Record, pods: Iterable[Pod], succeeded: Iterable[str]) ->
 
 def is_needed(record: Record, saved: Record, begins: Container[str], there: Container[str]) -> bool:
     """Return whether the record must be written before anything else is done. ``saved`` is the stored record;
-    ``begins`` holds the UIDs of the Pods that get containers now; ``there`` holds those of all existing Pods.
+    ``begins`` holds the UIDs of Pods about to get their containers; ``there``, the UIDs of all existing Pods.
     Containers in an existing Pod serve as its record, so taking over a job requires no writes."""
     if record is saved:
         return False
@@ -189,14 +189,14 @@ def state_of(pod: Pod, uid: str, names: frozenset[str]) -> State:
 
 
 def is_meant(one: Candidate, record: Record) -> bool:
-    """Return whether the Pod is targeted. Pods with containers of the job, or recorded to get them, stay targeted even
-    if they no longer match. [EJ-17]"""
+    """Return whether the Pod is targeted. Pods that are recorded, or have containers of the job, stay targeted even if
+    they no longer match. [EJ-17]"""
     return one.selected or one.state is not State.ABSENT or one.pod.metadata.uid in record
 
 
 def targets(candidates: Iterable[Candidate], record: Record) -> list[Candidate]:
-    """Return the targeted Pods: first those with containers of this job, whatever their state, then those recorded to
-    get them. [EJ-6, EJ-17]"""
+    """Return the targeted Pods: first those with containers of this job, in any state, then other recorded ones, then
+    matching ones, each group oldest first. [EJ-6, EJ-17]"""
     marked, begun, others = list[Candidate](), list[Candidate](), list[Candidate]()
     for one in candidates:
         if one.state is not State.ABSENT:
@@ -260,8 +260,8 @@ def container_names(job: EphemeralJob) -> frozenset[str]:
 
 
 def _left(chosen: Iterable[Candidate], record: Record, unseen: Collection[str]) -> list[State]:
-    """Return the states of recorded Pods that are gone or can no longer be processed: succeeded if they were seen to
-    succeed, else failed."""
+    """Return the states of recorded Pods that were not chosen: uncounted if they are only missing from the cache,
+    succeeded if that was observed, otherwise failed."""
     there = {one.pod.metadata.uid for one in chosen}
     return [
         State.UNCOUNTED if uid in unseen else State.SUCCEEDED if one.succeeded else State.FAILED

@@ -77,7 +77,8 @@ def by_uid(job: EphemeralJob) -> Sequence[str]:
 class _State(JobState):
     """State of one job."""
 
-    #: Targeted Pods, evaluated for the current generation, by UID. Others are not kept: a namespace may have very many.
+    #: Targeted Pods, evaluated for the current generation, by UID. Other Pods are not kept: a namespace may have very
+    #: many.
     candidates: dict[str, Candidate] = field(default_factory=dict)
     generation: int = 0
     #: The record of started Pods (EJ-17), the stored record, and the annotation read last with its parsed value.
@@ -275,7 +276,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         return True
 
     def _current(self, decided: Pod) -> Pod | None:
-        """Return the cached Pod, or None if it changed since the decision or lacks our last write. Its next event
+        """Return the cached Pod, or None if it changed since the decision or lacks our last write. The Pod's next event
         requeues all its jobs."""
         name, namespace = decided.metadata.name, decided.metadata.namespace
         pod = self._pods.by_key(key_of(decided))
@@ -363,7 +364,6 @@ def _with_conditions(
 
 
 def _facts(pod: Pod) -> tuple[object, ...]:
-    """Return the fields of a Pod that affect the plan."""
     metadata, status = pod.metadata, pod.status
     return (
         metadata.labels,

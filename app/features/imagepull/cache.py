@@ -1,4 +1,5 @@
-"""NodeImages from the cache and the controller's own writes, indexes of jobs, and the jobs that wait for room."""
+"""NodeImages from the cache and the controller's own writes, indexes of jobs, and the jobs waiting for room in a
+NodeImage."""
 
 from __future__ import annotations
 
@@ -134,14 +135,14 @@ def by_pod_selector(job: ImagePullJob) -> list[str]:
 
 #: Maximum number of jobs per namespace that are requeued when an image is removed from a NodeImage.
 WOKEN_AT_ONCE: Final = 8
-#: Number of longest-waiting jobs per namespace from which those are chosen.
+#: Number of longest-waiting jobs per namespace that are considered for requeueing.
 _LOOKED_AT: Final = 256
 RETRY_SECONDS: Final = 60.0
 _RETRIES_PER_SECOND: Final = 10
 
 
 class WaitingJobs:
-    """Jobs that wait for room, by namespace, oldest first."""
+    """Jobs waiting for room in a NodeImage, by namespace, oldest first."""
 
     def __init__(self, rng: Random, share: int = WHOLE) -> None:
         """``share`` is the percentage of the space left by other namespaces that one namespace may use."""

@@ -95,7 +95,7 @@ async def pull(call: Call) -> int:
 
 
 async def _check_secret(call: Call, name: str) -> None:
-    """Raise CommandError if the Secret does not exist: the job would pull without it. Forbidden is ignored."""
+    """Raise CommandError if the Secret does not exist: the job would pull without it. A Forbidden error is ignored."""
     try:
         await call.client.get(SECRETS, name, call.namespace, decode=decode_metadata)
     except NotFound:
@@ -136,7 +136,7 @@ async def explain_node(client: Client, node: Node, enabled: Enabled) -> Sequence
     try:
         found: Json = await client.get(NODE_IMAGES, name)
     except NotFound:
-        return ["images: no NodeImage: the node is not ready long enough, is virtual, or no manager is running"]
+        return ["images: no NodeImage: the node is virtual or has not been ready long enough, or no manager is running"]
     rows: list[tuple[str, ...]] = []
     for repository, entry in sorted(((found.get("spec") or {}).get("images") or {}).items()):
         for tag in entry.get("tags") or ():

@@ -57,7 +57,7 @@ class ImageEntry(Struct, frozen=True, gc=True, dict=True, weakref=True):
 
     @cached_property
     def by_tag(self) -> Mapping[str, ImageTag]:
-        """Return the tags by name; of equal names, the first counts."""
+        """Return the tags by name. If names repeat, the first counts."""
         return {one.tag: one for one in reversed(self.tags)}
 
 
@@ -83,7 +83,7 @@ class ImageStatus(Struct, frozen=True, gc=True, dict=True, weakref=True):
 
     @cached_property
     def by_tag(self) -> Mapping[str, TagStatus]:
-        """Return the tags by name; of equal names, the first counts."""
+        """Return the tags by name. If names repeat, the first counts."""
         return {one.tag: one for one in reversed(self.tags)}
 
 
@@ -140,7 +140,7 @@ def decode_node_image(raw: bytes) -> NodeImage:
 
 @remembered(16_384)
 def _name(name: str) -> str:
-    """Return the first of equal names."""
+    """Return a shared copy of the name."""
     return name
 
 

@@ -124,7 +124,7 @@ _TELL_AGAIN: Final = timedelta(minutes=50)
 
 
 def recheck_seconds(age: float) -> float:
-    """Return the seconds between reads of the sources of a job of that age."""
+    """Return the seconds between two reads of a source, for a job of that age."""
     shortest, longest = RECHECK_SECONDS
     return min(max(age * RECHECK_SHARE, shortest), longest)
 

@@ -1,6 +1,6 @@
 """Validation of ImagePullJob, ImageListPullJob and NodeImage. [IMG-7 … IMG-12]
 
-Pure functions of a spec with its defaults. Errors name the field and use OpenKruise's words.
+Pure functions of a defaulted spec. Errors name the field and use OpenKruise's wording.
 """
 
 from __future__ import annotations
@@ -113,7 +113,9 @@ def node_image_warnings(spec: Mapping[str, Any], former: Mapping[str, Any] | Non
             if found is None:
                 warnings.append(f"{path.child('tags').index(index)}: {quote(reference)} is not an image reference")
             elif found.name != name:
-                warnings.append(f"{path}: use {quote(found.name)} instead, or nodes that have the image pull it again")
+                warnings.append(
+                    f"{path}: use {quote(found.name)} instead; otherwise nodes that have the image pull it again"
+                )
                 break
     return warnings
 

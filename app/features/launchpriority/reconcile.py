@@ -68,7 +68,7 @@ class LaunchBarrierReconciler:
             return None
         barrier = self._barriers.setdefault(pod.metadata.uid, _Barrier())
         if barrier.completed:
-            return None  # the cache does not show our annotation yet
+            return None  # the cache does not have our annotation yet
         step = await self._open(pod, barrier)
         if step.completed:
             # No container is waiting. [PM-147]

@@ -50,7 +50,7 @@ class Workload:
 
     @property
     def owner(self) -> Owner:
-        """Return the workload as an owner of its dependents."""
+        """Return the workload in the form used in owner references."""
         return Owner(self.api_version, self.kind, self.name, self.namespace, self.uid)
 
     @property
@@ -264,7 +264,7 @@ _FIELDS: Final = ("requiredPersistentTopology", "preferredPersistentTopology", "
 
 
 class Step(StrEnum):
-    """What must be done because of a workload's annotations."""
+    """The action that a workload's annotations require."""
 
     NOTHING = "nothing"
     CREATE = "create"
@@ -364,7 +364,7 @@ def _body(workload: Workload, wanted: Mapping[str, Any]) -> Json:
     }
 
 
-# What is added to a recreated Pod from its record. [PPS-32 … PPS-36]
+# What a recreated Pod gets from its record. [PPS-32 … PPS-36]
 
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -417,5 +417,5 @@ def restored_annotations(
 
 
 def parse_kinds(text: str | None) -> Mapping[GroupKind, ListedKind]:
-    """Parse the list in the ConfigMap. The result is empty if ``text`` is. Raises WhitelistError."""
+    """Parse the list in the ConfigMap. Without ``text``, it is empty. Raises WhitelistError."""
     return listed_kinds(text, names.PPS_CUSTOM_WORKLOAD_WHITELIST_KEY)

@@ -35,7 +35,7 @@ def _nodes(state: PersistentPodState) -> Iterable[str]:
 
 
 STATES: Final = Watched.kind(PERSISTENT_POD_STATE, PersistentPodState, **{BY_TARGET: _targets})
-#: With an index that only the controller needs.
+#: The same, with an index that only the controller needs.
 STATES_BY_NODE: Final = STATES.indexed(**{BY_RECORDED_NODE: _nodes})
 
 
@@ -59,7 +59,7 @@ def _key(namespace: str, workload: WorkloadName) -> str:
 
 
 class PersistentPodStateStep:
-    """Adds what is recorded for a Pod. The records are read from the cache."""
+    """Applies the record of a Pod, which is read from the cache."""
 
     order: Final = MutatorOrder.FORMER_NODE
 

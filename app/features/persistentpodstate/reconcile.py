@@ -227,7 +227,7 @@ class PersistentPodStateReconciler:
         return wanted.step is Step.WAIT
 
     async def _still_exists(self, workload: Workload) -> bool:
-        """Return whether a watched workload still exists. The cache may lag, and an object generated for a former
+        """Return whether a watched workload still exists. The cache may lag, and an object generated for a deleted
         workload would be garbage-collected and generated again in a tight loop."""
         resource = KNOWN_TARGETS.get((workload.group, workload.kind))
         if resource is None:
@@ -354,7 +354,6 @@ class PersistentPodStateReconciler:
 
 
 def _facts(pod: Pod) -> tuple[Any, ...]:
-    """Return the relevant fields of a Pod."""
     return (
         is_active(pod),
         is_ready(pod),

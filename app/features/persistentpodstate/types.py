@@ -78,7 +78,7 @@ class _Spec(ApiModel):
 
 
 class PersistentPodStateSpec(_Spec):
-    """PersistentPodStateSpec defines what is recorded and how strictly Pods return."""
+    """PersistentPodStateSpec defines what is recorded and how strictly recreated Pods must match it."""
 
     required_persistent_topology: NodeTopologyTerm | None = None
     """Node labels whose values a recreated Pod must match (required node affinity)."""
@@ -90,7 +90,7 @@ class PersistentPodStateSpec(_Spec):
 
 
 class PersistentPodStateV1Alpha1Spec(_Spec):
-    """PersistentPodStateSpec defines what is recorded and how strictly Pods return."""
+    """PersistentPodStateSpec defines what is recorded and how strictly recreated Pods must match it."""
 
     required_persistent_topology: NodeTopologyTermV1Alpha1 | None = None
     """Node labels whose values a recreated Pod must match (required node affinity)."""

@@ -38,8 +38,8 @@ def state_errors(
 ) -> list[FieldError]:
     """Return all errors.
 
-    ``others`` are the PersistentPodStates in the namespace, possibly including this one. ``custom`` holds the group and
-    kind of further target kinds. ``v1alpha1`` selects that version's field names.
+    ``others`` are the PersistentPodStates in the namespace, possibly including this one. ``custom`` holds the (group,
+    kind) of each additional target kind. ``v1alpha1`` selects that version's field names.
     """
     errors = target_errors(state.spec.target_ref, custom)
     if state.spec.required_persistent_topology is None and not state.spec.preferred_persistent_topology:

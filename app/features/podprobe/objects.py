@@ -71,7 +71,6 @@ class NodePodProbe(Struct, frozen=True):
 
     @property
     def deleting(self) -> bool:
-        """Whether deletion has begun."""
         return self.metadata.deletion_timestamp is not None
 
 

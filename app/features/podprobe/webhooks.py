@@ -51,7 +51,7 @@ async def judge(enabled: Enabled, given: Submitted) -> Judgment:
     """Validate a PodProbeMarker. [PPM-1 … PPM-4]"""
     spec, former = given.specs(with_defaults)
     if given.is_leaving or (former is not None and same(former, spec)):
-        # Updates that do not touch the spec, such as removing a finalizer, must not fail on it.
+        # Updates that do not touch the spec, such as removing a finalizer, must not fail because of it.
         return Allowed()
     if off := [gate for gate in (GATE, DAEMON_GATE) if not enabled(gate)]:
         return Denied(gate_is_off(*off), code=403)
@@ -67,7 +67,6 @@ class ServerlessProbesStep:
         self._markers = markers
 
     def __call__(self, draft: PodDraft, review: Review) -> None:
-        """Write the annotations if a marker selects the Pod."""
         matching = []
         for marker in self._markers.by_index(BY_NAMESPACE, review.namespace):
             try:
@@ -92,8 +91,7 @@ def probed_containers(
 
 
 def serverless_annotations(markers: Sequence[PodProbeMarker], containers: frozenset[str]) -> dict[str, str]:
-    """Return annotations with the probes of these markers and the marker names, or nothing if there are none.
-    [PPM-30]"""
+    """Return annotations with the probes of these markers and the marker names; empty if there are none. [PPM-30]"""
     probes: list[dict[str, Any]] = []
     contributing = set()
     conditions: set[str] = set()

@@ -23,7 +23,6 @@ class ReadinessGateStep:
         self._every_pod = every_pod
 
     def __call__(self, draft: PodDraft, review: Review) -> None:  # noqa: ARG002
-        """Append the gate unless it is present."""
         owners = draft.owner_references
         if self._every_pod or (owners and is_controlled_by_group(owners, APPS_GROUP)):
             draft.add_readiness_gate(KRUISE_POD_READY, "PM-176")

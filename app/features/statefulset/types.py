@@ -101,7 +101,7 @@ class StatefulSetV1Alpha1Spec(ApiModel):
     template: RawObject
     """Template of the Pods. Its restartPolicy must be Always."""
     volume_claim_templates: list[dict[str, Any]] | None = None
-    """Claims to create for each ordinal, each mounted as a volume of its name."""
+    """Claims to create for each ordinal. Each becomes a volume of the same name."""
     service_name: str = ""
     """Name of the headless Service that gives the Pods their DNS names. Immutable."""
     pod_management_policy: str = ""

@@ -323,8 +323,8 @@ async def test_pods_without_room_are_reported_once(there: World) -> None:
     await there.client.patch(PODS, "p0", {"metadata": {"labels": {"seen": "1"}}}, "default")
     await there.settled()
     assert await there.told() == [
-        "NotProbed: node n1: no room for the probes of 1 Pods, such as p2: the probes of one namespace may take "
-        "196608 bytes there; use shorter or fewer probes"
+        "NotProbed: node n1: no room for the probes of 1 Pods, such as p2: the probes of one namespace may take at "
+        "most 196608 bytes on it; use shorter or fewer probes"
     ]
 
 

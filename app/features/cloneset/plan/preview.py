@@ -39,7 +39,7 @@ from app.workloads.steps import Step, StepKind
 
 # Simulates the plan until nothing is left to do, and records in which order Pods are updated, how, and why. After each
 # step, the affected Pods are assumed to become available, because the next step waits for them. Lifecycle hooks are
-# assumed to complete. Pure.
+# assumed to complete.
 
 _UNDER_WAY: Final = (LifecycleState.PREPARING_NORMAL, LifecycleState.UPDATING, LifecycleState.UPDATED)
 _IN_SERVICE: Final[Mapping[str, object]] = {

@@ -42,7 +42,6 @@ class ScalePlan:
 
     @property
     def create(self) -> int:
-        """Number of Pods to create at either revision."""
         return self.create_current + self.create_update
 
 
@@ -97,8 +96,8 @@ def plan_scale(rollout: RolloutState, order: DeletionOrder) -> ScalePlan:
 @dataclass(slots=True)
 class _Budget:
     """Number of ready Pods that may be deleted. ``spare`` is the number of available Pods beyond the required minimum;
-    it is lower than ``limit`` only if marked Pods are broken, because the limit ignores those. A Pod that is ready but
-    not yet available does not reduce ``spare``. [CS-94]"""
+    it is lower than ``limit`` only if marked Pods are broken, because ``limit`` ignores marked Pods. A Pod that is
+    ready but not yet available does not reduce ``spare``. [CS-94]"""
 
     limit: int
     spare: int
@@ -122,7 +121,7 @@ def _wanted_again(rollout: RolloutState, leaving: int) -> int:
 
 
 def _deletions_to_cancel(rollout: RolloutState, back: Sequence[PodFacts], wanted: int) -> tuple[PodFacts, ...]:
-    """Choose the Pods to keep: first as many old Pods as the partition is missing, then new Pods, then the other old
+    """Choose the Pods to keep: first as many old Pods as the partition lacks, then new Pods, then the other old
     Pods."""
     if wanted < len(back):
         old, new = ([pod for pod in back if rollout.is_new(pod) is want] for want in (False, True))
@@ -132,7 +131,7 @@ def _deletions_to_cancel(rollout: RolloutState, back: Sequence[PodFacts], wanted
 
 
 def _victims(rollout: RolloutState, order: DeletionOrder) -> list[PodFacts]:
-    """Choose the Pods to delete: the number per revision follows from the difference, the Pods from the deletion order.
+    """Choose the Pods to delete: the difference determines how many per revision, the deletion order which ones.
     [CS-104]"""
     difference = rollout.to_scale
     old = [pod for pod in rollout.pods if not rollout.is_new(pod)]

@@ -164,7 +164,7 @@ def settings_of(cloneset: CloneSet, gates: Gates, *, exclude_preparing_delete: b
 
 
 # Limits of a CloneSet as absolute numbers [CS-84 … CS-86]. All percentages may have decimals, and are scaled with exact
-# arithmetic. Pure.
+# arithmetic.
 
 #: Value of an unset scaleStrategy.maxUnavailable: no limit. [CS-86]
 UNLIMITED = 2**31 - 1

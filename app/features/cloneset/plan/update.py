@@ -57,9 +57,9 @@ def plan_update(rollout: RolloutState, order: UpdateOrder, obstacle: Obstacle) -
 def released(rollout: RolloutState) -> frozenset[PodFacts]:
     """Return the Pods that are preparing for an update they no longer need. They return to service.
 
-    OpenKruise always returns Pods at the update revision to service, and only those [PM-75]. So a partition rollback
-    that waits for a hook never completes there, and a Pod whose update was canceled by a higher partition or by
-    OnDelete stays out of service.
+    OpenKruise always returns Pods at the update revision to service, and only those [PM-75]. So in OpenKruise, a
+    partition rollback that waits for a hook never completes, and a Pod whose update was canceled by a higher partition
+    or by OnDelete stays out of service.
     """
     settings, update = rollout.settings, rollout.update
     preparing = [pod for pod in rollout.pods if pod.lifecycle == LifecycleState.PREPARING_UPDATE]
@@ -104,7 +104,7 @@ def chosen_pods(rollout: RolloutState, order: UpdateOrder) -> list[PodFacts]:
             break
         if pod.available_after < now:
             if unavailable >= difference.update_max:
-                # Updating a broken Pod later in the order costs no availability, and the Pod may need this update to
+                # Updating a broken Pod later in the order does not reduce availability, and may be what makes it
                 # recover.
                 continue
             unavailable += 1

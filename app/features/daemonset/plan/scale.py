@@ -81,7 +81,7 @@ class NodeFacts:
 
 
 def node_facts(node: Node, placement: Placement, selector: Selector | None) -> NodeFacts:
-    """Return the facts about a node, for the requirements of the Pods and the update's node selector."""
+    """Return the facts about a node, given the Pods' requirements and the update's node selector."""
     selected = selector is None or selector.matches(node.metadata.labels)
     return NodeFacts(node, placement.eligibility(node), selected)
 
@@ -195,13 +195,13 @@ def plan_scaling(observed: Observed, settings: Settings, held: Mapping[str, floa
 
 
 def _missing_new(observed: Observed, partition: int) -> int:
-    """Return how many Pods of the current template may be created. [DS-30]"""
+    """Return how many Pods may be created from the current template. [DS-30]"""
     new = sum(any(map(observed.is_new, node.pods)) for node in observed.nodes)
     return max(0, observed.desired - new - min(partition, observed.desired))
 
 
 def _keep(node: NodePods, observed: Observed, settings: Settings, held: Mapping[str, float], plan: ScalePlan) -> None:
-    """Handle a node that has Pods or may keep them. [DS-25 … DS-27]"""
+    """Plan for a node that should run a Pod or may keep its Pods. [DS-25 … DS-27]"""
     running: list[DaemonPod] = []
     waiting = False
     for pod in node.live:

@@ -35,7 +35,7 @@ NOTHING = RollingPlan()
 class NodeState:
     """Live Pods of one node: the first from the new template and the first from an old one.
 
-    ``excess``: there are further Pods.
+    ``excess``: there is more than one of either.
     """
 
     node: NodePods
@@ -138,7 +138,7 @@ def _plan_surge(candidates: Sequence[NodeState], observed: Observed, settings: S
             else:
                 done.append(old)
         elif not state.node.eligibility.should_run:
-            continue  # no Pod may be created there
+            continue  # no Pod may be created on this node
         elif observed.available(old):
             available.append(name)
         else:

@@ -116,7 +116,7 @@ class Step:
     status: Mapping[str, Any]
     #: Nodes whose NodeImage gets the tag or the missing secrets now.
     next_nodes: tuple[str, ...] = ()
-    #: Nodes that would be next but have no room for another image of the job's namespace. [IMG-111]
+    #: Nodes that would be next, but whose NodeImage has no room for another image of the job's namespace. [IMG-111]
     without_room: tuple[str, ...] = ()
     #: Seconds until the job's deadline or until it stops waiting for a NodeImage.
     wait: float | None = None
@@ -132,7 +132,7 @@ def step(
 ) -> Step:
     """Return the next step. [IMG-50 … IMG-52]
 
-    ``start_time`` is the value from the status; ``has_room`` returns whether a new node has room for the image.
+    ``start_time`` is the value from the status; ``has_room`` returns whether a node's NodeImage has room for the image.
     """
     completion = job.spec.completion_policy
     never = completion.type == NEVER
@@ -177,7 +177,7 @@ def _next(nodes: Sequence[str], slots: int, has_room: Callable[[str], bool]) -> 
 
 
 def no_room_message(job: ImagePullJob, nodes: Sequence[str]) -> str:
-    """Return the message that names the nodes without room. [IMG-111]"""
+    """Return the message that names the nodes whose NodeImage has no room. [IMG-111]"""
     shown = ", ".join(nodes[:_MAX_TOLD_NODES]) + (", …" if len(nodes) > _MAX_TOLD_NODES else "")
     which = "NodeImage has" if len(nodes) == 1 else "NodeImages have"
     return (

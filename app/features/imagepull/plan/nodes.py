@@ -1,4 +1,4 @@
-"""Nodes of a job, the lifecycle of NodeImages, and changes in a NodeImage. Pure."""
+"""Nodes of a job, the lifecycle of NodeImages, and changes to them. Pure."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def by_pods(nodes: Iterable[str], pods: Iterable[Pod]) -> tuple[str, ...]:
 
 
 def is_scheduled(pod: Pod) -> bool:
-    """Return whether ``podSelector`` counts the Pod: it is assigned to a node and has not finished."""
+    """Return whether the Pod counts for ``podSelector``: it is assigned to a node and has not finished."""
     return bool(pod.spec.node_name) and pod.metadata.deletion_timestamp is None and pod.status.phase not in _ENDED
 
 
@@ -125,7 +125,7 @@ class Unanswered:
 
 
 def unanswered(node_image: NodeImage, now: datetime) -> tuple[list[Unanswered], float | None]:
-    """Return the tags to mark as failed, and the seconds until the next may fail. [IMG-33]"""
+    """Return the tags to mark as failed, and the seconds until the next one times out. [IMG-33]"""
     found: list[Unanswered] = []
     waits: list[float] = []
     for name, entry in node_image.spec.images.items():
@@ -189,7 +189,7 @@ def with_failures(node_image: Json, failures: list[Unanswered], now: datetime) -
     }
 
 
-# Changes in a NodeImage that concern jobs. [IMG-40, IMG-106]
+# Changes to a NodeImage that affect jobs. [IMG-40, IMG-106]
 
 _NO_ENTRY: Final = ImageEntry()
 

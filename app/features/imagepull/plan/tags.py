@@ -1,4 +1,4 @@
-"""Adding tags to and removing them from a NodeImage, and the room each namespace may use in it. Pure."""
+"""Adding tags to and removing them from a NodeImage, and the space each namespace may use in it. Pure."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def add_tag(node_image: Json, request: Request, spread: Spread, now: str) -> Non
 
 
 def _most_patient(one: Json, other: Json) -> Json:
-    """Return the longer times of two pull policies: a job of one namespace must not end the pull of another."""
+    """Merge two pull policies, keeping the longer times: a job must not cut short a pull for another namespace."""
     found = {key: max(one.get(key) or 0, other.get(key) or 0) for key in {**one, **other}}
     if "activeDeadlineSeconds" not in one or "activeDeadlineSeconds" not in other:
         found.pop("activeDeadlineSeconds", None)
@@ -272,7 +272,8 @@ def _filter_tags(node_image: Json, stays: Callable[[str, Json], bool]) -> None:
 
 
 def _drop_owners(tag: Json, stays: Callable[[Json], bool]) -> bool:
-    """Drop the owners that do not stay. Return whether to keep the tag: it has an owner left, or never had one."""
+    """Drop the owners for which ``stays`` is false. Return whether to keep the tag: it has an owner left, or never had
+    one."""
     owners = _owners(tag)
     left = [owner for owner in owners if stays(owner)]
     if len(left) < len(owners):
@@ -414,7 +415,7 @@ def _share(limit: int, others: int, percent: int) -> int:
 
 
 def _common_bytes(name: str, entry: ImageEntry) -> int:
-    """Return the size of a repository without its tags."""
+    """Return the estimated bytes of a repository without its tags."""
     config = entry.sandbox_config
     return len(name) + _SECRET_BYTES * len(entry.pull_secrets) + (_json_bytes(config) if config else 0)
 

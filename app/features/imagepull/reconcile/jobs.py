@@ -122,7 +122,7 @@ class ImagePullJobReconciler:
         return node_image is None or self._waiting.has_room(node_image, job, image)
 
     def _room_wait(self, key: ObjectKey, job: ImagePullJob, nodes: Sequence[str]) -> float | None:
-        """Return the seconds until a job without room is retried. Records an event the first time. [IMG-111]"""
+        """Return the seconds until a job waiting for room is retried. Records an event the first time. [IMG-111]"""
         if not nodes:
             self._waiting.remove(key)
             return None
@@ -180,7 +180,7 @@ class ImagePullJobReconciler:
         return None
 
     async def _gone(self, key: ObjectKey) -> None:
-        """Release the copies of a deleted job whose finalizer was removed by hand. [IMG-65]"""
+        """Release the pull secret copies of a deleted job whose finalizer was removed by hand. [IMG-65]"""
         self._secrets.forget(key)
         if not self._secrets.has_copies(key):
             return

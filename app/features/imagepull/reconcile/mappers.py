@@ -39,7 +39,7 @@ class Caches:
 
 
 class JobMapper:
-    """Maps changes to the jobs to reconcile. ``waiting`` holds the jobs that wait for room."""
+    """Maps changes to the jobs to reconcile. ``waiting`` holds the jobs waiting for room in a NodeImage."""
 
     def __init__(self, caches: Caches, node_images: NodeImages, waiting: WaitingJobs) -> None:
         self._caches = caches
@@ -59,7 +59,7 @@ class JobMapper:
         return [key_of(job) for job in self._caches.jobs.by_index(BY_LIST, owner_of(change.object).index_key)]
 
     def keys_for_node_image(self, change: Change[NodeImage]) -> Iterable[ObjectKey]:
-        """Return the jobs that gain or lose the node, those whose image changed there [IMG-40], and those that wait for
+        """Return the jobs that gain or lose the node, those whose image changed on it [IMG-40], and those waiting for
         room [IMG-111]."""
         old, new = change.old, change.new
         if new is None:
@@ -86,7 +86,7 @@ class JobMapper:
         return [key_of(job) for job in self._caches.jobs.list() if is_active(job) and self._may(job, change.object)]
 
     def keys_for_copy(self, change: Change[PullSecret]) -> Iterable[ObjectKey]:
-        """Return the deleted jobs that still hold a copy when the controller starts. [IMG-65]"""
+        """Return the deleted jobs that a copy still lists when the controller starts. [IMG-65]"""
         if change.old is not None or change.new is None:
             return ()
         return [key for key in job_keys(change.new) if self._caches.jobs.by_key(key) is None]

@@ -1,4 +1,4 @@
-"""Plans liveness: the probes of a node, the results that require a restart, and whether the workload can afford a
+"""Plans liveness probes: those of a node, the results that require a restart, and whether the workload can afford a
 restart. Pure."""
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ def replace_probes(spec: Json, namespace: str | None, marker: str, wanted: Mappi
     """Make the marker probe exactly these Pods (by UID), and keep the probes of other markers. Changes the spec (JSON)
     of a NodePodProbe in place. ``namespace`` is the marker's; None covers Pods in all namespaces. [PPM-40, PPM-41]
 
-    Returns the names of the Pods left out because their namespace has no room left. [PPM-46]
+    Returns the names of the Pods left out because their namespace's probes would exceed the size limit. [PPM-46]
     """
     asked: dict[str, dict[str, Json]] = {}
     for uid, entry in wanted.items():
@@ -210,8 +210,8 @@ def replace_probes(spec: Json, namespace: str | None, marker: str, wanted: Mappi
 def _within(
     spec: Json, namespace: str, marker: str, wanted: Mapping[str, Json]
 ) -> tuple[Mapping[str, Json], list[str]]:
-    """Return the Pods whose probes fit next to those of the namespace's other markers, and the names of the other
-    Pods."""
+    """Return the Pods whose probes fit in addition to those of the namespace's other markers, and the names of the Pods
+    whose probes do not."""
     others = [
         one
         for entry in spec.get("podProbes") or ()

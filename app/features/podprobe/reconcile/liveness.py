@@ -130,10 +130,9 @@ class LivenessReconciler:
     # ---- reconcile
 
     async def __call__(self, key: ObjectKey) -> Result | None:
-        """Reconcile one node."""
         node_pod_probe = self._caches.node_pod_probes.get(key.name)
         if node_pod_probe is None or node_pod_probe.deleting:
-            return None  # Either its creation event is still to come, or nothing is probed there.
+            return None  # Either its creation event is still to come, or nothing is probed on this node.
         pods = [pod for pod in self._caches.pods.by_index(BY_LIVENESS_NODE, key.name) if is_probed(pod)]
         await self._probe(node_pod_probe, pods)
         states = states_by_uid(node_pod_probe.status.pod_probe_statuses)
@@ -178,8 +177,8 @@ class LivenessReconciler:
             if pod.metadata.uid not in without or told.get(_NO_ROOM):
                 continue
             told[_NO_ROOM] = message = (
-                f"liveness probes do not run: the probes of one namespace may take {MAX_NAMESPACE_BYTES} bytes on a "
-                "node; use shorter or fewer probes"
+                f"liveness probes do not run: the probes of one namespace may take at most {MAX_NAMESPACE_BYTES} bytes "
+                "on a node; use shorter or fewer probes"
             )
             self._events.event(reference(PODS, pod), "Warning", _NO_ROOM, message)
 
@@ -195,8 +194,8 @@ class LivenessReconciler:
             if (reason := self._held_back(pod)) is None:
                 live = await self._live(pod, failure)
                 if live is None:
-                    return True  # another container is running by now
-                # The cache may not show yet that the Pod is ready.
+                    return True  # that container is no longer running
+                # The cache may not reflect yet that the Pod is ready.
                 reason = self._held_back(live)
                 if reason is None:
                     verdict = await self._budget.ask(live, Disruption.UPDATE)
@@ -216,7 +215,7 @@ class LivenessReconciler:
                 raise
         self._last_events.get(pod.metadata.uid, {}).pop(key.name, None)
         said = f": {failure.message}" if failure.message else ""
-        message = f"Container {failure.container} failed its liveness probe and is restarted{said}"
+        message = f"Container {failure.container} failed its liveness probe and will be restarted{said}"
         self._events.event(reference(PODS, pod), "Warning", FAILED_REASON, message)
         return True
 
@@ -249,7 +248,7 @@ class LivenessReconciler:
             if one.metadata.uid in unseen or requested(BY_REQUESTED_POD, f"{one.metadata.namespace}/{one.metadata.uid}")
         }
         if owner is None or not is_available(pod, disrupted):
-            return None  # restarting an unavailable Pod costs no availability
+            return None  # restarting an unavailable Pod does not reduce availability
         for least_available in self._workloads:
             try:
                 least = least_available(owner, pod.metadata.namespace)

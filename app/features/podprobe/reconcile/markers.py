@@ -223,7 +223,7 @@ class PodProbeMarkerReconciler:
         leaving: bool = False,
     ) -> dict[str, str]:
         """Make the marker probe exactly these Pods, on these nodes and on the nodes that already have its probes
-        according to the cache. Return a message for each node without room for them.
+        according to the cache. Return a message for each node where they do not fit.
 
         If the marker is being deleted, the live object of every node is checked: a probe that is not in the cache yet
         would never be removed.
@@ -242,7 +242,7 @@ class PodProbeMarkerReconciler:
             if without := await self._change(node, namespace, name, probes):
                 full[node] = (
                     f"node {node}: no room for the probes of {len(without)} Pods, such as {without[0]}: the probes of "
-                    f"one namespace may take {MAX_NAMESPACE_BYTES} bytes there; use shorter or fewer probes"
+                    f"one namespace may take at most {MAX_NAMESPACE_BYTES} bytes on it; use shorter or fewer probes"
                 )
         return full
 

@@ -86,7 +86,7 @@ async def test_only_the_failing_container_is_restarted(there: Simulated) -> None
     (request,) = (await requests(there)).values()
     assert request["metadata"]["name"] == f"liveness-{uid}-main-0"
     (event,) = await events_of(there, name, "LivenessProbeFailed")
-    assert event["message"].startswith("Container main failed its liveness probe and is restarted")
+    assert event["message"].startswith("Container main failed its liveness probe and will be restarted")
     # The restarted container fails after a minute too and gets its own request.
     await restarted(there, 2, 200)
     assert set(await requests(there)) == {f"liveness-{uid}-main-0", f"liveness-{uid}-main-1"}
