@@ -47,7 +47,8 @@ async def owned_objects(client: Client, owner: Owner, selector: Mapping[str, Any
 
 
 def revisions_to_come(content: Content, recorded: Sequence[Revision], current: str, collisions: int) -> Revisions:
-    """Return the revisions after ``content`` is recorded. ``current`` is the current revision in the status."""
+    """Return the revisions as they will be once ``content`` is recorded. ``current`` is the current revision in the
+    status."""
     plan = plan_revision(content.name, content.data, list(recorded), collisions, content.digest)
     update = Revision(plan.name, plan.number, plan.data) if isinstance(plan, Create) else plan.revision
     ordered = [*(one for one in recorded if one.name != update.name), update]
@@ -64,7 +65,7 @@ class RecordedStatus(Protocol):
 
 
 def revisions_of(status: RecordedStatus | None, content: Content, recorded: Sequence[Revision]) -> Revisions:
-    """Return the revisions after ``content`` is recorded, using the workload's status if it has one."""
+    """Return the revisions as they will be once ``content`` is recorded, using the workload's status if it has one."""
     if status is None:
         return revisions_to_come(content, recorded, "", 0)
     return revisions_to_come(content, recorded, status.current_revision, status.collision_count or 0)

@@ -299,7 +299,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
 
     async def _adopt(self, workload: W, state: S, resolved: R) -> bool:
         """Adopt matching orphans after the API server confirmed that the workload exists and is not being deleted.
-        Return whether there were any. If so, the caller must wait until the cache reflects the adoption, or it might
+        Return whether any were found. If so, the caller must wait until the cache reflects the adoption, or it might
         create replacements. [PM-109]"""
         namespace = workload.metadata.namespace
         orphans = [

@@ -120,7 +120,7 @@ class Updater:
     def _without_waiting(
         self, snapshot: AnySnapshot, steps: list[Step], target: Revision, outcome: Outcome
     ) -> list[Step]:
-        """Return the steps without replacements of Pods whose node agent has not reported yet. [PM-140]"""
+        """Return the steps except replacements of Pods whose node agent has not reported yet. [PM-140]"""
         waiting = {step: seconds for step in steps if (seconds := self._seconds_for_report(snapshot, step, target))}
         if not waiting:
             return steps

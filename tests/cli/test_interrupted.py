@@ -98,7 +98,7 @@ async def test_a_running_debug_container_is_kept_and_named() -> None:
         "ephemeralContainerStatuses": [{"name": "tools", "state": {"terminated": {"exitCode": 0}}}]
     }
     asked, _ = call(server, "pod/web-0", image="busybox:1", name="tools")
-    with pytest.raises(CommandError, match=r"and its container are left; .* kubectl label pod web-0") as ended:
+    with pytest.raises(CommandError, match=r"and its container remain; .* kubectl label pod web-0") as ended:
         await debug(asked)
     assert ended.value.exit_code == 130
 

@@ -121,7 +121,7 @@ def _until(values: frozenset[int], now: int) -> int:
 
 
 def latest_until(schedule: Schedule, after: datetime, now: datetime) -> datetime | None:
-    """Return the latest time in (after, now]. Bisects, because there may be very many times."""
+    """Return the latest time in (after, now]. Bisects, because the interval may contain many times."""
     if (found := schedule.next(after)) is None or found > now:
         return None
     if isinstance(schedule, Every):

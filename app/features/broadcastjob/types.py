@@ -42,7 +42,7 @@ class FailurePolicy(ApiModel):
 
     type: str = ""
     """FailFast (the default) fails the job and deletes its running Pods, Continue continues with other nodes, Pause
-    sets paused."""
+    sets spec.paused."""
     restart_limit: Int32 = 0
     """Number of container restarts after which a Pod with restartPolicy OnFailure counts as failed. Defaults to 0."""
 

@@ -109,7 +109,7 @@ class ScaleStrategy(_ScaleFields):
     """ScaleStrategy describes how Pods are created and deleted."""
 
     enable_pvc_reuse: Annotated[bool, schema_default(False)] = Field(default=False, alias="enablePVCReuse")
-    """Whether the replacement of a Pod that the controller did not delete reuses its claims and name. Otherwise the
+    """Whether the replacement of a Pod not deleted by the controller reuses that Pod's claims and name. Otherwise the
     claims are deleted."""
     exclude_preparing_delete: bool = False
     """Whether Pods waiting for their preDelete hook do not count as replicas, so that they are replaced at once."""
@@ -119,8 +119,8 @@ class ScaleStrategyV1Alpha1(_ScaleFields):
     """ScaleStrategy describes how Pods are created and deleted."""
 
     disable_pvc_reuse: bool = Field(default=False, alias="disablePVCReuse")
-    """Whether the claims of a Pod that the controller did not delete are deleted. Otherwise its replacement reuses
-    claims and name."""
+    """Whether to delete the claims of a Pod not deleted by the controller. Otherwise its replacement reuses claims and
+    name."""
 
 
 class _Spec(ApiModel):

@@ -170,7 +170,7 @@ class Scaler:
         return instance_ids(count - len(waiting), free, taken, self._rng), waiting
 
     async def _finish(self, snapshot: Observed, owned: PodsAndClaims) -> bool:
-        """Delete remaining claims of Pods that the controller deleted. Return whether there were any. Raises any API
+        """Delete remaining claims of Pods that the controller deleted. Return whether any were left. Raises any API
         error. A forbidden deletion is not retried. [CS-106]"""
         state = snapshot.state
         state.deleted_ids.difference_update([instance_id(pod.metadata.labels) for pod in owned.active])

@@ -11,7 +11,7 @@ from app.kube.jsonvalues import json_copy, objects
 
 
 def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the request (JSON of either version) with a strategy and its failure policy."""
+    """Return a copy of the request (JSON of either version) with its strategy and failure policy defaulted."""
     defaulted: dict[str, Any] = json_copy(dict(obj))
     spec = defaulted.get("spec")
     if isinstance(spec, dict):

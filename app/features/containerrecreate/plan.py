@@ -39,7 +39,7 @@ Status = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The actions to take now, in this order."""
+    """The actions to take now, in the order of the fields."""
 
     #: Stop keeping the Pod not ready, then remove the finalizer.
     release: bool = False

@@ -158,7 +158,8 @@ async def add_not_ready_key(client: Client, pod: Pod, key: NotReadyKey) -> Metad
 
 
 async def remove_not_ready_key(client: Client, pod: Pod, key: NotReadyKey) -> Metadata | None:
-    """Remove the key, so that it no longer keeps the Pod not ready. Like :func:`add_not_ready_key`. [PM-64]"""
+    """Remove the key, so that it no longer keeps the Pod not ready. Returns and raises like :func:`add_not_ready_key`.
+    [PM-64]"""
     return await _change(client, pod, lambda fresh, now: without_key(fresh, key, now))
 
 

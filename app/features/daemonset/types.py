@@ -35,7 +35,8 @@ class RollingUpdate(ApiModel):
     update. Defaults to 1."""
     max_surge: IntOrString | None = None
     """Maximum number or percentage (of eligible nodes, rounded up) of nodes that may run a new Pod beside the old one
-    during the update. The old Pod is deleted once the new one is available. Excludes maxUnavailable. Defaults to 0."""
+    during the update. The old Pod is deleted once the new one is available. Mutually exclusive with maxUnavailable.
+    Defaults to 0."""
     selector: LabelSelector | None = None
     """Label selector for the nodes whose Pods are updated. Defaults to all nodes."""
     partition: IntOrString | None = None

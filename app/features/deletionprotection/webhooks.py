@@ -161,7 +161,7 @@ class DeletionJudge:
 
     async def _look_up(self, question: NamespaceContents | CustomResources, review: Review) -> Decision:
         if self._lookups is None:
-            return Allowed((f"unknown without a cluster: whether {question}",))
+            return Allowed((f"without a cluster, it is unknown whether {question}",))
         denied = await self._forged(self._lookups, question)
         if denied is None and isinstance(question, NamespaceContents):
             denied = await self._contents(self._lookups, question.namespace)

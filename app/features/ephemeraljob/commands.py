@@ -116,7 +116,7 @@ async def debug(call: Call) -> int:
         await _withdraw(call, pod, job)
         raise
     stays = f"the job is deleted 10 minutes after {container} ends; remove the label: kubectl label pod {name} {LABEL}-"
-    with left_behind(lambda: f"{called} and its container are left; {stays} -n {call.namespace}"):
+    with left_behind(lambda: f"{called} and its container remain; {stays} -n {call.namespace}"):
         code: int | None = 0
         if ended:
             call.say(f"{container}: {ended}")

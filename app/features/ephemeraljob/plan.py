@@ -135,7 +135,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A Pod from the job's point of view, computed once per resourceVersion and generation."""
+    """Facts about a Pod for one job, computed once per resourceVersion and generation."""
 
     pod: Pod
     state: State

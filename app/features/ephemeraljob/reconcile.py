@@ -77,8 +77,7 @@ def by_uid(job: EphemeralJob) -> Sequence[str]:
 class _State(JobState):
     """State of one job."""
 
-    #: Targeted Pods, evaluated for the current generation, by UID. Other Pods are not kept: a namespace may have very
-    #: many.
+    #: Targeted Pods, evaluated for the current generation, by UID. Other Pods are not kept: a namespace may have many.
     candidates: dict[str, Candidate] = field(default_factory=dict)
     generation: int = 0
     #: The record of started Pods (EJ-17), the stored record, and the annotation read last with its parsed value.
@@ -120,7 +119,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         if old is not None and new is not None and _facts(old) == _facts(new):
             return []
         namespace, name = change.object.metadata.namespace, change.object.metadata.name
-        # The containers exist or will never exist.
+        # Fulfilled: the containers exist, or the Pod is gone.
         shown = self._marking(new) if new is not None else self.expected.awaiting(ScaleAction.CREATE, name)
         shown = [key for key in shown if key.namespace == namespace]
         for key in shown:
@@ -211,7 +210,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
                     return None  # a concurrent change triggers another reconcile
                 state.saved = step.record
             if step.ended:
-                state.candidates = {}  # no longer needed, and a namespace may have very many
+                state.candidates = {}  # no longer needed, and a namespace may have many
             else:
                 state.record = step.record
         await self._report(job, state, step, rfc3339(began))
@@ -254,7 +253,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
 
     async def _unseen(self, job: EphemeralJob, state: _State, there: Container[str]) -> tuple[set[str], bool]:
         """Return the recorded Pods that exist but are missing from the cache, and whether some of them were not looked
-        up yet. A Pod found to be gone stays gone. [EJ-17]"""
+        up yet. Pods found to be gone are not looked up again. [EJ-17]"""
         state.gone &= state.record.keys()
         lost = [uid for uid in state.record if uid not in there and uid not in state.gone]
         left = lost[MAX_LOOKUPS:]

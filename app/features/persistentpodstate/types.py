@@ -1,6 +1,6 @@
 """API types of PersistentPodState.
 
-v1beta1 is the hub. In v1alpha1, the field keys of a topology term is called nodeTopologyKeys.
+v1beta1 is the hub. In v1alpha1, the field ``keys`` of a topology term is called ``nodeTopologyKeys``.
 """
 
 from __future__ import annotations

@@ -373,7 +373,7 @@ def test_cascading_does_not_protect_services_and_ingresses(kind: str) -> None:
 )
 async def test_without_a_cluster_the_answer_names_what_is_unknown(review: Any, unknown: str) -> None:
     judge = DeletionJudge(KINDS[review.kind.kind], None, Gates(crd_cascading=True), lambda *_: None)
-    assert await judge(review) == Allowed((f"unknown without a cluster: whether {unknown}",))
+    assert await judge(review) == Allowed((f"without a cluster, it is unknown whether {unknown}",))
 
 
 FIELDS = ("metadata", "labels", "spec", "replicas", "name", "names", "group", "versions", "storage", "kind", LABEL)

@@ -36,7 +36,7 @@ async def test_always_is_refused() -> None:
 
 async def test_checks_that_need_a_cluster_pass_with_a_warning() -> None:
     decision = await decide(deletion("Namespace", protected("Namespace", "Cascading")))
-    text = "unknown without a cluster: whether Namespace shop has active Pods or Bound volume claims"
+    text = "without a cluster, it is unknown whether Namespace shop has active Pods or Bound volume claims"
     assert decision == Allowed((text,))
 
 

@@ -131,7 +131,7 @@ def _let_finish(run: _PreviewRun, pod: PodFacts) -> None:
 
 
 def _complete_deletions(run: _PreviewRun) -> bool:
-    """Assume that pending preDelete hooks complete. Return whether there were any."""
+    """Assume that pending preDelete hooks complete. Return whether any were pending."""
     held = [pod for pod in run.pods if pod.preparing_delete and pod.delete_hooked]
     for pod in held:
         run.waiting.add(pod.name)

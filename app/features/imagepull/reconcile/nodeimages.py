@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 #: Minimum requeue delay, before jitter. [IMG-36]
 SHORTEST_WAIT: Final = 3.0
 WAIT_SPREAD: Final = 2.0
-#: Maximum number of jobs that get an event about a failed tag.
+#: Maximum number of jobs for which an event about a failed tag is recorded.
 _MAX_TOLD: Final = 20
 
 
@@ -180,7 +180,7 @@ class NodeImageReconciler:
             self._record_events(node_image, failure)
 
     async def _write_failures(self, metadata: ObjectMeta) -> list[plan.Unanswered]:
-        """Return the failures that were written."""
+        """Write failures to the status, and return them."""
         live = await self._client.get(NODE_IMAGES, metadata.name)
         failures = plan.unanswered(decode_node_image(msgspec.json.encode(live)), self._clock.now())[0]
         if live["metadata"]["uid"] != metadata.uid or not failures:
