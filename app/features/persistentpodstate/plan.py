@@ -417,5 +417,5 @@ def restored_annotations(
 
 
 def parse_kinds(text: str | None) -> Mapping[GroupKind, ListedKind]:
-    """Parse the list in the ConfigMap. Without ``text``, it is empty. Raises WhitelistError."""
+    """Parse the list in the ConfigMap. Empty without ``text``. Raises WhitelistError."""
     return listed_kinds(text, names.PPS_CUSTOM_WORKLOAD_WHITELIST_KEY)

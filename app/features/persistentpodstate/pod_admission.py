@@ -59,7 +59,7 @@ def _key(namespace: str, workload: WorkloadName) -> str:
 
 
 class PersistentPodStateStep:
-    """Applies the record of a Pod, which is read from the cache."""
+    """Applies a Pod's record, as read from the cache."""
 
     order: Final = MutatorOrder.FORMER_NODE
 
