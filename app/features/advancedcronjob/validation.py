@@ -74,9 +74,9 @@ def _schedule_errors(spec: Mapping[str, Any], former: Mapping[str, Any] | None, 
         schedule: Schedule = parse(text)
     except ScheduleError as error:
         yield invalid(path, text, str(error))
-        return
-    if (former is None or former.get("schedule") != text) and schedule.next(now) is None:
-        yield invalid(path, text, "does not fire within the next five years")
+    else:
+        if (former is None or former.get("schedule") != text) and schedule.next(now) is None:
+            yield invalid(path, text, "does not fire within the next five years")
     if "TZ" in text and spec.get("timeZone") is not None:
         yield invalid(path, text, "cannot use both timeZone field and TZ or CRON_TZ in schedule")
 

@@ -63,6 +63,7 @@ def test_mistyped_template_fields_are_refused_by_name(template: Json) -> None:
     (cron(name="a" * 53), "must be no more than 52 characters"),
     (cron(schedule="TZ=UTC"), "spec.schedule: Invalid value"),
     (cron(schedule="TZ=UTC * * * * *", timeZone="UTC"), "cannot use both timeZone field and TZ or CRON_TZ"),
+    (cron(schedule="TZ=UTC bad", timeZone="UTC"), "cannot use both timeZone field and TZ or CRON_TZ"),
     (cron(schedule="0 0 30 2 *"), "does not fire within the next five years"),
     (cron(timeZone="LOCAL"), "timeZone must be an explicit time zone"),
     (cron(startingDeadlineSeconds=-1), "spec.startingDeadlineSeconds: Invalid value: -1"),
