@@ -24,7 +24,7 @@ from app.kube.statuses import KnownStatus, write_status
 from app.kube.store import Change
 from app.pods.disruption_budget import DisruptionBudget
 from app.pods.node_agents import NodeAgents
-from app.pods.predicates import is_active, ownerless
+from app.pods.predicates import ownerless
 from app.pods.revisions import Revision, short_hash
 from app.workloads.history import History
 from app.workloads.pods import PodFacts, observed_pods
@@ -305,7 +305,10 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         orphans = [
             pod
             for pod in self.caches.pods.by_index(OWNER, ownerless(namespace))
-            if is_active(pod) and resolved.selector.matches(pod.metadata.labels) and self.may_adopt(resolved, pod)
+            # A finished Pod too: it holds its name or its node until it is replaced.
+            if pod.metadata.deletion_timestamp is None
+            and resolved.selector.matches(pod.metadata.labels)
+            and self.may_adopt(resolved, pod)
         ]
         if orphans and await self._still_exists(workload, state):
             # The cache may not reflect an adoption yet.

@@ -251,6 +251,17 @@ async def test_orphans_are_adopted_and_unmatched_pods_released() -> None:
         assert body["metadata"]["ownerReferences"] == [{"$patch": "delete", "uid": UID}]
 
 
+@pytest.mark.behaviour("AS-38", "PM-109")
+@virtual
+async def test_a_finished_orphan_is_adopted() -> None:
+    """Then it is replaced. Otherwise its name would stay taken."""
+    shell = shown(a_set(replicas=1), a_pod(0, ownerReferences=[], phase="Failed", ready=False))
+    live = {"metadata": {"name": "web", "uid": UID}}
+    shell.server.stored["/apis/apps.kruise.io/v1beta1/namespaces/shop/statefulsets/web"] = live
+    await shell.reconcile()
+    assert shell.writes == [("PATCH", "/api/v1/namespaces/shop/pods/web-0")]
+
+
 @pytest.mark.behaviour("AS-38")
 @pytest.mark.parametrize("there", [True, False])
 @virtual
