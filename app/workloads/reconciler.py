@@ -180,6 +180,8 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
     """
 
     adopts: ClassVar[bool] = False
+    #: Whether the history limit counts old revisions that Pods use, too. [DS-57]
+    limits_used_revisions: ClassVar[bool] = False
     #: Go type of the kind's spec in the stored version.
     spec_type: ClassVar[GoType]
 
@@ -413,6 +415,8 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         in_use = {one.name for one in ordered if short_hash(one.name) in hashes}
         in_use.update(one.name for one in needed)
         in_use.add(str(snapshot.state.present_status(snapshot.workload).status.get("currentRevision") or ""))
+        if self.limits_used_revisions:
+            limit -= sum(one.name in in_use and one.name != snapshot.revisions.update.name for one in ordered)
         try:
             await self.history.truncate(snapshot.resolved.content, ordered, in_use, limit)
         except KubeError as error:

@@ -49,6 +49,7 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
     """Reconciles DaemonSets. ``rng`` draws the suffixes of Pod names; ``options`` are passed to the workload engine."""
 
     adopts = True
+    limits_used_revisions = True
     spec_type = SPECS[names.V1BETA1]
 
     def __init__(

@@ -133,6 +133,23 @@ async def test_on_delete_and_pause_replace_only_deleted_pods() -> None:
 
 
 @in_cluster
+@pytest.mark.behaviour("DS-57")
+async def test_the_history_limit_counts_revisions_in_use(cluster: SmallCluster) -> None:
+    await cluster.apply(revisionHistoryLimit=1, updateStrategy=rolling(partition=0, maxUnavailable=3))
+    await cluster.all_updated()
+    await cluster.patch({"spec": {"updateStrategy": rolling(partition=3, maxUnavailable=3)}})
+    for image in ("nginx:2", "nginx:3"):
+        await cluster.image(image)
+        await cluster.settled(updatedNumberScheduled=0)
+
+    async def look() -> bool:
+        found = [one["data"]["spec"]["template"]["spec"]["containers"][0] for one in await cluster.revisions()]
+        return sorted(one["image"] for one in found) == ["nginx:1", "nginx:3"]
+
+    await cluster.until(look, "the unused revision is deleted, although only one is unused")
+
+
+@in_cluster
 @pytest.mark.behaviour("DS-20", "DS-75", "DS-69")
 async def test_orphans_are_adopted_and_unmatched_pods_released(cluster: SmallCluster) -> None:
     await cluster.apply()
