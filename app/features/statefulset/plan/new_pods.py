@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 from app.api import names
 from app.features.statefulset.plan.settings import Replicas, ResolvedSpec
 from app.pods.claims import with_claim_volumes
-from app.pods.lifecycle import LifecycleState, first_state, state_members
+from app.pods.lifecycle import first_state, state_members
 from app.pods.revisions import pod_of_template
 from app.workloads.pods import NewPod
 
@@ -79,11 +79,7 @@ class NewRevisions:
     def __init__(self, replicas: Replicas, *, current: str, update: str) -> None:
         self._settings = replicas.settings
         self._same = current == update
-        early = self._settings.gates.preparing_update_as_update
-        self._not_updated = sum(
-            not one.is_at(update) and not (early and one.facts.lifecycle == LifecycleState.PREPARING_UPDATE)
-            for one in replicas.wanted
-        )
+        self._not_updated = sum(not replicas.is_updated(one, update) for one in replicas.wanted)
 
     def old_ones(self, missing: int) -> int:
         """Return how many of the missing Pods would be created at the current revision in an unordered update."""

@@ -269,6 +269,12 @@ class Replicas:
     def missing(self) -> int:
         return self.settings.replicas - len(self.wanted)
 
+    def is_updated(self, one: Replica, update: str) -> bool:
+        """Return whether the Pod counts as updated; with gate PreparingUpdateAsUpdate also while its hook holds it.
+        [PM-79]"""
+        early = self.settings.gates.preparing_update_as_update
+        return one.is_at(update) or (early and one.facts.lifecycle == LifecycleState.PREPARING_UPDATE)
+
     def next_available(self, now: float) -> float:
         """Return the time (POSIX seconds) at which the next Pod becomes available if nothing else changes; inf if none
         will. [AS-141]"""

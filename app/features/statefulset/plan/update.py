@@ -23,9 +23,10 @@ def candidates(replicas: Replicas, *, current: str, update: str) -> list[Replica
     descending = list(reversed(replicas.wanted))
     if not settings.unordered:
         return [one for one in descending if settings.slots.rank(one.ordinal) > settings.partition]
-    done = [one for one in descending if one.terminating or one.is_at(update)]
+    updated = {one.ordinal for one in descending if one.terminating or replicas.is_updated(one, update)}
+    done = [one for one in descending if one.ordinal in updated]
     facts = {one.facts.pod.metadata.uid: one for one in descending}
-    rest = [one.facts.pod for one in descending if not (one.terminating or one.is_at(update))]
+    rest = [one.facts.pod for one in descending if one.ordinal not in updated]
     ordered = by_readable_priority(rest, settings.priority)
     # An empty slot whose Pod will be created at the update revision counts as updated.
     old = NewRevisions(replicas, current=current, update=update).old_ones(replicas.missing)

@@ -86,6 +86,14 @@ def test_updates_match_the_worked_examples(example: int) -> None:
     assert picked(chosen, pods) == steps
 
 
+@pytest.mark.behaviour("AS-79", "PM-79")
+@pytest.mark.parametrize(("gate", "listed"), [(True, [0, 2]), (False, [2, 1])])
+def test_a_pod_held_by_its_hook_counts_as_updated_only_with_the_gate(gate: bool, listed: list[int]) -> None:
+    chosen = settings(3, partition=1, unordered=True, priority=WEIGHTS, gates=Gates(preparing_update_as_update=gate))
+    found = replicas(chosen, [pod(0, state="PreparingUpdate"), pod(1), pod(2, labels={"a": "1"})])
+    assert [one.ordinal for one in candidates(found, current=OLD, update=NEW)] == listed
+
+
 @pytest.mark.behaviour("AS-141")
 def test_the_set_is_requeued_when_a_pod_becomes_available() -> None:
     chosen, pods, _, _ = ROLLOUTS[14]
