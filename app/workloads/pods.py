@@ -96,8 +96,8 @@ def pod_facts(pod: Pod, settings: WorkloadSettings) -> PodFacts:
         and not in_grace
         and (names.POD_TEMPLATE_HASH in labels or not settings.gates.template_hash)
         and (in_place.status == "True" if in_place is not None else not has_gate(pod, names.IN_PLACE_UPDATE_READY))
-        # Without lifecycle states, the annotations show whether an update is in progress.
-        and (settings.gates.lifecycle_states or not finished_annotations(pod)),
+        # Without a lifecycle state, the annotations show whether an update is in progress.
+        and ((settings.gates.lifecycle_states and bool(state)) or not finished_annotations(pod)),
         awaits_initial_conditions=awaits_initial_conditions(pod),
         update_complete=_is_update_complete(pod, settings),
     )

@@ -181,6 +181,8 @@ class EngineGates:
     update_hash: bool = False
     #: In-place updates set lifecycle states on the Pod. [PM-55]
     lifecycle_states: bool = True
+    #: They also set one on a Pod that has none, such as an adopted one.
+    first_lifecycle_state: bool = True
     #: Changes to claim templates replace Pods.
     recreate_on_claim_change: bool = False
     env_from_metadata: bool = True

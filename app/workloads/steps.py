@@ -20,6 +20,7 @@ from app.pods.lifecycle import (
     next_state,
     readiness_patch,
     state_members,
+    state_of,
     update_action,
 )
 from app.pods.readiness import initial_conditions
@@ -134,7 +135,8 @@ def refresh_pod(
     state = next_state(pod, settings.lifecycle, at_update_revision=returns, update_complete=complete)
     if state is LifecycleState.NORMAL and gets_initial_conditions(pod, settings.lifecycle):
         return NOTHING
-    finishes = complete and (state is not None or not settings.gates.lifecycle_states)
+    shown = settings.gates.lifecycle_states and bool(state_of(pod))
+    finishes = complete and (state is not None or not shown)
     metadata = _metadata(pod, state, now, finishes, settings.gates.template_hash)
     conditions: list[Any] = []
     # The readiness controller writes the first conditions and the lifecycle state together.

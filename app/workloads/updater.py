@@ -185,7 +185,7 @@ class Updater:
             del labels[names.POD_TEMPLATE_HASH]
         at = pod.metadata.labels.get(names.CONTROLLER_REVISION_HASH, "")
         try:
-            shown = settings.gates.lifecycle_states
+            shown = settings.gates.lifecycle_states and (settings.gates.first_lifecycle_state or bool(facts.lifecycle))
             delay = await self.writer.update_in_place(
                 snapshot.owner.uid, pod, spec, labels, revision=at, shows_state=shown
             )

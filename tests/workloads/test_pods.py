@@ -89,6 +89,17 @@ def test_completing_an_update_is_one_write() -> None:
     assert step.completes
 
 
+@pytest.mark.behaviour("PM-55")
+def test_an_update_without_a_lifecycle_state_is_completed_in_its_record() -> None:
+    state = '{"revision":"web-abc","updateTimestamp":"2026-01-01T11:59:00Z","state":"Updating"}'
+    pod = made(state="", annotations={"apps.kruise.io/inplace-update-state": state})
+    assert not pod_facts(pod, Settings()).settled
+    step = refresh_pod(pod, Settings(), NOW, returns=False)
+    assert step.patch is not None
+    assert "labels" not in step.patch["metadata"]
+    assert '"state":"Updated"' in step.patch["metadata"]["annotations"]["apps.kruise.io/inplace-update-state"]
+
+
 @pytest.mark.behaviour("CS-135")
 def test_a_pod_that_no_longer_needs_its_update_returns_through_its_hook() -> None:
     lifecycle = Lifecycle(in_place_update=Hook(labels={"hold": "true"}))

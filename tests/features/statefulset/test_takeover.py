@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from app.api import names
 from tests.features.statefulset.shell import Shell
 from tests.kube.fakes import virtual
 from tests.openkruise import _items
@@ -17,9 +18,12 @@ def recorded() -> list[dict[str, Any]]:
     return [one for one in found.values() if one["kind"] in mine and not one["metadata"]["name"].startswith("ud")]
 
 
-def filled(change: dict[str, Any] | None = None) -> Shell:
+def filled(change: dict[str, Any] | None = None, *, state: str | None = "Normal") -> Shell:
+    """``state``: the lifecycle state of Pods."""
     shell = Shell()
     for one in recorded():
+        if one["kind"] == "Pod" and state is None:
+            del one["metadata"]["labels"][names.LIFECYCLE_STATE]
         if one["kind"] == "StatefulSet" and change:
             metadata = {**one["metadata"], "generation": 3}
             one = {**one, "metadata": metadata, "spec": {**one["spec"], **change}}
@@ -43,14 +47,20 @@ async def test_an_adopted_set_can_be_changed() -> None:
     assert [one["kind"] for one in patch["metadata"]["ownerReferences"]] == ["Pod"]
 
 
-@pytest.mark.behaviour("AS-109")
+@pytest.mark.behaviour("AS-100", "AS-109", "PM-55")
+@pytest.mark.parametrize(("state", "written"), [("Normal", "Updating"), (None, None)])
 @virtual
-async def test_lowering_the_partition_continues_the_rollout_of_openkruise() -> None:
+async def test_lowering_the_partition_continues_the_rollout_of_openkruise(
+    state: str | None, written: str | None
+) -> None:
+    """Pods of a native StatefulSet have no lifecycle state and get none."""
     rolling = {"maxUnavailable": 2, "minReadySeconds": 0, "partition": 0, "podUpdatePolicy": "InPlaceIfPossible"}
-    shell = filled({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling}})
+    shell = filled({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling}}, state=state)
     await shell.reconcile("st", "moving")
     patched = {path.partition("/pods/")[2] for method, path in shell.writes if "/pods/" in path}
     assert {name.partition("/")[0] for name in patched} == {"st-2", "st-0"}
+    *_, started = shell.bodies("PATCH", "/pods/st-2")
+    assert started["metadata"]["labels"].get(names.LIFECYCLE_STATE) == written
     assert ("SuccessfulUpdatePodInPlace", "successfully update pod st-2 in-place(revision st-6c474b57d)") in (
         await shell.events()
     )

@@ -35,6 +35,7 @@ class Gates(EngineGates):
     """Feature gates that the plan depends on."""
 
     template_hash: bool = False
+    first_lifecycle_state: bool = False
     pod_index_label: bool = True
     start_ordinal: bool = False
     #: Claims are deleted with the set or with their Pods, according to the retention policy.
