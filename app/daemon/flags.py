@@ -1,4 +1,4 @@
-"""Flags of the node agent, its feature gates among them. [KD-1 … KD-4]"""
+"""Flags of the node agent, including its feature gates. [KD-1 … KD-4]"""
 
 from __future__ import annotations
 

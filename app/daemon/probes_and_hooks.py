@@ -79,7 +79,7 @@ def port_number(port: int | str, ports: Sequence[ContainerPort]) -> int:
 
 
 async def probe_command(runtime: Runtime, container_id: str, action: ExecAction, seconds: float) -> Outcome:
-    """Run a command in the container; exit code 0 is success. Raises ``ProbeError`` if the runtime cannot run it.
+    """Run a command in the container; exit code 0 means success. Raises ``ProbeError`` if the runtime cannot run it.
     [KD-64]"""
     try:
         result = await runtime.execute(container_id, action.command, seconds)
@@ -117,7 +117,7 @@ async def probe_connection(action: TcpSocketAction, pod_ip: str, seconds: float)
 
 
 async def probe_request(action: HttpGetAction, pod_ip: str, seconds: float) -> Outcome:
-    """Run an HTTP probe. Status codes 200 to 399 are success. Redirects to the same host are followed; a redirect to
+    """Run an HTTP probe. Status codes 200 to 399 mean success. Redirects to the same host are followed; a redirect to
     another host is success. [KD-64]"""
     host, port = action.host or pod_ip, _probed_port(action)
     try:

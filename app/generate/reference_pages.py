@@ -159,7 +159,7 @@ def guide_of(kind: KindDefinition, guides: Iterable[Path]) -> str:
 
 #: Actions of probes and hooks.
 _HANDLERS: Final = frozenset(("exec", "httpGet", "tcpSocket", "grpc", "sleep"))
-#: Fields of other types of Kubernetes: selectors and their requirements, tolerations, ports, references.
+#: Fields of other Kubernetes types: selectors and their requirements, tolerations, ports, references.
 _TYPES: Final = frozenset(
     frozenset(fields.split())
     for fields in (
@@ -368,7 +368,7 @@ def _covered(path: str, others: Iterable[str]) -> bool:
 
 
 def _outermost(paths: Sequence[str]) -> list[str]:
-    """Return the paths that are not below another of the paths."""
+    """Return the paths that are not below any other of them."""
     return [path for path in paths if not _covered(path, (one for one in paths if one != path))]
 
 

@@ -125,7 +125,7 @@ class Runtime(Protocol):
         ...
 
     async def containers(self, pod_uid: str) -> Sequence[Container]:
-        """List the containers of a Pod, exited ones included."""
+        """List the containers of a Pod, including exited ones."""
         ...
 
     async def details(self, container_id: str) -> ContainerDetails:
