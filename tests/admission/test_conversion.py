@@ -271,6 +271,21 @@ async def test_a_small_list_overtakes_large_ones() -> None:
 
 
 @virtual
+@pytest.mark.behaviour("MGR-153")
+async def test_a_large_list_is_not_overtaken_forever() -> None:
+    worker, zeros = Slow(), bytes(30 * 1024 * 1024)
+    waiting = [asyncio.create_task(worker.answer(parts)) for parts in ([b"first"], [b"large", zeros])]
+    await asyncio.sleep(20)
+    waiting.append(asyncio.create_task(worker.answer([b"late"])))
+    await asyncio.sleep(0)
+    for _ in waiting:
+        worker.go_on.release()
+    await asyncio.gather(*waiting)
+    assert worker.answered == ["first", "large", "late"]
+    await worker.close()
+
+
+@virtual
 async def test_the_conversion_process_ends_when_it_is_late_or_idle() -> None:
     """A late answer would be taken for that of the next review."""
     worker = Slow()

@@ -446,6 +446,15 @@ async def test_many_reviews_produce_few_log_lines(
     first, second = [record.getMessage() for record in caplog.records]
     assert first.startswith("reviews in the last 60 s: allowed 50, denied 50, not_json 50; latest: ")
     assert second == "97 more denials and failures were not logged"
+    async with client(app) as http:
+        for _ in range(3):  # few enough in each interval
+            caplog.clear()
+            app.review_log.end()
+            for _ in range(2):
+                await http.post("/mutate-pod", content=b"nonsense", headers=JSON)
+            lines = [record.getMessage() for record in caplog.records if record.name.startswith("app.")]
+            assert len([line for line in lines if not line.startswith("reviews in")]) == 2
+    app.review_log.end()
     caplog.clear()
     app.review_log.end()
     assert not caplog.records

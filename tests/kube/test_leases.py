@@ -124,18 +124,19 @@ async def test_a_second_candidate_takes_over_a_released_lease():
         assert server.objects[PATH]["spec"]["leaseTransitions"] == 1
 
 
-@pytest.mark.parametrize("days", [-3, 0, 3])
+@pytest.mark.parametrize(("days", "seconds"), [(-3, 15), (0, 15), (3, 15), (0, 60)])
 @virtual
-async def test_a_dead_candidate_is_replaced_after_the_lease_expires_whatever_the_clocks(days: float):
+async def test_a_dead_candidate_is_replaced_when_its_own_lease_expires_whatever_the_clocks(days: float, seconds: int):
     server = MemoryServer()
-    one, two = Candidate(server, "host_1", release=False), Candidate(server, "host_2", seed=2, days_ahead=days)
+    one = Candidate(server, "host_1", release=False, times=LeaseTimes(seconds, 10, 2))
+    two = Candidate(server, "host_2", seed=2, days_ahead=days)
     async with running(one.run(), two.run()) as (first, _):
         await until(lambda: one.leads)
         await one.clock.sleep(100)
         assert not two.leads
         first.cancel()
-        await until(lambda: two.leads, 60)
-    assert 13 <= two.since[0] - one.until[0] <= 15 + 2 * 2.2
+        await until(lambda: two.leads, seconds + 60)
+    assert seconds - 2 <= two.since[0] - one.until[0] <= seconds + 2 * 2.2
 
 
 @virtual

@@ -93,8 +93,9 @@ async def test_a_reconcile_waits_for_a_disabled_kind(path: str) -> None:
     key = ObjectKey("shop", "x")
     waiting = waiting_for_definitions(reconcile, lambda: ["imagepulljobs.apps.kruise.io"])
     assert await waiting(key) == Result(requeue_after=ABSENT_SECONDS)
-    with pytest.raises(NotFound):
-        await waiting_for_definitions(reconcile, tuple)(key)
+    for absent in ([], ["nodepodprobes.apps.kruise.io"]):
+        with pytest.raises(NotFound):
+            await waiting_for_definitions(reconcile, lambda absent=absent: absent)(key)
 
 
 @pytest.mark.behaviour("MGR-154")

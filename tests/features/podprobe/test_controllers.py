@@ -7,18 +7,22 @@ import re
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+import orjson
 import pytest
 
-from app.features.podprobe.feature import FEATURE
+from app.features.podprobe import feature
+from app.features.podprobe.feature import FEATURE, MARKER_CONTROLLER
 from app.features.podprobe.kind import NODE_POD_PROBE, POD_PROBE_MARKER
 from app.features.podprobe.objects import ProbeState
 from app.features.podprobe.plan.probes import MAX_NAMESPACE_BYTES, marks_of, replace_probes
 from app.features.podprobe.types import PodProbeMarker
 from app.features.podprobe.validation import spec_errors
 from app.features.podprobe.webhooks import ServerlessProbesStep, handlers, probed_containers, serverless_annotations
+from app.framework.watched import Watched
+from app.kube.client import Client
 from app.kube.clock import rfc3339
 from app.kube.errors import NotFound
-from app.kube.resources import EVENTS, NODES, PODS
+from app.kube.resources import EVENTS, NODES, PODS, ObjectKey
 from app.kube.store import Store
 from app.manager.gates import parse_gates
 from app.pods.admission_draft import PodDraft
@@ -26,6 +30,9 @@ from tests.admission.recorded import cases
 from tests.admission.writing import review_of, written
 from tests.kit import cluster
 from tests.kit.cluster import scenarios
+from tests.kit.features import context, stores_of
+from tests.kit.virtualtime import VirtualClock
+from tests.kube.fakes import MemoryServer, virtual
 
 Json = dict[str, Any]
 MARKERS, NODE_PROBES = POD_PROBE_MARKER.resource(), NODE_POD_PROBE.resource()
@@ -161,6 +168,34 @@ async def test_nodes_probe_exactly_the_pods_of_each_marker(there: World) -> None
     await there.becomes(lambda: there.status_of(MARKERS, "ba"), {"observedGeneration": 2, "matchedPods": 0})
     left = [(await there.client.get(NODE_PROBES, name))["spec"] for name in ("n1", "n2")]
     assert left == [{}, {}], "as in OpenKruise no empty list is left"
+
+
+@virtual
+@pytest.mark.behaviour("PPM-41")
+async def test_a_deleted_marker_leaves_no_probes_that_the_cache_does_not_reflect_yet() -> None:
+    server, stores = MemoryServer(), stores_of(MARKER_CONTROLLER)
+
+    def shown(watched: Watched[Any], name: str, spec: Json, **metadata: Any) -> str:
+        namespace = "default" if watched.resource.namespaced else ""
+        metadata |= {"name": name, "namespace": namespace, "uid": name, "resourceVersion": "1"}
+        path, body = watched.resource.path_of(namespace, name), {"metadata": metadata, "spec": spec}
+        stores(watched).put(watched.decode(orjson.dumps(body)))
+        server.objects[path] = body
+        return path
+
+    finalizers = ["kruise.io/node-pod-probe-cleanup"]
+    spec = {"selector": {"matchLabels": {"app": "x"}}, "probes": [probe()]}
+    marker = shown(feature.MARKERS, "a", spec, deletionTimestamp="2030-01-01T00:00:00Z", finalizers=finalizers)
+    shown(feature.PODS_BY_NAMESPACE, "p1", {"nodeName": "n1"}, labels={"app": "x"})
+    shown(feature.NODES, "n1", {})
+    node = shown(feature.WATCHED_NODE_POD_PROBES, "n1", {})
+    server.objects[node]["spec"] = {
+        "podProbes": [{"name": "p1", "namespace": "default", "uid": "p1", "probes": [{"name": "a#ok"}]}]
+    }
+    made = MARKER_CONTROLLER.make(context(MARKER_CONTROLLER, Client(server, VirtualClock()), stores))
+    await made.reconcile(ObjectKey("default", "a"))
+    assert not server.objects[node]["spec"].get("podProbes")
+    assert not server.objects[marker]["metadata"].get("finalizers")
 
 
 @pytest.mark.behaviour("PPM-14", "PPM-43")
