@@ -180,7 +180,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
     """
 
     adopts: ClassVar[bool] = False
-    #: Whether the history limit counts old revisions that Pods use, too. [DS-57]
+    #: Whether the history limit also counts old revisions that Pods use. [DS-57]
     limits_used_revisions: ClassVar[bool] = False
     #: Go type of the kind's spec in the stored version.
     spec_type: ClassVar[GoType]

@@ -54,7 +54,7 @@ class WorkloadKind:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Content to record as a revision. ``labels`` are those of the revisions; ``claims_hash`` is the hash of the claim
+    """Content to record as a revision. ``labels`` are the revisions' labels; ``claims_hash`` is the hash of the claim
     templates (None for kinds without); ``hash_label`` names the label with the revision's hash; ``digest`` computes it.
     """
 
@@ -181,7 +181,7 @@ class EngineGates:
     update_hash: bool = False
     #: In-place updates set lifecycle states on the Pod. [PM-55]
     lifecycle_states: bool = True
-    #: They also set one on a Pod that has none, such as an adopted one.
+    #: They also set one on Pods without a state, such as adopted ones.
     first_lifecycle_state: bool = True
     #: Changes to claim templates replace Pods.
     recreate_on_claim_change: bool = False

@@ -388,8 +388,8 @@ def failures_of(outcomes: Mapping[str, Outcome]) -> dict[str, str | None]:
 
 
 def outcome_of(found: Sequence[object]) -> Outcome:
-    """Summarize results: changed if any request succeeded or got no response, and the first error. Conflicts, missing
-    Pods and Pods that a budget blocks do not count as failures."""
+    """Summarize results: whether anything changed (a request succeeded or got no response), and the first error.
+    Conflicts, missing Pods and Pods that a budget blocks do not count as failures."""
     errors = [one for one in found if isinstance(one, KubeError) and not isinstance(one, PodHeldError)]
     refusals = [error for error in errors if not isinstance(error, Conflict)]
     error = refusals[0] if refusals else errors[0] if errors else None

@@ -226,7 +226,7 @@ def claim_change_errors(
     [AS-30, AS-31]
 
     ``expandable`` maps storage classes ("" is the default) to whether they allow expansion; None if the class does not
-    exist. Classes that could not be read are missing.
+    exist. Classes that could not be read are not in it.
     """
     templates, old = ([_claim(one) for one in one_of.get("volumeClaimTemplates") or ()] for one_of in (spec, former))
     if [name for name, _ in templates] != [name for name, _ in old]:

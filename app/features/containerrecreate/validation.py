@@ -22,7 +22,7 @@ from app.kube.jsonvalues import objects
 
 _SPEC: Final = Path("spec")
 SHORTEST_DEADLINE: Final = 3
-#: Maximum length of the list of a Pod's containers, which each error repeats.
+#: Maximum length of the list of a Pod's containers in each error.
 _LONGEST_LIST: Final = 1024
 _FILLED_IN: Final = ("preStop", "ports", "statusContext")
 

@@ -93,7 +93,7 @@ def attempts_of(job: ImagePullJob) -> tuple[int, int]:
 def says_otherwise(job: ImagePullJob, tag: ImageTag) -> bool:
     """Return whether the pull settings of a tag that the job requested differ from the job's. [IMG-116]
 
-    If several jobs share a tag, the last one sets imagePullPolicy. pullPolicy comes from the first one and can change
+    If several jobs share a tag, the last one sets imagePullPolicy. pullPolicy comes from the first job and can change
     only while a single job is left.
     """
     owners, uid = tag.owner_references, job.metadata.uid
@@ -312,7 +312,7 @@ def _by_tag(tag: Mapping[str, Any]) -> bytes:
 # Room for the jobs of one namespace in a NodeImage. All namespaces share the NodeImage, which holds at most 256
 # repositories and must not exceed the size limit of an object. By default, a job waits only if the NodeImage is full. A
 # smaller share limits each namespace to that percentage of what the others leave, so that a new namespace finds room:
-# at 75 %, three greedy namespaces leave 25 repositories. Existing tags are kept. [IMG-111]
+# at 75%, three greedy namespaces leave 25 repositories. Existing tags are kept. [IMG-111]
 
 #: Limit below the 1.5 MiB that an API server accepts per object; the rest is a margin for estimates that are too low.
 MAX_BYTES: Final = 1024 * 1024

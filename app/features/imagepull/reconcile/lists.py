@@ -101,7 +101,8 @@ class ImageListPullJobReconciler:
     async def _create(
         self, job: ImageListPullJob, images: tuple[str, ...], template: Mapping[str, Any], hash_: str
     ) -> KubeError | None:
-        """Create jobs in batches. Stops after the batch with the first error and returns it. [IMG-73, IMG-74]"""
+        """Create jobs in batches. Stops after the first batch with an error, and returns that error. [IMG-73,
+        IMG-74]"""
         made = 0
         error: KubeError | None = None
 
