@@ -66,7 +66,7 @@ def test_a_pod_deadline_is_refused() -> None:
         ({"burstReplicas": -1}, "250 is used instead"),
         ({"burstReplicas": 0}, "no Pod is ever created"),
         ({"lifecycle": {"preNormal": {"labelsHandler": {"a": "b"}}}}, "has no effect"),
-        ({"lifecycle": {"preDelete": {}}}, "it holds no Pod"),
+        ({"lifecycle": {"preDelete": {}}}, "it has no effect"),
         ({"updateStrategy": {"type": "OnDelete", "rollingUpdate": {"paused": True}}}, "has no effect"),
         ({"updateStrategy": rolling(selector=UNREADABLE)}, "no Pod is updated"),
     ],
