@@ -175,20 +175,23 @@ async def test_nodes_probe_exactly_the_pods_of_each_marker(there: World) -> None
 async def test_a_deleted_marker_leaves_no_probes_that_the_cache_does_not_reflect_yet() -> None:
     server, stores = MemoryServer(), stores_of(MARKER_CONTROLLER)
 
-    def shown(watched: Watched[Any], name: str, spec: Json, **metadata: Any) -> str:
+    def shown(watched: Watched[Any], name: str, more: Json, **metadata: Any) -> str:
         namespace = "default" if watched.resource.namespaced else ""
-        metadata |= {"name": name, "namespace": namespace, "uid": name, "resourceVersion": "1"}
-        path, body = watched.resource.path_of(namespace, name), {"metadata": metadata, "spec": spec}
-        stores(watched).put(watched.decode(orjson.dumps(body)))
-        server.objects[path] = body
+        body = {"metadata": {"name": name, "namespace": namespace, "uid": name, "resourceVersion": "1", **metadata}}
+        path = watched.resource.path_of(namespace, name)
+        server.objects[path] = body | more
+        stores(watched).put(watched.decode(orjson.dumps(server.objects[path])))
         return path
 
     finalizers = ["kruise.io/node-pod-probe-cleanup"]
     spec = {"selector": {"matchLabels": {"app": "x"}}, "probes": [probe()]}
-    marker = shown(feature.MARKERS, "a", spec, deletionTimestamp="2030-01-01T00:00:00Z", finalizers=finalizers)
-    shown(feature.PODS_BY_NAMESPACE, "p1", {"nodeName": "n1"}, labels={"app": "x"})
+    leaving = {"deletionTimestamp": "2030-01-01T00:00:00Z", "finalizers": finalizers}
+    marker = shown(feature.MARKERS, "a", {"spec": spec}, **leaving)
+    status = {"phase": "Running", "conditions": [{"type": "Initialized", "status": "True"}]}
+    pod = {"spec": {"nodeName": "n1"}, "status": status}
+    shown(feature.PODS_BY_NAMESPACE, "p1", pod, labels={"app": "x"})
     shown(feature.NODES, "n1", {})
-    node = shown(feature.WATCHED_NODE_POD_PROBES, "n1", {})
+    node = shown(feature.WATCHED_NODE_POD_PROBES, "n1", {"spec": {}})
     server.objects[node]["spec"] = {
         "podProbes": [{"name": "p1", "namespace": "default", "uid": "p1", "probes": [{"name": "a#ok"}]}]
     }
