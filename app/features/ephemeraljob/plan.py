@@ -239,7 +239,7 @@ def next_step(
     deadline = spec.active_deadline_seconds
     if deadline is not None and passed >= deadline and not spec.paused:
         late = ("JobFailed", "DeadlineExceeded", f"{place} was active longer than specified deadline")
-        return Step(FAILED, match, counts, conditions=[late], ended=True)
+        return Step(FAILED, match, counts, conditions=[*conditions, late], ended=True)
     inject: list[Pod] = []
     if not spec.paused:
         # [EJ-9, EJ-15]

@@ -112,6 +112,14 @@ async def test_a_deadline_ends_the_job_without_further_injections(there: World) 
     assert await injected(there) == ["p0"]
 
 
+@pytest.mark.behaviour("EJ-11", "EJ-12")
+@in_world
+async def test_a_deadline_keeps_the_condition_that_no_pod_matches(there: World) -> None:
+    await job(there, activeDeadlineSeconds=0)
+    found = await status(there, phase="Failed", match=0)
+    assert [one["type"] for one in found["conditions"]] == ["Initialized", "MatchedEmpty", "JobFailed"]
+
+
 @pytest.mark.behaviour("EJ-12", "EJ-5")
 @in_world
 async def test_a_paused_job_has_no_deadline(there: World) -> None:
