@@ -370,8 +370,8 @@ def test_questionable_fields_cause_warnings_or_with_the_gate_errors() -> None:
      ('spec.updateStrategy.rollingUpdate.partition: Invalid value: "150%": is more than 100%, which has the same '
       "effect as 100%: all Pods stay at the old revision",)),
     ({"lifecycle": {"preDelete": {}}},
-     ("spec.lifecycle.preDelete: Required value: has neither labelsHandler nor finalizersHandler, so it holds no "
-      "Pod",)),
+     ("spec.lifecycle.preDelete: Required value: has neither labelsHandler nor finalizersHandler, so it has no "
+      "effect",)),
 ])  # fmt: skip
 def test_a_field_without_effect_causes_a_warning(fields: Json, warnings: tuple[str, ...]) -> None:
     assert write(clone_set(**fields)).warnings == warnings
