@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 from pydantic import Field
 
+from app.api.fields import NodeSelectorTerm, Toleration
 from app.api.model import PRESERVE, ApiModel, KubeObject
 from app.api.schema import Int32, Int64, IntOrString, Keywords, LabelSelector, RawObject, SchemaOf, Time, enum
 
@@ -154,9 +155,9 @@ class Subset(ApiModel):
 
     name: str
     """Name of the subset, unique in the topology."""
-    node_selector_term: RawObject | None = None
+    node_selector_term: NodeSelectorTerm | None = None
     """Node affinity term that selects the nodes of the subset. Immutable."""
-    tolerations: list[RawObject] | None = None
+    tolerations: list[Toleration] | None = None
     """Additional tolerations of the Pods. Immutable."""
     replicas: IntOrString | None = None
     """Number of Pods, or a percentage of spec.replicas. Defaults to an equal share of the remaining Pods."""

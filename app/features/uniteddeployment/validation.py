@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from app.api.core.pods import unknown_fields
+from app.api.core.pods import node_selector_term_errors, toleration_errors, unknown_fields
 from app.api.gopod import POD, POD_TEMPLATE
+from app.features.statefulset.types import DELETE, ORDERED_READY, PARALLEL, RETAIN
+from app.features.uniteddeployment.plan.subsets import ON_DELETE, ROLLING_UPDATE
 from app.features.uniteddeployment.types import (
     ADAPTIVE,
     ADVANCED_STATEFUL_SET,
@@ -37,6 +39,7 @@ from app.kube.fielderrors import (
     required,
     too_many,
 )
+from app.kube.jsonvalues import as_object
 from app.kube.patches import PatchError, same, strategic_merge
 from app.kube.selector_query import SelectorError
 from app.kube.selectors import compile_selector, go_label_selector, validate_selector
@@ -57,6 +60,7 @@ MOST_PATCHES: Final = 64
 #: Maximum number of unknown fields to warn about.
 MAX_UNKNOWN: Final = 10
 _MISMATCH: Final = "`selector` does not match template `labels`"
+_NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 #: Fields of a StatefulSet spec that may change. [UD-17]
 _MUTABLE: Final[Mapping[str, tuple[str, ...]]] = {
     STATEFUL_SET: (
@@ -79,7 +83,7 @@ def spec_errors(
     replicas = spec.replicas
     errors: list[FieldError | str] = []
     if replicas is not None and replicas < 0:
-        errors.append(invalid(SPEC.child("replicas"), replicas, "must be greater than or equal to 0"))
+        errors.append(invalid(SPEC.child("replicas"), replicas, _NOT_NEGATIVE))
     errors += _selector_errors(spec.selector)
     errors += _new_template_errors(spec, former)
     errors += template_errors
@@ -110,11 +114,9 @@ def update_errors(new: UnitedDeployment, old: UnitedDeployment) -> list[FieldErr
         former = before.get(subset.name)
         if former is None:
             continue
-        for field, now, then in (
-            ("nodeSelectorTerm", subset.node_selector_term or {}, former.node_selector_term or {}),
-            ("tolerations", subset.tolerations or [], former.tolerations or []),
-        ):
-            if not same(now, then):
+        then = _placing(former)
+        for field, now in _placing(subset).items():
+            if not same(now, then[field]):
                 errors.append(forbidden(SUBSETS.index(index).child(field), "may not be changed in an update"))
     if not same(new.spec.selector, old.spec.selector):
         errors.append(forbidden(SPEC.child("selector"), "may not be changed in an update"))
@@ -162,6 +164,9 @@ def topology_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
         if subset.name in known:
             errors.append(invalid(path.child("name"), subset.name, f"duplicated subset name {subset.name}"))
         known.add(subset.name)
+        if subset.node_selector_term is not None:
+            errors += node_selector_term_errors(subset.node_selector_term, path.child("nodeSelectorTerm"))
+        errors += toleration_errors(subset.tolerations or (), path.child("tolerations"))
     return [*errors, *_share_errors(spec), *_strategy_errors(spec)]
 
 
@@ -233,7 +238,7 @@ def _template_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
         detail = "empty selector is invalid for statefulset"
         errors.append(invalid(path.child("spec", "selector"), go_label_selector(spec.selector), detail))
     body = workload.get("spec") or {}
-    template = body.get("template") if isinstance(body.get("template"), dict) else {}
+    template = as_object(body.get("template"))
     places = [(path.child("metadata", "labels"), _labels(workload))]
     places.append((path.child("spec", "template", "metadata", "labels"), _labels(template)))
     try:
@@ -251,7 +256,39 @@ def _template_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
     if name != DEPLOYMENT and rolling.get("partition") is not None and name != CLONE_SET:
         at = path.child("spec", "updateStrategy", "rollingUpdate", "partition")
         errors.append(invalid(at, rolling["partition"], "partition in template will not be used"))
+    if name == STATEFUL_SET:
+        errors += _stateful_set_errors(body, path.child("spec"))
+    pod, at = as_object(template.get("spec")), path.child("spec", "template", "spec")
+    if pod.get("restartPolicy") not in (None, "", "Always"):
+        errors.append(not_supported(at.child("restartPolicy"), pod["restartPolicy"], ("Always",)))
+    if name == STATEFUL_SET and pod.get("activeDeadlineSeconds") is not None:
+        detail = "activeDeadlineSeconds in StatefulSet is not Supported"
+        errors.append(forbidden(at.child("activeDeadlineSeconds"), detail))
     return errors
+
+
+def _stateful_set_errors(spec: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+    """Validate the spec of a native StatefulSet, except its template, as in Kubernetes 1.34. [UD-10]"""
+    policy = spec.get("podManagementPolicy") or ORDERED_READY
+    if policy not in (ORDERED_READY, PARALLEL):
+        yield invalid(path.child("podManagementPolicy"), policy, f"must be '{ORDERED_READY}' or '{PARALLEL}'")
+    strategy, at = as_object(spec.get("updateStrategy")), path.child("updateStrategy")
+    kind, rolling = strategy.get("type") or ROLLING_UPDATE, strategy.get("rollingUpdate")
+    if kind == ON_DELETE and rolling is not None:
+        yield invalid(at.child("rollingUpdate"), rolling, f"only allowed for updateStrategy '{ROLLING_UPDATE}'")
+    elif kind not in (ON_DELETE, ROLLING_UPDATE):
+        yield invalid(at, strategy, f"must be '{ROLLING_UPDATE}' or '{ON_DELETE}'")
+    retention = as_object(spec.get("persistentVolumeClaimRetentionPolicy"))
+    for field in ("whenDeleted", "whenScaled"):
+        if retention.get(field) not in (None, "", RETAIN, DELETE):
+            at = path.child("persistentVolumeClaimRetentionPolicy", field)
+            yield not_supported(at, retention[field], (RETAIN, DELETE))
+    for holder, field, at in (
+        (spec, "minReadySeconds", path),
+        (as_object(spec.get("ordinals")), "start", path.child("ordinals")),
+    ):
+        if isinstance(number := holder.get(field), int) and number < 0:
+            yield invalid(at.child(field), number, _NOT_NEGATIVE)
 
 
 def _new_template_errors(spec: UnitedDeploymentSpec, former: UnitedDeploymentSpec | None) -> list[FieldError]:
@@ -396,6 +433,15 @@ def _go_share(share: Share | None) -> GoLiteral:
 def _partitions(spec: UnitedDeploymentSpec) -> Mapping[str, int]:
     manual = spec.update_strategy.manual_update if spec.update_strategy is not None else None
     return (manual.partitions or {}) if manual is not None else {}
+
+
+def _placing(subset: SubsetSpec) -> Mapping[str, Any]:
+    """Return the node selector term and the tolerations of a subset."""
+    term = subset.node_selector_term
+    return {
+        "nodeSelectorTerm": term.to_dict() if term is not None else {},
+        "tolerations": [one.to_dict() for one in subset.tolerations or ()],
+    }
 
 
 def _labels(obj: Any) -> dict[str, str]:

@@ -53,6 +53,14 @@ def write(obj: Json, old: Json | None = None) -> Written:
         (united(template={}), "spec.template: Required value"),
         (united({"name": "A_"}), "spec.topology.subsets[0].name: Invalid value"),
         (united({"name": "a"}, {"name": "a"}), "spec.topology.subsets[1].name: Invalid value"),
+        (
+            united({"name": "a", "nodeSelectorTerm": {"matchExpressions": [{"key": "zone", "operator": "In"}]}}),
+            "spec.topology.subsets[0].nodeSelectorTerm.matchExpressions[0].values: Required value",
+        ),
+        (
+            united({"name": "a"}, {"name": "b", "tolerations": [{"key": "k", "operator": "Exists", "value": "v"}]}),
+            "spec.topology.subsets[1].tolerations[0].operator: Invalid value",
+        ),
         (united({"name": "a", "replicas": "x"}), "spec.topology.subsets[0].replicas: Invalid value"),
         (united({"name": "a", "replicas": "150%"}), "should be between 0% and 100%"),
         (united({"name": "a", "replicas": 5}, {"name": "b"}), "should not be greater than UnitedDeployment replicas 4"),
@@ -90,6 +98,43 @@ def test_a_template_cannot_set_fields_of_the_subset(kind: str, more: Json, field
     obj = united(kind=kind)
     obj["spec"]["template"][kind]["spec"] |= more
     assert f"{field} in template will not be used" in write(obj).message
+
+
+@pytest.mark.behaviour("UD-10")
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"podManagementPolicy": "Other"}, "podManagementPolicy: Invalid value: \"Other\": must be 'OrderedReady' or"),
+        ({"updateStrategy": {"type": "Other"}}, "must be 'RollingUpdate' or 'OnDelete'"),
+        (
+            {"updateStrategy": {"type": "OnDelete", "rollingUpdate": {}}},
+            "updateStrategy.rollingUpdate: Invalid value: {}: only allowed for updateStrategy 'RollingUpdate'",
+        ),
+        (
+            {"persistentVolumeClaimRetentionPolicy": {"whenScaled": "Keep"}},
+            'persistentVolumeClaimRetentionPolicy.whenScaled: Unsupported value: "Keep": supported values: "Retain"',
+        ),
+        ({"minReadySeconds": -1}, "minReadySeconds: Invalid value: -1: must be greater than or equal to 0"),
+        ({"ordinals": {"start": -1}}, "ordinals.start: Invalid value: -1: must be greater than or equal to 0"),
+    ],
+)
+def test_a_stateful_set_that_the_api_server_would_refuse_is_refused(more: Json, said: str) -> None:
+    obj = united(kind="statefulSetTemplate")
+    assert write(json_copy(obj)).message == ""
+    obj["spec"]["template"]["statefulSetTemplate"]["spec"] |= more
+    assert f"{said}" in write(obj).message
+    assert write(obj).message.startswith("spec.template.statefulSetTemplate.spec.")
+
+
+@pytest.mark.behaviour("UD-10")
+@pytest.mark.parametrize(
+    "kind", ["statefulSetTemplate", "advancedStatefulSetTemplate", "cloneSetTemplate", "deploymentTemplate"]
+)
+def test_pods_of_a_template_must_always_restart(kind: str) -> None:
+    obj = united(kind=kind)
+    obj["spec"]["template"][kind]["spec"]["template"]["spec"]["restartPolicy"] = "Never"
+    at = f"spec.template.{kind}.spec.template.spec.restartPolicy"
+    assert write(obj).message == f'{at}: Unsupported value: "Never": supported values: "Always"'
 
 
 @pytest.mark.behaviour("UD-8")

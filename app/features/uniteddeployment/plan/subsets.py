@@ -264,9 +264,10 @@ def _pod_template(
     metadata = made["metadata"] = {**as_object(made.get("metadata"))}
     metadata["labels"] = {**as_object(metadata.get("labels")), **labels}
     spec = made["spec"] = {**as_object(made.get("spec"))}
-    _add_node_term(spec, subset.node_selector_term or {}, subset.name)
+    if subset.node_selector_term is not None:
+        _add_node_term(spec, subset.node_selector_term.to_dict(), subset.name)
     if subset.tolerations:
-        spec["tolerations"] = [*(spec.get("tolerations") or ()), *json_copy(subset.tolerations)]
+        spec["tolerations"] = [*(spec.get("tolerations") or ()), *(one.to_dict() for one in subset.tolerations)]
     if not subset.patch or not patched:
         return made
     try:
