@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
 from pydantic import Field
 
 from app.api.model import ApiModel, KubeObject
-from app.api.schema import Int32, Int64, LabelSelector, RawObject, Time
+from app.api.schema import Int32, Int64, Keywords, LabelSelector, RawObject, Time
+from app.api.structural import EMBEDDED
 
 GET_FAILED: Final = "GetResourceFailed"
 CREATE_FAILED: Final = "CreateResourceFailed"
@@ -17,6 +18,10 @@ CONFLICT: Final = "ConflictOccurred"
 NO_NAMESPACE: Final = "NamespaceNotExists"
 CONDITION_TYPES: Final = (GET_FAILED, CREATE_FAILED, UPDATE_FAILED, DELETE_FAILED, CONFLICT, NO_NAMESPACE)
 """Condition types in status order. [RD-51]"""
+
+
+#: A complete manifest, whose apiVersion, kind and metadata the API server checks. [RD-12]
+Manifest: TypeAlias = Annotated[RawObject, Keywords({EMBEDDED: True})]
 
 
 class TargetNamespace(ApiModel):
@@ -63,7 +68,7 @@ class DistributionTargetsV1Alpha1(_TargetFields):
 class ResourceDistributionSpec(ApiModel):
     """ResourceDistributionSpec defines the resource and its target namespaces."""
 
-    resource: RawObject
+    resource: Manifest
     """Complete manifest of a ConfigMap or Secret. Its namespace is ignored."""
     targets: DistributionTargets
     """Selects the namespaces that get the resource."""
@@ -72,7 +77,7 @@ class ResourceDistributionSpec(ApiModel):
 class ResourceDistributionSpecV1Alpha1(ApiModel):
     """ResourceDistributionSpec defines the resource and its target namespaces."""
 
-    resource: RawObject
+    resource: Manifest
     """Complete manifest of a ConfigMap or Secret. Its namespace is ignored."""
     targets: DistributionTargetsV1Alpha1
     """Selects the namespaces that get the resource."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.features.resourcedistribution.commands import explain_object
-from app.kube.errors import CommandError
+from app.kube.errors import CommandError, Invalid
 from app.kube.resources import CONFIGMAPS, NAMESPACES, SECRETS
 from app.kube.wire import Request, Response
 from tests.features.resourcedistribution.world import DISTRIBUTIONS, World, in_world
@@ -73,6 +73,18 @@ async def test_copies_go_to_the_targets_and_are_counted(there: World) -> None:
         "NamespaceNotExists",
     ]
     assert {(one["status"], one["reason"]) for one in status["conditions"]} == {("False", "Succeeded")}
+
+
+@pytest.mark.behaviour("RD-12")
+@in_world
+async def test_the_api_server_checks_the_envelope_of_the_resource(there: World) -> None:
+    """It does so before any webhook, as with OpenKruise's schema."""
+    for field in ("apiVersion", "kind"):
+        with pytest.raises(Invalid, match=rf"spec\.resource\.{field}: Required value"):
+            await there.distribute({key: value for key, value in settings().items() if key != field})
+    metadata = {"name": "settings", "labels": {"team": "x"}, "colour": "red"}
+    created = await there.distribute(settings() | {"metadata": metadata})
+    assert created["spec"]["resource"]["metadata"] == {"name": "settings", "labels": {"team": "x"}}
 
 
 @pytest.mark.behaviour("RD-30", "RD-35", "RD-37", "RD-41", "RD-23", "RD-38", "RD-71")
@@ -192,7 +204,8 @@ async def test_copies_are_deleted_with_the_distribution(there: World) -> None:
 @in_world
 async def test_an_unreadable_resource_is_skipped_and_others_are_synced(there: World) -> None:
     await there.namespace_of("a")
-    for number, resource in enumerate(({"kind": "Pod"}, {"apiVersion": 5}, {**settings(), "metadata": {}})):
+    wrong = {"kind": "Pod"}, {"apiVersion": "example.com/v1"}, {"metadata": {}}
+    for number, resource in enumerate(settings() | change for change in wrong):
         await there.distribute(resource, f"wrong-{number}", allNamespaces=True)
     await there.distribute(settings(a="1"), includedNamespaces=named("a"))
     await counts(there, succeeded=1)
