@@ -208,7 +208,7 @@ def _common_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> 
     if container["imagePullPolicy"] not in _PULL_POLICIES:
         yield not_supported(path.child("imagePullPolicy"), container["imagePullPolicy"], _PULL_POLICIES)
     yield from resource_errors(container.get("resources", {}), path.child("resources"))
-    yield from _security_errors(container.get("securityContext", {}), path.child("securityContext"))
+    yield from security_errors(container.get("securityContext", {}), path.child("securityContext"))
 
 
 def _port_errors(ports: Sequence[Json], path: Path) -> Iterator[FieldError]:
@@ -244,7 +244,8 @@ def host_port_errors(containers: Sequence[Json], path: Path) -> Iterator[FieldEr
                 taken.add(name)
 
 
-def _security_errors(context: Json, path: Path) -> Iterator[FieldError]:
+def security_errors(context: Json, path: Path) -> Iterator[FieldError]:
+    """Validate ``securityContext``."""
     for name in ("runAsUser", "runAsGroup"):
         number = context.get(name, 0)
         if not 0 <= number <= _LARGEST_ID:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from app.api.core.containers import security_errors
 from app.api.core.env import env_errors, env_from_errors
 from app.api.gocore import container_json
 from app.kube.fielderrors import FieldError, Path, duplicate, forbidden, invalid, not_supported, required
@@ -39,8 +40,8 @@ def container_errors(containers: Sequence[Mapping[str, Any]]) -> list[FieldError
         if name and name in seen:
             errors.append(duplicate(path.child("name"), name))
         seen.add(name)
-        for field in given:
-            if field not in _ALLOWED and given[field]:
+        for field in dict.fromkeys((*container, *given)):  # in the order of Go's fields
+            if field not in _ALLOWED and given.get(field):
                 errors.append(forbidden(path.child(field), "cannot be set for an Ephemeral Container"))
     return errors
 
@@ -67,6 +68,7 @@ def _one(container: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
                 where = path.child("volumeMounts").index(index).child(field)
                 yield forbidden(where, "cannot be set for an Ephemeral Container")
     yield from _one_of(container, "imagePullPolicy", _PULL_POLICIES, path)
+    yield from security_errors(container.get("securityContext", {}), path.child("securityContext"))
 
 
 def _one_of(container: Mapping[str, Any], field: str, known: Sequence[str], path: Path) -> Iterator[FieldError]:
