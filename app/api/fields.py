@@ -258,22 +258,28 @@ ON_POD_ROLLING_UPDATE: Final = "OnPodRollingUpdate"
 UPDATE_TYPES: Final = (ROLLING_UPDATE, ON_DELETE)
 
 
-class InPlaceUpdateStrategyV1Alpha1(ApiModel):
+class InPlaceUpdateStrategy(ApiModel):
     """InPlaceUpdateStrategy defines how Pods are updated in place."""
 
     grace_period_seconds: Int32 = 0
     """Seconds to keep the Pod not ready before its containers are updated."""
-
-
-class InPlaceUpdateStrategy(InPlaceUpdateStrategyV1Alpha1):
-    """InPlaceUpdateStrategy defines how Pods are updated in place."""
-
     image_pre_download_parallelism: IntOrString | None = None
     """Number of nodes that pull new images in parallel ahead of the update. Defaults to 1."""
     image_pre_download_timeout_seconds: Int32 | None = None
     """Timeout in seconds of each image pull ahead of the update. Defaults to 300."""
     image_pre_download_min_updated_ready_pods: Int32 | None = None
     """Number of updated Pods that must be ready before images are pulled for the rest. Defaults to 0."""
+
+
+class InPlaceUpdateStrategyV1Alpha1(InPlaceUpdateStrategy):
+    """InPlaceUpdateStrategy defines how Pods are updated in place."""
+
+    image_pre_download_parallelism: IntOrString | None = None
+    """Ignored: set the annotation apps.kruise.io/image-predownload-parallelism."""
+    image_pre_download_timeout_seconds: Int32 | None = None
+    """Ignored: set the annotation apps.kruise.io/image-predownload-timeout-seconds."""
+    image_pre_download_min_updated_ready_pods: Int32 | None = None
+    """Ignored: set the annotation apps.kruise.io/image-predownload-min-updated-ready-pods."""
 
 
 # The update order of a workload's Pods: priorityStrategy and scatterStrategy, shared by several kinds. [PM-6, PM-7,

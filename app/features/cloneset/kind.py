@@ -42,6 +42,7 @@ def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
         scale["excludePreparingDelete"] = True
     spec["scaleStrategy"] = scale
     strategy = object_at(spec, "updateStrategy") or {}
+    _drop_pre_download(strategy)
     spec["updateStrategy"] = _strategy_to_v1beta1(strategy, _pre_download(_metadata(obj, "annotations")))
     return obj
 
@@ -118,9 +119,18 @@ def canonical_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
     scale, strategy = object_at(spec, "scaleStrategy"), object_at(spec, "updateStrategy")
     if scale is not None and scale.get("disablePVCReuse") is False:
         del scale["disablePVCReuse"]
-    if strategy is not None and not _says_something(object_at(strategy, "inPlaceUpdateStrategy") or {}):
-        strategy.pop("inPlaceUpdateStrategy", None)
+    if strategy is not None:
+        _drop_pre_download(strategy)
+        if not _says_something(object_at(strategy, "inPlaceUpdateStrategy") or {}):
+            strategy.pop("inPlaceUpdateStrategy", None)
     return obj
+
+
+def _drop_pre_download(strategy: Mapping[str, Any]) -> None:
+    """Remove the image pre-download fields of a v1alpha1 strategy, which have no effect. [CS-10]"""
+    in_place = object_at(strategy, "inPlaceUpdateStrategy") or {}
+    for field in _PRE_DOWNLOAD:
+        in_place.pop(field, None)
 
 
 def _says_something(in_place: Mapping[str, Any]) -> bool:

@@ -103,6 +103,18 @@ def test_predownload_settings_are_annotations_in_v1alpha1() -> None:
     assert again == {"gracePeriodSeconds": 5, "imagePreDownloadParallelism": 9}
 
 
+@pytest.mark.behaviour("CS-10")
+def test_predownload_fields_in_v1alpha1_have_no_effect() -> None:
+    in_place = {"gracePeriodSeconds": 5, "imagePreDownloadParallelism": 4, "imagePreDownloadTimeoutSeconds": 60}
+    given = {"type": "InPlaceOnly", "inPlaceUpdateStrategy": in_place}
+    beta = up(metadata={"annotations": {f"{PULL}parallelism": "2"}}, updateStrategy=given)
+    stored = beta["spec"]["updateStrategy"]["rollingUpdate"]["inPlaceUpdateStrategy"]
+    assert stored == {"gracePeriodSeconds": 5, "imagePreDownloadParallelism": 2}
+    back = convert(beta, ALPHA)
+    assert back["spec"]["updateStrategy"]["inPlaceUpdateStrategy"] == {"gracePeriodSeconds": 5}
+    assert back["metadata"]["annotations"] == {f"{PULL}parallelism": "2"}
+
+
 @pytest.mark.behaviour("CS-11", "CS-14")
 def test_an_empty_block_is_hidden_in_v1alpha1() -> None:
     strategy = {
@@ -172,14 +184,6 @@ COMMON: dict[str, st.SearchStrategy[Any]] = {
     "lifecycle": st.just({"preDelete": {"labelsHandler": {"a": "b"}}}),
     "newer": st.just({"field": 1}),
 }
-FLAT = st.fixed_dictionaries(
-    {},
-    optional={
-        "type": st.one_of(POLICY, st.just("OnDelete")),
-        **ROLLING,
-        "inPlaceUpdateStrategy": st.fixed_dictionaries({}, optional=GRACE),
-    },
-)
 IN_PLACE = st.fixed_dictionaries(
     {},
     optional={
@@ -187,6 +191,14 @@ IN_PLACE = st.fixed_dictionaries(
         "imagePreDownloadParallelism": COUNT,
         "imagePreDownloadTimeoutSeconds": st.integers(-1, 9),
         "imagePreDownloadMinUpdatedReadyPods": st.integers(-1, 9),
+    },
+)
+FLAT = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": st.one_of(POLICY, st.just("OnDelete")),
+        **ROLLING,
+        "inPlaceUpdateStrategy": IN_PLACE,
     },
 )
 NESTED = st.fixed_dictionaries(
