@@ -2,20 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 from app.kube.text import BoundedLabels
 from app.workloads.state import Metrics
+
+
+class _Leaks(Collector):
+    """Expectations that were not fulfilled in time. The metrics' names are OpenKruise's: they contain the kind, and
+    lack the ``_total`` that prometheus-client adds to counters."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, dict[tuple[str, ...], int]] = {}
+        self._labels = BoundedLabels()
+
+    def add(self, kind: str, namespace: str, name: str) -> None:
+        counts = self._counts.setdefault(f"{kind.lower()}_scale_expectation_leakage", {})
+        labels = self._labels.of(namespace, name)
+        counts[labels] = counts.get(labels, 0) + 1
+
+    def collect(self) -> Iterable[Metric]:
+        """Return one metric per kind. Another thread may be counting."""
+        for family, counts in list(self._counts.items()):
+            documentation = "Total number of creations and deletions that the cache did not reflect in time."
+            metric = Metric(family, documentation, "counter")
+            for (namespace, name), number in list(counts.items()):
+                metric.add_sample(family, {"namespace": namespace, "name": name}, number)
+            yield metric
 
 
 class WorkloadCounters:
     """Metrics registered once per process; :meth:`of` returns the counters of one kind."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
-        self._leaks: dict[str, Counter] = {}
+        self.leaks = _Leaks()
+        registry.register(self.leaks)
         #: Label values chosen by tenants.
-        self.namespaces, self.objects = BoundedLabels(), BoundedLabels()
+        self.namespaces = BoundedLabels()
         self.started = Counter(
             "kruise_inplace_update",
             "Total number of in-place updates started.",
@@ -37,25 +64,15 @@ class WorkloadCounters:
         )
 
     def of(self, kind: str) -> KindCounters:
-        # OpenKruise puts the kind in the name of this metric.
-        name = f"{kind.lower()}_scale_expectation_leakage"
-        if name not in self._leaks:
-            self._leaks[name] = Counter(
-                name,
-                "Total number of creations and deletions that the cache did not reflect in time.",
-                ["namespace", "name"],
-                registry=self._registry,
-            )
-        return KindCounters(self, kind, self._leaks[name])
+        return KindCounters(self, kind)
 
 
 class KindCounters(Metrics):
     """Counters of one kind."""
 
-    def __init__(self, counters: WorkloadCounters, kind: str, leaks: Counter) -> None:
+    def __init__(self, counters: WorkloadCounters, kind: str) -> None:
         self._counters = counters
         self._kind = kind
-        self._leaks = leaks
 
     def _labels(self, namespace: str) -> tuple[str, str]:
         (shown,) = self._counters.namespaces.of(namespace)
@@ -63,7 +80,7 @@ class KindCounters(Metrics):
 
     def expectation_leaked(self, namespace: str, name: str) -> None:
         """Count an expectation that was not fulfilled in time. [CS-52]"""
-        self._leaks.labels(*self._counters.objects.of(namespace, name)).inc()
+        self._counters.leaks.add(self._kind, namespace, name)
 
     def in_place_started(self, namespace: str) -> None:
         self._counters.started.labels(*self._labels(namespace)).inc()
