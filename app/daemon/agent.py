@@ -154,7 +154,7 @@ class Agent:
             )
         self._recorders = list(recorder.values())
         if metrics is not None:
-            metrics.observe([controller.queue for controller in self.controllers], client.clock)
+            metrics.observe(controller.queue for controller in self.controllers)
         if not watches:
             self._reflectors.clear()
 

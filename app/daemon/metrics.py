@@ -23,7 +23,6 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from app.kube.clock import Clock
 from app.kube.controller import ControllerMetrics
 from app.kube.queue import QueueMetrics, WorkQueue
 
@@ -95,18 +94,14 @@ class Metrics(ControllerMetrics, QueueMetrics):
 
     # ---- queues
 
-    def observe(self, queues: Iterable[WorkQueue[Any]], clock: Clock) -> None:
+    def observe(self, queues: Iterable[WorkQueue[Any]]) -> None:
         """Export metrics of these queues before they get their first key, including work in progress."""
 
-        def since(queue: WorkQueue[Any]) -> list[float]:
-            now = clock.monotonic()
-            return [now - began for began in queue.processing.values()]
-
         def unfinished(queue: WorkQueue[Any]) -> float:
-            return sum(since(queue))
+            return sum(queue.seconds_in_progress())
 
         def longest(queue: WorkQueue[Any]) -> float:
-            return max(since(queue), default=0.0)
+            return max(queue.seconds_in_progress(), default=0.0)
 
         for queue in queues:
             for one in (self._depth, self._adds, self._retries, self._waits, self._works):

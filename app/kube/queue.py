@@ -205,6 +205,11 @@ class WorkQueue(Generic[K]):
         """Return the keys being processed and their start times (on the monotonic clock)."""
         return dict(self._processing)
 
+    def seconds_in_progress(self) -> list[float]:
+        """Return how long each key being processed has taken so far."""
+        now = self._clock.monotonic()
+        return [now - began for began in self.processing.values()]
+
     @property
     def failing(self) -> dict[K, tuple[int, float]]:
         """Return the keys whose last attempt failed: the number of consecutive failures, and the time of the next

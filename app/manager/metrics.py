@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -20,7 +20,7 @@ from app.admission.metrics import AdmissionMetrics
 from app.framework.feature import Counters
 from app.kube.controller import ControllerMetrics
 from app.kube.leases import LeaderMetrics
-from app.kube.queue import QueueMetrics
+from app.kube.queue import QueueMetrics, WorkQueue
 from app.kube.reflector import ReflectorMetrics
 from app.manager.features import features
 
@@ -246,6 +246,20 @@ class QueueCounters(QueueMetrics):
         self._worked = _series(
             Histogram("workqueue_work_duration_seconds", "Time a key is being processed.", ["name"], registry=registry)
         )
+        self._unfinished = Gauge(
+            "workqueue_unfinished_work_seconds", "Total time of work in progress.", ["name"], registry=registry
+        )
+        self._longest = Gauge(
+            "workqueue_longest_running_processor_seconds",
+            "Time the longest running worker has been processing its key.",
+            ["name"],
+            registry=registry,
+        )
+
+    def observe(self, queue: WorkQueue[Any]) -> None:
+        """Export the work in progress on a queue."""
+        self._unfinished.labels(queue.name).set_function(lambda: sum(queue.seconds_in_progress()))
+        self._longest.labels(queue.name).set_function(lambda: max(queue.seconds_in_progress(), default=0.0))
 
     def depth(self, name: str, keys: int) -> None:
         self._depth(name).set(keys)

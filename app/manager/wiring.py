@@ -89,7 +89,7 @@ class ControllerMaker:
         metrics = process.metrics
         asked = _Asked(provided)
         made = part.make(self._context(part, asked))
-        return Controller(
+        controller = Controller(
             part.name,
             process.clock,
             made.watches,
@@ -100,6 +100,8 @@ class ControllerMaker:
             metrics=metrics.controllers,
             queue_metrics=metrics.queues,
         )
+        metrics.queues.observe(controller.queue)
+        return controller
 
     def register_metrics(self) -> None:
         """Create all metric series of the controllers that may run here."""

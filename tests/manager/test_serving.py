@@ -14,12 +14,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.admission.configurations import ServiceEndpoint, UrlEndpoint
 from app.certs.issue import issue
 from app.certs.tls import ServingContext
+from app.kube.queue import WorkQueue
 from app.manager.health import Readiness, endpoint_fault, health_app, loopback_only, metrics_app, self_check
 from app.manager.limits import ONLY_STRANGERS
 from app.manager.metrics import ManagerMetrics
 from app.manager.process import Tasks
 from app.manager.serving import Server, StartError, bind, bind_address
 from app.manager.shared_state import CONTENT_TYPE, Certificate, Life, Replica, State, families, of_supervisor, text
+from tests.kit.virtualtime import VirtualClock
+from tests.kube.fakes import virtual
 
 CERTIFICATES = issue(("127.0.0.1",), datetime.now(UTC))
 
@@ -301,6 +304,26 @@ async def test_metrics_have_the_names_dashboards_expect() -> None:
         "process_resident_memory_bytes",
     ):
         assert line in found
+
+
+@virtual
+@pytest.mark.behaviour("MGR-25")
+async def test_work_in_progress_is_measured() -> None:
+    clock, metrics = VirtualClock(), ManagerMetrics()
+    queue: WorkQueue[str] = WorkQueue("q", clock)
+    metrics.queues.observe(queue)
+
+    def value(name: str) -> float | None:
+        return metrics.registry.get_sample_value(f"workqueue_{name}_seconds", {"name": "q"})
+
+    assert (value("unfinished_work"), value("longest_running_processor")) == (0, 0)
+    queue.add("one")
+    queue.add("two")
+    await queue.get()
+    await clock.sleep(7)
+    await queue.get()
+    await clock.sleep(3)
+    assert (value("unfinished_work"), value("longest_running_processor")) == (13, 10)
 
 
 async def test_shutdown_finishes_running_requests() -> None:
