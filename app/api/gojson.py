@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from json.encoder import encode_basestring
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from app.kube.quantities import QuantityError, parse
 
@@ -95,6 +95,9 @@ def _float_text(value: float) -> str:
 
 
 # --- Go types
+
+#: Maximum length of a key in the path of an error.
+_LONGEST_KEY: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +206,8 @@ def map_of(go_type: GoType) -> GoType:
     def read(value: Any, path: str) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             raise _mistyped(value, path, "object")
-        return {key: _read(go_type, value[key], f"{path}[{key}]") for key in sorted(value)}
+        # The path is copied for each value below a key, which can have a megabyte.
+        return {key: _read(go_type, value[key], f"{path}[{key[:_LONGEST_KEY]}]") for key in sorted(value)}
 
     return GoType(read, lambda: None, _falsy, item=go_type, is_map=True)
 

@@ -43,16 +43,21 @@ _ENVELOPE: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 def invalid_message(kind: KindDefinition, version: Version, obj: Mapping[str, Any]) -> str:
     """Return the API server's message for an object that violates its kind's schema; "" if the object is valid."""
-    errors = validate(version.schema, obj)
-    if not errors:
+    text = aggregate(each_error(version.schema, obj))
+    if not text:
         return ""
     name = as_object(obj.get("metadata")).get("name")
-    return f"{kind.kind}.{kind.group} {quote(str(name or ''))} is invalid: {aggregate(errors)}"
+    return f"{kind.kind}.{kind.group} {quote(str(name or ''))} is invalid: {text}"
 
 
 def validate(schema: Schema, value: Any, path: Path | None = None) -> list[FieldError]:
     """Return the schema errors of ``value``. Unknown fields are not errors: see :func:`unknown_fields`."""
-    return list(_errors(schema, value, path or Path()))
+    return list(each_error(schema, value, path))
+
+
+def each_error(schema: Schema, value: Any, path: Path | None = None) -> Iterator[FieldError]:
+    """Yield the errors of :func:`validate`, of which an object can have hundreds of thousands."""
+    return _errors(schema, value, path or Path())
 
 
 def readable(schema: Schema, value: Any, *, mistyped: bool = True) -> Any:

@@ -98,8 +98,9 @@ def version_to_default(kind: KindDefinition, given: Mapping[str, Any]) -> Versio
     version = _requested_version(kind, given)
     if isinstance(version, Denied):
         return version
-    mistyped = [error for error in structural.validate(version.schema, given) if error.type is ErrorType.TYPE_INVALID]
-    return Denied(aggregate(mistyped), code=400) if mistyped else version
+    errors = structural.each_error(version.schema, given)
+    mistyped = aggregate(error for error in errors if error.type is ErrorType.TYPE_INVALID)
+    return Denied(mistyped, code=400) if mistyped else version
 
 
 def version_to_judge(kind: KindDefinition, given: Mapping[str, Any]) -> Version | Denied:

@@ -167,16 +167,24 @@ class Path:
 
     def child(self, *names: str) -> Path:
         joined = ".".join(names)
-        return Path(f"{self.text}.{joined}" if self.text else joined)
+        return Path(_short(f"{self.text}.{joined}" if self.text else joined))
 
     def index(self, index: int) -> Path:
-        return Path(f"{self.text}[{index}]")
+        return Path(_short(f"{self.text}[{index}]"))
 
     def key(self, key: str) -> Path:
-        return Path(f"{self.text}[{key}]")
+        return Path(_short(f"{self.text}[{key}]"))
 
     def __str__(self) -> str:
         return self.text
+
+
+#: Maximum length of a path. One that contains a key of a megabyte may precede a hundred thousand fields.
+_LONGEST_PATH: Final = 1_000
+
+
+def _short(path: str) -> str:
+    return path if len(path) <= _LONGEST_PATH else f"{path[: _LONGEST_PATH // 2]}…"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,10 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import orjson
 
@@ -236,6 +237,25 @@ def json_size(value: Any) -> int:
         return sys.maxsize
 
 
+#: Extra bytes of characters that an API server escapes when it stores JSON.
+_WIDER: Final = {b"<": 5, b">": 5, b"&": 5, rb"\b": 4, rb"\f": 4, "\u2028".encode(): 3, "\u2029".encode(): 3}
+#: Maximum stored bytes per character.
+_WIDEST: Final = 6
+
+
+def stored_size(value: Any) -> int:
+    """Return the size of a value as an API server stores it, or slightly more; up to six times its ``json_size``."""
+    data = orjson.dumps(value, default=dict)
+    return len(data) + sum(more * data.count(escaped) for escaped, more in _WIDER.items())
+
+
+def cut_text(text: str, limit: int) -> str:
+    """Cut a text to ``limit`` stored bytes at a character boundary."""
+    if len(text) <= limit // _WIDEST or stored_size(text) - 2 <= limit:
+        return text
+    return text[: bisect_right(range(1, len(text) + 1), limit, key=lambda length: stored_size(text[:length]) - 2)]
+
+
 def _copy(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _copy(item) for key, item in value.items()}
@@ -300,19 +320,31 @@ def _items(value: Any) -> Any:
 
 
 def _path_down(value: Any, levels: int) -> str:
-    """Follow one path that is known to be long enough."""
-    pending: list[tuple[int, str, Any]] = [(0, "", value)]
+    """Follow one path that is known to be long enough. Return its first ten steps, which locate the value."""
+    pending: list[tuple[int, Steps, Any]] = [(0, None, value)]
     while pending:
         depth, path, held = pending.pop()
         if depth > levels:
-            return path
-        # Ten steps are enough to locate the value.
-        named = depth < 10
+            steps = islice(steps_from_root(path), 10)
+            return "".join(f"[{step}]" if isinstance(step, int) else f".{step[:256]}" for step in steps).lstrip(".")
         if isinstance(held, Mapping):
-            pending.extend((depth + 1, f"{path}.{key}".lstrip(".") if named else path, held[key]) for key in held)
+            pending.extend((depth + 1, (path, key), held[key]) for key in held)
         elif isinstance(held, list):
-            pending.extend((depth + 1, f"{path}[{index}]" if named else path, item) for index, item in enumerate(held))
+            pending.extend((depth + 1, (path, index), item) for index, item in enumerate(held))
     return ""
+
+
+#: A path as its last key and the path before it. A key of a megabyte is not copied for each of the values below it.
+Steps: TypeAlias = tuple["Steps", str | int] | None
+
+
+def steps_from_root(steps: Steps) -> list[str | int]:
+    """Return the keys of a path."""
+    keys: list[str | int] = []
+    while steps is not None:
+        steps, key = steps
+        keys.append(key)
+    return keys[::-1]
 
 
 def cut(value: Any, levels: int = MAX_DEPTH) -> Any:

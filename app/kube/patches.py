@@ -9,15 +9,18 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import jsonpatch
 
 from app.kube.admission import PatchOperation
 from app.kube.fielderrors import printed, shortened
+from app.kube.jsonvalues import Steps, steps_from_root
 
 #: The maximum nesting depth of documents. The deepest Kubernetes type has about 20 levels.
 MAX_DEPTH = 200
+#: The maximum length of all paths of a patch in characters.
+MAX_PATHS: Final = 16 * 1024 * 1024
 
 
 class PatchError(ValueError):
@@ -93,40 +96,47 @@ def diff(old: Any, new: Any, *, path: str = "", rule: str = "") -> list[PatchOpe
 
     Objects are compared key by key in order. In lists, the common beginning and end are kept; between them, items are
     compared one by one, and the surplus is removed (from the end) or inserted. ``rule`` is recorded in each operation.
-    Raises :class:`PatchError` for documents nested deeper than any Kubernetes type.
+    Raises :class:`PatchError` for documents nested deeper than any Kubernetes type, and for gigabytes of paths.
     """
-    operations: list[PatchOperation] = []
+    changes: list[_Change] = []
     try:
-        _diff(old, new, path, rule, operations)
+        _diff(old, new, None, changes)
     except RecursionError:
         raise PatchError("document is nested too deep to be compared") from None
+    operations, room = [], MAX_PATHS
+    for op, steps, value in changes:
+        at = path + pointer(*steps_from_root(steps))
+        room -= len(at)
+        if room < 0:
+            raise PatchError(f"the paths of the changes have more than {MAX_PATHS} characters")
+        operations.append(PatchOperation(op, at, value, rule))
     return operations
 
 
-def _diff(old: Any, new: Any, path: str, rule: str, out: list[PatchOperation]) -> None:
+_Change: TypeAlias = tuple[Literal["add", "replace", "remove"], Steps, Any]
+
+
+def _diff(old: Any, new: Any, path: Steps, out: list[_Change]) -> None:
     if isinstance(old, Mapping) and isinstance(new, Mapping):
-        _diff_objects(old, new, path, rule, out)
+        _diff_objects(old, new, path, out)
     elif isinstance(old, list | tuple) and isinstance(new, list | tuple):
-        _diff_lists(old, new, path, rule, out)
+        _diff_lists(old, new, path, out)
     elif not same(old, new):
-        out.append(PatchOperation("replace", path, new, rule))
+        out.append(("replace", path, new))
 
 
-def _diff_objects(
-    old: Mapping[str, Any], new: Mapping[str, Any], path: str, rule: str, out: list[PatchOperation]
-) -> None:
+def _diff_objects(old: Mapping[str, Any], new: Mapping[str, Any], path: Steps, out: list[_Change]) -> None:
     for key in old:
         if key not in new:
-            out.append(PatchOperation("remove", f"{path}/{escape(key)}", rule=rule))
+            out.append(("remove", (path, key), None))
     for key, value in new.items():
-        at = f"{path}/{escape(key)}"
         if key in old:
-            _diff(old[key], value, at, rule, out)
+            _diff(old[key], value, (path, key), out)
         else:
-            out.append(PatchOperation("add", at, value, rule))
+            out.append(("add", (path, key), value))
 
 
-def _diff_lists(old: Sequence[Any], new: Sequence[Any], path: str, rule: str, out: list[PatchOperation]) -> None:
+def _diff_lists(old: Sequence[Any], new: Sequence[Any], path: Steps, out: list[_Change]) -> None:
     shorter = min(len(old), len(new))
     head = 0
     while head < shorter and same(old[head], new[head]):
@@ -137,12 +147,12 @@ def _diff_lists(old: Sequence[Any], new: Sequence[Any], path: str, rule: str, ou
     old_end, new_end = len(old) - tail, len(new) - tail
     paired = min(old_end, new_end)
     for index in range(head, paired):
-        _diff(old[index], new[index], f"{path}/{index}", rule, out)
+        _diff(old[index], new[index], (path, index), out)
     # Remove from the end, so that the remaining indexes stay valid.
     for index in range(old_end - 1, paired - 1, -1):
-        out.append(PatchOperation("remove", f"{path}/{index}", rule=rule))
+        out.append(("remove", (path, index), None))
     for index in range(paired, new_end):
-        out.append(PatchOperation("add", f"{path}/{index}", new[index], rule))
+        out.append(("add", (path, index), new[index]))
 
 
 def same(old: Any, new: Any) -> bool:

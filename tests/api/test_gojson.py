@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api.gocore import CONTAINER, VOLUME, container_json
-from app.api.gojson import GoTypeError, dumps_go, go_value, list_of, normalized, struct
+from app.api.gojson import STRING, GoTypeError, dumps_go, go_value, list_of, map_of, normalized, struct
 from tests.kube.recorded import cases, for_each
 
 json_values = st.recursive(
@@ -131,6 +131,13 @@ def test_a_mistyped_value_is_refused_with_its_path(container: dict[str, Any], me
     with pytest.raises(GoTypeError) as caught:
         go_value(list_of(CONTAINER), [container], "spec.containers")
     assert str(caught.value).startswith(message)
+
+
+def test_the_path_to_a_mistyped_value_shortens_a_long_key() -> None:
+    """It is made for every value below the key, of which there may be hundreds of thousands."""
+    with pytest.raises(GoTypeError, match=r"^x\[kkk") as caught:
+        go_value(map_of(list_of(STRING)), {"k" * 1_000_000: ["", 1]}, "x")
+    assert len(str(caught.value)) < 400
 
 
 def test_null_becomes_the_zero_value() -> None:

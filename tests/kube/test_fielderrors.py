@@ -114,6 +114,15 @@ def test_floats_print_as_in_go(value: float, text: str) -> None:
     assert format_float(value) == text
 
 
+def test_a_path_with_a_long_key_is_shortened() -> None:
+    """It may precede hundreds of thousands of fields."""
+    path = Path("spec").child("images", "x" * 1_000_000)
+    for _ in range(1_000):
+        path = path.child("tags").index(0).key("a")
+    assert str(path).startswith("spec.images.xxx")
+    assert len(str(path)) <= 1_000
+
+
 def test_string_maps_and_slices_print_like_go_structs() -> None:
     assert go_string_map(None) == "map[string]string(nil)"
     assert go_string_map({"b": "2", "a": "1"}) == 'map[string]string{"a":"1", "b":"2"}'

@@ -1,6 +1,7 @@
 """Documents of any depth, compared with a decoder without a limit."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -9,7 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.kube.jsonvalues import MAX_DEPTH, UnreadableError, hide_depth, read, shallow_json, split_list
+from app.api.gojson import dumps_go
+from app.kube.jsonvalues import (
+    MAX_DEPTH,
+    UnreadableError,
+    hide_depth,
+    nested_deeper,
+    read,
+    shallow_json,
+    split_list,
+    stored_size,
+)
 from app.kube.objects import decode_controller_revision, decode_pod
 from tests.kube.hostile import chain, deep_managed_fields
 
@@ -111,3 +122,27 @@ def test_hidden_values_are_restored(value, limit, indent):
     assert depth_of(json.loads(hidden.data)) <= limit + 1
     assert hidden.revealed(hidden.data) == raw
     assert json.loads(hidden.revealed(json.dumps(json.loads(hidden.data)).encode())) == value
+
+
+@given(values)
+def test_the_stored_size_is_at_least_that_of_the_json_go_writes(value):
+    assert stored_size(value) >= len(dumps_go(value).encode())
+
+
+@pytest.mark.parametrize(("text", "size"), [("abc", 5), ("<>&", 20), ("\u2028", 8), ("漢", 5), ('"', 4), ("\n", 4)])
+def test_characters_that_an_api_server_escapes_take_more_bytes(text, size):
+    assert stored_size(text) == size
+    assert stored_size({text: [text]}) == 2 * size + 5
+
+
+def test_the_path_to_a_deep_value_does_not_repeat_a_long_key_for_its_neighbors():
+    held = {f"a{number}": 0 for number in range(1_000)}
+    value = {"spec": {"x" * 100_000: {**held, "deep": json.loads(chain(101))}}}
+    tracemalloc.start()
+    try:
+        path = nested_deeper(value)
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+    assert path.startswith(f"spec.{'x' * 256}.deep")
+    assert nested_deeper({"a": [[1, {"b": [[]]}]]}, 3) == "a[0][1].b"

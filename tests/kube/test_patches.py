@@ -43,6 +43,13 @@ def test_a_pointer_without_leading_slash_is_refused() -> None:
         segments("spec/x")
 
 
+def test_a_long_key_is_not_repeated_for_each_of_the_values_below_it() -> None:
+    old, new = ({"x" * 100_000: {f"a{number}": value for number in range(200)}} for value in (1, 2))
+    assert diff(old, json.loads(json.dumps(old))) == []
+    with pytest.raises(PatchError, match="the paths of the changes have more than 16777216 characters"):
+        diff(old, new)
+
+
 @pytest.mark.parametrize(
     ("target", "patch", "merged"),
     [
