@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -29,6 +30,8 @@ HASH: Final = "io.kubernetes.container.hash"
 DELETION_GRACE: Final = "io.kubernetes.pod.deletionGracePeriod"
 GRACE: Final = "io.kubernetes.pod.terminationGracePeriod"
 _IS_NAME: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*").fullmatch
+#: Maximum number of variables whose value is searched in the whole output, which containers choose.
+_MAX_DOUBTFUL: Final = 100
 _HEX: Final = re.compile(r"[0-9a-fA-F]{1,16}").fullmatch
 
 
@@ -169,15 +172,18 @@ def parse_env(output: bytes, current: Mapping[str, str]) -> dict[str, str]:
     ``current`` contains the values in the Pod; a value that appears in the output in full takes precedence over a
     shorter one."""
     text = output.decode("utf-8", "replace").removesuffix("\n")
-    found: dict[str, str] = {}
-    last = ""
+    values: dict[str, list[str]] = {}
+    last: list[str] = []
     for line in text.split("\n"):
         name, equals, value = line.partition("=")
-        if equals and name not in found and (name in current or _IS_NAME(name)):
-            found[name], last = value, name
-        elif last:
-            found[last] += f"\n{line}"
-    return found | {name: value for name, value in current.items() if f"\n{name}={value}\n" in f"\n{text}\n"}
+        if equals and name not in values and (name in current or _IS_NAME(name)):
+            last = values[name] = [value]
+        else:
+            last.append(line)
+    found = {name: "\n".join(lines) for name, lines in values.items()}
+    whole = f"\n{text}\n"
+    doubtful = islice(((name, value) for name, value in current.items() if found.get(name) != value), _MAX_DOUBTFUL)
+    return found | {name: value for name, value in doubtful if f"\n{name}={value}\n" in whole}
 
 
 def grace_of(annotations: Mapping[str, str]) -> int:

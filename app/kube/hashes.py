@@ -13,6 +13,7 @@ ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _FNV_OFFSET_32 = 0x811C9DC5
 _FNV_PRIME_32 = 0x01000193
 _MASK_32 = 0xFFFFFFFF
+_DECIMAL = [str(byte).encode() for byte in range(256)]
 _ENCODED = {code: ALPHABET[code % len(ALPHABET)] for code in range(128)}
 
 
@@ -51,4 +52,4 @@ def random_suffix(rng: Random, length: int = 5) -> str:
 
 def deep_hash(data: bytes) -> int:
     """Return the 32-bit hash the kubelet computes for a container: FNV-1a over Go's rendering of the bytes. [PM-137]"""
-    return fnv32a(f"([]uint8)[{' '.join(map(str, data))}]".encode())
+    return fnv32a(b"([]uint8)[%b]" % b" ".join(map(_DECIMAL.__getitem__, data)))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
+from zlib import crc32
 
 import msgspec
 
 from app.api import names
 from app.api.gojson import dumps_go
 from app.kube.hashes import deep_hash
-from app.kube.images import remembered
+from app.kube.images import LONGEST, remembered
 from app.kube.objects import Container, Pod, Struct
 
 # The node agent reports the hashes that running containers were started with. They indicate whether a container runs
@@ -61,7 +63,10 @@ def runtime_meta(pod: Pod) -> RuntimeMeta | None:
 
 @remembered(4096)
 def plain_hash(name: str, image: str) -> int:
-    """Return the hash that kubelets 1.31 and later store with a container. [PM-137]"""
+    """Return the hash that kubelets 1.31 and later store with a container; -1 for an image too long for any registry.
+    [PM-137]"""
+    if len(image) > LONGEST:
+        return -1
     return deep_hash(dumps_go({"image": image, "name": name}).encode())
 
 
@@ -86,11 +91,18 @@ def env_from_metadata(container: Container, pod: Pod) -> Mapping[str, str]:
 
 
 def hash_of_env(values: Mapping[str, str]) -> int:
-    """Return the hash of given values, such as the env a process was started with. [PM-138]"""
-    return _env_hash(*(text for entry in sorted(values.items()) for text in entry))
+    """Return the hash of given values, such as the env a process was started with. [PM-138]
+
+    Thousands of variables may read one annotation of 256 KB. Of long values, each distinct text is read only once.
+    """
+    texts = [text for entry in sorted(values.items()) for text in entry]
+    if sum(map(len, texts)) <= LONGEST:
+        return _env_hash(*texts)
+    sums = {text: crc32(text.encode("utf-8", "surrogatepass")) for text in set(texts)}
+    return crc32(repr([sums[text] for text in texts]).encode()) or 1
 
 
-@remembered(4096)
+@lru_cache(4096)
 def _env_hash(*texts: str) -> int:
     values = zip(texts[::2], texts[1::2], strict=True)
     entries = [{"name": name} | ({"value": value} if value else {}) for name, value in values]

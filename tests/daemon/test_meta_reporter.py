@@ -279,6 +279,13 @@ def test_multiline_values_are_preserved(output: bytes, found: dict[str, str]) ->
     assert meta_plan.parse_env(output, {"my colour": "red", "P": "a\nb=c\nd", "Q": ""}) == found
 
 
+@pytest.mark.behaviour("KD-73")
+def test_long_output_of_a_command_that_is_not_env_delays_no_other_pod() -> None:
+    """A container chooses what its ``env`` prints. Joining lines one by one would take minutes."""
+    current = {f"V{number}": "x" for number in range(3_000)}
+    assert meta_plan.parse_env(b"A=" + b"\n" * 1_000_000, current) == {"A": "\n" * 999_999}
+
+
 @pytest.mark.behaviour("KD-73", "KD-74")
 @on_node
 async def test_a_multiline_annotation_causes_no_restart(one: Node, agent: Agent) -> None:

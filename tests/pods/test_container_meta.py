@@ -7,7 +7,8 @@ import pytest
 
 from app.api import names
 from app.kube.hashes import deep_hash
-from app.pods.container_meta import env_hash, plain_hash
+from app.pods import container_meta
+from app.pods.container_meta import env_hash, hash_of_env, plain_hash
 from app.pods.inplace.eligibility import blocked_on_pod
 from app.pods.inplace.state import UpdateSpec
 from app.pods.inplace.steps import RefreshAction, refresh, start, unready_patch
@@ -39,6 +40,26 @@ def test_container_hashes_match_known_values() -> None:
 def test_the_env_hash_follows_the_pods_metadata(env: Any, annotations: Any, known: int) -> None:
     found = pod(raw_pod(template(container("main", env=env)), annotations=annotations))
     assert env_hash(found.spec.containers[0], found) == known
+
+
+@pytest.mark.behaviour("PM-137", "PM-138", "MGR-164")
+def test_long_images_and_annotations_are_not_printed_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of variables may read one annotation of 256 KB: together they have a gigabyte."""
+
+    def printed(data: bytes) -> int:
+        raise AssertionError(f"{len(data)} bytes are hashed")
+
+    def hashed(value: str) -> int:
+        env = [env_from("annotations", "cfg", f"V{number}") for number in range(100)]
+        found = pod(raw_pod(template(container("main", env=env)), annotations={"cfg": value}))
+        known = env_hash(found.spec.containers[0], found)
+        # The agent reads as many copies from the process.
+        assert hash_of_env({f"V{number}": value[:9_000] + value[9_000:] for number in range(100)}) == known
+        return known
+
+    monkeypatch.setattr(container_meta, "deep_hash", printed)
+    assert 0 < hashed("x" * 10_000) != hashed("x" * 9_999 + "y") > 0
+    assert plain_hash("main", "x" * 2_000) == -1
 
 
 def meta(raw: dict[str, Any], image: str, cfg: str, container_id: str = "") -> dict[str, Any]:

@@ -7,7 +7,7 @@ depends only on the arguments and may be cached as long as both revisions exist.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,6 +23,9 @@ from app.pods.inplace.state import RefMetadata, UpdateSpec, metadata_patch_bytes
 from app.pods.revisions import Revision
 
 _TEMPLATE: Final = "/spec/template"
+#: Maximum length of the changed values that containers read in total. A Pod records them once for each container that
+#: waits, in an annotation, and thousands of containers may read one value of 256 KB.
+_MAX_READ: Final = 1024 * 1024
 _IMAGE: Final = re.compile(r"/spec/(containers|initContainers)/(\d+)/image")
 _RESOURCE: Final = re.compile(r"/spec/containers/(\d+)/resources/(limits|requests)/(cpu|memory)")
 
@@ -263,6 +266,11 @@ def _metadata_changes(
                 rest[key] = value
         if rest:
             patch[field] = rest
+    count = sum(len(value) for ref in refs.values() for value in (*ref.labels.values(), *ref.annotations.values()))
+    if count > _MAX_READ:
+        raise _BlockedError(
+            Blocked(f"its containers read {count} characters of changed labels and annotations, more than {_MAX_READ}")
+        )
     patch.update(_finalizer_changes(_texts(old.get("finalizers")), _texts(new.get("finalizers"))))
     return refs, patch
 
@@ -276,8 +284,9 @@ def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[s
 
 def _finalizer_changes(old: Sequence[str], new: Sequence[str]) -> dict[str, Any]:
     """Return the patch for finalizers that the old or new template lists; others on the Pod are kept."""
-    removed = [name for name in old if name not in new]
-    added = [name for name in new if name not in old]
+    before, after = set(old), set(new)
+    removed = [name for name in old if name not in after]
+    added = [name for name in new if name not in before]
     changes: dict[str, Any] = {}
     if removed:
         changes["$deleteFromPrimitiveList/finalizers"] = removed
@@ -292,9 +301,9 @@ def _texts(value: Any) -> list[str]:
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
-def _readers(template: Mapping[str, Any]) -> Mapping[tuple[str, str], Sequence[str]]:
+def _readers(template: Mapping[str, Any]) -> Mapping[tuple[str, str], Iterable[str]]:
     """Return ("labels" or "annotations", key) → the containers with an env variable that reads it."""
-    found: dict[tuple[str, str], list[str]] = {}
+    found: dict[tuple[str, str], dict[str, None]] = {}
     for container in _containers(template):
         env = container.get("env")
         for entry in env if isinstance(env, list) else ():
@@ -302,7 +311,5 @@ def _readers(template: Mapping[str, Any]) -> Mapping[tuple[str, str], Sequence[s
             match = FIELD_PATH.fullmatch(path) if isinstance(path, str) else None
             if match is None or as_object(entry).get("name") in NO_REFERENCE:
                 continue
-            readers = found.setdefault((match[1], match[2]), [])
-            if container.get("name") not in readers:
-                readers.append(str(container.get("name")))
+            found.setdefault((match[1], match[2]), {})[str(container.get("name"))] = None
     return found

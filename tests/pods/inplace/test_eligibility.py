@@ -168,6 +168,16 @@ def test_a_container_that_reads_an_annotation_is_refreshed(old: Any, new: Any, v
 
 
 @pytest.mark.behaviour("PM-17")
+def test_many_containers_may_not_read_long_values_together() -> None:
+    """The Pod would record the value once for each container, which takes gigabytes before an API server refuses it."""
+    containers = [container(f"c{number}", env=[env_from("annotations", "cfg")]) for number in range(50)]
+    old, new, long = (template(*containers, annotations={"cfg": text}) for text in ("1", "2" * 20_000, "2" * 30_000))
+    assert len(possible(old, new).container_ref_metadata) == 50
+    said = "its containers read 1500000 characters of changed labels and annotations, more than 1048576"
+    assert str(way(old, long)) == said
+
+
+@pytest.mark.behaviour("PM-17")
 def test_only_valid_metadata_references_count() -> None:
     containers = [
         container("version", env=[env_from("annotations", "cfg", "SIDECARSET_VERSION")]),
