@@ -23,8 +23,10 @@ TIMEOUT_SECONDS: Final = 600
 BACKOFF_LIMIT: Final = 3
 LONGEST_PAUSE: Final = 30.0
 NO_TIME_LEFT: Final = "pulling exceeds the activeDeadlineSeconds"
-#: Maximum number of characters of a message in a status.
+#: Maximum number of characters of a message in a status, and of its bytes as stored: the controllers reckon with 1,536
+#: bytes per tag, so that the messages of one namespace's registry leave room for the pulls of others.
 MAX_MESSAGE: Final = 1024
+MAX_MESSAGE_BYTES: Final = 1088
 
 
 class Key(NamedTuple):

@@ -32,6 +32,7 @@ from app.kube.errors import KubeError
 from app.kube.events import EventRecorder, reference
 from app.kube.expectations import is_at_least
 from app.kube.fielderrors import duration
+from app.kube.jsonvalues import cut_text
 from app.kube.objects import Metadata, Secret, decode_metadata, decode_secret
 from app.kube.queue import RateLimits
 from app.kube.resources import SECRETS, ObjectKey
@@ -241,9 +242,8 @@ class ImagePuller:
         took = self._clock.monotonic() - began
         if error:
             logger.warning("pulling %s failed: %s", task.reference, error)
-            self._show(
-                pull, phase=FAILED, message=truncated(error, image_plan.MAX_MESSAGE), completion_time=self._now()
-            )
+            message = cut_text(truncated(error, image_plan.MAX_MESSAGE), image_plan.MAX_MESSAGE_BYTES)
+            self._show(pull, phase=FAILED, message=message, completion_time=self._now())
         else:
             logger.info("pulled %s in %.1f s", task.reference, took)
             self._show(pull, phase=SUCCEEDED, progress=100, image_id=image_id, completion_time=self._now())

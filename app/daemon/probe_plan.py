@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 import msgspec
-import orjson
 
 from app.daemon.cri.types import ContainerDetails, ContainerState
 from app.daemon.objects import NodePodProbe, PodProbeStatus, Probe, ProbeState
 from app.daemon.probes_and_hooks import Outcome
+from app.kube.jsonvalues import cut_text
 
 SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
@@ -22,10 +21,6 @@ REFRESH_SECONDS: Final = 600.0
 #: Bytes available to the messages of all probes of a NodePodProbe as stored. The API server accepts 1.5 MB including
 #: the spec; verbose probes must not prevent the results of others from being reported. [KD-98]
 MAX_MESSAGES: Final = 512 * 1024
-#: Extra bytes of characters that the API server escapes when it stores them.
-_WIDER: Final = {"<": 5, ">": 5, "&": 5, "\b": 4, "\f": 4, "\u2028": 3, "\u2029": 3}
-#: Maximum stored bytes per character.
-_WIDEST: Final = 6
 
 
 class Key(NamedTuple):
@@ -185,7 +180,7 @@ def report(node_pod_probe: NodePodProbe, results: Mapping[Key, Result]) -> Repor
             key = Key(pod.namespace, pod.name, pod.uid, probe.container_name, probe.name)
             old, result = known.get((pod.uid, probe.name)), results.get(key)
             if result is not None:
-                result = replace(result, message=_cut(result.message, share))
+                result = replace(result, message=cut_text(result.message, share))
                 state = _state(probe.name, old, result)
                 if old is None or (state.state, state.message) != (old.state, old.message):
                     news.append((key, result))
@@ -197,19 +192,6 @@ def report(node_pod_probe: NodePodProbe, results: Mapping[Key, Result]) -> Repor
     if tuple(statuses) == node_pod_probe.status.pod_probe_statuses:
         return Report(None)
     return Report({"podProbeStatuses": msgspec.to_builtins(statuses) or None}, tuple(news))
-
-
-def _cut(message: str, limit: int) -> str:
-    """Cut a message to ``limit`` stored bytes at a character boundary. [KD-65, KD-98]"""
-    if len(message) <= limit // _WIDEST or _stored(message) <= limit:
-        return message
-    fits = bisect_right(range(1, len(message) + 1), limit, key=lambda length: _stored(message[:length]))
-    return message[:fits]
-
-
-def _stored(text: str) -> int:
-    """Return the size of a text in the JSON that the API server stores."""
-    return len(orjson.dumps(text)) - 2 + sum(more * text.count(character) for character, more in _WIDER.items())
 
 
 def _state(name: str, old: ProbeState | None, result: Result) -> ProbeState:

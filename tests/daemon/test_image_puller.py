@@ -77,6 +77,7 @@ async def test_a_present_image_is_pulled_only_with_policy_always(one: Node) -> N
     [
         (CriError("not found"), [0, 1, 3, 7], "not found"),
         (CriError("x" * 2000), [0, 1, 3, 7], "x" * 1023 + "…"),
+        (CriError("<" * 2000), [0, 1, 3, 7], "<" * 181),
         (RuntimeError("a bug"), [0], "pulling failed unexpectedly; see the log of the node agent"),
     ],
 )

@@ -339,6 +339,9 @@ def test_one_namespace_cannot_fill_a_shared_object() -> None:
     found: Json = {"podProbes": [others]}
     assert replace_probes(found, "tenant", "big", {"a": entry("a", "tenant", 1_400_000)}) == ["pod-a"]
     assert found["podProbes"] == [others]
+    escaped = entry("e", "tenant", 0)
+    escaped["probes"][0]["probe"]["exec"]["command"] = ["<" * (MAX_NAMESPACE_BYTES // 6)]
+    assert replace_probes(found, "tenant", "big", {"e": escaped}) == ["pod-e"], "the API server stores < as \\u003c"
     third = MAX_NAMESPACE_BYTES // 3
     wanted = {uid: entry(uid, "tenant", third) for uid in "abc"}
     assert replace_probes(found, "tenant", "big", wanted) == ["pod-c"]

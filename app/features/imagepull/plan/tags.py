@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Any, Final
 
 import msgspec
-import orjson
 
 from app.features.imagepull.defaults import BACKOFF_LIMIT, TIMEOUT_SECONDS
 from app.features.imagepull.kind import IMAGE_PULL_JOB
@@ -18,7 +17,7 @@ from app.features.imagepull.types import BATCH, FAILED, NEVER, SUCCEEDED, ImageP
 from app.features.imagepull.validation import MAX_NODE_IMAGES
 from app.kube.clock import parsed_rfc3339
 from app.kube.images import FamiliarImage
-from app.kube.jsonvalues import objects
+from app.kube.jsonvalues import objects, stored_size
 
 # Adding and removing tags. [IMG-53 … IMG-56, IMG-32, IMG-106] These functions edit the JSON of the live object in
 # place, so that unknown fields are preserved.
@@ -404,7 +403,7 @@ def bytes_of(job: ImagePullJob, image: FamiliarImage) -> int:
         + len(image.tag)
         + len(job.metadata.namespace)
         + len(job.name)
-        + (_json_bytes(config.to_dict()) if config is not None else 0)
+        + (stored_size(config.to_dict()) if config is not None else 0)
         + _SECRET_BYTES * len(job.spec.pull_secrets or ())
     )
 
@@ -417,8 +416,4 @@ def _share(limit: int, others: int, percent: int) -> int:
 def _common_bytes(name: str, entry: ImageEntry) -> int:
     """Return the estimated bytes of a repository without its tags."""
     config = entry.sandbox_config
-    return len(name) + _SECRET_BYTES * len(entry.pull_secrets) + (_json_bytes(config) if config else 0)
-
-
-def _json_bytes(value: Mapping[str, Any]) -> int:
-    return len(orjson.dumps(dict(value)))
+    return len(name) + _SECRET_BYTES * len(entry.pull_secrets) + (stored_size(config) if config else 0)

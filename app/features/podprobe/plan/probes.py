@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import orjson
-
 from app.features.podprobe.defaults import HTTP
 from app.features.podprobe.objects import NodePodProbe, ProbeState
 from app.features.podprobe.types import FAILED, SEPARATOR, SUCCEEDED, PodContainerProbe, PodProbeMarker
 from app.features.podprobe.validation import RESERVED
+from app.kube.jsonvalues import stored_size
 from app.kube.objects import Container, ContainerPort, Pod
 from app.kube.selectors import Selector
 
@@ -219,10 +218,10 @@ def _within(
         for one in entry.get("probes") or ()
         if not _is_of(one, marker)
     ]
-    room = MAX_NAMESPACE_BYTES - len(orjson.dumps(others))
+    room = MAX_NAMESPACE_BYTES - stored_size(others)
     found: dict[str, Json] = {}
     for uid, entry in wanted.items():
-        room -= len(orjson.dumps(entry))
+        room -= stored_size(entry)
         if room < 0:
             break
         found[uid] = entry
