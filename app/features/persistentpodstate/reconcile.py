@@ -95,8 +95,8 @@ class PersistentPodStateReconciler:
         self._gone: dict[ObjectKey, dict[str, Pod]] = {}
         #: Last written status.
         self._written: dict[ObjectKey, KnownStatus] = {}
-        #: Events recorded per key, to avoid repeating them.
-        self._last_events: dict[ObjectKey, set[tuple[str, str]]] = {}
+        #: The last text recorded per key, by reason, kind and Pod, to avoid repeating events.
+        self._last_events: dict[ObjectKey, dict[tuple[str, str, str], str]] = {}
 
     def of_state(self, change: Change[PersistentPodState]) -> Iterable[ObjectKey]:
         """Return the key of the object, unless the change is the controller's own write."""
@@ -319,7 +319,6 @@ class PersistentPodStateReconciler:
         self, key: ObjectKey, state: PersistentPodState, homeless: Mapping[str, Mapping[str, str]]
     ) -> None:
         """Record events for Pods that no longer fit any node. [PPS-43]"""
-        said = set()
         for name, labels in homeless.items():
             place = ", ".join(f"{label}={value}" for label, value in labels.items())
             way_out = (
@@ -328,10 +327,10 @@ class PersistentPodStateReconciler:
                 else "a new Pod stays pending until there is such a node, or its entry in status.podStates is removed"
             )
             text = f"Pod {name} was last ready on a node with {place}, which no longer exists: {way_out}"
-            self._record_events(key, reference(RESOURCE, state), _PLACE_LOST, text)
-            said.add(text)
-        told = self._last_events.get(key, set())
-        told -= {(reason, text) for reason, text in told if reason == _PLACE_LOST and text not in said}
+            self._record_events(key, reference(RESOURCE, state), _PLACE_LOST, text, name)
+        told = self._last_events.get(key, {})
+        for one in [one for one in told if one[0] == _PLACE_LOST and one[2] not in homeless]:
+            del told[one]
 
     def _not_generated(self, workload: Workload, why: str) -> None:
         """Record that generating an object failed. [PPS-45]"""
@@ -346,10 +345,11 @@ class PersistentPodStateReconciler:
         )
         self._record_events(key, regarding, "PersistentPodStateNotGenerated", text)
 
-    def _record_events(self, key: ObjectKey, regarding: ObjectReference, reason: str, text: str) -> None:
-        told = self._last_events.setdefault(key, set())
-        if (reason, text) not in told:
-            told.add((reason, text))
+    def _record_events(self, key: ObjectKey, regarding: ObjectReference, reason: str, text: str, pod: str = "") -> None:
+        about = reason, f"{regarding.api_version}/{regarding.kind}", pod
+        told = self._last_events.setdefault(key, {})
+        if told.get(about) != text:
+            told[about] = text
             self._events.event(regarding, "Warning", reason, text)
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from app.features.persistentpodstate.commands import explain_object
+from app.features.persistentpodstate.reconcile import Options, PersistentPodStateReconciler
 from app.kube.client import Client
 from app.kube.resources import NODES, PODS, STATEFULSETS
 from app.kube.wire import Request, Response
 from tests.features.persistentpodstate.states import GAME, HOST, TARGET, ZONE, Json
 from tests.features.persistentpodstate.states import GAMES as LISTED
+from tests.features.persistentpodstate.test_generation import workload
 from tests.features.persistentpodstate.world import ADVANCED, GAMES, STATES, World, in_world
 from tests.kube.fakes import json_response, status_body
 from tests.openkruise import FOLDER
@@ -198,6 +201,25 @@ async def test_an_object_of_the_user_is_left_alone(world: World) -> None:
     await world.annotate(switch="false")
     await world.settled()
     assert await world.generated() == (["rack"], [])
+
+
+@pytest.mark.behaviour("PPS-45")
+def test_only_the_last_error_about_a_workload_is_remembered() -> None:
+    """Users choose the annotations, and with them the text."""
+    nothing: Any = None
+    said: list[str] = []
+
+    class Recorder:
+        def event(self, _regarding: object, _type: str, _reason: str, text: str) -> None:
+            said.append(text)
+
+    events: Any = Recorder()
+    reconciler = PersistentPodStateReconciler(nothing, nothing, events, dict, Options(), "")
+    for number in range(100):
+        for _ in range(2):
+            reconciler._not_generated(workload(), f"error {number}")
+    assert [text.rpartition(": ")[2] for text in said] == [f"error {number}" for number in range(100)]
+    assert [len(known) for known in reconciler._last_events.values()] == [1]
 
 
 @pytest.mark.behaviour("PPS-45")
