@@ -323,6 +323,8 @@ class UpdateScatterTerm(ApiModel):
 
 #: Maximum number of terms in a strategy: controllers match every Pod of a workload against each of them.
 MAX_TERMS: Final = 256
+#: Maximum number of requirements in the selectors of all terms.
+MAX_REQUIREMENTS: Final = 1_000
 
 
 def priority_error(strategy: dict[str, Any] | None) -> str:
@@ -333,6 +335,7 @@ def priority_error(strategy: dict[str, Any] | None) -> str:
         return f"must have at most {MAX_TERMS} terms"
     if weights and orders:
         return "only one of weightPriority and orderPriority can be used"
+    requirements = 0
     for term in weights:
         if not 0 <= (term.get("weight") or 0) <= 100:
             return "weight must be valid number in the range 1-100"
@@ -340,9 +343,11 @@ def priority_error(strategy: dict[str, Any] | None) -> str:
         if not selector.get("matchLabels") and not selector.get("matchExpressions"):
             return "selector can not be empty"
         try:
-            compile_selector(selector)
+            requirements += len(compile_selector(selector).requirements)
         except SelectorError as error:
             return f"invalid selector {error}"
+        if requirements > MAX_REQUIREMENTS:
+            return f"must have at most {MAX_REQUIREMENTS} requirements in the selectors of all terms"
     return "" if all(term.get("orderedKey") for term in orders) else "order key can not be empty"
 
 

@@ -89,8 +89,8 @@ def is_hooked(hook: Hook | None, pod: Pod) -> bool:
     """Return whether any label or finalizer of the hook is on the Pod. [PM-70]"""
     if hook is None:
         return False
-    labels, finalizers = pod.metadata.labels, pod.metadata.finalizers
-    return any(name in finalizers for name in hook.finalizers) or any(
+    labels = pod.metadata.labels
+    return not set(hook.finalizers).isdisjoint(pod.metadata.finalizers) or any(
         labels.get(key) == value for key, value in hook.labels.items()
     )
 
@@ -110,7 +110,7 @@ def first_state(lifecycle: Lifecycle | None, template: Mapping[str, Any]) -> Lif
 
 
 def _is_whole(hook: Hook, labels: Mapping[str, str], finalizers: Collection[str]) -> bool:
-    return all(name in finalizers for name in hook.finalizers) and all(
+    return set(hook.finalizers).issubset(finalizers) and all(
         labels.get(key) == value for key, value in hook.labels.items()
     )
 
@@ -180,7 +180,8 @@ def state_patch(pod: Pod, state: LifecycleState, now: datetime, rearm: Hook | No
     metadata: dict[str, Any] = {"uid": pod.metadata.uid, "labels": labels, "annotations": annotations}
     if rearm is not None:
         metadata["labels"] = {**rearm.labels, **labels}
-        missing = [name for name in rearm.finalizers if name not in pod.metadata.finalizers]
+        present = set(pod.metadata.finalizers)
+        missing = [name for name in rearm.finalizers if name not in present]
         if missing:
             metadata["finalizers"] = missing
     return {"metadata": metadata}

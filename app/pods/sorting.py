@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Protocol, TypeAlias
@@ -87,13 +87,15 @@ def spread_ranks(pods: Sequence[Pod], topology_keys: Iterable[str], node_labels:
     """
     same_node = same_node_ranks(pods)
     ranks: defaultdict[str, float] = defaultdict(float)
-    for topology_key in topology_keys:
+    # A template may have thousands of constraints; only those with labels of nodes are matched with each Pod.
+    known = set().union(*(node_labels(name) or () for name in {pod.spec.node_name for pod in pods}))
+    for topology_key, times in Counter(key for key in topology_keys if key in known).items():
         domains: defaultdict[str, list[Pod]] = defaultdict(list)
         for pod in pods:
             labels = node_labels(pod.spec.node_name) if pod.spec.node_name else None
             if labels is not None and topology_key in labels:
                 domains[labels[topology_key]].append(pod)
-        weight = math.log(len(domains) + 2)
+        weight = math.log(len(domains) + 2) * times
         inner = None if topology_key == HOSTNAME else same_node
         for group in domains.values():
             for index, pod in enumerate(in_deletion_order(group, ranks=inner)):

@@ -152,6 +152,15 @@ def test_job_errors_name_the_field(change: dict[str, Any], message: str) -> None
     assert aggregate(list_job_errors({**spec, "images": ["nginx"]})) == said
 
 
+@pytest.mark.behaviour("IMG-11")
+def test_the_jobs_of_a_list_take_a_limited_number_of_bytes() -> None:
+    nodes = {"names": [f"node-{number:05}" for number in range(10_000)]}
+    spec = {"completionPolicy": {"type": "Always"}, "selector": nodes, "images": [f"image{n}" for n in range(130)]}
+    said = "spec.images: Invalid value: 130: the ImagePullJobs would have 16907930 bytes together, more than 16777216"
+    assert aggregate(list_job_errors(spec)).startswith(said)
+    assert not list_job_errors({**spec, "images": spec["images"][:100]})
+
+
 @pytest.mark.behaviour("IMG-9", "IMG-11")
 def test_unsupported_list_job_fields_get_a_warning() -> None:
     spec = {

@@ -8,17 +8,24 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 
 from app.api.gopod import POD
+from app.api.names import CONTAINER_PROBE_CONTEXT
 from app.api.structural import validate
+from app.features.broadcastjob.plan import fit_of
 from app.features.broadcastjob.validation import spec_errors as job_errors
 from app.features.cloneset.validation import Facts, spec_errors
 from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
 from app.features.containerrecreate.validation import pod_errors
 from app.features.daemonset.validation import spec_errors as daemon_errors
+from app.features.imagepull.plan.lists import children_of
+from app.features.imagepull.plan.lists import template_of as list_template
+from app.features.imagepull.types import ImageListPullJob, ImagePullJob
 from app.features.persistentpodstate.plan import affinity_with
+from app.features.podprobe.plan.liveness import failures, pod_entry
 from app.features.podprobe.plan.probes import impossible, pod_probe, rendered
 from app.features.podprobe.types import PodContainerProbe
 from app.features.uniteddeployment.plan.rollout import Situation, allocated, judged
@@ -31,7 +38,14 @@ from app.features.workloadspread.webhooks import template_of
 from app.kube.fielderrors import MAX_AGGREGATE, aggregate
 from app.kube.objects import decode_pod
 from app.kube.patches import PatchError, strategic_merge
+from app.kube.quantities import parse
 from app.kube.selectors import MAX_REQUIREMENTS, compile_selector
+from app.pods.inplace.batch import containers_of_batch
+from app.pods.inplace.eligibility import _finalizer_changes
+from app.pods.inplace.state import RefMetadata, UpdateSpec
+from app.pods.inplace.steps import _merged_metadata
+from app.pods.lifecycle import Hook, Lifecycle, LifecycleState, first_state, is_hooked, state_patch
+from app.pods.sorting import spread_ranks
 from app.workloads.validation import MAX_CLAIM_TEMPLATES, repeated_claims
 from tests.features.cloneset.test_webhooks import refused as refused_clone_set
 from tests.features.cloneset.writing import Lookups, clone_set, rolling, write
@@ -43,6 +57,7 @@ from tests.features.uniteddeployment.test_webhooks import united
 from tests.features.uniteddeployment.test_webhooks import write as write_united
 from tests.features.workloadspread.test_webhooks import create, spread
 from tests.fuzz import cost
+from tests.kit import objects
 
 Json = dict[str, Any]
 BETA = "apps.kruise.io/v1beta1"
@@ -98,6 +113,27 @@ def _deleted_from_a_list(names: list[str]) -> object:
     return strategic_merge({"finalizers": names}, {"$deleteFromPrimitiveList/finalizers": others}, None)
 
 
+def _others(names: list[str]) -> list[str]:
+    return [Counted(f"other-{name}") for name in names]
+
+
+def _hooks(names: list[str]) -> object:
+    pod = decode_pod(b"{}")
+    pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, finalizers=tuple(_others(names))))
+    hook, now = Hook({}, tuple(names)), datetime(2026, 1, 1, tzinfo=UTC)
+    template = {"metadata": {"finalizers": _others(names)}}
+    assert first_state(Lifecycle(pre_normal=hook), template) is LifecycleState.PREPARING_NORMAL
+    assert not is_hooked(hook, pod)
+    return state_patch(pod, LifecycleState.PREPARING_UPDATE, now, rearm=hook)
+
+
+def _merged_finalizers(names: list[str]) -> object:
+    others = _others(names)
+    return _merged_metadata(
+        {"finalizers": names}, {"finalizers": others, "$deleteFromPrimitiveList/finalizers": others}, {}
+    )
+
+
 def _selector_values(names: list[str]) -> object:
     selector = compile_selector({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["a"]}]})
     (requirement,) = selector.requirements
@@ -115,6 +151,9 @@ def _selector_values(names: list[str]) -> object:
         _conditions,
         _preferred_terms,
         _deleted_from_a_list,
+        _hooks,
+        lambda names: _finalizer_changes(names, _others(names)),
+        _merged_finalizers,
         _selector_values,
     ],
     ids=[
@@ -124,6 +163,9 @@ def _selector_values(names: list[str]) -> object:
         "keys of a list",
         "preferred terms",
         "deleted",
+        "hooks",
+        "finalizers of templates",
+        "finalizers of updates",
         "values",
     ],
 )
@@ -216,6 +258,17 @@ TOO_MANY = [{"key": "app", "operator": "NotIn", "values": [f"v{number}"]} for nu
             "priorityStrategy: Required value: must have at most 256 terms",
         ),
         (
+            lambda: refused_clone_set(
+                BETA,
+                updateStrategy=rolling(
+                    priorityStrategy={
+                        "weightPriority": [{"weight": 1, "matchSelector": {"matchExpressions": TOO_MANY[:200]}}] * 6
+                    }
+                ),
+            ),
+            "priorityStrategy: Required value: must have at most 1000 requirements in the selectors of all terms",
+        ),
+        (
             lambda: create(spread(*({"name": f"s{number}", "maxReplicas": 1} for number in range(257)))).message,
             "spec.subsets: Too many: 257",
         ),
@@ -228,7 +281,17 @@ TOO_MANY = [{"key": "app", "operator": "NotIn", "values": [f"v{number}"]} for nu
             "spec: Too many: 257",
         ),
     ],
-    ids=["selector", "claims", "claims of a set", "scatter", "priority", "subsets", "workloads", "topology keys"],
+    ids=[
+        "selector",
+        "claims",
+        "claims of a set",
+        "scatter",
+        "priority",
+        "weights",
+        "subsets",
+        "workloads",
+        "topology keys",
+    ],
 )
 def test_lists_that_controllers_read_for_every_pod_are_limited(refusal: Callable[[], str], words: str) -> None:
     assert words in refusal()
@@ -259,6 +322,82 @@ def test_templates_that_are_compared_with_every_node_are_limited() -> None:
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 TERM = {"matchExpressions": [{"key": f"k{number}", "operator": "Exists"} for number in range(200)]}
 TERMS = [{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}] * 200
+
+
+@pytest.mark.behaviour("MGR-164")
+def test_requests_of_nothing_are_not_compared_with_every_node() -> None:
+    requests = {
+        **{f"nothing-{number}": "0" for number in range(100)},
+        **{f"less-{number}": "-1" for number in range(9)},
+    }
+    fit = fit_of({"spec": {"containers": [{"resources": {"requests": {"cpu": "1", **requests}}}]}})
+    assert fit.requests == {"cpu": parse("1")}
+
+
+@pytest.mark.behaviour("MGR-164")
+def test_constraints_without_labels_of_nodes_are_not_compared_with_every_pod() -> None:
+    pods = [objects.pod(f"p{number}", uid=f"u{number}", node="n1") for number in range(20)]
+    keys = ["zone", *(f"other-{number}" for number in range(1_000)), *(["zone"] * 1_000)]
+
+    def steps(constraints: int) -> int:
+        with cost.counted() as count:
+            assert len(spread_ranks(pods, keys[-constraints:], {"n1": {"zone": "a"}}.get)) == 20
+        return count[0]
+
+    assert steps(2_001) < steps(1) + 20 * 2_001
+
+
+@pytest.mark.behaviour("MGR-164", "PM-33")
+def test_containers_that_share_labels_in_a_chain_are_found_in_one_pass() -> None:
+    def steps(length: int) -> int:
+        refs = {f"c{number}": RefMetadata({f"k{number}": "", f"k{number + 1}": ""}) for number in range(length)}
+        spec = UpdateSpec(container_ref_metadata=refs)
+        with cost.counted() as count:
+            assert len(containers_of_batch(spec, {name: -number for number, name in enumerate(refs)})) == length
+        return count[0]
+
+    assert steps(400) < 5 * steps(100)
+
+
+@pytest.mark.behaviour("MGR-164", "PPM-50")
+def test_only_saved_probes_of_running_containers_are_read() -> None:
+    """Anyone who may create a Pod writes the annotation, and each change of a node reads those of all its Pods."""
+    saved = {"livenessProbe": {"exec": {"command": ["/check"]}}}
+
+    def steps(probes: int) -> int:
+        entries = [{"name": f"c{number}", **saved} for number in range(probes)] + [{"name": "c0"}] * probes
+        annotations = {CONTAINER_PROBE_CONTEXT: orjson.dumps(entries).decode()}
+        status = {"name": "c0", "started": True, "state": {"running": {}}}
+        pod = objects.pod(annotations=annotations, status={"containerStatuses": [status]})
+        with cost.counted() as count:
+            assert [one["containerName"] for one in pod_entry(pod, ())["probes"]] == ["c0"]
+            assert failures(pod, ()) == []
+        return count[0]
+
+    steps(1)  # what is built once does not count
+    assert steps(400) < steps(1) + 20 * 800
+
+
+@pytest.mark.behaviour("MGR-164", "IMG-73")
+def test_the_selector_of_a_list_is_not_rebuilt_for_each_job() -> None:
+    images = [f"image{number}" for number in range(10)]
+
+    def steps(nodes: int) -> int:
+        selector = {"names": [f"node{number}" for number in range(nodes)]}
+        spec = {"selector": selector, "completionPolicy": {"type": "Always"}}
+        job = ImageListPullJob.model_validate({"spec": {"images": images, **spec}})
+        children = [
+            ImagePullJob.model_validate(
+                {"metadata": {"name": image}, "spec": {"image": image, "imagePullPolicy": "IfNotPresent", **spec}}
+            )
+            for image in images
+        ]
+        with cost.counted() as count:
+            assert set(children_of(job, children, list_template(job)).current) == set(images)
+        return count[0]
+
+    steps(1)  # what is built once does not count
+    assert steps(1_000) == steps(1)
 
 
 @pytest.mark.behaviour("MGR-164")

@@ -22,6 +22,7 @@ from app.pods.revisions import pod_of_template
 # Whether a node can run a Pod of a job, as the scheduler would decide if the node were empty. [BJ-5, BJ-6]
 
 _CORDON = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDULE)
+_NOTHING: Final = parse("0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +51,7 @@ class Fit:
         try:
             if parse(allocatable.get("pods", "0")) < parse("1"):
                 return False
-            return all(
-                wanted <= parse(allocatable.get(name, "0"))
-                for name, wanted in (self.requests or {}).items()
-                if not wanted.is_zero
-            )
+            return all(wanted <= parse(allocatable.get(name, "0")) for name, wanted in (self.requests or {}).items())
         except QuantityError:
             return False
 
@@ -71,7 +68,7 @@ def fit_of(template: Mapping[str, Any]) -> Fit:
 
 def _requests(spec: Mapping[str, Any]) -> dict[str, Quantity]:
     """Return the requests of the Pod: the sum over its containers, or the largest init container plus sidecars if that
-    is more, plus the overhead."""
+    is more, plus the overhead. Requests of nothing, of which there can be thousands, are left out."""
     running: dict[str, Quantity] = {}
     peak: dict[str, Quantity] = {}
     for container in spec.get("initContainers") or ():
@@ -84,7 +81,7 @@ def _requests(spec: Mapping[str, Any]) -> dict[str, Quantity]:
         _add(running, _of(container))
     _raise_to(peak, running)
     _add(peak, {name: parse(value) for name, value in (spec.get("overhead") or {}).items()})
-    return peak
+    return {name: value for name, value in peak.items() if value > _NOTHING}
 
 
 def _of(container: Mapping[str, Any]) -> dict[str, Quantity]:

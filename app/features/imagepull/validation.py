@@ -24,10 +24,13 @@ from app.kube.fielderrors import (
     too_many,
 )
 from app.kube.images import FamiliarImage, familiar_image
+from app.kube.jsonvalues import json_size
 from app.kube.selectors import validate_selector
 
 MAX_IMAGES: Final = 255
 MAX_NODE_IMAGES: Final = 256
+#: Maximum size in bytes of all jobs of a list, which gives each of them its selector: 16,000 nodes named for 50 images.
+MAX_LIST_BYTES: Final = 16 * 1024 * 1024
 #: Limits of a job's sandboxConfig (bytes) and pullSecrets. Both are copied to every NodeImage. All namespaces share a
 #: NodeImage, and an API server limits it to 1.5 MB.
 MAX_SANDBOX_BYTES: Final = 32 * 1024
@@ -60,6 +63,12 @@ def list_job_errors(spec: Mapping[str, Any]) -> list[FieldError]:
     if len(images) > MAX_IMAGES:
         # Checking each image could produce as many errors as the list is long.
         return [*errors, too_many(path, len(images), MAX_IMAGES)]
+    size = len(images) * json_size({key: value for key, value in spec.items() if key != "images"})
+    if size > MAX_LIST_BYTES:
+        detail = (
+            f"the ImagePullJobs would have {size} bytes together, more than {MAX_LIST_BYTES}: select nodes by label"
+        )
+        errors.append(invalid(path, len(images), detail))
     if len(set(images)) < len(images):
         errors.append(invalid(path, _first_repeated(images), "images cannot have duplicate values"))
     for index, image in enumerate(images):

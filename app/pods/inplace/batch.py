@@ -69,12 +69,17 @@ def containers_of_batch(spec: UpdateSpec, priorities: Mapping[str, int]) -> froz
     highest = max(ranked.values(), default=0)
     batch = {name for name in affected if name not in ranked or ranked[name] == highest}
     refs = {name: _keys(ref) for name, ref in spec.container_ref_metadata.items()}
-    while True:
-        keys = {key for name in batch for key in refs.get(name, ())}
-        joining = {name for name, own in refs.items() if name not in batch and not own.isdisjoint(keys)}
-        if not joining:
-            return frozenset(batch)
-        batch |= joining
+    readers: dict[tuple[str, str], list[str]] = {}
+    for name, keys in refs.items():
+        for key in keys:
+            readers.setdefault(key, []).append(name)
+    pending = [*batch]
+    while pending:
+        for key in refs.get(pending.pop(), ()):
+            joining = set(readers.pop(key, ())) - batch
+            batch |= joining
+            pending += joining
+    return frozenset(batch)
 
 
 def _keys(ref: RefMetadata) -> frozenset[tuple[str, str]]:

@@ -217,9 +217,10 @@ def _merged_metadata(
             patch[field] = {**left, **(later.get(field) or {})}
     gone, come = "$deleteFromPrimitiveList/finalizers", "finalizers"
     for field, opposite in ((gone, come), (come, gone)):
-        kept = [name for name in earlier.get(field) or () if name not in (later.get(opposite) or ())]
+        undone = set(later.get(opposite) or ())
+        kept = [name for name in earlier.get(field) or () if name not in undone]
         if kept:
-            patch[field] = [*kept, *(name for name in later.get(field) or () if name not in kept)]
+            patch[field] = list(dict.fromkeys((*kept, *(later.get(field) or ()))))
     # This directive only determines the order. It would have to list the finalizers of both updates.
     if earlier.get(come) or earlier.get(gone):
         patch.pop("$setElementOrder/finalizers", None)

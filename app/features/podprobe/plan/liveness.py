@@ -22,6 +22,7 @@ from app.features.podprobe.validation import probe_errors
 from app.kube.clock import parsed_rfc3339
 from app.kube.fielderrors import Path
 from app.kube.images import remembered
+from app.kube.jsonvalues import objects
 from app.kube.objects import ContainerStatus, Pod
 
 # Liveness probes in a Pod annotation, in OpenKruise's format. [PW-18]
@@ -43,26 +44,30 @@ def annotation(probes: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
     return dumps_go([{"name": name, "livenessProbe": normalized(PROBE, probe)} for name, probe in probes])
 
 
-def saved_probes(pod: Pod) -> tuple[PodContainerProbe, ...]:
-    """Return a Pod's saved probes, at most one per container. Probes that cannot be parsed or run are skipped."""
+def saved_probes(pod: Pod, containers: Collection[str]) -> tuple[PodContainerProbe, ...]:
+    """Return the saved probes of these containers of a Pod, at most one each. Probes that cannot be parsed or run are
+    skipped. Users may write the annotation: probes of other containers, of which it can hold thousands, are not read.
+    """
     text = pod.metadata.annotations.get(names.CONTAINER_PROBE_CONTEXT, "")
-    return _read(text) if text else ()
+    return _read(text, *containers) if text and containers else ()
 
 
 @remembered(1024, longest=8192)
-def _read(text: str) -> tuple[PodContainerProbe, ...]:
+def _read(text: str, *containers: str) -> tuple[PodContainerProbe, ...]:
     try:
         entries = orjson.loads(text)
     except orjson.JSONDecodeError:
         return ()
-    found: dict[str, PodContainerProbe] = {}
-    for entry in entries if isinstance(entries, list) else ():
-        name, probe = (entry.get("name"), entry.get("livenessProbe")) if isinstance(entry, dict) else (None, None)
-        if not isinstance(name, str) or not name or not isinstance(probe, dict) or name in found:
+    wanted = set(containers)
+    found = []
+    for entry in objects(entries):
+        name, probe = entry.get("name"), entry.get("livenessProbe")
+        if not isinstance(name, str) or name not in wanted:
             continue
-        if (read := readable(name, probe)) is not None:
-            found[name] = read
-    return tuple(found.values())
+        wanted.remove(name)
+        if isinstance(probe, dict) and (read := readable(name, probe)) is not None:
+            found.append(read)
+    return tuple(found)
 
 
 # Liveness probes of a node, the results that require a restart, and whether the workload can afford it. [PPM-50 …
@@ -93,18 +98,16 @@ def pod_entry(pod: Pod, present: Collection[str]) -> Json:
 
     A running container counts as started once its startup probe, if any, has succeeded.
     """
-    statuses, ports = {one.name: one for one in pod.status.container_statuses}, named_ports(pod)
-    found = []
-    for saved in saved_probes(pod):
-        status = statuses.get(saved.container_name)
-        if status is None:
-            continue
-        name = probe_name(status)
-        if not (status.started if status.state.running is not None else name in present):
-            continue
+    probed = {
+        one.name: probe_name(one)
+        for one in pod.status.container_statuses
+        if (one.started if one.state.running is not None else probe_name(one) in present)
+    }
+    found, ports = [], named_ports(pod)
+    for saved in saved_probes(pod, probed):
         probe = rendered_probe(rendered(saved), ports)
         if probe is not None:
-            found.append({"name": name, "containerName": saved.container_name, "probe": probe})
+            found.append({"name": probed[saved.container_name], "containerName": saved.container_name, "probe": probe})
     return entry_of(pod, found)
 
 
@@ -122,15 +125,15 @@ class Failure:
 
 def failures(pod: Pod, states: Iterable[ProbeState]) -> list[Failure]:
     """Return the containers whose probe has failed since they started. ``states`` holds the Pod's results. [PPM-51]"""
-    by_name = {one.name: one for one in states}
-    statuses = {one.name: one for one in pod.status.container_statuses}
+    by_name = {one.name: one for one in states if one.state == FAILED}
+    failed = {
+        one.name: (one, state)
+        for one in pod.status.container_statuses
+        if (state := by_name.get(probe_name(one))) is not None and _is_about(state, one)
+    }
     found = []
-    for saved in saved_probes(pod):
-        status = statuses.get(saved.container_name)
-        state = by_name.get(probe_name(status)) if status is not None else None
-        if state is None or status is None or state.state != FAILED or not _is_about(state, status):
-            continue
-        grace = saved.probe.termination_grace_period_seconds
+    for saved in saved_probes(pod, failed):
+        (status, state), grace = failed[saved.container_name], saved.probe.termination_grace_period_seconds
         found.append(Failure(saved.container_name, status.container_id, status.restart_count, state.message, grace))
     return found
 

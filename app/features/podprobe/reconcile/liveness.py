@@ -138,6 +138,7 @@ class LivenessReconciler:
         states = states_by_uid(node_pod_probe.status.pod_probe_statuses)
         held, errors = False, []
         for pod in pods:
+            await self._clock.sleep(0)  # reading the probes of hundreds of Pods at once would delay everything else
             for failure in failures(pod, states.get(pod.metadata.uid, ())):
                 try:
                     held |= not await self._restart(pod, failure)
@@ -155,7 +156,10 @@ class LivenessReconciler:
         running: dict[str, set[str]] = defaultdict(set)
         for uid, (_, probes) in present.items():
             running[uid] = {one["name"] for one in probes}
-        wanted = {pod.metadata.uid: pod_entry(pod, running[pod.metadata.uid]) for pod in pods}
+        wanted = {}
+        for pod in pods:
+            await self._clock.sleep(0)
+            wanted[pod.metadata.uid] = pod_entry(pod, running[pod.metadata.uid])
         asked = {uid: (one["IP"], one["probes"]) for uid, one in wanted.items() if one["probes"]}
         if asked != present:
             name = node_pod_probe.metadata.name

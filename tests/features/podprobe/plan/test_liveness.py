@@ -218,7 +218,11 @@ JSON = st.recursive(
 )
 ENTRIES = st.lists(
     st.fixed_dictionaries(
-        {}, optional={"name": JSON, "livenessProbe": JSON | st.fixed_dictionaries({}, optional={"exec": JSON})}
+        {},
+        optional={
+            "name": st.just("c0") | JSON,
+            "livenessProbe": JSON | st.fixed_dictionaries({}, optional={"exec": JSON}),
+        },
     )
     | JSON,
     max_size=4,
@@ -228,11 +232,11 @@ ENTRIES = st.lists(
 @pytest.mark.behaviour("PPM-50")
 @given(st.text(max_size=20) | ENTRIES.map(json.dumps))
 def test_any_annotation_is_tolerated(text: str) -> None:
-    for one in saved_probes(pod(text)):
+    for one in saved_probes(pod(text), ("c0", "")):
         assert one.container_name
         assert one.probe.exec is not None or one.probe.http_get is not None or one.probe.tcp_socket is not None
 
 
 @pytest.mark.behaviour("PPM-50")
 def test_a_deeply_nested_annotation_is_tolerated() -> None:
-    assert saved_probes(pod("[" * 100_000)) == ()
+    assert saved_probes(pod("[" * 100_000), ("c0",)) == ()
