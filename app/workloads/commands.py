@@ -118,8 +118,8 @@ async def restart_by_template(client: Client, resource: Resource, owner: KubeObj
 async def restart(
     client: Client, kind: WorkloadKind, owner: KubeObject, selector: Mapping[str, Any], *, paused: bool, recreates: bool
 ) -> str:
-    """Replace all Pods step by step. ``recreates`` tells whether the rollout of a changed template does so. Raises
-    CommandError."""
+    """Replace all Pods step by step. ``recreates`` tells whether the rollout of a changed template replaces them.
+    Raises CommandError."""
     refuse_paused(kind.resource, owner.name, paused=paused)
     if recreates:
         return await restart_by_template(client, kind.resource, owner)

@@ -439,7 +439,7 @@ def result_of(outcomes: Iterable[Outcome], seconds: Iterable[float], *, retry: b
     """Return when to reconcile next unless a watch event arrives earlier: the earliest of all times. [CS-65]
 
     ``seconds`` are delays in addition to those of the outcomes; non-positive ones are ignored. ``retry`` means that
-    something failed and no watch event may say when to retry. Raises an outcome's error, except conflicts.
+    something failed and perhaps no watch event will trigger a retry. Raises an outcome's error, except conflicts.
     """
     times, errors = list(seconds), []
     for outcome in outcomes:
@@ -455,7 +455,7 @@ def result_of(outcomes: Iterable[Outcome], seconds: Iterable[float], *, retry: b
             error.retry_in = min([error.retry_in, *(time for time in times if time > 0)])
         raise error
     if retry:
-        # No watch event may say when to retry what failed: use the back-off.
+        # Perhaps no watch event will trigger a retry: use the back-off.
         return Result(requeue=True)
     positive = [time for time in times if time > 0]
     return Result(requeue_after=min(positive)) if positive else None

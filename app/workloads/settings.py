@@ -77,7 +77,8 @@ class Content:
         hash_label: str = names.CONTROLLER_HASH,
         digest: Digest = revision_hash,
     ) -> Self:
-        """Return the content of a workload that records its Pod template. ``annotations`` are the workload's."""
+        """Return the revision content of a workload that records its Pod template. ``annotations`` are the
+        workload's."""
         labels = (template.get("metadata") or {}).get("labels") or {}
         return cls(owner, template_data(template), labels, annotations, claims_hash, hash_label, digest)
 
@@ -136,8 +137,7 @@ class Content:
         """Return an existing revision whose name equals ours: an orphan, or one left by a deleted workload of this kind
         and name.
 
-        A workload of another kind may have the same name. Its revision is never adopted; the caller tries the next
-        name.
+        A revision of another kind's workload with the same name is never adopted; the caller tries the next name.
         """
         controller, found = stored.metadata.controller, revision_of(stored)
         left_behind = (self.owner.kind, self.owner.api_version.rpartition("/")[0], self.owner.name)
@@ -221,7 +221,7 @@ class WorkloadSettings(Protocol):
 
     @property
     def grace_seconds(self) -> int | None:
-        """Seconds a Pod stays out of service before it changes in place; None if the spec does not set them."""
+        """Seconds a Pod stays out of service before it changes in place; None if unset."""
         ...
 
     @property

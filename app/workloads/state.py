@@ -86,7 +86,7 @@ class WorkloadState(Generic[R]):
         return False
 
     def set_resolved(self, resolved: R | None, key: object) -> None:
-        """Set the new spec, None if it is invalid, and drop everything derived from the old one."""
+        """Set the new spec (None if it is invalid), and drop everything derived from the old one."""
         self.resolved, self.resolved_key = resolved, key
         self.facts, self.in_place = {}, InPlaceUpdates()
         self.unrecorded.clear()

@@ -59,7 +59,7 @@ def with_condition(
 ) -> list[Mapping[str, Any]]:
     """Set a condition. An unchanged condition keeps its times [CS-151] but gets the new message.
 
-    With ``refresh``, lastUpdateTime is set even then.
+    With ``refresh``, lastUpdateTime is set in any case.
     """
     entry: dict[str, Any] = {"type": wanted.type, "status": wanted.status}
     time = rfc3339(now)

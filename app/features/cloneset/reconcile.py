@@ -246,7 +246,7 @@ def initial_metadata_of(context: ControllerContext) -> InitialMetadata:
 
 
 def initial_metadata(sets: Store[CloneSet]) -> InitialMetadata:
-    """Return the function for the metadata that is written to a new Pod together with its initial conditions. A Pod
+    """Return a function that returns the metadata to write to a new Pod together with its initial conditions. A Pod
     without a preNormal hook becomes Normal when it is scheduled; an unschedulable Pod gets only its conditions.
     [CS-135]"""
 

@@ -1,6 +1,6 @@
 """Decides whether an object may be deleted. Pure.
 
-``judge`` decides at once if the object itself is sufficient. For Namespaces and CustomResourceDefinitions with
+``judge`` decides directly if the object itself is sufficient. For Namespaces and CustomResourceDefinitions with
 ``Cascading`` it returns the lookup to make, and the other functions turn the result into a decision. [DP-1 … DP-54]
 """
 

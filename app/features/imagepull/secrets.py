@@ -202,7 +202,7 @@ class PullSecrets:
         self._read: dict[ObjectKey, tuple[datetime, _Verified]] = {}
 
     async def claim(self, job: ObjectKey, wanted: Sequence[str], age: float) -> Claimed:
-        """Create or update the copies for a job of that age in seconds. Raises KubeError."""
+        """Create or update the copies for a job; ``age`` is in seconds. Raises KubeError."""
         if not wanted:
             return Claimed([], [], [], None)
         if job.namespace == self._namespace:

@@ -34,7 +34,7 @@ class LaunchPriorityStep:
         if priorities is None:
             return None
         if len(draft.name) > DNS1123_SUBDOMAIN_MAX_LENGTH:
-            return None  # the API server rejects it
+            return None  # the API server rejects such a name
         if not draft.name:
             if not draft.generate_name:
                 return None  # the API server rejects a Pod without a name

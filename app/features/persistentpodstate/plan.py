@@ -202,7 +202,7 @@ def status_of(recorded: Recording, generation: int) -> Record:
 
 
 def required_labels(spec: PersistentPodStateSpec, one: Record) -> Labels:
-    """Return the labels that a node must have for the Pod of this record."""
+    """Return the node labels that the Pod of this record requires."""
     required, labels = spec.required_persistent_topology, one.get("nodeTopologyLabels") or {}
     return {key: labels[key] for key in required.keys if key in labels} if required is not None else {}
 

@@ -87,7 +87,7 @@ def plan_scale(rollout: RolloutState, order: DeletionOrder) -> ScalePlan:
         victims = [pod for pod in marked if not pod.preparing_delete]  # [CS-103]
         if not leaving and difference.delete:  # [CS-104]
             victims = _victims(rollout, order)
-        # A Pod without its initial conditions enters PreparingDelete only after it has them.
+        # A Pod without its initial conditions enters PreparingDelete only after they are set.
         victims = [pod for pod in victims if not (pod.awaits_initial_conditions and pod.delete_hooked)]
         removals = [Removal(pod, prepare=pod.delete_hooked) for pod in victims if budget.allows(pod)]
     return ScalePlan(remove=tuple(removals), limited_to=limited)

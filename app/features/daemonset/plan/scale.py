@@ -161,8 +161,8 @@ def observe(
 class ScalePlan:
     """Nodes to create Pods on, and Pods to delete.
 
-    ``create``: nodes that need a Pod. ``delete``: Pods to delete, after their hooks. ``ended``: finished Pods among
-    them. ``waits``: positive numbers of seconds after which to reconcile again.
+    ``create``: nodes that need a Pod. ``delete``: Pods to delete, after their hooks. ``ended``: finished Pods in
+    ``delete``. ``waits``: positive numbers of seconds after which to reconcile again.
     """
 
     create: list[str] = field(default_factory=list)

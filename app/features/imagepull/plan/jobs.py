@@ -83,7 +83,7 @@ def state_on(node_image: NodeImage, image: FamiliarImage, uid: str) -> NodeState
 def progress_of(
     job: ImagePullJob, image: FamiliarImage, node_images: Sequence[NodeImage], secrets: Sequence[Mapping[str, str]]
 ) -> Progress:
-    """Return the job's progress. ``secrets`` are the references that every node must have."""
+    """Return the job's progress. ``secrets`` are the references that every NodeImage must have."""
     found: dict[NodeState, list[str]] = {state: [] for state in NodeState}
     outdated = []
     wanted = {(one["namespace"], one["name"]) for one in secrets}

@@ -223,7 +223,7 @@ class PodProbeMarkerReconciler:
         leaving: bool = False,
     ) -> dict[str, str]:
         """Make the marker probe exactly these Pods, on these nodes and on the nodes that already have its probes
-        according to the cache. Return a message for each node where they do not fit.
+        according to the cache. Return a message for each node where the probes do not fit.
 
         If the marker is being deleted, the live object of every node is checked: a probe that is not in the cache yet
         would never be removed.
