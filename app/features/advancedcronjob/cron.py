@@ -22,7 +22,7 @@ YEARS_AHEAD: Final = 5
 _MINUTE: Final = timedelta(minutes=1)
 _DAY: Final = timedelta(days=1)
 _integer = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII).fullmatch
-_duration_part = re.compile(r"([0-9]*(?:\.[0-9]*)?)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+_duration_part = re.compile(r"([0-9]*(?:\.[0-9]*)?)([^0-9.]*)")
 _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -145,6 +145,8 @@ def load_zone(name: str) -> tzinfo:
     if name in ("", "UTC", "Local"):
         # The image's local zone is UTC.
         return UTC
+    if ".." in name or name.startswith(("/", "\\")):
+        raise ScheduleError("time: invalid location name")
     if len(name) > 255 or not name.isascii():
         raise ScheduleError(f"unknown time zone {shortened(name)}")
     try:
@@ -272,13 +274,14 @@ def _number(text: str) -> int:
 
 def _every(text: str) -> Every:
     """Parse a Go duration of at least one second, truncated to whole seconds. [ACJ-9]"""
-    seconds = _duration(text)
-    if seconds is None:
-        raise ScheduleError(f"failed to parse duration @every {text}: time: invalid duration {quote(text)}")
+    try:
+        seconds = _duration(text)
+    except ScheduleError as error:
+        raise ScheduleError(f"failed to parse duration @every {text}: time: {error}") from None
     return Every(timedelta(seconds=max(1, int(seconds))))
 
 
-def _duration(text: str) -> float | None:
+def _duration(text: str) -> float:
     sign, rest = 1, text
     if rest[:1] in ("+", "-"):
         sign, rest = (-1 if rest[0] == "-" else 1), rest[1:]
@@ -288,8 +291,14 @@ def _duration(text: str) -> float | None:
     while at < len(rest):
         part = _duration_part.match(rest, at)
         if part is None or part[1] in ("", "."):
-            return None
+            break
+        if not part[2]:
+            raise ScheduleError(f"missing unit in duration {quote(text)}")
+        if part[2] not in _UNITS:
+            raise ScheduleError(f"unknown unit {quote(part[2])} in duration {quote(text)}")
         total += float(part[1]) * _UNITS[part[2]]
         at = part.end()
     # Range of Go's time.Duration.
-    return sign * total if at and total <= 2**63 / 1e9 else None
+    if not rest or at < len(rest) or total > 2**63 / 1e9:
+        raise ScheduleError(f"invalid duration {quote(text)}")
+    return sign * total

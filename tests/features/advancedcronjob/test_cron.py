@@ -73,9 +73,12 @@ def test_a_step_is_not_a_star() -> None:
     ("x * * * *", 'failed to parse int from x: strconv.Atoi: parsing "x": invalid syntax'),
     ("@never", "unrecognized descriptor: @never"),
     ("@every x", 'failed to parse duration @every x: time: invalid duration "x"'),
+    ("@every -", 'failed to parse duration @every -: time: invalid duration "-"'),
+    ("@every 1", 'failed to parse duration @every 1: time: missing unit in duration "1"'),
+    ("@every 1h5d", 'failed to parse duration @every 1h5d: time: unknown unit "d" in duration "1h5d"'),
     ("TZ=UTC", "invalid cron schedule: TZ=UTC"),
     ("TZ=No/Where * * * * *", "provided bad location No/Where: unknown time zone No/Where"),
-    ("TZ=../../etc/passwd * * * * *", "provided bad location"),
+    ("TZ=../../etc/passwd * * * * *", "provided bad location ../../etc/passwd: time: invalid location name"),
     ("*" * 5000, "longer than 4096 characters"),
 ])  # fmt: skip
 def test_invalid_schedules_are_refused(text: str, words: str) -> None:
